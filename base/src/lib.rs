@@ -1,0 +1,10 @@
+//! What every crate of Thermocline stands on: ids, timestamps, clocks, randomness, I/O, virtual memory, checksums and
+//! the façade over atomics and threads that lets a model checker drive the engine.
+//!
+//! Invariant: `base` knows nothing of tables, transactions or pages. Whatever only Linux has stands here behind a
+//! trait or a function with a portable twin (feature `portable` builds the twins on Linux, so that they are tested).
+
+pub mod epoch;
+pub mod ids;
+pub mod mutation;
+pub mod sync;

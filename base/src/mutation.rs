@@ -1,0 +1,103 @@
+//! Rules of the protocols that a test can switch off.
+//!
+//! A rule that no test misses is a rule that nobody checks. Each variant names one rule of the transaction, pruning,
+//! log or checkpoint protocol; [`off`] asks at the place of the rule whether it is switched off. Outside of builds
+//! with the feature `model` the answer is the constant `false`, so the question costs nothing.
+//!
+//! A switch holds for the thread that set it, so tests run beside each other: a model-checked execution lives on one
+//! operating-system thread, and the crash tests of a mutation drive the engine's steps from theirs.
+
+/// A rule that a test build can switch off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+#[non_exhaustive]
+pub enum Rule {
+    /// *Preparing* is published before the end timestamp is drawn (interleaving 1).
+    PreparingBeforeTimestamp = 1,
+    /// A reader waits for a preparing transaction whose timestamp it could see.
+    WaitForPreparing,
+    /// A commit is acknowledged only when the log is durable past it (2).
+    AckAfterDurable,
+    /// A read-only transaction is acknowledged when the log is durable up to its tail at the last snapshot (2).
+    ReadOnlyAckAfterDurable,
+    /// A snapshot's place is reserved before the clock is read (3).
+    RegisterBeforeClock,
+    /// An index entry goes only when no version of the chain has its key (4).
+    EntryOutlivesKey,
+    /// A savepoint's rollback keeps the read and scan sets (5).
+    SavepointKeepsReads,
+    /// The first updater wins.
+    FirstUpdaterWins,
+    /// Reads are validated at repeatable read and above.
+    ValidateReads,
+    /// Scans are validated at serializable.
+    ValidateScans,
+    /// A unique claim is made before the check.
+    ClaimBeforeCheck,
+    /// Pruning keeps what an active snapshot can see.
+    PruneKeepsSnapshots,
+    /// Chain changes are made under the slot's latch.
+    LatchChain,
+    /// Freed memory waits for the epochs of its readers.
+    RetireThroughEpoch,
+    /// Readers of a bucket or node check its version again after reading.
+    OptimisticRecheck,
+    /// A packed chunk's old slots are marked as moved.
+    PackMarksMoved,
+    /// The log writes only the prefix that every appender has filled.
+    LogWritesFilledPrefix,
+    /// A chunk's replay position is noted before its timestamp is drawn (28).
+    ReplayPositionBeforeTimestamp,
+    /// A checkpoint is valid only once the log is durable past every timestamp that it images (27).
+    CheckpointAfterLog,
+    /// A log record's checksum is bound to its position and generation (30).
+    ChecksumBindsPosition,
+    /// The first failure of a sync is final (31).
+    SyncFailureIsFinal,
+    /// An idle transaction that is aborted loses its place only after its writes are undone.
+    IdleAbortUndoesFirst,
+}
+
+#[cfg(feature = "model")]
+mod switch {
+    use super::Rule;
+    use std::cell::Cell;
+
+    thread_local! {
+        static OFF: Cell<Option<Rule>> = const { Cell::new(None) };
+    }
+
+    /// Keeps a rule switched off until it is dropped.
+    #[derive(Debug)]
+    #[must_use = "the rule is on again when this is dropped"]
+    pub struct SwitchedOff(());
+
+    /// Switches `rule` off on the calling thread for as long as the guard lives.
+    pub fn switch_off(rule: Rule) -> SwitchedOff {
+        assert!(OFF.replace(Some(rule)).is_none(), "one mutation at a time");
+        SwitchedOff(())
+    }
+
+    impl Drop for SwitchedOff {
+        fn drop(&mut self) {
+            OFF.set(None);
+        }
+    }
+
+    /// Is `rule` switched off?
+    #[must_use]
+    pub fn off(rule: Rule) -> bool {
+        OFF.get() == Some(rule)
+    }
+}
+
+#[cfg(feature = "model")]
+pub use switch::{SwitchedOff, off, switch_off};
+
+/// Is `rule` switched off? Always `false` outside of model builds.
+#[cfg(not(feature = "model"))]
+#[inline(always)]
+#[must_use]
+pub const fn off(_rule: Rule) -> bool {
+    false
+}
