@@ -1,0 +1,4 @@
+//! Hot rows: their memory.
+
+pub(crate) mod budget;
+pub(crate) mod memory;
