@@ -519,8 +519,8 @@ impl Memory {
     /// Gives a slab back if all of its cells are free and nobody walks over it. Under the lock of the class.
     fn give_slab_if_empty(&self, lists: &mut Lists, slab: u32) -> bool {
         let block = self.block(slab);
-        // SAFETY: under the lock of the class; the reference ends here.
         let blocks = {
+            // SAFETY: under the lock of the class; the reference ends with the block.
             let state = unsafe { block.state() };
             if state.available < shape(state.class).cells || state.walkers > 0 {
                 return false;

@@ -133,7 +133,7 @@ mod tests {
                 "{bytes} bytes in cells of {cell}"
             );
             assert!(bytes < MIN_BYTES || cell - bytes < 8 || (cell - bytes) * 16 < cell, "{bytes} in {cell}");
-            assert!(bytes % 64 != 0 || cell % 64 == 0, "{bytes} bytes in cells of {cell}");
+            assert!(!bytes.is_multiple_of(64) || cell.is_multiple_of(64), "{bytes} bytes in cells of {cell}");
         }
         assert_eq!(class_of(MAX_CELL_BYTES + 1), SPAN);
     }

@@ -91,9 +91,9 @@ fn cells_are_aligned_and_their_places_lead_back() {
             let cell = memory.alloc_for_test(bytes);
             let address = cell.addr().get();
             assert_eq!(address % 8, 0);
-            assert!(bytes % 64 != 0 || address % 64 == 0, "{bytes} bytes at {address:x}");
+            assert!(!bytes.is_multiple_of(64) || address.is_multiple_of(64), "{bytes} bytes at {address:x}");
             assert!(
-                !bytes.is_power_of_two() || address % bytes.min(BLOCK_BYTES) == 0,
+                !bytes.is_power_of_two() || address.is_multiple_of(bytes.min(BLOCK_BYTES)),
                 "{bytes} at {address:x}"
             );
             let place = memory.offset_of(cell);
