@@ -8,3 +8,4 @@ pub mod epoch;
 pub mod ids;
 pub mod mutation;
 pub mod sync;
+pub mod vm;
