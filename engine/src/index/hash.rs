@@ -17,6 +17,8 @@
 //!   latch back with the next version.
 //! - A step of growing or shrinking latches both buckets, lower number first, moves entries, stores the number of
 //!   buckets and unlatches. So whether a tag belongs to a bucket changes only under that bucket's latch.
+//! - The latch of a bucket above the number of buckets stays held (the bucket is *withdrawn*), in a segment that is
+//!   taken out of the directory for ever: a reader that still has such a bucket in hand never takes it for an empty one.
 //! - A reader takes the number of buckets, finds the bucket, reads its head (not latched), *then* checks with the
 //!   number of buckets that the tag belongs to it, copies what matches, and checks that the head is unchanged.
 //!
@@ -169,7 +171,12 @@ impl<M: NodeMemory> HashIndex<M> {
         let mut bytes = 0;
         let made = index.directory.add(&*index.memory, 0, &mut bytes);
         index.bytes.store(bytes as u64, Ordering::Relaxed);
-        made.map(|()| index)
+        made?;
+        for bucket in 0..SEGMENT {
+            let line = index.existing(bucket);
+            line.unlatch(line.take_withdrawn());
+        }
+        Ok(index)
     }
 
     /// Number of entries; exact when nobody is changing it.
@@ -543,8 +550,8 @@ impl<M: NodeMemory> HashIndex<M> {
             added?;
         }
         let parent = self.latch_number(parent_of(child));
-        let child_bucket = self.latch_number(child);
-        assert!(child_bucket.head.count() == 0, "a bucket above the number of buckets is empty");
+        let line = self.existing(child);
+        let child_bucket = Latched { line, head: line.take_withdrawn() };
         scratch.gather(&parent, |tag| u64::from(tag) & (1 << child.ilog2()) != 0);
         let parent_head = scratch.fill(&parent, false);
         let child_head = scratch.fill(&child_bucket, true);
@@ -578,7 +585,7 @@ impl<M: NodeMemory> HashIndex<M> {
         }
         let parent_head = scratch.fill(&parent, false);
         self.buckets.store(child, Ordering::Release);
-        child_bucket.line.unlatch(child_bucket.head.emptied());
+        child_bucket.line.withdraw(child_bucket.head);
         parent.line.unlatch(parent_head);
         self.retire_left(scratch);
         if child.is_multiple_of(SEGMENT) {

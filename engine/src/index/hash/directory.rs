@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use thermocline_base::sync::AtomicPtr;
 
-use super::line::Line;
+use super::line::{Head, Line};
 use crate::index::node_memory::{NodeMemory, OutOfMemory};
 
 // Tests reach all levels with few entries.
@@ -49,7 +49,7 @@ fn place(bucket: u64) -> (usize, usize, usize, usize) {
     )
 }
 
-/// A zeroed cell: pointers are null, lines empty and unlatched.
+/// A zeroed cell: pointers are null, lines empty and not latched.
 fn zeroed<M: NodeMemory, T>(memory: &M, bytes: usize) -> Result<*mut T, OutOfMemory> {
     let cell = memory.alloc(bytes)?;
     // SAFETY: the cell has that many bytes and is ours alone.
@@ -75,7 +75,7 @@ impl Directory {
         }
     }
 
-    /// Makes the segment that starts with `bucket`, and adds what it took to `bytes`. Under the resize lock.
+    /// Makes the segment that starts with `bucket`, all its buckets withdrawn, and adds what it took to `bytes`. Under the resize lock.
     ///
     /// # Errors
     /// When there is no memory for the segment or a block above it; a block that was made stays for the next try.
@@ -95,7 +95,12 @@ impl Directory {
         // SAFETY: as above.
         let leaf = unsafe { &(&*middle.load(Ordering::Relaxed))[leaf] };
         assert!(leaf.load(Ordering::Relaxed).is_null(), "a segment is made once");
-        leaf.store(zeroed(memory, SEGMENT_BYTES)?, Ordering::Release);
+        let segment: *mut Line = zeroed(memory, SEGMENT_BYTES)?;
+        for line in 0..SEGMENT as usize {
+            // SAFETY: the segment has that many lines, and nobody else knows it.
+            unsafe { (*segment.add(line)).withdraw(Head::EMPTY) };
+        }
+        leaf.store(segment, Ordering::Release);
         *bytes += SEGMENT_BYTES;
         Ok(())
     }

@@ -140,6 +140,18 @@ impl Line {
         self.0[0].store(head.next_version().0, Ordering::Release);
     }
 
+    /// The first line of a bucket whose number is above the number of buckets: empty, its latch held by the directory.
+    pub(super) fn withdraw(&self, head: Head) {
+        self.0[0].store(head.next_version().emptied().0 | LATCHED, Ordering::Release);
+    }
+
+    /// Takes over the latch of a bucket that is withdrawn. Only who holds the resize lock may.
+    pub(super) fn take_withdrawn(&self) -> Head {
+        let head = self.head(Ordering::Relaxed);
+        assert!(head.latched() && head.count() == 0, "a bucket above the number of buckets is withdrawn and empty");
+        head.emptied()
+    }
+
     /// Sets the head of an overflow line, under the latch of its chain.
     #[inline]
     pub(super) fn set_head(&self, head: Head) {
