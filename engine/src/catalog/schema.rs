@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use thermocline_base::ids::{IndexId, TableId};
+use thermocline_base::ids::{IndexId, TableId, Timestamp};
 
 use crate::row::{Column, RowError};
 
@@ -156,7 +156,7 @@ impl TableSchema {
     /// Number of the column with this name.
     #[must_use]
     pub fn column_index(&self, name: &str) -> Option<usize> {
-        self.columns.iter().position(|column| column.name() == name)
+        self.columns.iter().position(|column| column.name == name)
     }
 
     pub(crate) fn check(&self) -> Result<(), SchemaError> {
@@ -165,11 +165,11 @@ impl TableSchema {
             return Err(SchemaError::NoColumns { table: self.name.clone() });
         }
         for (position, column) in self.columns.iter().enumerate() {
-            check_name(column.name())?;
-            if self.columns[..position].iter().any(|other| other.name() == column.name()) {
+            check_name(&column.name)?;
+            if self.columns[..position].iter().any(|other| other.name == column.name) {
                 return Err(SchemaError::DuplicateColumn {
                     table: self.name.clone(),
-                    column: column.name().to_owned(),
+                    column: column.name.clone(),
                 });
             }
         }
@@ -183,7 +183,7 @@ impl TableSchema {
         if let Some(primary) = &self.primary {
             for (name, _) in &primary.columns {
                 let position = self.column_index(name).expect("the index was checked");
-                if self.columns[position].is_nullable() {
+                if self.columns[position].nullable {
                     return Err(SchemaError::NullableKey { table: self.name.clone(), column: name.clone() });
                 }
             }
@@ -355,6 +355,8 @@ pub(crate) struct StoredTable {
     /// The primary key's first, hidden ones too.
     pub(crate) index_ids: Vec<IndexId>,
     pub(crate) layout_version: u32,
+    /// Changes up to then are not the table's any more (it was created, emptied or rewritten then).
+    pub(crate) since: Timestamp,
     pub(crate) auto: u64,
     pub(crate) hidden: u64,
 }
@@ -370,6 +372,7 @@ pub(crate) fn encode_catalog(tables: &[StoredTable], next_table: u32, next_index
     for table in tables {
         out.extend(table.id.0.to_le_bytes());
         out.extend(table.layout_version.to_le_bytes());
+        out.extend(table.since.0.to_le_bytes());
         out.extend(table.auto.to_le_bytes());
         out.extend(table.hidden.to_le_bytes());
         put_str(&mut out, &table.schema.name);
@@ -420,6 +423,7 @@ pub(crate) fn decode_catalog(mut bytes: &[u8]) -> Result<StoredCatalog, String> 
     for _ in 0..take_u32(input)? {
         let id = TableId(take_u32(input)?);
         let layout_version = take_u32(input)?;
+        let since = Timestamp(u64::from_le_bytes(take(input)?));
         let auto = u64::from_le_bytes(take(input)?);
         let hidden = u64::from_le_bytes(take(input)?);
         let mut schema = TableSchema::new(&take_str(input)?);
@@ -451,7 +455,7 @@ pub(crate) fn decode_catalog(mut bytes: &[u8]) -> Result<StoredCatalog, String> 
             return Err(format!("table {:?} has {} index ids", schema.name, index_ids.len()));
         }
         schema.check().map_err(|error| error.to_string())?;
-        tables.push(StoredTable { id, schema, index_ids, layout_version, auto, hidden });
+        tables.push(StoredTable { id, schema, index_ids, layout_version, since, auto, hidden });
     }
     if !input.is_empty() {
         return Err(format!("{} bytes follow the catalog", input.len()));

@@ -9,11 +9,12 @@
 //! A form that is followed under a mark therefore stays until the transaction ends, and needs no reference count; the
 //! changer frees the old one when it has seen no mark, through the epochs.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::task::Waker;
 
 use thermocline_base::epoch::Guard;
-use thermocline_base::ids::{IndexId, RowId, TableId};
+use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
 use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering};
 
 use crate::catalog::schema::{IndexKind, IndexSchema, TableSchema};
@@ -24,7 +25,7 @@ use crate::hot::version::Version;
 use crate::index::hash::HashIndex;
 use crate::index::hash_of;
 use crate::index::tree::Tree;
-use crate::row::{ColumnSet, KeyBuf, KeySpec, Layout};
+use crate::row::{ColumnSet, KeyBuf, KeySpec, Layout, Value};
 
 /// Bytes of the hidden key behind the row, in tables without a primary key.
 const HIDDEN_KEY_BYTES: usize = 8;
@@ -133,6 +134,8 @@ pub(crate) struct TableForm {
     pub(crate) layout: Arc<Layout>,
     /// Grows with each change of the layout.
     pub(crate) layout_version: u32,
+    /// Changes up to then are not the table's any more.
+    pub(crate) since: Timestamp,
     pub(crate) store: Arc<Store>,
     /// The primary key first.
     pub(crate) indexes: Vec<Arc<IndexForm>>,
@@ -225,10 +228,22 @@ impl TableForm {
             self.counters.hidden.fetch_max(hidden, Ordering::Relaxed);
         }
         if let Some(column) = self.auto_column
-            && let Some(number) = self.layout.integer(&payload[..payload.len() - self.suffix_bytes], column)
-        {
-            self.counters.auto.fetch_max(u64::try_from(number).unwrap_or(0), Ordering::Relaxed);
+            {
+            self.note_auto(&self.layout.value(&payload[..payload.len() - self.suffix_bytes], column));
         }
+    }
+}
+
+impl TableForm {
+    /// Keeps the auto-increment counter ahead of a number in its column.
+    pub(crate) fn note_auto(&self, value: &Value) {
+        let number = match *value {
+            Value::Int2(number) => i64::from(number),
+            Value::Int4(number) => i64::from(number),
+            Value::Int8(number) => number,
+            _ => 0,
+        };
+        self.counters.auto.fetch_max(u64::try_from(number).unwrap_or(0), Ordering::Relaxed);
     }
 }
 
@@ -256,6 +271,8 @@ pub(crate) struct IndexForm {
     pub(crate) key: KeySource,
     /// Columns whose change may change the key.
     pub(crate) columns: ColumnSet,
+    /// What the structure's nodes are made of.
+    pub(crate) memory: Arc<Memory>,
     pub(crate) structure: Structure,
 }
 
@@ -281,10 +298,11 @@ impl IndexForm {
     pub(crate) fn key_of_row(&self, row: &[u8], suffix: &[u8], key: &mut KeyBuf) {
         key.clear();
         match &self.key {
-            KeySource::Columns(spec) => spec.encode_row(row, key),
+            // A key that is too long was refused before its row could be written.
+            KeySource::Columns(spec) => _ = spec.encode_row(row, key),
             KeySource::Hidden => {
                 let hidden = u64::from_le_bytes(suffix.try_into().expect("the suffix has 8 bytes"));
-                key.extend(&hidden.to_be_bytes());
+                key.push(&hidden.to_be_bytes());
             }
         }
     }
@@ -325,6 +343,17 @@ impl IndexForm {
             Structure::Hash(hash) => hash.insert(guard, hash_of(key), row),
             Structure::Tree(tree) => tree.insert(guard, key, row),
         }
+        .map_err(|_| self.memory.refusal(4096))
+    }
+
+    /// Does some row with an entry for this key (or, in a hash index, one like it) satisfy `is_it`?
+    pub(crate) fn find(&self, guard: &Guard<'_>, key: &[u8], mut is_it: impl FnMut(RowId) -> bool) -> bool {
+        let examine = |row| if is_it(row) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        match &self.structure {
+            Structure::Hash(hash) => hash.lookup(guard, hash_of(key), examine),
+            Structure::Tree(tree) => tree.lookup(guard, key, examine),
+        }
+        .is_some()
     }
 
     /// Takes (key, row) out.

@@ -198,14 +198,14 @@ impl Version {
         match self.header().link.load(Ordering::Acquire) & OLDER_MASK {
             0 => None,
             // SAFETY: links lead to versions that live at least as long as the one that links to them can be reached.
-            units => Some(unsafe { Self::from_cell(memory.at((units - 1) * 8)) }),
+            units => Some(unsafe { Self::from_cell(memory.at(units - 1)) }),
         }
     }
 
     /// What a link to this version looks like.
     #[inline]
     pub(crate) fn as_link(self, memory: &Memory) -> u64 {
-        memory.offset_of(self.cell()) / 8 + 1
+        memory.offset_of(self.cell()) + 1
     }
 
     /// The raw link to the next older version.

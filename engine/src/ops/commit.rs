@@ -87,6 +87,7 @@ impl Session {
         }
         if self.writes.is_empty() {
             let ticket = Ticket { lsn: self.seen, wrote: false };
+            self.db.counters.committed(false);
             self.release();
             return Ok(Step::Done(ticket));
         }
@@ -329,7 +330,7 @@ impl Session {
             }),
         );
         drop(guard);
-        db.counters.committed(self);
+        db.counters.committed(true);
         self.release();
         if batch_is_full {
             db.prune_own();

@@ -30,7 +30,7 @@ use crate::ops::{Step, Wait, step};
 use crate::options::Isolation;
 use crate::row::{ColumnSet, KeyBuf, MAX_ROW_BYTES, RowEditor, RowError};
 use crate::txn::locks::Intent;
-use crate::txn::session::{Session, Write};
+use crate::txn::session::{Health, Session, Write};
 use crate::txn::visibility::{Resolved, resolve};
 
 /// Where a row stands that is to be changed.
@@ -154,6 +154,13 @@ impl Session {
         }
     }
 
+    /// Takes back an insert whose claims were never checked.
+    pub(crate) fn withdraw_insert(&mut self) {
+        let db = Arc::clone(&self.db);
+        let guard = db.epochs.pin();
+        self.undo_last(&guard);
+    }
+
     /// Puts the row into a fresh slot and enters its keys.
     fn claim_row(&mut self, form_ref: FormRef, row: &[u8], guard: &Guard<'_>) -> Result<RowId> {
         let form = form_ref.get();
@@ -163,7 +170,7 @@ impl Session {
         let mut key = std::mem::take(&mut self.key);
         for index in &form.indexes {
             index.key_of_row(row, suffix, &mut key);
-            if let Err(error) = key.check() {
+            if let Err(error) = key.check_len() {
                 self.key = key;
                 return Err(Self::row_error(form, error));
             }
@@ -313,7 +320,7 @@ impl Session {
             if editor.changed_columns().is_empty() {
                 break Ok(Step::Done(Some(result)));
             }
-            let changed = *editor.changed_columns();
+            let changed = editor.changed_columns().clone();
             let row = match editor.finish() {
                 Ok(row) => row,
                 Err(error) => break Err(Self::row_error(form, error)),
@@ -378,7 +385,7 @@ impl Session {
             None => (&[][..], &[][..]),
         };
         if row.len() + suffix.len() > MAX_ROW_BYTES {
-            return Err(Self::row_error(form, RowError::too_long(row.len())));
+            return Err(Self::row_error(form, RowError::RowTooLong { bytes: row.len() }));
         }
         if keys_changed {
             self.check_keys(form, row, suffix)?;
@@ -415,7 +422,7 @@ impl Session {
         let mut key = std::mem::take(&mut self.key);
         let outcome = form.indexes.iter().try_for_each(|index| {
             index.key_of_row(row, suffix, &mut key);
-            key.check().map_err(|error| Self::row_error(form, error))
+            key.check_len().map_err(|error| Self::row_error(form, error))
         });
         self.key = key;
         outcome
@@ -484,17 +491,18 @@ impl Session {
         let Some(changed) = changed else { return Ok(Some(Step::Done(()))) };
         match self.check_claims(form, target.row, Some(changed), guard) {
             Ok(Step::Done(())) => Ok(Some(Step::Done(()))),
-            // A version that replaced an own one cannot be taken back alone; the claim stands while the session waits
-            // and the caller's repetition of the step checks it again.
+            // A version that replaced an own one cannot be taken back alone, so this transaction gives way.
+            Ok(Step::Wait(Wait::Holder { table, key, .. })) if replaces => {
+                self.health = Health::Failed;
+                Err(Error::SerializationFailure { table, key, cause: SerializationCause::ConcurrentUpdate })
+            }
             Ok(Step::Wait(wait)) => {
-                if !replaces {
-                    self.undo_last(guard);
-                }
+                self.undo_last(guard);
                 Ok(Some(Step::Wait(wait)))
             }
             Err(error) => {
                 if replaces {
-                    self.health = crate::txn::session::Health::Failed;
+                    self.health = Health::Failed;
                 } else {
                     self.undo_last(guard);
                 }

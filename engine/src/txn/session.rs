@@ -9,7 +9,7 @@ use thermocline_base::ids::{IndexId, Lsn, RowId, Timestamp};
 use crate::catalog::table::{FormRef, TableEntry};
 use crate::db::Inner;
 use crate::hot::version::{TxnId, Version};
-use crate::options::Isolation;
+use crate::options::{Isolation, TransactionOptions};
 use crate::row::KeyBuf;
 use crate::txn::locks::LockKey;
 use crate::txn::registry::Place;
@@ -81,6 +81,8 @@ pub(crate) struct Session {
     /// The log's tail when the last snapshot was taken: what a read-only transaction has to see on disk.
     pub(crate) seen: Lsn,
     pub(crate) health: Health,
+    /// Between begin and the end.
+    open: bool,
     pub(crate) tables: Vec<Touched>,
     pub(crate) writes: Vec<Write>,
     pub(crate) reads: Vec<Read>,
@@ -111,6 +113,7 @@ impl Session {
             snapshot: Timestamp(0),
             seen: Lsn(0),
             health: Health::Well,
+            open: false,
             tables: Vec::new(),
             writes: Vec::new(),
             reads: Vec::new(),
@@ -120,6 +123,20 @@ impl Session {
             scratch: Vec::new(),
             key: KeyBuf::new(),
         }
+    }
+
+    /// Begins a transaction.
+    pub(crate) fn begin(&mut self, options: TransactionOptions) {
+        self.open = true;
+        self.isolation = options.isolation.unwrap_or(self.db.options.isolation);
+        self.read_only = options.read_only || self.db.options.read_only;
+        self.wait = !options.no_wait;
+        self.take_snapshot();
+    }
+
+    /// Has it begun, and neither committed nor rolled back?
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
     }
 
     /// Its place in the registry.
@@ -153,6 +170,7 @@ impl Session {
     /// Forgets everything, keeping the allocations (within bounds).
     pub(crate) fn reset(&mut self) {
         self.id = None;
+        self.open = false;
         self.health = Health::Well;
         self.tables.clear();
         self.writes.clear();
