@@ -85,12 +85,6 @@ pub(crate) struct Memory {
     space: CachePadded<Mutex<Space>>,
 }
 
-// SAFETY: cells are handed out as pointers, and what is behind them is their owners' affair; the allocator's own state
-// in the range is accessed atomically or under the lock that its header names.
-unsafe impl Send for Memory {}
-// SAFETY: as above.
-unsafe impl Sync for Memory {}
-
 impl std::fmt::Debug for Memory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Memory")

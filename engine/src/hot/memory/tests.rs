@@ -68,6 +68,11 @@ impl Filled {
     }
 }
 
+const _: () = {
+    const fn shared_by_threads<T: Send + Sync>() {}
+    shared_by_threads::<Memory>();
+};
+
 #[test]
 fn an_empty_memory_costs_nothing() {
     let (memory, budget, _) = memory_with(64 << 30, Some(0));
