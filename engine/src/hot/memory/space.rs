@@ -302,10 +302,10 @@ impl Space {
         self.by_length.remove(&(blocks, start));
     }
 
-    /// Length of the longest part of the range that was ever taken, for tests.
+    /// What is charged for metadata, for tests.
     #[cfg(test)]
-    pub(super) fn top(&self) -> u32 {
-        self.top
+    pub(super) fn metadata_bytes(&self) -> u64 {
+        self.meta_end(self.top) - self.meta_end(self.first)
     }
 
     /// Parts that are advised to be huge pages, for tests.
