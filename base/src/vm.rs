@@ -368,11 +368,8 @@ mod tests {
         reservation.advise_huge(0, HUGE_PAGE_BYTES, true);
         reservation.advise_huge(0, HUGE_PAGE_BYTES, false);
         // SAFETY: as above.
-        assert!(
-            unsafe { std::slice::from_raw_parts(reservation.base().as_ptr(), 4 << 20) }
-                .iter()
-                .all(|b| *b == 9)
-        );
+        let contents = unsafe { std::slice::from_raw_parts(reservation.base().as_ptr(), 4 << 20) };
+        assert!(contents.iter().all(|byte| *byte == 9));
     }
 
     #[test]

@@ -85,12 +85,6 @@ pub(crate) struct Memory {
     space: CachePadded<Mutex<Space>>,
 }
 
-// SAFETY: cells are handed out as pointers, and what is behind them is their owners' affair; the allocator's own state
-// in the range is accessed atomically or under the lock that its header names.
-unsafe impl Send for Memory {}
-// SAFETY: as above.
-unsafe impl Sync for Memory {}
-
 impl std::fmt::Debug for Memory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Memory")
@@ -263,14 +257,13 @@ impl Memory {
         Some(self.at(units))
     }
 
+    /// First what may be had, then what can be reclaimed, and only then the reserve.
     #[cold]
     fn alloc_slowly(&self, shard: &Shard, class: u8, reserve: bool) -> Result<NonNull<u8>, OutOfMemory> {
-        let first = self.refill_and_pop(shard, class, reserve);
-        if first.is_ok() {
-            return first;
-        }
-        self.reclaim();
-        self.refill_and_pop(shard, class, reserve)
+        self.refill_and_pop(shard, class, false).or_else(|_| {
+            self.reclaim();
+            self.refill_and_pop(shard, class, reserve)
+        })
     }
 
     fn refill_and_pop(&self, shard: &Shard, class: u8, reserve: bool) -> Result<NonNull<u8>, OutOfMemory> {
@@ -284,14 +277,11 @@ impl Memory {
     #[cold]
     fn alloc_span(&self, bytes: usize, reserve: bool) -> Result<NonNull<u8>, OutOfMemory> {
         let blocks = span_blocks(bytes);
-        let first = self.space.lock().take(&self.ground, blocks, reserve);
-        let start = match first {
-            Ok(start) => start,
-            Err(_) => {
-                self.reclaim();
-                self.space.lock().take(&self.ground, blocks, reserve)?
-            }
-        };
+        let first = self.space.lock().take(&self.ground, blocks, false);
+        let start = first.or_else(|_| {
+            self.reclaim();
+            self.space.lock().take(&self.ground, blocks, reserve)
+        })?;
         // SAFETY: the blocks were just taken, so they lie in the range and nobody knows of them.
         unsafe { *self.block(start).state() = Slab::span(blocks) };
         let shard = self.shard();

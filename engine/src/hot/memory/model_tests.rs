@@ -7,7 +7,7 @@ use thermocline_base::sync::model;
 use super::*;
 
 const BYTES: usize = 16 << 10;
-const ROUNDS: usize = 1500;
+const ROUNDS: usize = 4000;
 
 fn memory() -> (Arc<Memory>, Arc<Budget>, Arc<Epochs>) {
     let (budget, epochs) = (Arc::new(Budget::new(None)), Arc::new(Epochs::new()));

@@ -1,26 +1,28 @@
 //! Blocks: which of a memory's blocks are taken, which are charged, and which the system has got back.
 //!
 //! ```text
-//! 0          first            top             charged                    end
-//! ├─ metadata ─┼─ were taken once ─┼─ charged ahead ─┼─ never touched ──────────┤
-//!              │ taken │ idle │ run of free blocks    │
+//! 0          first                                top                   end
+//! ├─ metadata ─┼─ were charged once ────────────────┼─ never touched ──────┤
+//!              │ taken │ idle │ ahead │ runs of free blocks
 //! ```
 //!
 //! Rules:
-//! - A block is *committed* while it is charged to the budget: taken, idle, or charged ahead. All others hold no
-//!   memory and read as zero.
+//! - A block is *committed* while it is charged to the budget: taken, idle, or charged *ahead*. All others hold no
+//!   memory and read as zero; blocks ahead read as zero too.
 //! - Blocks that come back singly stay committed as *idle* blocks, up to a 64th of the memory and 4 MiB, so that a
 //!   table that breathes does not call the system at each breath. Everything else that comes back is decommitted at
 //!   once and joins the *runs*, from which the tightest fit is taken.
 //! - A *part* is 32 blocks: 2 MiB, aligned. Once more than [`HUGE_FROM_BYTES`] are committed, a part is advised to be
 //!   a huge page exactly while all of its blocks are committed: the advice is withdrawn before one of them is
-//!   decommitted, since the daemon that builds huge pages would fill the hole again. From then on fresh parts are
-//!   charged whole, so that they are huge from the first touch on.
+//!   decommitted, since the daemon that builds huge pages would fill the hole again. From then on parts without any
+//!   committed block are charged whole, ahead of their use, so that they are huge from the first touch on; the others
+//!   become so when that daemon comes by.
 //! - The metadata stands in front and is charged by the page as far as blocks were ever taken.
 //!
 //! Cost: taking from the runs is logarithmic in their number; the rest is constant, apart from system calls.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use thermocline_base::sync::{AtomicU64, Ordering};
 use thermocline_base::vm::{HUGE_PAGE_BYTES, Reservation};
@@ -81,10 +83,12 @@ struct Part {
 /// The state of all blocks of one memory.
 pub(super) struct Space {
     first: u32,
+    /// Blocks from here on were never charged.
     top: u32,
-    charged: u32,
     end: u32,
     meta_bytes_each: usize,
+    /// Charged and untouched.
+    ahead: Range<u32>,
     idle: Vec<u32>,
     /// Free, decommitted runs: start → length, and (length, start).
     runs: BTreeMap<u32, u32>,
@@ -102,9 +106,9 @@ impl Space {
         Self {
             first,
             top: first,
-            charged: first,
             end,
             meta_bytes_each,
+            ahead: first..first,
             idle: Vec::new(),
             runs: BTreeMap::new(),
             by_length: BTreeSet::new(),
@@ -120,17 +124,27 @@ impl Space {
         {
             return Ok(block);
         }
+        if self.ahead.len() >= blocks as usize {
+            return Ok(self.take_ahead(blocks));
+        }
+        let huge = ground.committed() >= HUGE_FROM_BYTES;
         if let Some(&(length, start)) = self.by_length.range((blocks, 0)..).next() {
-            ground.charge(bytes_of(blocks), reserve)?;
-            self.remove_run(start, length);
-            if length > blocks {
-                self.insert_run(start + blocks, length - blocks);
+            let part = start.next_multiple_of(PART_BLOCKS);
+            if huge
+                && blocks <= PART_BLOCKS
+                && part + PART_BLOCKS <= start + length
+                && ground.charge(bytes_of(PART_BLOCKS), reserve).is_ok()
+            {
+                self.take_run(ground, start, length, part..part + PART_BLOCKS);
+                self.go_ahead_with(part..part + PART_BLOCKS);
+                return Ok(self.take_ahead(blocks));
             }
-            self.commit(ground, start, blocks);
+            ground.charge(bytes_of(blocks), reserve)?;
+            self.take_run(ground, start, length, start..start + blocks);
             return Ok(start);
         }
-        let start = self.top;
-        let Some(top) = start.checked_add(blocks).filter(|top| *top <= self.end) else {
+        let start = if self.ahead.end == self.top { self.ahead.start } else { self.top };
+        let Some(needed) = start.checked_add(blocks).filter(|needed| *needed <= self.end) else {
             return Err(OutOfMemory {
                 kind: ground.kind,
                 asked_bytes: bytes_of(blocks),
@@ -139,24 +153,46 @@ impl Space {
                 cause: OutOfMemoryCause::Range,
             });
         };
-        if top > self.charged {
-            let part_end = top.next_multiple_of(PART_BLOCKS).min(self.end);
-            if !(ground.committed() >= HUGE_FROM_BYTES
-                && self.charge_up_to(ground, part_end, reserve).is_ok())
-            {
-                self.charge_up_to(ground, top, reserve)?;
+        let part_end = needed.next_multiple_of(PART_BLOCKS).min(self.end);
+        if !(huge && self.charge_up_to(ground, part_end, reserve).is_ok()) {
+            self.charge_up_to(ground, needed, reserve)?;
+        }
+        if self.ahead.start == start {
+            self.ahead.end = self.top;
+        } else {
+            self.go_ahead_with(start..self.top);
+        }
+        Ok(self.take_ahead(blocks))
+    }
+
+    fn take_ahead(&mut self, blocks: u32) -> u32 {
+        let start = self.ahead.start;
+        self.ahead.start += blocks;
+        start
+    }
+
+    /// Replaces what is ahead; what is left of it was too short for somebody, but serves singly.
+    fn go_ahead_with(&mut self, ahead: Range<u32>) {
+        self.idle.extend(std::mem::replace(&mut self.ahead, ahead));
+    }
+
+    /// Takes blocks, which have been charged, out of a run.
+    fn take_run(&mut self, ground: &Ground, start: u32, length: u32, wanted: Range<u32>) {
+        self.remove_run(start, length);
+        for rest in [start..wanted.start, wanted.end..start + length] {
+            if !rest.is_empty() {
+                self.insert_run(rest.start, rest.len() as u32);
             }
         }
-        self.top = top;
-        Ok(start)
+        self.commit(ground, wanted.start, wanted.len() as u32);
     }
 
     fn charge_up_to(&mut self, ground: &Ground, to: u32, reserve: bool) -> Result<(), OutOfMemory> {
-        let from = self.charged;
+        let from = self.top;
         let meta = self.meta_end(to) - self.meta_end(from);
         ground.charge(bytes_of(to - from) + meta, reserve)?;
         self.commit(ground, from, to - from);
-        self.charged = to;
+        self.top = to;
         Ok(())
     }
 
@@ -190,13 +226,11 @@ impl Space {
             self.uncommit(ground, run[0], blocks);
             self.join_runs(run[0], blocks);
         }
-        if self.charged > self.top {
-            // The blocks above the top were charged together with their metadata, which stays charged: they become a
-            // run, so that they are not charged for it twice.
-            let (start, blocks) = (self.top, self.charged - self.top);
-            self.uncommit(ground, start, blocks);
-            self.top = self.charged;
-            self.join_runs(start, blocks);
+        let ahead = std::mem::replace(&mut self.ahead, self.first..self.first);
+        if !ahead.is_empty() {
+            let blocks = ahead.len() as u32;
+            self.uncommit(ground, ahead.start, blocks);
+            self.join_runs(ahead.start, blocks);
         }
     }
 
@@ -268,10 +302,10 @@ impl Space {
         self.by_length.remove(&(blocks, start));
     }
 
-    /// Length of the longest part of the range that was ever taken, for tests.
+    /// What is charged for metadata, for tests.
     #[cfg(test)]
-    pub(super) fn top(&self) -> u32 {
-        self.top
+    pub(super) fn metadata_bytes(&self) -> u64 {
+        self.meta_end(self.top) - self.meta_end(self.first)
     }
 
     /// Parts that are advised to be huge pages, for tests.
@@ -364,7 +398,7 @@ mod tests {
         let before = space.huge_parts();
         assert_eq!(before, (HUGE_FROM_BYTES as usize / HUGE_PAGE_BYTES) - 1);
         taken.push(space.take(&ground, 33, false).expect("no limit"));
-        assert_eq!(space.charged % PART_BLOCKS, 0, "fresh parts are charged whole");
+        assert_eq!(space.top % PART_BLOCKS, 0, "fresh parts are charged whole");
         assert!(space.huge_parts() > before);
         let span = taken.pop().expect("just pushed");
         let huge = space.huge_parts();
@@ -372,6 +406,52 @@ mod tests {
         assert!(space.huge_parts() < huge);
         assert_eq!(space.take(&ground, 33, false), Ok(span));
         assert_eq!(space.huge_parts(), huge);
+    }
+
+    #[test]
+    fn parts_that_were_given_back_whole_come_back_whole() {
+        let (ground, mut space) = ground(128 << 20, None);
+        let first: Vec<_> = (0..700).map(|_| space.take(&ground, 1, false).expect("no limit")).collect();
+        let later: Vec<_> = (0..320).map(|_| space.take(&ground, 1, false).expect("no limit")).collect();
+        let huge = space.huge_parts();
+        for block in later {
+            space.give(&ground, block, 1);
+        }
+        space.release_idle(&ground);
+        let rest = space.huge_parts();
+        assert!(rest + 9 <= huge);
+        // Up to the border of the part that is in use, then a whole part at once.
+        let mut taken = 0;
+        while space.ahead.is_empty() {
+            space.take(&ground, 1, false).expect("no limit");
+            taken += 1;
+        }
+        assert!(taken <= PART_BLOCKS);
+        assert_eq!(space.ahead.len() as u32, PART_BLOCKS - 1);
+        let before = ground.committed();
+        for _ in 0..PART_BLOCKS - 1 {
+            space.take(&ground, 1, false).expect("no limit");
+        }
+        assert_eq!(ground.committed(), before);
+        assert!(space.huge_parts() > rest);
+        assert!(first.len() > 512);
+    }
+
+    #[test]
+    fn what_is_ahead_and_too_short_serves_singly() {
+        let (ground, mut space) = ground(128 << 20, None);
+        while ground.committed() < HUGE_FROM_BYTES {
+            space.take(&ground, 1, false).expect("no limit");
+        }
+        let freed = space.take(&ground, 24, false).expect("no limit");
+        while space.ahead.len() != 10 {
+            space.take(&ground, 1, false).expect("no limit");
+        }
+        space.give(&ground, freed, 24);
+        let ahead = space.ahead.clone();
+        assert_eq!(space.take(&ground, 20, false), Ok(freed), "a run serves it, and what is ahead stays");
+        assert_eq!(space.take(&ground, 20, false), Ok(ahead.start), "what is ahead at the top grows");
+        assert_eq!(ground.budget.used(), ground.committed());
     }
 
     #[test]
