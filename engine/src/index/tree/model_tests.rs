@@ -14,7 +14,7 @@ struct Shared {
     tree: Tree<HeapMemory, 512>,
 }
 
-/// A tree with these entries. A leaf of 512 bytes holds 26 of them.
+/// A tree with these entries. A leaf of 512 bytes holds 27 of them.
 fn shared(entries: impl Iterator<Item = u64>) -> Arc<Shared> {
     let epochs = Arc::new(Epochs::new());
     let memory = Arc::new(HeapMemory::new(Arc::clone(&epochs)));
@@ -74,7 +74,7 @@ impl Shared {
 
 /// The even entries stay; one more makes the leaf split in its middle.
 fn lookup_beside_a_split() {
-    let shared = shared((0..26).map(|n| n * 2));
+    let shared = shared((0..27).map(|n| n * 2));
     assert_eq!(shared.tree.height(&shared.epochs.pin()), 1);
     let splitter = {
         let shared = Arc::clone(&shared);
@@ -165,7 +165,7 @@ fn scans_miss_nothing_while_leaves_merge() {
 #[test]
 fn two_writers_meet_in_a_full_leaf() {
     model::run(150, || {
-        let shared = shared((0..26).map(|n| n * 2));
+        let shared = shared((0..27).map(|n| n * 2));
         let other = {
             let shared = Arc::clone(&shared);
             shuttle::thread::spawn(move || {
@@ -178,10 +178,10 @@ fn two_writers_meet_in_a_full_leaf() {
         shared.remove(2);
         shared.insert(27);
         other.join().expect("the other writer");
-        let mut expected: Vec<u64> = (0..26).map(|n| n * 2).filter(|n| ![2, 24].contains(n)).collect();
+        let mut expected: Vec<u64> = (0..27).map(|n| n * 2).filter(|n| ![2, 24].contains(n)).collect();
         expected.extend([21, 23, 27, 51]);
         expected.sort_unstable();
         assert_eq!(shared.scan(Direction::Forward), expected);
-        assert_eq!(shared.tree.len(), 28);
+        assert_eq!(shared.tree.len(), 29);
     });
 }
