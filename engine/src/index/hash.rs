@@ -291,7 +291,9 @@ impl<M: NodeMemory> HashIndex<M> {
                 hole.set_head(hole.set(hole_head, at, mover));
             }
         }
-        if last == 0 && let Some((before, _)) = before {
+        if last == 0
+            && let Some((before, _)) = before
+        {
             if std::ptr::eq(before, bucket.line) {
                 first_head = first_head.with_overflow(false);
             } else {
@@ -351,9 +353,11 @@ impl<M: NodeMemory> HashIndex<M> {
             loop {
                 copy.clear();
                 let head = line.head(Ordering::Acquire);
-                if !head.latched() && Self::visit(line, head, |line, head| {
-                    copy.extend((0..head.count()).map(|at| line.entry(head, at)));
-                }) {
+                if !head.latched()
+                    && Self::visit(line, head, |line, head| {
+                        copy.extend((0..head.count()).map(|at| line.entry(head, at)));
+                    })
+                {
                     break;
                 }
                 backoff.wait();

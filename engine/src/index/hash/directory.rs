@@ -79,7 +79,12 @@ impl Directory {
     ///
     /// # Errors
     /// When there is no memory for the segment or a block above it; a block that was made stays for the next try.
-    pub(super) fn add<M: NodeMemory>(&self, memory: &M, bucket: u64, bytes: &mut usize) -> Result<(), OutOfMemory> {
+    pub(super) fn add<M: NodeMemory>(
+        &self,
+        memory: &M,
+        bucket: u64,
+        bytes: &mut usize,
+    ) -> Result<(), OutOfMemory> {
         let (root, middle, leaf, _) = place(bucket);
         let root = &self.root[root];
         if root.load(Ordering::Relaxed).is_null() {

@@ -117,9 +117,7 @@ impl Line {
     pub(super) fn try_latch(&self) -> Option<Head> {
         let head = self.0[0].load(Ordering::Relaxed);
         if head & LATCHED != 0
-            || self.0[0]
-                .compare_exchange(head, head | LATCHED, Ordering::Acquire, Ordering::Relaxed)
-                .is_err()
+            || self.0[0].compare_exchange(head, head | LATCHED, Ordering::Acquire, Ordering::Relaxed).is_err()
         {
             return None;
         }
@@ -148,7 +146,10 @@ impl Line {
     /// Takes over the latch of a bucket that is withdrawn. Only who holds the resize lock may.
     pub(super) fn take_withdrawn(&self) -> Head {
         let head = self.head(Ordering::Relaxed);
-        assert!(head.latched() && head.count() == 0, "a bucket above the number of buckets is withdrawn and empty");
+        assert!(
+            head.latched() && head.count() == 0,
+            "a bucket above the number of buckets is withdrawn and empty"
+        );
         head.emptied()
     }
 
@@ -173,7 +174,8 @@ impl Line {
     #[inline(always)]
     pub(super) fn row(&self, head: Head, at: usize) -> u64 {
         let low = self.0[4 + at / 2].load(Ordering::Relaxed) >> (32 * (at % 2)) & 0xffff_ffff;
-        let high = if at < 2 { head.0 >> (16 * at) } else { self.0[7].load(Ordering::Relaxed) >> (16 * (at - 2)) };
+        let high =
+            if at < 2 { head.0 >> (16 * at) } else { self.0[7].load(Ordering::Relaxed) >> (16 * (at - 2)) };
         low | (high & 0xffff) << 32
     }
 

@@ -27,8 +27,7 @@ fn rows(shared: &Shared, hash: u64) -> Vec<u64> {
 fn resize(shared: &Shared, grow: bool) {
     let mut scratch = shared.1.resize.lock();
     let guard = shared.0.pin();
-    let done =
-        if grow { shared.1.grow(&guard, &mut scratch) } else { shared.1.shrink(&guard, &mut scratch) };
+    let done = if grow { shared.1.grow(&guard, &mut scratch) } else { shared.1.shrink(&guard, &mut scratch) };
     assert!(done.is_ok());
 }
 
@@ -51,7 +50,11 @@ fn lookup_beside_splits_and_merges(entries: u64) {
         })
     };
     for entry in [3, 2, 5] {
-        assert_eq!(rows(&shared, in_bucket_0(entry)), [entry], "an entry that stays was missed or came twice");
+        assert_eq!(
+            rows(&shared, in_bucket_0(entry)),
+            [entry],
+            "an entry that stays was missed or came twice"
+        );
     }
     resizer.join().expect("the resizer");
 }

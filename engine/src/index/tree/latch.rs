@@ -40,6 +40,12 @@ pub(super) fn version(word: &AtomicU64) -> Result<u64, Restart> {
     Ok(version)
 }
 
+/// The version behind a word, if its latch is free. For who holds another latch, and so must not wait.
+pub(super) fn version_if_free(word: &AtomicU64) -> Result<u64, Restart> {
+    let version = word.load(Ordering::Acquire);
+    if version & (LATCHED | OBSOLETE) == 0 { Ok(version) } else { Err(Restart) }
+}
+
 /// Was everything since `version` was taken read from one state?
 #[inline(always)]
 pub(super) fn check(word: &AtomicU64, version: u64) -> Result<(), Restart> {

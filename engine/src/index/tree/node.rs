@@ -68,7 +68,10 @@ impl<const N: usize> Sizes<N> {
     /// Longer keys are stored out of line, so that every node has room for two fences and three entries.
     pub(super) const INLINE_MAX: usize = N / 80 * 8;
     const VALID: () = {
-        assert!(N.is_power_of_two() && N >= 512 && N <= 4096, "node sizes are powers of two from 512 to 4096");
+        assert!(
+            N.is_power_of_two() && N >= 512 && N <= 4096,
+            "node sizes are powers of two from 512 to 4096"
+        );
         let fences = 2 * Self::INLINE_MAX.div_ceil(8);
         let entry = 2 + 2 + (Self::INLINE_MAX - 8).div_ceil(8);
         assert!(Self::SLOTS + fences + 3 * entry <= Self::WORDS, "three of the longest entries fit");
@@ -214,6 +217,11 @@ impl<'g, const N: usize> View<'g, N> {
         Ok(Self { node, version: latch::version(node.word(0))? })
     }
 
+    /// The same without waiting for a latch.
+    pub(super) fn open_free(node: NodeRef<'g, N>) -> Result<Self, Restart> {
+        Ok(Self { node, version: latch::version_if_free(node.word(0))? })
+    }
+
     /// Does everything that was read since `open` belong together?
     #[inline(always)]
     pub(super) fn check(&self) -> Result<(), Restart> {
@@ -282,7 +290,12 @@ impl<'g, const N: usize> View<'g, N> {
 
     /// How a slot's key, whose head equals the probe's, relates to the probe's key.
     #[inline]
-    pub(super) fn compare_key(&self, slot: Slot, probe: &Probe<'_>, prefix_len: usize) -> Result<Order, Restart> {
+    pub(super) fn compare_key(
+        &self,
+        slot: Slot,
+        probe: &Probe<'_>,
+        prefix_len: usize,
+    ) -> Result<Order, Restart> {
         let suffix = probe.suffix(prefix_len);
         let kind = slot.kind();
         if kind <= 8 || suffix.len() <= 8 {
@@ -441,6 +454,13 @@ impl<'g, const N: usize> View<'g, N> {
             }
         }
         Ok(())
+    }
+
+    /// Could this key be the high fence's? Never wrong with "no".
+    #[inline]
+    pub(super) fn may_end_with(&self, key: &[u8]) -> bool {
+        let lengths = self.node.get(WORD_LENGTHS);
+        (lengths >> 48) & FLAG_HIGH_INFINITE == 0 && (lengths >> 32) as usize & 0xffff == key.len()
     }
 
     /// Words between the slots and the heap.
