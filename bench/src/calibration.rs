@@ -135,7 +135,7 @@ fn random_read_ns(effort: Effort, huge_pages: bool) -> f64 {
         state = (state ^ words[line as usize * WORDS_PER_LINE]).wrapping_mul(0x2545_f491_4f6c_dd1d);
     }
     std::hint::black_box(state);
-    time::nanoseconds_since(began) as f64 / effort.dram_reads as f64
+    began.elapsed_ns() as f64 / effort.dram_reads as f64
 }
 
 /// One round of SplitMix64.

@@ -1,22 +1,85 @@
-//! The clock of the drivers: nanoseconds since some fixed moment, never going back.
+//! The clock of the drivers.
 
-use std::time::{Duration, Instant};
+use std::ops::{Add, AddAssign, Sub};
+use std::time::Duration;
+
+/// A moment on a clock that never goes back.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Moment {
+    nanoseconds: u64,
+}
 
 /// The moment of the call.
 #[inline]
-#[must_use]
-#[allow(clippy::disallowed_methods, reason = "until base::clock is there")]
-pub(crate) fn now() -> Instant {
-    Instant::now()
+pub(crate) fn now() -> Moment {
+    Moment { nanoseconds: system_nanoseconds() }
 }
 
-/// Nanoseconds from `began` to now.
 #[inline]
-pub(crate) fn nanoseconds_since(began: Instant) -> u64 {
-    u64::try_from((now() - began).as_nanos()).unwrap_or(u64::MAX)
+#[allow(clippy::disallowed_methods, reason = "until base::clock is there")]
+fn system_nanoseconds() -> u64 {
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    let start = *START.get_or_init(std::time::Instant::now);
+    (std::time::Instant::now() - start).as_nanos() as u64
 }
 
-/// A duration of `seconds`, which must be finite and not negative.
-pub(crate) fn seconds(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds)
+impl Moment {
+    /// From this moment to `later`; zero if it is not later.
+    pub(crate) const fn until(self, later: Self) -> Duration {
+        Duration::from_nanos(later.nanoseconds.saturating_sub(self.nanoseconds))
+    }
+
+    /// From this moment to now.
+    pub(crate) fn elapsed(self) -> Duration {
+        self.until(now())
+    }
+
+    /// Nanoseconds from this moment to now.
+    #[inline]
+    pub(crate) fn elapsed_ns(self) -> u64 {
+        now().nanoseconds.saturating_sub(self.nanoseconds)
+    }
+
+    /// Seconds from `origin` to this moment; negative if the origin is later.
+    pub(crate) fn seconds_after(self, origin: Self) -> f64 {
+        origin.until(self).as_secs_f64() - self.until(origin).as_secs_f64()
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, duration: Duration) -> Self {
+        let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self { nanoseconds: self.nanoseconds.saturating_add(nanoseconds) }
+    }
+}
+
+impl AddAssign<Duration> for Moment {
+    fn add_assign(&mut self, duration: Duration) {
+        *self = *self + duration;
+    }
+}
+
+impl Sub for Moment {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        earlier.until(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_follow_each_other() {
+        let first = now();
+        let second = first + Duration::from_millis(5);
+        assert_eq!(first.until(second), Duration::from_millis(5));
+        assert_eq!(second.until(first), Duration::ZERO);
+        assert!((first.seconds_after(second) + 0.005).abs() < 1e-9);
+        assert!(now() >= first);
+    }
 }
