@@ -222,15 +222,15 @@ fn open_direct(path: &Path, options: &OpenOptions) -> io::Result<(File, bool)> {
 /// Fills the file with blocks that no device can take for empty. Returns how many there are.
 fn fill(path: &Path, effort: Effort) -> io::Result<u64> {
     let (file, _) = open_direct(path, OpenOptions::new().create(true).truncate(true).write(true))?;
-    let mut piece = vec![Aligned([0_u8; PIECE])];
-    for (index, word) in piece[0].0.chunks_exact_mut(8).enumerate() {
+    let mut piece = Box::new(Aligned([0_u8; PIECE]));
+    for (index, word) in piece.0.chunks_exact_mut(8).enumerate() {
         word.copy_from_slice(&mix(index as u64).to_le_bytes());
     }
     let began = time::now();
     let mut written = 0;
     while written == 0 || (written < effort.file_bytes && began.elapsed() < effort.step) {
-        piece[0].0[..8].copy_from_slice(&written.to_le_bytes());
-        file.write_all_at(&piece[0].0, written)?;
+        piece.0[..8].copy_from_slice(&written.to_le_bytes());
+        file.write_all_at(&piece.0, written)?;
         written += PIECE as u64;
     }
     file.sync_data()?;

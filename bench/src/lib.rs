@@ -13,5 +13,6 @@ pub mod machine;
 pub mod plot;
 pub mod progress;
 pub mod report;
+pub mod run;
 pub mod settings;
 mod time;
