@@ -1,7 +1,9 @@
-//! The clock of the drivers.
+//! The clock of the drivers: the machine's, even where a simulation decides the engine's.
 
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
+
+use thermocline_base::clock::{Clock, SystemClock};
 
 /// A moment on a clock that never goes back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -12,15 +14,7 @@ pub(crate) struct Moment {
 /// The moment of the call.
 #[inline]
 pub(crate) fn now() -> Moment {
-    Moment { nanoseconds: system_nanoseconds() }
-}
-
-#[inline]
-#[allow(clippy::disallowed_methods, reason = "until base::clock is there")]
-fn system_nanoseconds() -> u64 {
-    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-    let start = *START.get_or_init(std::time::Instant::now);
-    (std::time::Instant::now() - start).as_nanos() as u64
+    Moment { nanoseconds: SystemClock.now_ns() }
 }
 
 impl Moment {
