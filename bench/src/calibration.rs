@@ -25,7 +25,7 @@ pub struct Calibration {
     pub dram_random_read_ns: f64,
     /// The same with huge pages, as far as the kernel gave some.
     pub dram_random_read_huge_pages_ns: f64,
-    /// How much memory the reads went over.
+    /// How much memory the reads with small pages went over: less than intended where touching it took too long.
     pub dram_bytes: u64,
     /// Random 4 KiB reads a second with 64 of them in flight.
     pub device_reads_per_s_depth64: f64,
@@ -95,8 +95,8 @@ pub fn calibrate(data_dir: &Path) -> Result<Calibration, CalibrationError> {
 }
 
 pub(crate) fn calibrate_with(data_dir: &Path, effort: Effort) -> Result<Calibration, CalibrationError> {
-    let small_pages = random_read_ns(effort, false);
-    let huge_pages = random_read_ns(effort, true);
+    let (small_pages, dram_bytes) = random_read_ns(effort, false);
+    let (huge_pages, _) = random_read_ns(effort, true);
     let path = data_dir.join("calibration.tmp");
     let failed = |step, source| CalibrationError { step, path: path.clone(), source };
     let result = device(&path, effort, &failed);
@@ -106,7 +106,7 @@ pub(crate) fn calibrate_with(data_dir: &Path, effort: Effort) -> Result<Calibrat
     Ok(Calibration {
         dram_random_read_ns: small_pages,
         dram_random_read_huge_pages_ns: huge_pages,
-        dram_bytes: effort.dram_bytes as u64,
+        dram_bytes,
         device_reads_per_s_depth64: reads.per_second,
         device_method: reads.method,
         device_direct: reads.direct,
@@ -118,24 +118,40 @@ pub(crate) fn calibrate_with(data_dir: &Path, effort: Effort) -> Result<Calibrat
 
 const WORDS_PER_LINE: usize = 8;
 
-/// The time of one read whose address depends on what the read before it found.
-fn random_read_ns(effort: Effort, huge_pages: bool) -> f64 {
+/// Memory is touched in parts of so many bytes, until the time is over.
+const PART_BYTES: usize = 64 << 20;
+
+/// The time of one read whose address depends on what the read before it found, and the bytes that the reads went
+/// over.
+fn random_read_ns(effort: Effort, huge_pages: bool) -> (f64, u64) {
     let mut words = vec![0_u64; effort.dram_bytes / size_of::<u64>()];
     advise(&mut words, huge_pages);
     // Touches every line, so that each has memory of its own (pages never written share the zero page) and so that
     // no two lines hold the same value (a processor may guess a value that is always the same).
-    for (line, word) in words.iter_mut().step_by(WORDS_PER_LINE).enumerate() {
-        *word = mix(line as u64);
+    let began = time::now();
+    let mut touched = 0;
+    for part in words.chunks_mut(PART_BYTES / size_of::<u64>()) {
+        for (line, word) in part.iter_mut().step_by(WORDS_PER_LINE).enumerate() {
+            *word = mix((touched + line) as u64);
+        }
+        touched += part.len();
+        if began.elapsed() > 2 * effort.step {
+            break;
+        }
     }
-    let lines = (words.len() / WORDS_PER_LINE) as u64;
+    let lines = (touched / WORDS_PER_LINE) as u64;
     let began = time::now();
     let mut state = 1_u64;
-    for _ in 0..effort.dram_reads {
-        let line = ((state >> 32) * lines) >> 32;
-        state = (state ^ words[line as usize * WORDS_PER_LINE]).wrapping_mul(0x2545_f491_4f6c_dd1d);
+    let mut reads = 0;
+    while reads == 0 || (reads < effort.dram_reads && began.elapsed() < effort.step) {
+        for _ in 0..effort.dram_reads / 100 {
+            let line = ((state >> 32) * lines) >> 32;
+            state = (state ^ words[line as usize * WORDS_PER_LINE]).wrapping_mul(0x2545_f491_4f6c_dd1d);
+        }
+        reads += effort.dram_reads / 100;
     }
     std::hint::black_box(state);
-    began.elapsed_ns() as f64 / effort.dram_reads as f64
+    (began.elapsed_ns() as f64 / reads as f64, (touched * size_of::<u64>()) as u64)
 }
 
 /// One round of SplitMix64.

@@ -112,8 +112,12 @@ pub struct Condition {
     /// Its number in the specification.
     pub number: u32,
     /// What it says.
-    pub text: String,
-    /// The first violations; empty if it holds.
+    pub statement: String,
+    /// Warehouses, districts or rows that were looked at.
+    pub checked: u64,
+    /// How many of them violate it.
+    pub violated: u64,
+    /// The first violations.
     pub violations: Vec<String>,
 }
 
@@ -141,10 +145,10 @@ pub struct Deleted {
 /// What `recovery` found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Recovered {
-    /// Log on disk when the process ended.
+    /// Log written after the checkpoint that followed the load.
     pub log_bytes: u64,
-    /// Checkpoint images on disk then.
-    pub checkpoint_bytes: u64,
+    /// What the database took on disk when its process ended.
+    pub disk_bytes: u64,
     /// Transactions that had been acknowledged after the load.
     pub commits: u64,
     /// From opening to the first answer.
@@ -215,7 +219,7 @@ impl Report {
             Outcome::Recovery(recovered) => &recovered.conditions,
             Outcome::Delete(_) => &None,
         };
-        conditions.iter().flatten().all(|condition| condition.violations.is_empty())
+        conditions.iter().flatten().all(|condition| condition.violated == 0)
     }
 
     /// The result as one JSON object.
@@ -356,18 +360,17 @@ impl Table {
 
     fn conditions(&mut self, conditions: Option<&[Condition]>) {
         let Some(conditions) = conditions else { return };
-        let broken: Vec<&Condition> = conditions.iter().filter(|one| !one.violations.is_empty()).collect();
-        if broken.is_empty() {
+        self.0.push('\n');
+        let broken = conditions.iter().filter(|condition| condition.violated > 0).count();
+        if broken == 0 {
             self.line("consistency", format_args!("all {} conditions hold", conditions.len()));
-            return;
+        } else {
+            self.line(
+                "consistency",
+                format_args!("{broken} of {} conditions are VIOLATED", conditions.len()),
+            );
         }
-        self.line("consistency", format_args!("{} of {} conditions BROKEN", broken.len(), conditions.len()));
-        for condition in broken {
-            writeln!(self.0, "  {}. {}", condition.number, condition.text).expect("writing to a string");
-            for violation in condition.violations.iter().take(5) {
-                writeln!(self.0, "     {violation}").expect("writing to a string");
-            }
-        }
+        self.0.push_str(&conditions_text(conditions));
     }
 
     fn deleted(&mut self, found: &Deleted) {
@@ -397,7 +400,7 @@ impl Table {
     fn recovered(&mut self, found: &Recovered) {
         self.line(
             "on disk",
-            format_args!("log {}, checkpoints {}", size(found.log_bytes), size(found.checkpoint_bytes)),
+            format_args!("{}, log to replay {}", size(found.disk_bytes), size(found.log_bytes)),
         );
         self.line("commits", grouped(found.commits as f64));
         self.line(
@@ -411,6 +414,22 @@ impl Table {
         self.memory(&BTreeMap::new(), found.rss_bytes_max);
         self.conditions(found.conditions.as_deref());
     }
+}
+
+/// One line for each condition, and the first violations under those that have any.
+#[must_use]
+pub fn conditions_text(conditions: &[Condition]) -> String {
+    let mut text = String::new();
+    for Condition { number, statement, checked, violated, violations } in conditions {
+        let checked = grouped(*checked as f64);
+        let verdict = if *violated == 0 { "holds".to_owned() } else { format!("{violated} VIOLATED") };
+        writeln!(text, "  {number:>2}. {verdict}, {checked} checked: {statement}")
+            .expect("writing to a string");
+        for violation in violations.iter().take(5) {
+            writeln!(text, "        {violation}").expect("writing to a string");
+        }
+    }
+    text
 }
 
 /// A byte count for people.
@@ -450,7 +469,17 @@ mod tests {
     use crate::settings::Benchmark;
     use serde_json::Value;
 
-    pub(crate) fn report() -> Report {
+    fn condition(number: u32, statement: &str, violations: &[&str]) -> Condition {
+        Condition {
+            number,
+            statement: statement.into(),
+            checked: 40,
+            violated: violations.len() as u64,
+            violations: violations.iter().map(|violation| (*violation).to_owned()).collect(),
+        }
+    }
+
+    fn report() -> Report {
         let mut latencies = Latencies::default();
         (1..=1000_u64).for_each(|value| latencies.record(value * 1000));
         let measured = Measured {
@@ -480,10 +509,8 @@ mod tests {
         let mut throughput = Throughput::of(&measured, 1);
         throughput.aborts.insert("write-conflict".into(), 1234);
         throughput.memory_bytes.insert("versions".into(), 1 << 30);
-        throughput.conditions = Some(vec![
-            Condition { number: 1, text: "sums agree".into(), violations: Vec::new() },
-            Condition { number: 2, text: "numbers follow".into(), violations: vec!["district 3".into()] },
-        ]);
+        throughput.conditions =
+            Some(vec![condition(1, "sums agree", &[]), condition(2, "numbers follow", &["district 3"])]);
         Report::new(settings, None, Outcome::Throughput(Box::new(throughput)))
     }
 
@@ -509,8 +536,15 @@ mod tests {
         let report = report();
         assert!(!report.is_consistent());
         let table = report.to_table();
-        for text in ["2,000,000 transactions/s", "new-order", "write-conflict 1,234", "1.0 GiB", "district 3"]
-        {
+        for text in [
+            "2,000,000 transactions/s",
+            "new-order",
+            "write-conflict 1,234",
+            "1.0 GiB",
+            "1. holds",
+            "1 of 2 conditions are VIOLATED",
+            "district 3",
+        ] {
             assert!(table.contains(text), "no {text:?} in\n{table}");
         }
     }

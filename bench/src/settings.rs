@@ -60,7 +60,7 @@ pub enum Benchmark {
     Tpcc {
         /// Warehouses.
         warehouses: u32,
-        /// Do new orders go to a few warehouses mostly?
+        /// Does delivery keep the rows of NEW-ORDER, so that one more table grows and only its young end is hot?
         skewed_growth: bool,
     },
     /// Transactions that read 100 bytes by their key and commit.

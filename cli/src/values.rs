@@ -36,6 +36,14 @@ pub(crate) fn few(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("is too many; at most {} are possible", 1 << 20))
 }
 
+/// A number of MiB.
+pub(crate) fn mebibytes(text: &str) -> Result<u64, String> {
+    match count(text)? {
+        number if number <= 1 << 24 => Ok(number),
+        _ => Err("is too much; at most 16777216 (16 TiB) are possible".to_owned()),
+    }
+}
+
 /// Threads: at least 1, at most as many as the engine has places for.
 pub(crate) fn threads(text: &str) -> Result<usize, String> {
     // The engine's own threads and the caller need places as well.

@@ -146,8 +146,13 @@ impl Job<'_> {
         }
         let options =
             RunOptions { calibrate: !database.no_calibration, check: self.check, quiet: self.quiet };
-        let report = run::run(&self.settings(data_dir.path()), &options)
-            .map_err(|error| Failure::Failed(error.to_string()))?;
+        let report = run::run(&self.settings(data_dir.path()), &options, &|settings| {
+            recovery::builder(settings, self.quiet)
+        })
+        .map_err(|error| match error.is_setting() {
+            true => Failure::Usage(error.to_string()),
+            false => Failure::Failed(error.to_string()),
+        })?;
         print!("{}", report.to_table());
         if let Some(file) = &database.json {
             write(file, std::fs::write(file, report.to_json()))?;
@@ -163,7 +168,7 @@ impl Job<'_> {
         Settings {
             benchmark: self.benchmark.clone(),
             threads: database.threads.unwrap_or_else(machine::cores),
-            in_flight: self.load.map_or(1, |load| load.in_flight),
+            in_flight: self.load.map_or(32, |load| load.in_flight),
             warm_up_seconds: self.load.map_or(0.0, |load| load.warm_up),
             seconds: self.load.map_or(0.0, |load| load.seconds),
             isolation: name(&database.isolation),

@@ -13,7 +13,7 @@ pub(crate) struct Arguments {
     /// Warehouses; each takes about 100 MB and grows
     #[arg(long, default_value = "4", value_parser = values::few)]
     warehouses: u32,
-    /// Let the order tables of a few warehouses grow much faster than those of the others
+    /// Let delivery keep the rows of NEW-ORDER: one more table grows, and only its young end is hot
     #[arg(long)]
     skewed_growth: bool,
     /// Do not check the consistency conditions after the run
