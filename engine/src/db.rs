@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 use serde::Serialize;
 use thermocline_base::clock::{Clock as _, SystemClock};
 use thermocline_base::epoch::Epochs;
-use thermocline_base::ids::{IndexId, Lsn, Timestamp};
-use thermocline_base::io::{Io, LockGuard, MemoryIo, SystemIo};
+use thermocline_base::ids::{IndexId, Timestamp};
+use thermocline_base::io::{Io, LockGuard, MemoryIo, StdIo};
 use thermocline_base::sync::{AtomicBool, AtomicU64, CachePadded, Mutex, Ordering, thread_index};
 
 use crate::catalog::Catalog;
@@ -24,7 +24,7 @@ use crate::log::error::LogError;
 use crate::log::{Log, ReserveError};
 use crate::ops::checkpoint::Checkpoints;
 use crate::options::{Durability, Options, TransactionOptions};
-use crate::row::{KeyBuf, Layout, Value};
+use crate::row::{KeyBuf, Layout, RowError, Type, Value};
 use crate::transaction::Transaction;
 use crate::txn::locks::Locks;
 use crate::txn::prune::Garbage;
@@ -91,10 +91,9 @@ impl Inner {
             LogError::Newer { file, version, known } => {
                 Error::NewerFormat { file: file.clone(), found: *version, supported: *known }
             }
-            LogError::Foreign { file } => Error::Damaged {
-                file: file.clone(),
-                what: "it belongs to another database".to_owned(),
-            },
+            LogError::Foreign { file } => {
+                Error::Damaged { file: file.clone(), what: "it belongs to another database".to_owned() }
+            }
             LogError::Failed(io) => Error::LogFailed { reason: io.to_string() },
             LogError::Io(io) => Error::Io(io.clone()),
         }
@@ -117,8 +116,7 @@ impl Inner {
         if let Some(session) = self.sessions[thread_index() % POOL_SHARDS].lock().pop() {
             return Ok(session);
         }
-        let place =
-            self.registry.take_place().ok_or(Error::TooManyTransactions { limit: MAX_TRANSACTIONS });
+        let place = self.registry.take_place().ok_or(Error::TooManyTransactions { limit: MAX_TRANSACTIONS });
         let place = match place {
             Ok(place) => place,
             // Idle sessions of other threads' shards have places, too.
@@ -150,7 +148,8 @@ impl Inner {
         }
         let mut session = self.take_session()?;
         session.begin(options);
-        Ok(Transaction::start(session))
+        let number = session.next_number();
+        Ok(Transaction::start(session, number))
     }
 
     /// How much address space each memory of a table or index reserves.
@@ -180,7 +179,7 @@ impl Database {
     /// The directory cannot be used, belongs to something else, is open in another process, or holds damaged or newer
     /// files; options that make no sense.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
-        Self::open_with(path.as_ref(), options, Arc::new(SystemIo::default()), true)
+        Self::open_with(path.as_ref(), options, Arc::new(StdIo), true)
     }
 
     /// Opens a database that lives in memory only, and is gone when it is closed.
@@ -189,7 +188,7 @@ impl Database {
     /// Options that make no sense.
     pub fn open_in_memory(options: Options) -> Result<Self> {
         let options = Options { durability: Durability::Off, ..options };
-        Self::open_with(Path::new("/memory"), options, Arc::new(MemoryIo::default()), true)
+        Self::open_with(Path::new("/memory"), options, Arc::new(MemoryIo::new()), true)
     }
 
     /// Opens a database over any [`Io`], with or without background threads (tests drive the steps themselves).
@@ -199,7 +198,7 @@ impl Database {
     #[doc(hidden)]
     pub fn open_with(path: &Path, options: Options, io: Arc<dyn Io>, background: bool) -> Result<Self> {
         options.check()?;
-        let (inner, lock) = crate::ops::recover::open(path, options, io, Arc::new(SystemClock::default()))?;
+        let (inner, lock) = crate::ops::recover::open(path, options, io, Arc::new(SystemClock))?;
         let database = Self {
             handle: Arc::new(Handle { inner, threads: Mutex::new(Vec::new()), lock: Mutex::new(lock) }),
         };
@@ -410,9 +409,9 @@ impl Table {
     /// There is none.
     pub fn index(&self, name: &str) -> Result<Index> {
         let id = self.with_form(|form| {
-            form.indexes.iter().find(|index| index.schema.name == name).map(|index| index.id).ok_or_else(|| {
-                Error::UnknownIndex { table: form.schema.name.clone(), index: name.to_owned() }
-            })
+            form.indexes.iter().find(|index| index.schema.name == name).map(|index| index.id).ok_or_else(
+                || Error::UnknownIndex { table: form.schema.name.clone(), index: name.to_owned() },
+            )
         })?;
         Ok(Index { db: Arc::clone(&self.db), entry: Arc::clone(&self.entry), id })
     }
@@ -434,7 +433,7 @@ impl Table {
                         let next = form.counters.auto.fetch_add(1, Ordering::Relaxed) + 1;
                         let next = i64::try_from(next).unwrap_or(i64::MAX);
                         number = Some(next);
-                        column.ty.integer(next)
+                        integer_of(column.ty, next)
                     }
                     (Value::Null, Some(column)) => column.default.clone().unwrap_or(Value::Null),
                     (value, Some(column)) if column.auto_increment => {
@@ -456,12 +455,16 @@ impl Table {
     /// # Errors
     /// Values that do not fit.
     pub fn encode_from<T: Serialize + ?Sized>(&self, row: &T, out: &mut Vec<u8>) -> Result<Option<i64>> {
-        let mut bytes = Vec::new();
-        self.with_form(|form| {
-            crate::row::to_row_lenient(&form.layout, row, &mut bytes)
-                .map_err(|source| Error::Row { table: form.schema.name.clone(), source })
-        })
-        .and_then(|values| self.encode_values(&values, out))
+        let values = self
+            .with_form(|form| crate::row::to_values(&form.layout, row))
+            .map_err(|source| self.error(source))?;
+        self.encode_values(&values, out)
+    }
+
+    /// An error about a row of this table, for closures that edit rows.
+    #[must_use]
+    pub fn error(&self, source: RowError) -> Error {
+        Error::Row { table: self.name(), source }
     }
 
     /// The primary key of an encoded row.
@@ -499,7 +502,8 @@ impl Index {
     /// Its name; empty once it was dropped.
     #[must_use]
     pub fn name(&self) -> String {
-        self.table().with_form(|form| form.index(self.id).map(|index| index.schema.name.clone()).unwrap_or_default())
+        self.table()
+            .with_form(|form| form.index(self.id).map(|index| index.schema.name.clone()).unwrap_or_default())
     }
 
     /// The key of an encoded row in this index.
@@ -536,5 +540,11 @@ impl Index {
     }
 }
 
-/// Start of the log of a fresh database.
-pub(crate) const FIRST_LSN: Lsn = Lsn(0);
+/// A number as a value of an integer type; out of range it becomes what the type refuses.
+fn integer_of(ty: Type, number: i64) -> Value {
+    match ty {
+        Type::Int2 => i16::try_from(number).map_or(Value::Int8(number), Value::Int2),
+        Type::Int4 => i32::try_from(number).map_or(Value::Int8(number), Value::Int4),
+        _ => Value::Int8(number),
+    }
+}

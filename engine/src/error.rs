@@ -209,13 +209,19 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SerializationFailure { table, key, cause } => {
-                write!(f, "could not serialize access to {key} in table {table:?}: {cause}; run the transaction again")
+                write!(
+                    f,
+                    "could not serialize access to {key} in table {table:?}: {cause}; run the transaction again"
+                )
             }
             Self::Deadlock { table, key } => {
                 write!(f, "deadlock while waiting for {key} in table {table:?}; run the transaction again")
             }
             Self::WouldWait { table, key } => {
-                write!(f, "{key} in table {table:?} is in use by another transaction; try later, or let it wait")
+                write!(
+                    f,
+                    "{key} in table {table:?} is in use by another transaction; try later, or let it wait"
+                )
             }
             Self::DuplicateKey { table, index, key } => {
                 write!(f, "table {table:?} has a row with {key} already (unique index {index:?})")

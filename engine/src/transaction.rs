@@ -101,7 +101,9 @@ impl Transaction {
         // SAFETY: the reaper has finished, so the session is ours again; the options never change.
         let options = unsafe { &self.session.as_ref().db.options };
         Error::IdleTimeout {
-            limit_ms: options.idle_limit.map_or(0, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
+            limit_ms: options
+                .idle_limit
+                .map_or(0, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
         }
     }
 
@@ -507,7 +509,11 @@ impl Future for LetGo<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if !self.0.is_held() || !self.0.wake_when_let_go(context.waker()) { Poll::Ready(()) } else { Poll::Pending }
+        if !self.0.is_held() || !self.0.wake_when_let_go(context.waker()) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     }
 }
 

@@ -177,7 +177,10 @@ impl TableSchema {
         for (position, index) in all.iter().enumerate() {
             self.check_index(index)?;
             if all[..position].iter().any(|other| other.name == index.name) {
-                return Err(SchemaError::DuplicateIndex { table: self.name.clone(), index: index.name.clone() });
+                return Err(SchemaError::DuplicateIndex {
+                    table: self.name.clone(),
+                    index: index.name.clone(),
+                });
             }
         }
         if let Some(primary) = &self.primary {
@@ -317,7 +320,9 @@ impl fmt::Display for SchemaError {
             Self::DuplicateColumn { table, column } => {
                 write!(f, "table {table:?} would have two columns {column:?}")
             }
-            Self::DuplicateIndex { table, index } => write!(f, "table {table:?} would have two indexes {index:?}"),
+            Self::DuplicateIndex { table, index } => {
+                write!(f, "table {table:?} would have two indexes {index:?}")
+            }
             Self::DuplicateTable { table } => write!(f, "there is a table {table:?} already"),
             Self::UnknownColumn { table, column } => write!(f, "table {table:?} has no column {column:?}"),
             Self::NullableKey { table, column } => {

@@ -227,8 +227,7 @@ impl TableForm {
             );
             self.counters.hidden.fetch_max(hidden, Ordering::Relaxed);
         }
-        if let Some(column) = self.auto_column
-            {
+        if let Some(column) = self.auto_column {
             self.note_auto(&self.layout.value(&payload[..payload.len() - self.suffix_bytes], column));
         }
     }

@@ -18,7 +18,7 @@ use thermocline_base::sync::{AtomicU64, CachePadded, Ordering};
 /// What a piece of memory is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
-pub(crate) enum MemoryKind {
+pub enum MemoryKind {
     /// Versions of rows.
     Versions,
     /// Hash indexes.
@@ -55,22 +55,22 @@ impl fmt::Display for MemoryKind {
 
 /// Memory was asked for that may not, or cannot, be had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct OutOfMemory {
+pub struct OutOfMemory {
     /// What it was for.
-    pub(crate) kind: MemoryKind,
+    pub kind: MemoryKind,
     /// How much was asked for.
-    pub(crate) asked_bytes: u64,
+    pub asked_bytes: u64,
     /// How much was in use, out of what `cause` names.
-    pub(crate) used_bytes: u64,
+    pub used_bytes: u64,
     /// How much there may be, out of what `cause` names.
-    pub(crate) limit_bytes: u64,
+    pub limit_bytes: u64,
     /// What is at its end.
-    pub(crate) cause: OutOfMemoryCause,
+    pub cause: OutOfMemoryCause,
 }
 
 /// What is at its end when memory cannot be had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum OutOfMemoryCause {
+pub enum OutOfMemoryCause {
     /// The database's memory limit.
     Limit,
     /// The address range that was reserved for one table or index.

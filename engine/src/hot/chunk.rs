@@ -272,7 +272,8 @@ impl Chunk {
         if packed.bitmap[word] >> bit & 1 == 0 {
             return None;
         }
-        let index = packed.rank[word] as usize + (packed.bitmap[word] & ((1 << bit) - 1)).count_ones() as usize;
+        let index =
+            packed.rank[word] as usize + (packed.bitmap[word] & ((1 << bit) - 1)).count_ones() as usize;
         debug_assert!(index < packed.len);
         // SAFETY: `len` words follow the header, and the index is below it.
         Some(Slot(unsafe { &*std::ptr::from_ref(packed).add(1).cast::<AtomicU64>().add(index) }))
@@ -281,6 +282,14 @@ impl Chunk {
     /// Is it packed?
     pub(crate) fn is_packed(&self) -> bool {
         self.slots.load(Ordering::Acquire).addr() & PACKED != 0
+    }
+
+    /// Slots of a packed chunk's array.
+    pub(crate) fn packed_len(&self) -> usize {
+        let slots = self.slots.load(Ordering::Acquire);
+        assert!(slots.addr() & PACKED != 0, "only a packed chunk is asked");
+        // SAFETY: the tag says that a `Packed` stands there; only maintenance, which asks, replaces it.
+        unsafe { (*slots.map_addr(|address| address & !PACKED).cast::<Packed>()).len }
     }
 
     /// Notes that a change was published.
@@ -450,9 +459,15 @@ impl Directory {
         let (bucket, index) = Self::place(number);
         let mut entries = self.buckets[bucket].load(Ordering::Acquire);
         if entries.is_null() {
-            let fresh: Box<[AtomicPtr<Chunk>]> = (0..1_usize << bucket).map(|_| AtomicPtr::default()).collect();
+            let fresh: Box<[AtomicPtr<Chunk>]> =
+                (0..1_usize << bucket).map(|_| AtomicPtr::default()).collect();
             let fresh = Box::into_raw(fresh).cast::<AtomicPtr<Chunk>>();
-            match self.buckets[bucket].compare_exchange(null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+            match self.buckets[bucket].compare_exchange(
+                null_mut(),
+                fresh,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
                 Ok(_) => entries = fresh,
                 Err(theirs) => {
                     // SAFETY: `fresh` is ours: nobody else has seen it.

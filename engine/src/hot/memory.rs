@@ -637,6 +637,18 @@ impl Memory {
         unsafe { lists.place(self.blocks(), id.block, shape(id.class)) };
     }
 
+    /// What is said when an index cannot have `asked_bytes`.
+    pub(crate) fn refusal(&self, asked_bytes: u64) -> OutOfMemory {
+        let budget = &self.ground.budget;
+        OutOfMemory {
+            kind: self.ground.kind,
+            asked_bytes,
+            used_bytes: budget.used(),
+            limit_bytes: budget.limit().unwrap_or(u64::MAX),
+            cause: OutOfMemoryCause::Limit,
+        }
+    }
+
     // Counts and places.
 
     /// What the memory is for.
@@ -782,4 +794,20 @@ impl Drop for Walk<'_> {
 
 const fn span_bytes(blocks: u32) -> u64 {
     (blocks as u64) << BLOCK_SHIFT
+}
+
+impl crate::index::NodeMemory for Memory {
+    fn alloc(&self, bytes: usize) -> Result<NonNull<u8>, crate::index::OutOfMemory> {
+        Memory::alloc(self, bytes).map_err(|_| crate::index::OutOfMemory)
+    }
+
+    unsafe fn free(&self, p: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller vouches for what `Memory::free` asks for.
+        unsafe { Memory::free(self, p, bytes) }
+    }
+
+    unsafe fn retire(&self, p: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller vouches for what `Memory::retire` asks for.
+        unsafe { Memory::retire(self, p, bytes) }
+    }
 }

@@ -14,9 +14,9 @@ use thermocline_base::epoch::{Epochs, Guard};
 use thermocline_base::ids::RowId;
 use thermocline_base::sync::{AtomicU32, CachePadded, Mutex, Ordering, thread_index};
 
-use crate::hot::budget::{Budget, OutOfMemory};
+use crate::hot::budget::{Budget, MemoryKind, OutOfMemory};
 use crate::hot::chunk::{Directory, Latched};
-use crate::hot::memory::{Memory, MemoryError, MemoryKind};
+use crate::hot::memory::Memory;
 use crate::hot::version::{Begin, Version};
 
 const CURSORS: usize = 16;
@@ -50,7 +50,7 @@ impl Store {
         reserve_bytes: usize,
         budget: &Arc<Budget>,
         epochs: &Arc<Epochs>,
-    ) -> Result<Self, MemoryError> {
+    ) -> Result<Self, OutOfMemory> {
         Ok(Self {
             memory: Memory::new(MemoryKind::Versions, reserve_bytes, Arc::clone(budget), Arc::clone(epochs))?,
             slots: Memory::new(

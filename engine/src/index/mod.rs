@@ -19,9 +19,7 @@ pub mod hash;
 pub mod node_memory;
 pub mod tree;
 
-pub use hash::HashIndex;
-pub use node_memory::{HeapMemory, NodeMemory, OutOfMemory};
-pub use tree::{Batch, Direction, Tree};
+pub use node_memory::{NodeMemory, OutOfMemory};
 
 /// Asks the processor for the cache line at `address`, which need not be valid.
 #[inline(always)]
@@ -33,4 +31,10 @@ fn prefetch(address: *const u8) {
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = address;
+}
+
+/// The hash of a key, the same on every machine and in every run: it names rows beyond the life of a process.
+#[inline]
+pub(crate) fn hash_of(key: &[u8]) -> u64 {
+    rapidhash::v3::rapidhash_v3(key)
 }

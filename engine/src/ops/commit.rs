@@ -23,8 +23,8 @@ use thermocline_base::mutation::{self, Rule};
 use crate::catalog::table::{IndexForm, Structure, TableForm};
 use crate::error::{Error, Result, SerializationCause};
 use crate::hot::version::Version;
-use crate::index::tree::{Batch, Direction};
 use crate::index::hash_of;
+use crate::index::tree::{Batch, Direction};
 use crate::log::record::{COMMIT_BYTES, Kind, Op, PART_BYTES, PartGroup, WRITE_BYTES};
 use crate::log::{Log, Reservation, ReserveError};
 use crate::ops::{Step, Wait};
@@ -151,7 +151,10 @@ impl Session {
     }
 
     /// The stretch without an await: from *preparing* to the filled record. An error has rolled back.
-    fn decide(&mut self, record: Option<(&mut Reservation<'_>, Option<PartGroup>, usize)>) -> Result<Timestamp> {
+    fn decide(
+        &mut self,
+        record: Option<(&mut Reservation<'_>, Option<PartGroup>, usize)>,
+    ) -> Result<Timestamp> {
         let end = self.place().prepare(&self.db.registry.clock);
         if let Err(error) = self.validate(end) {
             self.rollback();
@@ -203,7 +206,8 @@ impl Session {
                     Resolved::At(begin) if begin > end => {}
                     Resolved::At(begin) if begin == read.begin => return Ok(()),
                     Resolved::At(_) => {
-                        let changed = if version.is_tombstone() { version.older(&form.store.memory) } else { None };
+                        let changed =
+                            if version.is_tombstone() { version.older(&form.store.memory) } else { None };
                         return Err(self.read_changed(form, changed.unwrap_or(version)));
                     }
                     Resolved::Undecided(_) | Resolved::Gone => {
@@ -325,9 +329,10 @@ impl Session {
             }
         }
         let batch_is_full = db.garbage.leave(
-            self.writes.iter().filter(|write| write.replaced.is_some() || write.version.is_tombstone()).map(|write| {
-                Item { table: write.form.get().id, row: write.row, waited_for: None }
-            }),
+            self.writes
+                .iter()
+                .filter(|write| write.replaced.is_some() || write.version.is_tombstone())
+                .map(|write| Item { table: write.form.get().id, row: write.row, waited_for: None }),
         );
         drop(guard);
         db.counters.committed(true);

@@ -18,7 +18,8 @@ use crate::catalog::schema::{IndexSchema, SchemaError, StoredTable, TableSchema}
 use crate::catalog::table::{IndexForm, KeySource, Structure, TableCounters, TableEntry, TableForm};
 use crate::db::{Database, Index, Inner, Table};
 use crate::error::{Error, Result};
-use crate::hot::memory::{Memory, MemoryKind};
+use crate::hot::budget::MemoryKind;
+use crate::hot::memory::Memory;
 use crate::hot::store::Store;
 use crate::hot::version::{Begin, Version};
 use crate::index::hash::HashIndex;
@@ -35,8 +36,7 @@ impl Inner {
     pub(crate) fn make_form(&self, stored: StoredTable, counters: Arc<TableCounters>) -> Result<TableForm> {
         let schema = stored.schema;
         schema.check()?;
-        let layout =
-            Layout::new(&schema.columns).map_err(|error| Self::schema_error(&schema.name, error))?;
+        let layout = Layout::new(&schema.columns).map_err(|error| Self::schema_error(&schema.name, error))?;
         let store = Store::new(self.reserve_bytes(), &self.budget, &self.epochs)?;
         let mut indexes = Vec::new();
         let mut ids = stored.index_ids.into_iter();
@@ -65,7 +65,12 @@ impl Inner {
     }
 
     fn index_memory(&self, kind: MemoryKind) -> Result<Arc<Memory>> {
-        Ok(Arc::new(Memory::new(kind, self.reserve_bytes(), Arc::clone(&self.budget), Arc::clone(&self.epochs))?))
+        Ok(Arc::new(Memory::new(
+            kind,
+            self.reserve_bytes(),
+            Arc::clone(&self.budget),
+            Arc::clone(&self.epochs),
+        )?))
     }
 
     fn make_index(
@@ -112,19 +117,25 @@ impl Inner {
     /// Holds a table and waits until no transaction uses it. The guards end the change.
     fn hold<'a>(&'a self, entry: &'a Arc<TableEntry>, name: &str) -> Result<Hold<'a>> {
         entry.hold();
-        let hold = Hold { entry, _maintenance: None };
+        let mut hold = Hold { entry, maintenance: None };
         let begun = self.clock.now_ns();
         let limit = u64::try_from(self.options.definition_wait.as_nanos()).unwrap_or(u64::MAX);
-        while self.registry.places().any(|place| {
-            place.touched.load(std::sync::atomic::Ordering::SeqCst) & entry.mark() != 0
-        }) {
+        while self
+            .registry
+            .places()
+            .any(|place| place.touched.load(std::sync::atomic::Ordering::SeqCst) & entry.mark() != 0)
+        {
             let waited = self.clock.now_ns().saturating_sub(begun);
             if waited > limit {
-                return Err(Error::SchemaChangeTimeout { table: name.to_owned(), waited_ms: waited / 1_000_000 });
+                return Err(Error::SchemaChangeTimeout {
+                    table: name.to_owned(),
+                    waited_ms: waited / 1_000_000,
+                });
             }
             std::thread::sleep(Duration::from_micros(200));
         }
-        Ok(Hold { _maintenance: Some(self.maintenance.lock()), ..hold.renew() })
+        hold.maintenance = Some(self.maintenance.lock());
+        Ok(hold)
     }
 
     /// Frees a form that was replaced, once nobody can be looking at it.
@@ -237,9 +248,10 @@ impl Inner {
                 below = Some(copy);
             }
             let chunk = new.store.directory.get(row_id.chunk(), guard).expect("it was made above");
-            chunk.slot(row_id.slot(), guard).expect("chunks with a number have one size").fill(
-                below.expect("a row has a version"),
-            );
+            chunk
+                .slot(row_id.slot(), guard)
+                .expect("chunks with a number have one size")
+                .fill(below.expect("a row has a version"));
             chunk.mark_dirty();
             Ok(())
         })?;
@@ -272,20 +284,12 @@ pub(crate) fn for_each_row(
 /// A held table.
 struct Hold<'a> {
     entry: &'a TableEntry,
-    _maintenance: Option<MutexGuard<'a, ()>>,
-}
-
-impl<'a> Hold<'a> {
-    /// The same hold, without letting the table go in between.
-    fn renew(self) -> Self {
-        let entry = self.entry;
-        std::mem::forget(self);
-        Hold { entry, _maintenance: None }
-    }
+    maintenance: Option<MutexGuard<'a, ()>>,
 }
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
+        self.maintenance = None;
         self.entry.let_go();
     }
 }
@@ -303,9 +307,6 @@ impl Database {
         let name = schema.name.clone();
         if inner.catalog.by_name(&name).is_some() {
             return Err(SchemaError::DuplicateTable { table: name }.into());
-        }
-        for column in &schema.columns {
-            column.check().map_err(|error| Inner::schema_error(&name, error))?;
         }
         let id = inner.catalog.fresh_table_id();
         let stored = StoredTable {
@@ -412,9 +413,11 @@ impl Database {
         let _hold = inner.hold(&entry, table)?;
         let guard = inner.epochs.pin();
         let old = entry.form_pinned(&guard);
-        let position = old.indexes.iter().position(|form| form.schema.name == index).ok_or_else(|| {
-            Error::UnknownIndex { table: table.to_owned(), index: index.to_owned() }
-        })?;
+        let position = old
+            .indexes
+            .iter()
+            .position(|form| form.schema.name == index)
+            .ok_or_else(|| Error::UnknownIndex { table: table.to_owned(), index: index.to_owned() })?;
         if position == 0 {
             return Err(SchemaError::PrimaryKey { table: table.to_owned() }.into());
         }
@@ -482,7 +485,6 @@ impl Database {
     /// # Errors
     /// There is no such table; the name is taken; the column is neither nullable nor has a default.
     pub fn add_column(&self, table: &str, column: Column) -> Result<()> {
-        column.check().map_err(|error| Inner::schema_error(table, error))?;
         if !column.nullable && column.default.is_none() {
             return Err(
                 SchemaError::NoDefault { table: table.to_owned(), column: column.name.clone() }.into()

@@ -26,7 +26,7 @@ const PACK_PERCENT: usize = 25;
 /// A block of version memory is emptied when no more than this share of it is in use.
 const SPARSE_PERCENT: u32 = 60;
 /// Blocks that are emptied in one step, so that no step holds the maintenance lock for long.
-const BLOCKS_PER_STEP: usize = 64;
+const BLOCKS_PER_STEP: usize = 1024;
 
 /// What the maintenance thread remembers between its rounds.
 #[derive(Debug, Default)]

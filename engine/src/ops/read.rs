@@ -88,7 +88,13 @@ impl Session {
 
     /// The row with this key, as the snapshot sees it. In a non-unique index, the first one found.
     #[inline]
-    pub(crate) fn look_up(&self, form: &TableForm, index: &IndexForm, key: &[u8], guard: &Guard<'_>) -> Lookup {
+    pub(crate) fn look_up(
+        &self,
+        form: &TableForm,
+        index: &IndexForm,
+        key: &[u8],
+        guard: &Guard<'_>,
+    ) -> Lookup {
         let (registry, memory) = (&self.db.registry, &form.store.memory);
         let (snapshot, id) = (self.snapshot, self.id);
         let examine = |row: RowId| {

@@ -110,8 +110,12 @@ impl ScanState {
     fn covered(&self, last: Option<&[u8]>) -> ScanRange {
         match (last, self.direction) {
             (None, _) => ScanRange::Range(self.from.clone(), self.to.clone()),
-            (Some(key), Direction::Forward) => ScanRange::Range(self.from.clone(), Bound::Included(key.into())),
-            (Some(key), Direction::Backward) => ScanRange::Range(Bound::Included(key.into()), self.to.clone()),
+            (Some(key), Direction::Forward) => {
+                ScanRange::Range(self.from.clone(), Bound::Included(key.into()))
+            }
+            (Some(key), Direction::Backward) => {
+                ScanRange::Range(Bound::Included(key.into()), self.to.clone())
+            }
         }
     }
 }

@@ -105,7 +105,9 @@ impl Session {
                     }
                     self.take_snapshot();
                 }
-                Resolved::Later(id) | Resolved::Undecided(id) => return Ok(Step::Wait(holder(id, form, index, key))),
+                Resolved::Later(id) | Resolved::Undecided(id) => {
+                    return Ok(Step::Wait(holder(id, form, index, key)));
+                }
             }
         }
     }
@@ -165,7 +167,8 @@ impl Session {
     fn claim_row(&mut self, form_ref: FormRef, row: &[u8], guard: &Guard<'_>) -> Result<RowId> {
         let form = form_ref.get();
         let me = self.identify();
-        let hidden = if form.hidden_key() { form.counters.hidden.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 };
+        let hidden =
+            if form.hidden_key() { form.counters.hidden.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 };
         let suffix = &hidden.to_le_bytes()[..form.suffix_bytes];
         let mut key = std::mem::take(&mut self.key);
         for index in &form.indexes {
@@ -257,7 +260,14 @@ impl Session {
     }
 
     /// Does this row hold the key? Looks at the present, whatever the snapshot.
-    fn claim_of(&self, form: &TableForm, index: &IndexForm, key: &[u8], row: RowId, guard: &Guard<'_>) -> Claim {
+    fn claim_of(
+        &self,
+        form: &TableForm,
+        index: &IndexForm,
+        key: &[u8],
+        row: RowId,
+        guard: &Guard<'_>,
+    ) -> Claim {
         let now = Timestamp(u64::MAX >> 2);
         'again: loop {
             let mut next = form.store.directory.newest(row, guard);
@@ -374,9 +384,8 @@ impl Session {
     ) -> Result<Option<Step<()>>> {
         let form = form_ref.get();
         let me = self.identify();
-        let keys_changed = new.is_some_and(|(_, changed)| {
-            form.indexes.iter().any(|index| changed.intersects(&index.columns))
-        });
+        let keys_changed = new
+            .is_some_and(|(_, changed)| form.indexes.iter().any(|index| changed.intersects(&index.columns)));
         let own = target.base.begin() == Begin::By(me);
         // Its own version of before, in the same savepoint, is replaced rather than kept below.
         let replaces = own && self.find_write(target.base).is_some();
@@ -415,7 +424,13 @@ impl Session {
             }
             self.writes.push(Write { form: form_ref, row: target.row, version, replaced: Some(target.base) });
         }
-        self.after_install(form, target, new.map(|(_, changed)| changed).filter(|_| keys_changed), replaces, guard)
+        self.after_install(
+            form,
+            target,
+            new.map(|(_, changed)| changed).filter(|_| keys_changed),
+            replaces,
+            guard,
+        )
     }
 
     fn check_keys(&mut self, form: &TableForm, row: &[u8], suffix: &[u8]) -> Result<()> {
@@ -439,7 +454,9 @@ impl Session {
     ) -> Result<bool> {
         let directory = &form.store.directory;
         if !keys_changed {
-            return Ok(directory.slot(target.row, guard).is_some_and(|slot| slot.swing(target.base, version)));
+            return Ok(directory
+                .slot(target.row, guard)
+                .is_some_and(|slot| slot.swing(target.base, version)));
         }
         let Some(mut latched) = directory.latch(target.row, guard) else { return Ok(false) };
         if latched.newest() != Some(target.base) {
@@ -522,7 +539,8 @@ impl Session {
         let me = self.identify();
         let primary = form.primary();
         let newest = form.store.directory.newest(target.row, guard)?;
-        let removes = newest.is_tombstone() || changed.is_some_and(|changed| changed.intersects(&primary.columns));
+        let removes =
+            newest.is_tombstone() || changed.is_some_and(|changed| changed.intersects(&primary.columns));
         let intent = if removes { Intent::Remove } else { Intent::Change };
         let mut key = KeyBuf::new();
         primary.key_of(form, target.base, &mut key);

@@ -25,7 +25,7 @@ pub mod typed;
 pub mod types;
 pub mod value;
 
-pub use self::serde::{from_row, to_row};
+pub use self::serde::{from_row, to_row, to_values};
 pub use decimal::{Decimal, DecimalError};
 pub use editor::{ColumnSet, RowEditor};
 pub use error::{Flaw, RowError};

@@ -35,13 +35,17 @@ use super::value::Value;
 
 /// Writes `value` as a row of the layout into `out`, whose content goes.
 pub fn to_row<T: Serialize + ?Sized>(layout: &Layout, value: &T, out: &mut Vec<u8>) -> Result<(), RowError> {
+    layout.encode(&to_values(layout, value)?, out)
+}
+
+/// The values of a row of the layout, one a column.
+pub fn to_values<T: Serialize + ?Sized>(layout: &Layout, value: &T) -> Result<Vec<Value>, RowError> {
     let given = value.serialize(RowSerializer { layout })?;
-    let values: Vec<Value> = given
+    Ok(given
         .into_iter()
         .zip(layout.columns())
         .map(|(value, column)| value.or_else(|| column.default.clone()).unwrap_or(Value::Null))
-        .collect();
-    layout.encode(&values, out)
+        .collect())
 }
 
 /// The `T` that a row of the layout contains. The row is checked first, so it may be of any origin.

@@ -87,7 +87,8 @@ impl Locks {
     pub(crate) fn acquire(&self, me: TxnId, key: &LockKey, mode: LockMode) -> Result<bool, TxnId> {
         let mut shard = self.shard(&key.key).lock();
         let holders = shard.entry(key.clone()).or_default();
-        if let Some(&(other, _)) = holders.iter().find(|&&(holder, held)| holder != me && !held.admits(mode)) {
+        if let Some(&(other, _)) = holders.iter().find(|&&(holder, held)| holder != me && !held.admits(mode))
+        {
             return Err(other);
         }
         if let Some(mine) = holders.iter_mut().find(|(holder, _)| *holder == me) {
@@ -114,7 +115,10 @@ impl Locks {
         let key = LockKey { table, key: key.into() };
         let shard = self.shard(&key.key).lock();
         let holders = shard.get(&key)?;
-        holders.iter().find(|&&(holder, held)| holder != me && !held.admits_writer(intent)).map(|&(holder, _)| holder)
+        holders
+            .iter()
+            .find(|&&(holder, held)| holder != me && !held.admits_writer(intent))
+            .map(|&(holder, _)| holder)
     }
 }
 

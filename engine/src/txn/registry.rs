@@ -35,7 +35,9 @@ use std::task::Waker;
 
 use thermocline_base::ids::Timestamp;
 use thermocline_base::mutation::{self, Rule};
-use thermocline_base::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Backoff, CachePadded, Mutex, Ordering};
+use thermocline_base::sync::{
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Backoff, CachePadded, Mutex, Ordering,
+};
 
 use crate::hot::version::TxnId;
 
@@ -286,7 +288,8 @@ impl Registry {
     #[inline]
     pub(crate) fn place(&self, index: u32) -> &Place {
         let index = index as usize;
-        &self.segments[index / SEGMENT].get().expect("a place that was taken has its segment")[index % SEGMENT]
+        &self.segments[index / SEGMENT].get().expect("a place that was taken has its segment")
+            [index % SEGMENT]
     }
 
     /// All places that were ever taken.

@@ -83,6 +83,7 @@ pub(crate) struct Session {
     pub(crate) health: Health,
     /// Between begin and the end.
     open: bool,
+    number: u64,
     pub(crate) tables: Vec<Touched>,
     pub(crate) writes: Vec<Write>,
     pub(crate) reads: Vec<Read>,
@@ -114,6 +115,7 @@ impl Session {
             seen: Lsn(0),
             health: Health::Well,
             open: false,
+            number: 0,
             tables: Vec::new(),
             writes: Vec::new(),
             reads: Vec::new(),
@@ -132,6 +134,12 @@ impl Session {
         self.read_only = options.read_only || self.db.options.read_only;
         self.wait = !options.no_wait;
         self.take_snapshot();
+    }
+
+    /// A number that tells transactions of this session apart.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.number += 1;
+        self.number << 12 | u64::from(self.place_index)
     }
 
     /// Has it begun, and neither committed nor rolled back?
