@@ -4,7 +4,7 @@
 //! operation that has no result of 38 digits returns an error. Rounding is half away from zero, as in SQL. Numbers of
 //! different scale compare by value (1.0 = 1.00), and so do `Eq`, `Ord` and `Hash`.
 //!
-//! Products and aligned operands need up to 253 bits; [`Wide`] holds them. Its division works bit by bit, and serves
+//! Products and aligned operands need up to 253 bits; `Wide` holds them. Its division works bit by bit, and serves
 //! only operands that do not fit 128 bits.
 
 use std::cmp::Ordering;
