@@ -1,3 +1,4 @@
 //! Thermocline: engine.
 
+pub(crate) mod checkpoint;
 pub(crate) mod log;
