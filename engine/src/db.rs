@@ -102,6 +102,7 @@ impl Inner {
             LogError::Foreign { file } => {
                 Error::Damaged { file: file.clone(), what: "it belongs to another database".to_owned() }
             }
+            LogError::FlusherDied => Error::LogFailed { reason: error.to_string() },
             LogError::Failed(io) => Error::LogFailed { reason: io.to_string() },
             LogError::Io(io) => Error::Io(io.clone()),
         }

@@ -35,7 +35,8 @@ impl Database {
         if inner.log().is_none() {
             return Err(Error::InvalidOption {
                 option: "backup",
-                reason: "only an open database with a log can be copied; close it, and copy its directory".to_owned(),
+                reason: "only an open database with a log can be copied; close it, and copy its directory"
+                    .to_owned(),
             });
         }
         if inner.io.exists(directory)? && !inner.io.list(directory)?.is_empty() {

@@ -32,7 +32,7 @@ use thermocline_base::ids::{Lsn, TableId, Timestamp};
 use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicU64, Backoff, Mutex, Ordering};
 
-use crate::catalog::table::{TableEntry, TableForm};
+use crate::catalog::table::{FormRef, TableEntry, TableForm};
 use crate::checkpoint::{
     CheckpointError, ChunkHeader, ChunkImage, ImageFile, ImageWriter, Manifest, ManifestBuilder, RunState,
     dir_of,
@@ -171,9 +171,12 @@ impl Inner {
     pub(crate) fn replay_position(&self) -> Lsn {
         let Some(log) = self.log() else { return self.log_end };
         let filled = log.filled();
-        self.registry.places().map(|place| place.parts_from.load(Ordering::SeqCst)).fold(filled, |position, parts| {
-            if parts == 0 { position } else { position.min(Lsn(parts - 1)) }
-        })
+        self.registry.places().map(|place| place.parts_from.load(Ordering::SeqCst)).fold(
+            filled,
+            |position, parts| {
+                if parts == 0 { position } else { position.min(Lsn(parts - 1)) }
+            },
+        )
     }
 
     /// Makes a checkpoint.
@@ -257,13 +260,21 @@ impl Inner {
                 if entry.is_dropped() {
                     break;
                 }
-                let guard = self.epochs.pin();
-                let form = entry.form_pinned(&guard);
-                let Some(chunk) = form.store.directory.get(number, &guard) else { continue };
-                drop(guard);
+                // SAFETY: definitions change only under the maintenance lock, which is held while this is used.
+                let form = unsafe { FormRef::of(&entry) }.get();
+                let chunk = {
+                    let guard = self.epochs.pin();
+                    let Some(chunk) = form.store.directory.get(number, &guard) else { continue };
+                    std::ptr::from_ref(chunk)
+                };
+                // SAFETY: chunks go only under the maintenance lock, too. So no pin has to last for the whole image.
+                let chunk = unsafe { &*chunk };
                 let key = (entry.id, number);
                 let position = self.replay_position();
-                let known = old.chunks.get(&key).is_some_and(|image| image.header.schema_version == form.layout_version);
+                let known = old
+                    .chunks
+                    .get(&key)
+                    .is_some_and(|image| image.header.schema_version == form.layout_version);
                 if known && !chunk.is_dirty() && !rewrite.contains(&key) {
                     findings.insert(key, Finding::Confirmed(position));
                     continue;
@@ -365,7 +376,9 @@ impl Inner {
                 for (&(table, number), finding) in findings.range((entry.id, 0)..=(entry.id, u32::MAX)) {
                     match finding {
                         // The definition may have changed since; its own manifest has the images then.
-                        Finding::Imaged(image, layout, since) if (*layout, *since) == (form.layout_version, form.since) => {
+                        Finding::Imaged(image, layout, since)
+                            if (*layout, *since) == (form.layout_version, form.since) =>
+                        {
                             builder.put(image.clone());
                         }
                         Finding::Imaged(..) => {}
@@ -389,8 +402,13 @@ impl Inner {
         let mut durable = durable.lock();
         let mut builder = ManifestBuilder::new(&durable.manifest);
         let known: Vec<TableId> = self.catalog.all().iter().map(|entry| entry.id).collect();
-        let gone: Vec<TableId> =
-            durable.manifest.chunks.keys().map(|&(table, _)| table).filter(|table| !known.contains(table)).collect();
+        let gone: Vec<TableId> = durable
+            .manifest
+            .chunks
+            .keys()
+            .map(|&(table, _)| table)
+            .filter(|table| !known.contains(table))
+            .collect();
         for table in gone {
             builder.drop_table(table);
         }
@@ -492,7 +510,7 @@ impl Inner {
             self.checkpoints.bytes.fetch_add(bytes, Ordering::Relaxed);
         };
         let mut images = Vec::new();
-        let image_all = || {
+        let mut image_all = || {
             let mut writer = ImageWriter::create(&self.io, &dir, &database, number, &mut pace)?;
             let guard = self.epochs.pin();
             let form = entry.form_pinned(&guard);

@@ -150,10 +150,11 @@ fn open_catalog(inner: &Inner, manifest: &Manifest) -> Result<()> {
     if manifest.catalog.is_empty() {
         return Ok(());
     }
-    let (tables, next_table, next_index) = decode_catalog(&manifest.catalog).map_err(|what| Error::Damaged {
-        file: dir_of(&inner.dir).join(crate::checkpoint::manifest::manifest_name(manifest.sequence)),
-        what,
-    })?;
+    let (tables, next_table, next_index) =
+        decode_catalog(&manifest.catalog).map_err(|what| Error::Damaged {
+            file: dir_of(&inner.dir).join(crate::checkpoint::manifest::manifest_name(manifest.sequence)),
+            what,
+        })?;
     inner.catalog.reach(next_table, next_index);
     for stored in tables {
         let (id, name) = (stored.id, stored.schema.name.clone());
@@ -309,9 +310,11 @@ impl Replay<'_> {
         let guard = self.inner.epochs.pin();
         let form = entry.form_pinned(&guard);
         let number = write.row.chunk();
-        let covered = self.manifest.chunks.get(&(write.table, number)).map_or(Timestamp(0), |image| {
-            image.header.timestamp
-        });
+        let covered = self
+            .manifest
+            .chunks
+            .get(&(write.table, number))
+            .map_or(Timestamp(0), |image| image.header.timestamp);
         if timestamp <= covered || timestamp <= form.since {
             return Ok(());
         }
