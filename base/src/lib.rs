@@ -12,3 +12,4 @@ pub mod io;
 pub mod mutation;
 pub mod rng;
 pub mod sync;
+pub mod vm;

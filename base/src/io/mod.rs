@@ -137,7 +137,7 @@ pub trait File: Send + Sync + fmt::Debug {
     fn allocate(&self, len: u64) -> Result<()>;
 }
 
-impl dyn File {
+impl dyn File + '_ {
     /// Reads at `offset`, once: how many bytes came, 0 at the end of the file.
     ///
     /// # Errors
