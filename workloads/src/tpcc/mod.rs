@@ -14,9 +14,14 @@
 //! mix and the population are the specification's; [`Home::Uniform`](input::Home::Uniform) (each transaction draws its
 //! warehouse) and zero think times are the usual deviations of engine benchmarks, and are said in every figure.
 
+pub mod check;
 pub mod generate;
 pub mod input;
+pub mod load;
 pub mod random;
+pub mod schema;
+pub mod terminal;
+pub mod transactions;
 
 /// Districts of a warehouse.
 pub const DISTRICTS: i16 = 10;

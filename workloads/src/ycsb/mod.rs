@@ -13,3 +13,5 @@
 //! an operation is a transaction, and a transaction may have several.
 
 pub mod generate;
+pub mod load;
+pub mod operations;
