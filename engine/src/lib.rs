@@ -1,1 +1,3 @@
 //! Thermocline: engine.
+
+pub mod row;
