@@ -7,6 +7,7 @@
 //! Invariant: nothing in here measures time or prints. Drivers that do stand in `bench`.
 
 pub mod random;
+pub mod rows;
 pub mod text;
 pub mod tpcc;
 pub mod ycsb;

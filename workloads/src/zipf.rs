@@ -140,7 +140,7 @@ pub struct Scatter {
     elements: u64,
     mask: u64,
     shift: u32,
-    keys: [u64; 3],
+    keys: [u64; 2],
 }
 
 impl Scatter {
@@ -153,12 +153,7 @@ impl Scatter {
         assert!((1..=ELEMENTS_MAX).contains(&elements), "a permutation of {elements} elements");
         let bits = elements.next_power_of_two().trailing_zeros().max(1);
         let key = mix64(seed);
-        Self {
-            elements,
-            mask: (1 << bits) - 1,
-            shift: bits.div_ceil(2),
-            keys: [key, mix64(key), mix64(mix64(key))],
-        }
+        Self { elements, mask: (1 << bits) - 1, shift: bits.div_ceil(2), keys: [key, mix64(key)] }
     }
 
     /// Where `rank` (counted from 0) goes.
@@ -173,12 +168,12 @@ impl Scatter {
         loop {
             // Each step is a bijection of the masked numbers: adding, multiplying by an odd number, and xoring a
             // number with its own upper half.
-            for key in self.keys {
+            for (key, factor) in self.keys.into_iter().zip([0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb]) {
                 value = value.wrapping_add(key) & self.mask;
-                value = value.wrapping_mul(0xbf58_476d_1ce4_e5b9) & self.mask;
                 value ^= value >> self.shift;
+                value = value.wrapping_mul(factor) & self.mask;
             }
-            value = value.wrapping_mul(0x94d0_49bb_1331_11eb) & self.mask;
+            value ^= value >> self.shift;
             if value < self.elements {
                 return value;
             }

@@ -6,7 +6,7 @@
 //! directory, and start again.
 
 use thermocline_base::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
-use thermocline_engine::row::Timestamp;
+use thermocline_engine::row::{Dec, RowError, Timestamp};
 use thermocline_engine::{Database, Error, Result, Table, TransactionOptions};
 
 use super::generate::{self, Population};
@@ -14,8 +14,8 @@ use super::schema::{
     Customer, District, History, Item, Money, NewOrder, Order, OrderLine, Stock, Tables, Warehouse,
 };
 use super::{DISTRICTS, Scale};
+use crate::rows::in_table;
 use crate::text::Text;
-use thermocline_engine::row::Dec;
 
 /// How to load.
 #[derive(Clone, Copy, Debug)]
@@ -136,9 +136,14 @@ impl<'a> Batch<'a> {
         Self { database, rows_max: rows_max.max(1), done, bytes, ends, row }
     }
 
-    /// Adds the row that `encode` writes. Says whether to go on.
-    fn add(&mut self, table: &Table, encode: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<bool> {
-        encode(&mut self.row)?;
+    /// Adds the row that `encode` writes, for the table called `name`. Says whether to go on.
+    fn add(
+        &mut self,
+        name: &'static str,
+        table: &Table,
+        encode: impl FnOnce(&mut Vec<u8>) -> std::result::Result<(), RowError>,
+    ) -> Result<bool> {
+        in_table(name, encode(&mut self.row))?;
         self.bytes.extend_from_slice(&self.row);
         self.ends.push((table.clone(), self.bytes.len()));
         if self.ends.len() < self.rows_max { Ok(true) } else { self.flush() }
@@ -170,42 +175,45 @@ fn load_unit(batch: &mut Batch<'_>, tables: &Tables, population: &Population, un
     match unit {
         Unit::Items => {
             for item in population.items() {
-                if !batch.add(&tables.item_table, |row| Ok(item_row(&item).encode(row)?))? {
+                if !batch.add("item", &tables.item_table, |row| item_row(&item).encode(row))? {
                     return Ok(false);
                 }
             }
         }
         Unit::Warehouse(w_id) => {
             let warehouse = population.warehouse(w_id);
-            batch.add(&tables.warehouse_table, |row| Ok(warehouse_row(&warehouse).encode(row)?))?;
+            batch.add("warehouse", &tables.warehouse_table, |row| warehouse_row(&warehouse).encode(row))?;
             for stock in population.stock(w_id) {
-                if !batch.add(&tables.stock_table, |row| Ok(stock_row(&stock).encode(row)?))? {
+                if !batch.add("stock", &tables.stock_table, |row| stock_row(&stock).encode(row))? {
                     return Ok(false);
                 }
             }
         }
         Unit::District(w_id, d_id) => {
             let district = population.district(w_id, d_id);
-            batch.add(&tables.district_table, |row| Ok(district_row(&district).encode(row)?))?;
+            batch.add("district", &tables.district_table, |row| district_row(&district).encode(row))?;
             for customer in population.customers(w_id, d_id) {
-                if !batch.add(&tables.customer_table, |row| Ok(customer_row(&customer).encode(row)?))? {
+                if !batch
+                    .add("customer", &tables.customer_table, |row| customer_row(&customer).encode(row))?
+                {
                     return Ok(false);
                 }
             }
             for history in population.history(w_id, d_id) {
-                if !batch.add(&tables.history_table, |row| Ok(history_row(&history).encode(row)?))? {
+                if !batch.add("history", &tables.history_table, |row| history_row(&history).encode(row))? {
                     return Ok(false);
                 }
             }
             for order in population.orders(w_id, d_id) {
-                batch.add(&tables.order_table, |row| Ok(order_row(&order).encode(row)?))?;
+                batch.add("orders", &tables.order_table, |row| order_row(&order).encode(row))?;
                 for line in order.lines() {
-                    batch
-                        .add(&tables.order_line_table, |row| Ok(order_line_row(&order, line).encode(row)?))?;
+                    batch.add("order_line", &tables.order_line_table, |row| {
+                        order_line_row(&order, line).encode(row)
+                    })?;
                 }
                 let new_order = NewOrder { no_o_id: order.o_id, no_d_id: d_id, no_w_id: w_id };
                 if order.is_new()
-                    && !batch.add(&tables.new_order_table, |row| Ok(new_order.encode(row)?))?
+                    && !batch.add("new_order", &tables.new_order_table, |row| new_order.encode(row))?
                 {
                     return Ok(false);
                 }

@@ -16,10 +16,8 @@
 //! for a sum or a counter that a fast engine drives over them within hours, the column is wider: `decimal(18,2)` for
 //! balances and year-to-date sums, `integer` for counters, `bigint` for S_YTD.
 
-// `row!` documents every column by its name; clause 1.3 says what it means.
-
-use thermocline_engine::row::{Char, Dec, RowError, Timestamp, Varchar};
-use thermocline_engine::{Database, Error, Index, IndexSchema, Result, Table, TableSchema, row};
+use thermocline_engine::row::{Char, Dec, Timestamp, Varchar};
+use thermocline_engine::{Database, Index, IndexSchema, Result, Table, TableSchema, row};
 
 /// An amount of money in a balance or a sum: cents are exact.
 pub type Money = Dec<18, 2>;
@@ -279,6 +277,13 @@ impl Tables {
             stock_table: stock,
         })
     }
+}
+
+/// An amount of `cents`.
+#[inline]
+#[must_use]
+pub const fn money(cents: i64) -> Money {
+    Money::from_scaled(cents)
 }
 
 /// A decimal as the integer that it is in its last digit: cents, or ten-thousandths.

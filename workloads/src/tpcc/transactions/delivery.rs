@@ -12,9 +12,10 @@ use thermocline_engine::row::Timestamp;
 use thermocline_engine::{Direction, KeyRange, Result, Transaction};
 
 use super::{district_key, line_key, missing, number_key};
+use crate::rows::editing;
 use crate::tpcc::DISTRICTS;
 use crate::tpcc::input::{DeliveryInput, DeliveryRule};
-use crate::tpcc::schema::{CustomerRow, NewOrderRow, OrderLineRow, OrderRow, Tables, units};
+use crate::tpcc::schema::{CustomerRow, NewOrderRow, OrderLineRow, OrderRow, Tables, money, units};
 
 /// What a delivery writes into its result file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -69,15 +70,19 @@ async fn deliver_district(
             continue;
         }
         let order = transaction
-            .update(&tables.order, &key, |editor| {
-                let row = OrderRow(editor.row());
-                if row.o_carrier_id().is_some() {
-                    return Ok(None);
-                }
-                let (c_id, o_ol_cnt) = (row.o_c_id(), row.o_ol_cnt());
-                OrderRow::set_o_carrier_id(editor, Some(carrier_id))?;
-                Ok(Some((c_id, o_ol_cnt)))
-            })
+            .update(
+                &tables.order,
+                &key,
+                editing("orders", |editor| {
+                    let row = OrderRow(editor.row());
+                    if row.o_carrier_id().is_some() {
+                        return Ok(None);
+                    }
+                    let (c_id, o_ol_cnt) = (row.o_c_id(), row.o_ol_cnt());
+                    OrderRow::set_o_carrier_id(editor, Some(carrier_id))?;
+                    Ok(Some((c_id, o_ol_cnt)))
+                }),
+            )
             .await?;
         match order {
             None => return Err(missing("order", w_id, d_id, o_id)),
@@ -90,23 +95,31 @@ async fn deliver_district(
     let mut sum_cents = 0;
     for number in 1..=o_ol_cnt {
         let amount_cents = transaction
-            .update(&tables.order_line, &line_key(w_id, d_id, o_id, number), |editor| {
-                let amount_cents = units(OrderLineRow(editor.row()).ol_amount());
-                OrderLineRow::set_ol_delivery_d(editor, Some(Timestamp(at_us)))?;
-                Ok(amount_cents)
-            })
+            .update(
+                &tables.order_line,
+                &line_key(w_id, d_id, o_id, number),
+                editing("order_line", |editor| {
+                    let amount_cents = units(OrderLineRow(editor.row()).ol_amount());
+                    OrderLineRow::set_ol_delivery_d(editor, Some(Timestamp(at_us)))?;
+                    Ok(amount_cents)
+                }),
+            )
             .await?;
         sum_cents += amount_cents.ok_or_else(|| missing("order line of order", w_id, d_id, o_id))?;
     }
 
     transaction
-        .update(&tables.customer, &number_key(w_id, d_id, c_id), |editor| {
-            let row = CustomerRow(editor.row());
-            let (balance_cents, delivery_cnt) = (units(row.c_balance()), row.c_delivery_cnt());
-            CustomerRow::set_c_balance(editor, (balance_cents + sum_cents).into())?;
-            CustomerRow::set_c_delivery_cnt(editor, delivery_cnt + 1)?;
-            Ok(())
-        })
+        .update(
+            &tables.customer,
+            &number_key(w_id, d_id, c_id),
+            editing("customer", |editor| {
+                let row = CustomerRow(editor.row());
+                let (balance_cents, delivery_cnt) = (units(row.c_balance()), row.c_delivery_cnt());
+                CustomerRow::set_c_balance(editor, money(balance_cents + sum_cents))?;
+                CustomerRow::set_c_delivery_cnt(editor, delivery_cnt + 1)?;
+                Ok(())
+            }),
+        )
         .await?
         .ok_or_else(|| missing("customer", w_id, d_id, c_id))?;
     Ok(Some(o_id))

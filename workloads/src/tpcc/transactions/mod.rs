@@ -24,17 +24,20 @@ pub use stock_level::{StockLevelOutput, stock_level};
 
 use std::ops::ControlFlow;
 
-use thermocline_engine::row::key::KeyBuf;
+use thermocline_engine::row::KeyBuf;
 use thermocline_engine::{Direction, Error, KeyRange, Result, Transaction};
 
 use super::input::CustomerSelector;
-use super::schema::{CustomerRow, Tables};
+use super::schema::{CustomerRow, History, OrderLine, Tables};
 
 /// Buffers that a terminal keeps from one transaction to the next.
 #[derive(Debug, Default)]
 pub struct Scratch {
     /// The encoded row that is about to be inserted.
     pub(crate) row: Vec<u8>,
+    /// The rows that hold a text, so that the text's memory is used again.
+    pub(crate) order_line: OrderLine,
+    pub(crate) history: History,
     /// Customers of one name, or items of recent orders.
     pub(crate) numbers: Vec<i32>,
 }

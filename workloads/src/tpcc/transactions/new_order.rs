@@ -3,17 +3,17 @@
 //! One order in a hundred asks for an item that does not exist. Its whole profile is executed all the same, then the
 //! output says so and the caller rolls the transaction back (clause 2.4.2.3); it counts as completed.
 
-use thermocline_engine::row::key::KeyBuf;
-use thermocline_engine::row::Timestamp;
+use thermocline_engine::row::{Dec, KeyBuf, Timestamp};
 use thermocline_engine::{Result, Transaction};
 
 use super::{Scratch, district_key, missing, number_key};
+use crate::rows::{editing, in_table};
 use crate::text::Text;
 use crate::tpcc::ORDER_LINES_MAX;
 use crate::tpcc::input::NewOrderInput;
 use crate::tpcc::random::ORIGINAL;
 use crate::tpcc::schema::{
-    CustomerRow, DistrictRow, ItemRow, NewOrder, Order, OrderLine, StockRow, Tables, WarehouseRow, units,
+    CustomerRow, DistrictRow, ItemRow, NewOrder, Order, StockRow, Tables, WarehouseRow, units,
 };
 
 /// What new-order displays of a line.
@@ -82,12 +82,16 @@ pub async fn new_order(
     let lines = input.lines();
 
     let district = transaction
-        .update(&tables.district, &district_key(w_id, d_id), |editor| {
-            let row = DistrictRow(editor.row());
-            let (o_id, d_tax_e4) = (row.d_next_o_id(), units(row.d_tax()));
-            DistrictRow::set_d_next_o_id(editor, o_id + 1)?;
-            Ok((o_id, d_tax_e4))
-        })
+        .update(
+            &tables.district,
+            &district_key(w_id, d_id),
+            editing("district", |editor| {
+                let row = DistrictRow(editor.row());
+                let (o_id, d_tax_e4) = (row.d_next_o_id(), units(row.d_tax()));
+                DistrictRow::set_d_next_o_id(editor, o_id + 1)?;
+                Ok((o_id, d_tax_e4))
+            }),
+        )
         .await?;
     let (o_id, d_tax_e4) = district.ok_or_else(|| missing("district", w_id, d_id, 0))?;
 
@@ -114,9 +118,10 @@ pub async fn new_order(
         o_ol_cnt: lines.len() as i16,
         o_all_local: i16::from(lines.iter().all(|line| line.supply_w_id == w_id)),
     };
-    order.encode(&mut scratch.row);
+    in_table("orders", order.encode(&mut scratch.row))?;
     transaction.insert(&tables.order_table, &scratch.row).await?;
-    NewOrder { no_o_id: o_id, no_d_id: d_id, no_w_id: w_id }.encode(&mut scratch.row);
+    let new_order = NewOrder { no_o_id: o_id, no_d_id: d_id, no_w_id: w_id };
+    in_table("new_order", new_order.encode(&mut scratch.row))?;
     transaction.insert(&tables.new_order_table, &scratch.row).await?;
 
     // Stock in the order of its keys; see the header of the parent module.
@@ -145,21 +150,25 @@ pub async fn new_order(
         };
         let is_remote = line.supply_w_id != w_id;
         let stock = transaction
-            .update(&tables.stock, &KeyBuf::new().i32(line.supply_w_id).i32(line.i_id), |editor| {
-                let row = StockRow(editor.row());
-                let s_quantity = quantity_after(row.s_quantity(), line.quantity);
-                let s_ytd = row.s_ytd() + i64::from(line.quantity);
-                let (s_order_cnt, s_remote_cnt) = (row.s_order_cnt() + 1, row.s_remote_cnt());
-                let is_brand = is_brand && is_original(row.s_data());
-                let dist_info = Text::new(dist_info(row, d_id));
-                StockRow::set_s_quantity(editor, s_quantity)?;
-                StockRow::set_s_ytd(editor, s_ytd)?;
-                StockRow::set_s_order_cnt(editor, s_order_cnt)?;
-                if is_remote {
-                    StockRow::set_s_remote_cnt(editor, s_remote_cnt + 1)?;
-                }
-                Ok((s_quantity, is_brand, dist_info))
-            })
+            .update(
+                &tables.stock,
+                &KeyBuf::new().i32(line.supply_w_id).i32(line.i_id),
+                editing("stock", |editor| {
+                    let row = StockRow(editor.row());
+                    let s_quantity = quantity_after(row.s_quantity(), line.quantity);
+                    let s_ytd = row.s_ytd() + i64::from(line.quantity);
+                    let (s_order_cnt, s_remote_cnt) = (row.s_order_cnt() + 1, row.s_remote_cnt());
+                    let is_brand = is_brand && is_original(row.s_data());
+                    let dist_info = Text::new(dist_info(row, d_id));
+                    StockRow::set_s_quantity(editor, s_quantity)?;
+                    StockRow::set_s_ytd(editor, s_ytd)?;
+                    StockRow::set_s_order_cnt(editor, s_order_cnt)?;
+                    if is_remote {
+                        StockRow::set_s_remote_cnt(editor, s_remote_cnt + 1)?;
+                    }
+                    Ok((s_quantity, is_brand, dist_info))
+                }),
+            )
             .await?;
         let Some((s_quantity, is_brand, dist_info)) = stock else {
             return Err(missing("stock", line.supply_w_id, 0, line.i_id));
@@ -176,12 +185,14 @@ pub async fn new_order(
             continue;
         }
         sum_cents += output.amount_cents;
-        OrderLine::encode_new(
-            &mut scratch.row,
-            (w_id, d_id, o_id, ol_number),
-            (output.i_id, output.supply_w_id, output.quantity, output.amount_cents),
-            dist_info,
-        );
+        let line = &mut scratch.order_line;
+        (line.ol_w_id, line.ol_d_id, line.ol_o_id, line.ol_number) = (w_id, d_id, o_id, ol_number);
+        (line.ol_i_id, line.ol_supply_w_id) = (output.i_id, output.supply_w_id);
+        (line.ol_quantity, line.ol_amount) = (output.quantity, Dec::from_scaled(output.amount_cents));
+        line.ol_delivery_d = None;
+        line.ol_dist_info.clear();
+        line.ol_dist_info.push_str(dist_info);
+        in_table("order_line", line.encode(&mut scratch.row))?;
         transaction.insert(&tables.order_line_table, &scratch.row).await?;
     }
 

@@ -87,7 +87,8 @@ pub async fn order_status(
             ControlFlow::Break(())
         })
         .await?;
-    let (o_id, entry_us, carrier_id) = last_order.ok_or_else(|| missing("order of customer", w_id, d_id, c_id))?;
+    let (o_id, entry_us, carrier_id) =
+        last_order.ok_or_else(|| missing("order of customer", w_id, d_id, c_id))?;
 
     let mut line_space = [OrderStatusLine::default(); ORDER_LINES_MAX];
     let mut line_count = 0;

@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use thermocline_engine::row::Timestamp;
-use thermocline_engine::row::key::KeyBuf;
+use thermocline_engine::row::{Dec, KeyBuf, Timestamp};
 use thermocline_engine::{Result, Transaction};
 
 use super::{Scratch, district_key, missing, number_key, select_customer};
+use crate::rows::{editing, in_table};
 use crate::text::Text;
 use crate::tpcc::input::PaymentInput;
-use crate::tpcc::schema::{CustomerRow, DistrictRow, History, Tables, WarehouseRow, units};
+use crate::tpcc::schema::{CustomerRow, DistrictRow, Tables, WarehouseRow, money, units};
 
 /// An address, as payment displays three of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -85,71 +85,82 @@ pub async fn payment(
     let PaymentInput { w_id, d_id, c_w_id, c_d_id, amount_cents, at_us, .. } = *input;
 
     let warehouse = transaction
-        .update(&tables.warehouse, &KeyBuf::new().i32(w_id), |editor| {
-            let row = WarehouseRow(editor.row());
-            let address = address!(row, w_street_1, w_street_2, w_city, w_state, w_zip);
-            let (name, ytd_cents) = (Text::<10>::new(row.w_name()), units(row.w_ytd()));
-            WarehouseRow::set_w_ytd(editor, (ytd_cents + amount_cents).into())?;
-            Ok((name, address))
-        })
+        .update(
+            &tables.warehouse,
+            &KeyBuf::new().i32(w_id),
+            editing("warehouse", |editor| {
+                let row = WarehouseRow(editor.row());
+                let address = address!(row, w_street_1, w_street_2, w_city, w_state, w_zip);
+                let (name, ytd_cents) = (Text::<10>::new(row.w_name()), units(row.w_ytd()));
+                WarehouseRow::set_w_ytd(editor, money(ytd_cents + amount_cents))?;
+                Ok((name, address))
+            }),
+        )
         .await?;
     let (w_name, warehouse) = warehouse.ok_or_else(|| missing("warehouse", w_id, 0, 0))?;
 
     let district = transaction
-        .update(&tables.district, &district_key(w_id, d_id), |editor| {
-            let row = DistrictRow(editor.row());
-            let address = address!(row, d_street_1, d_street_2, d_city, d_state, d_zip);
-            let (name, ytd_cents) = (Text::<10>::new(row.d_name()), units(row.d_ytd()));
-            DistrictRow::set_d_ytd(editor, (ytd_cents + amount_cents).into())?;
-            Ok((name, address))
-        })
+        .update(
+            &tables.district,
+            &district_key(w_id, d_id),
+            editing("district", |editor| {
+                let row = DistrictRow(editor.row());
+                let address = address!(row, d_street_1, d_street_2, d_city, d_state, d_zip);
+                let (name, ytd_cents) = (Text::<10>::new(row.d_name()), units(row.d_ytd()));
+                DistrictRow::set_d_ytd(editor, money(ytd_cents + amount_cents))?;
+                Ok((name, address))
+            }),
+        )
         .await?;
     let (d_name, district) = district.ok_or_else(|| missing("district", w_id, d_id, 0))?;
 
     let c_id = select_customer(transaction, tables, scratch, c_w_id, c_d_id, &input.customer).await?;
     let output = transaction
-        .update(&tables.customer, &number_key(c_w_id, c_d_id, c_id), |editor| {
-            let row = CustomerRow(editor.row());
-            let mut output = PaymentOutput {
-                warehouse,
-                district,
-                c_id,
-                c_first: Text::new(row.c_first()),
-                c_middle: Text::new(row.c_middle()),
-                c_last: Text::new(row.c_last()),
-                customer: address!(row, c_street_1, c_street_2, c_city, c_state, c_zip),
-                c_phone: Text::new(row.c_phone()),
-                c_since_us: row.c_since().0,
-                c_credit: Text::new(row.c_credit()),
-                c_credit_lim_cents: units(row.c_credit_lim()),
-                c_discount_e4: units(row.c_discount()),
-                c_balance_cents: units(row.c_balance()) - amount_cents,
-                c_data: Text::EMPTY,
-            };
-            let (ytd_payment_cents, payment_cnt) = (units(row.c_ytd_payment()), row.c_payment_cnt());
-            let data = (&*output.c_credit == "BC").then(|| bad_credit_data(input, c_id, row.c_data()));
-            CustomerRow::set_c_balance(editor, output.c_balance_cents.into())?;
-            CustomerRow::set_c_ytd_payment(editor, (ytd_payment_cents + amount_cents).into())?;
-            CustomerRow::set_c_payment_cnt(editor, payment_cnt + 1)?;
-            if let Some(data) = data {
-                CustomerRow::set_c_data(editor, &data)?;
-                output.c_data = Text::new(&data);
-            }
-            Ok(output)
-        })
+        .update(
+            &tables.customer,
+            &number_key(c_w_id, c_d_id, c_id),
+            editing("customer", |editor| {
+                let row = CustomerRow(editor.row());
+                let mut output = PaymentOutput {
+                    warehouse,
+                    district,
+                    c_id,
+                    c_first: Text::new(row.c_first()),
+                    c_middle: Text::new(row.c_middle()),
+                    c_last: Text::new(row.c_last()),
+                    customer: address!(row, c_street_1, c_street_2, c_city, c_state, c_zip),
+                    c_phone: Text::new(row.c_phone()),
+                    c_since_us: row.c_since().0,
+                    c_credit: Text::new(row.c_credit()),
+                    c_credit_lim_cents: units(row.c_credit_lim()),
+                    c_discount_e4: units(row.c_discount()),
+                    c_balance_cents: units(row.c_balance()) - amount_cents,
+                    c_data: Text::EMPTY,
+                };
+                let (ytd_payment_cents, payment_cnt) = (units(row.c_ytd_payment()), row.c_payment_cnt());
+                let data = (&*output.c_credit == "BC").then(|| bad_credit_data(input, c_id, row.c_data()));
+                CustomerRow::set_c_balance(editor, money(output.c_balance_cents))?;
+                CustomerRow::set_c_ytd_payment(editor, money(ytd_payment_cents + amount_cents))?;
+                CustomerRow::set_c_payment_cnt(editor, payment_cnt + 1)?;
+                if let Some(data) = data {
+                    CustomerRow::set_c_data(editor, &data)?;
+                    output.c_data = Text::new(&data);
+                }
+                Ok(output)
+            }),
+        )
         .await?
         .ok_or_else(|| missing("customer", c_w_id, c_d_id, c_id))?;
 
-    let mut h_data = Text::<24>::new(&w_name);
-    h_data.push_str("    ");
-    h_data.push_str(&d_name);
-    History::encode_new(
-        &mut scratch.row,
-        (c_w_id, c_d_id, c_id),
-        (w_id, d_id),
-        (Timestamp(at_us), amount_cents),
-        &h_data,
-    );
+    let history = &mut scratch.history;
+    (history.h_c_w_id, history.h_c_d_id, history.h_c_id) = (c_w_id, c_d_id, c_id);
+    (history.h_w_id, history.h_d_id) = (w_id, d_id);
+    (history.h_date, history.h_amount) = (Timestamp(at_us), Dec::from_scaled(amount_cents));
+    history.h_data.clear();
+    for part in [&*w_name, "    ", &*d_name] {
+        history.h_data.push_str(part);
+    }
+    in_table("history", history.encode(&mut scratch.row))?;
     transaction.insert(&tables.history_table, &scratch.row).await?;
     Ok(output)
 }
@@ -158,13 +169,8 @@ pub async fn payment(
 fn bad_credit_data(input: &PaymentInput, c_id: i32, old: &str) -> Text<500> {
     let PaymentInput { w_id, d_id, c_w_id, c_d_id, amount_cents, .. } = *input;
     let mut data = Text::EMPTY;
-    write!(
-        data,
-        "{c_id} {c_d_id} {c_w_id} {d_id} {w_id} {}.{:02}|",
-        amount_cents / 100,
-        amount_cents % 100
-    )
-    .expect("a Text cuts what does not fit and never fails");
+    write!(data, "{c_id} {c_d_id} {c_w_id} {d_id} {w_id} {}.{:02}|", amount_cents / 100, amount_cents % 100)
+        .expect("a Text cuts what does not fit and never fails");
     data.push_str(old);
     data
 }

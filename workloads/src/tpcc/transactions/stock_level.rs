@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use thermocline_engine::row::key::KeyBuf;
+use thermocline_engine::row::KeyBuf;
 use thermocline_engine::{Direction, KeyRange, Result, Transaction};
 
 use super::{Scratch, district_key, missing, number_key};
