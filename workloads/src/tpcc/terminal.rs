@@ -120,6 +120,9 @@ impl DeliveryCursor {
     }
 }
 
+/// After so many attempts a terminal gives up on a transaction: something is wrong that repeating does not mend.
+pub const ATTEMPTS_MAX: u32 = 10_000;
+
 /// How a terminal behaves.
 #[derive(Clone, Default)]
 pub struct TerminalOptions {
@@ -174,7 +177,7 @@ impl Terminal {
     /// Runs transactions for as long as `hooks` says.
     ///
     /// # Errors
-    /// The first error that is not a conflict, or a conflict that the engine gave up on.
+    /// The first error that is not a conflict, or a conflict after [`ATTEMPTS_MAX`] attempts.
     pub async fn run(&mut self, hooks: &mut impl Hooks) -> Result<()> {
         while hooks.goes_on() {
             let kind = self.generator.kind();
@@ -210,17 +213,28 @@ impl Terminal {
         }
     }
 
-    /// Runs one transaction until it is committed, or rolled back as its input asks.
+    /// Runs one transaction until it is committed, or rolled back as its input asks: the engine's own retries are
+    /// bounded, a terminal's patience is not, but for [`ATTEMPTS_MAX`].
     ///
     /// # Errors
-    /// An error that is not a conflict, or a conflict that the engine gave up on.
+    /// An error that is not a conflict, or a conflict after so many attempts.
     pub async fn execute(&mut self, input: &Input) -> Result<Completed> {
-        let Self { database, tables, scratch, options, .. } = self;
         let mut attempts = 0;
+        loop {
+            match self.attempt(input, &mut attempts).await {
+                Err(error) if error.is_retryable() && attempts < ATTEMPTS_MAX => {}
+                decided => return decided,
+            }
+        }
+    }
+
+    /// Runs one transaction as often as the engine repeats it, and counts the attempts.
+    async fn attempt(&mut self, input: &Input, attempts: &mut u32) -> Result<Completed> {
+        let Self { database, tables, scratch, options, .. } = self;
         let mut display = None;
         let outcome = database
-            .transaction(options.transaction.clone(), async |transaction| {
-                attempts += 1;
+            .transaction(options.transaction, async |transaction| {
+                *attempts += 1;
                 display = None;
                 let output = match input {
                     Input::NewOrder(input) => {
@@ -258,7 +272,7 @@ impl Terminal {
         {
             cursor.advance(input.w_id, output);
         }
-        Ok(Completed { kind: input.kind(), rolled_back, attempts, output })
+        Ok(Completed { kind: input.kind(), rolled_back, attempts: *attempts, output })
     }
 }
 

@@ -153,6 +153,10 @@ fn overwrite(
     Ok(())
 }
 
+/// After so many rounds of the engine's retries a terminal gives up on a transaction: something is wrong that
+/// repeating does not mend.
+pub const ROUNDS_MAX: u32 = 1_000;
+
 /// Runs the transactions of one terminal.
 pub struct Terminal {
     database: Database,
@@ -191,24 +195,34 @@ impl Terminal {
         &mut self.generator
     }
 
-    /// Draws the operations of one transaction and runs it until it is committed.
+    /// Draws the operations of one transaction and runs it until it is committed: the engine's own retries are bounded,
+    /// a terminal's patience is not, but for [`ROUNDS_MAX`] of them.
     ///
     /// # Errors
-    /// An error that is not a conflict, or a conflict that the engine gave up on.
+    /// An error that is not a conflict, or a conflict after so many rounds.
     pub async fn run_one(&mut self) -> Result<Outcome> {
         let Self { database, executor, generator, keys, options, operations } = self;
         for operation in operations.iter_mut() {
             *operation = generator.operation();
         }
-        let result = database
-            .transaction(options.clone(), async |transaction| {
-                let mut outcome = Outcome::default();
-                for operation in &*operations {
-                    executor.execute(transaction, operation, &mut outcome).await?;
-                }
-                Ok(outcome)
-            })
-            .await;
+        let mut result;
+        let mut rounds = 0;
+        loop {
+            result = database
+                .transaction(*options, async |transaction| {
+                    let mut outcome = Outcome::default();
+                    for operation in &*operations {
+                        executor.execute(transaction, operation, &mut outcome).await?;
+                    }
+                    Ok(outcome)
+                })
+                .await;
+            rounds += 1;
+            match &result {
+                Err(error) if error.is_retryable() && rounds < ROUNDS_MAX => {}
+                _ => break,
+            }
+        }
         for operation in &*operations {
             if let Operation::Insert { key, .. } = operation {
                 keys.settle(*key);
