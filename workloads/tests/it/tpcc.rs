@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use thermocline_engine::row::KeyBuf;
 use thermocline_engine::{
     Database, Direction, Index, KeyRange, Options, Result, Transaction, TransactionOptions, block_on,
+    run_tasks,
 };
 use thermocline_workloads::rows::editing;
 use thermocline_workloads::tpcc::check::{NewOrders, check, check_with};
@@ -443,6 +444,18 @@ fn terminals_side_by_side_keep_the_conditions() {
             assert!(result.holds(), "{result}");
         }
     }
+}
+
+#[test]
+fn terminals_in_flight_on_one_thread_keep_the_conditions() {
+    let (database, tables) = loaded(1);
+    let tasks = (0..8).map(|number| {
+        let generator = InputGenerator::new(population(1).scale, 7, 1, number, Home::Uniform);
+        let mut terminal = Terminal::new(&database, &tables, generator, TerminalOptions::default());
+        async move { terminal.run(&mut Counting::new(60)).await.unwrap() }
+    });
+    run_tasks(tasks.collect());
+    assert_consistent(&database);
 }
 
 #[test]

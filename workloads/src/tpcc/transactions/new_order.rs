@@ -134,7 +134,7 @@ pub async fn new_order(
 
     let mut outputs = [NewOrderLineOutput::default(); ORDER_LINES_MAX];
     let mut dist_infos = [Text::<24>::EMPTY; ORDER_LINES_MAX];
-    let mut must_roll_back = false;
+    let mut is_used = [true; ORDER_LINES_MAX];
     for at in by_key.iter().map(|at| usize::from(*at)) {
         let (line, output) = (&lines[at], &mut outputs[at]);
         (output.supply_w_id, output.i_id, output.quantity) = (line.supply_w_id, line.i_id, line.quantity);
@@ -145,7 +145,7 @@ pub async fn new_order(
             })
             .await?;
         let Some((i_price_cents, i_name, is_brand)) = item else {
-            must_roll_back = true;
+            is_used[at] = false;
             continue;
         };
         let is_remote = line.supply_w_id != w_id;
@@ -180,25 +180,22 @@ pub async fn new_order(
     }
 
     let mut sum_cents = 0;
-    for ((output, dist_info), ol_number) in outputs[..lines.len()].iter().zip(&dist_infos).zip(1..) {
-        if output.i_name.is_empty() {
-            continue;
-        }
+    for (at, output) in outputs[..lines.len()].iter().enumerate().filter(|(at, _)| is_used[*at]) {
         sum_cents += output.amount_cents;
         let line = &mut scratch.order_line;
-        (line.ol_w_id, line.ol_d_id, line.ol_o_id, line.ol_number) = (w_id, d_id, o_id, ol_number);
+        (line.ol_w_id, line.ol_d_id, line.ol_o_id, line.ol_number) = (w_id, d_id, o_id, at as i16 + 1);
         (line.ol_i_id, line.ol_supply_w_id) = (output.i_id, output.supply_w_id);
         (line.ol_quantity, line.ol_amount) = (output.quantity, Dec::from_scaled(output.amount_cents));
         line.ol_delivery_d = None;
         line.ol_dist_info.clear();
-        line.ol_dist_info.push_str(dist_info);
+        line.ol_dist_info.push_str(&dist_infos[at]);
         in_table("order_line", line.encode(&mut scratch.row))?;
         transaction.insert(&tables.order_line_table, &scratch.row).await?;
     }
 
     Ok(NewOrderOutput {
         o_id,
-        must_roll_back,
+        must_roll_back: is_used.contains(&false),
         c_last,
         c_credit,
         c_discount_e4,
