@@ -242,34 +242,15 @@ impl Decimal {
         self.to_string().parse().expect("a decimal is written as a float is")
     }
 
-    /// The decimal with up to 15 significant digits, as many as a 64-bit float keeps.
+    /// The shortest decimal that reads as this float; what is smaller than 10^-38 is cut off.
     pub fn from_f64(value: f64) -> Result<Self, DecimalError> {
         if !value.is_finite() {
             return Err(DecimalError::Overflow);
         }
-        if value != 0.0 && value.abs() < 1e-38 {
-            return Ok(Self::ZERO);
-        }
-        let text = format!("{value:.14e}");
-        let (digits, exponent) = text.split_once('e').ok_or(DecimalError::Syntax)?;
-        let exponent: i16 = exponent.parse().map_err(|_| DecimalError::Syntax)?;
-        let digits: Self = digits.parse()?;
-        let mut mantissa = digits.mantissa;
-        let mut scale = 14 - exponent;
-        while mantissa % 10 == 0 && scale > 0 {
-            mantissa /= 10;
-            scale -= 1;
-        }
-        if scale < 0 {
-            let factor = POW10.get(usize::from(scale.unsigned_abs())).ok_or(DecimalError::Overflow)?;
-            return Self::new(mantissa.checked_mul(*factor).ok_or(DecimalError::Overflow)?, 0);
-        }
-        if scale > i16::from(MAX_SCALE) {
-            let divisor = POW10[usize::from((scale - i16::from(MAX_SCALE)).unsigned_abs())];
-            let away = (mantissa % divisor).unsigned_abs() * 2 >= divisor.unsigned_abs();
-            return Self::new(mantissa / divisor + i128::from(away) * mantissa.signum(), MAX_SCALE);
-        }
-        Self::new(mantissa, u8::try_from(scale).map_err(|_| DecimalError::Overflow)?)
+        let text = value.to_string();
+        let digits =
+            text.find('.').map_or(text.len(), |point| text.len().min(point + 1 + usize::from(MAX_SCALE)));
+        text[..digits].parse()
     }
 
     /// The number without its zeros at the end of the fraction: the one form of each value.

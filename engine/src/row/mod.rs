@@ -7,6 +7,7 @@
 //! | [`editor`] | the copy of a row that an update changes |
 //! | [`key`] | order-preserving bytes of index columns |
 //! | [`typed`] | the macro `row!`: access by column name at constant offsets |
+//! | [`serde`](self::serde) | rows from and to any type that serde knows |
 //!
 //! Invariant: this module knows nothing of tables, versions or transactions; it is safe code over byte slices.
 
@@ -16,11 +17,15 @@ pub mod editor;
 pub mod error;
 pub mod key;
 pub mod layout;
+pub mod serde;
 pub mod temporal;
+#[cfg(test)]
+mod testing;
 pub mod typed;
 pub mod types;
 pub mod value;
 
+pub use self::serde::{from_row, to_row, to_values};
 pub use decimal::{Decimal, DecimalError};
 pub use editor::{ColumnSet, RowEditor};
 pub use error::{Flaw, RowError};
