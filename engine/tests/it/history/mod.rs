@@ -23,7 +23,6 @@
 //! - Knows nothing of the engine; [`driver`] makes histories with it.
 
 pub(crate) mod graph;
-#[cfg(test)]
 mod tests;
 
 use graph::{Graph, Reason};
