@@ -1,33 +1,31 @@
 //! The README's example: two accounts, and a transfer between them.
 
-use thermocline_engine::row::{KeyBuf, RowEditor};
-use thermocline_engine::{Database, IndexSchema, Options, Result, TableSchema, TransactionOptions, row};
-
-row! { struct Account as AccountRow { id: i32, balance: i64 } }
+use thermocline_engine::row::{Column, KeyBuf, Type, Value};
+use thermocline_engine::{Database, IndexSchema, Options, Result, TableSchema, TransactionOptions};
 
 fn main() -> Result<()> {
     let database = Database::open_in_memory(Options::default())?;
-    let schema = TableSchema::new("accounts").columns(Account::schema_columns());
-    let accounts = database.create_table(schema.primary_key(IndexSchema::hash("pk", &["id"])))?;
-    let pay = |amount: i64| {
-        move |row: &mut RowEditor<'_>| {
-            let balance = AccountRow(row.row()).balance();
-            Ok(AccountRow::set_balance(row, balance + amount)?)
-        }
-    };
-    // Runs again by itself if another transaction gets in its way.
-    database.run(TransactionOptions::default(), async |transaction| {
-        let mut row = Vec::new();
+    let schema = TableSchema::new("accounts")
+        .column(Column::new("id", Type::Int8))
+        .column(Column::new("balance", Type::Int8))
+        .primary_key(IndexSchema::hash("accounts_key", &["id"]));
+    let accounts = database.create_table(schema)?;
+    // The body runs again by itself if another transaction gets in its way.
+    let balance = database.run(TransactionOptions::new(), async |transaction| {
         for id in [1, 2] {
-            Account { id, balance: 100 }.encode(&mut row)?;
-            transaction.insert(&accounts, &row).await?;
+            transaction.insert_values(&accounts, &[Value::Int8(id), Value::Int8(100)]).await?;
         }
-        transaction.update(&accounts.primary(), &KeyBuf::new().i32(1), pay(-30)).await?;
-        transaction.update(&accounts.primary(), &KeyBuf::new().i32(2), pay(30)).await?;
-        let balance = transaction
-            .read(&accounts.primary(), &KeyBuf::new().i32(2), |row| AccountRow(row).balance())
-            .await?;
-        println!("account 2 holds {balance:?}");
-        Ok(())
-    })
+        for (id, amount) in [(1, -30), (2, 30)] {
+            let key = KeyBuf::new().i64(id);
+            let pay = transaction.update(&accounts.primary(), &key, |row| {
+                let balance = accounts.layout().i64(row.row(), 1).unwrap_or(0) + amount;
+                row.set_i64(1, balance).map_err(|error| accounts.error(error))
+            });
+            assert_eq!(pay.await?, Some(()), "account {id} exists");
+        }
+        let key = KeyBuf::new().i64(2);
+        transaction.read(&accounts.primary(), &key, |row| accounts.layout().i64(row, 1)).await
+    })?;
+    println!("account 2 holds {balance:?}");
+    database.close()
 }

@@ -4,7 +4,7 @@ use super::Setup;
 use crate::store::{Client, Failure, Simple, Store, missing, rows};
 use heed::byteorder::BigEndian;
 use heed::types::{Bytes, U64};
-use heed::{Database, Env, EnvFlags, EnvOpenOptions};
+use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions};
 use thermocline_workloads::ycsb::generate::Config;
 
 /// Rows of a transaction while loading.
@@ -12,7 +12,7 @@ const BATCH: u64 = 100_000;
 
 pub struct Lmdb {
     environment: Env,
-    table: Database<U64<BigEndian>, Bytes>,
+    table: Database<'static, U64<BigEndian>, Bytes>,
     value_bytes: usize,
 }
 
@@ -26,9 +26,11 @@ impl Lmdb {
             options.flags(EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP | EnvFlags::MAP_ASYNC);
             options.open(setup.directory)?
         };
-        let mut transaction = environment.write_txn()?;
-        let table = environment.create_database(&mut transaction, None)?;
-        transaction.commit()?;
+        let created =
+            environment.create_databases_and_commit(environment.write_txn()?, |opener, transaction| {
+                opener.create_database(transaction, None).map(CommitOrAbort::<_, ()>::Commit)
+            });
+        let table = created?.unwrap_commit();
         Ok(Self { environment, table, value_bytes: setup.value_bytes })
     }
 }

@@ -71,12 +71,13 @@ impl Store for Ours {
 
     fn client(&self) -> Result<Box<dyn Client + '_>, Failure> {
         let value = vec![0; self.value_bytes];
-        Ok(Box::new(OurClient { database: &self.database, key: self.table.primary(), value }))
+        Ok(Box::new(OurClient { database: &self.database, table: &self.table, key: self.table.primary(), value }))
     }
 }
 
 struct OurClient<'a> {
     database: &'a Database,
+    table: &'a Table,
     key: Index,
     value: Vec<u8>,
 }
@@ -108,7 +109,9 @@ impl OurClient<'_> {
 
     async fn update(&mut self, key: u64, value_seed: u64) -> Result<(), Failure> {
         Config::fill_updated(value_seed, 0, &mut self.value);
-        let change = |editor: &mut RowEditor<'_>| Ok(RowView::set_value(editor, &self.value)?);
+        let change = |editor: &mut RowEditor<'_>| {
+            RowView::set_value(editor, &self.value).map_err(|error| self.table.error(error))
+        };
         // Tried again if another client changes the row first, as the other stores let their writers wait.
         let update = async |transaction: &mut thermocline_engine::Transaction| {
             transaction.update(&self.key, &KeyBuf::new().i64(key as i64), change).await

@@ -23,6 +23,7 @@
 //! - Knows nothing of the engine; [`driver`] makes histories with it.
 
 pub(crate) mod graph;
+mod driver;
 mod tests;
 
 use graph::{Graph, Reason};
