@@ -4,7 +4,12 @@
 //! Invariant: `base` knows nothing of tables, transactions or pages. Whatever only Linux has stands here behind a
 //! trait or a function with a portable twin (feature `portable` builds the twins on Linux, so that they are tested).
 
+pub mod checksum;
+pub mod clock;
 pub mod epoch;
 pub mod ids;
+pub mod io;
 pub mod mutation;
+pub mod rng;
 pub mod sync;
+pub mod vm;

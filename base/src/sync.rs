@@ -209,6 +209,11 @@ impl<T> AtomicPtr<T> {
         Self(std_atomic::AtomicPtr::new(value))
     }
 
+    /// The pointer, without a scheduling point, for the only owner.
+    pub fn get_mut(&mut self) -> &mut *mut T {
+        self.0.get_mut()
+    }
+
     /// As in `std`.
     #[inline(always)]
     pub fn load(&self, order: Ordering) -> *mut T {

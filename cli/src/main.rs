@@ -1,3 +1,61 @@
 //! The binary `thermocline`.
+//!
+//! Exit codes: 0 all went well; 1 the command ran and failed, or found something wrong; 2 it was asked for something
+//! that cannot be; 130 interrupted.
 
-fn main() {}
+mod bench;
+mod check;
+mod data_dir;
+mod failure;
+mod values;
+
+use std::process::ExitCode;
+
+use clap::{ArgAction, Parser, Subcommand};
+use tracing_subscriber::filter::LevelFilter;
+
+/// A main-memory database whose data may grow far beyond memory.
+#[derive(Debug, Parser)]
+#[command(name = "thermocline", version, arg_required_else_help = true)]
+struct Arguments {
+    /// Print results only: no progress
+    #[arg(long, short, global = true)]
+    quiet: bool,
+    /// Say on standard error what the engine does; twice: in more detail
+    #[arg(long, short, global = true, action = ArgAction::Count)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure the engine on this machine
+    #[command(subcommand)]
+    Bench(bench::Command),
+    /// Verify every checksum of a database, and its consistency where its schema is known
+    Check(check::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.verbose > 0 {
+        let level = match arguments.verbose {
+            1 => LevelFilter::INFO,
+            2 => LevelFilter::DEBUG,
+            _ => LevelFilter::TRACE,
+        };
+        tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();
+    }
+    let outcome = match arguments.command {
+        Command::Bench(command) => bench::run(command, arguments.quiet),
+        Command::Check(check) => check::run(&check, arguments.quiet),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.print();
+            failure.code()
+        }
+    }
+}

@@ -1,1 +1,67 @@
-//! Thermocline: engine.
+//! The transactional main-memory engine of Thermocline.
+//!
+//! ```
+//! use thermocline_engine::row::{Column, KeyBuf, Type, Value};
+//! use thermocline_engine::{Database, IndexSchema, Options, TableSchema, TransactionOptions};
+//!
+//! # fn main() -> thermocline_engine::Result<()> {
+//! # let directory = std::env::temp_dir().join(format!("thermocline-doc-{}", std::process::id()));
+//! let db = Database::open(&directory, Options::default())?;
+//! let accounts = db.create_table(
+//!     TableSchema::new("accounts")
+//!         .column(Column::new("id", Type::Int8))
+//!         .column(Column::new("owner", Type::Text))
+//!         .column(Column::new("balance", Type::Int8))
+//!         .primary_key(IndexSchema::hash("accounts_key", &["id"]))
+//!         .index(IndexSchema::ordered("accounts_by_owner", &["owner"])),
+//! )?;
+//! db.run(TransactionOptions::new(), async |tx| {
+//!     tx.insert_values(&accounts, &[Value::Int8(1), Value::from("Ada"), Value::Int8(100)]).await
+//! })?;
+//! let key = KeyBuf::new().i64(1);
+//! let balance = db.run(TransactionOptions::new(), async |tx| {
+//!     tx.update(&accounts.primary(), &key, |row| {
+//!         let balance = accounts.layout().i64(row.row(), 2).unwrap_or(0) + 50;
+//!         row.set_i64(2, balance).map(|()| balance).map_err(|error| accounts.error(error))
+//!     })
+//!     .await
+//! })?;
+//! assert_eq!(balance, Some(150));
+//! db.close()?;
+//! # std::fs::remove_dir_all(&directory).ok();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Invariant: the engine knows nothing of SQL text, sockets or any asynchronous runtime. [`row`] knows nothing of
+//! transactions, `index` nothing of versions, `log` nothing of tables.
+
+mod catalog;
+mod counters;
+mod db;
+mod error;
+mod hot;
+#[doc(hidden)]
+pub mod index;
+mod log;
+mod multiplex;
+mod ops;
+mod options;
+pub mod row;
+mod statistics;
+mod transaction;
+mod txn;
+
+pub use catalog::{IndexKind, IndexSchema, SchemaError, TableSchema};
+pub use counters::AbortCounts;
+pub use db::{Database, Index, Table};
+pub use error::{Error, Result, SerializationCause};
+pub use hot::budget::OutOfMemory;
+pub use index::tree::Direction;
+pub use multiplex::{block_on, run_tasks, yield_now};
+pub use ops::rollback::Savepoint;
+pub use ops::scan::KeyRange;
+pub use options::{Durability, Isolation, Options, TransactionOptions};
+pub use statistics::{MemoryUse, Statistics};
+pub use transaction::Transaction;
+pub use txn::locks::LockMode;

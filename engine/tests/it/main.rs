@@ -1,3 +1,4 @@
-//! The engine's integration tests: one binary, one module a subject.
+//! Integration tests of the engine: one binary.
 
+mod basics;
 mod history;

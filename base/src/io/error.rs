@@ -1,0 +1,139 @@
+//! What can go wrong with a file, and where.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What was being done to a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Action {
+    /// Opening or creating a file.
+    Open,
+    /// Reading.
+    Read,
+    /// Writing.
+    Write,
+    /// Forcing data to the device.
+    Sync,
+    /// Asking for or changing the length.
+    Resize,
+    /// Reserving space ahead.
+    Allocate,
+    /// Renaming a file.
+    Rename,
+    /// Removing a file.
+    Remove,
+    /// Making a directory.
+    CreateDir,
+    /// Listing a directory.
+    List,
+    /// Forcing a directory's entries to the device.
+    SyncDir,
+    /// Taking the lock of a database.
+    Lock,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Open => "open",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Sync => "sync",
+            Self::Resize => "resize",
+            Self::Allocate => "reserve space for",
+            Self::Rename => "rename",
+            Self::Remove => "remove",
+            Self::CreateDir => "create directory",
+            Self::List => "list directory",
+            Self::SyncDir => "sync directory",
+            Self::Lock => "lock",
+        })
+    }
+}
+
+/// An operation on a file that failed: which file, which operation, where, and the system's reason. Cheap to clone,
+/// since one failed sync has many waiters.
+#[derive(Clone)]
+pub struct IoError(Arc<Details>);
+
+struct Details {
+    action: Action,
+    path: PathBuf,
+    offset: Option<u64>,
+    source: io::Error,
+}
+
+impl IoError {
+    /// `action` on `path` failed.
+    #[must_use]
+    pub fn new(action: Action, path: &Path, offset: Option<u64>, source: io::Error) -> Self {
+        Self(Arc::new(Details { action, path: path.to_path_buf(), offset, source }))
+    }
+
+    /// What was being done.
+    #[must_use]
+    pub fn action(&self) -> Action {
+        self.0.action
+    }
+
+    /// To which path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// At which byte, for reads and writes.
+    #[must_use]
+    pub fn offset(&self) -> Option<u64> {
+        self.0.offset
+    }
+
+    /// The system's error.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        self.0.source.kind()
+    }
+
+    /// Is the disk, or the user's share of it, full? Freeing space helps; repeating alone does not.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+
+    /// Is there no such file or directory?
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.kind() == io::ErrorKind::NotFound
+    }
+
+    /// Does another process (or another handle of this one) hold the lock?
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.action() == Action::Lock && self.kind() == io::ErrorKind::WouldBlock
+    }
+}
+
+impl fmt::Display for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {} {}", self.0.action, self.0.path.display())?;
+        if let Some(offset) = self.0.offset {
+            write!(f, " at byte {offset}")?;
+        }
+        write!(f, ": {}", self.0.source)
+    }
+}
+
+impl fmt::Debug for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IoError({self})")
+    }
+}
+
+impl std::error::Error for IoError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0.source)
+    }
+}

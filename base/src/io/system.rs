@@ -1,0 +1,291 @@
+//! The operating system's files. Every operation happens inside `submit`, on the calling thread, so only threads that
+//! may block use it: the log's flusher and the checkpointer.
+//!
+//! Elsewhere than on Unix (and with the feature `portable`) positioned reads and writes go through seek under a lock,
+//! space is reserved by writing zeros, and directories are not synced, because those systems cannot.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Action, Buffer, Completion, File, Io, IoError, LockGuard, OpenMode, Operation, Result};
+
+/// The file system of the machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StdIo;
+
+impl Io for StdIo {
+    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(mode != OpenMode::Read);
+        match mode {
+            OpenMode::Read | OpenMode::Write => {}
+            OpenMode::Create => {
+                options.create(true).truncate(false);
+            }
+            OpenMode::CreateNew => {
+                options.create_new(true);
+            }
+        }
+        let file = options.open(path).map_err(|error| IoError::new(Action::Open, path, None, error))?;
+        Ok(Arc::new(StdFile { file: positioned::Handle::new(file), path: path.to_path_buf() }))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        fs::create_dir_all(path).map_err(|error| IoError::new(Action::CreateDir, path, None, error))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        let failed = |error| IoError::new(Action::List, dir, None, error);
+        let mut names = Vec::new();
+        for entry in fs::read_dir(dir).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry.file_type().map_err(failed)?.is_file()
+                && let Ok(name) = entry.file_name().into_string()
+            {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        path.try_exists().map_err(|error| IoError::new(Action::Open, path, None, error))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::rename(from, to).map_err(|error| IoError::new(Action::Rename, from, None, error))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        fs::remove_file(path).map_err(|error| IoError::new(Action::Remove, path, None, error))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        positioned::sync_dir(dir).map_err(|error| IoError::new(Action::SyncDir, dir, None, error))
+    }
+
+    fn lock_exclusive(&self, path: &Path) -> Result<LockGuard> {
+        let failed = |error| IoError::new(Action::Lock, path, None, error);
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(failed)?;
+        file.try_lock().map_err(|error| failed(error.into()))?;
+        Ok(LockGuard::new(file))
+    }
+}
+
+#[derive(Debug)]
+struct StdFile {
+    file: positioned::Handle,
+    path: PathBuf,
+}
+
+impl StdFile {
+    fn error(&self, action: Action, offset: Option<u64>, error: io::Error) -> IoError {
+        IoError::new(action, &self.path, offset, error)
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<usize> {
+        loop {
+            match self.file.read_at(bytes, offset) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => return result.map_err(|error| self.error(Action::Read, Some(offset), error)),
+            }
+        }
+    }
+}
+
+impl File for StdFile {
+    fn submit(&self, operation: Operation) -> Completion {
+        match operation {
+            Operation::Read { offset, mut buffer } => {
+                let result = self.read(offset, buffer.as_mut_slice());
+                Completion::ready(result, buffer)
+            }
+            Operation::Write { offset, buffer } => {
+                let bytes = buffer.as_slice();
+                let result = self.file.write_all_at(bytes, offset);
+                let result = result
+                    .map(|()| bytes.len())
+                    .map_err(|error| self.error(Action::Write, Some(offset), error));
+                Completion::ready(result, buffer)
+            }
+            Operation::SyncData => {
+                let result = self.file.get().sync_data();
+                let result = result.map(|()| 0).map_err(|error| self.error(Action::Sync, None, error));
+                Completion::ready(result, Buffer::empty())
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn len(&self) -> Result<u64> {
+        match self.file.get().metadata() {
+            Ok(metadata) => Ok(metadata.len()),
+            Err(error) => Err(self.error(Action::Resize, None, error)),
+        }
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.file.get().set_len(len).map_err(|error| self.error(Action::Resize, None, error))
+    }
+
+    fn allocate(&self, len: u64) -> Result<()> {
+        let now = self.len()?;
+        self.file.allocate(now, len).map_err(|error| self.error(Action::Allocate, None, error))
+    }
+}
+
+/// Writes zeros behind the end, which takes the space on every file system.
+fn fill_with_zeros(
+    from: u64,
+    to: u64,
+    mut write: impl FnMut(&[u8], u64) -> io::Result<()>,
+) -> io::Result<()> {
+    let zeros = vec![0; 1 << 20];
+    let mut at = from;
+    while at < to {
+        let count = (to - at).min(zeros.len() as u64);
+        write(&zeros[..count as usize], at)?;
+        at += count;
+    }
+    Ok(())
+}
+
+#[cfg(all(unix, not(feature = "portable")))]
+mod positioned {
+    use std::fs;
+    use std::io;
+    use std::os::unix::fs::FileExt;
+    use std::path::Path;
+
+    #[derive(Debug)]
+    pub(super) struct Handle(fs::File);
+
+    impl Handle {
+        pub(super) fn new(file: fs::File) -> Self {
+            Self(file)
+        }
+
+        pub(super) fn get(&self) -> &fs::File {
+            &self.0
+        }
+
+        pub(super) fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.0.read_at(bytes, offset)
+        }
+
+        pub(super) fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+            self.0.write_all_at(bytes, offset)
+        }
+
+        pub(super) fn allocate(&self, now: u64, len: u64) -> io::Result<()> {
+            if now >= len {
+                return Ok(());
+            }
+            #[cfg(target_os = "linux")]
+            {
+                use rustix::fs::{FallocateFlags, fallocate};
+                use rustix::io::Errno;
+                match fallocate(&self.0, FallocateFlags::empty(), 0, len) {
+                    Ok(()) => return Ok(()),
+                    // The file system does not know how to; zeros do the same, slower.
+                    Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            super::fill_with_zeros(now, len, |bytes, offset| self.0.write_all_at(bytes, offset))
+        }
+    }
+
+    pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+        fs::File::open(dir)?.sync_all()
+    }
+}
+
+#[cfg(any(not(unix), feature = "portable"))]
+mod positioned {
+    use std::fs;
+    use std::io::{self, Read, Seek, SeekFrom, Write};
+    use std::path::Path;
+    use std::sync::{Mutex, PoisonError};
+
+    /// The lock is the file's position.
+    #[derive(Debug)]
+    pub(super) struct Handle(fs::File, Mutex<()>);
+
+    impl Handle {
+        pub(super) fn new(file: fs::File) -> Self {
+            Self(file, Mutex::new(()))
+        }
+
+        pub(super) fn get(&self) -> &fs::File {
+            &self.0
+        }
+
+        pub(super) fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+            let _position = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+            (&self.0).seek(SeekFrom::Start(offset))?;
+            (&self.0).read(bytes)
+        }
+
+        pub(super) fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+            let _position = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+            (&self.0).seek(SeekFrom::Start(offset))?;
+            (&self.0).write_all(bytes)
+        }
+
+        pub(super) fn allocate(&self, now: u64, len: u64) -> io::Result<()> {
+            super::fill_with_zeros(now, len, |bytes, offset| self.write_all_at(bytes, offset))
+        }
+    }
+
+    pub(super) fn sync_dir(_dir: &Path) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_keeps_files() {
+        let dir = std::env::temp_dir().join(format!("thermocline-io-{}", std::process::id()));
+        let io = StdIo;
+        io.create_dir_all(&dir).expect("made");
+        let (one, two) = (dir.join("one"), dir.join("two"));
+        let file = io.open(&one, OpenMode::Create).expect("created");
+        file.allocate(4096).expect("allocated");
+        assert_eq!(file.len().expect("a length"), 4096);
+        file.allocate(100).expect("nothing to do");
+        assert_eq!(file.len().expect("a length"), 4096);
+        file.write_at(4090, b"over the end").expect("written");
+        file.sync_data().expect("synced");
+        io.sync_dir(&dir).expect("synced");
+        let mut bytes = [1; 16];
+        assert_eq!(file.read_full_at(4088, &mut bytes).expect("read"), 14);
+        assert_eq!(&bytes[..14], b"\0\0over the end");
+        assert!(io.open(&one, OpenMode::CreateNew).is_err());
+        assert!(io.open(&two, OpenMode::Write).expect_err("missing").is_not_found());
+        io.rename(&one, &two).expect("renamed");
+        assert_eq!(io.list(&dir).expect("listed"), ["two"]);
+        let held = io.lock_exclusive(&dir.join("lock")).expect("free");
+        assert!(io.lock_exclusive(&dir.join("lock")).expect_err("held").is_locked());
+        drop(held);
+        io.remove(&two).expect("removed");
+        let error = io.open(&two, OpenMode::Read).expect_err("missing");
+        assert!(error.to_string().starts_with(&format!("cannot open {}", two.display())));
+        std::fs::remove_dir_all(&dir).expect("cleaned");
+    }
+}

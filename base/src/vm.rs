@@ -1,0 +1,413 @@
+//! Virtual memory: long contiguous ranges that cost nothing until they are touched, and can be emptied again.
+//!
+//! A [`Reservation`] is one range of addresses. All of it reads as zero; touching a page makes it resident, and
+//! [`Reservation::decommit`] takes pages away again (they read as zero afterwards). Nothing else is needed to commit
+//! memory, so the first touch is the cheapest one that the system offers: one page fault, no call.
+//!
+//! - On Linux the range is a private anonymous mapping without swap reservation. Huge pages are off for it, whatever
+//!   the system's default, until [`Reservation::advise_huge`] asks for them: a huge page makes 2 MiB resident at once,
+//!   and the daemon that builds them fills the holes of memory that was given back.
+//! - Elsewhere, and with the feature `portable`, the range is one zeroed allocation of at most [`PORTABLE_MAX_BYTES`];
+//!   decommitting overwrites it with zeroes, advice does nothing, and what the process occupies is not known.
+//!
+//! Limits: with `vm.overcommit_memory = 2`, or under an address-space limit, long reservations are refused.
+//! Decommitting a part of a huge page takes it out of the resident set at once; the kernel frees the physical memory
+//! when it splits the page, at the latest under memory pressure.
+
+use std::io;
+use std::ptr::NonNull;
+
+/// Length of a huge page, and its alignment.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// The longest range that the portable twin grants.
+pub const PORTABLE_MAX_BYTES: usize = 256 << 20;
+
+/// A contiguous range of addresses, aligned to [`HUGE_PAGE_BYTES`], given back when it is dropped.
+///
+/// It hands out the address and nothing more: who owns which part of the range is the affair of its user.
+#[derive(Debug)]
+pub struct Reservation {
+    base: NonNull<u8>,
+    bytes: usize,
+    range: system::Range,
+}
+
+// SAFETY: a reservation is a range of addresses without thread affinity; its methods are system calls on parts that
+// the caller says it owns.
+unsafe impl Send for Reservation {}
+// SAFETY: as above.
+unsafe impl Sync for Reservation {}
+
+impl Reservation {
+    /// Reserves `bytes` (rounded up to whole huge pages) of address space. The portable twin may grant fewer: ask
+    /// [`bytes`](Self::bytes).
+    ///
+    /// # Errors
+    /// When the system refuses: the process has a limit on address space, or memory may not be overcommitted.
+    pub fn new(bytes: usize) -> io::Result<Self> {
+        let bytes = bytes
+            .max(1)
+            .checked_next_multiple_of(HUGE_PAGE_BYTES)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        let (range, base, bytes) = system::Range::new(bytes)?;
+        Ok(Self { base, bytes, range })
+    }
+
+    /// Its first byte.
+    #[inline]
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Its length.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Gives the memory of a part back to the system. It reads as zero from now on and may be touched again.
+    ///
+    /// # Safety
+    /// Nobody uses the part's contents any more, and nobody touches it during the call. `offset` and `bytes` are
+    /// multiples of the page size.
+    pub unsafe fn decommit(&self, offset: usize, bytes: usize) {
+        self.check(offset, bytes);
+        // SAFETY: inside the range (checked); the rest is the caller's promise.
+        unsafe { self.range.decommit(self.base.add(offset), bytes) }
+    }
+
+    /// Says whether a part, whole huge pages long, shall be made of huge pages. Advice: the system may not follow, and
+    /// `false` says that it did not even take it.
+    pub fn advise_huge(&self, offset: usize, bytes: usize, huge: bool) -> bool {
+        self.check(offset, bytes);
+        // SAFETY: inside the range (checked).
+        self.range.advise_huge(unsafe { self.base.add(offset) }, bytes, huge)
+    }
+
+    /// How much of a part is resident, if the system tells. Slow: for tests and for inspection.
+    #[must_use]
+    pub fn resident_bytes(&self, offset: usize, bytes: usize) -> Option<usize> {
+        self.check(offset, bytes);
+        // SAFETY: inside the range (checked).
+        system::resident_bytes_of(unsafe { self.base.add(offset) }, bytes)
+    }
+
+    fn check(&self, offset: usize, bytes: usize) {
+        assert!(
+            offset.checked_add(bytes).is_some_and(|end| end <= self.bytes),
+            "a part of a reservation lies inside of it"
+        );
+        debug_assert!(
+            offset.is_multiple_of(page_size()) && bytes.is_multiple_of(page_size()),
+            "a part of a reservation consists of whole pages"
+        );
+    }
+}
+
+/// Length of a page.
+#[must_use]
+pub fn page_size() -> usize {
+    system::page_size()
+}
+
+/// Anonymous resident memory of the process, if the system tells. Linux sums its counters lazily: the answer may be
+/// off by some 100 KiB for each processor.
+#[must_use]
+pub fn resident_bytes() -> Option<u64> {
+    system::resident_bytes()
+}
+
+/// How much memory the process may ever have: the lowest limit of its control groups, or the machine's memory, if the
+/// system tells.
+#[must_use]
+pub fn available_memory() -> Option<u64> {
+    system::available_memory()
+}
+
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
+mod system {
+    use std::fs;
+    use std::io;
+    use std::os::unix::fs::FileExt;
+    use std::path::{Path, PathBuf};
+    use std::ptr::NonNull;
+
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+    use super::HUGE_PAGE_BYTES;
+
+    /// The mapping: one huge page longer than the reservation, so that an aligned one fits into it.
+    #[derive(Debug)]
+    pub(super) struct Range {
+        mapping: NonNull<u8>,
+        bytes: usize,
+    }
+
+    impl Range {
+        pub(super) fn new(bytes: usize) -> io::Result<(Self, NonNull<u8>, usize)> {
+            let with_slack = bytes
+                .checked_add(HUGE_PAGE_BYTES)
+                .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+            // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+            let mapping = unsafe {
+                mmap_anonymous(
+                    std::ptr::null_mut(),
+                    with_slack,
+                    ProtFlags::READ | ProtFlags::WRITE,
+                    MapFlags::PRIVATE | MapFlags::NORESERVE,
+                )?
+            };
+            let mapping =
+                NonNull::new(mapping.cast::<u8>()).expect("the kernel does not map the first page unasked");
+            let range = Self { mapping, bytes: with_slack };
+            range.advise_huge(mapping, with_slack, false);
+            // SAFETY: at most one huge page further, and the mapping is that much longer than `bytes`.
+            let base = unsafe { mapping.add(mapping.align_offset(HUGE_PAGE_BYTES)) };
+            Ok((range, base, bytes))
+        }
+
+        /// # Safety
+        /// As [`super::Reservation::decommit`].
+        pub(super) unsafe fn decommit(&self, part: NonNull<u8>, bytes: usize) {
+            // SAFETY: the part lies in our mapping; that nobody uses its contents is the caller's promise.
+            unsafe { madvise(part.as_ptr().cast(), bytes, Advice::LinuxDontNeed) }
+                .expect("pages of a private anonymous mapping can be dropped");
+        }
+
+        pub(super) fn advise_huge(&self, part: NonNull<u8>, bytes: usize, huge: bool) -> bool {
+            let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
+            // SAFETY: the part lies in our mapping; this advice does not change contents.
+            unsafe { madvise(part.as_ptr().cast(), bytes, advice) }.is_ok()
+        }
+    }
+
+    impl Drop for Range {
+        fn drop(&mut self) {
+            // SAFETY: the mapping is ours and goes with the reservation; nobody may use it afterwards.
+            unsafe { munmap(self.mapping.as_ptr().cast(), self.bytes) }
+                .expect("a mapping of our own can be unmapped");
+        }
+    }
+
+    pub(super) fn page_size() -> usize {
+        rustix::param::page_size()
+    }
+
+    pub(super) fn resident_bytes_of(part: NonNull<u8>, bytes: usize) -> Option<usize> {
+        const PRESENT: u64 = 1 << 63;
+        let pagemap = fs::File::open("/proc/self/pagemap").ok()?;
+        let first = part.as_ptr().addr() / page_size();
+        let mut entries = vec![0; bytes / page_size() * 8];
+        pagemap.read_exact_at(&mut entries, first as u64 * 8).ok()?;
+        let (entries, _) = entries.as_chunks::<8>();
+        Some(entries.iter().filter(|entry| u64::from_ne_bytes(**entry) & PRESENT != 0).count() * page_size())
+    }
+
+    pub(super) fn resident_bytes() -> Option<u64> {
+        let statm = fs::read_to_string("/proc/self/statm").ok()?;
+        let mut pages = statm.split(' ').skip(1).map(str::parse::<u64>);
+        let (resident, file_backed) = (pages.next()?.ok()?, pages.next()?.ok()?);
+        Some(resident.saturating_sub(file_backed) * page_size() as u64)
+    }
+
+    pub(super) fn available_memory() -> Option<u64> {
+        let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_of_meminfo(&text));
+        let groups = fs::read_to_string("/proc/self/cgroup").ok();
+        let limits = groups.iter().flat_map(|text| limit_files(text)).filter_map(|file| limit_in(&file));
+        machine.into_iter().chain(limits).min()
+    }
+
+    pub(super) fn total_of_meminfo(text: &str) -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+    }
+
+    /// The files that may hold a limit, for the process's groups and all above them. Inside a container the group may
+    /// carry a path of the host that is not mounted; then only the mounted root counts.
+    pub(super) fn limit_files(groups: &str) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        for line in groups.lines() {
+            let mut fields = line.splitn(3, ':');
+            let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next())
+            else {
+                continue;
+            };
+            let (root, name) = if controllers.is_empty() {
+                ("/sys/fs/cgroup", "memory.max")
+            } else if controllers.split(',').any(|controller| controller == "memory") {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            } else {
+                continue;
+            };
+            let path = Path::new(path.trim_start_matches('/'));
+            files.extend(path.ancestors().map(|group| Path::new(root).join(group).join(name)));
+        }
+        files
+    }
+
+    /// `max` of version 2 does not parse and so limits nothing; version 1 says "no limit" with a number that is larger
+    /// than any machine's memory.
+    fn limit_in(file: &Path) -> Option<u64> {
+        fs::read_to_string(file).ok()?.trim().parse().ok()
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(feature = "portable"))))]
+mod system {
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::io;
+    use std::ptr::NonNull;
+
+    use super::{HUGE_PAGE_BYTES, PORTABLE_MAX_BYTES};
+
+    #[derive(Debug)]
+    pub(super) struct Range {
+        base: NonNull<u8>,
+        layout: Layout,
+    }
+
+    impl Range {
+        pub(super) fn new(bytes: usize) -> io::Result<(Self, NonNull<u8>, usize)> {
+            let bytes = bytes.min(PORTABLE_MAX_BYTES);
+            // Asked for with a page's alignment and aligned by hand: an allocator that has to align further than a
+            // page zeroes all of the memory itself instead of taking it untouched from the system.
+            let layout = Layout::from_size_align(bytes + HUGE_PAGE_BYTES, 16)
+                .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+            // SAFETY: the layout has a size above zero.
+            let allocation = unsafe { alloc_zeroed(layout) };
+            let allocation =
+                NonNull::new(allocation).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+            // SAFETY: at most one huge page further, and the allocation is that much longer than `bytes`.
+            let base = unsafe { allocation.add(allocation.align_offset(HUGE_PAGE_BYTES)) };
+            Ok((Self { base: allocation, layout }, base, bytes))
+        }
+
+        /// # Safety
+        /// As [`super::Reservation::decommit`].
+        pub(super) unsafe fn decommit(&self, part: NonNull<u8>, bytes: usize) {
+            // SAFETY: the part lies in our allocation; that nobody uses its contents is the caller's promise.
+            unsafe { part.write_bytes(0, bytes) }
+        }
+
+        pub(super) fn advise_huge(&self, _part: NonNull<u8>, _bytes: usize, _huge: bool) -> bool {
+            false
+        }
+    }
+
+    impl Drop for Range {
+        fn drop(&mut self) {
+            // SAFETY: allocated with this layout in `new`; nobody may use it after the reservation.
+            unsafe { dealloc(self.base.as_ptr(), self.layout) }
+        }
+    }
+
+    pub(super) fn page_size() -> usize {
+        4096
+    }
+
+    pub(super) fn resident_bytes_of(_part: NonNull<u8>, _bytes: usize) -> Option<usize> {
+        None
+    }
+
+    pub(super) fn resident_bytes() -> Option<u64> {
+        None
+    }
+
+    pub(super) fn available_memory() -> Option<u64> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reservation_is_aligned_zero_and_writable() {
+        let reservation = Reservation::new(10 << 20).expect("address space");
+        assert_eq!(reservation.bytes(), 10 << 20);
+        assert_eq!(reservation.base().addr().get() % HUGE_PAGE_BYTES, 0);
+        for offset in [0, 4096, (10 << 20) - 1] {
+            // SAFETY: inside the reservation, which this test alone uses.
+            unsafe {
+                let byte = reservation.base().add(offset);
+                assert_eq!(byte.read(), 0);
+                byte.write(7);
+                assert_eq!(byte.read(), 7);
+            }
+        }
+    }
+
+    #[test]
+    fn decommitted_memory_reads_as_zero_and_leaves() {
+        let reservation = Reservation::new(4 << 20).expect("address space");
+        // SAFETY: inside the reservation, which this test alone uses.
+        unsafe { reservation.base().write_bytes(1, 1 << 20) };
+        if let Some(resident) = reservation.resident_bytes(0, 4 << 20) {
+            assert_eq!(resident, 1 << 20);
+        }
+        // SAFETY: as above.
+        unsafe { reservation.decommit(1 << 16, 1 << 16) };
+        if let Some(resident) = reservation.resident_bytes(0, 4 << 20) {
+            assert_eq!(resident, (1 << 20) - (1 << 16));
+        }
+        for (offset, expected) in [((1 << 16) - 1, 1), (1 << 16, 0), ((2 << 16) - 1, 0), (2 << 16, 1)] {
+            // SAFETY: as above.
+            assert_eq!(unsafe { reservation.base().add(offset).read() }, expected);
+        }
+    }
+
+    #[test]
+    fn advice_leaves_contents_alone() {
+        let reservation = Reservation::new(4 << 20).expect("address space");
+        // SAFETY: inside the reservation, which this test alone uses.
+        unsafe { reservation.base().write_bytes(9, 4 << 20) };
+        reservation.advise_huge(0, HUGE_PAGE_BYTES, true);
+        reservation.advise_huge(0, HUGE_PAGE_BYTES, false);
+        // SAFETY: as above.
+        let contents = unsafe { std::slice::from_raw_parts(reservation.base().as_ptr(), 4 << 20) };
+        assert!(contents.iter().all(|byte| *byte == 9));
+    }
+
+    #[test]
+    #[should_panic(expected = "a part of a reservation lies inside of it")]
+    fn parts_beyond_the_end_are_refused() {
+        let reservation = Reservation::new(2 << 20).expect("address space");
+        reservation.advise_huge(2 << 20, HUGE_PAGE_BYTES, true);
+    }
+
+    #[test]
+    fn absurd_lengths_are_an_error() {
+        assert!(Reservation::new(usize::MAX).is_err());
+    }
+
+    #[cfg(all(target_os = "linux", not(feature = "portable")))]
+    #[test]
+    fn the_process_knows_its_size_and_its_limit() {
+        let resident = resident_bytes().expect("Linux tells");
+        let available = available_memory().expect("Linux tells");
+        assert!(resident > 0 && resident < available, "{resident} of {available}");
+    }
+
+    #[cfg(all(target_os = "linux", not(feature = "portable")))]
+    #[test]
+    fn limits_are_looked_for_in_every_group_above() {
+        let files = |groups| {
+            let files = system::limit_files(groups).into_iter();
+            files.map(|file| file.to_string_lossy().into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            files("0::/a/b\n"),
+            ["/sys/fs/cgroup/a/b/memory.max", "/sys/fs/cgroup/a/memory.max", "/sys/fs/cgroup/memory.max"]
+        );
+        assert_eq!(
+            files("5:cpu,memory:/x\n4:pids:/y\n"),
+            ["/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
+        );
+        assert_eq!(system::total_of_meminfo("MemTotal:   2048 kB\nMemFree: 1 kB\n"), Some(2048 * 1024));
+        assert_eq!(system::total_of_meminfo("MemFree: 1 kB\n"), None);
+    }
+}

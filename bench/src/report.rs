@@ -1,0 +1,558 @@
+//! The result of a run: one JSON object for programs, one table for people.
+//!
+//! A result carries its settings, its machine and (unless it was skipped) the calibration, so that nobody has to
+//! remember where a number came from.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use bytesize::ByteSize;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+use crate::calibration::Calibration;
+use crate::drive::{Measured, Sample};
+use crate::latency::Percentiles;
+use crate::machine::Machine;
+use crate::settings::Settings;
+
+/// The result of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The version of Thermocline.
+    pub version: &'static str,
+    /// What was run.
+    pub settings: Settings,
+    /// Where.
+    pub machine: Machine,
+    /// What the machine could do just before; none if it was skipped.
+    pub calibration: Option<Calibration>,
+    /// What came out.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// What came out of a run.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Outcome {
+    /// Of a benchmark that counts transactions.
+    Throughput(Box<Throughput>),
+    /// Of `delete`.
+    Delete(Deleted),
+    /// Of `recovery`.
+    Recovery(Recovered),
+}
+
+/// Transactions and what they cost.
+#[derive(Clone, Debug, Serialize)]
+pub struct Throughput {
+    /// How long the load took.
+    pub load_seconds: f64,
+    /// Rows that it made.
+    pub load_rows: u64,
+    /// From the end of the warm-up until everything counted was on disk.
+    pub seconds: f64,
+    /// Commits after the warm-up.
+    pub commits: u64,
+    /// Commits after the warm-up, a second.
+    pub throughput_tps: f64,
+    /// Latencies of all kinds together.
+    pub latency_us: Percentiles,
+    /// One transaction in so many was timed.
+    pub latency_timed_one_in: u32,
+    /// Each kind of transaction.
+    #[serde(serialize_with = "as_map")]
+    pub by_type: Vec<(&'static str, ByType)>,
+    /// Rolled back as the workload wants it.
+    pub rolled_back: u64,
+    /// Given up after retries.
+    pub gave_up: u64,
+    /// Aborted attempts by cause, retried ones included.
+    pub aborts: BTreeMap<String, u64>,
+    /// Memory at the end of the run, by component.
+    pub memory_bytes: BTreeMap<String, u64>,
+    /// The highest resident memory of the process during load and run.
+    pub rss_bytes_max: Option<u64>,
+    /// Log written in the measured time.
+    pub log_bytes: u64,
+    /// Checkpoints completed in the measured time.
+    pub checkpoints: u64,
+    /// Throughput second by second.
+    pub samples: Vec<Sample>,
+    /// When checkpoints began and ended.
+    pub checkpoint_marks: Vec<Mark>,
+    /// The consistency conditions that were checked after the run.
+    pub conditions: Option<Vec<Condition>>,
+}
+
+/// One kind of transaction.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ByType {
+    /// Commits after the warm-up.
+    pub commits: u64,
+    /// The same, a second.
+    pub throughput_tps: f64,
+    /// Its latencies.
+    pub latency_us: Percentiles,
+}
+
+/// A checkpoint begins or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Mark {
+    /// Seconds since measuring began.
+    pub at_seconds: f64,
+    /// Does one begin here? Else one ends.
+    pub begins: bool,
+}
+
+/// A consistency condition.
+#[derive(Clone, Debug, Serialize)]
+pub struct Condition {
+    /// Its number in the specification.
+    pub number: u32,
+    /// What it says.
+    pub statement: String,
+    /// Warehouses, districts or rows that were looked at.
+    pub checked: u64,
+    /// How many of them violate it.
+    pub violated: u64,
+    /// The first violations.
+    pub violations: Vec<String>,
+}
+
+/// What `delete` found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Deleted {
+    /// Rows that were deleted.
+    pub rows_deleted: u64,
+    /// How long deleting took.
+    pub seconds: f64,
+    /// Resident memory before the load.
+    pub rss_bytes_empty: u64,
+    /// Resident memory with all rows.
+    pub rss_bytes_full: u64,
+    /// Resident memory in the end.
+    pub rss_bytes_after: u64,
+    /// How much of what the rows took went back to the operating system.
+    pub given_back_percent: f64,
+    /// Seconds from the last delete until resident memory fell no further.
+    pub given_back_seconds: f64,
+    /// Memory in the end, by component.
+    pub memory_bytes: BTreeMap<String, u64>,
+}
+
+/// What `recovery` found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Recovered {
+    /// Log written after the checkpoint that followed the load.
+    pub log_bytes: u64,
+    /// What the database took on disk when its process ended.
+    pub disk_bytes: u64,
+    /// Transactions that had been acknowledged after the load.
+    pub commits: u64,
+    /// From opening to the first answer.
+    pub open_seconds: f64,
+    /// Log replayed a second.
+    pub replay_bytes_per_s: f64,
+    /// The highest resident memory while opening.
+    pub rss_bytes_max: Option<u64>,
+    /// The consistency conditions that were checked afterwards.
+    pub conditions: Option<Vec<Condition>>,
+}
+
+fn as_map<S: Serializer, V: Serialize>(entries: &[(&'static str, V)], to: S) -> Result<S::Ok, S::Error> {
+    let mut map = to.serialize_map(Some(entries.len()))?;
+    for (name, value) in entries {
+        map.serialize_entry(name, value)?;
+    }
+    map.end()
+}
+
+impl Throughput {
+    /// The part of the result that the driver knows; the caller fills in the rest.
+    #[must_use]
+    pub fn of(measured: &Measured, time_one_in: u32) -> Self {
+        let by_type = measured.kinds.iter().map(|kind| {
+            let by_type = ByType {
+                commits: kind.commits,
+                throughput_tps: kind.commits as f64 / measured.seconds,
+                latency_us: kind.latencies.percentiles(),
+            };
+            (kind.name, by_type)
+        });
+        Self {
+            load_seconds: 0.0,
+            load_rows: 0,
+            seconds: measured.seconds,
+            commits: measured.commits(),
+            throughput_tps: measured.throughput_tps(),
+            latency_us: measured.latencies().percentiles(),
+            latency_timed_one_in: time_one_in,
+            by_type: by_type.collect(),
+            rolled_back: measured.rolled_back,
+            gave_up: measured.gave_up,
+            aborts: BTreeMap::new(),
+            memory_bytes: BTreeMap::new(),
+            rss_bytes_max: None,
+            log_bytes: 0,
+            checkpoints: 0,
+            samples: measured.samples.clone(),
+            checkpoint_marks: Vec::new(),
+            conditions: None,
+        }
+    }
+}
+
+impl Report {
+    /// A result with this machine and version.
+    #[must_use]
+    pub fn new(settings: Settings, calibration: Option<Calibration>, outcome: Outcome) -> Self {
+        Self { version: env!("CARGO_PKG_VERSION"), settings, machine: Machine::here(), calibration, outcome }
+    }
+
+    /// Does every condition that was checked hold?
+    #[must_use]
+    pub fn is_consistent(&self) -> bool {
+        let conditions = match &self.outcome {
+            Outcome::Throughput(throughput) => &throughput.conditions,
+            Outcome::Recovery(recovered) => &recovered.conditions,
+            Outcome::Delete(_) => &None,
+        };
+        conditions.iter().flatten().all(|condition| condition.violated == 0)
+    }
+
+    /// The result as one JSON object.
+    ///
+    /// # Panics
+    /// Never: a report has string keys only.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("a report has string keys only");
+        text.push('\n');
+        text
+    }
+
+    /// The result for people.
+    #[must_use]
+    pub fn to_table(&self) -> String {
+        let mut table = Table::default();
+        table.machine(self);
+        match &self.outcome {
+            Outcome::Throughput(throughput) => table.throughput(throughput),
+            Outcome::Delete(deleted) => table.deleted(deleted),
+            Outcome::Recovery(recovered) => table.recovered(recovered),
+        }
+        table.0
+    }
+}
+
+#[derive(Default)]
+struct Table(String);
+
+impl Table {
+    fn line(&mut self, name: &str, value: impl std::fmt::Display) {
+        writeln!(self.0, "{name:<22}{value}").expect("writing to a string");
+    }
+
+    fn machine(&mut self, report: &Report) {
+        let settings = &report.settings;
+        self.line(
+            settings.benchmark.name(),
+            format_args!(
+                "{} threads × {} in flight, {} isolation, durability {}",
+                settings.threads, settings.in_flight, settings.isolation, settings.durability
+            ),
+        );
+        let machine = &report.machine;
+        self.line("machine", format_args!("{}, {} cores, {}", machine.cpu, machine.cores, machine.kernel));
+        if let Some(found) = &report.calibration {
+            self.line(
+                "calibration",
+                format_args!(
+                    "{:.0} ns a random read of memory ({:.0} with huge pages), {} device reads/s at depth 64{}, \
+                     {} fdatasync/s",
+                    found.dram_random_read_ns,
+                    found.dram_random_read_huge_pages_ns,
+                    grouped(found.device_reads_per_s_depth64),
+                    if found.device_direct { "" } else { " (cached)" },
+                    grouped(found.fdatasync_per_s)
+                ),
+            );
+        }
+    }
+
+    fn throughput(&mut self, found: &Throughput) {
+        if found.load_rows > 0 {
+            let rate = grouped(found.load_rows as f64 / found.load_seconds.max(1e-9));
+            let rows = grouped(found.load_rows as f64);
+            self.line("load", format_args!("{rows} rows in {:.1} s ({rate} rows/s)", found.load_seconds));
+        }
+        self.line(
+            "throughput",
+            format_args!("{} transactions/s over {:.2} s", grouped(found.throughput_tps), found.seconds),
+        );
+        self.0.push('\n');
+        writeln!(
+            self.0,
+            "{:<18}{:>14}{:>12}{:>10}{:>10}{:>10}{:>10}{:>11}",
+            "", "commits", "tx/s", "p50 µs", "p95 µs", "p99 µs", "p99.9 µs", "max µs"
+        )
+        .expect("writing to a string");
+        for (name, kind) in &found.by_type {
+            self.kind(name, kind.commits, kind.throughput_tps, &kind.latency_us);
+        }
+        if found.by_type.len() > 1 {
+            self.kind("all", found.commits, found.throughput_tps, &found.latency_us);
+        }
+        if found.latency_timed_one_in > 1 {
+            writeln!(self.0, "(one transaction in {} was timed)", found.latency_timed_one_in)
+                .expect("writing to a string");
+        }
+        self.0.push('\n');
+        let causes = found.aborts.iter().filter(|(_, count)| **count > 0);
+        let mut causes: Vec<String> =
+            causes.map(|(cause, count)| format!("{cause} {}", grouped(*count as f64))).collect();
+        if found.gave_up > 0 {
+            causes.push(format!("given up {}", grouped(found.gave_up as f64)));
+        }
+        self.line("aborts", if causes.is_empty() { "none".to_owned() } else { causes.join(", ") });
+        if found.rolled_back > 0 {
+            self.line(
+                "rolled back",
+                format_args!("{} (as the workload wants it)", grouped(found.rolled_back as f64)),
+            );
+        }
+        self.memory(&found.memory_bytes, found.rss_bytes_max);
+        self.line("log", size(found.log_bytes));
+        self.line("checkpoints", found.checkpoints);
+        self.conditions(found.conditions.as_deref());
+    }
+
+    fn kind(&mut self, name: &str, commits: u64, tps: f64, latency: &Percentiles) {
+        writeln!(
+            self.0,
+            "{name:<18}{:>14}{:>12}{:>10}{:>10}{:>10}{:>10}{:>11}",
+            grouped(commits as f64),
+            grouped(tps),
+            short(latency.p50),
+            short(latency.p95),
+            short(latency.p99),
+            short(latency.p999),
+            short(latency.max)
+        )
+        .expect("writing to a string");
+    }
+
+    fn memory(&mut self, components: &BTreeMap<String, u64>, rss_bytes_max: Option<u64>) {
+        let parts: Vec<String> = components
+            .iter()
+            .filter(|(_, bytes)| **bytes > 0)
+            .map(|(name, bytes)| format!("{name} {}", size(*bytes)))
+            .collect();
+        if !parts.is_empty() {
+            self.line("memory", parts.join(", "));
+        }
+        if let Some(bytes) = rss_bytes_max {
+            self.line("resident memory", format_args!("{} at most", size(bytes)));
+        }
+    }
+
+    fn conditions(&mut self, conditions: Option<&[Condition]>) {
+        let Some(conditions) = conditions else { return };
+        self.0.push('\n');
+        let broken = conditions.iter().filter(|condition| condition.violated > 0).count();
+        if broken == 0 {
+            self.line("consistency", format_args!("all {} conditions hold", conditions.len()));
+        } else {
+            self.line(
+                "consistency",
+                format_args!("{broken} of {} conditions are VIOLATED", conditions.len()),
+            );
+        }
+        self.0.push_str(&conditions_text(conditions));
+    }
+
+    fn deleted(&mut self, found: &Deleted) {
+        self.line(
+            "deleted",
+            format_args!("{} rows in {:.1} s", grouped(found.rows_deleted as f64), found.seconds),
+        );
+        self.line(
+            "resident memory",
+            format_args!(
+                "{} empty, {} with all rows, {} in the end",
+                size(found.rss_bytes_empty),
+                size(found.rss_bytes_full),
+                size(found.rss_bytes_after)
+            ),
+        );
+        self.line(
+            "given back",
+            format_args!(
+                "{:.1} % of what the rows took, within {:.1} s",
+                found.given_back_percent, found.given_back_seconds
+            ),
+        );
+        self.memory(&found.memory_bytes, None);
+    }
+
+    fn recovered(&mut self, found: &Recovered) {
+        self.line(
+            "on disk",
+            format_args!("{}, log to replay {}", size(found.disk_bytes), size(found.log_bytes)),
+        );
+        self.line("commits", grouped(found.commits as f64));
+        self.line(
+            "open",
+            format_args!(
+                "{:.2} s ({} of log a second)",
+                found.open_seconds,
+                size(found.replay_bytes_per_s as u64)
+            ),
+        );
+        self.memory(&BTreeMap::new(), found.rss_bytes_max);
+        self.conditions(found.conditions.as_deref());
+    }
+}
+
+/// One line for each condition, and the first violations under those that have any.
+#[must_use]
+pub fn conditions_text(conditions: &[Condition]) -> String {
+    let mut text = String::new();
+    for Condition { number, statement, checked, violated, violations } in conditions {
+        let checked = grouped(*checked as f64);
+        let verdict = if *violated == 0 { "holds".to_owned() } else { format!("{violated} VIOLATED") };
+        writeln!(text, "  {number:>2}. {verdict}, {checked} checked: {statement}")
+            .expect("writing to a string");
+        for violation in violations.iter().take(5) {
+            writeln!(text, "        {violation}").expect("writing to a string");
+        }
+    }
+    text
+}
+
+/// A byte count for people.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    ByteSize::b(bytes).display().iec().to_string()
+}
+
+/// A whole number with its thousands told apart.
+#[must_use]
+pub fn grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.max(0.0));
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Three digits or so.
+fn short(value: f64) -> String {
+    match value {
+        v if v < 10.0 => format!("{v:.2}"),
+        v if v < 100.0 => format!("{v:.1}"),
+        v => grouped(v),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drive::KindMeasured;
+    use crate::latency::Latencies;
+    use crate::settings::Benchmark;
+    use serde_json::Value;
+
+    fn condition(number: u32, statement: &str, violations: &[&str]) -> Condition {
+        Condition {
+            number,
+            statement: statement.into(),
+            checked: 40,
+            violated: violations.len() as u64,
+            violations: violations.iter().map(|violation| (*violation).to_owned()).collect(),
+        }
+    }
+
+    fn report() -> Report {
+        let mut latencies = Latencies::default();
+        (1..=1000_u64).for_each(|value| latencies.record(value * 1000));
+        let measured = Measured {
+            seconds: 2.0,
+            kinds: vec![
+                KindMeasured { name: "payment", commits: 3_000_000, latencies: latencies.clone() },
+                KindMeasured { name: "new-order", commits: 1_000_000, latencies },
+            ],
+            rolled_back: 10,
+            gave_up: 0,
+            samples: vec![Sample { at_seconds: 1.0, throughput_tps: 2e6 }],
+        };
+        let settings = Settings {
+            benchmark: Benchmark::Tpcc { warehouses: 4, skewed_growth: false },
+            threads: 2,
+            in_flight: 32,
+            warm_up_seconds: 1.0,
+            seconds: 2.0,
+            isolation: "snapshot".into(),
+            durability: "group".into(),
+            memory_limit_bytes: None,
+            data_dir: "/tmp/x".into(),
+            seed: 1,
+            hold_snapshot: false,
+            checkpoint_interval_seconds: None,
+        };
+        let mut throughput = Throughput::of(&measured, 1);
+        throughput.aborts.insert("write-conflict".into(), 1234);
+        throughput.memory_bytes.insert("versions".into(), 1 << 30);
+        throughput.conditions =
+            Some(vec![condition(1, "sums agree", &[]), condition(2, "numbers follow", &["district 3"])]);
+        Report::new(settings, None, Outcome::Throughput(Box::new(throughput)))
+    }
+
+    #[test]
+    fn the_json_is_one_object_with_everything_in_it() {
+        let json: Value = serde_json::from_str(&report().to_json()).expect("valid JSON");
+        assert_eq!(json["settings"]["benchmark"], "tpcc");
+        assert_eq!(json["settings"]["warehouses"], 4);
+        assert_eq!(json["throughput_tps"], 2e6);
+        assert_eq!(json["by_type"]["payment"]["commits"], 3_000_000);
+        assert!(json["latency_us"]["p999"].as_f64().is_some_and(|value| value > 990.0));
+        assert_eq!(json["aborts"]["write-conflict"], 1234);
+        assert_eq!(json["memory_bytes"]["versions"], 1 << 30);
+        assert!(json["calibration"].is_null());
+        assert!(json["machine"]["cpu"].is_string() && json["machine"]["kernel"].is_string());
+        for name in ["seconds", "rss_bytes_max", "log_bytes", "checkpoints", "samples"] {
+            assert!(json.get(name).is_some(), "{name} is missing");
+        }
+    }
+
+    #[test]
+    fn the_table_shows_the_broken_condition() {
+        let report = report();
+        assert!(!report.is_consistent());
+        let table = report.to_table();
+        for text in [
+            "2,000,000 transactions/s",
+            "new-order",
+            "write-conflict 1,234",
+            "1.0 GiB",
+            "1. holds",
+            "1 of 2 conditions are VIOLATED",
+            "district 3",
+        ] {
+            assert!(table.contains(text), "no {text:?} in\n{table}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        for (value, text) in [(0.0, "0"), (999.4, "999"), (1000.0, "1,000"), (1234567.0, "1,234,567")] {
+            assert_eq!(grouped(value), text);
+        }
+    }
+}

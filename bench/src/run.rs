@@ -1,0 +1,261 @@
+//! One run, from its settings to its report: calibrates, opens a database, hands it to the benchmark, and watches.
+
+mod delete;
+mod observe;
+mod plain;
+mod point;
+mod recovery;
+mod tpcc;
+mod ycsb;
+
+use std::fmt;
+use std::time::Duration;
+
+use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
+use thermocline_engine::{Database, Durability, Isolation, Options, Transaction, TransactionOptions};
+
+use crate::calibration::{CalibrationError, calibrate};
+use crate::drive::{DriveError, End, Workload, drive};
+use crate::machine;
+use crate::progress::Progress;
+use crate::report::{Outcome, Report, Throughput, grouped, size};
+use crate::settings::{Benchmark, Settings};
+use crate::time;
+use observe::{Numbers, Observer};
+
+pub use recovery::{Builder, Built, build_for_recovery};
+
+/// What a run does beside its benchmark.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOptions {
+    /// Measure the machine first.
+    pub calibrate: bool,
+    /// Check the consistency conditions of TPC-C afterwards.
+    pub check: bool,
+    /// Show no progress.
+    pub quiet: bool,
+}
+
+/// Why there is no report.
+#[derive(Debug)]
+pub enum RunError {
+    /// The machine could not be measured.
+    Calibration(CalibrationError),
+    /// The engine refused something outside of the measured transactions.
+    Engine {
+        /// What was being done.
+        step: &'static str,
+        /// What the engine said.
+        source: thermocline_engine::Error,
+    },
+    /// The measured part failed.
+    Drive(DriveError),
+    /// The process that builds the database for `recovery` failed.
+    Builder(String),
+    /// A setting that cannot be.
+    Setting(String),
+    /// The database does not hold what it should.
+    Wrong(String),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Calibration(error) => error.fmt(f),
+            Self::Engine { step, source } => write!(f, "could not {step}: {source}"),
+            Self::Drive(error) => error.fmt(f),
+            Self::Builder(said) => write!(f, "the process that builds the database failed: {said}"),
+            Self::Setting(said) => f.write_str(said),
+            Self::Wrong(found) => write!(f, "the database is wrong: {found}; please report this as a bug"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Calibration(error) => Some(error),
+            Self::Engine { source, .. } => Some(source),
+            Self::Drive(error) => Some(error),
+            Self::Builder(_) | Self::Setting(_) | Self::Wrong(_) => None,
+        }
+    }
+}
+
+impl RunError {
+    /// Is a setting to blame, so that the run never began?
+    #[must_use]
+    pub const fn is_setting(&self) -> bool {
+        matches!(
+            self,
+            Self::Setting(_) | Self::Engine { source: thermocline_engine::Error::InvalidOption { .. }, .. }
+        )
+    }
+}
+
+impl From<DriveError> for RunError {
+    fn from(error: DriveError) -> Self {
+        Self::Drive(error)
+    }
+}
+
+/// Names the step in which the engine refused.
+fn engine(step: &'static str) -> impl FnOnce(thermocline_engine::Error) -> RunError {
+    move |source| RunError::Engine { step, source }
+}
+
+/// Runs the benchmark of `settings`.
+///
+/// `builder` makes, for `recovery`, the process that builds a database and is killed; the others do not call it.
+///
+/// # Errors
+/// When there is nothing to report.
+pub fn run(settings: &Settings, options: &RunOptions, builder: &Builder<'_>) -> Result<Report, RunError> {
+    let mut session = Session { settings, check: options.check, progress: Progress::new(options.quiet) };
+    let calibration = if options.calibrate {
+        session.progress.begin("calibrating");
+        Some(calibrate(&settings.data_dir).map_err(RunError::Calibration)?)
+    } else {
+        None
+    };
+    // What the calibration took is not the database's.
+    let _ = machine::forget_rss_max();
+    let outcome = match &settings.benchmark {
+        Benchmark::Ycsb { .. } => ycsb::run(&mut session).map(throughput),
+        Benchmark::Tpcc { .. } => tpcc::run(&mut session).map(throughput),
+        Benchmark::Point { records } => point::run(&mut session, *records).map(throughput),
+        Benchmark::Delete { records, percent } => {
+            delete::run(&mut session, *records, *percent).map(Outcome::Delete)
+        }
+        Benchmark::Recovery { .. } => recovery::run(&mut session, builder).map(Outcome::Recovery),
+    }?;
+    Ok(Report::new(settings.clone(), calibration, outcome))
+}
+
+fn throughput(found: Throughput) -> Outcome {
+    Outcome::Throughput(Box::new(found))
+}
+
+/// Called with how many rows of how many are done, by any thread.
+type Count<'a> = dyn Fn(u64, u64) + Sync + 'a;
+
+/// What the parts of a run share.
+struct Session<'a> {
+    settings: &'a Settings,
+    check: bool,
+    progress: Progress,
+}
+
+/// What a load did.
+struct Loaded {
+    rows: u64,
+    seconds: f64,
+}
+
+impl Session<'_> {
+    /// Opens the database of the settings.
+    fn open(&self) -> Result<Database, RunError> {
+        let options = self.options()?;
+        Database::open(&self.settings.data_dir, options).map_err(engine("open the database"))
+    }
+
+    /// Closes it, so that its directory can be kept and opened again.
+    fn close(&self, database: Database) -> Result<(), RunError> {
+        database.close().map_err(engine("close the database"))
+    }
+
+    fn options(&self) -> Result<Options, RunError> {
+        let settings = self.settings;
+        let durability: Durability = setting("durability", &settings.durability)?;
+        let isolation: Isolation = setting("isolation", &settings.isolation)?;
+        let mut options = Options::default().with_durability(durability).with_isolation(isolation);
+        if settings.hold_snapshot {
+            // It idles for the whole run.
+            options = options.with_idle_limit(None);
+        }
+        if let Some(bytes) = settings.memory_limit_bytes {
+            options = options.with_memory_limit(Some(bytes));
+        }
+        if let Some(seconds) = settings.checkpoint_interval_seconds {
+            options = options.with_checkpoint_interval(Duration::from_secs_f64(seconds));
+        }
+        Ok(options)
+    }
+
+    /// Runs `load`, which tells how many rows of how many it has made, and times it.
+    fn load<T>(
+        &mut self,
+        load: impl FnOnce(&Count<'_>) -> thermocline_engine::Result<T>,
+    ) -> Result<(T, Loaded), RunError> {
+        let began = time::now();
+        let rows = AtomicU64::new(0);
+        let made = self
+            .with_progress("loading", |count| {
+                load(&|done, of| {
+                    rows.fetch_max(done, Ordering::Relaxed);
+                    count(done, of);
+                })
+            })
+            .map_err(engine("load the data"))?;
+        let rows = rows.load(Ordering::Relaxed);
+        Ok((made, Loaded { rows, seconds: began.elapsed().as_secs_f64() }))
+    }
+
+    /// Runs `work`, which tells how many rows of how many are done, and shows that.
+    fn with_progress<T>(&mut self, what: &str, work: impl FnOnce(&Count<'_>) -> T) -> T {
+        let began = time::now();
+        self.progress.begin(what);
+        let progress = Mutex::new(&mut self.progress);
+        work(&|done, of| {
+            // A thread that meets another one here has better things to do.
+            let Some(mut progress) = progress.try_lock() else { return };
+            progress.show(|| {
+                format!(
+                    "{what}: {} rows, {} %, {} rows/s, resident {}",
+                    grouped(done as f64),
+                    (100 * done / of.max(1)).min(100),
+                    grouped(done as f64 / began.elapsed().as_secs_f64()),
+                    resident()
+                )
+            });
+        })
+    }
+
+    /// Drives `workload`, and adds what the engine knows of the run.
+    fn measure<W: Workload>(
+        &mut self,
+        database: &Database,
+        loaded: &Loaded,
+        workload: &W,
+    ) -> Result<Throughput, RunError> {
+        let held = if self.settings.hold_snapshot { Some(hold_snapshot(database)?) } else { None };
+        let load = self.settings.load();
+        let mut observer = Observer::new(database, &mut self.progress, self.settings);
+        let measured = drive(workload, &load, &mut observer)?;
+        let mut found = Throughput::of(&measured, load.time_one_in);
+        found.load_seconds = loaded.seconds;
+        found.load_rows = loaded.rows;
+        observer.finish(&mut found);
+        drop(held);
+        Ok(found)
+    }
+}
+
+/// Begins a transaction that does nothing: its snapshot keeps old versions alive.
+fn hold_snapshot(database: &Database) -> Result<Transaction, RunError> {
+    let options = TransactionOptions::default().isolation(Isolation::Snapshot).read_only();
+    database.begin(options).map_err(engine("begin the transaction that holds a snapshot"))
+}
+
+/// How a transaction ended that the engine did not commit.
+fn end_of(error: thermocline_engine::Error) -> End {
+    if error.is_retryable() { End::GaveUp } else { End::Failed(error.into()) }
+}
+
+fn setting<T: std::str::FromStr<Err: fmt::Display>>(name: &str, value: &str) -> Result<T, RunError> {
+    value.parse().map_err(|error| RunError::Setting(format!("--{name} {value}: {error}")))
+}
+
+fn resident() -> String {
+    machine::rss_bytes().map_or_else(|| "unknown".to_owned(), size)
+}

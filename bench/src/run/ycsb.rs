@@ -1,0 +1,140 @@
+//! YCSB: one operation is one transaction; operations that only read run in read-only transactions.
+
+use std::sync::Arc;
+
+use thermocline_engine::{Database, TransactionOptions};
+use thermocline_workloads::ycsb::generate::{
+    Config, Generator, KeySpace, Operation, Requests, Workload as Mix,
+};
+use thermocline_workloads::ycsb::load::{LoadOptions, UserTable, load};
+use thermocline_workloads::ycsb::operations::{Executor, Outcome};
+
+use super::{RunError, Session, end_of, setting};
+use crate::drive::{Client, End, Ended, Place, Workload};
+use crate::report::Throughput;
+use crate::settings::{Benchmark, Settings};
+
+pub(super) fn run(session: &mut Session<'_>) -> Result<Throughput, RunError> {
+    let config = config(session.settings)?;
+    let database = session.open()?;
+    let options = LoadOptions { threads: session.settings.threads, ..LoadOptions::default() };
+    let (table, loaded) = session
+        .load(|count| load(&database, &config, options, &|progress| count(progress, config.records)))?;
+    let keys = KeySpace::new(config.records);
+    let ycsb = Ycsb { database: &database, table, config, keys };
+    let found = session.measure(&database, &loaded, &ycsb)?;
+    drop(ycsb);
+    session.close(database)?;
+    Ok(found)
+}
+
+fn config(settings: &Settings) -> Result<Config, RunError> {
+    let Benchmark::Ycsb { workload, read_percent, records, fields, field_bytes, theta } = &settings.benchmark
+    else {
+        unreachable!("`ycsb` runs with its own settings");
+    };
+    let mix = match read_percent {
+        Some(percent) => Mix::Reads(u8::try_from(*percent).map_err(|_| too_many("read-percent", *percent))?),
+        None => setting("workload", workload)?,
+    };
+    let mut config = Config::new(mix, *records);
+    config.fields = u16::try_from(*fields).map_err(|_| too_many("fields", *fields))?;
+    config.field_bytes = *field_bytes;
+    config.seed = settings.seed;
+    config.requests = match (config.requests, *theta) {
+        (Requests::Latest(_), theta) => Requests::Latest(theta),
+        (_, 0.0) => Requests::Uniform,
+        (_, theta) => Requests::Zipf(theta),
+    };
+    Ok(config)
+}
+
+fn too_many(name: &str, value: u32) -> RunError {
+    RunError::Setting(format!("--{name} {value} is too many"))
+}
+
+struct Ycsb<'a> {
+    database: &'a Database,
+    table: UserTable,
+    config: Config,
+    keys: Arc<KeySpace>,
+}
+
+const KINDS: [&str; 5] = ["read", "update", "insert", "scan", "read-modify-write"];
+
+const fn kind_of(operation: &Operation) -> usize {
+    match operation {
+        Operation::Read { .. } => 0,
+        Operation::Update { .. } => 1,
+        Operation::Insert { .. } => 2,
+        Operation::Scan { .. } => 3,
+        Operation::ReadModifyWrite { .. } => 4,
+    }
+}
+
+impl Workload for Ycsb<'_> {
+    type Client<'a>
+        = YcsbClient<'a>
+    where
+        Self: 'a;
+
+    fn kinds(&self) -> &[&'static str] {
+        &KINDS
+    }
+
+    fn client(&self, place: Place) -> YcsbClient<'_> {
+        YcsbClient {
+            database: self.database,
+            executor: Executor::new(&self.table, &self.config),
+            generator: Generator::new(&self.config, Arc::clone(&self.keys), place.client as u64),
+            keys: &self.keys,
+            all_keys_are_there: !matches!(self.config.workload, Mix::D | Mix::E),
+            reading: TransactionOptions::default().read_only(),
+            writing: TransactionOptions::default(),
+        }
+    }
+}
+
+struct YcsbClient<'a> {
+    database: &'a Database,
+    executor: Executor,
+    generator: Generator,
+    keys: &'a KeySpace,
+    /// Nobody inserts or deletes, so a key that is missing is an error.
+    all_keys_are_there: bool,
+    reading: TransactionOptions,
+    writing: TransactionOptions,
+}
+
+impl Client for YcsbClient<'_> {
+    #[inline]
+    async fn transaction(&mut self) -> Ended {
+        let operation = self.generator.operation();
+        let kind = kind_of(&operation);
+        let only_reads = matches!(operation, Operation::Read { .. } | Operation::Scan { .. });
+        let options = if only_reads { &self.reading } else { &self.writing };
+        let executor = &mut self.executor;
+        let result = self
+            .database
+            .transaction(options.clone(), async |transaction| {
+                let mut outcome = Outcome::default();
+                executor.execute(transaction, &operation, &mut outcome).await?;
+                Ok(outcome)
+            })
+            .await;
+        if let Operation::Insert { key, .. } = operation {
+            self.keys.settle(key);
+        }
+        let end = match result {
+            Ok(outcome) if outcome.missing > 0 && self.all_keys_are_there => {
+                End::Failed("a row that was loaded is not there".into())
+            }
+            Ok(outcome) => {
+                std::hint::black_box(outcome.checksum);
+                End::Committed
+            }
+            Err(error) => end_of(error),
+        };
+        Ended { kind, end }
+    }
+}

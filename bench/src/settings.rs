@@ -1,0 +1,124 @@
+//! The settings of a run, as its result carries them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::drive::Load;
+
+/// What is run, and how.
+#[derive(Clone, Debug, Serialize)]
+pub struct Settings {
+    /// The benchmark and what only it has.
+    #[serde(flatten)]
+    pub benchmark: Benchmark,
+    /// Threads that run transactions.
+    pub threads: usize,
+    /// Transactions in flight on each thread.
+    pub in_flight: usize,
+    /// Seconds that are not counted.
+    pub warm_up_seconds: f64,
+    /// Seconds that are counted.
+    pub seconds: f64,
+    /// The isolation level.
+    pub isolation: String,
+    /// When a commit is acknowledged.
+    pub durability: String,
+    /// The memory limit; none given: the engine's default.
+    pub memory_limit_bytes: Option<u64>,
+    /// Where the database lies.
+    pub data_dir: PathBuf,
+    /// One seed gives one sequence of requests for each client.
+    pub seed: u64,
+    /// Is one snapshot kept open during the run?
+    pub hold_snapshot: bool,
+    /// Seconds between checkpoints; none given: the engine's default.
+    pub checkpoint_interval_seconds: Option<f64>,
+}
+
+/// The benchmarks.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "benchmark", rename_all = "kebab-case")]
+pub enum Benchmark {
+    /// The Yahoo! Cloud Serving Benchmark.
+    Ycsb {
+        /// `A` to `F`, or `custom` when the share of reads is given instead.
+        workload: String,
+        /// Reads among the operations, if they are all reads and updates.
+        read_percent: Option<u32>,
+        /// Rows before the run.
+        records: u64,
+        /// Columns beside the key.
+        fields: u32,
+        /// Bytes of each of them.
+        field_bytes: u32,
+        /// Skew of the Zipf distribution; 0: uniform.
+        theta: f64,
+    },
+    /// TPC-C, as far as a database can run it without its terminals: no keying and thinking times.
+    Tpcc {
+        /// Warehouses.
+        warehouses: u32,
+        /// Does delivery keep the rows of NEW-ORDER, so that one more table grows and only its young end is hot?
+        skewed_growth: bool,
+    },
+    /// Transactions that read 100 bytes by their key and commit.
+    Point {
+        /// Rows.
+        records: u64,
+    },
+    /// Deletes rows and waits for their memory to go back to the operating system.
+    Delete {
+        /// Rows before.
+        records: u64,
+        /// How many of them go.
+        percent: u32,
+    },
+    /// Ends without closing and opens again.
+    Recovery {
+        /// Warehouses of TPC-C that are loaded.
+        warehouses: u32,
+        /// Log that is written after the load, in MiB.
+        log_mib: u64,
+    },
+}
+
+impl Benchmark {
+    /// The name on the command line.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Ycsb { .. } => "ycsb",
+            Self::Tpcc { .. } => "tpcc",
+            Self::Point { .. } => "point",
+            Self::Delete { .. } => "delete",
+            Self::Recovery { .. } => "recovery",
+        }
+    }
+
+    /// One transaction in so many is timed: all of those that take tens of microseconds, few of those that take a
+    /// fraction of one.
+    #[must_use]
+    pub const fn time_one_in(&self) -> u32 {
+        match self {
+            Self::Tpcc { .. } | Self::Delete { .. } | Self::Recovery { .. } => 1,
+            Self::Ycsb { .. } => 4,
+            Self::Point { .. } => 16,
+        }
+    }
+}
+
+impl Settings {
+    /// The shape of the run.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        Load {
+            threads: self.threads,
+            in_flight: self.in_flight,
+            warm_up: Duration::from_secs_f64(self.warm_up_seconds),
+            measured: Duration::from_secs_f64(self.seconds),
+            time_one_in: self.benchmark.time_one_in(),
+        }
+    }
+}

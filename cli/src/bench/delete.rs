@@ -1,0 +1,28 @@
+//! `thermocline bench delete`.
+
+use clap::Args;
+use thermocline_bench::settings::Benchmark;
+
+use super::{DatabaseArguments, Job};
+use crate::failure::Failure;
+use crate::values;
+
+/// Options of `bench delete`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Rows before
+    #[arg(long, default_value = "1000000", value_parser = values::count)]
+    records: u64,
+    /// How many of them are deleted
+    #[arg(long, default_value = "90", value_parser = values::percent)]
+    percent: u32,
+    #[command(flatten)]
+    database: DatabaseArguments,
+}
+
+impl Arguments {
+    pub(super) fn run(&self, quiet: bool) -> Result<(), Failure> {
+        let benchmark = Benchmark::Delete { records: self.records, percent: self.percent };
+        Job { benchmark, database: &self.database, load: None, check: false, quiet }.run()
+    }
+}

@@ -1,0 +1,219 @@
+//! `thermocline bench`: what all benchmarks have in common on the command line, and what is done with their results.
+
+mod delete;
+mod point;
+mod recovery;
+mod tpcc;
+mod ycsb;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use thermocline_bench::machine;
+use thermocline_bench::plot;
+use thermocline_bench::report::{Outcome, Report};
+use thermocline_bench::run::{self, RunOptions};
+use thermocline_bench::settings::{Benchmark, Settings};
+
+use crate::data_dir::DataDir;
+use crate::failure::Failure;
+use crate::values;
+
+/// The benchmarks.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// YCSB: reads, updates, inserts and scans of single rows with a skewed distribution
+    Ycsb(ycsb::Arguments),
+    /// TPC-C: order entry, checked for consistency afterwards
+    Tpcc(tpcc::Arguments),
+    /// Read-only point transactions: begin, read 100 bytes by key, commit
+    Point(point::Arguments),
+    /// Delete most rows, and see how much memory goes back to the operating system within 60 s
+    Delete(delete::Arguments),
+    /// End without closing, and see how long opening takes
+    Recovery(recovery::Arguments),
+}
+
+/// When a commit is acknowledged.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DurabilityArgument {
+    /// On disk, forced at once
+    Sync,
+    /// On disk, after waiting up to 1 ms for company
+    Group,
+    /// Before it is on disk; the lag is at most 50 ms
+    Async,
+    /// No log at all
+    Off,
+}
+
+/// The isolation levels.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum IsolationArgument {
+    ReadCommitted,
+    Snapshot,
+    RepeatableRead,
+    Serializable,
+}
+
+/// Options of every benchmark.
+#[derive(Debug, Args)]
+struct DatabaseArguments {
+    /// Threads that run transactions [default: one a core]
+    #[arg(long, value_parser = values::threads)]
+    threads: Option<usize>,
+    /// The isolation level
+    #[arg(long, value_enum, default_value = "snapshot")]
+    isolation: IsolationArgument,
+    /// When a commit is acknowledged
+    #[arg(long, value_enum, default_value = "group")]
+    durability: DurabilityArgument,
+    /// The engine's memory limit, for instance 1GiB [default: the engine's own, 80 % of the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    memory_limit: Option<u64>,
+    /// An empty or new directory for the database, kept afterwards [default: a temporary one, removed afterwards]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Write the result to this file as one JSON object
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// One seed gives one sequence of requests for each client
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Do not measure the machine first (that takes about 3 s)
+    #[arg(long)]
+    no_calibration: bool,
+    /// Seconds between checkpoints [default: the engine's own]
+    #[arg(long, value_name = "SECONDS", value_parser = values::seconds, allow_negative_numbers = true, hide_short_help = true)]
+    checkpoint_interval: Option<f64>,
+}
+
+/// Options of the benchmarks that run for a while.
+#[derive(Debug, Args)]
+struct LoadArguments {
+    /// Transactions in flight on each thread
+    #[arg(long, default_value = "32", value_parser = values::in_flight)]
+    in_flight: usize,
+    /// Seconds that are not counted
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = values::seconds_or_zero, allow_negative_numbers = true)]
+    warm_up: f64,
+    /// Seconds that are counted
+    #[arg(long, default_value = "20", value_parser = values::seconds, allow_negative_numbers = true)]
+    seconds: f64,
+    /// Plot the throughput over time to this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Keep one snapshot open during the run, so that old versions pile up
+    #[arg(long, hide_short_help = true)]
+    hold_snapshot: bool,
+}
+
+/// Runs a benchmark.
+pub(crate) fn run(command: Command, quiet: bool) -> Result<(), Failure> {
+    match command {
+        Command::Ycsb(arguments) => arguments.run(quiet),
+        Command::Tpcc(arguments) => arguments.run(quiet),
+        Command::Point(arguments) => arguments.run(quiet),
+        Command::Delete(arguments) => arguments.run(quiet),
+        Command::Recovery(arguments) => arguments.run(quiet),
+    }
+}
+
+/// A benchmark as the command line asks for it.
+struct Job<'a> {
+    benchmark: Benchmark,
+    database: &'a DatabaseArguments,
+    load: Option<&'a LoadArguments>,
+    check: bool,
+    quiet: bool,
+}
+
+impl Job<'_> {
+    fn run(self) -> Result<(), Failure> {
+        let database = self.database;
+        let plot_to = self.load.and_then(|load| load.plot.as_deref());
+        // Better now than after the run.
+        for file in [database.json.as_deref(), plot_to].into_iter().flatten() {
+            can_be_written(file)?;
+        }
+        let data_dir = DataDir::prepare(database.data_dir.as_deref())?;
+        if machine::lies_in_memory(data_dir.path()) && !self.quiet {
+            eprintln!(
+                "note: {} lies in memory, so figures that depend on the disk mean nothing; --data-dir names another \
+                 directory",
+                data_dir.path().display()
+            );
+        }
+        let options =
+            RunOptions { calibrate: !database.no_calibration, check: self.check, quiet: self.quiet };
+        let report = run::run(&self.settings(data_dir.path()), &options, &|settings| {
+            recovery::builder(settings, self.quiet)
+        })
+        .map_err(|error| match error.is_setting() {
+            true => Failure::Usage(error.to_string()),
+            false => Failure::Failed(error.to_string()),
+        })?;
+        print!("{}", report.to_table());
+        if let Some(file) = &database.json {
+            write(file, std::fs::write(file, report.to_json()))?;
+        }
+        if let (Some(file), Outcome::Throughput(found)) = (plot_to, &report.outcome) {
+            write(file, plot::write(file, &title(&report), &found.samples, &found.checkpoint_marks))?;
+        }
+        if report.is_consistent() { Ok(()) } else { Err(Failure::Found) }
+    }
+
+    fn settings(&self, data_dir: &Path) -> Settings {
+        let database = self.database;
+        Settings {
+            benchmark: self.benchmark.clone(),
+            threads: database.threads.unwrap_or_else(machine::cores),
+            in_flight: self.load.map_or(32, |load| load.in_flight),
+            warm_up_seconds: self.load.map_or(0.0, |load| load.warm_up),
+            seconds: self.load.map_or(0.0, |load| load.seconds),
+            isolation: name(&database.isolation),
+            durability: name(&database.durability),
+            memory_limit_bytes: database.memory_limit,
+            data_dir: data_dir.to_owned(),
+            seed: database.seed,
+            hold_snapshot: self.load.is_some_and(|load| load.hold_snapshot),
+            checkpoint_interval_seconds: database.checkpoint_interval,
+        }
+    }
+}
+
+fn name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().expect("no value is hidden").get_name().to_owned()
+}
+
+fn title(report: &Report) -> String {
+    let settings = &report.settings;
+    format!(
+        "{}, {} threads × {} in flight, {}, durability {}",
+        settings.benchmark.name(),
+        settings.threads,
+        settings.in_flight,
+        settings.isolation,
+        settings.durability
+    )
+}
+
+fn can_be_written(file: &Path) -> Result<(), Failure> {
+    let folder = match file.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    if file.is_dir() {
+        return Err(Failure::Usage(format!("{} is a directory; name a file in it", file.display())));
+    }
+    tempfile::tempfile_in(folder).map(drop).map_err(|error| {
+        Failure::Usage(format!(
+            "cannot write {}: {error}; name a file in a directory that exists and is writable",
+            file.display()
+        ))
+    })
+}
+
+fn write(file: &Path, outcome: std::io::Result<()>) -> Result<(), Failure> {
+    outcome.map_err(|error| Failure::Failed(format!("cannot write {}: {error}", file.display())))
+}

@@ -1,0 +1,30 @@
+//! How a command fails: with one line for a person, and an exit code for a script.
+
+use std::process::ExitCode;
+
+/// Why a command did not succeed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It was asked for something that cannot be: exit code 2.
+    Usage(String),
+    /// It ran and failed: exit code 1.
+    Failed(String),
+    /// It ran and found something wrong, which it has printed already: exit code 1.
+    Found,
+}
+
+impl Failure {
+    pub(crate) fn print(&self) {
+        match self {
+            Self::Usage(text) | Self::Failed(text) => eprintln!("error: {text}"),
+            Self::Found => {}
+        }
+    }
+
+    pub(crate) fn code(&self) -> ExitCode {
+        match self {
+            Self::Usage(_) => ExitCode::from(2),
+            Self::Failed(_) | Self::Found => ExitCode::from(1),
+        }
+    }
+}

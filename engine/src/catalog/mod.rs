@@ -1,0 +1,131 @@
+//! The catalog: which tables there are, by name and by id.
+//!
+//! Its durable form is part of the checkpoint manifest; every change of a definition writes a manifest before it
+//! returns (`ops/define.rs`).
+
+pub(crate) mod schema;
+pub(crate) mod table;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use thermocline_base::epoch::Guard;
+use thermocline_base::ids::{IndexId, TableId};
+use thermocline_base::sync::Ordering;
+
+pub use schema::{IndexKind, IndexSchema, SchemaError, TableSchema};
+
+use crate::catalog::schema::{StoredTable, encode_catalog};
+use crate::catalog::table::TableEntry;
+
+/// Names and ids of all tables.
+#[derive(Debug, Default)]
+pub(crate) struct Catalog {
+    tables: RwLock<Tables>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    by_name: HashMap<String, Arc<TableEntry>>,
+    by_id: BTreeMap<TableId, Arc<TableEntry>>,
+    next_table: u32,
+    next_index: u32,
+}
+
+impl Catalog {
+    fn read(&self) -> RwLockReadGuard<'_, Tables> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Tables> {
+        self.tables.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The table with this name.
+    pub(crate) fn by_name(&self, name: &str) -> Option<Arc<TableEntry>> {
+        self.read().by_name.get(name).cloned()
+    }
+
+    /// The table with this id.
+    pub(crate) fn by_id(&self, id: TableId) -> Option<Arc<TableEntry>> {
+        self.read().by_id.get(&id).cloned()
+    }
+
+    /// All tables, by id.
+    pub(crate) fn all(&self) -> Vec<Arc<TableEntry>> {
+        self.read().by_id.values().cloned().collect()
+    }
+
+    /// All names, ordered.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.read().by_name.keys().cloned().collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// A table id that was never given before.
+    pub(crate) fn fresh_table_id(&self) -> TableId {
+        let mut tables = self.write();
+        tables.next_table += 1;
+        TableId(tables.next_table)
+    }
+
+    /// An index id that was never given before.
+    pub(crate) fn fresh_index_id(&self) -> IndexId {
+        let mut tables = self.write();
+        tables.next_index += 1;
+        IndexId(tables.next_index)
+    }
+
+    /// Keeps ids ahead of those of a manifest.
+    pub(crate) fn reach(&self, next_table: u32, next_index: u32) {
+        let mut tables = self.write();
+        tables.next_table = tables.next_table.max(next_table);
+        tables.next_index = tables.next_index.max(next_index);
+    }
+
+    /// Adds a table.
+    pub(crate) fn add(&self, name: &str, entry: Arc<TableEntry>) {
+        let mut tables = self.write();
+        tables.by_id.insert(entry.id, Arc::clone(&entry));
+        tables.by_name.insert(name.to_owned(), entry);
+    }
+
+    /// Takes a table out.
+    pub(crate) fn remove(&self, name: &str) {
+        let mut tables = self.write();
+        if let Some(entry) = tables.by_name.remove(name) {
+            tables.by_id.remove(&entry.id);
+        }
+    }
+
+    /// Gives a table another name.
+    pub(crate) fn rename(&self, from: &str, to: &str) {
+        let mut tables = self.write();
+        if let Some(entry) = tables.by_name.remove(from) {
+            tables.by_name.insert(to.to_owned(), entry);
+        }
+    }
+
+    /// The durable form of the whole catalog.
+    pub(crate) fn encode(&self, guard: &Guard<'_>) -> Vec<u8> {
+        let tables = self.read();
+        let stored: Vec<StoredTable> = tables
+            .by_id
+            .values()
+            .map(|entry| {
+                let form = entry.form_pinned(guard);
+                StoredTable {
+                    id: entry.id,
+                    schema: form.schema.clone(),
+                    index_ids: form.indexes.iter().map(|index| index.id).collect(),
+                    layout_version: form.layout_version,
+                    since: form.since,
+                    auto: form.counters.auto.load(Ordering::Relaxed),
+                    hidden: form.counters.hidden.load(Ordering::Relaxed),
+                }
+            })
+            .collect();
+        encode_catalog(&stored, tables.next_table, tables.next_index)
+    }
+}

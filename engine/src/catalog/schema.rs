@@ -1,0 +1,486 @@
+//! Definitions of tables and indexes, and their durable form.
+//!
+//! The durable form is part of the checkpoint manifest (`docs/internals/checkpoint.md`): a version byte, then tables
+//! in order of their ids, each with name, columns (see [`crate::row`]), primary key and indexes.
+
+use std::fmt;
+
+use thermocline_base::ids::{IndexId, TableId, Timestamp};
+
+use crate::row::{Column, RowError};
+
+/// How an index finds its entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IndexKind {
+    /// By hash: equality only, the fastest.
+    Hash,
+    /// In key order: equality, ranges and prefixes in both directions.
+    Ordered,
+}
+
+/// Definition of an index.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IndexSchema {
+    pub(crate) name: String,
+    pub(crate) kind: IndexKind,
+    pub(crate) columns: Vec<(String, bool)>,
+    pub(crate) unique: bool,
+}
+
+impl IndexSchema {
+    fn new(kind: IndexKind, name: &str, columns: &[&str]) -> Self {
+        let columns = columns.iter().map(|&column| (column.to_owned(), false)).collect();
+        Self { name: name.to_owned(), kind, columns, unique: false }
+    }
+
+    /// A hash index on these columns.
+    #[must_use]
+    pub fn hash(name: &str, columns: &[&str]) -> Self {
+        Self::new(IndexKind::Hash, name, columns)
+    }
+
+    /// An ordered index on these columns, ascending.
+    #[must_use]
+    pub fn ordered(name: &str, columns: &[&str]) -> Self {
+        Self::new(IndexKind::Ordered, name, columns)
+    }
+
+    /// No two rows may have equal keys (rows with a null in the key aside).
+    #[must_use]
+    pub fn unique(mut self) -> Self {
+        self.unique = true;
+        self
+    }
+
+    /// Orders by this column of the index downwards.
+    #[must_use]
+    pub fn descending(mut self, column: &str) -> Self {
+        for (name, descending) in &mut self.columns {
+            *descending |= name == column;
+        }
+        self
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Hash or ordered.
+    #[must_use]
+    pub fn kind(&self) -> IndexKind {
+        self.kind
+    }
+
+    /// Is it unique?
+    #[must_use]
+    pub fn is_unique(&self) -> bool {
+        self.unique
+    }
+
+    /// Its columns, and whether each goes downwards.
+    pub fn columns(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.columns.iter().map(|(name, descending)| (name.as_str(), *descending))
+    }
+}
+
+/// Definition of a table.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TableSchema {
+    pub(crate) name: String,
+    pub(crate) columns: Vec<Column>,
+    pub(crate) primary: Option<IndexSchema>,
+    pub(crate) indexes: Vec<IndexSchema>,
+}
+
+impl TableSchema {
+    /// A table without columns yet.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), columns: Vec::new(), primary: None, indexes: Vec::new() }
+    }
+
+    /// Adds a column.
+    #[must_use]
+    pub fn column(mut self, column: Column) -> Self {
+        self.columns.push(column);
+        self
+    }
+
+    /// Adds columns.
+    #[must_use]
+    pub fn columns(mut self, columns: impl IntoIterator<Item = Column>) -> Self {
+        self.columns.extend(columns);
+        self
+    }
+
+    /// Sets the primary key. Without one, the table gets a hidden key.
+    #[must_use]
+    pub fn primary_key(mut self, index: IndexSchema) -> Self {
+        self.primary = Some(index.unique());
+        self
+    }
+
+    /// Adds a secondary index.
+    #[must_use]
+    pub fn index(mut self, index: IndexSchema) -> Self {
+        self.indexes.push(index);
+        self
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its columns, in order.
+    #[must_use]
+    pub fn column_list(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// The primary key, unless it is hidden.
+    #[must_use]
+    pub fn primary(&self) -> Option<&IndexSchema> {
+        self.primary.as_ref()
+    }
+
+    /// The secondary indexes.
+    #[must_use]
+    pub fn secondary(&self) -> &[IndexSchema] {
+        &self.indexes
+    }
+
+    /// Number of the column with this name.
+    #[must_use]
+    pub fn column_index(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name == name)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), SchemaError> {
+        check_name(&self.name)?;
+        if self.columns.is_empty() {
+            return Err(SchemaError::NoColumns { table: self.name.clone() });
+        }
+        for (position, column) in self.columns.iter().enumerate() {
+            check_name(&column.name)?;
+            if self.columns[..position].iter().any(|other| other.name == column.name) {
+                return Err(SchemaError::DuplicateColumn {
+                    table: self.name.clone(),
+                    column: column.name.clone(),
+                });
+            }
+        }
+        let all: Vec<_> = self.primary.iter().chain(&self.indexes).collect();
+        for (position, index) in all.iter().enumerate() {
+            self.check_index(index)?;
+            if all[..position].iter().any(|other| other.name == index.name) {
+                return Err(SchemaError::DuplicateIndex {
+                    table: self.name.clone(),
+                    index: index.name.clone(),
+                });
+            }
+        }
+        if let Some(primary) = &self.primary {
+            for (name, _) in &primary.columns {
+                let position = self.column_index(name).expect("the index was checked");
+                if self.columns[position].nullable {
+                    return Err(SchemaError::NullableKey { table: self.name.clone(), column: name.clone() });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_index(&self, index: &IndexSchema) -> Result<(), SchemaError> {
+        check_name(&index.name)?;
+        if index.columns.is_empty() {
+            return Err(SchemaError::NoKeyColumns { table: self.name.clone(), index: index.name.clone() });
+        }
+        for (name, _) in &index.columns {
+            if self.column_index(name).is_none() {
+                return Err(SchemaError::UnknownColumn { table: self.name.clone(), column: name.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// The key columns of an index, as the key module wants them.
+    pub(crate) fn key_columns(&self, index: &IndexSchema) -> Vec<(usize, bool)> {
+        let position = |name: &str| self.column_index(name).expect("the index was checked");
+        index.columns.iter().map(|(name, descending)| (position(name), *descending)).collect()
+    }
+}
+
+const NAME_BYTES: usize = 63;
+
+fn check_name(name: &str) -> Result<(), SchemaError> {
+    if name.is_empty() || name.len() > NAME_BYTES || name.contains('\0') {
+        return Err(SchemaError::BadName { name: name.to_owned() });
+    }
+    Ok(())
+}
+
+/// A definition that cannot be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum SchemaError {
+    /// A name is empty, longer than 63 bytes, or holds a zero byte.
+    BadName {
+        /// The name.
+        name: String,
+    },
+    /// A table needs a column.
+    NoColumns {
+        /// The table.
+        table: String,
+    },
+    /// An index needs a column.
+    NoKeyColumns {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+    },
+    /// Two columns have one name.
+    DuplicateColumn {
+        /// The table.
+        table: String,
+        /// The name.
+        column: String,
+    },
+    /// Two indexes have one name.
+    DuplicateIndex {
+        /// The table.
+        table: String,
+        /// The name.
+        index: String,
+    },
+    /// The table exists already.
+    DuplicateTable {
+        /// The name.
+        table: String,
+    },
+    /// There is no such column.
+    UnknownColumn {
+        /// The table.
+        table: String,
+        /// The name.
+        column: String,
+    },
+    /// A column of the primary key may be null.
+    NullableKey {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+    },
+    /// The column is part of a key and cannot be dropped.
+    ColumnInUse {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+        /// The index that needs it.
+        index: String,
+    },
+    /// A new column that may not be null needs a default.
+    NoDefault {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+    },
+    /// The primary key cannot be dropped.
+    PrimaryKey {
+        /// The table.
+        table: String,
+    },
+    /// A type, length or default is not acceptable.
+    Column {
+        /// The table.
+        table: String,
+        /// What is wrong.
+        source: RowError,
+    },
+}
+
+impl fmt::Display for SchemaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadName { name } => {
+                write!(f, "{name:?} is no name: 1 to {NAME_BYTES} bytes, none of them zero")
+            }
+            Self::NoColumns { table } => write!(f, "table {table:?} needs at least one column"),
+            Self::NoKeyColumns { table, index } => {
+                write!(f, "index {index:?} of table {table:?} needs at least one column")
+            }
+            Self::DuplicateColumn { table, column } => {
+                write!(f, "table {table:?} would have two columns {column:?}")
+            }
+            Self::DuplicateIndex { table, index } => {
+                write!(f, "table {table:?} would have two indexes {index:?}")
+            }
+            Self::DuplicateTable { table } => write!(f, "there is a table {table:?} already"),
+            Self::UnknownColumn { table, column } => write!(f, "table {table:?} has no column {column:?}"),
+            Self::NullableKey { table, column } => {
+                write!(f, "column {column:?} of the primary key of table {table:?} may not be nullable")
+            }
+            Self::ColumnInUse { table, column, index } => write!(
+                f,
+                "column {column:?} of table {table:?} is part of index {index:?}; drop the index first"
+            ),
+            Self::NoDefault { table, column } => write!(
+                f,
+                "the new column {column:?} of table {table:?} needs a default, or must be nullable: the table may \
+                 have rows"
+            ),
+            Self::PrimaryKey { table } => write!(f, "the primary key of table {table:?} cannot be dropped"),
+            Self::Column { table, source } => write!(f, "table {table:?}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for SchemaError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Column { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// A table as the manifest keeps it.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct StoredTable {
+    pub(crate) id: TableId,
+    pub(crate) schema: TableSchema,
+    /// The primary key's first, hidden ones too.
+    pub(crate) index_ids: Vec<IndexId>,
+    pub(crate) layout_version: u32,
+    /// Changes up to then are not the table's any more (it was created, emptied or rewritten then).
+    pub(crate) since: Timestamp,
+    pub(crate) auto: u64,
+    pub(crate) hidden: u64,
+}
+
+const CATALOG_VERSION: u8 = 1;
+
+/// Encodes the catalog for the manifest.
+pub(crate) fn encode_catalog(tables: &[StoredTable], next_table: u32, next_index: u32) -> Vec<u8> {
+    let mut out = vec![CATALOG_VERSION];
+    out.extend(next_table.to_le_bytes());
+    out.extend(next_index.to_le_bytes());
+    put_len(&mut out, tables.len());
+    for table in tables {
+        out.extend(table.id.0.to_le_bytes());
+        out.extend(table.layout_version.to_le_bytes());
+        out.extend(table.since.0.to_le_bytes());
+        out.extend(table.auto.to_le_bytes());
+        out.extend(table.hidden.to_le_bytes());
+        put_str(&mut out, &table.schema.name);
+        put_len(&mut out, table.schema.columns.len());
+        for column in &table.schema.columns {
+            column.encode(&mut out);
+        }
+        out.push(u8::from(table.schema.primary.is_some()));
+        put_len(&mut out, table.index_ids.len());
+        for id in &table.index_ids {
+            out.extend(id.0.to_le_bytes());
+        }
+        put_len(&mut out, usize::from(table.schema.primary.is_some()) + table.schema.indexes.len());
+        for index in table.schema.primary.iter().chain(&table.schema.indexes) {
+            put_str(&mut out, &index.name);
+            out.push(u8::from(index.kind == IndexKind::Ordered) | u8::from(index.unique) << 1);
+            put_len(&mut out, index.columns.len());
+            for (name, descending) in &index.columns {
+                put_str(&mut out, name);
+                out.push(u8::from(*descending));
+            }
+        }
+    }
+    out
+}
+
+fn put_len(out: &mut Vec<u8>, len: usize) {
+    out.extend(u32::try_from(len).expect("catalogs are small").to_le_bytes());
+}
+
+fn put_str(out: &mut Vec<u8>, text: &str) {
+    put_len(out, text.len());
+    out.extend(text.as_bytes());
+}
+
+/// The catalog of a manifest: tables, next table id, next index id.
+pub(crate) type StoredCatalog = (Vec<StoredTable>, u32, u32);
+
+/// Decodes the catalog of a manifest; the error says what is wrong with it.
+pub(crate) fn decode_catalog(mut bytes: &[u8]) -> Result<StoredCatalog, String> {
+    let input = &mut bytes;
+    let version = take::<1>(input)?[0];
+    if version != CATALOG_VERSION {
+        return Err(format!("catalog version {version} is not known"));
+    }
+    let (next_table, next_index) = (take_u32(input)?, take_u32(input)?);
+    let mut tables = Vec::new();
+    for _ in 0..take_u32(input)? {
+        let id = TableId(take_u32(input)?);
+        let layout_version = take_u32(input)?;
+        let since = Timestamp(u64::from_le_bytes(take(input)?));
+        let auto = u64::from_le_bytes(take(input)?);
+        let hidden = u64::from_le_bytes(take(input)?);
+        let mut schema = TableSchema::new(&take_str(input)?);
+        for _ in 0..take_u32(input)? {
+            schema.columns.push(Column::decode(input).map_err(|error| error.to_string())?);
+        }
+        let has_primary = take::<1>(input)?[0] != 0;
+        let mut index_ids = Vec::new();
+        for _ in 0..take_u32(input)? {
+            index_ids.push(IndexId(take_u32(input)?));
+        }
+        for position in 0..take_u32(input)? {
+            let name = take_str(input)?;
+            let flags = take::<1>(input)?[0];
+            let kind = if flags & 1 == 0 { IndexKind::Hash } else { IndexKind::Ordered };
+            let mut columns = Vec::new();
+            for _ in 0..take_u32(input)? {
+                let name = take_str(input)?;
+                columns.push((name, take::<1>(input)?[0] != 0));
+            }
+            let index = IndexSchema { name, kind, columns, unique: flags & 2 != 0 };
+            if position == 0 && has_primary {
+                schema.primary = Some(index);
+            } else {
+                schema.indexes.push(index);
+            }
+        }
+        if index_ids.len() != 1 + schema.indexes.len() {
+            return Err(format!("table {:?} has {} index ids", schema.name, index_ids.len()));
+        }
+        schema.check().map_err(|error| error.to_string())?;
+        tables.push(StoredTable { id, schema, index_ids, layout_version, since, auto, hidden });
+    }
+    if !input.is_empty() {
+        return Err(format!("{} bytes follow the catalog", input.len()));
+    }
+    Ok((tables, next_table, next_index))
+}
+
+fn take<const N: usize>(input: &mut &[u8]) -> Result<[u8; N], String> {
+    let (head, tail) = input.split_first_chunk::<N>().ok_or("the catalog ends early")?;
+    *input = tail;
+    Ok(*head)
+}
+
+fn take_u32(input: &mut &[u8]) -> Result<u32, String> {
+    Ok(u32::from_le_bytes(take(input)?))
+}
+
+fn take_str(input: &mut &[u8]) -> Result<String, String> {
+    let len = take_u32(input)? as usize;
+    let (head, tail) = input.split_at_checked(len).ok_or("the catalog ends early")?;
+    *input = tail;
+    String::from_utf8(head.to_vec()).map_err(|_| "a name is not UTF-8".to_owned())
+}

@@ -1,0 +1,380 @@
+//! A table at run time: its entry in the catalog, which lives as long as somebody has a handle, and its *form* (name,
+//! layout, indexes, store), which a change of the definition replaces as a whole.
+//!
+//! # How a definition changes under running transactions
+//!
+//! A transaction enters its mark for a table in its place of the registry, then looks whether the table is held for a
+//! change, and only then follows [`TableEntry::form`]. Who changes a definition holds the table first, then looks for
+//! marks, and waits until there is none. Both sides have a full fence between their two steps, so one sees the other.
+//! A form that is followed under a mark therefore stays until the transaction ends, and needs no reference count; the
+//! changer frees the old one when it has seen no mark, through the epochs.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::task::Waker;
+
+use thermocline_base::epoch::Guard;
+use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
+use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering};
+
+use crate::catalog::schema::{IndexKind, IndexSchema, TableSchema};
+use crate::hot::budget::OutOfMemory;
+use crate::hot::memory::Memory;
+use crate::hot::store::Store;
+use crate::hot::version::Version;
+use crate::index::hash::HashIndex;
+use crate::index::hash_of;
+use crate::index::tree::Tree;
+use crate::row::{ColumnSet, KeyBuf, KeySpec, Layout, Value};
+
+/// Bytes of the hidden key behind the row, in tables without a primary key.
+const HIDDEN_KEY_BYTES: usize = 8;
+
+/// What the catalog and all handles share of a table.
+#[derive(Debug)]
+pub(crate) struct TableEntry {
+    pub(crate) id: TableId,
+    form: AtomicPtr<TableForm>,
+    /// The definition is being changed: nobody may start to use the table.
+    held: AtomicBool,
+    dropped: AtomicBool,
+    waiters: Mutex<Vec<Waker>>,
+}
+
+impl TableEntry {
+    /// An entry with its first form.
+    pub(crate) fn new(id: TableId, form: TableForm) -> Self {
+        Self {
+            id,
+            form: AtomicPtr::new(Box::into_raw(Box::new(form))),
+            held: AtomicBool::new(false),
+            dropped: AtomicBool::new(false),
+            waiters: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The present form. Valid while the caller has entered its mark, holds the table, or is pinned.
+    #[inline]
+    pub(crate) fn form(&self) -> *const TableForm {
+        self.form.load(Ordering::Acquire)
+    }
+
+    /// The present form, under a pin.
+    pub(crate) fn form_pinned<'g>(&'g self, _guard: &'g Guard<'_>) -> &'g TableForm {
+        // SAFETY: a form that is replaced is freed through the epochs.
+        unsafe { &*self.form() }
+    }
+
+    /// Replaces the form; the old one is the caller's to free through the epochs. Only by who holds the table.
+    pub(crate) fn replace(&self, form: TableForm) -> Box<TableForm> {
+        let old = self.form.swap(Box::into_raw(Box::new(form)), Ordering::AcqRel);
+        // SAFETY: the pointer came from a box, and the swap gave it to us.
+        unsafe { Box::from_raw(old) }
+    }
+
+    /// May transactions start to use the table?
+    #[inline]
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    /// Holds the table for a change. One changer at a time (the catalog's lock sees to it).
+    pub(crate) fn hold(&self) {
+        self.held.store(true, Ordering::SeqCst);
+    }
+
+    /// Lets the table go, and wakes who waits for it.
+    pub(crate) fn let_go(&self) {
+        self.held.store(false, Ordering::SeqCst);
+        for waker in std::mem::take(&mut *self.waiters.lock()) {
+            waker.wake();
+        }
+    }
+
+    /// Has `waker` woken when the table is let go. `false`: it is not held.
+    pub(crate) fn wake_when_let_go(&self, waker: &Waker) -> bool {
+        self.waiters.lock().push(waker.clone());
+        self.is_held()
+    }
+
+    /// Marks the table as dropped.
+    pub(crate) fn mark_dropped(&self) {
+        self.dropped.store(true, Ordering::SeqCst);
+    }
+
+    /// Was it dropped?
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::SeqCst)
+    }
+
+    /// The bit of this table among a transaction's marks.
+    pub(crate) fn mark(&self) -> u64 {
+        1 << (self.id.0 % 64)
+    }
+}
+
+impl Drop for TableEntry {
+    fn drop(&mut self) {
+        // SAFETY: the last owner is here; the pointer came from a box.
+        drop(unsafe { Box::from_raw(*self.form_mut()) });
+    }
+}
+
+impl TableEntry {
+    fn form_mut(&mut self) -> &mut *mut TableForm {
+        self.form.get_mut()
+    }
+}
+
+/// One form of a table.
+#[derive(Debug)]
+pub(crate) struct TableForm {
+    pub(crate) id: TableId,
+    pub(crate) schema: TableSchema,
+    pub(crate) layout: Arc<Layout>,
+    /// Grows with each change of the layout.
+    pub(crate) layout_version: u32,
+    /// Changes up to then are not the table's any more.
+    pub(crate) since: Timestamp,
+    pub(crate) store: Arc<Store>,
+    /// The primary key first.
+    pub(crate) indexes: Vec<Arc<IndexForm>>,
+    pub(crate) counters: Arc<TableCounters>,
+    /// Bytes behind each row that are not part of it: the hidden key, or none.
+    pub(crate) suffix_bytes: usize,
+    pub(crate) auto_column: Option<usize>,
+}
+
+/// A form that is followed under a mark, or while its table is held (see the module's argument): whoever makes one
+/// vouches for that, and drops it before the mark goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FormRef(*const TableForm);
+
+// SAFETY: forms are shared between threads (all their parts are `Sync`), and the mark keeps the form wherever the
+// session that entered it goes.
+unsafe impl Send for FormRef {}
+
+impl FormRef {
+    /// A reference to the present form of `entry`.
+    ///
+    /// # Safety
+    /// The caller has entered its mark and seen that the table is not held, or holds the table, and stops using the
+    /// reference before that ends.
+    pub(crate) unsafe fn of(entry: &TableEntry) -> Self {
+        Self(entry.form())
+    }
+
+    /// The form, with a lifetime that the caller's mark covers.
+    #[inline]
+    pub(crate) fn get<'a>(self) -> &'a TableForm {
+        // SAFETY: whoever made the reference vouched for the form as long as it is used.
+        unsafe { &*self.0 }
+    }
+}
+
+/// Counters of a table that survive changes of its definition.
+#[derive(Debug, Default)]
+pub(crate) struct TableCounters {
+    /// Last number given to an auto-increment column.
+    pub(crate) auto: AtomicU64,
+    /// Last hidden key.
+    pub(crate) hidden: AtomicU64,
+    /// Row locks held on the table.
+    pub(crate) locks: AtomicU32,
+}
+
+impl TableForm {
+    /// Is the key of its rows hidden?
+    pub(crate) fn hidden_key(&self) -> bool {
+        self.suffix_bytes != 0
+    }
+
+    /// The row in a version, without the hidden key.
+    #[inline]
+    pub(crate) fn row<'a>(&self, version: Version) -> &'a [u8] {
+        let row = version.row();
+        &row[..row.len() - self.suffix_bytes]
+    }
+
+    /// What stands behind the row in a version.
+    #[inline]
+    pub(crate) fn suffix<'a>(&self, version: Version) -> &'a [u8] {
+        let row = version.row();
+        &row[row.len() - self.suffix_bytes..]
+    }
+
+    /// The primary key.
+    pub(crate) fn primary(&self) -> &IndexForm {
+        &self.indexes[0]
+    }
+
+    /// The index with this id.
+    #[inline]
+    pub(crate) fn index(&self, id: IndexId) -> Option<&Arc<IndexForm>> {
+        self.indexes.iter().find(|index| index.id == id)
+    }
+
+    /// Length of hidden keys for a schema.
+    pub(crate) fn suffix_for(schema: &TableSchema) -> usize {
+        if schema.primary.is_none() { HIDDEN_KEY_BYTES } else { 0 }
+    }
+
+    /// Keeps the counters ahead of a row that came from a file.
+    pub(crate) fn note_counters(&self, payload: &[u8]) {
+        if self.suffix_bytes != 0 {
+            let hidden = u64::from_le_bytes(
+                payload[payload.len() - HIDDEN_KEY_BYTES..].try_into().expect("the suffix has 8 bytes"),
+            );
+            self.counters.hidden.fetch_max(hidden, Ordering::Relaxed);
+        }
+        if let Some(column) = self.auto_column {
+            self.note_auto(&self.layout.value(&payload[..payload.len() - self.suffix_bytes], column));
+        }
+    }
+}
+
+impl TableForm {
+    /// Keeps the auto-increment counter ahead of a number in its column.
+    pub(crate) fn note_auto(&self, value: &Value) {
+        let number = match *value {
+            Value::Int2(number) => i64::from(number),
+            Value::Int4(number) => i64::from(number),
+            Value::Int8(number) => number,
+            _ => 0,
+        };
+        self.counters.auto.fetch_max(u64::try_from(number).unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+/// How an index gets its key from a row.
+#[derive(Debug)]
+pub(crate) enum KeySource {
+    /// From columns.
+    Columns(KeySpec),
+    /// From the hidden key behind the row.
+    Hidden,
+}
+
+/// The structure of an index.
+#[derive(Debug)]
+pub(crate) enum Structure {
+    Hash(HashIndex<Memory>),
+    Tree(Tree<Memory>),
+}
+
+/// An index at run time.
+#[derive(Debug)]
+pub(crate) struct IndexForm {
+    pub(crate) id: IndexId,
+    pub(crate) schema: IndexSchema,
+    pub(crate) key: KeySource,
+    /// Columns whose change may change the key.
+    pub(crate) columns: ColumnSet,
+    /// What the structure's nodes are made of.
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) structure: Structure,
+}
+
+impl IndexForm {
+    /// Is it unique?
+    pub(crate) fn is_unique(&self) -> bool {
+        self.schema.unique
+    }
+
+    /// Is it ordered?
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.schema.kind == IndexKind::Ordered
+    }
+
+    /// Writes the key of a version into `key`.
+    #[inline]
+    pub(crate) fn key_of(&self, form: &TableForm, version: Version, key: &mut KeyBuf) {
+        self.key_of_row(form.row(version), form.suffix(version), key);
+    }
+
+    /// Writes the key of a row into `key`.
+    #[inline]
+    pub(crate) fn key_of_row(&self, row: &[u8], suffix: &[u8], key: &mut KeyBuf) {
+        key.clear();
+        match &self.key {
+            // A key that is too long was refused before its row could be written.
+            KeySource::Columns(spec) => _ = spec.encode_row(row, key),
+            KeySource::Hidden => {
+                let hidden = u64::from_le_bytes(suffix.try_into().expect("the suffix has 8 bytes"));
+                key.push(&hidden.to_be_bytes());
+            }
+        }
+    }
+
+    /// Does the version have this key?
+    #[inline]
+    pub(crate) fn matches(&self, form: &TableForm, version: Version, key: &[u8]) -> bool {
+        match &self.key {
+            KeySource::Columns(spec) => spec.matches(form.row(version), key),
+            KeySource::Hidden => {
+                let suffix = form.suffix(version);
+                suffix.iter().rev().eq(key)
+            }
+        }
+    }
+
+    /// Do SQL's rules let rows with equal keys through, because a column of the key is null?
+    pub(crate) fn is_exempt(&self, row: &[u8]) -> bool {
+        match &self.key {
+            KeySource::Columns(spec) => spec.contains_null(row),
+            KeySource::Hidden => false,
+        }
+    }
+
+    /// Would two rows stand under the same entry for the same RowId? For a hash index that is so as soon as the bits
+    /// that an entry keeps are equal.
+    pub(crate) fn same_entry(&self, a: &[u8], b: &[u8]) -> bool {
+        a == b || matches!(self.structure, Structure::Hash(_)) && hash_of(a) as u32 == hash_of(b) as u32
+    }
+
+    /// Enters (key, row).
+    ///
+    /// # Errors
+    /// The memory limit is reached.
+    #[inline]
+    pub(crate) fn insert(&self, guard: &Guard<'_>, key: &[u8], row: RowId) -> Result<bool, OutOfMemory> {
+        match &self.structure {
+            Structure::Hash(hash) => hash.insert(guard, hash_of(key), row),
+            Structure::Tree(tree) => tree.insert(guard, key, row),
+        }
+        .map_err(|_| self.memory.refusal(4096))
+    }
+
+    /// Does some row with an entry for this key (or, in a hash index, one like it) satisfy `is_it`?
+    pub(crate) fn find(&self, guard: &Guard<'_>, key: &[u8], mut is_it: impl FnMut(RowId) -> bool) -> bool {
+        let examine = |row| if is_it(row) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        match &self.structure {
+            Structure::Hash(hash) => hash.lookup(guard, hash_of(key), examine),
+            Structure::Tree(tree) => tree.lookup(guard, key, examine),
+        }
+        .is_some()
+    }
+
+    /// Takes (key, row) out.
+    pub(crate) fn remove(&self, guard: &Guard<'_>, key: &[u8], row: RowId) {
+        match &self.structure {
+            Structure::Hash(hash) => {
+                hash.remove(guard, hash_of(key), row);
+            }
+            Structure::Tree(tree) => {
+                tree.remove(guard, key, row);
+            }
+        }
+    }
+
+    /// The key in words, for messages.
+    pub(crate) fn describe(&self, key: &[u8]) -> String {
+        match &self.key {
+            KeySource::Columns(spec) => spec.display_key(key),
+            KeySource::Hidden => {
+                let hidden = key.iter().fold(0_u64, |number, &byte| number << 8 | u64::from(byte));
+                format!("(hidden row number) = ({hidden})")
+            }
+        }
+    }
+}

@@ -1,0 +1,550 @@
+//! A database: what all its transactions share, and the handles that users hold.
+//!
+//! [`Database`] is a cheap handle. The last one that goes closes the database: background threads end, the log is
+//! flushed, and transactions that are still open can only be rolled back.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use serde::Serialize;
+use thermocline_base::clock::{Clock as _, SystemClock};
+use thermocline_base::epoch::Epochs;
+use thermocline_base::ids::{IndexId, Timestamp};
+use thermocline_base::io::{Io, LockGuard, MemoryIo, StdIo};
+use thermocline_base::sync::{AtomicBool, AtomicU64, CachePadded, Mutex, Ordering, thread_index};
+
+use crate::catalog::Catalog;
+use crate::catalog::schema::TableSchema;
+use crate::catalog::table::{TableEntry, TableForm};
+use crate::counters::Counters;
+use crate::error::{Error, Result};
+use crate::hot::budget::Budget;
+use crate::log::error::LogError;
+use crate::log::{Log, ReserveError};
+use crate::ops::checkpoint::Checkpoints;
+use crate::options::{Durability, Options, TransactionOptions};
+use crate::row::{KeyBuf, Layout, RowError, Type, Value};
+use crate::transaction::Transaction;
+use crate::txn::locks::Locks;
+use crate::txn::prune::Garbage;
+use crate::txn::registry::{MAX_TRANSACTIONS, Registry};
+use crate::txn::session::Session;
+
+const POOL_SHARDS: usize = 64;
+
+/// What all transactions of a database share.
+pub(crate) struct Inner {
+    pub(crate) options: Options,
+    pub(crate) epochs: Arc<Epochs>,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) registry: Registry,
+    pub(crate) locks: Locks,
+    pub(crate) garbage: Garbage,
+    pub(crate) counters: Counters,
+    pub(crate) catalog: Catalog,
+    pub(crate) log: Option<Log>,
+    pub(crate) io: Arc<dyn Io>,
+    pub(crate) clock: Arc<dyn thermocline_base::clock::Clock>,
+    pub(crate) dir: PathBuf,
+    /// Held by who moves things about: maintenance, checkpoints, changes of definitions.
+    pub(crate) maintenance: Mutex<()>,
+    /// Held by who changes a definition.
+    pub(crate) definition: Mutex<()>,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) sessions: Box<[CachePadded<Mutex<Vec<Box<Session>>>>]>,
+    pub(crate) numbers: AtomicU64,
+    pub(crate) closed: AtomicBool,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Database").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// The log, unless the database keeps none.
+    #[inline]
+    pub(crate) fn log(&self) -> Option<&Log> {
+        self.log.as_ref()
+    }
+
+    /// The log, if commits are acknowledged only when it is on disk.
+    #[inline]
+    pub(crate) fn log_to_wait_for(&self) -> Option<&Log> {
+        match self.options.durability {
+            Durability::Sync | Durability::Group => self.log.as_ref(),
+            Durability::Async | Durability::Off => None,
+        }
+    }
+
+    /// What a failure of the log means for a user.
+    pub(crate) fn log_error(&self, error: &LogError) -> Error {
+        match error {
+            LogError::DiskFull(_) => Error::DiskFull { directory: self.dir.clone() },
+            LogError::Closed => Error::Closed,
+            LogError::Damaged { file, offset, what, .. } => {
+                Error::Damaged { file: file.clone(), what: format!("at byte {offset}: {what}") }
+            }
+            LogError::Missing { dir, .. } => Error::Damaged { file: dir.clone(), what: error.to_string() },
+            LogError::Newer { file, version, known } => {
+                Error::NewerFormat { file: file.clone(), found: *version, supported: *known }
+            }
+            LogError::Foreign { file } => {
+                Error::Damaged { file: file.clone(), what: "it belongs to another database".to_owned() }
+            }
+            LogError::Failed(io) => Error::LogFailed { reason: io.to_string() },
+            LogError::Io(io) => Error::Io(io.clone()),
+        }
+    }
+
+    /// What a refused reservation means for a user.
+    pub(crate) fn reserve_error(&self, error: &ReserveError<'_>) -> Error {
+        match error {
+            ReserveError::Refused(error) => self.log_error(error),
+            ReserveError::TooLarge => Error::InvalidOption {
+                option: "log_buffer_bytes",
+                reason: "one row does not fit; raise it".to_owned(),
+            },
+            ReserveError::Full(_) => unreachable!("a full ring is waited for"),
+        }
+    }
+
+    /// Takes a session out of the pool, or makes one.
+    fn take_session(self: &Arc<Self>) -> Result<Box<Session>> {
+        if let Some(session) = self.sessions[thread_index() % POOL_SHARDS].lock().pop() {
+            return Ok(session);
+        }
+        let place = self.registry.take_place().ok_or(Error::TooManyTransactions { limit: MAX_TRANSACTIONS });
+        let place = match place {
+            Ok(place) => place,
+            // Idle sessions of other threads' shards have places, too.
+            Err(error) => {
+                return self.sessions.iter().find_map(|shard| shard.lock().pop()).ok_or(error);
+            }
+        };
+        Ok(Box::new(Session::new(Arc::clone(self), place)))
+    }
+
+    /// Gives a session back.
+    pub(crate) fn give_session(&self, session: Box<Session>) {
+        const KEEP: usize = 256;
+        if !self.closed.load(Ordering::Acquire) {
+            let mut pool = self.sessions[thread_index() % POOL_SHARDS].lock();
+            if pool.len() < KEEP {
+                pool.push(session);
+                return;
+            }
+        }
+        self.registry.give_place(session.place_index);
+        drop(session);
+    }
+
+    /// Begins a transaction.
+    pub(crate) fn begin(self: &Arc<Self>, options: TransactionOptions) -> Result<Transaction> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Error::Closed);
+        }
+        let mut session = self.take_session()?;
+        session.begin(options);
+        let number = session.next_number();
+        Ok(Transaction::start(session, number))
+    }
+
+    /// How much address space each memory of a table or index reserves.
+    pub(crate) fn reserve_bytes(&self) -> usize {
+        let limit = self.budget.limit().unwrap_or(1 << 36);
+        usize::try_from((limit * 2).next_power_of_two().clamp(1 << 30, 1 << 38)).unwrap_or(1 << 30)
+    }
+}
+
+/// A handle to an open database. Cloning it is cheap; the last one that is dropped closes the database.
+#[derive(Clone, Debug)]
+pub struct Database {
+    handle: Arc<Handle>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    inner: Arc<Inner>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    lock: Mutex<Option<LockGuard>>,
+}
+
+impl Database {
+    /// Opens the database in this directory, or creates one if the directory is empty or missing.
+    ///
+    /// # Errors
+    /// The directory cannot be used, belongs to something else, is open in another process, or holds damaged or newer
+    /// files; options that make no sense.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
+        Self::open_with(path.as_ref(), options, Arc::new(StdIo), true)
+    }
+
+    /// Opens a database that lives in memory only, and is gone when it is closed.
+    ///
+    /// # Errors
+    /// Options that make no sense.
+    pub fn open_in_memory(options: Options) -> Result<Self> {
+        let options = Options { durability: Durability::Off, ..options };
+        Self::open_with(Path::new("/memory"), options, Arc::new(MemoryIo::new()), true)
+    }
+
+    /// Opens a database over any [`Io`], with or without background threads (tests drive the steps themselves).
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    #[doc(hidden)]
+    pub fn open_with(path: &Path, options: Options, io: Arc<dyn Io>, background: bool) -> Result<Self> {
+        options.check()?;
+        let (inner, lock) = crate::ops::recover::open(path, options, io, Arc::new(SystemClock))?;
+        let database = Self {
+            handle: Arc::new(Handle { inner, threads: Mutex::new(Vec::new()), lock: Mutex::new(lock) }),
+        };
+        if background {
+            database.start_threads()?;
+        }
+        Ok(database)
+    }
+
+    fn start_threads(&self) -> Result<()> {
+        let inner = &self.handle.inner;
+        if let Some(log) = inner.log() {
+            log.start_flusher().map_err(|error| Error::Refused(format!("no thread for the log: {error}")))?;
+        }
+        let mut threads = self.handle.threads.lock();
+        let mut start = |name: &str, work: fn(&Inner)| {
+            let inner = Arc::clone(inner);
+            std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(move || work(&inner))
+                .map(|thread| threads.push(thread))
+                .map_err(|error| Error::Refused(format!("no thread for {name}: {error}")))
+        };
+        start("thermocline-maintenance", crate::ops::maintain::run)?;
+        if inner.checkpoints.are_kept() && !inner.options.read_only {
+            start("thermocline-checkpoint", crate::ops::checkpoint::run)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.handle.inner
+    }
+
+    /// Closes the database: waits for background work, flushes the log, and leaves a checkpoint if nothing was logged.
+    ///
+    /// Open transactions are not waited for; they can only be rolled back afterwards. Dropping the last handle does
+    /// the same, but cannot tell of an error.
+    ///
+    /// # Errors
+    /// The log could not be flushed.
+    pub fn close(self) -> Result<()> {
+        self.handle.shut_down()
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// Too many are open, or the database is closed.
+    pub fn begin(&self, options: TransactionOptions) -> Result<Transaction> {
+        self.inner().begin(options)
+    }
+
+    /// Runs `body` in a transaction and commits it; runs it again when it could not be serialized (at most
+    /// [`Options::retries`] times, with growing pauses). An error of `body` rolls back.
+    ///
+    /// # Errors
+    /// What `body` or the commit returned last.
+    pub async fn transaction<T>(
+        &self,
+        options: TransactionOptions,
+        mut body: impl AsyncFnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<T> {
+        let mut attempt = 0;
+        loop {
+            let mut transaction = self.begin(options)?;
+            let outcome = match body(&mut transaction).await {
+                Ok(value) => transaction.commit().await.map(|()| value),
+                Err(error) => {
+                    drop(transaction);
+                    Err(error)
+                }
+            };
+            match outcome {
+                Err(error) if error.is_retryable() && attempt < self.inner().options.retries => {
+                    attempt += 1;
+                    for _ in 0..1_u32 << attempt.min(6) {
+                        crate::multiplex::yield_now().await;
+                    }
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// As [`Database::transaction`], blocking the calling thread.
+    ///
+    /// # Errors
+    /// What `body` or the commit returned last.
+    pub fn run<T>(
+        &self,
+        options: TransactionOptions,
+        body: impl AsyncFnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<T> {
+        crate::multiplex::block_on(self.transaction(options, body))
+    }
+
+    /// The table with this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn table(&self, name: &str) -> Result<Table> {
+        let entry = self
+            .inner()
+            .catalog
+            .by_name(name)
+            .ok_or_else(|| Error::UnknownTable { name: name.to_owned() })?;
+        Ok(Table { db: Arc::clone(self.inner()), entry })
+    }
+
+    /// Names of all tables, ordered.
+    #[must_use]
+    pub fn table_names(&self) -> Vec<String> {
+        self.inner().catalog.names()
+    }
+
+    /// Waits until everything committed so far is on disk, whatever the durability setting.
+    ///
+    /// # Errors
+    /// The log has failed.
+    pub fn flush(&self) -> Result<()> {
+        let inner = self.inner();
+        let Some(log) = inner.log() else { return Ok(()) };
+        crate::multiplex::block_on(log.wait_durable(log.tail())).map_err(|error| inner.log_error(&error))
+    }
+
+    /// The last timestamp of the serialization order.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn clock(&self) -> Timestamp {
+        self.inner().registry.clock.now()
+    }
+}
+
+impl Handle {
+    fn shut_down(&self) -> Result<()> {
+        let inner = &self.inner;
+        if inner.closed.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let mut threads = self.threads.lock();
+        for thread in threads.drain(..) {
+            thread.thread().unpark();
+            if let Err(panic) = thread.join()
+                && !std::thread::panicking()
+            {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        let outcome = crate::ops::checkpoint::close(inner);
+        for shard in &inner.sessions {
+            shard.lock().clear();
+        }
+        self.lock.lock().take();
+        outcome
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Err(error) = self.shut_down() {
+            tracing::error!(%error, "the database was not closed cleanly");
+        }
+    }
+}
+
+/// A handle to a table. Stays valid when the table's definition changes; operations fail once it is dropped.
+#[derive(Clone, Debug)]
+pub struct Table {
+    pub(crate) db: Arc<Inner>,
+    pub(crate) entry: Arc<TableEntry>,
+}
+
+impl Table {
+    pub(crate) fn with_form<R>(&self, see: impl FnOnce(&TableForm) -> R) -> R {
+        let guard = self.db.epochs.pin();
+        see(self.entry.form_pinned(&guard))
+    }
+
+    /// Its present name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.with_form(|form| form.schema.name.clone())
+    }
+
+    /// Its present definition.
+    #[must_use]
+    pub fn schema(&self) -> TableSchema {
+        self.with_form(|form| form.schema.clone())
+    }
+
+    /// The layout of its rows.
+    #[must_use]
+    pub fn layout(&self) -> Arc<Layout> {
+        self.with_form(|form| Arc::clone(&form.layout))
+    }
+
+    /// The primary key's index; in a table without one, the index of the hidden key.
+    #[must_use]
+    pub fn primary(&self) -> Index {
+        let id = self.with_form(|form| form.primary().id);
+        Index { db: Arc::clone(&self.db), entry: Arc::clone(&self.entry), id }
+    }
+
+    /// The index with this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn index(&self, name: &str) -> Result<Index> {
+        let id = self.with_form(|form| {
+            form.indexes.iter().find(|index| index.schema.name == name).map(|index| index.id).ok_or_else(
+                || Error::UnknownIndex { table: form.schema.name.clone(), index: name.to_owned() },
+            )
+        })?;
+        Ok(Index { db: Arc::clone(&self.db), entry: Arc::clone(&self.entry), id })
+    }
+
+    /// Encodes a row from values, one for each column; nulls become defaults and auto-increment numbers where the
+    /// column has them. Returns the auto-increment number.
+    ///
+    /// # Errors
+    /// Values that do not fit.
+    pub fn encode_values(&self, values: &[Value], out: &mut Vec<u8>) -> Result<Option<i64>> {
+        self.with_form(|form| {
+            let mut number = None;
+            let columns = form.layout.columns();
+            let filled: Vec<Value> = values
+                .iter()
+                .enumerate()
+                .map(|(position, value)| match (value, columns.get(position)) {
+                    (Value::Null, Some(column)) if column.auto_increment => {
+                        let next = form.counters.auto.fetch_add(1, Ordering::Relaxed) + 1;
+                        let next = i64::try_from(next).unwrap_or(i64::MAX);
+                        number = Some(next);
+                        integer_of(column.ty, next)
+                    }
+                    (Value::Null, Some(column)) => column.default.clone().unwrap_or(Value::Null),
+                    (value, Some(column)) if column.auto_increment => {
+                        form.note_auto(value);
+                        value.clone()
+                    }
+                    (value, _) => value.clone(),
+                })
+                .collect();
+            form.layout
+                .encode(&filled, out)
+                .map_err(|source| Error::Row { table: form.schema.name.clone(), source })?;
+            Ok(number)
+        })
+    }
+
+    /// Encodes a row from anything that serde can serialize as a struct or map of columns.
+    ///
+    /// # Errors
+    /// Values that do not fit.
+    pub fn encode_from<T: Serialize + ?Sized>(&self, row: &T, out: &mut Vec<u8>) -> Result<Option<i64>> {
+        let values = self
+            .with_form(|form| crate::row::to_values(&form.layout, row))
+            .map_err(|source| self.error(source))?;
+        self.encode_values(&values, out)
+    }
+
+    /// An error about a row of this table, for closures that edit rows.
+    #[must_use]
+    pub fn error(&self, source: RowError) -> Error {
+        Error::Row { table: self.name(), source }
+    }
+
+    /// The primary key of an encoded row.
+    ///
+    /// # Errors
+    /// The row does not fit the table, or the key is hidden.
+    pub fn primary_key_of(&self, row: &[u8], key: &mut KeyBuf) -> Result<()> {
+        self.with_form(|form| {
+            let table = || form.schema.name.clone();
+            form.layout.check(row).map_err(|source| Error::Row { table: table(), source })?;
+            if form.hidden_key() {
+                return Err(Error::UnknownIndex { table: table(), index: "primary key".to_owned() });
+            }
+            form.primary().key_of_row(row, &[], key);
+            key.check_len().map_err(|source| Error::Row { table: table(), source })
+        })
+    }
+}
+
+/// A handle to an index.
+#[derive(Clone, Debug)]
+pub struct Index {
+    pub(crate) db: Arc<Inner>,
+    pub(crate) entry: Arc<TableEntry>,
+    pub(crate) id: IndexId,
+}
+
+impl Index {
+    /// Its table.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        Table { db: Arc::clone(&self.db), entry: Arc::clone(&self.entry) }
+    }
+
+    /// Its name; empty once it was dropped.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.table()
+            .with_form(|form| form.index(self.id).map(|index| index.schema.name.clone()).unwrap_or_default())
+    }
+
+    /// The key of an encoded row in this index.
+    ///
+    /// # Errors
+    /// The index was dropped, or the row does not fit the table.
+    pub fn key_of(&self, row: &[u8], key: &mut KeyBuf) -> Result<()> {
+        self.table().with_form(|form| {
+            let table = || form.schema.name.clone();
+            let index = Session::index_of(form, self.id)?;
+            form.layout.check(row).map_err(|source| Error::Row { table: table(), source })?;
+            index.key_of_row(row, &[], key);
+            key.check_len().map_err(|source| Error::Row { table: table(), source })
+        })
+    }
+
+    /// The key made of these values, or a prefix of it.
+    ///
+    /// # Errors
+    /// Values of other types than the columns'.
+    pub fn key_of_values(&self, values: &[Value]) -> Result<KeyBuf> {
+        self.table().with_form(|form| {
+            let index = Session::index_of(form, self.id)?;
+            match &index.key {
+                crate::catalog::table::KeySource::Columns(spec) => spec
+                    .encode_values(values)
+                    .map_err(|source| Error::Row { table: form.schema.name.clone(), source }),
+                crate::catalog::table::KeySource::Hidden => Err(Error::UnknownIndex {
+                    table: form.schema.name.clone(),
+                    index: "with columns (its key is hidden)".to_owned(),
+                }),
+            }
+        })
+    }
+}
+
+/// A number as a value of an integer type; out of range it becomes what the type refuses.
+fn integer_of(ty: Type, number: i64) -> Value {
+    match ty {
+        Type::Int2 => i16::try_from(number).map_or(Value::Int8(number), Value::Int2),
+        Type::Int4 => i32::try_from(number).map_or(Value::Int8(number), Value::Int4),
+        _ => Value::Int8(number),
+    }
+}

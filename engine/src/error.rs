@@ -1,0 +1,313 @@
+//! Errors of the engine: what happened, with the names a person needs, and what to do.
+//!
+//! Every variant has an SQLSTATE, so that a server above can pass it on. A broken invariant is a panic, never an error.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use thermocline_base::io::IoError;
+
+use crate::catalog::SchemaError;
+use crate::hot::budget::OutOfMemory;
+use crate::row::RowError;
+
+/// Result of the engine.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What can go wrong in the engine.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another transaction committed a change to the row after this one took its snapshot. Run it again.
+    SerializationFailure {
+        /// The table.
+        table: String,
+        /// The row's key, in words.
+        key: String,
+        /// What exactly went wrong.
+        cause: SerializationCause,
+    },
+    /// Transactions waited for each other in a circle; this one gave way. Run it again.
+    Deadlock {
+        /// The table where this one waited.
+        table: String,
+        /// The key that it waited for.
+        key: String,
+    },
+    /// The row is being changed or is locked by another transaction, and the caller did not want to wait.
+    WouldWait {
+        /// The table.
+        table: String,
+        /// The row's key, in words.
+        key: String,
+    },
+    /// A row with this key exists already.
+    DuplicateKey {
+        /// The table.
+        table: String,
+        /// The unique index.
+        index: String,
+        /// The key, in words.
+        key: String,
+    },
+    /// The transaction did nothing for longer than the idle limit and was aborted.
+    IdleTimeout {
+        /// The limit, in milliseconds.
+        limit_ms: u64,
+    },
+    /// The transaction has failed before; only a rollback is possible.
+    TransactionFailed,
+    /// A write in a read-only transaction or a database opened read-only.
+    ReadOnly,
+    /// No table has this name.
+    UnknownTable {
+        /// The name.
+        name: String,
+    },
+    /// The table has no such index, or the index was dropped.
+    UnknownIndex {
+        /// The table.
+        table: String,
+        /// The name.
+        index: String,
+    },
+    /// The definition of a table, column or index is not acceptable.
+    Schema(SchemaError),
+    /// A row or key is not acceptable.
+    Row {
+        /// The table.
+        table: String,
+        /// What is wrong.
+        source: RowError,
+    },
+    /// The memory limit is reached.
+    OutOfMemory(OutOfMemory),
+    /// The disk is full: the write was refused; the database can be read, and written again once space returns.
+    DiskFull {
+        /// The database's directory.
+        directory: PathBuf,
+    },
+    /// The log cannot be written any more. What was acknowledged is on disk; close the database and open it again.
+    LogFailed {
+        /// What the system said.
+        reason: String,
+    },
+    /// Another process has the database open.
+    Locked {
+        /// The database's directory.
+        directory: PathBuf,
+    },
+    /// The directory holds something else.
+    NotADatabase {
+        /// The directory.
+        directory: PathBuf,
+        /// What was found.
+        found: String,
+    },
+    /// The files were written by a newer version of Thermocline.
+    NewerFormat {
+        /// The file.
+        file: PathBuf,
+        /// The version in the file.
+        found: u32,
+        /// The highest version that this program reads.
+        supported: u32,
+    },
+    /// A file is damaged.
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// Where and how.
+        what: String,
+    },
+    /// The system refused a file operation.
+    Io(IoError),
+    /// An option has a value that makes no sense.
+    InvalidOption {
+        /// The option.
+        option: &'static str,
+        /// Why, and what would do.
+        reason: String,
+    },
+    /// A change of a table's definition waited too long for transactions that use the table.
+    SchemaChangeTimeout {
+        /// The table.
+        table: String,
+        /// How long it waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// More transactions are open at once than the engine has places for.
+    TooManyTransactions {
+        /// How many places there are.
+        limit: usize,
+    },
+    /// The database was closed.
+    Closed,
+    /// The caller's own closure refused; carries its words.
+    Refused(String),
+}
+
+/// Why a transaction cannot be serialized.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum SerializationCause {
+    /// Another transaction updated or deleted the row first.
+    ConcurrentUpdate,
+    /// A row that was read has changed by the time of the commit.
+    ReadChanged,
+    /// A range or key that was read has got a row by the time of the commit.
+    Phantom,
+}
+
+impl fmt::Display for SerializationCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ConcurrentUpdate => "another transaction changed it first",
+            Self::ReadChanged => "it was read and has changed since",
+            Self::Phantom => "a row has appeared in what was read",
+        })
+    }
+}
+
+impl Error {
+    /// Would the same transaction have a chance if it ran again?
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::SerializationFailure { .. } | Self::Deadlock { .. })
+    }
+
+    /// The SQLSTATE of the error (PostgreSQL's where it has one).
+    #[must_use]
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            Self::SerializationFailure { .. } => "40001",
+            Self::Deadlock { .. } => "40P01",
+            Self::WouldWait { .. } => "55P03",
+            Self::DuplicateKey { .. } => "23505",
+            Self::IdleTimeout { .. } => "25P03",
+            Self::TransactionFailed => "25P02",
+            Self::ReadOnly => "25006",
+            Self::UnknownTable { .. } => "42P01",
+            Self::UnknownIndex { .. } => "42704",
+            Self::Schema(_) => "42P16",
+            Self::Row { source, .. } => source.sqlstate(),
+            Self::OutOfMemory(_) => "53200",
+            Self::DiskFull { .. } => "53100",
+            Self::LogFailed { .. } | Self::Io(_) => "58030",
+            Self::Locked { .. } => "55006",
+            Self::NotADatabase { .. } | Self::NewerFormat { .. } | Self::InvalidOption { .. } => "22023",
+            Self::Damaged { .. } => "XX001",
+            Self::SchemaChangeTimeout { .. } => "57014",
+            Self::TooManyTransactions { .. } => "53300",
+            Self::Closed => "57P01",
+            Self::Refused(_) => "P0001",
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SerializationFailure { table, key, cause } => {
+                write!(
+                    f,
+                    "could not serialize access to {key} in table {table:?}: {cause}; run the transaction again"
+                )
+            }
+            Self::Deadlock { table, key } => {
+                write!(f, "deadlock while waiting for {key} in table {table:?}; run the transaction again")
+            }
+            Self::WouldWait { table, key } => {
+                write!(
+                    f,
+                    "{key} in table {table:?} is in use by another transaction; try later, or let it wait"
+                )
+            }
+            Self::DuplicateKey { table, index, key } => {
+                write!(f, "table {table:?} has a row with {key} already (unique index {index:?})")
+            }
+            Self::IdleTimeout { limit_ms } => write!(
+                f,
+                "the transaction was idle for more than {limit_ms} ms and was aborted; keep transactions short, or \
+                 raise the idle limit"
+            ),
+            Self::TransactionFailed => {
+                f.write_str("the transaction has failed; roll it back (or to a savepoint) and start again")
+            }
+            Self::ReadOnly => f.write_str("this transaction or database is read-only"),
+            Self::UnknownTable { name } => write!(f, "there is no table {name:?}"),
+            Self::UnknownIndex { table, index } => write!(f, "table {table:?} has no index {index:?}"),
+            Self::Schema(error) => error.fmt(f),
+            Self::Row { table, source } => write!(f, "table {table:?}: {source}"),
+            Self::OutOfMemory(error) => error.fmt(f),
+            Self::DiskFull { directory } => write!(
+                f,
+                "the disk of {} is full: nothing can be written until space is freed; reading goes on",
+                directory.display()
+            ),
+            Self::LogFailed { reason } => write!(
+                f,
+                "the log cannot be written any more ({reason}); everything acknowledged is safe; the database is \
+                 read-only until it is closed and opened again"
+            ),
+            Self::Locked { directory } => {
+                write!(f, "another process has the database in {} open", directory.display())
+            }
+            Self::NotADatabase { directory, found } => write!(
+                f,
+                "{} is not a Thermocline database: {found}; name an empty or new directory to create one",
+                directory.display()
+            ),
+            Self::NewerFormat { file, found, supported } => write!(
+                f,
+                "{} has format version {found}, this program reads up to {supported}; use a newer Thermocline",
+                file.display()
+            ),
+            Self::Damaged { file, what } => {
+                write!(f, "{} is damaged: {what}; restore it from a backup", file.display())
+            }
+            Self::Io(error) => error.fmt(f),
+            Self::InvalidOption { option, reason } => write!(f, "option {option}: {reason}"),
+            Self::SchemaChangeTimeout { table, waited_ms } => write!(
+                f,
+                "the definition of table {table:?} was not changed: transactions have been using the table for \
+                 {waited_ms} ms; end them and try again"
+            ),
+            Self::TooManyTransactions { limit } => {
+                write!(f, "{limit} transactions are open, and that is the limit; end some first")
+            }
+            Self::Closed => f.write_str("the database is closed"),
+            Self::Refused(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Schema(error) => Some(error),
+            Self::Row { source, .. } => Some(source),
+            Self::OutOfMemory(error) => Some(error),
+            Self::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<OutOfMemory> for Error {
+    fn from(error: OutOfMemory) -> Self {
+        Self::OutOfMemory(error)
+    }
+}
+
+impl From<IoError> for Error {
+    fn from(error: IoError) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<SchemaError> for Error {
+    fn from(error: SchemaError) -> Self {
+        Self::Schema(error)
+    }
+}

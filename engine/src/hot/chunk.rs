@@ -1,0 +1,540 @@
+//! Chunks of slots, and the directory that finds a chunk by its number.
+//!
+//! ```text
+//!   RowId = chunk number │ slot number
+//!
+//!   directory: bucket k holds 2^k chunk pointers          chunk                dense slot array
+//!   ┌──┐   ┌──┬──┬──┬──┐                             ┌──────────┐          ┌──────┬──────┬─ … ─┐
+//!   │ 0│   │  │  │  │ ─┼────────────────────────────►│ slots  ──┼─────────►│ slot │ slot │     │
+//!   │ 1├──►└──┴──┴──┴──┘                             │ used     │          └──────┴──────┴─────┘
+//!   │ …│                                             │ capacity │          packed: bitmap, ranks, slots that are left
+//!   └──┘                                             └──────────┘
+//!   slot   bits 0-47: address of the newest version, 0 = no row
+//!          bit 63: latch; bit 61: moved, look the slot up again
+//! ```
+//!
+//! Rules:
+//! - A slot's address changes by one compare-and-swap from an unlatched word, or by the holder of its latch.
+//! - Inserts take slots in order and never twice; a chunk whose slots are all used and mostly empty is packed, an
+//!   empty one goes. RowIds never change by that.
+//! - Packing takes the latch of every slot that still leads to a row, copies the word, and leaves `moved` behind in it
+//!   before the new array is published; whoever meets `moved` waits for the new array. The old array is retired
+//!   through the epochs. So no change can be made to a copy that has been left. (An empty slot of a full chunk stays
+//!   empty, so it needs no mark.)
+//! - A slot that was taken but not yet filled looks empty. So the packer first sees that no insert cursor holds slots
+//!   of the chunk, and packs only when every pin taken before that has gone (`ops/maintain.rs`): taking and filling
+//!   happen under one pin.
+//! - The first chunks of a table are smaller, so that a small table does not cost a whole slot array.
+
+use std::ptr::{NonNull, null_mut};
+
+use thermocline_base::epoch::Guard;
+use thermocline_base::ids::{CHUNK_SLOTS, RowId};
+use thermocline_base::mutation::{self, Rule};
+use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Ordering};
+
+use crate::hot::budget::OutOfMemory;
+use crate::hot::memory::Memory;
+use crate::hot::version::Version;
+
+const LATCH: u64 = 1 << 63;
+const MOVED: u64 = 1 << 61;
+const ADDRESS: u64 = (1 << 48) - 1;
+
+/// Slots of the chunk with this number.
+pub(crate) const fn chunk_capacity(number: u32) -> usize {
+    #[cfg(feature = "model")]
+    const FULL: usize = 8;
+    #[cfg(not(feature = "model"))]
+    const FULL: usize = CHUNK_SLOTS;
+    let capacity = match number {
+        0 => 512,
+        1 => 4096,
+        2 => 32768,
+        _ => CHUNK_SLOTS,
+    };
+    if capacity < FULL { capacity } else { FULL }
+}
+
+/// A slot: the word that leads to a row's newest version.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot<'a>(&'a AtomicU64);
+
+/// What was found in a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Found {
+    /// No row.
+    Empty,
+    /// The newest version.
+    Newest(Version),
+    /// The slot was packed away: look it up again.
+    Moved,
+}
+
+impl<'a> Slot<'a> {
+    /// Reads the slot, whether or not it is latched.
+    #[inline]
+    pub(crate) fn load(self) -> Found {
+        Self::decode(self.0.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn decode(word: u64) -> Found {
+        if word & MOVED != 0 {
+            return Found::Moved;
+        }
+        match word & ADDRESS {
+            0 => Found::Empty,
+            // SAFETY: slots hold addresses of versions only, and callers are pinned (chunks hand slots out by guard).
+            address => Found::Newest(unsafe { Version::from_address(address) }),
+        }
+    }
+
+    /// Puts the first version into a slot that the caller has just taken.
+    #[inline]
+    pub(crate) fn fill(self, version: Version) {
+        self.0.store(version.address(), Ordering::Release);
+    }
+
+    /// Swings the slot from `old` to `new` if it is not latched. `false`: it is, or something else stands there.
+    #[inline]
+    pub(crate) fn swing(self, old: Version, new: Version) -> bool {
+        if mutation::off(Rule::LatchChain) {
+            let word = self.0.load(Ordering::Acquire);
+            return Self::decode(word) == Found::Newest(old)
+                && self.0.compare_exchange(word, new.address(), Ordering::AcqRel, Ordering::Acquire).is_ok();
+        }
+        self.0.compare_exchange(old.address(), new.address(), Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Takes the latch. `None`: the slot was packed away.
+    pub(crate) fn latch(self) -> Option<Latched<'a>> {
+        let mut backoff = Backoff::new();
+        loop {
+            let word = self.0.load(Ordering::Relaxed);
+            if word & MOVED != 0 {
+                return None;
+            }
+            if word & LATCH == 0
+                && self.0.compare_exchange(word, word | LATCH, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            {
+                return Some(Latched { word: self.0, address: word });
+            }
+            backoff.wait();
+        }
+    }
+
+    /// Asks the processor to fetch what the slot leads to.
+    #[inline]
+    pub(crate) fn prefetch(self) {
+        prefetch(std::ptr::from_ref(self.0).cast());
+    }
+}
+
+/// Asks the processor to fetch the line at `address` soon.
+#[inline(always)]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address is harmless.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// A latched slot; dropping it unlatches it with the address that was set last.
+#[derive(Debug)]
+pub(crate) struct Latched<'a> {
+    word: &'a AtomicU64,
+    address: u64,
+}
+
+impl Latched<'_> {
+    /// The newest version.
+    pub(crate) fn newest(&self) -> Option<Version> {
+        match Slot::decode(self.address) {
+            Found::Newest(version) => Some(version),
+            Found::Empty => None,
+            Found::Moved => unreachable!("a latched slot is not moved"),
+        }
+    }
+
+    /// Sets what the slot leads to from now on.
+    pub(crate) fn set(&mut self, newest: Option<Version>) {
+        self.address = newest.map_or(0, Version::address);
+        self.word.store(self.address | LATCH, Ordering::Release);
+    }
+}
+
+impl Drop for Latched<'_> {
+    fn drop(&mut self) {
+        self.word.store(self.address, Ordering::Release);
+    }
+}
+
+/// Tag in a chunk's `slots` pointer: the array is packed.
+const PACKED: usize = 1;
+const BITMAP_WORDS: usize = CHUNK_SLOTS / 64;
+
+/// The slots that are left of a packed chunk.
+#[repr(C)]
+struct Packed {
+    /// Bytes of the whole allocation.
+    bytes: usize,
+    len: usize,
+    bitmap: [u64; BITMAP_WORDS],
+    /// Set bits in front of each word.
+    rank: [u32; BITMAP_WORDS],
+    // `len` slots follow.
+}
+
+/// A run of slots.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    slots: AtomicPtr<u8>,
+    used: AtomicU32,
+    capacity: u32,
+    number: u32,
+    /// A change was published since the last image. Kept on a line that readers share, written only when it changes.
+    dirty: AtomicBool,
+}
+
+impl Chunk {
+    fn new(number: u32, memory: &Memory) -> Result<Box<Self>, OutOfMemory> {
+        let capacity = chunk_capacity(number);
+        let slots = memory.alloc(capacity * 8)?;
+        // SAFETY: the allocation is ours and has this many bytes.
+        unsafe { slots.as_ptr().write_bytes(0, capacity * 8) };
+        Ok(Box::new(Self {
+            slots: AtomicPtr::new(slots.as_ptr()),
+            used: AtomicU32::new(0),
+            capacity: u32::try_from(capacity).expect("a chunk's capacity is small"),
+            number,
+            dirty: AtomicBool::new(false),
+        }))
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Slots that were ever taken.
+    pub(crate) fn used(&self) -> u32 {
+        self.used.load(Ordering::Acquire).min(self.capacity)
+    }
+
+    /// Are all slots taken?
+    pub(crate) fn is_full(&self) -> bool {
+        self.used() == self.capacity
+    }
+
+    /// Takes up to `count` fresh slots in a row; the first one's number and how many.
+    pub(crate) fn take(&self, count: u32) -> Option<(u32, u32)> {
+        if self.used.load(Ordering::Relaxed) >= self.capacity {
+            return None;
+        }
+        let first = self.used.fetch_add(count, Ordering::AcqRel);
+        (first < self.capacity).then(|| (first, count.min(self.capacity - first)))
+    }
+
+    /// Notes that slots up to `slot` are taken (recovery).
+    pub(crate) fn note_used(&self, slot: u32) {
+        self.used.fetch_max(slot + 1, Ordering::AcqRel);
+    }
+
+    /// Takes all slots that are left, so that nobody inserts here any more (recovery, end of a bulk load).
+    pub(crate) fn seal(&self) {
+        self.used.fetch_max(self.capacity, Ordering::AcqRel);
+    }
+
+    /// The slot, unless the chunk was packed and the slot had no row then.
+    #[inline]
+    pub(crate) fn slot<'g>(&'g self, slot: u16, _guard: &'g Guard<'_>) -> Option<Slot<'g>> {
+        let slots = self.slots.load(Ordering::Acquire);
+        if slots.addr() & PACKED == 0 {
+            if u32::from(slot) >= self.capacity {
+                return None;
+            }
+            // SAFETY: a dense array has `capacity` words, and the pin keeps it.
+            Some(Slot(unsafe { &*slots.cast::<AtomicU64>().add(usize::from(slot)) }))
+        } else {
+            Self::packed_slot(slots, slot)
+        }
+    }
+
+    #[cold]
+    fn packed_slot<'g>(slots: *mut u8, slot: u16) -> Option<Slot<'g>> {
+        // SAFETY: the tag says that a `Packed` stands there, and the caller's pin keeps it.
+        let packed = unsafe { &*slots.map_addr(|address| address & !PACKED).cast::<Packed>() };
+        let (word, bit) = (usize::from(slot) / 64, usize::from(slot) % 64);
+        if packed.bitmap[word] >> bit & 1 == 0 {
+            return None;
+        }
+        let index =
+            packed.rank[word] as usize + (packed.bitmap[word] & ((1 << bit) - 1)).count_ones() as usize;
+        debug_assert!(index < packed.len);
+        // SAFETY: `len` words follow the header, and the index is below it.
+        Some(Slot(unsafe { &*std::ptr::from_ref(packed).add(1).cast::<AtomicU64>().add(index) }))
+    }
+
+    /// Is it packed?
+    pub(crate) fn is_packed(&self) -> bool {
+        self.slots.load(Ordering::Acquire).addr() & PACKED != 0
+    }
+
+    /// Slots of a packed chunk's array.
+    pub(crate) fn packed_len(&self) -> usize {
+        let slots = self.slots.load(Ordering::Acquire);
+        assert!(slots.addr() & PACKED != 0, "only a packed chunk is asked");
+        // SAFETY: the tag says that a `Packed` stands there; only maintenance, which asks, replaces it.
+        unsafe { (*slots.map_addr(|address| address & !PACKED).cast::<Packed>()).len }
+    }
+
+    /// Notes that a change was published.
+    #[inline]
+    pub(crate) fn mark_dirty(&self) {
+        if !self.dirty.load(Ordering::Relaxed) {
+            self.dirty.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Was a change published since the last image?
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty.load(Ordering::SeqCst)
+    }
+
+    /// Before an image is taken.
+    pub(crate) fn clear_dirty(&self) {
+        self.dirty.store(false, Ordering::SeqCst);
+    }
+
+    /// Numbers of the slots that lead to a row now.
+    pub(crate) fn occupied(&self, guard: &Guard<'_>) -> Vec<u16> {
+        (0..self.used())
+            .filter_map(|slot| u16::try_from(slot).ok())
+            .filter(|&slot| self.slot(slot, guard).is_some_and(|slot| slot.load() != Found::Empty))
+            .collect()
+    }
+
+    /// Replaces the slot array by one without the empty slots. Only for a full chunk, one packer at a time.
+    ///
+    /// # Errors
+    /// No memory for the new array; nothing has changed then.
+    pub(crate) fn pack(&self, memory: &Memory, guard: &Guard<'_>) -> Result<(), OutOfMemory> {
+        debug_assert!(self.is_full(), "only a full chunk is packed: fresh slots would have no place");
+        let occupied = self.occupied(guard);
+        let bytes = size_of::<Packed>() + occupied.len() * 8;
+        let place = memory.alloc_reserve(bytes)?;
+        let packed = place.cast::<Packed>().as_ptr();
+        // SAFETY: the allocation has the header's bytes and more, and is ours until it is published.
+        let header = unsafe {
+            packed.write_bytes(0, 1);
+            (*packed).bytes = bytes;
+            (*packed).len = occupied.len();
+            &mut *packed
+        };
+        for &slot in &occupied {
+            header.bitmap[usize::from(slot) / 64] |= 1 << (slot % 64);
+        }
+        let mut before = 0;
+        for (rank, word) in header.rank.iter_mut().zip(&header.bitmap) {
+            *rank = before;
+            before += word.count_ones();
+        }
+        // SAFETY: `len` words follow the header.
+        let words = unsafe { packed.add(1).cast::<AtomicU64>() };
+        for (index, &slot) in occupied.iter().enumerate() {
+            let old = self.slot(slot, guard).expect("an occupied slot is there until its chunk is packed");
+            let latched = old.latch().expect("one packer at a time");
+            // SAFETY: index is below `len`.
+            unsafe { words.add(index).write(AtomicU64::new(latched.address)) };
+            let left = if mutation::off(Rule::PackMarksMoved) { latched.address } else { MOVED };
+            old.0.store(left, Ordering::Release);
+            std::mem::forget(latched);
+        }
+        let tagged = packed.cast::<u8>().map_addr(|address| address | PACKED);
+        let previous = self.slots.swap(tagged, Ordering::AcqRel);
+        self.retire_array(previous, memory);
+        Ok(())
+    }
+
+    fn retire_array(&self, array: *mut u8, memory: &Memory) {
+        let (array, bytes) = if array.addr() & PACKED == 0 {
+            (array, self.capacity as usize * 8)
+        } else {
+            let array = array.map_addr(|address| address & !PACKED);
+            // SAFETY: the tag says that a `Packed` stands there, and nobody has freed it yet.
+            (array, unsafe { (*array.cast::<Packed>()).bytes })
+        };
+        let array = NonNull::new(array).expect("a chunk has a slot array");
+        // SAFETY: the array was unlinked, and is retired once.
+        unsafe { memory.retire(array, bytes) };
+    }
+}
+
+const BUCKETS: usize = 32;
+
+/// Finds chunks by number; grows without moving anything.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    buckets: [AtomicPtr<AtomicPtr<Chunk>>; BUCKETS],
+    /// One more than the highest chunk number.
+    len: AtomicU32,
+}
+
+impl Default for Directory {
+    fn default() -> Self {
+        Self { buckets: [const { AtomicPtr::new(null_mut()) }; BUCKETS], len: AtomicU32::new(0) }
+    }
+}
+
+impl Directory {
+    #[inline]
+    fn place(number: u32) -> (usize, usize) {
+        let bucket = (u32::BITS - 1 - (number + 1).leading_zeros()) as usize;
+        (bucket, number as usize + 1 - (1 << bucket))
+    }
+
+    /// The chunk, unless it was never made or has gone.
+    #[inline]
+    pub(crate) fn get<'g>(&'g self, number: u32, _guard: &'g Guard<'_>) -> Option<&'g Chunk> {
+        let (bucket, index) = Self::place(number);
+        let entries = self.buckets[bucket].load(Ordering::Acquire);
+        if entries.is_null() {
+            return None;
+        }
+        // SAFETY: bucket k has 2^k entries, which live as long as the directory; chunks that go are retired through
+        // the epochs, and the caller is pinned.
+        unsafe { (*entries.add(index)).load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The slot of a row.
+    #[inline]
+    pub(crate) fn slot<'g>(&'g self, row: RowId, guard: &'g Guard<'_>) -> Option<Slot<'g>> {
+        self.get(row.chunk(), guard)?.slot(row.slot(), guard)
+    }
+
+    /// The slot of a row, latched; waits while the chunk is being packed.
+    pub(crate) fn latch<'g>(&'g self, row: RowId, guard: &'g Guard<'_>) -> Option<Latched<'g>> {
+        let mut backoff = Backoff::new();
+        loop {
+            if let Some(latched) = self.slot(row, guard)?.latch() {
+                return Some(latched);
+            }
+            backoff.wait();
+        }
+    }
+
+    /// The newest version of a row; waits while the chunk is being packed.
+    #[inline]
+    pub(crate) fn newest(&self, row: RowId, guard: &Guard<'_>) -> Option<Version> {
+        match self.slot(row, guard)?.load() {
+            Found::Newest(version) => Some(version),
+            Found::Empty => None,
+            Found::Moved => self.newest_after_move(row, guard),
+        }
+    }
+
+    #[cold]
+    fn newest_after_move(&self, row: RowId, guard: &Guard<'_>) -> Option<Version> {
+        let mut backoff = Backoff::new();
+        loop {
+            backoff.wait();
+            match self.slot(row, guard)?.load() {
+                Found::Newest(version) => return Some(version),
+                Found::Empty => return None,
+                Found::Moved => {}
+            }
+        }
+    }
+
+    /// One more than the highest chunk number.
+    pub(crate) fn len(&self) -> u32 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    fn entry(&self, number: u32) -> &AtomicPtr<Chunk> {
+        let (bucket, index) = Self::place(number);
+        let mut entries = self.buckets[bucket].load(Ordering::Acquire);
+        if entries.is_null() {
+            let fresh: Box<[AtomicPtr<Chunk>]> =
+                (0..1_usize << bucket).map(|_| AtomicPtr::default()).collect();
+            let fresh = Box::into_raw(fresh).cast::<AtomicPtr<Chunk>>();
+            match self.buckets[bucket].compare_exchange(
+                null_mut(),
+                fresh,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => entries = fresh,
+                Err(theirs) => {
+                    // SAFETY: `fresh` is ours: nobody else has seen it.
+                    drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(fresh, 1 << bucket)) });
+                    entries = theirs;
+                }
+            }
+        }
+        // SAFETY: bucket k has 2^k entries, which live as long as the directory.
+        unsafe { &*entries.add(index) }
+    }
+
+    /// The chunk with this number, made now if it is not there. Callers make a number once, or hold the table alone.
+    ///
+    /// # Errors
+    /// No memory for its slots.
+    pub(crate) fn make(&self, number: u32, memory: &Memory) -> Result<(), OutOfMemory> {
+        let entry = self.entry(number);
+        if entry.load(Ordering::Acquire).is_null() {
+            let chunk = Box::into_raw(Chunk::new(number, memory)?);
+            let before = entry.swap(chunk, Ordering::AcqRel);
+            assert!(before.is_null(), "chunk {number} was made twice");
+        }
+        self.len.fetch_max(number + 1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Takes an empty chunk out. Its slot array is retired; the chunk itself is returned for the epochs.
+    pub(crate) fn remove(&self, number: u32, memory: &Memory) -> Option<Box<Chunk>> {
+        let chunk = self.entry(number).swap(null_mut(), Ordering::AcqRel);
+        if chunk.is_null() {
+            return None;
+        }
+        // SAFETY: `make` put a box there, and the swap gave it to us alone; readers may still look at it, so the
+        // caller drops it through the epochs.
+        let chunk = unsafe { Box::from_raw(chunk) };
+        chunk.retire_array(chunk.slots.load(Ordering::Acquire), memory);
+        Some(chunk)
+    }
+
+    /// Bytes of the directory itself.
+    pub(crate) fn bytes(&self) -> usize {
+        (0..BUCKETS)
+            .filter(|&bucket| !self.buckets[bucket].load(Ordering::Relaxed).is_null())
+            .map(|bucket| (1 << bucket) * size_of::<AtomicPtr<Chunk>>())
+            .sum::<usize>()
+            + self.len() as usize * size_of::<Chunk>()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        for bucket in 0..BUCKETS {
+            let entries = self.buckets[bucket].load(Ordering::Acquire);
+            if entries.is_null() {
+                continue;
+            }
+            // SAFETY: the directory is dropped by its only owner; the box was leaked by `entry`. Slot arrays belong
+            // to the memory, which goes as a whole.
+            let entries = unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(entries, 1 << bucket)) };
+            for entry in &entries {
+                let chunk = entry.load(Ordering::Acquire);
+                if !chunk.is_null() {
+                    // SAFETY: as above; `make` put a box there.
+                    drop(unsafe { Box::from_raw(chunk) });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The hot store of one table: version memory, slot memory, chunks, and the cursors that hand out fresh slots.
+//!
+//! Rules:
+//! - A slot is taken and filled under one epoch pin, so that maintenance can tell when a full chunk has no slot left
+//!   that somebody is about to fill (see [`crate::hot::chunk`]).
+//! - Latch order: insert cursor → growth lock. Slot latches are taken after both, or without them.
+//!
+//! Each of [`CURSORS`] cursors takes slots in runs, so that inserting threads share no line for every row.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use thermocline_base::epoch::{Epochs, Guard};
+use thermocline_base::ids::RowId;
+use thermocline_base::sync::{AtomicU32, CachePadded, Mutex, Ordering, thread_index};
+
+use crate::hot::budget::{Budget, MemoryKind, OutOfMemory};
+use crate::hot::chunk::{Directory, Latched};
+use crate::hot::memory::Memory;
+use crate::hot::version::{Begin, Version};
+
+const CURSORS: usize = 16;
+const RUN: u32 = 64;
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Cursor {
+    chunk: u32,
+    next: u32,
+    end: u32,
+}
+
+/// The hot rows of one table.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) memory: Memory,
+    pub(crate) slots: Memory,
+    pub(crate) directory: Directory,
+    /// The chunk that cursors take runs from.
+    filling: AtomicU32,
+    growth: Mutex<()>,
+    cursors: [CachePadded<Mutex<Cursor>>; CURSORS],
+}
+
+impl Store {
+    /// An empty store whose memories may span `reserve_bytes` each.
+    ///
+    /// # Errors
+    /// The system has no address space left.
+    pub(crate) fn new(
+        reserve_bytes: usize,
+        budget: &Arc<Budget>,
+        epochs: &Arc<Epochs>,
+    ) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            memory: Memory::new(MemoryKind::Versions, reserve_bytes, Arc::clone(budget), Arc::clone(epochs))?,
+            slots: Memory::new(
+                MemoryKind::Slots,
+                (reserve_bytes / 4).max(64 << 20),
+                Arc::clone(budget),
+                Arc::clone(epochs),
+            )?,
+            directory: Directory::default(),
+            filling: AtomicU32::new(0),
+            growth: Mutex::new(()),
+            cursors: Default::default(),
+        })
+    }
+
+    /// Takes a fresh slot. Fill it under the same pin.
+    ///
+    /// # Errors
+    /// No memory for another chunk.
+    pub(crate) fn take_slot(&self, guard: &Guard<'_>) -> Result<RowId, OutOfMemory> {
+        let mut cursor = self.cursors[thread_index() % CURSORS].lock();
+        if cursor.next == cursor.end {
+            *cursor = self.take_run(guard)?;
+        }
+        let slot = u16::try_from(cursor.next).expect("slot numbers have 16 bits");
+        cursor.next += 1;
+        Ok(RowId::new(cursor.chunk, slot))
+    }
+
+    #[cold]
+    fn take_run(&self, guard: &Guard<'_>) -> Result<Cursor, OutOfMemory> {
+        loop {
+            let chunk = self.filling.load(Ordering::Acquire);
+            if let Some((first, count)) = self.directory.get(chunk, guard).and_then(|chunk| {
+                chunk.take(RUN.min((crate::hot::chunk::chunk_capacity(chunk.number()) / 8) as u32))
+            }) {
+                return Ok(Cursor { chunk, next: first, end: first + count });
+            }
+            let _growth = self.growth.lock();
+            if self.filling.load(Ordering::Acquire) == chunk {
+                let next = self.directory.len().max(chunk);
+                self.directory.make(next, &self.slots)?;
+                self.filling.store(next, Ordering::Release);
+            }
+        }
+    }
+
+    /// Does some cursor hold slots of this chunk, or is it the one that runs are taken from?
+    pub(crate) fn may_be_filled(&self, chunk: u32) -> bool {
+        self.filling.load(Ordering::Acquire) == chunk
+            || self.cursors.iter().any(|cursor| {
+                let cursor = cursor.lock();
+                cursor.chunk == chunk && cursor.next != cursor.end
+            })
+    }
+
+    /// Lets the next insert start a new chunk behind all that exist (recovery).
+    pub(crate) fn seal_all(&self, guard: &Guard<'_>) {
+        for number in 0..self.directory.len() {
+            if let Some(chunk) = self.directory.get(number, guard) {
+                chunk.seal();
+            }
+        }
+    }
+
+    /// Writes a version into fresh version memory.
+    ///
+    /// # Errors
+    /// The memory limit is reached.
+    #[inline]
+    pub(crate) fn create(
+        &self,
+        begin: Begin,
+        older: Option<Version>,
+        row_id: RowId,
+        tombstone: bool,
+        row: &[u8],
+        suffix: &[u8],
+    ) -> Result<Version, OutOfMemory> {
+        let bytes = Version::bytes(row.len() + suffix.len());
+        // A tombstone frees memory sooner or later, so the limit does not hold it up.
+        let cell = if tombstone { self.memory.alloc_reserve(bytes)? } else { self.memory.alloc(bytes)? };
+        let older = older.map_or(0, |older| older.as_link(&self.memory));
+        // SAFETY: the cell is fresh and large enough.
+        Ok(unsafe { Version::create(cell, begin, older, row_id, tombstone, row, suffix) })
+    }
+
+    /// Frees a version that nobody else has seen.
+    pub(crate) fn discard(&self, version: Version) {
+        let bytes = version.cell_bytes();
+        // SAFETY: the version was never linked, so the caller owns its cell.
+        unsafe { self.memory.free(version.cell(), bytes) };
+    }
+
+    /// Frees a version that was unlinked, once nobody can be looking at it.
+    pub(crate) fn retire(&self, version: Version) {
+        let bytes = version.cell_bytes();
+        // SAFETY: the version was unlinked by the caller, who retires it once.
+        unsafe { self.memory.retire(version.cell(), bytes) };
+    }
+
+    /// Moves the version in `cell` to other memory, if it is still part of a chain and committed. `false`: it stays
+    /// where it is, or is on its way out already.
+    ///
+    /// # Errors
+    /// No memory for the copy.
+    pub(crate) fn relocate(&self, cell: NonNull<u8>, guard: &Guard<'_>) -> Result<bool, OutOfMemory> {
+        // SAFETY: the cell is one of this memory's, mapped while its block is being evacuated; all header fields are
+        // atomics, and nothing read here is trusted before the chain is found to contain the cell.
+        let suspect = unsafe { Version::from_cell(cell) };
+        let Some(mut latched) = self.directory.latch(suspect.row_id(), guard) else { return Ok(false) };
+        let mut newer: Option<Version> = None;
+        let mut current = latched.newest();
+        while let Some(version) = current {
+            if version.cell() == cell {
+                return self.move_version(&mut latched, newer, version);
+            }
+            newer = Some(version);
+            current = version.older(&self.memory);
+        }
+        Ok(false)
+    }
+
+    fn move_version(
+        &self,
+        latched: &mut Latched<'_>,
+        newer: Option<Version>,
+        version: Version,
+    ) -> Result<bool, OutOfMemory> {
+        // The writer of an uncommitted version knows it by its address.
+        let Begin::At(_) = version.begin() else { return Ok(false) };
+        if newer.is_some_and(|newer| matches!(newer.begin(), Begin::By(_))) {
+            // … and so it knows the version that it replaced, for undoing.
+            return Ok(false);
+        }
+        let copy = self.memory.alloc_reserve(version.cell_bytes())?;
+        // SAFETY: the copy's cell is fresh and has the same size; the row bytes are immutable, and the header changes
+        // only under the latch that we hold (`begin` of a committed version never does).
+        let copy = unsafe { version.copy_to(copy) };
+        match newer {
+            Some(newer) => newer.set_link(copy.as_link(&self.memory)),
+            None => latched.set(Some(copy)),
+        }
+        self.retire(version);
+        Ok(true)
+    }
+}

@@ -1,0 +1,291 @@
+//! One version of a row: a header of 24 bytes and the encoded row.
+//!
+//! ```text
+//!   0        8          16         24
+//!   ├────────┼──────────┼──────────┼───────────────┐
+//!   │ begin  │ link     │ place    │ row bytes …   │
+//!   └────────┴──────────┴──────────┴───────────────┘
+//!   begin  bit 63 clear: timestamp of the transaction that made the version
+//!          bit 63 set:   id of the transaction that is making it (bit 62 stays clear: a live cell's first word never
+//!                        has both, which is how version memory tells free cells)
+//!   link   40 bits: next older version, in units of 8 bytes from the range's start, plus one; 0 = none
+//!          21 bits: length of the row in bytes
+//!   place  48 bits: RowId; bit 63: tombstone; bit 62: parked; bit 61: superseded;
+//!          bit 60: keys changed
+//! ```
+//!
+//! A version has no end timestamp of its own: it ends where the next newer one begins, and a deletion is a version
+//! without a row, a *tombstone*. That takes 8 bytes from every row and makes publishing a write one store instead of
+//! two (`docs/decisions/0002-end-is-the-next-begin.md`).
+//!
+//! Rules:
+//! - `begin` goes once from a transaction id to a timestamp, and never changes again.
+//! - `link` changes only under the latch of the row's slot, and only to skip versions that nobody can see.
+//! - The row bytes never change after the version can be reached.
+
+use std::ptr::NonNull;
+
+use thermocline_base::ids::{ROW_ID_BITS, RowId, Timestamp};
+use thermocline_base::sync::{AtomicU64, Ordering};
+
+use crate::hot::memory::Memory;
+
+/// Bytes in front of the row.
+pub(crate) const HEADER_BYTES: usize = 24;
+
+const OLDER_BITS: u32 = 40;
+const OLDER_MASK: u64 = (1 << OLDER_BITS) - 1;
+const LEN_MASK: u64 = (1 << 21) - 1;
+const TOMBSTONE: u64 = 1 << 63;
+const PARKED: u64 = 1 << 62;
+const SUPERSEDED: u64 = 1 << 61;
+const KEYS_CHANGED: u64 = 1 << 60;
+const IS_TXN: u64 = 1 << 63;
+
+/// Id of a transaction that may write: a place in the registry and a generation. Never written to disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub(crate) struct TxnId(pub(crate) u64);
+
+/// What stands in `begin`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Begin {
+    /// Committed then.
+    At(Timestamp),
+    /// Made by a transaction whose state decides.
+    By(TxnId),
+}
+
+impl Begin {
+    fn from_bits(bits: u64) -> Self {
+        if bits & IS_TXN == 0 { Self::At(Timestamp(bits)) } else { Self::By(TxnId(bits & !IS_TXN)) }
+    }
+
+    fn to_bits(self) -> u64 {
+        match self {
+            Self::At(timestamp) => timestamp.0,
+            Self::By(id) => IS_TXN | id.0,
+        }
+    }
+}
+
+#[repr(C)]
+struct Header {
+    begin: AtomicU64,
+    link: AtomicU64,
+    place: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
+
+/// A version in version memory. Copying the handle copies the pointer; whoever holds one is under an epoch pin that
+/// was taken before the version was reached, or owns the version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Version(NonNull<Header>);
+
+// SAFETY: a handle is a pointer into version memory, all of whose shared fields are atomics; who may follow it is
+// governed by the epochs, whatever the thread.
+unsafe impl Send for Version {}
+// SAFETY: as above.
+unsafe impl Sync for Version {}
+
+impl Version {
+    /// Bytes of a version with a row of `len` bytes.
+    pub(crate) const fn bytes(len: usize) -> usize {
+        HEADER_BYTES + len.next_multiple_of(8)
+    }
+
+    /// Writes a new version into a fresh cell.
+    ///
+    /// # Safety
+    /// `cell` has at least [`Version::bytes`]`(row.len() + suffix.len())` bytes, is aligned to 8 and belongs to the caller alone.
+    pub(crate) unsafe fn create(
+        cell: NonNull<u8>,
+        begin: Begin,
+        older: u64,
+        row_id: RowId,
+        tombstone: bool,
+        row: &[u8],
+        suffix: &[u8],
+    ) -> Self {
+        let header = cell.cast::<Header>();
+        let place = row_id.0 | if tombstone { TOMBSTONE } else { 0 };
+        // SAFETY: the cell is large enough, aligned and ours.
+        unsafe {
+            header.write(Header {
+                begin: AtomicU64::new(begin.to_bits()),
+                link: AtomicU64::new(older | ((row.len() + suffix.len()) as u64) << OLDER_BITS),
+                place: AtomicU64::new(place),
+            });
+            let body = cell.add(HEADER_BYTES);
+            std::ptr::copy_nonoverlapping(row.as_ptr(), body.as_ptr(), row.len());
+            std::ptr::copy_nonoverlapping(suffix.as_ptr(), body.add(row.len()).as_ptr(), suffix.len());
+        }
+        Self(header)
+    }
+
+    /// Copies the version into a fresh cell.
+    ///
+    /// # Safety
+    /// `cell` has [`Version::cell_bytes`] bytes, is aligned to 8 and belongs to the caller alone, who also holds the
+    /// latch of the row's slot.
+    pub(crate) unsafe fn copy_to(self, cell: NonNull<u8>) -> Self {
+        let (from, header) = (self.header(), cell.cast::<Header>());
+        // SAFETY: the cell is large enough, aligned and ours.
+        unsafe {
+            header.write(Header {
+                begin: AtomicU64::new(from.begin.load(Ordering::Acquire)),
+                link: AtomicU64::new(from.link.load(Ordering::Acquire)),
+                place: AtomicU64::new(from.place.load(Ordering::Acquire)),
+            });
+            let row = self.row();
+            std::ptr::copy_nonoverlapping(row.as_ptr(), cell.add(HEADER_BYTES).as_ptr(), row.len());
+        }
+        Self(header)
+    }
+
+    /// The version whose cell starts at `cell`.
+    ///
+    /// # Safety
+    /// A version was created there and its memory is still mapped.
+    pub(crate) unsafe fn from_cell(cell: NonNull<u8>) -> Self {
+        Self(cell.cast())
+    }
+
+    /// The version at an address taken from a slot.
+    ///
+    /// # Safety
+    /// `address` is not 0 and came from [`Version::address`] of a version that the caller's pin keeps.
+    #[inline]
+    pub(crate) unsafe fn from_address(address: u64) -> Self {
+        // SAFETY: the caller passes the address of a version, which is not null.
+        Self(unsafe { NonNull::new_unchecked(std::ptr::with_exposed_provenance_mut(address as usize)) })
+    }
+
+    /// Its address, for a slot.
+    #[inline]
+    pub(crate) fn address(self) -> u64 {
+        self.0.as_ptr().expose_provenance() as u64
+    }
+
+    /// Its cell.
+    #[inline]
+    pub(crate) fn cell(self) -> NonNull<u8> {
+        self.0.cast()
+    }
+
+    #[inline]
+    fn header<'a>(self) -> &'a Header {
+        // SAFETY: whoever holds a handle is under a pin that keeps the version (see the type), and all fields are
+        // atomics.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Who made it, or when.
+    #[inline]
+    pub(crate) fn begin(self) -> Begin {
+        Begin::from_bits(self.header().begin.load(Ordering::Acquire))
+    }
+
+    /// Publishes a write: from now on the version begins at `timestamp` for everybody.
+    #[inline]
+    pub(crate) fn publish(self, timestamp: Timestamp) {
+        self.header().begin.store(Begin::At(timestamp).to_bits(), Ordering::Release);
+    }
+
+    /// The next older version.
+    #[inline]
+    pub(crate) fn older(self, memory: &Memory) -> Option<Self> {
+        match self.header().link.load(Ordering::Acquire) & OLDER_MASK {
+            0 => None,
+            // SAFETY: links lead to versions that live at least as long as the one that links to them can be reached.
+            units => Some(unsafe { Self::from_cell(memory.at(units - 1)) }),
+        }
+    }
+
+    /// What a link to this version looks like.
+    #[inline]
+    pub(crate) fn as_link(self, memory: &Memory) -> u64 {
+        memory.offset_of(self.cell()) + 1
+    }
+
+    /// The raw link to the next older version.
+    #[inline]
+    pub(crate) fn link(self) -> u64 {
+        self.header().link.load(Ordering::Acquire) & OLDER_MASK
+    }
+
+    /// Changes the link. Only under the slot's latch, or before the version can be reached.
+    #[inline]
+    pub(crate) fn set_link(self, link: u64) {
+        let len = self.header().link.load(Ordering::Relaxed) & !OLDER_MASK;
+        self.header().link.store(len | link, Ordering::Release);
+    }
+
+    /// Length of the row in bytes.
+    #[inline]
+    pub(crate) fn len(self) -> usize {
+        (self.header().link.load(Ordering::Relaxed) >> OLDER_BITS & LEN_MASK) as usize
+    }
+
+    /// The row's bytes.
+    ///
+    /// The lifetime is the caller's to choose: not longer than the pin under which the version was reached.
+    #[inline]
+    pub(crate) fn row<'a>(self) -> &'a [u8] {
+        // SAFETY: the row bytes follow the header and never change once the version can be reached.
+        unsafe { std::slice::from_raw_parts(self.cell().add(HEADER_BYTES).as_ptr(), self.len()) }
+    }
+
+    /// The row that this is a version of.
+    #[inline]
+    pub(crate) fn row_id(self) -> RowId {
+        RowId(self.header().place.load(Ordering::Relaxed) & ((1 << ROW_ID_BITS) - 1))
+    }
+
+    /// Is this a deletion?
+    #[inline]
+    pub(crate) fn is_tombstone(self) -> bool {
+        self.header().place.load(Ordering::Relaxed) & TOMBSTONE != 0
+    }
+
+    /// Marks that the pruner keeps an item for this version until the snapshot that pins it has gone. Returns whether
+    /// it was marked before.
+    pub(crate) fn park(self) -> bool {
+        self.header().place.fetch_or(PARKED, Ordering::Relaxed) & PARKED != 0
+    }
+
+    /// Takes the mark away.
+    pub(crate) fn unpark(self) {
+        self.header().place.fetch_and(!PARKED, Ordering::Relaxed);
+    }
+
+    /// Marks that the same transaction has written a newer version.
+    pub(crate) fn supersede(self) {
+        self.header().place.fetch_or(SUPERSEDED, Ordering::Relaxed);
+    }
+
+    /// Has the same transaction written a newer version?
+    pub(crate) fn is_superseded(self) -> bool {
+        self.header().place.load(Ordering::Relaxed) & SUPERSEDED != 0
+    }
+
+    /// Takes the mark away, when the newer version was rolled back to a savepoint.
+    pub(crate) fn restore(self) {
+        self.header().place.fetch_and(!SUPERSEDED, Ordering::Relaxed);
+    }
+
+    /// Marks that some index key differs between this version and the next older one.
+    pub(crate) fn mark_keys_changed(self) {
+        self.header().place.fetch_or(KEYS_CHANGED, Ordering::Relaxed);
+    }
+
+    /// May some index key differ between this version and the next older one? Always so for a tombstone.
+    pub(crate) fn keys_changed(self) -> bool {
+        self.header().place.load(Ordering::Relaxed) & (KEYS_CHANGED | TOMBSTONE) != 0
+    }
+
+    /// Bytes of its cell.
+    pub(crate) fn cell_bytes(self) -> usize {
+        Self::bytes(self.len())
+    }
+}

@@ -1,0 +1,290 @@
+//! The flusher: writes the filled prefix, syncs it, makes space ahead.
+//!
+//! One at a time, under the lock of [`Flusher`]: normally its own thread, in tests and when closing the caller of
+//! [`super::Log::flush_once`]. Wakers run under that lock and must only schedule, as wakers do.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thermocline_base::ids::Lsn;
+use thermocline_base::io::{Buffer, Io, IoError, OpenMode, Operation};
+use thermocline_base::mutation::{self, Rule};
+use thermocline_base::sync::Ordering;
+
+use super::segment::{Segment, SegmentHeader, SegmentName};
+use super::{COMPANY_MAX_NS, Core, FlushMode, LogEnd, LogError, LogOptions, LogStatistics, TICK};
+
+/// The most that one write takes.
+const WRITE_MAX: u64 = 4 << 20;
+/// How many files of truncated segments wait to be used again.
+const SPARES_MAX: usize = 2;
+
+/// What only the flusher touches.
+#[derive(Debug)]
+pub(super) struct Flusher {
+    io: Arc<dyn Io>,
+    dir: PathBuf,
+    database: [u8; 16],
+    generation: u32,
+    segment_bytes: u64,
+    /// Oldest first; the last ones wait for the log to come.
+    segments: VecDeque<Segment>,
+    /// Files of truncated segments.
+    spares: Vec<PathBuf>,
+    statistics: LogStatistics,
+}
+
+impl Flusher {
+    /// Makes the first segment of a new generation at the end of the recovered log; then removes what is not part of
+    /// the log, so that it cannot stand in the way of segments to come.
+    pub(super) fn open(
+        io: Arc<dyn Io>,
+        dir: PathBuf,
+        database: [u8; 16],
+        end: &LogEnd,
+        options: &LogOptions,
+    ) -> Result<Self, LogError> {
+        assert!(options.segment_bytes >= 64 && options.segment_bytes % 8 == 0, "the size of a segment");
+        io.create_dir_all(&dir)?;
+        // What was read may stand in the system's cache only, if just the process had died. It is served from now on,
+        // and the segment to come vouches for it.
+        for (name, _) in &end.keep {
+            io.open(&name.path(&dir), OpenMode::Write)?.sync_data()?;
+        }
+        let generation = end.generation + 1;
+        let kept =
+            end.keep.iter().map(|(name, end)| Segment { name: *name, end: *end, file: None, dirty: false });
+        let mut flusher = Self {
+            database,
+            generation,
+            segment_bytes: options.segment_bytes,
+            segments: kept.collect(),
+            spares: Vec::new(),
+            statistics: LogStatistics::default(),
+            io,
+            dir,
+        };
+        let first = flusher.create_segment(end.lsn, end.lsn);
+        first
+            .map_err(|error| if error.is_full() { LogError::DiskFull(error) } else { LogError::Io(error) })?;
+        for name in &end.discard {
+            flusher.io.remove(&name.path(&flusher.dir))?;
+        }
+        flusher.io.sync_dir(&flusher.dir)?;
+        Ok(flusher)
+    }
+
+    pub(super) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// There are files up to here.
+    pub(super) fn space_end(&self) -> u64 {
+        self.segments.back().expect("a log has a segment to write to").end.0
+    }
+
+    pub(super) fn statistics(&self) -> LogStatistics {
+        self.statistics
+    }
+
+    fn create_segment(&mut self, first: Lsn, durable: Lsn) -> Result<u64, IoError> {
+        let name = SegmentName { first, generation: self.generation };
+        let header = SegmentHeader { name, bytes: self.segment_bytes, durable };
+        let spare = self.spares.pop();
+        let segment = Segment::create(&*self.io, &self.dir, &self.database, header, spare.as_deref())?;
+        self.statistics.segments += 1;
+        self.statistics.recycled += u64::from(spare.is_some());
+        let end = segment.end.0;
+        self.segments.push_back(segment);
+        Ok(end)
+    }
+
+    /// Keeps files ahead of the log for all that the ring can hold. A full disk is noted and tried again by the next
+    /// flush; everything else that goes wrong is final, since a failed sync may be behind it.
+    pub(super) fn ensure_space(&mut self, core: &Core) -> Result<(), LogError> {
+        let mut more = false;
+        while core.ring.space_end() < core.ring.written() + core.ring.capacity() {
+            match self.create_segment(Lsn(core.ring.space_end()), Lsn(core.ring.durable())) {
+                Ok(end) => {
+                    core.ring.set_space_end(end);
+                    more = true;
+                }
+                Err(error) if error.is_full() => {
+                    *core.full_error.lock() = Some(error);
+                    core.full.store(true, Ordering::SeqCst);
+                    core.space_waiters.wake(u64::MAX);
+                    return Ok(());
+                }
+                Err(error) => return Err(LogError::Failed(error)),
+            }
+        }
+        if more || core.is_full() {
+            core.full.store(false, Ordering::SeqCst);
+            core.space_waiters.wake(u64::MAX);
+        }
+        Ok(())
+    }
+
+    /// Writes and syncs the filled prefix.
+    fn flush(&mut self, core: &Core) -> Result<(), LogError> {
+        self.write(core, core.ring.filled())?;
+        self.sync(core)?;
+        self.ensure_space(core)
+    }
+
+    fn write(&mut self, core: &Core, target: u64) -> Result<(), LogError> {
+        let mut written = core.ring.written();
+        while written < target {
+            let segment = self.segments.iter_mut().rev().find(|segment| segment.name.first.0 <= written);
+            let segment = segment.expect("a reservation is granted only where there is a segment");
+            let file = segment.file.as_ref().expect("segments of this generation are open");
+            let mut len = (target - written).min(segment.end.0 - written).min(WRITE_MAX);
+            // SAFETY: filled and not yet written, so the flusher's.
+            let [piece, _] = unsafe { core.ring.pieces(written, len) };
+            len = piece.len() as u64;
+            // SAFETY: the ring keeps these bytes until `written` has passed them, which is after the wait below.
+            let buffer = unsafe { Buffer::borrowed(piece.as_ptr().cast_mut(), piece.len()) };
+            segment.dirty = true;
+            let write = Operation::Write { offset: segment.offset(written), buffer };
+            if let Err(error) = file.submit(write).wait().result {
+                // Only file systems that do not overwrite in place come here. The bytes stay in the ring.
+                if error.is_full() {
+                    *core.full_error.lock() = Some(error.clone());
+                    core.full.store(true, Ordering::SeqCst);
+                    return Err(LogError::DiskFull(error));
+                }
+                return Err(LogError::Failed(error));
+            }
+            written += len;
+            self.statistics.bytes += len;
+            core.ring.set_written(written);
+            core.space_waiters.wake(u64::MAX);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, core: &Core) -> Result<(), LogError> {
+        let written = core.ring.written();
+        if core.ring.durable() == written {
+            return Ok(());
+        }
+        for segment in &mut self.segments {
+            if segment.dirty
+                && let Some(file) = &segment.file
+            {
+                file.sync_data().map_err(LogError::Failed)?;
+                segment.dirty = false;
+                self.statistics.syncs += 1;
+            }
+        }
+        core.ring.set_durable(written);
+        core.durable_waiters.wake(written);
+        Ok(())
+    }
+
+    /// See [`super::Log::truncate_before`].
+    pub(super) fn truncate_before(&mut self, lsn: Lsn) -> Result<(), LogError> {
+        // The last one takes the log to come, whatever its size.
+        while self.segments.len() > 1 && self.segments[0].end <= lsn && !self.segments[0].dirty {
+            let segment = self.segments.pop_front().expect("there are two");
+            let path = segment.name.path(&self.dir);
+            if segment.file.is_some() && self.spares.len() < SPARES_MAX {
+                self.spares.push(path);
+            } else {
+                remove_if_there(&*self.io, &path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn remove_if_there(io: &dyn Io, path: &Path) -> Result<(), IoError> {
+    match io.remove(path) {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+impl Core {
+    pub(super) fn flush_once(&self) -> Result<Lsn, LogError> {
+        let mut flusher = self.flusher.lock();
+        if self.failed() {
+            return Err(self.failure());
+        }
+        self.flush_since_ns.store(self.clock.now_ns().max(1), Ordering::Release);
+        let result = flusher.flush(self);
+        self.flush_since_ns.store(0, Ordering::Release);
+        match result {
+            Ok(()) => Ok(Lsn(self.ring.durable())),
+            Err(LogError::Failed(error)) => {
+                if !mutation::off(Rule::SyncFailureIsFinal) {
+                    tracing::error!(%error, "the log failed; the database is read-only from now on");
+                    let _ = self.failure.set(LogError::Failed(error.clone()));
+                    self.down.store(true, Ordering::SeqCst);
+                    self.wake_all();
+                }
+                Err(LogError::Failed(error))
+            }
+            Err(error) => {
+                self.space_waiters.wake(u64::MAX);
+                Err(error)
+            }
+        }
+    }
+
+    /// The flusher's thread.
+    pub(super) fn run(&self) {
+        let mut last_group = 0;
+        let mut last_ns = 0;
+        while !self.failed() {
+            let stop = self.stop.load(Ordering::SeqCst);
+            if !stop && self.options.mode == FlushMode::Group {
+                self.gather(last_group, last_ns);
+            }
+            let waiting = self.durable_waiters.count();
+            let (before, began) = (self.ring.durable(), self.clock.now_ns());
+            // A failure stands in the log's state, and the waiters have it.
+            let _ = self.flush_once();
+            if stop {
+                return;
+            }
+            let progress = self.ring.durable() > before;
+            if progress {
+                last_ns = self.clock.now_ns() - began;
+                last_group = waiting;
+            }
+            self.sleep(progress);
+        }
+    }
+
+    /// Waits for company, if there was some the last time: see the module [`super`].
+    fn gather(&self, last_group: usize, last_ns: u64) {
+        if last_group < 2 || !self.durable_waiters.any() {
+            return;
+        }
+        let until = self.clock.now_ns() + COMPANY_MAX_NS.min(last_ns / 2);
+        while self.durable_waiters.count() < last_group.div_ceil(2) && self.clock.now_ns() < until {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Sleeps until somebody kicks, or the next tick.
+    fn sleep(&self, progress: bool) {
+        self.parked.store(1, Ordering::SeqCst);
+        // Whoever came before the store did not kick, but is seen here.
+        if !self.has_work() {
+            std::thread::park_timeout(TICK);
+        } else if !progress {
+            // Somebody waits for a record that another thread is just filling.
+            std::thread::park_timeout(TICK / 200);
+        }
+        self.parked.store(0, Ordering::SeqCst);
+    }
+
+    fn has_work(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+            || self.ring.head() - self.ring.written() > self.ring.capacity() / 4
+            || !self.is_full() && (self.durable_waiters.any() || self.space_waiters.any())
+    }
+}

@@ -1,0 +1,542 @@
+//! Running futures without a runtime: one to its end ([`block_on`]), or many in flight on one thread ([`run_tasks`]).
+//!
+//! The engine implies no async runtime. Under tokio or any other one its futures run as they are; an embedder that
+//! has none, the benchmarks and the tests use these two functions. A worker that keeps many transactions in flight
+//! goes on with another one while one waits for the log, for a lock or for a cold record.
+//!
+//! ```text
+//!   waker of task i ── sets bit i ──► ready words ◄── takes whole words, polls their bits ── worker
+//!        └── worker asleep? ──► unpark                            └── no bit: asleep, look again, park
+//! ```
+//!
+//! Rules:
+//! - A task is polled only after its waker was called (and once at the start).
+//! - Fair: the worker takes a word of ready bits at once and polls each of its tasks once before it looks again, so a
+//!   task that is always ready is polled once a round, like every other.
+//! - No allocation, no lock and no system call for a poll. Slots, wakers and bits are made when the tasks start.
+//!
+//! # Why no wake-up is lost
+//! The worker announces that it will sleep (`asleep`), *then* looks at the words once more, then parks; a waker sets
+//! the bit, *then* looks at `asleep`. Both pairs are sequentially consistent, so at least one side sees the other: the
+//! worker finds the bit, or the waker unparks the worker. `park` may return early (its token is shared by everything
+//! on the thread), so the worker parks until a waker has taken `asleep` back. The opposite case, a token that
+//! somebody else on this thread consumes, is harmless as well: nobody who parks here trusts the token alone.
+//!
+//! Nested use works: each [`block_on`] and [`run_tasks`] has signals of its own, so an inner one never swallows what
+//! was meant for the outer one (which does not run meanwhile: the thread is busy with the inner one).
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use thermocline_base::sync::{AtomicBool, AtomicU64, CachePadded, Ordering};
+
+/// The thread that runs the futures, as wakers see it.
+#[derive(Debug)]
+enum Sleeper {
+    Thread(std::thread::Thread),
+    #[cfg(feature = "model")]
+    Modelled(shuttle::thread::Thread),
+}
+
+impl Sleeper {
+    fn current() -> Self {
+        #[cfg(feature = "model")]
+        if thermocline_base::sync::model::active() {
+            return Self::Modelled(shuttle::thread::current());
+        }
+        Self::Thread(std::thread::current())
+    }
+
+    fn unpark(&self) {
+        match self {
+            Self::Thread(thread) => thread.unpark(),
+            #[cfg(feature = "model")]
+            Self::Modelled(thread) => thread.unpark(),
+        }
+    }
+
+    /// Parks the calling thread, which must be the one that this names.
+    fn park(&self) {
+        match self {
+            Self::Thread(_) => std::thread::park(),
+            #[cfg(feature = "model")]
+            Self::Modelled(_) => shuttle::thread::park(),
+        }
+    }
+}
+
+/// What [`block_on`] waits for.
+#[derive(Debug)]
+struct Signal {
+    woken: AtomicBool,
+    sleeper: Sleeper,
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Only the first wake since the last poll has news for the sleeper.
+        if !self.woken.swap(true, Ordering::AcqRel) {
+            self.sleeper.unpark();
+        }
+    }
+}
+
+/// A signal with its waker, made once a thread.
+type Prepared = (Arc<Signal>, Waker);
+
+thread_local! {
+    /// Empty while a [`block_on`] of this thread uses it: a nested one then makes its own.
+    static PREPARED: Cell<Option<Prepared>> = const { Cell::new(None) };
+}
+
+fn prepare() -> Prepared {
+    let signal = Arc::new(Signal { woken: AtomicBool::new(false), sleeper: Sleeper::current() });
+    let waker = Waker::from(Arc::clone(&signal));
+    (signal, waker)
+}
+
+/// Runs `future` to its end on the calling thread, which sleeps whenever the future waits.
+///
+/// May be used inside of a future that another `block_on` or [`run_tasks`] runs; the tasks beside that future then
+/// wait, so what the inner future waits for must not depend on them.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    // The threads of a modelled execution share the thread-local variables of one operating-system thread.
+    #[cfg(feature = "model")]
+    let cached = if thermocline_base::sync::model::active() { None } else { PREPARED.take() };
+    #[cfg(not(feature = "model"))]
+    let cached = PREPARED.take();
+    let prepared = cached.unwrap_or_else(prepare);
+    let (signal, waker) = &prepared;
+    let mut context = Context::from_waker(waker);
+    let output = loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            break output;
+        }
+        while !signal.woken.swap(false, Ordering::AcqRel) {
+            signal.sleeper.park();
+        }
+    };
+    // A waker that outlives this call wakes the next one for nothing; it polls once more and parks again.
+    #[cfg(feature = "model")]
+    if matches!(signal.sleeper, Sleeper::Modelled(_)) {
+        return output;
+    }
+    PREPARED.set(Some(prepared));
+    output
+}
+
+/// Which tasks of a worker are ready, and whether the worker sleeps.
+#[derive(Debug)]
+struct Board {
+    asleep: CachePadded<AtomicBool>,
+    ready: CachePadded<Box<[AtomicU64]>>,
+    sleeper: Sleeper,
+}
+
+/// The waker of one task.
+#[derive(Debug)]
+struct Slot {
+    board: Arc<Board>,
+    index: usize,
+}
+
+impl Wake for Slot {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.board.ready[self.index / 64].fetch_or(1 << (self.index % 64), Ordering::SeqCst);
+        // The plain load keeps wakers off each other's cache line while the worker is busy; the swap lets only one of
+        // them make the system call.
+        if self.board.asleep.load(Ordering::SeqCst) && self.board.asleep.swap(false, Ordering::SeqCst) {
+            self.board.sleeper.unpark();
+        }
+    }
+}
+
+impl Board {
+    fn new(tasks: usize) -> Self {
+        let words = (0..tasks.div_ceil(64)).map(|word| {
+            let bits = (tasks - word * 64).min(64);
+            AtomicU64::new(u64::MAX >> (64 - bits))
+        });
+        Self {
+            asleep: CachePadded(AtomicBool::new(false)),
+            ready: CachePadded(words.collect()),
+            sleeper: Sleeper::current(),
+        }
+    }
+
+    /// Returns when some task is ready. Called by the worker only.
+    fn wait(&self) {
+        self.asleep.store(true, Ordering::SeqCst);
+        if self.ready.iter().any(|word| word.load(Ordering::SeqCst) != 0) {
+            self.asleep.store(false, Ordering::SeqCst);
+            return;
+        }
+        while self.asleep.load(Ordering::SeqCst) {
+            self.sleeper.park();
+        }
+    }
+}
+
+/// Runs all `tasks` to their ends on the calling thread, all of them in flight at the same time.
+///
+/// A task gives way only where it waits; one that never does should call [`yield_now`] now and then. When a task
+/// panics the panic goes on to the caller, and the other tasks are dropped where they stand.
+pub fn run_tasks<F: Future<Output = ()>>(tasks: Vec<F>) {
+    let board = Arc::new(Board::new(tasks.len()));
+    let mut slots: Vec<(Option<Pin<Box<F>>>, Waker)> = tasks
+        .into_iter()
+        .enumerate()
+        .map(|(index, task)| {
+            let slot = Slot { board: Arc::clone(&board), index };
+            (Some(Box::pin(task)), Waker::from(Arc::new(slot)))
+        })
+        .collect();
+    let mut running = slots.len();
+    while running > 0 {
+        let mut idle = true;
+        for (word_index, word) in board.ready.iter().enumerate() {
+            if word.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut bits = word.swap(0, Ordering::AcqRel);
+            while bits != 0 {
+                let index = word_index * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                let (task, waker) = &mut slots[index];
+                // A task that has ended may still be woken by a waker that it left somewhere.
+                let Some(running_task) = task else { continue };
+                idle = false;
+                if running_task.as_mut().poll(&mut Context::from_waker(waker)).is_ready() {
+                    *task = None;
+                    running -= 1;
+                }
+            }
+        }
+        if idle && running > 0 {
+            board.wait();
+        }
+    }
+}
+
+/// Lets the other tasks of the thread have a turn.
+#[must_use = "it yields when it is awaited"]
+pub const fn yield_now() -> YieldNow {
+    YieldNow { yielded: false }
+}
+
+/// The future of [`yield_now`].
+#[derive(Debug)]
+pub struct YieldNow {
+    yielded: bool,
+}
+
+impl Future for YieldNow {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.yielded {
+            return Poll::Ready(());
+        }
+        self.yielded = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::future::poll_fn;
+    use std::rc::Rc;
+    use std::sync::mpsc;
+    use thermocline_base::sync::{AtomicUsize, Mutex};
+
+    /// A value that somebody else will set.
+    #[derive(Default)]
+    pub(super) struct Later(Mutex<(bool, Option<Waker>)>);
+
+    impl Later {
+        pub(super) fn set(&self) {
+            let waker = {
+                let mut state = self.0.lock();
+                state.0 = true;
+                state.1.take()
+            };
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+
+        pub(super) async fn wait(&self) {
+            poll_fn(|context| {
+                let mut state = self.0.lock();
+                if state.0 {
+                    return Poll::Ready(());
+                }
+                state.1 = Some(context.waker().clone());
+                Poll::Pending
+            })
+            .await;
+        }
+    }
+
+    #[test]
+    fn a_ready_future_ends_at_once() {
+        assert_eq!(block_on(async { 7 }), 7);
+    }
+
+    #[test]
+    fn another_thread_wakes_the_one_that_blocks() {
+        for _ in 0..200 {
+            let later = Arc::new(Later::default());
+            let other = Arc::clone(&later);
+            let thread = std::thread::spawn(move || other.set());
+            block_on(later.wait());
+            thread.join().expect("the setter");
+        }
+    }
+
+    #[test]
+    fn a_nested_block_on_does_not_swallow_the_outer_wake() {
+        let outer = Arc::new(Later::default());
+        let inner = Arc::new(Later::default());
+        let (begin, begun) = mpsc::channel();
+        let thread = std::thread::spawn({
+            let (outer, inner) = (Arc::clone(&outer), Arc::clone(&inner));
+            move || {
+                begun.recv().expect("the outer future has left its waker");
+                // The outer wake comes while the thread waits for the inner one.
+                outer.set();
+                inner.set();
+            }
+        });
+        let mut nested = false;
+        block_on(async {
+            let mut wait = pin!(outer.wait());
+            poll_fn(|context| {
+                let state = wait.as_mut().poll(context);
+                if !nested {
+                    assert!(state.is_pending());
+                    nested = true;
+                    begin.send(()).expect("the other thread waits for it");
+                    block_on(inner.wait());
+                }
+                state
+            })
+            .await;
+        });
+        thread.join().expect("the setter");
+    }
+
+    #[test]
+    fn a_waker_left_behind_disturbs_nobody() {
+        let left = RefCell::new(None);
+        block_on(poll_fn(|context| {
+            left.replace(Some(context.waker().clone()));
+            Poll::Ready(())
+        }));
+        left.take().expect("left above").wake();
+        let mut polls = 0;
+        let later = Arc::new(Later::default());
+        let other = Arc::clone(&later);
+        let thread = std::thread::spawn(move || other.set());
+        block_on(async {
+            let mut wait = pin!(later.wait());
+            poll_fn(|context| {
+                polls += 1;
+                wait.as_mut().poll(context)
+            })
+            .await;
+        });
+        thread.join().expect("the setter");
+        assert!((1..=3).contains(&polls), "{polls} polls");
+    }
+
+    #[test]
+    fn no_tasks_end_at_once() {
+        run_tasks(Vec::<std::future::Ready<()>>::new());
+    }
+
+    #[test]
+    fn tasks_take_turns() {
+        // More than one word of tasks, and not a multiple of it.
+        for count in [1_usize, 2, 63, 64, 65, 130] {
+            let turns = Rc::new(RefCell::new(Vec::new()));
+            let tasks = (0..count)
+                .map(|index| {
+                    let turns = Rc::clone(&turns);
+                    async move {
+                        for _ in 0..3 {
+                            turns.borrow_mut().push(index);
+                            yield_now().await;
+                        }
+                    }
+                })
+                .collect();
+            run_tasks(tasks);
+            let expected: Vec<usize> = (0..3).flat_map(|_| 0..count).collect();
+            assert_eq!(*turns.borrow(), expected);
+        }
+    }
+
+    #[test]
+    fn a_task_that_waits_is_not_polled() {
+        let polls = Cell::new(0);
+        let later = Later::default();
+        let waiting = async {
+            let mut wait = pin!(later.wait());
+            poll_fn(|context| {
+                polls.set(polls.get() + 1);
+                wait.as_mut().poll(context)
+            })
+            .await;
+        };
+        let busy = async {
+            for _ in 0..100 {
+                yield_now().await;
+            }
+            later.set();
+        };
+        let tasks: Vec<Pin<Box<dyn Future<Output = ()>>>> = vec![Box::pin(waiting), Box::pin(busy)];
+        run_tasks(tasks);
+        assert_eq!(polls.get(), 2);
+    }
+
+    #[test]
+    fn other_threads_wake_tasks() {
+        const TASKS: usize = 100;
+        const ROUNDS: usize = 50;
+        let gates: Arc<Vec<Vec<Later>>> =
+            Arc::new((0..TASKS).map(|_| (0..ROUNDS).map(|_| Later::default()).collect()).collect());
+        let threads: Vec<_> = (0..2)
+            .map(|thread| {
+                let gates = Arc::clone(&gates);
+                std::thread::spawn(move || {
+                    for round in 0..ROUNDS {
+                        for gate in gates.iter().skip(thread).step_by(2) {
+                            gate[round].set();
+                        }
+                        if round % 8 == 0 {
+                            std::thread::yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        let passed = AtomicUsize::new(0);
+        let tasks = gates
+            .iter()
+            .map(async |gate| {
+                for later in gate {
+                    later.wait().await;
+                    passed.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+            .collect();
+        run_tasks(tasks);
+        for thread in threads {
+            thread.join().expect("the setter");
+        }
+        assert_eq!(passed.load(Ordering::Relaxed), TASKS * ROUNDS);
+    }
+
+    #[test]
+    fn a_task_may_block_on_another_future() {
+        let later = Arc::new(Later::default());
+        let other = Arc::clone(&later);
+        let thread = std::thread::spawn(move || other.set());
+        let done = Cell::new(0);
+        let tasks = (0..3)
+            .map(|_| async {
+                yield_now().await;
+                block_on(later.wait());
+                done.set(done.get() + 1);
+            })
+            .collect();
+        run_tasks(tasks);
+        thread.join().expect("the setter");
+        assert_eq!(done.get(), 3);
+    }
+
+    #[test]
+    fn a_task_that_ended_may_still_be_woken() {
+        let left = RefCell::new(None);
+        let first = poll_fn(|context| {
+            left.replace(Some(context.waker().clone()));
+            Poll::Ready(())
+        });
+        let second = async {
+            yield_now().await;
+            if let Some(waker) = left.take() {
+                waker.wake();
+            }
+            yield_now().await;
+        };
+        let tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = vec![Box::pin(first), Box::pin(second)];
+        run_tasks(tasks);
+    }
+
+    #[test]
+    fn a_panic_of_a_task_reaches_the_caller() {
+        let outcome = std::panic::catch_unwind(|| {
+            run_tasks(vec![async { panic!("a task gave up") }]);
+        });
+        assert!(outcome.is_err());
+    }
+}
+
+#[cfg(all(test, feature = "model"))]
+mod model_tests {
+    use super::tests::Later;
+    use super::*;
+    use thermocline_base::sync::model;
+
+    /// Shuttle reports a worker that sleeps for ever as a deadlock, so a lost wake-up fails the test.
+    #[test]
+    fn no_wake_is_lost_before_the_worker_parks() {
+        model::run(4000, || {
+            let gates: Arc<[Later; 2]> = Arc::default();
+            let setters: Vec<_> = (0..2)
+                .map(|index| {
+                    let gates = Arc::clone(&gates);
+                    shuttle::thread::spawn(move || gates[index].set())
+                })
+                .collect();
+            run_tasks(gates.iter().map(Later::wait).collect());
+            for setter in setters {
+                setter.join().expect("the setter");
+            }
+        });
+    }
+
+    #[test]
+    fn no_wake_is_lost_before_block_on_parks() {
+        model::run(2000, || {
+            let gates: Arc<[Later; 2]> = Arc::default();
+            let setter = {
+                let gates = Arc::clone(&gates);
+                shuttle::thread::spawn(move || {
+                    gates[0].set();
+                    gates[1].set();
+                })
+            };
+            // The second wait is nested in a task, the first one is not.
+            block_on(gates[0].wait());
+            run_tasks(vec![async { block_on(gates[1].wait()) }]);
+            setter.join().expect("the setter");
+        });
+    }
+}

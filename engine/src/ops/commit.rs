@@ -1,0 +1,371 @@
+//! Commit.
+//!
+//! ```text
+//!   log space reserved ─► preparing ─► end timestamp ─► validate ─► record filled ─► committed ─► published ─► acknowledged
+//!   └ may wait (await) ┘ └──────────── one synchronous stretch, no await ──────────────────────┘             └ await ┘
+//! ```
+//!
+//! - *Preparing* is published before the timestamp is drawn (see [`crate::txn::registry`]).
+//! - The space is reserved before the timestamp is drawn, so `Log::filled` never passes a transaction whose timestamp
+//!   is older than a later reading of the clock: that is what checkpoints build on.
+//! - The chunks are marked as changed before the record is complete, so a chunk without the mark has nothing in the
+//!   log between its image and a later `Log::filled`.
+//! - A transaction is published before its record is on disk, so that hot rows are not held for a sync. It is
+//!   acknowledged afterwards, and so is whoever may have read it.
+//! - A large transaction first writes *parts* that count only if their commit follows.
+
+use std::ops::{Bound, ControlFlow};
+
+use thermocline_base::epoch::Guard;
+use thermocline_base::ids::{Lsn, RowId, Timestamp};
+use thermocline_base::mutation::{self, Rule};
+
+use crate::catalog::table::{IndexForm, Structure, TableForm};
+use crate::error::{Error, Result, SerializationCause};
+use crate::hot::version::Version;
+use crate::index::hash_of;
+use crate::index::tree::{Batch, Direction};
+use crate::log::record::{COMMIT_BYTES, Kind, Op, PART_BYTES, PartGroup, WRITE_BYTES};
+use crate::log::{Log, Reservation, ReserveError};
+use crate::ops::{Step, Wait};
+use crate::row::KeyBuf;
+use crate::txn::prune::Item;
+use crate::txn::session::{Read, Scan, ScanRange, Session, Write};
+use crate::txn::visibility::{Resolved, Sees, resolve, visible};
+
+/// Payload above which a transaction is written in parts.
+const PART_PAYLOAD: u64 = 1 << 20;
+
+/// What a committed transaction still has to wait for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket {
+    /// The log has to be durable up to here.
+    pub(crate) lsn: Lsn,
+    /// The transaction wrote something.
+    pub(crate) wrote: bool,
+}
+
+/// How far the parts of a large transaction have been written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PartsState {
+    first: Option<Lsn>,
+    parts: u32,
+    /// Writes that stand in parts.
+    done: usize,
+}
+
+fn logged(write: &Write) -> (Op, &'static [u8]) {
+    if write.version.is_tombstone() {
+        (Op::Delete, &[])
+    } else if write.replaced.is_some() {
+        (Op::Update, write.version.row())
+    } else {
+        (Op::Insert, write.version.row())
+    }
+}
+
+fn payload_of(write: &Write) -> u64 {
+    if write.version.is_superseded() { 0 } else { WRITE_BYTES as u64 + logged(write).1.len() as u64 }
+}
+
+fn put_writes(reservation: &mut Reservation<'_>, writes: &[Write]) {
+    for write in writes {
+        if !write.version.is_superseded() {
+            let (op, row) = logged(write);
+            reservation.put_write(op, write.form.get().id, write.row, row);
+        }
+    }
+}
+
+impl Session {
+    /// Commits. After `Done`, the transaction is over for everybody else, and only its acknowledgement is missing;
+    /// after an error, it has been rolled back.
+    pub(crate) fn try_commit(&mut self, parts: &mut PartsState) -> Result<Step<Ticket>> {
+        if self.health != crate::txn::session::Health::Well {
+            self.rollback();
+            return Err(Error::TransactionFailed);
+        }
+        if self.writes.is_empty() {
+            let ticket = Ticket { lsn: self.seen, wrote: false };
+            self.db.counters.committed(false);
+            self.release();
+            return Ok(Step::Done(ticket));
+        }
+        let db = std::sync::Arc::clone(&self.db);
+        let Some(log) = db.log() else {
+            let end = self.decide(None)?;
+            self.publish(end);
+            return Ok(Step::Done(Ticket { lsn: Lsn(0), wrote: true }));
+        };
+        let payload = match self.write_parts(log, parts) {
+            Ok(Step::Done(payload)) => payload,
+            Ok(Step::Wait(wait)) => return Ok(Step::Wait(wait)),
+            Err(error) => {
+                self.rollback();
+                return Err(error);
+            }
+        };
+        let mut reservation = match log.try_reserve(Kind::Commit, payload) {
+            Ok(reservation) => reservation,
+            Err(ReserveError::Full(_)) => return Ok(Step::Wait(Wait::LogSpace { payload })),
+            Err(error) => {
+                self.rollback();
+                return Err(self.db.reserve_error(&error));
+            }
+        };
+        let group = parts.first.map(|first| PartGroup { first, parts: parts.parts });
+        let end = self.decide(Some((&mut reservation, group, parts.done)))?;
+        let lsn = reservation.complete();
+        self.publish(end);
+        Ok(Step::Done(Ticket { lsn, wrote: true }))
+    }
+
+    /// Writes all but the last part of a large transaction; the payload of what is left.
+    fn write_parts(&mut self, log: &Log, state: &mut PartsState) -> Result<Step<u64>> {
+        let mut left: u64 = self.writes[state.done..].iter().map(payload_of).sum();
+        while left > PART_PAYLOAD {
+            let mut payload = PART_BYTES as u64;
+            let mut count = 0;
+            for write in &self.writes[state.done..] {
+                let bytes = payload_of(write);
+                if count != 0 && payload + bytes > PART_PAYLOAD {
+                    break;
+                }
+                payload += bytes;
+                count += 1;
+            }
+            let mut reservation = match log.try_reserve(Kind::Part, payload) {
+                Ok(reservation) => reservation,
+                Err(ReserveError::Full(_)) => return Ok(Step::Wait(Wait::LogSpace { payload })),
+                Err(error) => return Err(self.db.reserve_error(&error)),
+            };
+            let first = *state.first.get_or_insert(reservation.lsn());
+            reservation.put_part(first, state.parts);
+            put_writes(&mut reservation, &self.writes[state.done..state.done + count]);
+            reservation.complete();
+            state.parts += 1;
+            state.done += count;
+            left = left.saturating_sub(payload - PART_BYTES as u64);
+        }
+        Ok(Step::Done(COMMIT_BYTES as u64 + left))
+    }
+
+    /// The stretch without an await: from *preparing* to the filled record. An error has rolled back.
+    fn decide(
+        &mut self,
+        record: Option<(&mut Reservation<'_>, Option<PartGroup>, usize)>,
+    ) -> Result<Timestamp> {
+        let end = self.place().prepare(&self.db.registry.clock);
+        if let Err(error) = self.validate(end) {
+            self.rollback();
+            return Err(error);
+        }
+        let db = std::sync::Arc::clone(&self.db);
+        let guard = db.epochs.pin();
+        for write in &self.writes {
+            if let Some(chunk) = write.form.get().store.directory.get(write.row.chunk(), &guard) {
+                chunk.mark_dirty();
+            }
+        }
+        if let Some((reservation, group, done)) = record {
+            reservation.put_commit(end, group);
+            put_writes(reservation, &self.writes[done..]);
+        }
+        Ok(end)
+    }
+
+    /// Is everything that was read still so at `end`?
+    fn validate(&self, end: Timestamp) -> Result<()> {
+        if self.reads.is_empty() && self.scans.is_empty() {
+            return Ok(());
+        }
+        let guard = self.db.epochs.pin();
+        if !mutation::off(Rule::ValidateReads) {
+            for read in &self.reads {
+                self.validate_read(read, end, &guard)?;
+            }
+        }
+        if !mutation::off(Rule::ValidateScans) {
+            for scan in &self.scans {
+                self.validate_scan(scan, end, &guard)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_read(&self, read: &Read, end: Timestamp, guard: &Guard<'_>) -> Result<()> {
+        let form = read.form.get();
+        let mut backoff = thermocline_base::sync::Backoff::new();
+        'again: loop {
+            let mut next = form.store.directory.newest(read.row, guard);
+            while let Some(version) = next {
+                match resolve(version, &self.db.registry, end, self.id) {
+                    // Its own write stands on what it read: the first updater wins.
+                    Resolved::Own => {}
+                    Resolved::Later(_) => {}
+                    Resolved::At(begin) if begin > end => {}
+                    Resolved::At(begin) if begin == read.begin => return Ok(()),
+                    Resolved::At(_) => {
+                        let changed =
+                            if version.is_tombstone() { version.older(&form.store.memory) } else { None };
+                        return Err(self.read_changed(form, changed.unwrap_or(version)));
+                    }
+                    Resolved::Undecided(_) | Resolved::Gone => {
+                        backoff.wait();
+                        continue 'again;
+                    }
+                }
+                next = version.older(&form.store.memory);
+            }
+            return Err(Error::SerializationFailure {
+                table: form.schema.name.clone(),
+                key: "a row that was read".to_owned(),
+                cause: SerializationCause::ReadChanged,
+            });
+        }
+    }
+
+    fn read_changed(&self, form: &TableForm, version: Version) -> Error {
+        let mut key = KeyBuf::new();
+        if !version.is_tombstone() {
+            form.primary().key_of(form, version, &mut key);
+        }
+        self.conflict(form, form.primary(), &key, SerializationCause::ReadChanged)
+    }
+
+    /// Repeats a scan at `end`: a row that the snapshot did not see, and that is not the transaction's own, is a
+    /// phantom. Rows that have gone or changed are found by the validation of reads.
+    fn validate_scan(&self, scan: &Scan, end: Timestamp, guard: &Guard<'_>) -> Result<()> {
+        let form = scan.form.get();
+        let Some(index) = form.index(scan.index) else { return Ok(()) };
+        match &scan.range {
+            ScanRange::Key(key) => {
+                let examine = |row: RowId| {
+                    if self.is_phantom(form, index, row, end, guard, |candidate| candidate == &**key) {
+                        ControlFlow::Break(())
+                    } else {
+                        ControlFlow::Continue(())
+                    }
+                };
+                let found = match &index.structure {
+                    Structure::Hash(hash) => hash.lookup(guard, hash_of(key), examine),
+                    Structure::Tree(tree) => tree.lookup(guard, key, examine),
+                };
+                found.map_or(Ok(()), |()| Err(self.conflict(form, index, key, SerializationCause::Phantom)))
+            }
+            ScanRange::Range(from, to) => {
+                let Structure::Tree(tree) = &index.structure else { return Ok(()) };
+                let mut batch = Batch::new();
+                let from_key = from.as_ref().map(|key| &**key);
+                let to_key = to.as_ref().map(|key| &**key);
+                let mut start: Bound<(Box<[u8]>, RowId)> = first_bound(from_key);
+                loop {
+                    let position = match &start {
+                        Bound::Included((key, row)) => Bound::Included((&**key, *row)),
+                        Bound::Excluded((key, row)) => Bound::Excluded((&**key, *row)),
+                        Bound::Unbounded => Bound::Unbounded,
+                    };
+                    let more = tree.scan_batch(guard, position, to_key, Direction::Forward, &mut batch);
+                    let mut last = None;
+                    for (key, row) in batch.iter() {
+                        if self.is_phantom(form, index, row, end, guard, |candidate| candidate == key) {
+                            return Err(self.conflict(form, index, key, SerializationCause::Phantom));
+                        }
+                        last = Some((key, row));
+                    }
+                    match last {
+                        Some((key, row)) if more => start = Bound::Excluded((key.into(), row)),
+                        _ => return Ok(()),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Is the row's version at `end` one that the snapshot did not see, with a key that `in_scan` accepts?
+    fn is_phantom(
+        &self,
+        form: &TableForm,
+        index: &IndexForm,
+        row: RowId,
+        end: Timestamp,
+        guard: &Guard<'_>,
+        in_scan: impl Fn(&[u8]) -> bool,
+    ) -> bool {
+        let mut backoff = thermocline_base::sync::Backoff::new();
+        loop {
+            let newest = form.store.directory.newest(row, guard);
+            // As somebody else, so that own writes are passed over.
+            match visible(newest, &form.store.memory, &self.db.registry, end, None) {
+                Sees::Nothing => return false,
+                Sees::Row(version) => {
+                    let Resolved::At(begin) = resolve(version, &self.db.registry, end, None) else {
+                        backoff.wait();
+                        continue;
+                    };
+                    if begin <= self.snapshot {
+                        return false;
+                    }
+                    let mut key = KeyBuf::new();
+                    index.key_of(form, version, &mut key);
+                    return in_scan(&key);
+                }
+                Sees::Undecided(id) if Some(id) == self.id => return false,
+                Sees::Undecided(_) | Sees::Changed => backoff.wait(),
+            }
+        }
+    }
+
+    /// Publishes a decided transaction and ends it.
+    fn publish(&mut self, end: Timestamp) {
+        self.place().commit();
+        let db = std::sync::Arc::clone(&self.db);
+        let guard = db.epochs.pin();
+        for write in &self.writes {
+            if write.version.is_superseded() {
+                self.unlink_superseded(write, &guard);
+            } else {
+                write.version.publish(end);
+            }
+        }
+        let batch_is_full = db.garbage.leave(
+            self.writes
+                .iter()
+                .filter(|write| write.replaced.is_some() || write.version.is_tombstone())
+                .map(|write| Item { table: write.form.get().id, row: write.row, waited_for: None }),
+        );
+        drop(guard);
+        db.counters.committed(true);
+        self.release();
+        if batch_is_full {
+            db.prune_own();
+        }
+    }
+
+    /// Takes a version out of its chain that the same transaction has overwritten under a later savepoint.
+    fn unlink_superseded(&self, write: &Write, guard: &Guard<'_>) {
+        let form = write.form.get();
+        let Some(latched) = form.store.directory.latch(write.row, guard) else { return };
+        let mut next = latched.newest();
+        while let Some(newer) = next {
+            let older = newer.older(&form.store.memory);
+            if older == Some(write.version) {
+                newer.set_link(write.version.link());
+                newer.mark_keys_changed();
+                crate::txn::prune::remove_entries(form, latched.newest(), write.version, guard);
+                form.store.retire(write.version);
+                return;
+            }
+            next = older;
+        }
+        unreachable!("a superseded version stands below the one that superseded it");
+    }
+}
+
+fn first_bound(bound: Bound<&[u8]>) -> Bound<(Box<[u8]>, RowId)> {
+    match bound {
+        Bound::Included(key) => Bound::Included((key.into(), RowId(0))),
+        Bound::Excluded(key) => Bound::Excluded((key.into(), RowId(u64::MAX))),
+        Bound::Unbounded => Bound::Unbounded,
+    }
+}

@@ -1,0 +1,644 @@
+//! Changes of definitions: create, drop, truncate, rename, add and drop column, create and drop index.
+//!
+//! One change at a time. A change of an existing table holds it (see [`crate::catalog::table`]): transactions that
+//! want to start to use the table wait, those that use it already are waited for. Maintenance stands still meanwhile.
+//! The change is made in memory on a new form of the table, made durable by a manifest of the checkpoints, and only
+//! then shown. A crash before the manifest leaves the old definition, a crash after it the new one.
+//!
+//! Changing the columns writes the table anew (same RowIds, new rows and indexes), and images it in the same manifest.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thermocline_base::epoch::Guard;
+use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
+use thermocline_base::sync::MutexGuard;
+
+use crate::catalog::schema::{IndexSchema, SchemaError, StoredTable, TableSchema};
+use crate::catalog::table::{IndexForm, KeySource, Structure, TableCounters, TableEntry, TableForm};
+use crate::db::{Database, Index, Inner, Table};
+use crate::error::{Error, Result};
+use crate::hot::budget::MemoryKind;
+use crate::hot::memory::Memory;
+use crate::hot::store::Store;
+use crate::hot::version::{Begin, Version};
+use crate::index::hash::HashIndex;
+use crate::index::tree::Tree;
+use crate::options::Durability;
+use crate::row::{Column, ColumnSet, KeyBuf, KeySpec, Layout, RowError, Value};
+
+impl Inner {
+    fn schema_error(table: &str, source: RowError) -> Error {
+        Error::Schema(SchemaError::Column { table: table.to_owned(), source })
+    }
+
+    /// A fresh, empty form for a schema; index ids are new unless given.
+    pub(crate) fn make_form(&self, stored: StoredTable, counters: Arc<TableCounters>) -> Result<TableForm> {
+        let schema = stored.schema;
+        schema.check()?;
+        let layout = Layout::new(&schema.columns).map_err(|error| Self::schema_error(&schema.name, error))?;
+        let store = Store::new(self.reserve_bytes(), &self.budget, &self.epochs)?;
+        let mut indexes = Vec::new();
+        let mut ids = stored.index_ids.into_iter();
+        let mut next_id = || ids.next().unwrap_or_else(|| self.catalog.fresh_index_id());
+        match &schema.primary {
+            Some(primary) => indexes.push(self.make_index(next_id(), &schema, primary, &layout)?),
+            None => indexes.push(self.make_hidden_index(next_id())?),
+        }
+        for index in &schema.indexes {
+            indexes.push(self.make_index(next_id(), &schema, index, &layout)?);
+        }
+        counters.auto.fetch_max(stored.auto, std::sync::atomic::Ordering::Relaxed);
+        counters.hidden.fetch_max(stored.hidden, std::sync::atomic::Ordering::Relaxed);
+        Ok(TableForm {
+            id: stored.id,
+            suffix_bytes: TableForm::suffix_for(&schema),
+            auto_column: schema.columns.iter().position(|column| column.auto_increment),
+            layout: Arc::new(layout),
+            layout_version: stored.layout_version,
+            since: stored.since,
+            store: Arc::new(store),
+            indexes,
+            counters,
+            schema,
+        })
+    }
+
+    fn index_memory(&self, kind: MemoryKind) -> Result<Arc<Memory>> {
+        Ok(Arc::new(Memory::new(
+            kind,
+            self.reserve_bytes(),
+            Arc::clone(&self.budget),
+            Arc::clone(&self.epochs),
+        )?))
+    }
+
+    fn make_index(
+        &self,
+        id: IndexId,
+        table: &TableSchema,
+        schema: &IndexSchema,
+        layout: &Layout,
+    ) -> Result<Arc<IndexForm>> {
+        let spec = KeySpec::new(layout, &table.key_columns(schema))
+            .map_err(|error| Self::schema_error(&table.name, error))?;
+        let columns = spec.columns().clone();
+        self.build_structure(id, schema.clone(), KeySource::Columns(spec), columns)
+    }
+
+    fn make_hidden_index(&self, id: IndexId) -> Result<Arc<IndexForm>> {
+        let schema = IndexSchema::hash("hidden key", &[]).unique();
+        self.build_structure(id, schema, KeySource::Hidden, ColumnSet::default())
+    }
+
+    fn build_structure(
+        &self,
+        id: IndexId,
+        schema: IndexSchema,
+        key: KeySource,
+        columns: ColumnSet,
+    ) -> Result<Arc<IndexForm>> {
+        let refused = |memory: &Memory| Error::OutOfMemory(memory.refusal(4096));
+        let (memory, structure) = match schema.kind {
+            crate::catalog::IndexKind::Hash => {
+                let memory = self.index_memory(MemoryKind::Hash)?;
+                let hash = HashIndex::new(Arc::clone(&memory)).map_err(|_| refused(&memory))?;
+                (memory, Structure::Hash(hash))
+            }
+            crate::catalog::IndexKind::Ordered => {
+                let memory = self.index_memory(MemoryKind::Tree)?;
+                let tree = Tree::new(Arc::clone(&memory)).map_err(|_| refused(&memory))?;
+                (memory, Structure::Tree(tree))
+            }
+        };
+        Ok(Arc::new(IndexForm { id, schema, key, columns, memory, structure }))
+    }
+
+    /// Holds a table and waits until no transaction uses it. The guards end the change.
+    fn hold<'a>(&'a self, entry: &'a Arc<TableEntry>, name: &str) -> Result<Hold<'a>> {
+        entry.hold();
+        let mut hold = Hold { entry, maintenance: None };
+        let begun = self.clock.now_ns();
+        let limit = u64::try_from(self.options.definition_wait.as_nanos()).unwrap_or(u64::MAX);
+        while self
+            .registry
+            .places()
+            .any(|place| place.touched.load(std::sync::atomic::Ordering::SeqCst) & entry.mark() != 0)
+        {
+            let waited = self.clock.now_ns().saturating_sub(begun);
+            if waited > limit {
+                return Err(Error::SchemaChangeTimeout {
+                    table: name.to_owned(),
+                    waited_ms: waited / 1_000_000,
+                });
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        hold.maintenance = Some(self.maintenance.lock());
+        Ok(hold)
+    }
+
+    /// Frees a form that was replaced, once nobody can be looking at it.
+    fn retire_form(&self, form: Box<TableForm>) {
+        self.epochs.defer(move || drop(form));
+    }
+
+    fn may_define(&self) -> Result<()> {
+        if self.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        if self.closed.load(std::sync::atomic::Ordering::SeqCst) {
+            return Err(Error::Closed);
+        }
+        Ok(())
+    }
+
+    fn entry(&self, name: &str) -> Result<Arc<TableEntry>> {
+        self.catalog.by_name(name).ok_or_else(|| Error::UnknownTable { name: name.to_owned() })
+    }
+
+    /// Enters all versions of all rows of `form` into one of its indexes. The table is held.
+    pub(crate) fn fill_index(&self, form: &TableForm, index: &IndexForm, guard: &Guard<'_>) -> Result<()> {
+        let mut key = KeyBuf::new();
+        for_each_row(&form.store, guard, |row, newest| {
+            let mut next = Some(newest);
+            while let Some(version) = next {
+                next = version.older(&form.store.memory);
+                if next.is_some() {
+                    version.mark_keys_changed();
+                }
+                if version.is_tombstone() {
+                    continue;
+                }
+                index.key_of(form, version, &mut key);
+                key.check_len().map_err(|source| Error::Row { table: form.schema.name.clone(), source })?;
+                index.insert(guard, &key, row)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Is no key of a unique index held by two live rows? The table is held.
+    fn check_unique(&self, form: &TableForm, index: &IndexForm, guard: &Guard<'_>) -> Result<()> {
+        if !index.is_unique() {
+            return Ok(());
+        }
+        let mut key = KeyBuf::new();
+        for_each_row(&form.store, guard, |row, newest| {
+            if newest.is_tombstone() || index.is_exempt(form.row(newest)) {
+                return Ok(());
+            }
+            index.key_of(form, newest, &mut key);
+            let twin = index.find(guard, &key, |other| {
+                other != row
+                    && form
+                        .store
+                        .directory
+                        .newest(other, guard)
+                        .is_some_and(|other| !other.is_tombstone() && index.matches(form, other, &key))
+            });
+            if twin {
+                return Err(Error::DuplicateKey {
+                    table: form.schema.name.clone(),
+                    index: index.schema.name.clone(),
+                    key: index.describe(&key),
+                });
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes the rows of `old` anew into `new`, all versions, through `convert`.
+    fn rewrite(
+        &self,
+        old: &TableForm,
+        new: &TableForm,
+        convert: &dyn Fn(&[u8], &mut Vec<u8>) -> Result<()>,
+        guard: &Guard<'_>,
+    ) -> Result<()> {
+        let mut row = Vec::new();
+        for number in 0..old.store.directory.len() {
+            if old.store.directory.get(number, guard).is_some() {
+                new.store.directory.make(number, &new.store.slots)?;
+            }
+        }
+        for_each_row(&old.store, guard, |row_id, newest| {
+            let mut chain = vec![newest];
+            while let Some(older) = chain.last().and_then(|version| version.older(&old.store.memory)) {
+                chain.push(older);
+            }
+            let mut below: Option<Version> = None;
+            for version in chain.into_iter().rev() {
+                row.clear();
+                if !version.is_tombstone() {
+                    convert(old.row(version), &mut row)?;
+                }
+                let Begin::At(begin) = version.begin() else {
+                    unreachable!("a held table has no unfinished versions")
+                };
+                let suffix = if version.is_tombstone() { &[][..] } else { old.suffix(version) };
+                let copy = new.store.create(
+                    Begin::At(begin),
+                    below,
+                    row_id,
+                    version.is_tombstone(),
+                    &row,
+                    suffix,
+                )?;
+                below = Some(copy);
+            }
+            let chunk = new.store.directory.get(row_id.chunk(), guard).expect("it was made above");
+            chunk
+                .slot(row_id.slot(), guard)
+                .expect("chunks with a number have one size")
+                .fill(below.expect("a row has a version"));
+            chunk.mark_dirty();
+            Ok(())
+        })?;
+        new.store.seal_all(guard);
+        for index in &new.indexes {
+            self.fill_index(new, index, guard)?;
+        }
+        Ok(())
+    }
+}
+
+/// Calls `see` with every row of a store and its newest version.
+pub(crate) fn for_each_row(
+    store: &Store,
+    guard: &Guard<'_>,
+    mut see: impl FnMut(RowId, Version) -> Result<()>,
+) -> Result<()> {
+    for number in 0..store.directory.len() {
+        let Some(chunk) = store.directory.get(number, guard) else { continue };
+        for slot in chunk.occupied(guard) {
+            let row = RowId::new(number, slot);
+            if let Some(newest) = store.directory.newest(row, guard) {
+                see(row, newest)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A held table.
+struct Hold<'a> {
+    entry: &'a TableEntry,
+    maintenance: Option<MutexGuard<'a, ()>>,
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.maintenance = None;
+        self.entry.let_go();
+    }
+}
+
+impl Database {
+    /// Creates a table. Durable when this returns.
+    ///
+    /// # Errors
+    /// The definition is not acceptable, or a table has the name.
+    pub fn create_table(&self, schema: TableSchema) -> Result<Table> {
+        let inner = self.inner();
+        inner.may_define()?;
+        schema.check()?;
+        let _definition = inner.definition.lock();
+        let name = schema.name.clone();
+        if inner.catalog.by_name(&name).is_some() {
+            return Err(SchemaError::DuplicateTable { table: name }.into());
+        }
+        let id = inner.catalog.fresh_table_id();
+        let stored = StoredTable {
+            id,
+            schema,
+            index_ids: Vec::new(),
+            layout_version: 1,
+            since: Timestamp(0),
+            auto: 0,
+            hidden: 0,
+        };
+        let form = inner.make_form(stored, Arc::default())?;
+        let entry = Arc::new(TableEntry::new(id, form));
+        inner.catalog.add(&name, Arc::clone(&entry));
+        if let Err(error) = inner.write_definitions() {
+            inner.catalog.remove(&name);
+            return Err(error);
+        }
+        Ok(Table { db: Arc::clone(inner), entry })
+    }
+
+    /// Drops a table with all its rows.
+    ///
+    /// # Errors
+    /// There is none with this name, or transactions use it for too long.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        let inner = self.inner();
+        inner.may_define()?;
+        let _definition = inner.definition.lock();
+        let entry = inner.entry(name)?;
+        let hold = inner.hold(&entry, name)?;
+        inner.catalog.remove(name);
+        if let Err(error) = inner.write_definitions() {
+            inner.catalog.add(name, Arc::clone(&entry));
+            return Err(error);
+        }
+        entry.mark_dropped();
+        // Handles keep the entry; its memory goes now.
+        let guard = inner.epochs.pin();
+        let old = entry.form_pinned(&guard);
+        let emptied = old.emptied(inner.make_form(old.stored(), Arc::clone(&old.counters))?);
+        drop(guard);
+        inner.retire_form(entry.replace(emptied));
+        drop(hold);
+        inner.epochs.collect();
+        Ok(())
+    }
+
+    /// Removes all rows of a table. Like a change of its definition, this is seen by older snapshots, too.
+    ///
+    /// # Errors
+    /// There is none with this name, or transactions use it for too long.
+    pub fn truncate_table(&self, name: &str) -> Result<()> {
+        let inner = self.inner();
+        inner.may_define()?;
+        let _definition = inner.definition.lock();
+        let entry = inner.entry(name)?;
+        let _hold = inner.hold(&entry, name)?;
+        let guard = inner.epochs.pin();
+        let old = entry.form_pinned(&guard);
+        let stored = StoredTable { since: inner.registry.clock.tick(), ..old.stored() };
+        let new = inner.make_form(stored, Arc::clone(&old.counters))?;
+        drop(guard);
+        inner.swap_form(&entry, new)
+    }
+
+    /// Creates a secondary index on the rows that are there.
+    ///
+    /// # Errors
+    /// The definition is not acceptable; the index is unique and two rows have one key; transactions use the table for
+    /// too long.
+    pub fn create_index(&self, table: &str, index: IndexSchema) -> Result<Index> {
+        let inner = self.inner();
+        inner.may_define()?;
+        let _definition = inner.definition.lock();
+        let entry = inner.entry(table)?;
+        let _hold = inner.hold(&entry, table)?;
+        let guard = inner.epochs.pin();
+        let old = entry.form_pinned(&guard);
+        let mut schema = old.schema.clone();
+        schema.indexes.push(index.clone());
+        schema.check()?;
+        let fresh = inner.make_index(inner.catalog.fresh_index_id(), &schema, &index, &old.layout)?;
+        let id = fresh.id;
+        inner.fill_index(old, &fresh, &guard)?;
+        inner.check_unique(old, &fresh, &guard)?;
+        let mut indexes = old.indexes.clone();
+        indexes.push(fresh);
+        let new = TableForm { schema, indexes, ..old.share() };
+        drop(guard);
+        inner.swap_form(&entry, new)?;
+        Ok(Index { db: Arc::clone(inner), entry: Arc::clone(&entry), id })
+    }
+
+    /// Drops a secondary index.
+    ///
+    /// # Errors
+    /// There is no such index, or it is the primary key.
+    pub fn drop_index(&self, table: &str, index: &str) -> Result<()> {
+        let inner = self.inner();
+        inner.may_define()?;
+        let _definition = inner.definition.lock();
+        let entry = inner.entry(table)?;
+        let _hold = inner.hold(&entry, table)?;
+        let guard = inner.epochs.pin();
+        let old = entry.form_pinned(&guard);
+        let position = old
+            .indexes
+            .iter()
+            .position(|form| form.schema.name == index)
+            .ok_or_else(|| Error::UnknownIndex { table: table.to_owned(), index: index.to_owned() })?;
+        if position == 0 {
+            return Err(SchemaError::PrimaryKey { table: table.to_owned() }.into());
+        }
+        let (mut schema, mut indexes) = (old.schema.clone(), old.indexes.clone());
+        schema.indexes.remove(position - 1);
+        indexes.remove(position);
+        let new = TableForm { schema, indexes, ..old.share() };
+        drop(guard);
+        inner.swap_form(&entry, new)
+    }
+
+    /// Gives a table another name.
+    ///
+    /// # Errors
+    /// There is no such table, or the new name is taken or no name.
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        let inner = self.inner();
+        inner.may_define()?;
+        let _definition = inner.definition.lock();
+        let entry = inner.entry(from)?;
+        if inner.catalog.by_name(to).is_some() {
+            return Err(SchemaError::DuplicateTable { table: to.to_owned() }.into());
+        }
+        let _hold = inner.hold(&entry, from)?;
+        let guard = inner.epochs.pin();
+        let old = entry.form_pinned(&guard);
+        let schema = TableSchema { name: to.to_owned(), ..old.schema.clone() };
+        schema.check()?;
+        let new = TableForm { schema, ..old.share() };
+        drop(guard);
+        inner.catalog.rename(from, to);
+        inner.swap_form(&entry, new).inspect_err(|_| inner.catalog.rename(to, from))
+    }
+
+    /// Gives a column another name.
+    ///
+    /// # Errors
+    /// There is no such table or column, or the new name is taken or no name.
+    pub fn rename_column(&self, table: &str, from: &str, to: &str) -> Result<()> {
+        let inner = self.inner();
+        inner.may_define()?;
+        let _definition = inner.definition.lock();
+        let entry = inner.entry(table)?;
+        let _hold = inner.hold(&entry, table)?;
+        let guard = inner.epochs.pin();
+        let old = entry.form_pinned(&guard);
+        let position = old.column(from)?;
+        let mut schema = old.schema.clone();
+        to.clone_into(&mut schema.columns[position].name);
+        for index in schema.primary.iter_mut().chain(&mut schema.indexes) {
+            for (name, _) in index.columns.iter_mut().filter(|(name, _)| name == from) {
+                to.clone_into(name);
+            }
+        }
+        schema.check()?;
+        let layout = Layout::new(&schema.columns).map_err(|error| Inner::schema_error(table, error))?;
+        // The indexes stay as they are: only their own memory of the names in messages is older.
+        let new = TableForm { schema, layout: Arc::new(layout), ..old.share() };
+        drop(guard);
+        inner.swap_form(&entry, new)
+    }
+
+    /// Adds a column at the end; the rows that are there get its default, or null.
+    ///
+    /// # Errors
+    /// There is no such table; the name is taken; the column is neither nullable nor has a default.
+    pub fn add_column(&self, table: &str, column: Column) -> Result<()> {
+        if !column.nullable && column.default.is_none() {
+            return Err(
+                SchemaError::NoDefault { table: table.to_owned(), column: column.name.clone() }.into()
+            );
+        }
+        let value = column.default.clone().unwrap_or(Value::Null);
+        self.change_columns(
+            table,
+            &mut |schema| {
+                schema.columns.push(column.clone());
+                Ok(())
+            },
+            &|values| values.push(value.clone()),
+        )
+    }
+
+    /// Drops a column.
+    ///
+    /// # Errors
+    /// There is no such table or column, the column is part of an index, or it is the last one.
+    pub fn drop_column(&self, table: &str, column: &str) -> Result<()> {
+        let position = self.table(table)?.with_form(|form| form.column(column))?;
+        self.change_columns(
+            table,
+            &mut |schema| {
+                if schema.columns.get(position).is_none_or(|found| found.name != column) {
+                    let (table, column) = (table.to_owned(), column.to_owned());
+                    return Err(SchemaError::UnknownColumn { table, column }.into());
+                }
+                let user = schema
+                    .primary
+                    .iter()
+                    .chain(&schema.indexes)
+                    .find(|index| index.columns.iter().any(|(name, _)| name == column));
+                if let Some(index) = user {
+                    return Err(SchemaError::ColumnInUse {
+                        table: table.to_owned(),
+                        column: column.to_owned(),
+                        index: index.name.clone(),
+                    }
+                    .into());
+                }
+                schema.columns.remove(position);
+                Ok(())
+            },
+            &|values| {
+                values.remove(position);
+            },
+        )
+    }
+
+    fn change_columns(
+        &self,
+        table: &str,
+        change: &mut dyn FnMut(&mut TableSchema) -> Result<()>,
+        convert: &dyn Fn(&mut Vec<Value>),
+    ) -> Result<()> {
+        let inner = self.inner();
+        inner.may_define()?;
+        let _definition = inner.definition.lock();
+        let entry = inner.entry(table)?;
+        let _hold = inner.hold(&entry, table)?;
+        let guard = inner.epochs.pin();
+        let old = entry.form_pinned(&guard);
+        let mut stored = old.stored();
+        change(&mut stored.schema)?;
+        stored.layout_version += 1;
+        stored.since = inner.registry.clock.tick();
+        let new = inner.make_form(stored, Arc::clone(&old.counters))?;
+        let row_error = |source| Error::Row { table: table.to_owned(), source };
+        inner.rewrite(
+            old,
+            &new,
+            &|row, out| {
+                let mut values = old.layout.decode(row).map_err(row_error)?;
+                convert(&mut values);
+                new.layout.encode(&values, out).map_err(row_error)
+            },
+            &guard,
+        )?;
+        drop(guard);
+        inner.swap_form(&entry, new)
+    }
+}
+
+impl Inner {
+    /// Replaces the form of a held table, durably, or not at all.
+    fn swap_form(&self, entry: &Arc<TableEntry>, new: TableForm) -> Result<()> {
+        let rewritten = new.layout_version;
+        let old = entry.replace(new);
+        let images = if old.layout_version == rewritten { None } else { Some(entry) };
+        let outcome = match images {
+            Some(entry) => self.write_definitions_with(entry),
+            None => self.write_definitions(),
+        };
+        match outcome {
+            Ok(()) => {
+                self.retire_form(old);
+                self.epochs.collect();
+                Ok(())
+            }
+            Err(error) => {
+                let refused = entry.replace(*old);
+                self.retire_form(refused);
+                Err(error)
+            }
+        }
+    }
+
+    /// Does the database keep anything on disk?
+    pub(crate) fn is_durable(&self) -> bool {
+        self.checkpoints.are_kept() && (self.log.is_some() || self.options.durability == Durability::Off)
+    }
+}
+
+impl TableForm {
+    /// Its definition as the manifest keeps it.
+    pub(crate) fn stored(&self) -> StoredTable {
+        StoredTable {
+            id: self.id,
+            schema: self.schema.clone(),
+            index_ids: self.indexes.iter().map(|index| index.id).collect(),
+            layout_version: self.layout_version,
+            since: self.since,
+            auto: self.counters.auto.load(std::sync::atomic::Ordering::Relaxed),
+            hidden: self.counters.hidden.load(std::sync::atomic::Ordering::Relaxed),
+        }
+    }
+
+    /// The same form once more, sharing rows and indexes.
+    fn share(&self) -> Self {
+        Self {
+            id: self.id,
+            schema: self.schema.clone(),
+            layout: Arc::clone(&self.layout),
+            layout_version: self.layout_version,
+            since: self.since,
+            store: Arc::clone(&self.store),
+            indexes: self.indexes.clone(),
+            counters: Arc::clone(&self.counters),
+            suffix_bytes: self.suffix_bytes,
+            auto_column: self.auto_column,
+        }
+    }
+
+    /// `empty`, under this form's name: what handles of a dropped table see.
+    fn emptied(&self, empty: Self) -> Self {
+        Self { id: TableId(self.id.0), ..empty }
+    }
+
+    /// Number of a column.
+    fn column(&self, name: &str) -> Result<usize> {
+        self.schema.column_index(name).ok_or_else(|| {
+            SchemaError::UnknownColumn { table: self.schema.name.clone(), column: name.to_owned() }.into()
+        })
+    }
+}

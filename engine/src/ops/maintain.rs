@@ -1,0 +1,238 @@
+//! What the maintenance thread does: prune, free, abort idle transactions, shrink.
+//!
+//! | every | what |
+//! |---|---|
+//! | 10 ms | prune rows whose snapshots have gone; free what the epochs let go |
+//! | 250 ms | abort transactions that have been idle for too long |
+//! | 250 ms | pack sparse chunks, drop empty ones, move versions out of sparse memory, shrink indexes, return memory |
+//!
+//! Each step is bounded; between steps the thread looks whether the database closes.
+
+use std::time::Duration;
+
+use thermocline_base::epoch::Guard;
+use thermocline_base::sync::{Ordering, thread_index};
+
+use crate::catalog::table::{Structure, TableEntry, TableForm};
+use crate::db::Inner;
+use crate::txn::prune::{Item, prune_row};
+use crate::txn::registry::{ActiveSnapshots, activity};
+use crate::txn::session::Session;
+
+const TICK: Duration = Duration::from_millis(10);
+const SLOW_TICKS: u32 = 25;
+/// A chunk is packed when no more than this share of its slots leads to a row.
+const PACK_PERCENT: usize = 25;
+/// A block of version memory is emptied when no more than this share of it is in use.
+const SPARSE_PERCENT: u32 = 60;
+/// Blocks that are emptied in one step, so that no step holds the maintenance lock for long.
+const BLOCKS_PER_STEP: usize = 1024;
+
+/// What the maintenance thread remembers between its rounds.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    /// Operations that each place had counted, and since when.
+    idle: Vec<(u32, u64)>,
+    /// Chunks that may be packed or dropped once all pins of then have gone.
+    candidates: Vec<(thermocline_base::ids::TableId, u32, u64)>,
+}
+
+/// The thread's main function.
+pub(crate) fn run(inner: &Inner) {
+    let mut rounds = Rounds::default();
+    let mut ticks = 0_u32;
+    while !inner.closed.load(Ordering::SeqCst) {
+        std::thread::park_timeout(TICK);
+        ticks = ticks.wrapping_add(1);
+        inner.prune_all();
+        inner.epochs.collect();
+        if ticks.is_multiple_of(SLOW_TICKS) {
+            inner.abort_idle(&mut rounds);
+            inner.shrink(&mut rounds);
+        }
+    }
+}
+
+impl Inner {
+    /// Prunes what the calling thread's commits have left.
+    pub(crate) fn prune_own(&self) {
+        let items = self.garbage.take_own();
+        self.prune(&items, &self.registry.active_snapshots());
+    }
+
+    /// Prunes what all commits have left, and what has waited for snapshots that have gone.
+    pub(crate) fn prune_all(&self) {
+        let active = self.registry.active_snapshots();
+        let items = self.garbage.take_all(&active);
+        self.prune(&items, &active);
+    }
+
+    fn prune(&self, items: &[Item], active: &ActiveSnapshots) {
+        let mut entry: Option<std::sync::Arc<TableEntry>> = None;
+        for batch in items.chunks(64) {
+            let guard = self.epochs.pin();
+            for &item in batch {
+                if entry.as_ref().is_none_or(|entry| entry.id != item.table) {
+                    entry = self.catalog.by_id(item.table);
+                }
+                let Some(entry) = &entry else { continue };
+                if entry.is_held() {
+                    self.garbage.leave(std::iter::once(item));
+                    continue;
+                }
+                let form = entry.form_pinned(&guard);
+                for snapshot in prune_row(form, item, &self.registry, active, &guard) {
+                    self.garbage.park(snapshot, item);
+                }
+            }
+        }
+    }
+
+    /// Aborts transactions that have done nothing since the idle limit.
+    pub(crate) fn abort_idle(&self, rounds: &mut Rounds) {
+        let Some(limit) = self.options.idle_limit else { return };
+        let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let now = self.clock.now_ns();
+        for (index, place) in self.registry.places().enumerate() {
+            if rounds.idle.len() <= index {
+                rounds.idle.push((0, now));
+            }
+            let operations = place.operations.load(Ordering::Relaxed);
+            let session = place.session.load(Ordering::Acquire);
+            let resting = place.activity.load(Ordering::Relaxed) == activity::REST && session != 0;
+            let (seen, since) = &mut rounds.idle[index];
+            if *seen != operations || !resting {
+                (*seen, *since) = (operations, now);
+                continue;
+            }
+            if now.saturating_sub(*since) > limit_ns
+                && place
+                    .activity
+                    .compare_exchange(activity::REST, activity::REAPING, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+            {
+                *since = now;
+                // It may have ended, or another may have begun in its place, since the pointer was read.
+                let session = place.session.load(Ordering::Acquire);
+                if session != 0 && place.operations.load(Ordering::Relaxed) == operations {
+                    // SAFETY: the owner puts the pointer there for as long as the session is its own, and keeps its
+                    // hands off while `activity` says *reaping*.
+                    let session = unsafe { &mut *std::ptr::with_exposed_provenance_mut::<Session>(session) };
+                    if session.is_open() {
+                        tracing::warn!(?limit, "an idle transaction was aborted");
+                        self.counters.failed(&crate::Error::IdleTimeout { limit_ms: limit_ns / 1_000_000 });
+                        session.rollback();
+                    }
+                    place.activity.store(activity::REAPED, Ordering::Release);
+                } else {
+                    place.activity.store(activity::REST, Ordering::Release);
+                }
+            }
+        }
+    }
+
+    /// One bounded step of giving memory back, for every table.
+    pub(crate) fn shrink(&self, rounds: &mut Rounds) {
+        for entry in self.catalog.all() {
+            if self.closed.load(Ordering::SeqCst) {
+                return;
+            }
+            let _maintenance = self.maintenance.lock();
+            if entry.is_held() {
+                continue;
+            }
+            let guard = self.epochs.pin();
+            let form = entry.form_pinned(&guard);
+            self.pack_chunks(form, rounds, &guard);
+            self.shrink_indexes(form, &guard);
+            drop(guard);
+            self.compact(&entry);
+        }
+    }
+
+    /// Packs chunks that are mostly empty, and drops empty ones.
+    fn pack_chunks(&self, form: &TableForm, rounds: &mut Rounds, guard: &Guard<'_>) {
+        let safe = self.epochs.safe();
+        for number in 0..form.store.directory.len() {
+            let Some(chunk) = form.store.directory.get(number, guard) else { continue };
+            let known = rounds.candidates.iter().position(|&(id, chunk, _)| (id, chunk) == (form.id, number));
+            if !chunk.is_full() || form.store.may_be_filled(number) {
+                if let Some(known) = known {
+                    rounds.candidates.swap_remove(known);
+                }
+                continue;
+            }
+            let occupied = chunk.occupied(guard).len();
+            let packs = if chunk.is_packed() {
+                occupied == 0 || occupied * 2 < chunk.packed_len()
+            } else {
+                occupied * 100 <= chunk.used() as usize * PACK_PERCENT
+            };
+            match known {
+                _ if !packs => {}
+                None => rounds.candidates.push((form.id, number, self.epochs.stamp())),
+                Some(known) if rounds.candidates[known].2 < safe => {
+                    rounds.candidates.swap_remove(known);
+                    // Every pin from before nobody could take a slot of the chunk has gone: all are filled or never
+                    // will be.
+                    if chunk.occupied(guard).is_empty() {
+                        if let Some(chunk) = form.store.directory.remove(number, &form.store.slots) {
+                            self.epochs.defer(move || drop(chunk));
+                        }
+                    } else if let Err(error) = chunk.pack(&form.store.slots, guard) {
+                        tracing::debug!(%error, "a chunk was not packed");
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn shrink_indexes(&self, form: &TableForm, guard: &Guard<'_>) {
+        const STEPS: usize = 20_000;
+        for index in &form.indexes {
+            for _ in 0..STEPS {
+                let more = match &index.structure {
+                    Structure::Hash(hash) => hash.maintain(guard),
+                    Structure::Tree(tree) => tree.maintain(guard),
+                };
+                if !more {
+                    break;
+                }
+            }
+            index.memory.collect();
+            index.memory.trim();
+        }
+    }
+
+    /// Moves versions out of sparse memory, if much of the table's memory is empty.
+    fn compact(&self, entry: &TableEntry) {
+        let guard = self.epochs.pin();
+        let form = entry.form_pinned(&guard);
+        let memory = &form.store.memory;
+        memory.collect();
+        form.store.slots.collect();
+        form.store.slots.trim();
+        let (used, committed) = (memory.used_bytes(), memory.committed_bytes());
+        if committed < 4 << 20 || used * 100 > committed * 80 {
+            return;
+        }
+        memory.trim();
+        let mut moved = 0_u64;
+        for block in memory.sparse_blocks(SPARSE_PERCENT).into_iter().take(BLOCKS_PER_STEP) {
+            if !memory.begin_evacuation(block) {
+                continue;
+            }
+            memory.for_each_live_cell(block, |cell| {
+                if form.store.relocate(cell, &guard).unwrap_or(false) {
+                    moved += 1;
+                }
+            });
+            memory.end_evacuation(block);
+        }
+        drop(guard);
+        if moved != 0 {
+            tracing::trace!(moved, thread = thread_index(), "versions were moved out of sparse memory");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Operations: one file each, its whole control flow readable top-down. Operations decide; the other modules do.
+//!
+//! Each operation is a synchronous step (`try_…`) that either finishes or says what it has to wait for ([`Step`]);
+//! [`crate::transaction`] awaits in between and tries again. No pointer into version memory survives a step.
+
+pub(crate) mod checkpoint;
+pub(crate) mod commit;
+pub(crate) mod define;
+pub(crate) mod lock;
+pub(crate) mod maintain;
+pub(crate) mod read;
+pub(crate) mod recover;
+pub(crate) mod rollback;
+pub(crate) mod scan;
+pub(crate) mod write;
+
+use std::sync::Arc;
+
+use crate::catalog::table::TableEntry;
+use crate::hot::version::TxnId;
+
+/// What a step came to.
+#[derive(Debug)]
+pub(crate) enum Step<T> {
+    /// Finished.
+    Done(T),
+    /// To be tried again after this.
+    Wait(Wait),
+}
+
+/// What a step has to wait for.
+#[derive(Debug)]
+pub(crate) enum Wait {
+    /// Another transaction holds the row; the caller may refuse to wait.
+    Holder { id: TxnId, table: String, key: String },
+    /// A transaction is being decided this moment; nobody refuses that.
+    Decision(TxnId),
+    /// The table's definition is being changed.
+    Held(Arc<TableEntry>),
+    /// Room in the log.
+    LogSpace { payload: u64 },
+}
+
+/// Unwraps a step, or hands the wait up.
+macro_rules! step {
+    ($step:expr) => {
+        match $step {
+            $crate::ops::Step::Done(value) => value,
+            $crate::ops::Step::Wait(wait) => return Ok($crate::ops::Step::Wait(wait)),
+        }
+    };
+}
+pub(crate) use step;

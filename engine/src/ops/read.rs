@@ -1,0 +1,182 @@
+//! Reading a row by its key: index → RowId → slot → the version that the snapshot sees → does it have the key?
+//!
+//! An index may name rows whose visible version has another key (an entry outlives the version it was made for), so
+//! the key of the version decides.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use thermocline_base::epoch::Guard;
+use thermocline_base::ids::{IndexId, RowId};
+
+use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};
+use crate::error::{Error, Result};
+use crate::hot::chunk::prefetch;
+use crate::hot::version::{Begin, TxnId, Version};
+use crate::index::hash_of;
+use crate::ops::{Step, Wait, step};
+use crate::options::Isolation;
+use crate::txn::registry::State;
+use crate::txn::session::{Health, Read, Scan, ScanRange, Session, Touched};
+use crate::txn::visibility::{Sees, visible};
+
+/// What looking a key up came to.
+pub(crate) enum Lookup {
+    Row(RowId, Version),
+    Absent,
+    Undecided(TxnId),
+    Changed,
+}
+
+impl Session {
+    /// The form of a table, after entering the transaction's mark for it.
+    #[inline]
+    pub(crate) fn touch(&mut self, entry: &Arc<TableEntry>) -> Result<Step<FormRef>> {
+        if self.health != Health::Well {
+            return Err(Error::TransactionFailed);
+        }
+        let place: *const TableEntry = Arc::as_ptr(entry);
+        match self.tables.iter().find(|touched| touched.entry == place) {
+            Some(touched) => Ok(Step::Done(touched.form)),
+            None => self.touch_first(entry),
+        }
+    }
+
+    fn touch_first(&mut self, entry: &Arc<TableEntry>) -> Result<Step<FormRef>> {
+        let marks = &self.place().touched;
+        let before = marks.fetch_or(entry.mark(), std::sync::atomic::Ordering::SeqCst);
+        if entry.is_held() {
+            marks.store(before, std::sync::atomic::Ordering::SeqCst);
+            return Ok(Step::Wait(Wait::Held(Arc::clone(entry))));
+        }
+        // SAFETY: the mark was entered and the table is not held; marks go when the session ends, and its references
+        // with them.
+        let form = unsafe { FormRef::of(entry) };
+        if entry.is_dropped() {
+            return Err(Error::UnknownTable { name: form.get().schema.name.clone() });
+        }
+        self.tables.push(Touched { entry: Arc::as_ptr(entry), form });
+        Ok(Step::Done(form))
+    }
+
+    /// The index of a form.
+    #[inline]
+    pub(crate) fn index_of<'f>(form: &'f TableForm, id: IndexId) -> Result<&'f Arc<IndexForm>> {
+        form.index(id).ok_or_else(|| Error::UnknownIndex {
+            table: form.schema.name.clone(),
+            index: format!("number {id}, since dropped"),
+        })
+    }
+
+    /// At read committed, each statement sees what was committed before it.
+    #[inline]
+    pub(crate) fn begin_statement(&mut self) {
+        if self.isolation == Isolation::ReadCommitted {
+            self.take_snapshot();
+        }
+    }
+
+    /// Takes a snapshot, and notes the log's tail behind it: the reader's commit must not be acknowledged before that
+    /// is on disk.
+    #[inline]
+    pub(crate) fn take_snapshot(&mut self) {
+        self.snapshot = self.place().take_snapshot(&self.db.registry.clock);
+        if let Some(log) = self.db.log_to_wait_for() {
+            self.seen = log.tail();
+        }
+    }
+
+    /// The row with this key, as the snapshot sees it. In a non-unique index, the first one found.
+    #[inline]
+    pub(crate) fn look_up(
+        &self,
+        form: &TableForm,
+        index: &IndexForm,
+        key: &[u8],
+        guard: &Guard<'_>,
+    ) -> Lookup {
+        let (registry, memory) = (&self.db.registry, &form.store.memory);
+        let (snapshot, id) = (self.snapshot, self.id);
+        let examine = |row: RowId| {
+            let newest = form.store.directory.newest(row, guard);
+            match visible(newest, memory, registry, snapshot, id) {
+                Sees::Row(version) if index.matches(form, version, key) => {
+                    ControlFlow::Break(Lookup::Row(row, version))
+                }
+                Sees::Row(_) | Sees::Nothing => ControlFlow::Continue(()),
+                Sees::Undecided(id) => ControlFlow::Break(Lookup::Undecided(id)),
+                Sees::Changed => ControlFlow::Break(Lookup::Changed),
+            }
+        };
+        let found = match &index.structure {
+            Structure::Hash(hash) => hash.lookup(guard, hash_of(key), examine),
+            Structure::Tree(tree) => tree.lookup(guard, key, examine),
+        };
+        found.unwrap_or(Lookup::Absent)
+    }
+
+    /// Remembers a row for validation.
+    #[inline]
+    pub(crate) fn note_read(&mut self, form: FormRef, row: RowId, version: Version) {
+        if !self.validates_reads() {
+            return;
+        }
+        let begin = match version.begin() {
+            Begin::At(begin) => begin,
+            Begin::By(id) if Some(id) == self.id => return,
+            Begin::By(id) => match self.db.registry.state(id) {
+                (State::Committed, end) => end,
+                _ => match version.begin() {
+                    Begin::At(begin) => begin,
+                    Begin::By(_) => unreachable!("a visible version's transaction has committed"),
+                },
+            },
+        };
+        self.reads.push(Read { form, row, begin });
+    }
+
+    /// Remembers a key for validation.
+    pub(crate) fn note_key(&mut self, form: FormRef, index: &IndexForm, key: &[u8]) {
+        if self.validates_scans() {
+            self.scans.push(Scan { form, index: index.id, range: ScanRange::Key(key.into()) });
+        }
+    }
+
+    /// Reads the row with this key through `see`.
+    #[inline]
+    pub(crate) fn try_read<R, F: FnOnce(&[u8]) -> R>(
+        &mut self,
+        entry: &Arc<TableEntry>,
+        index: IndexId,
+        key: &[u8],
+        see: &mut Option<F>,
+    ) -> Result<Step<Option<R>>> {
+        let form_ref = step!(self.touch(entry)?);
+        self.begin_statement();
+        let form = form_ref.get();
+        let index = Self::index_of(form, index)?;
+        let db = Arc::as_ptr(&self.db);
+        // SAFETY: the session keeps its `Arc` for as long as this borrow is used; going through the pointer lets the
+        // guard live beside changes of the session's own lists.
+        let guard = unsafe { (*db).epochs.pin() };
+        loop {
+            match self.look_up(form, index, key, &guard) {
+                Lookup::Row(row, version) => {
+                    prefetch(version.row().as_ptr());
+                    self.note_read(form_ref, row, version);
+                    if !index.is_unique() {
+                        self.note_key(form_ref, index, key);
+                    }
+                    let see = see.take().expect("a read finds its row once");
+                    return Ok(Step::Done(Some(see(form.row(version)))));
+                }
+                Lookup::Absent => {
+                    self.note_key(form_ref, index, key);
+                    return Ok(Step::Done(None));
+                }
+                Lookup::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),
+                Lookup::Changed => {}
+            }
+        }
+    }
+}

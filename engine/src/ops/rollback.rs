@@ -1,0 +1,116 @@
+//! Rollback: of a whole transaction, back to a savepoint, or of the last write.
+//!
+//! Writes are undone in reverse order, each under the latch of its slot: the slot leads to the replaced version again,
+//! entries that only the undone version needed go, and its memory is retired. The transaction's id becomes history
+//! only when everything is undone, so nobody can meet a leftover.
+
+use thermocline_base::epoch::Guard;
+use thermocline_base::mutation::{self, Rule};
+use thermocline_base::sync::Ordering;
+
+use crate::hot::version::Begin;
+use crate::txn::session::{Health, Session, Write};
+
+/// A point that a transaction can go back to.
+///
+/// What was read since stays part of the transaction: a serializable result may depend on it.
+#[derive(Clone, Debug)]
+pub struct Savepoint {
+    pub(crate) writes: usize,
+    pub(crate) reads: usize,
+    pub(crate) scans: usize,
+    pub(crate) locks: usize,
+    pub(crate) before: usize,
+    pub(crate) transaction: u64,
+}
+
+impl Session {
+    /// Undoes everything and ends the transaction.
+    pub(crate) fn rollback(&mut self) {
+        let db = std::sync::Arc::clone(&self.db);
+        if mutation::off(Rule::IdleAbortUndoesFirst) {
+            self.place().finish();
+        }
+        let guard = db.epochs.pin();
+        self.undo_to(0, &guard);
+        drop(guard);
+        self.release();
+    }
+
+    /// Ends the transaction, whose writes are published or undone.
+    pub(crate) fn release(&mut self) {
+        if let Some(id) = self.id {
+            for (key, form) in self.locks.drain(..) {
+                self.db.locks.release(id, &key);
+                form.get().counters.locks.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        let place = self.place();
+        place.drop_snapshot();
+        place.touched.store(0, Ordering::Release);
+        if self.id.take().is_some() {
+            place.finish();
+        }
+        self.reset();
+    }
+
+    fn undo_to(&mut self, len: usize, guard: &Guard<'_>) {
+        while self.writes.len() > len {
+            self.undo_last(guard);
+        }
+    }
+
+    /// Undoes the last write.
+    pub(crate) fn undo_last(&mut self, guard: &Guard<'_>) {
+        let Some(write) = self.writes.pop() else { return };
+        self.undo(&write, guard);
+    }
+
+    fn undo(&self, write: &Write, guard: &Guard<'_>) {
+        let form = write.form.get();
+        let mut latched =
+            form.store.directory.latch(write.row, guard).expect("the slot of an uncommitted write is there");
+        assert_eq!(latched.newest(), Some(write.version), "an uncommitted version is the newest of its row");
+        latched.set(write.replaced);
+        crate::txn::prune::remove_entries(form, write.replaced, write.version, guard);
+        drop(latched);
+        if let Some(replaced) = write.replaced
+            && matches!(replaced.begin(), Begin::By(id) if Some(id) == self.id)
+        {
+            replaced.restore();
+        }
+        form.store.retire(write.version);
+    }
+
+    /// Marks a savepoint.
+    pub(crate) fn savepoint(&mut self) -> Savepoint {
+        let before = std::mem::replace(&mut self.savepoint, self.writes.len());
+        Savepoint {
+            writes: self.writes.len(),
+            reads: self.reads.len(),
+            scans: self.scans.len(),
+            locks: self.locks.len(),
+            before,
+            transaction: 0,
+        }
+    }
+
+    /// Goes back to a savepoint, which stays valid.
+    pub(crate) fn rollback_to(&mut self, savepoint: &Savepoint) {
+        let db = std::sync::Arc::clone(&self.db);
+        let guard = db.epochs.pin();
+        self.undo_to(savepoint.writes, &guard);
+        self.savepoint = savepoint.writes;
+        if mutation::off(Rule::SavepointKeepsReads) {
+            self.reads.truncate(savepoint.reads);
+            self.scans.truncate(savepoint.scans);
+        }
+        if let Some(id) = self.id {
+            for (key, form) in self.locks.drain(savepoint.locks..) {
+                self.db.locks.release(id, &key);
+                form.get().counters.locks.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        self.health = Health::Well;
+    }
+}

@@ -1,0 +1,555 @@
+//! Writing rows: insert, update, delete.
+//!
+//! The first writer of a row wins. A write installs a version that carries the transaction's id, by one swing of the
+//! row's slot, and only over a committed newest version that the snapshot sees (or its own). Everybody else who wants
+//! the row meets the id.
+//!
+//! Order inside a write:
+//! 1. the write is entered into the session's list as soon as its version can be reached, so that a rollback undoes
+//!    whatever part was done;
+//! 2. a changed key: latch the slot, enter the new key into the indexes, swing, unlatch; so the pruner, who takes
+//!    entries out under the latch, never takes one that the new version needs;
+//! 3. unique keys: the claim (the entry) comes first, the check of all other rows with that key second. Of two who
+//!    claim the same key at least one sees the other; it waits for the other's end and checks again;
+//! 4. row locks of others are looked at after the version is installed (see [`crate::txn::locks`]).
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use thermocline_base::epoch::Guard;
+use thermocline_base::ids::{IndexId, RowId, Timestamp};
+use thermocline_base::mutation::{self, Rule};
+use thermocline_base::sync::Ordering;
+
+use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};
+use crate::error::{Error, Result, SerializationCause};
+use crate::hot::version::{Begin, TxnId, Version};
+use crate::index::hash_of;
+use crate::ops::read::Lookup;
+use crate::ops::{Step, Wait, step};
+use crate::options::Isolation;
+use crate::row::{ColumnSet, KeyBuf, MAX_ROW_BYTES, RowEditor, RowError};
+use crate::txn::locks::Intent;
+use crate::txn::session::{Health, Session, Write};
+use crate::txn::visibility::{Resolved, resolve};
+
+/// Where a row stands that is to be changed.
+pub(crate) struct Target {
+    pub(crate) row: RowId,
+    pub(crate) base: Version,
+}
+
+/// How far an insert has come.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) enum InsertState {
+    /// Nothing is done.
+    #[default]
+    Fresh,
+    /// The row stands, its keys are claimed but not checked yet.
+    Claimed(RowId),
+}
+
+/// What the check of a unique key came to.
+enum Claim {
+    Held,
+    Taken,
+    Contested(TxnId),
+}
+
+impl Session {
+    fn row_error(form: &TableForm, source: RowError) -> Error {
+        Error::Row { table: form.schema.name.clone(), source }
+    }
+
+    fn must_write(&self) -> Result<()> {
+        if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    /// The row with this key, ready to be changed: its newest version is visible and not somebody else's.
+    pub(crate) fn find_target(
+        &mut self,
+        form_ref: FormRef,
+        index: &IndexForm,
+        key: &[u8],
+        guard: &Guard<'_>,
+    ) -> Result<Step<Option<Target>>> {
+        let form = form_ref.get();
+        loop {
+            let (row, base) = match self.look_up(form, index, key, guard) {
+                Lookup::Row(row, version) => (row, version),
+                Lookup::Absent => {
+                    self.note_key(form_ref, index, key);
+                    return Ok(Step::Done(None));
+                }
+                Lookup::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),
+                Lookup::Changed => continue,
+            };
+            let Some(newest) = form.store.directory.newest(row, guard) else { continue };
+            if newest == base {
+                if !index.is_unique() {
+                    self.note_key(form_ref, index, key);
+                }
+                self.note_read(form_ref, row, base);
+                return Ok(Step::Done(Some(Target { row, base })));
+            }
+            if mutation::off(Rule::FirstUpdaterWins) && matches!(newest.begin(), Begin::At(_)) {
+                return Ok(Step::Done(Some(Target { row, base: newest })));
+            }
+            match resolve(newest, &self.db.registry, Timestamp(u64::MAX >> 2), self.id) {
+                // It became visible between the two looks, or was taken away.
+                Resolved::Gone | Resolved::Own => {}
+                Resolved::At(begin) if begin <= self.snapshot => {}
+                Resolved::At(_) => {
+                    if self.isolation != Isolation::ReadCommitted {
+                        return Err(self.conflict(form, index, key, SerializationCause::ConcurrentUpdate));
+                    }
+                    self.take_snapshot();
+                }
+                Resolved::Later(id) | Resolved::Undecided(id) => {
+                    return Ok(Step::Wait(holder(id, form, index, key)));
+                }
+            }
+        }
+    }
+
+    /// A serialization failure about this key.
+    pub(crate) fn conflict(
+        &self,
+        form: &TableForm,
+        index: &IndexForm,
+        key: &[u8],
+        cause: SerializationCause,
+    ) -> Error {
+        Error::SerializationFailure { table: form.schema.name.clone(), key: index.describe(key), cause }
+    }
+
+    /// Inserts an encoded row.
+    pub(crate) fn try_insert(
+        &mut self,
+        entry: &Arc<TableEntry>,
+        row: &[u8],
+        state: &mut InsertState,
+    ) -> Result<Step<RowId>> {
+        self.must_write()?;
+        let form_ref = step!(self.touch(entry)?);
+        self.begin_statement();
+        let form = form_ref.get();
+        let db = Arc::clone(&self.db);
+        let guard = db.epochs.pin();
+        let row_id = match *state {
+            InsertState::Claimed(row_id) => row_id,
+            InsertState::Fresh => {
+                form.layout.check(row).map_err(|error| Self::row_error(form, error))?;
+                let row_id = self.claim_row(form_ref, row, &guard)?;
+                *state = InsertState::Claimed(row_id);
+                row_id
+            }
+        };
+        match self.check_claims(form, row_id, None, &guard) {
+            Ok(Step::Done(())) => Ok(Step::Done(row_id)),
+            Ok(Step::Wait(wait)) => Ok(Step::Wait(wait)),
+            Err(error) => {
+                self.undo_last(&guard);
+                *state = InsertState::Fresh;
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes back an insert whose claims were never checked.
+    pub(crate) fn withdraw_insert(&mut self) {
+        let db = Arc::clone(&self.db);
+        let guard = db.epochs.pin();
+        self.undo_last(&guard);
+    }
+
+    /// Puts the row into a fresh slot and enters its keys.
+    fn claim_row(&mut self, form_ref: FormRef, row: &[u8], guard: &Guard<'_>) -> Result<RowId> {
+        let form = form_ref.get();
+        let me = self.identify();
+        let hidden =
+            if form.hidden_key() { form.counters.hidden.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 };
+        let suffix = &hidden.to_le_bytes()[..form.suffix_bytes];
+        let mut key = std::mem::take(&mut self.key);
+        for index in &form.indexes {
+            index.key_of_row(row, suffix, &mut key);
+            if let Err(error) = key.check_len() {
+                self.key = key;
+                return Err(Self::row_error(form, error));
+            }
+        }
+        let row_id = form.store.take_slot(guard)?;
+        let version = form.store.create(Begin::By(me), None, row_id, false, row, suffix)?;
+        form.store.directory.slot(row_id, guard).expect("a fresh slot is there").fill(version);
+        self.writes.push(Write { form: form_ref, row: row_id, version, replaced: None });
+        for index in &form.indexes {
+            index.key_of_row(row, suffix, &mut key);
+            if let Err(error) = index.insert(guard, &key, row_id) {
+                self.key = key;
+                self.undo_last(guard);
+                return Err(error.into());
+            }
+        }
+        self.key = key;
+        Ok(row_id)
+    }
+
+    /// Checks the unique keys of the session's own newest version of a row; `changed` limits it to indexes on these
+    /// columns.
+    fn check_claims(
+        &mut self,
+        form: &TableForm,
+        row_id: RowId,
+        changed: Option<&ColumnSet>,
+        guard: &Guard<'_>,
+    ) -> Result<Step<()>> {
+        let version = form.store.directory.newest(row_id, guard).expect("the session's own row stands");
+        let mut key = std::mem::take(&mut self.key);
+        let mut outcome = Ok(Step::Done(()));
+        for index in form.indexes.iter().filter(|index| index.is_unique()) {
+            if matches!(index.key, crate::catalog::table::KeySource::Hidden)
+                || changed.is_some_and(|changed| !changed.intersects(&index.columns))
+                || index.is_exempt(form.row(version))
+            {
+                continue;
+            }
+            index.key_of(form, version, &mut key);
+            match self.check_claim(form, index, &key, row_id, guard) {
+                Claim::Held => {}
+                Claim::Taken => {
+                    outcome = Err(Error::DuplicateKey {
+                        table: form.schema.name.clone(),
+                        index: index.schema.name.clone(),
+                        key: index.describe(&key),
+                    });
+                    break;
+                }
+                Claim::Contested(id) => {
+                    outcome = Ok(Step::Wait(holder(id, form, index, &key)));
+                    break;
+                }
+            }
+        }
+        self.key = key;
+        outcome
+    }
+
+    /// Has any other row this key, now or possibly after an unfinished transaction ends?
+    fn check_claim(
+        &self,
+        form: &TableForm,
+        index: &IndexForm,
+        key: &[u8],
+        mine: RowId,
+        guard: &Guard<'_>,
+    ) -> Claim {
+        let examine = |row: RowId| {
+            if row == mine {
+                return ControlFlow::Continue(());
+            }
+            match self.claim_of(form, index, key, row, guard) {
+                Claim::Held => ControlFlow::Continue(()),
+                other => ControlFlow::Break(other),
+            }
+        };
+        let found = match &index.structure {
+            Structure::Hash(hash) => hash.lookup(guard, hash_of(key), examine),
+            Structure::Tree(tree) => tree.lookup(guard, key, examine),
+        };
+        found.unwrap_or(Claim::Held)
+    }
+
+    /// Does this row hold the key? Looks at the present, whatever the snapshot.
+    fn claim_of(
+        &self,
+        form: &TableForm,
+        index: &IndexForm,
+        key: &[u8],
+        row: RowId,
+        guard: &Guard<'_>,
+    ) -> Claim {
+        let now = Timestamp(u64::MAX >> 2);
+        'again: loop {
+            let mut next = form.store.directory.newest(row, guard);
+            let mut contested = None;
+            while let Some(version) = next {
+                let has_key = !version.is_tombstone() && index.matches(form, version, key);
+                match resolve(version, &self.db.registry, now, self.id) {
+                    Resolved::Gone => continue 'again,
+                    Resolved::Own => return if has_key { Claim::Taken } else { Claim::Held },
+                    Resolved::At(_) => {
+                        return match contested {
+                            // It may come back, or the newer version may take the key.
+                            Some(id) if has_key => Claim::Contested(id),
+                            None if has_key => Claim::Taken,
+                            _ => Claim::Held,
+                        };
+                    }
+                    Resolved::Later(id) | Resolved::Undecided(id) => {
+                        if has_key {
+                            return Claim::Contested(id);
+                        }
+                        contested = Some(id);
+                    }
+                }
+                next = version.older(&form.store.memory);
+            }
+            return Claim::Held;
+        }
+    }
+
+    /// Changes the row with this key through `edit`.
+    pub(crate) fn try_update<R>(
+        &mut self,
+        entry: &Arc<TableEntry>,
+        index: IndexId,
+        key: &[u8],
+        edit: &mut impl FnMut(&mut RowEditor<'_>) -> Result<R>,
+    ) -> Result<Step<Option<R>>> {
+        self.must_write()?;
+        let form_ref = step!(self.touch(entry)?);
+        self.begin_statement();
+        let form = form_ref.get();
+        let index = Self::index_of(form, index)?;
+        let db = Arc::as_ptr(&self.db);
+        // SAFETY: the session keeps its `Arc` for as long as this borrow is used.
+        let guard = unsafe { (*db).epochs.pin() };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let outcome = loop {
+            let target = match self.find_target(form_ref, index, key, &guard) {
+                Ok(Step::Done(Some(target))) => target,
+                Ok(Step::Done(None)) => break Ok(Step::Done(None)),
+                Ok(Step::Wait(wait)) => break Ok(Step::Wait(wait)),
+                Err(error) => break Err(error),
+            };
+            let mut editor = RowEditor::new(&form.layout, form.row(target.base), &mut scratch);
+            let result = match edit(&mut editor) {
+                Ok(result) => result,
+                Err(error) => break Err(error),
+            };
+            if editor.changed_columns().is_empty() {
+                break Ok(Step::Done(Some(result)));
+            }
+            let changed = editor.changed_columns().clone();
+            let row = match editor.finish() {
+                Ok(row) => row,
+                Err(error) => break Err(Self::row_error(form, error)),
+            };
+            match self.install(form_ref, &target, Some((row, &changed)), &guard) {
+                Ok(Some(Step::Done(()))) => break Ok(Step::Done(Some(result))),
+                Ok(Some(Step::Wait(wait))) => break Ok(Step::Wait(wait)),
+                Ok(None) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        self.scratch = scratch;
+        outcome
+    }
+
+    /// Deletes the row with this key.
+    pub(crate) fn try_delete(
+        &mut self,
+        entry: &Arc<TableEntry>,
+        index: IndexId,
+        key: &[u8],
+    ) -> Result<Step<bool>> {
+        self.must_write()?;
+        let form_ref = step!(self.touch(entry)?);
+        self.begin_statement();
+        let form = form_ref.get();
+        let index = Self::index_of(form, index)?;
+        let db = Arc::clone(&self.db);
+        let guard = db.epochs.pin();
+        loop {
+            let Some(target) = step!(self.find_target(form_ref, index, key, &guard)?) else {
+                return Ok(Step::Done(false));
+            };
+            match self.install(form_ref, &target, None, &guard)? {
+                Some(Step::Done(())) => return Ok(Step::Done(true)),
+                Some(Step::Wait(wait)) => return Ok(Step::Wait(wait)),
+                None => {}
+            }
+        }
+    }
+
+    /// Installs a new version (or a tombstone) over the target. `None`: the row changed meanwhile, find it again.
+    ///
+    /// A wait means that nothing is installed: the caller tries the whole step again.
+    pub(crate) fn install(
+        &mut self,
+        form_ref: FormRef,
+        target: &Target,
+        new: Option<(&[u8], &ColumnSet)>,
+        guard: &Guard<'_>,
+    ) -> Result<Option<Step<()>>> {
+        let form = form_ref.get();
+        let me = self.identify();
+        let keys_changed = new
+            .is_some_and(|(_, changed)| form.indexes.iter().any(|index| changed.intersects(&index.columns)));
+        let own = target.base.begin() == Begin::By(me);
+        // Its own version of before, in the same savepoint, is replaced rather than kept below.
+        let replaces = own && self.find_write(target.base).is_some();
+        let (row, suffix) = match new {
+            Some((row, _)) => (row, form.suffix(target.base)),
+            None => (&[][..], &[][..]),
+        };
+        if row.len() + suffix.len() > MAX_ROW_BYTES {
+            return Err(Self::row_error(form, RowError::RowTooLong { bytes: row.len() }));
+        }
+        if keys_changed {
+            self.check_keys(form, row, suffix)?;
+        }
+        let version =
+            form.store.create(Begin::By(me), Some(target.base), target.row, new.is_none(), row, suffix)?;
+        if replaces {
+            version.set_link(target.base.link());
+        }
+        if keys_changed || replaces && target.base.keys_changed() {
+            version.mark_keys_changed();
+        }
+        if !self.swing(form, target, version, keys_changed, guard)? {
+            form.store.discard(version);
+            return Ok(None);
+        }
+        if replaces {
+            let write = self.find_write(target.base).expect("it was found above");
+            write.version = version;
+            if keys_changed || new.is_none() {
+                self.remove_replaced_entries(form, target, guard);
+            }
+            form.store.retire(target.base);
+        } else {
+            if own {
+                target.base.supersede();
+            }
+            self.writes.push(Write { form: form_ref, row: target.row, version, replaced: Some(target.base) });
+        }
+        self.after_install(
+            form,
+            target,
+            new.map(|(_, changed)| changed).filter(|_| keys_changed),
+            replaces,
+            guard,
+        )
+    }
+
+    fn check_keys(&mut self, form: &TableForm, row: &[u8], suffix: &[u8]) -> Result<()> {
+        let mut key = std::mem::take(&mut self.key);
+        let outcome = form.indexes.iter().try_for_each(|index| {
+            index.key_of_row(row, suffix, &mut key);
+            key.check_len().map_err(|error| Self::row_error(form, error))
+        });
+        self.key = key;
+        outcome
+    }
+
+    /// Swings the slot from the target's base to `version`, entering changed keys under the latch.
+    fn swing(
+        &mut self,
+        form: &TableForm,
+        target: &Target,
+        version: Version,
+        keys_changed: bool,
+        guard: &Guard<'_>,
+    ) -> Result<bool> {
+        let directory = &form.store.directory;
+        if !keys_changed {
+            return Ok(directory
+                .slot(target.row, guard)
+                .is_some_and(|slot| slot.swing(target.base, version)));
+        }
+        let Some(mut latched) = directory.latch(target.row, guard) else { return Ok(false) };
+        if latched.newest() != Some(target.base) {
+            return Ok(false);
+        }
+        let mut key = std::mem::take(&mut self.key);
+        let outcome = form.indexes.iter().try_for_each(|index| {
+            index.key_of(form, version, &mut key);
+            index.insert(guard, &key, target.row).map(drop)
+        });
+        self.key = key;
+        match outcome {
+            Ok(()) => {
+                latched.set(Some(version));
+                Ok(true)
+            }
+            Err(error) => {
+                crate::txn::prune::remove_entries(form, latched.newest(), version, guard);
+                drop(latched);
+                form.store.discard(version);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Takes out the entries of the own version that was replaced.
+    fn remove_replaced_entries(&self, form: &TableForm, target: &Target, guard: &Guard<'_>) {
+        if let Some(latched) = form.store.directory.latch(target.row, guard) {
+            crate::txn::prune::remove_entries(form, latched.newest(), target.base, guard);
+        }
+    }
+
+    /// What can only be looked at once the version stands: others' locks and claims.
+    fn after_install(
+        &mut self,
+        form: &TableForm,
+        target: &Target,
+        changed: Option<&ColumnSet>,
+        replaces: bool,
+        guard: &Guard<'_>,
+    ) -> Result<Option<Step<()>>> {
+        if form.counters.locks.load(Ordering::SeqCst) != 0
+            && !replaces
+            && let Some(wait) = self.forbidden(form, target, changed, guard)
+        {
+            self.undo_last(guard);
+            return Ok(Some(Step::Wait(wait)));
+        }
+        let Some(changed) = changed else { return Ok(Some(Step::Done(()))) };
+        match self.check_claims(form, target.row, Some(changed), guard) {
+            Ok(Step::Done(())) => Ok(Some(Step::Done(()))),
+            // A version that replaced an own one cannot be taken back alone, so this transaction gives way.
+            Ok(Step::Wait(Wait::Holder { table, key, .. })) if replaces => {
+                self.health = Health::Failed;
+                Err(Error::SerializationFailure { table, key, cause: SerializationCause::ConcurrentUpdate })
+            }
+            Ok(Step::Wait(wait)) => {
+                self.undo_last(guard);
+                Ok(Some(Step::Wait(wait)))
+            }
+            Err(error) => {
+                if replaces {
+                    self.health = Health::Failed;
+                } else {
+                    self.undo_last(guard);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Does somebody hold a lock that forbids what was just done?
+    fn forbidden(
+        &mut self,
+        form: &TableForm,
+        target: &Target,
+        changed: Option<&ColumnSet>,
+        guard: &Guard<'_>,
+    ) -> Option<Wait> {
+        let me = self.identify();
+        let primary = form.primary();
+        let newest = form.store.directory.newest(target.row, guard)?;
+        let removes =
+            newest.is_tombstone() || changed.is_some_and(|changed| changed.intersects(&primary.columns));
+        let intent = if removes { Intent::Remove } else { Intent::Change };
+        let mut key = KeyBuf::new();
+        primary.key_of(form, target.base, &mut key);
+        let other = self.db.locks.forbids(me, form.id, &key, intent)?;
+        Some(holder(other, form, primary, &key))
+    }
+}
+
+/// The wait for another transaction that holds a key.
+pub(crate) fn holder(id: TxnId, form: &TableForm, index: &IndexForm, key: &[u8]) -> Wait {
+    Wait::Holder { id, table: form.schema.name.clone(), key: index.describe(key) }
+}

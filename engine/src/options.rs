@@ -1,0 +1,231 @@
+//! Options of a database and of a transaction.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// When a commit is acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// When it is on disk; written at once.
+    Sync,
+    /// When it is on disk; may wait up to a millisecond for company.
+    #[default]
+    Group,
+    /// At once; it reaches the disk within 50 ms. A crash loses at most that, and nothing out of order.
+    Async,
+    /// At once, and nothing is logged: a crash loses everything since the last clean close.
+    Off,
+}
+
+/// What a transaction sees of others.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Isolation {
+    /// Each statement sees what was committed before it.
+    ReadCommitted,
+    /// The transaction sees what was committed before it began; of two who change a row, the second fails
+    /// (PostgreSQL's *repeatable read*).
+    #[default]
+    Snapshot,
+    /// Snapshot, and what was read is still so at the commit.
+    RepeatableRead,
+    /// As if transactions ran one after the other.
+    Serializable,
+}
+
+macro_rules! names {
+    ($type:ident, $option:literal, $($variant:ident = $name:literal),+) => {
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$variant => $name),+ })
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = Error;
+
+            fn from_str(name: &str) -> Result<Self> {
+                match name {
+                    $($name => Ok(Self::$variant),)+
+                    _ => Err(Error::InvalidOption {
+                        option: $option,
+                        reason: format!("{name:?} is not one of {}", [$($name),+].join(", ")),
+                    }),
+                }
+            }
+        }
+    };
+}
+
+names!(Durability, "durability", Sync = "sync", Group = "group", Async = "async", Off = "off");
+names!(
+    Isolation,
+    "isolation",
+    ReadCommitted = "read-committed",
+    Snapshot = "snapshot",
+    RepeatableRead = "repeatable-read",
+    Serializable = "serializable"
+);
+
+/// Options of a database.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// When commits are acknowledged.
+    pub durability: Durability,
+    /// Bytes of memory for rows and indexes; `None`: 80 % of what the machine (or its control group) has.
+    pub memory_limit: Option<u64>,
+    /// Isolation of transactions that do not say.
+    pub isolation: Isolation,
+    /// Transactions that do nothing for longer are aborted; `None`: never.
+    pub idle_limit: Option<Duration>,
+    /// How often [`crate::Database::transaction`] runs a transaction again that could not be serialized.
+    pub retries: u32,
+    /// Log bytes since the last checkpoint that start one.
+    pub checkpoint_log_bytes: u64,
+    /// Time since the last checkpoint that starts one if anything was logged.
+    pub checkpoint_interval: Duration,
+    /// Size of the log's ring in memory; a power of two, at least 8 MiB.
+    pub log_buffer_bytes: u64,
+    /// Size of a log segment on disk.
+    pub log_segment_bytes: u64,
+    /// How long a change of a table's definition waits for transactions that use the table.
+    pub definition_wait: Duration,
+    /// Open without ever writing. The directory must hold a database.
+    pub read_only: bool,
+    /// Threads that recovery and verification use; `None`: one for each processor.
+    pub threads: Option<usize>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            durability: Durability::default(),
+            memory_limit: None,
+            isolation: Isolation::default(),
+            idle_limit: Some(Duration::from_secs(300)),
+            retries: 100,
+            checkpoint_log_bytes: 1 << 30,
+            checkpoint_interval: Duration::from_secs(30),
+            log_buffer_bytes: 32 << 20,
+            log_segment_bytes: (64 << 20) - 4096,
+            definition_wait: Duration::from_secs(10),
+            read_only: false,
+            threads: None,
+        }
+    }
+}
+
+macro_rules! with {
+    ($($name:ident, $field:ident: $ty:ty;)+) => {
+        impl Options {
+            $(
+                #[doc = concat!("Sets [`Options::", stringify!($field), "`].")]
+                #[must_use]
+                pub fn $name(mut self, value: $ty) -> Self {
+                    self.$field = value;
+                    self
+                }
+            )+
+        }
+    };
+}
+
+with! {
+    with_durability, durability: Durability;
+    with_memory_limit, memory_limit: Option<u64>;
+    with_isolation, isolation: Isolation;
+    with_idle_limit, idle_limit: Option<Duration>;
+    with_retries, retries: u32;
+    with_checkpoint_log_bytes, checkpoint_log_bytes: u64;
+    with_checkpoint_interval, checkpoint_interval: Duration;
+    with_log_buffer_bytes, log_buffer_bytes: u64;
+    with_log_segment_bytes, log_segment_bytes: u64;
+    with_definition_wait, definition_wait: Duration;
+    with_read_only, read_only: bool;
+    with_threads, threads: Option<usize>;
+}
+
+impl Options {
+    pub(crate) fn check(&self) -> Result<()> {
+        let bad = |option, reason: &str| Err(Error::InvalidOption { option, reason: reason.to_owned() });
+        if self.memory_limit.is_some_and(|limit| limit < 16 << 20) {
+            return bad("memory_limit", "at least 16 MiB are needed");
+        }
+        if !self.log_buffer_bytes.is_power_of_two() || self.log_buffer_bytes < 8 << 20 {
+            return bad("log_buffer_bytes", "a power of two from 8 MiB on is needed");
+        }
+        if self.log_segment_bytes < 1 << 16 || !self.log_segment_bytes.is_multiple_of(8) {
+            return bad("log_segment_bytes", "a multiple of 8 from 64 KiB on is needed");
+        }
+        if self.threads == Some(0) {
+            return bad("threads", "at least one is needed");
+        }
+        Ok(())
+    }
+}
+
+/// Options of a transaction.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct TransactionOptions {
+    /// Isolation; `None`: the database's.
+    pub isolation: Option<Isolation>,
+    /// Refuses writes.
+    pub read_only: bool,
+    /// Fails at once instead of waiting for another transaction's row.
+    pub no_wait: bool,
+}
+
+impl TransactionOptions {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the isolation.
+    #[must_use]
+    pub fn isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = Some(isolation);
+        self
+    }
+
+    /// Refuses writes. A serializable read-only transaction needs no validation.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
+    /// Fails at once with [`Error::WouldWait`] instead of waiting.
+    #[must_use]
+    pub fn no_wait(mut self) -> Self {
+        self.no_wait = true;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip() {
+        for isolation in [
+            Isolation::ReadCommitted,
+            Isolation::Snapshot,
+            Isolation::RepeatableRead,
+            Isolation::Serializable,
+        ] {
+            assert_eq!(isolation.to_string().parse::<Isolation>().expect("its own name"), isolation);
+        }
+        for durability in [Durability::Sync, Durability::Group, Durability::Async, Durability::Off] {
+            assert_eq!(durability.to_string().parse::<Durability>().expect("its own name"), durability);
+        }
+        let error = "fast".parse::<Durability>().expect_err("no such mode").to_string();
+        assert!(error.contains("sync, group, async, off"), "{error}");
+    }
+}

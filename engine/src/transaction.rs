@@ -1,0 +1,532 @@
+//! Transactions as users see them: each operation is `async`, ready at once as long as nothing has to be waited for.
+//!
+//! A [`Transaction`] is `Send`, needs no runtime, and aborts when it is dropped. One that does nothing for longer than
+//! the idle limit is aborted by the maintenance thread; its owner learns that from the next operation. The two agree
+//! over the word `activity` of the transaction's place: the owner holds it as *busy* while an operation runs, the
+//! other side takes it from *rest* only.
+
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use thermocline_base::ids::RowId;
+use thermocline_base::sync::{Backoff, Ordering};
+
+use crate::catalog::table::TableEntry;
+use crate::db::{Index, Inner, Table};
+use crate::error::{Error, Result};
+use crate::hot::version::TxnId;
+use crate::index::tree::Direction;
+use crate::log::ReserveError;
+use crate::log::record::Kind;
+use crate::ops::commit::{PartsState, Ticket};
+use crate::ops::rollback::Savepoint;
+use crate::ops::scan::{KeyRange, ScanState};
+use crate::ops::write::InsertState;
+use crate::ops::{Step, Wait};
+use crate::row::{KeyBuf, RowEditor, Value};
+use crate::txn::locks::LockMode;
+use crate::txn::registry::{Place, Registry, activity};
+use crate::txn::session::{Health, Session};
+
+/// An open transaction. Dropping it aborts it.
+///
+/// Rows are encoded bytes (see [`crate::row`]); keys are order-preserving encoded bytes ([`KeyBuf`]).
+#[derive(Debug)]
+pub struct Transaction {
+    session: NonNull<Session>,
+    place: *const Place,
+    number: u64,
+}
+
+// SAFETY: the session is owned by the transaction (and touched by the reaper only under the agreement on `activity`);
+// all that it points to is shared between threads anyway.
+unsafe impl Send for Transaction {}
+// SAFETY: a shared reference gives no access to the session.
+unsafe impl Sync for Transaction {}
+
+/// Holds `activity` as busy.
+struct Busy(*const Place);
+
+// SAFETY: places are shared between threads.
+unsafe impl Send for Busy {}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        // SAFETY: a `Busy` lives inside an operation of a transaction, whose session keeps the registry.
+        let place = unsafe { &*self.0 };
+        place.operations.store(place.operations.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        place.activity.store(activity::REST, Ordering::Release);
+    }
+}
+
+impl Transaction {
+    /// Takes over a session that has been started.
+    pub(crate) fn start(session: Box<Session>, number: u64) -> Self {
+        let place = std::ptr::from_ref(session.place());
+        let session = NonNull::from(Box::leak(session));
+        // SAFETY: the session keeps the registry alive.
+        let shared = unsafe { &*place };
+        shared.session.store(session.as_ptr().expose_provenance(), Ordering::Relaxed);
+        shared.activity.store(activity::REST, Ordering::Release);
+        Self { session, place, number }
+    }
+
+    fn place(&self) -> &Place {
+        // SAFETY: the session, which lives as long as the transaction, keeps the registry alive.
+        unsafe { &*self.place }
+    }
+
+    #[inline]
+    fn enter(&self) -> Result<Busy> {
+        match self.place().activity.compare_exchange(
+            activity::REST,
+            activity::BUSY,
+            Ordering::Acquire,
+            Ordering::Acquire,
+        ) {
+            Ok(_) => Ok(Busy(self.place)),
+            Err(_) => Err(self.reaped()),
+        }
+    }
+
+    #[cold]
+    fn reaped(&self) -> Error {
+        self.wait_for_reaper();
+        // SAFETY: the reaper has finished, so the session is ours again; the options never change.
+        let options = unsafe { &self.session.as_ref().db.options };
+        Error::IdleTimeout {
+            limit_ms: options
+                .idle_limit
+                .map_or(0, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+
+    fn wait_for_reaper(&self) {
+        let mut backoff = Backoff::new();
+        while self.place().activity.load(Ordering::Acquire) == activity::REAPING {
+            backoff.wait();
+        }
+    }
+
+    /// The session; only while a [`Busy`] is held.
+    #[inline]
+    fn session(&mut self) -> &mut Session {
+        // SAFETY: the transaction owns the session, and `Busy` keeps the reaper away.
+        unsafe { self.session.as_mut() }
+    }
+
+    /// Notes what an error means for the rest of the transaction.
+    #[cold]
+    fn failed(&mut self, error: Error) -> Error {
+        let session = self.session();
+        session.db.counters.failed(&error);
+        if error.is_retryable() {
+            session.health = Health::Failed;
+        }
+        error
+    }
+
+    async fn wait(&mut self, wait: Wait) -> Result<()> {
+        let session = self.session();
+        let db = Arc::clone(&session.db);
+        match wait {
+            Wait::Decision(id) => Over { registry: &db.registry, id }.await,
+            Wait::Holder { id, table, key } => {
+                if !session.wait {
+                    let error = Error::WouldWait { table, key };
+                    return Err(self.failed(error));
+                }
+                let me = session.id;
+                if let Some(me) = me
+                    && !db.registry.wait_for(me, id)
+                {
+                    return Err(self.failed(Error::Deadlock { table, key }));
+                }
+                let _waiting = Waiting { registry: &db.registry, me };
+                Over { registry: &db.registry, id }.await;
+            }
+            Wait::Held(entry) => LetGo(&entry).await,
+            Wait::LogSpace { payload } => {
+                if let Some(log) = db.log()
+                    && let Err(ReserveError::Full(space)) = log.try_reserve(Kind::Commit, payload).map(drop)
+                {
+                    space.await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the row with this key: `see` looks at the encoded row in place. In a non-unique index, one of the rows.
+    ///
+    /// `see` runs under an epoch pin: it must not block.
+    ///
+    /// # Errors
+    /// A failed, idle-aborted or outdated transaction, or a dropped table or index.
+    pub async fn read<R>(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        see: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        let _busy = self.enter()?;
+        let mut see = Some(see);
+        loop {
+            match self.session().try_read(&index.entry, index.id, key, &mut see) {
+                Ok(Step::Done(result)) => return Ok(result),
+                Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// Reads all rows with this key, in any order, until `see` breaks.
+    ///
+    /// # Errors
+    /// As [`Transaction::read`].
+    pub async fn read_all(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        mut see: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let _busy = self.enter()?;
+        let mut seen = Vec::new();
+        loop {
+            match self.session().try_read_all(&index.entry, index.id, key, &mut seen, &mut see) {
+                Ok(Step::Done(())) => return Ok(()),
+                Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// Reads the rows of a range of an ordered index in key order, until `see` breaks.
+    ///
+    /// # Errors
+    /// As [`Transaction::read`], and [`Error::InvalidOption`] for a hash index.
+    pub async fn scan(
+        &mut self,
+        index: &Index,
+        range: KeyRange<'_>,
+        direction: Direction,
+        mut see: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let _busy = self.enter()?;
+        let mut state = ScanState::new(range, direction);
+        loop {
+            match self.session().try_scan(&index.entry, index.id, &mut state, &mut see) {
+                Ok(Step::Done(())) => return Ok(()),
+                Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// Inserts an encoded row.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateKey`] leaves the transaction as it was before; a row that does not fit the table; the memory
+    /// limit.
+    pub async fn insert(&mut self, table: &Table, row: &[u8]) -> Result<RowId> {
+        let _busy = self.enter()?;
+        let mut insert = Insert { transaction: self, state: InsertState::default() };
+        loop {
+            let Insert { transaction, state } = &mut insert;
+            match transaction.session().try_insert(&table.entry, row, state) {
+                Ok(Step::Done(row_id)) => {
+                    insert.state = InsertState::Fresh;
+                    return Ok(row_id);
+                }
+                Ok(Step::Wait(wait)) => transaction.wait(wait).await?,
+                Err(error) => return Err(transaction.failed(error)),
+            }
+        }
+    }
+
+    /// Inserts a row given by values; missing defaults and auto-increment numbers are filled in for nulls. Returns the
+    /// auto-increment number, if the table has such a column.
+    ///
+    /// # Errors
+    /// As [`Transaction::insert`].
+    pub async fn insert_values(&mut self, table: &Table, values: &[Value]) -> Result<Option<i64>> {
+        let mut row = Vec::new();
+        let number = table.encode_values(values, &mut row)?;
+        self.insert(table, &row).await?;
+        Ok(number)
+    }
+
+    /// Inserts a row given by anything that serde can serialize as a struct or map of columns.
+    ///
+    /// # Errors
+    /// As [`Transaction::insert`].
+    pub async fn insert_from<T: Serialize + ?Sized>(&mut self, table: &Table, row: &T) -> Result<RowId> {
+        let mut bytes = Vec::new();
+        table.encode_from(row, &mut bytes)?;
+        self.insert(table, &bytes).await
+    }
+
+    /// Reads the row with this key as anything that serde can make of a map of columns.
+    ///
+    /// # Errors
+    /// As [`Transaction::read`], and a row that does not fit the type.
+    pub async fn read_as<T: DeserializeOwned>(&mut self, index: &Index, key: &[u8]) -> Result<Option<T>> {
+        let layout = index.table().layout();
+        let found = self.read(index, key, |row| crate::row::from_row(&layout, row)).await?;
+        found.transpose().map_err(|source| Error::Row { table: index.table().name(), source })
+    }
+
+    /// Changes the row with this key through `edit`, which may run more than once. `None`: there is no such row.
+    ///
+    /// # Errors
+    /// What `edit` returns; a serialization failure or a deadlock; a row that no longer fits.
+    pub async fn update<R>(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        mut edit: impl FnMut(&mut RowEditor<'_>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let _busy = self.enter()?;
+        loop {
+            match self.session().try_update(&index.entry, index.id, key, &mut edit) {
+                Ok(Step::Done(result)) => return Ok(result),
+                Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// Deletes the row with this key. `false`: there is no such row.
+    ///
+    /// # Errors
+    /// A serialization failure or a deadlock.
+    pub async fn delete(&mut self, index: &Index, key: &[u8]) -> Result<bool> {
+        let _busy = self.enter()?;
+        loop {
+            match self.session().try_delete(&index.entry, index.id, key) {
+                Ok(Step::Done(found)) => return Ok(found),
+                Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// Inserts the row, or replaces the one with the same primary key. `true`: it was inserted.
+    ///
+    /// # Errors
+    /// As [`Transaction::insert`] and [`Transaction::update`].
+    pub async fn upsert(&mut self, table: &Table, row: &[u8]) -> Result<bool> {
+        let index = table.primary();
+        let layout = table.layout();
+        let mut key = KeyBuf::new();
+        table.primary_key_of(row, &mut key)?;
+        loop {
+            let replaced = self
+                .update(&index, &key, |editor| {
+                    for column in 0..layout.columns().len() {
+                        editor
+                            .set_value(column, &layout.value(row, column))
+                            .map_err(|source| Error::Row { table: table.name(), source })?;
+                    }
+                    Ok(())
+                })
+                .await?;
+            if replaced.is_some() {
+                return Ok(false);
+            }
+            match self.insert(table, row).await {
+                Ok(_) => return Ok(true),
+                // Somebody else inserted it since this transaction's snapshot.
+                Err(Error::DuplicateKey { index: name, key, .. }) if name == index.name() => {
+                    if self.isolation() == crate::Isolation::ReadCommitted {
+                        continue;
+                    }
+                    let cause = crate::error::SerializationCause::ConcurrentUpdate;
+                    let _busy = self.enter()?;
+                    return Err(self.failed(Error::SerializationFailure { table: table.name(), key, cause }));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn isolation(&self) -> crate::Isolation {
+        // SAFETY: the isolation does not change while the transaction lives; the reaper does not touch it.
+        unsafe { (*self.session.as_ptr()).isolation }
+    }
+
+    /// Locks the row with this key until the transaction ends. `false`: there is no such row.
+    ///
+    /// # Errors
+    /// A serialization failure or a deadlock; [`Error::WouldWait`] if the transaction does not wait.
+    pub async fn lock(&mut self, index: &Index, key: &[u8], mode: LockMode) -> Result<bool> {
+        let _busy = self.enter()?;
+        loop {
+            match self.session().try_lock(&index.entry, index.id, key, mode) {
+                Ok(Step::Done(found)) => return Ok(found),
+                Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// Marks a point that [`Transaction::rollback_to`] goes back to.
+    ///
+    /// # Errors
+    /// The transaction was aborted for idleness.
+    pub fn savepoint(&mut self) -> Result<Savepoint> {
+        let _busy = self.enter()?;
+        let number = self.number;
+        Ok(Savepoint { transaction: number, ..self.session().savepoint() })
+    }
+
+    /// Undoes all writes and locks since the savepoint, which stays valid; later savepoints go. Also heals a
+    /// transaction that has failed since.
+    ///
+    /// # Errors
+    /// The transaction was aborted for idleness, or the savepoint belongs to another one or is gone.
+    pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
+        let _busy = self.enter()?;
+        let number = self.number;
+        let session = self.session();
+        if savepoint.transaction != number || savepoint.writes > session.writes.len() {
+            return Err(Error::InvalidOption {
+                option: "savepoint",
+                reason: "it belongs to another transaction, or an earlier rollback has removed it".to_owned(),
+            });
+        }
+        session.rollback_to(savepoint);
+        Ok(())
+    }
+
+    /// Commits. When this returns, the transaction is as durable as the database's setting says.
+    ///
+    /// # Errors
+    /// A serialization failure, a full disk: the transaction was rolled back. [`Error::LogFailed`]: it is not known
+    /// whether the transaction will be there after a restart.
+    pub async fn commit(mut self) -> Result<()> {
+        let (db, ticket) = {
+            let _busy = self.enter()?;
+            let mut parts = PartsState::default();
+            let ticket = loop {
+                match self.session().try_commit(&mut parts) {
+                    Ok(Step::Done(ticket)) => break ticket,
+                    Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                    Err(error) => return Err(self.failed(error)),
+                }
+            };
+            (NonNull::from(&*self.session().db), ticket)
+        };
+        // SAFETY: the session that keeps the database is given back only when `self` is dropped at the end.
+        acknowledge(unsafe { db.as_ref() }, ticket).await
+    }
+
+    /// Rolls back; the same as dropping the transaction.
+    pub fn rollback(self) {}
+}
+
+/// Waits until a committed transaction may be acknowledged.
+async fn acknowledge(db: &Inner, ticket: Ticket) -> Result<()> {
+    if ticket.wrote {
+        if let Some(log) = db.log()
+            && !thermocline_base::mutation::off(thermocline_base::mutation::Rule::AckAfterDurable)
+        {
+            log.wait_acknowledged(ticket.lsn).await.map_err(|error| db.log_error(&error))?;
+        }
+    } else if let Some(log) = db.log_to_wait_for()
+        && !thermocline_base::mutation::off(thermocline_base::mutation::Rule::ReadOnlyAckAfterDurable)
+    {
+        log.wait_durable(ticket.lsn).await.map_err(|error| db.log_error(&error))?;
+    }
+    Ok(())
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        let ours = self
+            .place()
+            .activity
+            .compare_exchange(activity::REST, activity::BUSY, Ordering::Acquire, Ordering::Acquire)
+            .is_ok();
+        if !ours {
+            self.wait_for_reaper();
+        }
+        self.place().session.store(0, Ordering::Relaxed);
+        // SAFETY: the pointer came from a box in `start`, the reaper is kept away by `activity`, and nobody uses the
+        // transaction any more.
+        let mut session = unsafe { Box::from_raw(self.session.as_ptr()) };
+        if session.is_open() {
+            session.db.counters.rolled_back();
+            session.rollback();
+        }
+        let db = Arc::clone(&session.db);
+        db.give_session(session);
+    }
+}
+
+/// An insert on its way. If its future is dropped, or fails while it waits, an unchecked claim must not stay.
+struct Insert<'t> {
+    transaction: &'t mut Transaction,
+    state: InsertState,
+}
+
+impl Drop for Insert<'_> {
+    fn drop(&mut self) {
+        if let InsertState::Claimed(_) = self.state {
+            self.transaction.session().withdraw_insert();
+        }
+    }
+}
+
+/// Ready when a transaction is over.
+struct Over<'a> {
+    registry: &'a Registry,
+    id: TxnId,
+}
+
+impl Future for Over<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.registry.is_over(self.id) || !self.registry.wake_when_over(self.id, context.waker()) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+/// Ready when a table is let go.
+struct LetGo<'a>(&'a TableEntry);
+
+impl Future for LetGo<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if !self.0.is_held() || !self.0.wake_when_let_go(context.waker()) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+/// An edge of the graph of waits, for as long as it lives.
+struct Waiting<'a> {
+    registry: &'a Registry,
+    me: Option<TxnId>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(me) = self.me {
+            self.registry.waited(me);
+        }
+    }
+}

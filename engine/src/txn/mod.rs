@@ -1,0 +1,7 @@
+//! Transactions: who is open, what each may see, what each has done, and which rows are locked.
+
+pub(crate) mod locks;
+pub(crate) mod prune;
+pub(crate) mod registry;
+pub(crate) mod session;
+pub(crate) mod visibility;

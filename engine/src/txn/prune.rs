@@ -1,0 +1,223 @@
+//! Freeing versions that nobody can see, between active snapshots too (as in the Steam paper, VLDB 2019).
+//!
+//! Every commit that replaces or deletes a row leaves an *item* (table, row) with the thread's shard. Items are worked
+//! off in batches by the committing threads themselves and by the maintenance thread. For one batch the active
+//! snapshots are read once ([`ActiveSnapshots`]); a version is kept if one of them, or one that may come, can see it.
+//! A version that only a snapshot keeps is *parked*: its item waits until that snapshot has gone. At most one item
+//! waits for a version (a mark in its header), so under one old snapshot and any number of updates the lists stay as
+//! short as the list of versions that the snapshot really pins.
+//!
+//! Rules:
+//! - One pruner a chain at a time: all under the latch of the row's slot.
+//! - An index entry goes when no remaining version of the chain has its key (A → B → A keeps A), under the same latch.
+//! - A row goes as a whole when only its tombstone is left.
+//! - A table that is held for a change of its definition is left alone; its items wait.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use thermocline_base::epoch::Guard;
+use thermocline_base::ids::{RowId, TableId, Timestamp};
+use thermocline_base::mutation::{self, Rule};
+use thermocline_base::sync::{CachePadded, Mutex, thread_index};
+
+use crate::catalog::table::TableForm;
+use crate::hot::chunk::Latched;
+use crate::hot::version::{Begin, Version};
+use crate::row::KeyBuf;
+use crate::txn::registry::{ActiveSnapshots, Registry, State};
+
+const SHARDS: usize = 16;
+/// Items that a shard gathers before a committing thread works some off.
+pub(crate) const BATCH: usize = 256;
+
+/// A row with versions that may be free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    pub(crate) table: TableId,
+    pub(crate) row: RowId,
+    /// The snapshot that the item waited for.
+    pub(crate) waited_for: Option<Timestamp>,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    fresh: VecDeque<Item>,
+    parked: BTreeMap<u64, Vec<Item>>,
+    parked_len: usize,
+}
+
+/// Items of all shards.
+#[derive(Debug)]
+pub(crate) struct Garbage {
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+}
+
+impl Garbage {
+    /// No garbage.
+    pub(crate) fn new() -> Self {
+        Self { shards: (0..SHARDS).map(|_| CachePadded::default()).collect() }
+    }
+
+    /// Leaves items of a commit. Returns whether a batch has gathered.
+    pub(crate) fn leave(&self, items: impl Iterator<Item = Item>) -> bool {
+        let mut shard = self.shards[thread_index() % SHARDS].lock();
+        shard.fresh.extend(items);
+        shard.fresh.len() >= BATCH
+    }
+
+    /// Parks items until `snapshot` has gone.
+    pub(crate) fn park(&self, snapshot: Timestamp, item: Item) {
+        let mut shard = self.shards[thread_index() % SHARDS].lock();
+        shard.parked.entry(snapshot.0).or_default().push(Item { waited_for: Some(snapshot), ..item });
+        shard.parked_len += 1;
+    }
+
+    /// Takes the calling thread's fresh items, ordered by table.
+    pub(crate) fn take_own(&self) -> Vec<Item> {
+        Self::take_fresh(&mut self.shards[thread_index() % SHARDS].lock())
+    }
+
+    fn take_fresh(shard: &mut Shard) -> Vec<Item> {
+        let mut items: Vec<Item> = shard.fresh.drain(..).collect();
+        items.sort_unstable_by_key(|item| item.table);
+        items
+    }
+
+    /// Takes all fresh items of all shards, and the parked ones whose snapshot has gone, ordered by table.
+    pub(crate) fn take_all(&self, active: &ActiveSnapshots) -> Vec<Item> {
+        let mut items = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            items.extend(shard.fresh.drain(..));
+            let gone: Vec<u64> =
+                shard.parked.keys().copied().filter(|&snapshot| !active.holds(Timestamp(snapshot))).collect();
+            for snapshot in gone {
+                let freed = shard.parked.remove(&snapshot).expect("the key was just seen");
+                shard.parked_len -= freed.len();
+                items.extend(freed);
+            }
+        }
+        items.sort_unstable_by_key(|item| item.table);
+        items
+    }
+
+    /// Items that wait, fresh and parked.
+    pub(crate) fn len(&self) -> usize {
+        self.shards
+            .iter()
+            .map(|shard| {
+                let shard = shard.lock();
+                shard.fresh.len() + shard.parked_len
+            })
+            .sum()
+    }
+}
+
+/// When a version begins, as far as the pruner is concerned: `None` while its transaction is not over.
+fn committed(version: Version, registry: &Registry) -> Option<Timestamp> {
+    match version.begin() {
+        Begin::At(timestamp) => Some(timestamp),
+        Begin::By(id) => match registry.state(id) {
+            (State::Committed, end) => Some(end),
+            _ => match version.begin() {
+                Begin::At(timestamp) => Some(timestamp),
+                Begin::By(_) => None,
+            },
+        },
+    }
+}
+
+/// Frees what nobody can see of one row. `Some`: a version is kept for this snapshot alone, park an item for it.
+pub(crate) fn prune_row(
+    form: &TableForm,
+    item: Item,
+    registry: &Registry,
+    active: &ActiveSnapshots,
+    guard: &Guard<'_>,
+) -> Vec<Timestamp> {
+    let mut park = Vec::new();
+    let Some(mut latched) = form.store.directory.latch(item.row, guard) else { return park };
+    let memory = &form.store.memory;
+    let Some(mut newer) = latched.newest() else { return park };
+    let mut end = committed(newer, registry);
+    let mut next = newer.older(memory);
+    while let Some(version) = next {
+        next = version.older(memory);
+        let begin = committed(version, registry);
+        if let (Some(begin), Some(end), Some(waited_for)) = (begin, end, item.waited_for)
+            && begin <= waited_for
+            && waited_for < end
+        {
+            version.unpark();
+        }
+        let pin = match (begin, end) {
+            (Some(begin), Some(end)) => active.pins(begin, end).map(Some),
+            // Its own transaction, or the one that replaces it, is not over: it leaves an item then.
+            _ => Some(None),
+        };
+        match pin {
+            None => unlink(form, &latched, newer, version, guard),
+            Some(snapshot) => {
+                if let Some(snapshot) = snapshot
+                    && !version.park()
+                {
+                    park.push(snapshot);
+                }
+                newer = version;
+            }
+        }
+        end = begin;
+    }
+    remove_dead_row(form, &mut latched, registry, guard);
+    park
+}
+
+fn unlink(form: &TableForm, latched: &Latched<'_>, newer: Version, version: Version, guard: &Guard<'_>) {
+    newer.set_link(version.link());
+    if newer.keys_changed() || mutation::off(Rule::EntryOutlivesKey) {
+        remove_entries(form, latched.newest(), version, guard);
+    }
+    if version.keys_changed() {
+        newer.mark_keys_changed();
+    }
+    form.store.retire(version);
+}
+
+/// Takes the index entries of an unlinked version out, except those that a version of `chain` still needs.
+pub(crate) fn remove_entries(form: &TableForm, chain: Option<Version>, gone: Version, guard: &Guard<'_>) {
+    if gone.is_tombstone() {
+        return;
+    }
+    let (mut key, mut other) = (KeyBuf::new(), KeyBuf::new());
+    for index in &form.indexes {
+        index.key_of(form, gone, &mut key);
+        let mut needed = false;
+        let mut next = chain;
+        while let Some(version) = next {
+            if !version.is_tombstone() {
+                index.key_of(form, version, &mut other);
+                if index.same_entry(&key, &other) {
+                    needed = true;
+                    break;
+                }
+            }
+            next = version.older(&form.store.memory);
+        }
+        if !needed || mutation::off(Rule::EntryOutlivesKey) {
+            index.remove(guard, &key, gone.row_id());
+        }
+    }
+}
+
+/// Frees the row if only a committed tombstone is left of it.
+fn remove_dead_row(form: &TableForm, latched: &mut Latched<'_>, registry: &Registry, _guard: &Guard<'_>) {
+    if let Some(last) = latched.newest()
+        && last.is_tombstone()
+        && last.link() == 0
+        && committed(last, registry).is_some()
+        && matches!(last.begin(), Begin::At(_))
+    {
+        latched.set(None);
+        form.store.retire(last);
+    }
+}

@@ -1,0 +1,202 @@
+//! What one open transaction has done so far: tables it uses, writes, reads, scans, locks, savepoints.
+//!
+//! Sessions are kept and used again, so that a transaction allocates nothing in the steady state.
+
+use std::sync::Arc;
+
+use thermocline_base::ids::{IndexId, Lsn, RowId, Timestamp};
+
+use crate::catalog::table::{FormRef, TableEntry};
+use crate::db::Inner;
+use crate::hot::version::{TxnId, Version};
+use crate::options::{Isolation, TransactionOptions};
+use crate::row::KeyBuf;
+use crate::txn::locks::LockKey;
+use crate::txn::registry::Place;
+
+/// A table that the transaction uses: its mark is entered, so the form stays.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touched {
+    pub(crate) entry: *const TableEntry,
+    pub(crate) form: FormRef,
+}
+
+/// A write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write {
+    pub(crate) form: FormRef,
+    pub(crate) row: RowId,
+    /// The version that was written.
+    pub(crate) version: Version,
+    /// The version that it replaced; `None` for an insert.
+    pub(crate) replaced: Option<Version>,
+}
+
+/// A row that was read: validation finds it again and compares its begin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Read {
+    pub(crate) form: FormRef,
+    pub(crate) row: RowId,
+    pub(crate) begin: Timestamp,
+}
+
+/// A range or key that was read: validation looks for rows that have appeared in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Scan {
+    pub(crate) form: FormRef,
+    pub(crate) index: IndexId,
+    pub(crate) range: ScanRange,
+}
+
+/// What was scanned.
+#[derive(Clone, Debug)]
+pub(crate) enum ScanRange {
+    /// One key.
+    Key(Box<[u8]>),
+    /// A range, as far as it was read.
+    Range(std::ops::Bound<Box<[u8]>>, std::ops::Bound<Box<[u8]>>),
+}
+
+/// Whether a transaction can go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Health {
+    /// It can.
+    Well,
+    /// It has failed and can only be rolled back.
+    Failed,
+}
+
+/// The state of one open transaction.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) db: Arc<Inner>,
+    pub(crate) place_index: u32,
+    place: *const Place,
+    /// Given at the first write or lock.
+    pub(crate) id: Option<TxnId>,
+    pub(crate) isolation: Isolation,
+    pub(crate) read_only: bool,
+    pub(crate) wait: bool,
+    pub(crate) snapshot: Timestamp,
+    /// The log's tail when the last snapshot was taken: what a read-only transaction has to see on disk.
+    pub(crate) seen: Lsn,
+    pub(crate) health: Health,
+    /// Between begin and the end.
+    open: bool,
+    number: u64,
+    pub(crate) tables: Vec<Touched>,
+    pub(crate) writes: Vec<Write>,
+    pub(crate) reads: Vec<Read>,
+    pub(crate) scans: Vec<Scan>,
+    pub(crate) locks: Vec<(LockKey, FormRef)>,
+    /// Writes before this one belong to an earlier savepoint, and must stay as they are.
+    pub(crate) savepoint: usize,
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) key: KeyBuf,
+}
+
+// SAFETY: the raw pointers lead to places and forms that other threads may share (all their fields are synchronized),
+// and are kept by the session's own marks wherever the session goes.
+unsafe impl Send for Session {}
+
+impl Session {
+    /// A session in a fresh place.
+    pub(crate) fn new(db: Arc<Inner>, place_index: u32) -> Self {
+        let place = std::ptr::from_ref(db.registry.place(place_index));
+        Self {
+            db,
+            place_index,
+            place,
+            id: None,
+            isolation: Isolation::Snapshot,
+            read_only: false,
+            wait: true,
+            snapshot: Timestamp(0),
+            seen: Lsn(0),
+            health: Health::Well,
+            open: false,
+            number: 0,
+            tables: Vec::new(),
+            writes: Vec::new(),
+            reads: Vec::new(),
+            scans: Vec::new(),
+            locks: Vec::new(),
+            savepoint: 0,
+            scratch: Vec::new(),
+            key: KeyBuf::new(),
+        }
+    }
+
+    /// Begins a transaction.
+    pub(crate) fn begin(&mut self, options: TransactionOptions) {
+        self.open = true;
+        self.isolation = options.isolation.unwrap_or(self.db.options.isolation);
+        self.read_only = options.read_only || self.db.options.read_only;
+        self.wait = !options.no_wait;
+        self.take_snapshot();
+    }
+
+    /// A number that tells transactions of this session apart.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.number += 1;
+        self.number << 12 | u64::from(self.place_index)
+    }
+
+    /// Has it begun, and neither committed nor rolled back?
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Its place in the registry.
+    #[inline]
+    pub(crate) fn place<'a>(&self) -> &'a Place {
+        // SAFETY: places live as long as the registry, which the session keeps by its `Arc`; the reference is used
+        // while the session lives.
+        unsafe { &*self.place }
+    }
+
+    /// The transaction's id, given now if it has none.
+    pub(crate) fn identify(&mut self) -> TxnId {
+        match self.id {
+            Some(id) => id,
+            None => *self.id.insert(self.place().activate(self.place_index)),
+        }
+    }
+
+    /// Does it have to remember what it reads?
+    #[inline]
+    pub(crate) fn validates_reads(&self) -> bool {
+        !self.read_only && self.isolation >= Isolation::RepeatableRead
+    }
+
+    /// Does it have to remember what it scans?
+    #[inline]
+    pub(crate) fn validates_scans(&self) -> bool {
+        !self.read_only && self.isolation == Isolation::Serializable
+    }
+
+    /// Forgets everything, keeping the allocations (within bounds).
+    pub(crate) fn reset(&mut self) {
+        self.id = None;
+        self.open = false;
+        self.health = Health::Well;
+        self.tables.clear();
+        self.writes.clear();
+        self.reads.clear();
+        self.scans.clear();
+        self.locks.clear();
+        self.savepoint = 0;
+        const KEEP: usize = 4096;
+        self.writes.shrink_to(KEEP);
+        self.reads.shrink_to(KEEP);
+        self.scans.shrink_to(KEEP);
+        self.scratch.clear();
+        self.scratch.shrink_to(1 << 16);
+    }
+
+    /// The last write of this row, unless a savepoint lies between; looked for from the end.
+    pub(crate) fn find_write(&mut self, version: Version) -> Option<&mut Write> {
+        let savepoint = self.savepoint;
+        self.writes[savepoint..].iter_mut().rev().find(|write| write.version == version)
+    }
+}
