@@ -2,7 +2,7 @@
 //!
 //! The page is the only place where they stand: this module reads its two tables and compares them with the manifests
 //! and with the paths that the sources name. A crate or module without a row is a mistake too, so nothing grows
-//! unseen. Tests are free: development dependencies and code under `cfg(test)` are not looked at.
+//! unseen. A module whose second cell says `any other` imports nothing of the engine but itself. Tests are free: development dependencies and code under `cfg(test)` are not looked at.
 
 use crate::lexer::{code, is_word, line, without_tests};
 use crate::markdown::{quoted, table};
@@ -14,6 +14,8 @@ const SOURCES: &str = "engine/src/";
 /// First header cells of the two tables.
 const CRATES: &str = "crate";
 const MODULES: &str = "module";
+/// Instead of the names of all other modules.
+const ANY_OTHER: &str = "any other";
 /// What the engine never depends on: runtimes, sockets and what knows SQL or Arrow.
 const NOT_IN_ENGINE: [&str; 10] =
     ["tokio", "async-std", "smol", "futures", "mio", "socket2", "hyper", "datafusion", "arrow", "sqlparser"];
@@ -40,7 +42,9 @@ pub(crate) fn check(repository: &Repository) -> Vec<String> {
 fn rows<'a>(page: &'a str, first: &str) -> Option<Rows<'a>> {
     let mut found = Rows::new();
     for row in table(page, first)? {
-        let names: BTreeSet<&str> = row.get(1).map(|cell| quoted(cell).collect()).unwrap_or_default();
+        let cell = row.get(1).copied().unwrap_or_default();
+        let names: BTreeSet<&str> =
+            if cell == ANY_OTHER { BTreeSet::from([cell]) } else { quoted(cell).collect() };
         for name in quoted(row.first().copied().unwrap_or_default()) {
             found.insert(name.trim_end_matches('/'), names.clone());
         }
@@ -127,7 +131,8 @@ fn modules(repository: &Repository, forbidden: &Rows<'_>, problems: &mut Vec<Str
         problems
             .push(format!("{PAGE}: no row for the module `{name}` of the engine in the table of modules"));
     }
-    for name in forbidden.values().flatten().chain(forbidden.keys()).filter(|name| !known.contains(**name)) {
+    let named = forbidden.values().flatten().filter(|name| **name != ANY_OTHER).chain(forbidden.keys());
+    for name in named.filter(|name| !known.contains(**name)) {
         problems
             .push(format!("{PAGE}: `{name}` stands in the table of modules and is no module of the engine"));
     }
@@ -138,7 +143,8 @@ fn modules(repository: &Repository, forbidden: &Rows<'_>, problems: &mut Vec<Str
         }
         let code = without_tests(&code(&file.text));
         for (at, name) in imports(&code, path.len()) {
-            if forbidden.contains(name) {
+            let other = known.contains(name) && name != path[0];
+            if forbidden.contains(name) || (other && forbidden.contains(ANY_OTHER)) {
                 let (line, module) = (line(&code, at), path[0]);
                 problems
                     .push(format!("{}:{line}: `{module}` imports nothing of `{name}` ({PAGE})", file.path));
@@ -213,7 +219,7 @@ fn heads(text: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    const TABLES: &str = "| crate | may depend on | knows nothing of |\n|---|---|---|\n| `base` | – | tables |\n| `engine` | `base` | sockets |\n\n| module | imports nothing of |\n|---|---|\n| `row/` | `txn`, `hot` |\n| `hot` | `txn` |\n| `txn` | – |\n";
+    const TABLES: &str = "| crate | may depend on | knows nothing of |\n|---|---|---|\n| `base` | – | tables |\n| `engine` | `base` | sockets |\n\n| module | imports nothing of |\n|---|---|\n| `row/` | `txn`, `hot` |\n| `hot` | `txn` |\n| `txn` | – |\n| `log` | any other |\n";
 
     fn problems_with(path: &str, text: &str) -> Vec<String> {
         let mut files = vec![
@@ -229,6 +235,7 @@ mod tests {
             ("engine/src/row/key.rs", "//! K. See [`crate::txn`].\nuse super::A;\n"),
             ("engine/src/hot.rs", "//! H.\nuse crate::row;\n#[cfg(test)]\nmod tests { use crate::txn; }\n"),
             ("engine/src/txn/mod.rs", "//! T.\nuse crate::{hot, row};\n"),
+            ("engine/src/log/mod.rs", "//! L.\nuse crate::log::a;\nuse crate::SomeType;\n"),
         ];
         files.retain(|(at, _)| *at != path);
         files.push((path, text));
@@ -270,6 +277,7 @@ mod tests {
                 "//! H.\nuse crate::{row::{A, hot}, txn::B};\n",
                 "`hot` imports nothing of `txn`",
             ),
+            ("engine/src/log/mod.rs", "//! L.\nuse crate::row;\n", "`log` imports nothing of `row`"),
             (PAGE, &no_row, "no row for the module `txn`"),
             (PAGE, &ghost, "`ghost` stands in"),
         ];
