@@ -43,7 +43,7 @@ pub struct Arguments {
     #[arg(long)]
     directory: Option<std::path::PathBuf>,
     /// Stores to compare, ours first.
-    #[arg(long, value_delimiter = ',', default_value = "thermocline,bf-tree,lmdb,redb,fjall,rocksdb,sqlite")]
+    #[arg(long, value_delimiter = ',', default_values_t = stores::NAMES.map(str::to_owned))]
     stores: Vec<String>,
     #[command(flatten)]
     common: Common,

@@ -71,7 +71,12 @@ impl Store for Ours {
 
     fn client(&self) -> Result<Box<dyn Client + '_>, Failure> {
         let value = vec![0; self.value_bytes];
-        Ok(Box::new(OurClient { database: &self.database, table: &self.table, key: self.table.primary(), value }))
+        Ok(Box::new(OurClient {
+            database: &self.database,
+            table: &self.table,
+            key: self.table.primary(),
+            value,
+        }))
     }
 }
 
