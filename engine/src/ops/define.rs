@@ -87,7 +87,8 @@ impl Inner {
     }
 
     fn make_hidden_index(&self, id: IndexId) -> Result<Arc<IndexForm>> {
-        let schema = IndexSchema::hash("hidden key", &[]).unique();
+        // Ordered, so that a table without a primary key can be scanned; new keys always go to its right end.
+        let schema = IndexSchema::ordered("hidden key", &[]).unique();
         self.build_structure(id, schema, KeySource::Hidden, ColumnSet::default())
     }
 
