@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use thermocline_engine::row::KeyBuf;
 use thermocline_engine::{
-    Database, Direction, Index, KeyRange, Options, Result, Transaction, TransactionOptions, block_on,
-    run_tasks,
+    Database, Direction, Index, Isolation, KeyRange, Options, Result, Transaction, TransactionOptions,
+    block_on, run_tasks,
 };
 use thermocline_workloads::rows::editing;
 use thermocline_workloads::tpcc::check::{NewOrders, check, check_with};
@@ -428,20 +428,31 @@ fn keying_and_think_times_are_kept_on_demand() {
 
 #[test]
 fn terminals_side_by_side_keep_the_conditions() {
-    for keep in [false, true] {
+    let runs = [
+        (Isolation::ReadCommitted, false),
+        (Isolation::Snapshot, false),
+        (Isolation::RepeatableRead, false),
+        (Isolation::Serializable, false),
+        (Isolation::ReadCommitted, true),
+        (Isolation::Snapshot, true),
+    ];
+    for (isolation, keep) in runs {
         let (database, tables) = loaded(2);
         let cursor = keep.then(|| DeliveryCursor::new(&population(2).scale));
         std::thread::scope(|scope| {
             for number in 0..4 {
-                let options =
-                    TerminalOptions { keep_new_orders: cursor.clone(), ..TerminalOptions::default() };
+                let options = TerminalOptions {
+                    transaction: TransactionOptions::default().isolation(isolation),
+                    keep_new_orders: cursor.clone(),
+                    ..TerminalOptions::default()
+                };
                 let mut terminal = terminal(&database, &tables, number, options);
                 scope.spawn(move || block_on(terminal.run(&mut Counting::new(150))).unwrap());
             }
         });
         let new_orders = if keep { NewOrders::Kept } else { NewOrders::Deleted };
         for result in check_with(&database, new_orders).unwrap() {
-            assert!(result.holds(), "{result}");
+            assert!(result.holds(), "{isolation}: {result}");
         }
     }
 }
