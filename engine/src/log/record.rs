@@ -133,7 +133,7 @@ impl Header {
 
     /// The gap for a record at `lsn`.
     pub(crate) fn gap(lsn: Lsn, durable: Lsn) -> u32 {
-        u32::try_from((lsn.0 - durable.0) / ALIGN).unwrap_or(u32::MAX)
+        u32::try_from(lsn.0.saturating_sub(durable.0) / ALIGN).unwrap_or(u32::MAX)
     }
 }
 

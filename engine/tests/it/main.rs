@@ -1,3 +1,4 @@
 //! Integration tests of the engine: one binary.
 
 mod basics;
+mod durability;
