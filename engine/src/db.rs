@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use serde::Serialize;
-use thermocline_base::clock::{Clock as _, SystemClock};
+use thermocline_base::clock::SystemClock;
 use thermocline_base::epoch::Epochs;
 use thermocline_base::ids::{IndexId, Lsn, Timestamp};
 use thermocline_base::io::{Io, LockGuard, MemoryIo, StdIo};

@@ -229,6 +229,26 @@ impl Transaction {
         }
     }
 
+    /// Reads all rows of a table, in no particular order, until `see` breaks.
+    ///
+    /// # Errors
+    /// As [`Transaction::read`].
+    pub async fn scan_table(
+        &mut self,
+        table: &Table,
+        mut see: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let _busy = self.enter()?;
+        let mut next = None;
+        loop {
+            match self.session().try_scan_table(&table.entry, &mut next, &mut see) {
+                Ok(Step::Done(())) => return Ok(()),
+                Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
     /// Inserts an encoded row.
     ///
     /// # Errors

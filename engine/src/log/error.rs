@@ -9,7 +9,7 @@ use thermocline_base::io::IoError;
 /// The log cannot do what it was asked to. Cheap to clone: one failed sync has many waiters.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum LogError {
+pub(crate) enum LogError {
     /// A write or a sync failed. Final: nobody knows which of the bytes before it are on the device (interleaving
     /// 31). Reads go on; a restart recovers what is there.
     Failed(IoError),

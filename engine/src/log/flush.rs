@@ -45,7 +45,10 @@ impl Flusher {
         end: &LogEnd,
         options: &LogOptions,
     ) -> Result<Self, LogError> {
-        assert!(options.segment_bytes >= 64 && options.segment_bytes % 8 == 0, "the size of a segment");
+        assert!(
+            options.segment_bytes >= 64 && options.segment_bytes.is_multiple_of(8),
+            "the size of a segment"
+        );
         io.create_dir_all(&dir)?;
         // What was read may stand in the system's cache only, if just the process had died. It is served from now on,
         // and the segment to come vouches for it.

@@ -58,6 +58,14 @@ impl LogEnd {
     pub(crate) fn fresh(lsn: Lsn) -> Self {
         Self { lsn, generation: 0, keep: Vec::new(), discard: Vec::new() }
     }
+
+    /// A log that starts anew at `lsn`, whatever stands in `dir`: after a run that kept no log, what is there is of no
+    /// use. The files go when the log is opened.
+    pub(crate) fn abandon(io: &dyn Io, dir: &Path, lsn: Lsn) -> Result<Self, LogError> {
+        let names = segment_names(io, dir)?;
+        let generation = names.iter().map(|name| name.generation).max().unwrap_or(0);
+        Ok(Self { lsn, generation, keep: Vec::new(), discard: names })
+    }
 }
 
 /// Reads the records of a log. A lending iterator: [`LogReader::next`].
@@ -94,9 +102,7 @@ impl LogReader {
         from: Lsn,
         durable: Lsn,
     ) -> Result<Self, LogError> {
-        let files = if io.exists(dir)? { io.list(dir)? } else { Vec::new() };
-        let mut names: Vec<SegmentName> = files.iter().filter_map(|name| SegmentName::parse(name)).collect();
-        names.sort_unstable();
+        let names = segment_names(&*io, dir)?;
         let (mut valid, mut broken) = (Vec::new(), Vec::new());
         for name in &names {
             let file = io.open(&name.path(dir), OpenMode::Read)?;
@@ -390,6 +396,14 @@ impl LogReader {
         }
         Ok(None)
     }
+}
+
+/// Every file that is called like a segment, in order.
+fn segment_names(io: &dyn Io, dir: &Path) -> Result<Vec<SegmentName>, LogError> {
+    let files = if io.exists(dir)? { io.list(dir)? } else { Vec::new() };
+    let mut names: Vec<SegmentName> = files.iter().filter_map(|name| SegmentName::parse(name)).collect();
+    names.sort_unstable();
+    Ok(names)
 }
 
 fn first_header(bytes: &[u8]) -> &[u8; HEADER_BYTES as usize] {

@@ -244,6 +244,17 @@ impl Session {
         let form = scan.form.get();
         let Some(index) = form.index(scan.index) else { return Ok(()) };
         match &scan.range {
+            ScanRange::Table => {
+                for number in 0..form.store.directory.len() {
+                    let Some(chunk) = form.store.directory.get(number, guard) else { continue };
+                    for slot in (0..chunk.used()).filter_map(|slot| u16::try_from(slot).ok()) {
+                        if self.is_phantom(form, index, RowId::new(number, slot), end, guard, |_| true) {
+                            return Err(self.conflict(form, index, &[], SerializationCause::Phantom));
+                        }
+                    }
+                }
+                Ok(())
+            }
             ScanRange::Key(key) => {
                 let examine = |row: RowId| {
                     if self.is_phantom(form, index, row, end, guard, |candidate| candidate == &**key) {

@@ -51,6 +51,8 @@ pub(crate) struct Scan {
 /// What was scanned.
 #[derive(Clone, Debug)]
 pub(crate) enum ScanRange {
+    /// The whole table.
+    Table,
     /// One key.
     Key(Box<[u8]>),
     /// A range, as far as it was read.
