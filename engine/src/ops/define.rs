@@ -86,8 +86,7 @@ impl Inner {
     }
 
     fn make_hidden_index(&self, id: IndexId) -> Result<Arc<IndexForm>> {
-        // Ordered, so that a table without a primary key can be scanned; new keys always go to its right end.
-        let schema = IndexSchema::ordered("hidden key", &[]).unique();
+        let schema = IndexSchema::hash("hidden key", &[]).unique();
         self.build_structure(id, schema, KeySource::Hidden, ColumnSet::default())
     }
 
