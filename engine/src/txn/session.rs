@@ -129,6 +129,14 @@ impl Session {
         }
     }
 
+    /// The database, with a lifetime that the session's own `Arc` covers. Cloning that `Arc` for every operation would
+    /// have all threads write one counter; borrowing it would keep the session's lists from being changed.
+    #[inline]
+    pub(crate) fn db<'a>(&self) -> &'a Inner {
+        // SAFETY: the session keeps the database alive, and an operation's reference does not outlive the session.
+        unsafe { &*Arc::as_ptr(&self.db) }
+    }
+
     /// Begins a transaction.
     pub(crate) fn begin(&mut self, options: TransactionOptions) {
         self.open = true;
