@@ -22,7 +22,9 @@ use crate::txn::session::Session;
 const TICK: Duration = Duration::from_millis(10);
 const SLOW_TICKS: u32 = 25;
 /// A chunk is packed when no more than this share of its slots leads to a row.
-const PACK_PERCENT: usize = 25;
+const PACK_PERCENT: u32 = 25;
+/// A packed chunk is packed again when no more than this share of what it had kept is left.
+const REPACK_PERCENT: u32 = 50;
 /// A block of version memory is emptied when no more than this share of it is in use.
 const SPARSE_PERCENT: u32 = 60;
 /// Blocks that are emptied in one step, so that no step holds the maintenance lock for long.
@@ -162,11 +164,15 @@ impl Inner {
                 }
                 continue;
             }
+            let share = if chunk.is_packed() { REPACK_PERCENT } else { PACK_PERCENT };
+            if !chunk.may_be_sparse(share) {
+                continue;
+            }
             let occupied = chunk.occupied(guard).len();
             let packs = if chunk.is_packed() {
                 occupied == 0 || occupied * 2 < chunk.packed_len()
             } else {
-                occupied * 100 <= chunk.used() as usize * PACK_PERCENT
+                occupied * 100 <= chunk.used() as usize * PACK_PERCENT as usize
             };
             match known {
                 _ if !packs => {}

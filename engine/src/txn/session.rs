@@ -14,6 +14,9 @@ use crate::row::KeyBuf;
 use crate::txn::locks::LockKey;
 use crate::txn::registry::Place;
 
+/// The transaction has not taken its snapshot yet.
+pub(crate) const NO_SNAPSHOT: Timestamp = Timestamp(u64::MAX);
+
 /// A table that the transaction uses: its mark is entered, so the form stays.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Touched {
@@ -138,14 +141,21 @@ impl Session {
     }
 
     /// Begins a transaction.
-    pub(crate) fn begin(&mut self, options: TransactionOptions) {
+    ///
+    /// `late`: its snapshot is taken by its first operation, which nobody can tell from one at the beginning if the
+    /// transaction does nothing else in between; fewer others commit between the snapshot and the first write.
+    pub(crate) fn begin(&mut self, options: TransactionOptions, late: bool) {
         self.open = true;
         // A commit that failed has left its verdict in a session that may be used again.
         self.health = Health::Well;
         self.isolation = options.isolation.unwrap_or(self.db.options.isolation);
         self.read_only = options.read_only || self.db.options.read_only;
         self.wait = !options.no_wait;
-        self.take_snapshot();
+        self.snapshot = NO_SNAPSHOT;
+        self.health = Health::Well;
+        if !late {
+            self.take_snapshot();
+        }
     }
 
     /// A number that tells transactions of this session apart.
@@ -190,6 +200,7 @@ impl Session {
     /// Forgets everything, keeping the allocations (within bounds).
     pub(crate) fn reset(&mut self) {
         self.id = None;
+        self.seen = Lsn(0);
         self.open = false;
         self.health = Health::Well;
         self.tables.clear();
