@@ -334,9 +334,11 @@ impl Session {
 
     /// Publishes a decided transaction and ends it.
     fn publish(&mut self, end: Timestamp) {
-        self.place().commit();
+        // Pinned before anybody can see the versions as committed: from then on another transaction may replace one,
+        // commit, and have it pruned. The pin keeps it in its place until its timestamp has been written here.
         let db = self.db();
         let guard = db.epochs.pin();
+        self.place().commit();
         for write in &self.writes {
             if write.version.is_superseded() {
                 self.unlink_superseded(write, &guard);
