@@ -334,9 +334,10 @@ impl Session {
 
     /// Publishes a decided transaction and ends it.
     fn publish(&mut self, end: Timestamp) {
-        self.place().commit();
         let db = self.db();
+        // Before the decision is published: from then on others may overwrite our versions, and prune and free them.
         let guard = db.epochs.pin();
+        self.place().commit();
         for write in &self.writes {
             if write.version.is_superseded() {
                 self.unlink_superseded(write, &guard);
@@ -374,7 +375,7 @@ impl Session {
             }
             next = older;
         }
-        unreachable!("a superseded version stands below the one that superseded it");
+        // A pruner was here since the decision was published: it has unlinked and retired the version.
     }
 }
 
