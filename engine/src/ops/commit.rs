@@ -376,7 +376,7 @@ impl Session {
             }
             next = older;
         }
-        unreachable!("a superseded version stands below the one that superseded it");
+        // A pruner was here since the decision was published: it has unlinked and retired the version.
     }
 }
 

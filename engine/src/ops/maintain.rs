@@ -225,15 +225,27 @@ impl Inner {
         }
         memory.trim();
         let mut moved = 0_u64;
-        for block in memory.sparse_blocks(SPARSE_PERCENT).into_iter().take(BLOCKS_PER_STEP) {
-            if !memory.begin_evacuation(block) {
-                continue;
-            }
-            memory.for_each_live_cell(block, |cell| {
+        // All marks first: else what moves out of one sparse block fills the one that was emptied before it.
+        let blocks: Vec<_> = memory
+            .sparse_blocks(SPARSE_PERCENT)
+            .into_iter()
+            .take(BLOCKS_PER_STEP)
+            .filter(|block| memory.begin_evacuation(*block))
+            .collect();
+        for block in &blocks {
+            memory.for_each_live_cell(*block, |cell| {
                 if form.store.relocate(cell, &guard).unwrap_or(false) {
                     moved += 1;
                 }
             });
+        }
+        // Our own pin keeps what was moved from being freed; the marks stay until it is, so that emptied blocks go
+        // back to the system. (What another reader still holds back is left for the next round.)
+        drop(guard);
+        let guard = self.epochs.pin();
+        let memory = &entry.form_pinned(&guard).store.memory;
+        memory.collect();
+        for block in blocks {
             memory.end_evacuation(block);
         }
         drop(guard);
