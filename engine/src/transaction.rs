@@ -134,7 +134,7 @@ impl Transaction {
 
     async fn wait(&mut self, wait: Wait) -> Result<()> {
         let session = self.session();
-        let db = Arc::clone(&session.db);
+        let db = session.db();
         match wait {
             Wait::Decision(id) => Over { registry: &db.registry, id }.await,
             Wait::Holder { id, table, key } => {
@@ -485,8 +485,7 @@ impl Drop for Transaction {
             session.db.counters.rolled_back();
             session.rollback();
         }
-        let db = Arc::clone(&session.db);
-        db.give_session(session);
+        session.db().give_session(session);
     }
 }
 

@@ -92,7 +92,7 @@ impl Session {
             self.release();
             return Ok(Step::Done(ticket));
         }
-        let db = std::sync::Arc::clone(&self.db);
+        let db = self.db();
         let Some(log) = db.log() else {
             let end = self.decide(None)?;
             self.publish(end);
@@ -165,7 +165,7 @@ impl Session {
             self.rollback();
             return Err(error);
         }
-        let db = std::sync::Arc::clone(&self.db);
+        let db = self.db();
         let guard = db.epochs.pin();
         for write in &self.writes {
             if let Some(chunk) = write.form.get().store.directory.get(write.row.chunk(), &guard) {
@@ -335,7 +335,7 @@ impl Session {
     /// Publishes a decided transaction and ends it.
     fn publish(&mut self, end: Timestamp) {
         self.place().commit();
-        let db = std::sync::Arc::clone(&self.db);
+        let db = self.db();
         let guard = db.epochs.pin();
         for write in &self.writes {
             if write.version.is_superseded() {

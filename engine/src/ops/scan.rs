@@ -154,7 +154,7 @@ impl Session {
                 ),
             });
         };
-        let db = Arc::clone(&self.db);
+        let db = self.db();
         loop {
             let guard = db.epochs.pin();
             let mut batch = std::mem::take(&mut state.batch);
@@ -214,7 +214,7 @@ impl Session {
             }
         };
         let form = form_ref.get();
-        let db = Arc::clone(&self.db);
+        let db = self.db();
         let (mut number, mut slot) = (start.chunk(), u32::from(start.slot()));
         while number < form.store.directory.len() {
             let guard = db.epochs.pin();
@@ -292,7 +292,7 @@ impl Session {
         }
         let form: &TableForm = form_ref.get();
         let index = Self::index_of(form, index)?;
-        let db = Arc::clone(&self.db);
+        let db = self.db();
         let guard = db.epochs.pin();
         let mut outcome = Entry::Next;
         let mut examine = |row: RowId| {
