@@ -126,7 +126,8 @@ impl Transaction {
     fn failed(&mut self, error: Error) -> Error {
         let session = self.session();
         session.db.counters.failed(&error);
-        if error.is_retryable() {
+        // A commit that failed has rolled back: the session is for the next transaction already.
+        if error.is_retryable() && session.is_open() {
             session.health = Health::Failed;
         }
         error
