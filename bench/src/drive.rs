@@ -498,7 +498,8 @@ fn report(
     let commits = || progress.iter().map(|thread| thread.load(Ordering::Relaxed)).sum::<u64>();
     let began = time::now();
     let measuring_begins = began + load.warm_up;
-    let stopping_begins = measuring_begins + load.measured;
+    // Moves on if measuring begins late, on a busy machine.
+    let mut stopping_begins = measuring_begins + load.measured;
     // Samples end at whole seconds of the measured time, so the first one of the warm-up may be shorter.
     let first = load.warm_up.as_secs_f64().fract();
     let mut next_sample = began + if first > 0.0 { Duration::from_secs_f64(first) } else { SECOND };
@@ -528,7 +529,9 @@ fn report(
         }
         if measuring_began.is_none() && now >= measuring_begins {
             watcher.measuring();
-            measuring_began = Some(time::now());
+            let begins = time::now();
+            measuring_began = Some(begins);
+            stopping_begins = begins + load.measured;
             // Not a plain store: a client that has failed meanwhile must not be brought back to life.
             let _ = control.phase.compare_exchange(
                 Phase::WarmUp as u32,
@@ -537,7 +540,7 @@ fn report(
                 Ordering::Relaxed,
             );
         }
-        if now >= stopping_begins {
+        if measuring_began.is_some() && now >= stopping_begins {
             control.enter(Phase::Stopping);
             break;
         }
