@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use thermocline_base::ids::{IndexId, Lsn, RowId, Timestamp};
+use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::{FormRef, TableEntry};
 use crate::db::Inner;
@@ -89,6 +90,10 @@ pub(crate) struct Session {
     /// Between begin and the end.
     open: bool,
     number: u64,
+    /// Its first operation takes the snapshot.
+    late: bool,
+    /// Operations that its place had counted when it began.
+    begun_at: u32,
     pub(crate) tables: Vec<Touched>,
     pub(crate) writes: Vec<Write>,
     pub(crate) reads: Vec<Read>,
@@ -121,6 +126,8 @@ impl Session {
             health: Health::Well,
             open: false,
             number: 0,
+            late: false,
+            begun_at: 0,
             tables: Vec::new(),
             writes: Vec::new(),
             reads: Vec::new(),
@@ -153,6 +160,8 @@ impl Session {
         self.wait = !options.no_wait;
         self.snapshot = NO_SNAPSHOT;
         self.health = Health::Well;
+        self.late = late;
+        self.begun_at = self.place().operations.load(Ordering::Relaxed);
         if !late {
             self.take_snapshot();
         }
@@ -162,6 +171,12 @@ impl Session {
     pub(crate) fn next_number(&mut self) -> u64 {
         self.number += 1;
         self.number << 12 | u64::from(self.place_index)
+    }
+
+    /// May it read at a newer snapshot? At read committed always; else as long as it has seen nothing yet.
+    pub(crate) fn may_renew_snapshot(&self) -> bool {
+        self.isolation == Isolation::ReadCommitted
+            || self.late && self.place().operations.load(Ordering::Relaxed) == self.begun_at
     }
 
     /// Has it begun, and neither committed nor rolled back?
