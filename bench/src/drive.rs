@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use thermocline_base::sync::{AtomicU32, AtomicU64, CachePadded, Mutex, Ordering};
-use thermocline_engine::multiplex::{run_tasks, yield_now};
+use thermocline_engine::{run_tasks, yield_now};
 
 use crate::latency::Latencies;
 use crate::time::{self, Moment};

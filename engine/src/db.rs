@@ -10,9 +10,9 @@ use std::thread::JoinHandle;
 use serde::Serialize;
 use thermocline_base::clock::{Clock as _, SystemClock};
 use thermocline_base::epoch::Epochs;
-use thermocline_base::ids::{IndexId, Timestamp};
+use thermocline_base::ids::{IndexId, Lsn, Timestamp};
 use thermocline_base::io::{Io, LockGuard, MemoryIo, StdIo};
-use thermocline_base::sync::{AtomicBool, AtomicU64, CachePadded, Mutex, Ordering, thread_index};
+use thermocline_base::sync::{AtomicBool, CachePadded, Mutex, Ordering, thread_index};
 
 use crate::catalog::Catalog;
 use crate::catalog::schema::TableSchema;
@@ -33,6 +33,13 @@ use crate::txn::session::Session;
 
 const POOL_SHARDS: usize = 64;
 
+type Pool = Box<[CachePadded<Mutex<Vec<Box<Session>>>>]>;
+
+/// A pool without sessions.
+pub(crate) fn empty_pool() -> Pool {
+    (0..POOL_SHARDS).map(|_| CachePadded::default()).collect()
+}
+
 /// What all transactions of a database share.
 pub(crate) struct Inner {
     pub(crate) options: Options,
@@ -44,6 +51,8 @@ pub(crate) struct Inner {
     pub(crate) counters: Counters,
     pub(crate) catalog: Catalog,
     pub(crate) log: Option<Log>,
+    /// Where the log ended when the database was opened.
+    pub(crate) log_end: Lsn,
     pub(crate) io: Arc<dyn Io>,
     pub(crate) clock: Arc<dyn thermocline_base::clock::Clock>,
     pub(crate) dir: PathBuf,
@@ -52,8 +61,7 @@ pub(crate) struct Inner {
     /// Held by who changes a definition.
     pub(crate) definition: Mutex<()>,
     pub(crate) checkpoints: Checkpoints,
-    pub(crate) sessions: Box<[CachePadded<Mutex<Vec<Box<Session>>>>]>,
-    pub(crate) numbers: AtomicU64,
+    pub(crate) sessions: Pool,
     pub(crate) closed: AtomicBool,
 }
 
@@ -94,6 +102,7 @@ impl Inner {
             LogError::Foreign { file } => {
                 Error::Damaged { file: file.clone(), what: "it belongs to another database".to_owned() }
             }
+            LogError::FlusherDied => Error::LogFailed { reason: error.to_string() },
             LogError::Failed(io) => Error::LogFailed { reason: io.to_string() },
             LogError::Io(io) => Error::Io(io.clone()),
         }
@@ -188,7 +197,7 @@ impl Database {
     /// Options that make no sense.
     pub fn open_in_memory(options: Options) -> Result<Self> {
         let options = Options { durability: Durability::Off, ..options };
-        Self::open_with(Path::new("/memory"), options, Arc::new(MemoryIo::new()), true)
+        Self::open_with(Path::new(crate::ops::recover::IN_MEMORY), options, Arc::new(MemoryIo::new()), true)
     }
 
     /// Opens a database over any [`Io`], with or without background threads (tests drive the steps themselves).

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use thermocline_base::io::IoError;
 
 use crate::catalog::SchemaError;
+use crate::checkpoint::CheckpointError;
 use crate::hot::budget::OutOfMemory;
 use crate::row::RowError;
 
@@ -238,6 +239,7 @@ impl fmt::Display for Error {
             Self::UnknownTable { name } => write!(f, "there is no table {name:?}"),
             Self::UnknownIndex { table, index } => write!(f, "table {table:?} has no index {index:?}"),
             Self::Schema(error) => error.fmt(f),
+            Self::Row { table, source } if table.is_empty() => source.fmt(f),
             Self::Row { table, source } => write!(f, "table {table:?}: {source}"),
             Self::OutOfMemory(error) => error.fmt(f),
             Self::DiskFull { directory } => write!(
@@ -309,5 +311,34 @@ impl From<IoError> for Error {
 impl From<SchemaError> for Error {
     fn from(error: SchemaError) -> Self {
         Self::Schema(error)
+    }
+}
+
+impl From<CheckpointError> for Error {
+    fn from(error: CheckpointError) -> Self {
+        match error {
+            CheckpointError::Io(io) => Self::Io(io),
+            CheckpointError::Damaged { file, offset, what } => {
+                Self::Damaged { file, what: format!("at byte {offset}: {what}") }
+            }
+            CheckpointError::DamagedChunk { file, offset, table, chunk, what } => Self::Damaged {
+                file,
+                what: format!("at byte {offset}, chunk {chunk} of the table with id {table}: {what}"),
+            },
+            CheckpointError::NotADatabase { dir, found } => Self::NotADatabase { directory: dir, found },
+            CheckpointError::Newer { file, version, known } => {
+                Self::NewerFormat { file, found: version, supported: known }
+            }
+            CheckpointError::Foreign { file } => {
+                Self::Damaged { file, what: "it belongs to another database".to_owned() }
+            }
+        }
+    }
+}
+
+/// For closures that edit rows: the engine fills the table's name in.
+impl From<RowError> for Error {
+    fn from(source: RowError) -> Self {
+        Self::Row { table: String::new(), source }
     }
 }

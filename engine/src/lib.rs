@@ -22,7 +22,8 @@
 //! let balance = db.run(TransactionOptions::new(), async |tx| {
 //!     tx.update(&accounts.primary(), &key, |row| {
 //!         let balance = accounts.layout().i64(row.row(), 2).unwrap_or(0) + 50;
-//!         row.set_i64(2, balance).map(|()| balance).map_err(|error| accounts.error(error))
+//!         row.set_i64(2, balance)?;
+//!         Ok(balance)
 //!     })
 //!     .await
 //! })?;
@@ -37,6 +38,7 @@
 //! transactions, `index` nothing of versions, `log` nothing of tables.
 
 mod catalog;
+mod checkpoint;
 mod counters;
 mod db;
 mod error;
@@ -61,6 +63,7 @@ pub use index::tree::Direction;
 pub use multiplex::{block_on, run_tasks, yield_now};
 pub use ops::rollback::Savepoint;
 pub use ops::scan::KeyRange;
+pub use ops::verify::Verification;
 pub use options::{Durability, Isolation, Options, TransactionOptions};
 pub use statistics::{MemoryUse, Statistics};
 pub use transaction::Transaction;

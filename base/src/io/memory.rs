@@ -269,7 +269,12 @@ impl MemoryFile {
             return Err(self.error(action, None, ErrorKind::StorageFull));
         }
         tree.used = used;
-        bytes.resize(len as usize, 0);
+        if bytes.is_empty() {
+            // Zeros straight from the system take no memory until they are touched.
+            *bytes = vec![0; len as usize];
+        } else {
+            bytes.resize(len as usize, 0);
+        }
         Ok(())
     }
 

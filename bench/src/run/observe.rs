@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use thermocline_engine::Database;
+use thermocline_engine::{AbortCounts, Database, MemoryUse};
 
 use super::resident;
 use crate::drive::{Failure, Glance, Phase, Watcher};
@@ -20,7 +20,39 @@ pub(super) struct Numbers {
     pub(super) memory_bytes: BTreeMap<String, u64>,
     pub(super) log_bytes: u64,
     pub(super) checkpoints: u64,
-    pub(super) checkpoint_runs: bool,
+}
+
+impl Numbers {
+    pub(super) fn of(database: &Database) -> Self {
+        let found = database.statistics();
+        let AbortCounts { serialization, deadlock, duplicate_key, out_of_memory, idle, other, .. } =
+            found.aborts;
+        let MemoryUse { versions, slots, hash_indexes, ordered_indexes, log_buffer, .. } = found.memory;
+        let named = |numbers: &[(&str, u64)]| {
+            numbers.iter().map(|(name, number)| ((*name).to_owned(), *number)).collect()
+        };
+        Self {
+            commits: found.commits + found.read_only_commits,
+            aborts: named(&[
+                ("serialization", serialization),
+                ("deadlock", deadlock),
+                ("duplicate_key", duplicate_key),
+                ("out_of_memory", out_of_memory),
+                ("idle", idle),
+                ("other", other),
+            ]),
+            memory_bytes: named(&[
+                ("versions", versions),
+                ("slots", slots),
+                ("hash_indexes", hash_indexes),
+                ("ordered_indexes", ordered_indexes),
+                ("log_buffer", log_buffer),
+                ("other", found.memory.other),
+            ]),
+            log_bytes: found.log_bytes,
+            checkpoints: found.checkpoints,
+        }
+    }
 }
 
 /// Watches a run on a database.
@@ -29,15 +61,23 @@ pub(super) struct Observer<'a> {
     progress: &'a mut Progress,
     settings: &'a Settings,
     at_start: Numbers,
-    checkpoint_runs: bool,
+    /// Checkpoints that had begun and that had ended at the last look.
+    checkpoints: (u64, u64),
     marks: Vec<Mark>,
 }
 
 impl<'a> Observer<'a> {
     pub(super) fn new(database: &'a Database, progress: &'a mut Progress, settings: &'a Settings) -> Self {
         let at_start = Numbers::of(database);
-        let checkpoint_runs = at_start.checkpoint_runs;
-        Self { database, progress, settings, at_start, checkpoint_runs, marks: Vec::new() }
+        let mut observer =
+            Self { database, progress, settings, at_start, checkpoints: (0, 0), marks: Vec::new() };
+        observer.checkpoints = observer.count_checkpoints();
+        observer
+    }
+
+    fn count_checkpoints(&self) -> (u64, u64) {
+        let found = self.database.statistics();
+        (found.checkpoints_begun, found.checkpoints)
     }
 
     /// Adds what the engine knows of the run.
@@ -65,10 +105,18 @@ impl Watcher for Observer<'_> {
     }
 
     fn look(&mut self, at_seconds: f64) {
-        let runs = Numbers::of(self.database).checkpoint_runs;
-        if runs != self.checkpoint_runs {
-            self.checkpoint_runs = runs;
-            self.marks.push(Mark { at_seconds, begins: runs });
+        let (begun, ended) = self.count_checkpoints();
+        let before = std::mem::replace(&mut self.checkpoints, (begun, ended));
+        // A short one may begin and end between two looks; one may also end just before the next one begins.
+        let ended_an_older_one = ended > before.1 && before.0 > before.1;
+        if ended_an_older_one {
+            self.marks.push(Mark { at_seconds, begins: false });
+        }
+        if begun > before.0 {
+            self.marks.push(Mark { at_seconds, begins: true });
+            if ended == begun {
+                self.marks.push(Mark { at_seconds, begins: false });
+            }
         }
     }
 

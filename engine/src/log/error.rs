@@ -9,7 +9,7 @@ use thermocline_base::io::IoError;
 /// The log cannot do what it was asked to. Cheap to clone: one failed sync has many waiters.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum LogError {
+pub(crate) enum LogError {
     /// A write or a sync failed. Final: nobody knows which of the bytes before it are on the device (interleaving
     /// 31). Reads go on; a restart recovers what is there.
     Failed(IoError),
@@ -17,6 +17,8 @@ pub enum LogError {
     DiskFull(IoError),
     /// The log has been closed.
     Closed,
+    /// The thread that flushes has panicked: a broken invariant, told in its message.
+    FlusherDied,
     /// A file could not be read, listed or opened.
     Io(IoError),
     /// Bytes that were durable are not what was written.
@@ -65,6 +67,9 @@ impl fmt::Display for LogError {
                 write!(f, "no space for the log: {error}; free some, commits go on by themselves then")
             }
             Self::Closed => f.write_str("the log is closed"),
+            Self::FlusherDied => f.write_str(
+                "the log's flusher panicked (see its message above) and takes no more commits; reopen the database",
+            ),
             Self::Io(error) => write!(f, "the log is not accessible: {error}"),
             Self::Damaged { file, offset, lsn, what } => write!(
                 f,

@@ -45,7 +45,10 @@ impl Flusher {
         end: &LogEnd,
         options: &LogOptions,
     ) -> Result<Self, LogError> {
-        assert!(options.segment_bytes >= 64 && options.segment_bytes % 8 == 0, "the size of a segment");
+        assert!(
+            options.segment_bytes >= 64 && options.segment_bytes.is_multiple_of(8),
+            "the size of a segment"
+        );
         io.create_dir_all(&dir)?;
         // What was read may stand in the system's cache only, if just the process had died. It is served from now on,
         // and the segment to come vouches for it.
@@ -206,15 +209,28 @@ fn remove_if_there(io: &dyn Io, path: &Path) -> Result<(), IoError> {
     }
 }
 
+/// Takes the log down if the flusher's thread dies, so that nobody waits for it for ever.
+struct Mourner<'a>(&'a Core);
+
+impl Drop for Mourner<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.0.failure.set(LogError::FlusherDied);
+            self.0.down.store(true, Ordering::SeqCst);
+            self.0.wake_all();
+        }
+    }
+}
+
 impl Core {
     pub(super) fn flush_once(&self) -> Result<Lsn, LogError> {
         let mut flusher = self.flusher.lock();
         if self.failed() {
             return Err(self.failure());
         }
-        self.flush_since_ns.store(self.clock.now_ns().max(1), Ordering::Release);
+        self.pulse.flush_since_ns.store(self.clock.now_ns().max(1), Ordering::Release);
         let result = flusher.flush(self);
-        self.flush_since_ns.store(0, Ordering::Release);
+        self.pulse.flush_since_ns.store(0, Ordering::Release);
         match result {
             Ok(()) => Ok(Lsn(self.ring.durable())),
             Err(LogError::Failed(error)) => {
@@ -235,6 +251,7 @@ impl Core {
 
     /// The flusher's thread.
     pub(super) fn run(&self) {
+        let _guard = Mourner(self);
         let mut last_group = 0;
         let mut last_ns = 0;
         while !self.failed() {
@@ -271,7 +288,7 @@ impl Core {
 
     /// Sleeps until somebody kicks, or the next tick.
     fn sleep(&self, progress: bool) {
-        self.parked.store(1, Ordering::SeqCst);
+        self.pulse.parked.store(1, Ordering::SeqCst);
         // Whoever came before the store did not kick, but is seen here.
         if !self.has_work() {
             std::thread::park_timeout(TICK);
@@ -279,7 +296,7 @@ impl Core {
             // Somebody waits for a record that another thread is just filling.
             std::thread::park_timeout(TICK / 200);
         }
-        self.parked.store(0, Ordering::SeqCst);
+        self.pulse.parked.store(0, Ordering::SeqCst);
     }
 
     fn has_work(&self) -> bool {

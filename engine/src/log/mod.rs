@@ -48,7 +48,7 @@ use thermocline_base::checksum::Seed;
 use thermocline_base::clock::Clock;
 use thermocline_base::ids::{Lsn, RowId, TableId, Timestamp};
 use thermocline_base::io::{Io, IoError};
-use thermocline_base::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
+use thermocline_base::sync::{AtomicBool, AtomicU32, AtomicU64, CachePadded, Mutex, Ordering};
 
 pub(crate) use error::LogError;
 pub(crate) use reader::{LogEnd, LogReader, Record};
@@ -117,22 +117,27 @@ pub(super) struct Core {
     ring: Ring,
     options: LogOptions,
     seed: Seed,
+    clock: Arc<dyn Clock>,
+    thread: OnceLock<Thread>,
     failure: OnceLock<LogError>,
-    /// Has `failure` been set, or the log been closed?
+    /// Has `failure` been set, or the log been closed? Read by every reservation, so among what hardly ever changes.
     down: AtomicBool,
     /// Is there no space for another segment?
     full: AtomicBool,
+    stop: AtomicBool,
     full_error: Mutex<Option<IoError>>,
-    durable_waiters: wait::Waiters,
-    space_waiters: wait::Waiters,
-    flusher: Mutex<flush::Flusher>,
+    pulse: CachePadded<Pulse>,
+    durable_waiters: CachePadded<wait::Waiters>,
+    space_waiters: CachePadded<wait::Waiters>,
+    flusher: CachePadded<Mutex<flush::Flusher>>,
+}
+
+/// What the flusher tells about itself.
+struct Pulse {
     /// 0: the flusher runs; 1: it is about to sleep or sleeps.
     parked: AtomicU32,
-    thread: OnceLock<Thread>,
-    stop: AtomicBool,
     /// When the flush began that is running; 0: none is.
     flush_since_ns: AtomicU64,
-    clock: Arc<dyn Clock>,
 }
 
 impl fmt::Debug for Core {
@@ -183,13 +188,12 @@ impl Log {
             down: AtomicBool::new(false),
             full: AtomicBool::new(false),
             full_error: Mutex::new(None),
-            durable_waiters: wait::Waiters::default(),
-            space_waiters: wait::Waiters::default(),
-            parked: AtomicU32::new(0),
+            durable_waiters: CachePadded::default(),
+            space_waiters: CachePadded::default(),
+            pulse: CachePadded(Pulse { parked: AtomicU32::new(0), flush_since_ns: AtomicU64::new(0) }),
             thread: OnceLock::new(),
             stop: AtomicBool::new(false),
-            flush_since_ns: AtomicU64::new(0),
-            flusher: Mutex::new(flusher),
+            flusher: CachePadded(Mutex::new(flusher)),
             ring,
             options,
             clock,
@@ -217,11 +221,8 @@ impl Log {
         if let Some(handle) = handle {
             self.core.stop.store(true, Ordering::SeqCst);
             handle.thread().unpark();
-            if let Err(panic) = handle.join()
-                && !std::thread::panicking()
-            {
-                std::panic::resume_unwind(panic);
-            }
+            // A panic of the flusher has been reported, and stands in the log's state.
+            let _ = handle.join();
         }
     }
 
@@ -373,8 +374,8 @@ impl Core {
     /// Wakes the flusher if it sleeps.
     #[inline]
     fn kick(&self) {
-        if self.parked.load(Ordering::SeqCst) != 0
-            && self.parked.swap(0, Ordering::SeqCst) != 0
+        if self.pulse.parked.load(Ordering::SeqCst) != 0
+            && self.pulse.parked.swap(0, Ordering::SeqCst) != 0
             && let Some(thread) = self.thread.get()
         {
             thread.unpark();
@@ -383,7 +384,7 @@ impl Core {
 
     /// Has a flush been running for so long that *async* must not acknowledge any more?
     fn hangs(&self) -> bool {
-        let since = self.flush_since_ns.load(Ordering::Acquire);
+        let since = self.pulse.flush_since_ns.load(Ordering::Acquire);
         since != 0 && self.clock.now_ns().saturating_sub(since) > HANGING_NS
     }
 

@@ -27,6 +27,9 @@ use super::error::LogError;
 use super::record::{ALIGN, HEADER_BYTES, Header, Kind};
 use super::segment::{HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentName, record_seed};
 
+/// How much is read at a time.
+const PIECE_BYTES: u64 = 1 << 20;
+
 /// A record, whole and in its place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a> {
@@ -55,6 +58,14 @@ impl LogEnd {
     pub(crate) fn fresh(lsn: Lsn) -> Self {
         Self { lsn, generation: 0, keep: Vec::new(), discard: Vec::new() }
     }
+
+    /// A log that starts anew at `lsn`, whatever stands in `dir`: after a run that kept no log, what is there is of no
+    /// use. The files go when the log is opened.
+    pub(crate) fn abandon(io: &dyn Io, dir: &Path, lsn: Lsn) -> Result<Self, LogError> {
+        let names = segment_names(io, dir)?;
+        let generation = names.iter().map(|name| name.generation).max().unwrap_or(0);
+        Ok(Self { lsn, generation, keep: Vec::new(), discard: names })
+    }
 }
 
 /// Reads the records of a log. A lending iterator: [`LogReader::next`].
@@ -74,10 +85,11 @@ pub(crate) struct LogReader {
     /// Which segment `position` is in.
     current: usize,
     position: u64,
-    /// Bytes from `window_start` on, up to the end of segment `loaded - 1`.
+    /// Bytes from `window_start` on.
     window: Vec<u8>,
     window_start: u64,
-    loaded: usize,
+    /// The segment that was read last.
+    file: Option<(usize, Arc<dyn File>)>,
     ended: bool,
 }
 
@@ -90,9 +102,7 @@ impl LogReader {
         from: Lsn,
         durable: Lsn,
     ) -> Result<Self, LogError> {
-        let files = if io.exists(dir)? { io.list(dir)? } else { Vec::new() };
-        let mut names: Vec<SegmentName> = files.iter().filter_map(|name| SegmentName::parse(name)).collect();
-        names.sort_unstable();
+        let names = segment_names(&*io, dir)?;
         let (mut valid, mut broken) = (Vec::new(), Vec::new());
         for name in &names {
             let file = io.open(&name.path(dir), OpenMode::Read)?;
@@ -120,7 +130,7 @@ impl LogReader {
             position: from.0,
             window: Vec::new(),
             window_start: from.0,
-            loaded: current.unwrap_or(0),
+            file: None,
             ended: false,
             io,
             database,
@@ -242,30 +252,39 @@ impl LogReader {
 
     /// Brings `len` bytes from `position` on into the window, if the log has them.
     fn load(&mut self, len: u64) -> Result<bool, LogError> {
-        if !self.reaches(self.position + len) {
+        let needed = self.position + len;
+        if !self.reaches(needed) {
             return Ok(false);
         }
-        while self.window_start + (self.window.len() as u64) < self.position + len {
-            let start = self.window_start + self.window.len() as u64;
-            if self.loaded < self.current {
-                self.loaded = self.current;
+        let mut end = self.window_start + self.window.len() as u64;
+        if needed <= end {
+            return Ok(true);
+        }
+        // Drop what is behind us before more comes in.
+        if self.position < end {
+            self.window.drain(..(self.position - self.window_start) as usize);
+        } else {
+            self.window.clear();
+            end = self.position;
+        }
+        self.window_start = self.position;
+        let mut index = self.current;
+        while end < needed {
+            while self.end_of(index) <= end {
+                index += 1;
             }
-            // Drop what is behind us before more comes in.
-            let behind = (self.position - self.window_start).min(self.window.len() as u64);
-            self.window.drain(..behind as usize);
-            self.window_start += behind;
-            let (segment, end) = (self.chain[self.loaded], self.end_of(self.loaded));
-            let start = start.max(segment.name.first.0);
-            if self.window.is_empty() {
-                self.window_start = start;
-            }
-            let file = self.io.open(&segment.name.path(&self.dir), OpenMode::Read)?;
+            let segment = self.chain[index];
+            let piece = (self.end_of(index) - end).min(PIECE_BYTES.max(needed - end));
             let old = self.window.len();
-            self.window.resize(old + (end - start) as usize, 0);
-            let offset = SEGMENT_HEADER_BYTES + (start - segment.name.first.0);
+            self.window.resize(old + piece as usize, 0);
+            let file = match &self.file {
+                Some((open, file)) if *open == index => Arc::clone(file),
+                _ => self.io.open(&segment.name.path(&self.dir), OpenMode::Read)?,
+            };
             // The header has proved the length; a file cut since then reads as zeros, which check out nowhere.
-            file.read_full_at(offset, &mut self.window[old..])?;
-            self.loaded += 1;
+            file.read_full_at(SEGMENT_HEADER_BYTES + (end - segment.name.first.0), &mut self.window[old..])?;
+            self.file = Some((index, file));
+            end += piece;
         }
         Ok(true)
     }
@@ -342,29 +361,49 @@ impl LogReader {
         if let Some(index) = self.chain.iter().position(|header| header.name == name) {
             len = len.min(self.end_of(index) - name.first.0);
         }
-        let skip = self.position.saturating_sub(name.first.0).next_multiple_of(ALIGN);
-        if skip >= len {
-            return Ok(None);
-        }
-        let mut bytes = vec![0; (len - skip) as usize];
-        let got = file.read_full_at(SEGMENT_HEADER_BYTES + skip, &mut bytes)?;
         let seed = self.seed(name.generation);
-        let mut rest = &bytes[..got];
-        let mut lsn = Lsn(name.first.0 + skip);
-        while rest.len() >= HEADER_BYTES as usize {
-            let head = first_header(rest);
-            if let Some(header) = Header::peek(head)
-                && let Some(payload) = rest[HEADER_BYTES as usize..].get(..header.payload as usize)
-                && header.durable(lsn).0 > self.position
-                && Header::check(head, seed, lsn, [payload, &[]])
-            {
-                return Ok(Some(lsn));
+        let mut at = self.position.saturating_sub(name.first.0).next_multiple_of(ALIGN);
+        // `bytes` are those from `start` on.
+        let (mut bytes, mut start) = (Vec::new(), at);
+        let fill = |bytes: &mut Vec<u8>, at: u64, count: u64| -> Result<(), LogError> {
+            bytes.resize(count.max(PIECE_BYTES).min(len - at) as usize, 0);
+            let got = file.read_full_at(SEGMENT_HEADER_BYTES + at, bytes)?;
+            bytes[got..].fill(0);
+            Ok(())
+        };
+        while at + HEADER_BYTES <= len {
+            if at + HEADER_BYTES > start + bytes.len() as u64 {
+                start = at;
+                fill(&mut bytes, at, HEADER_BYTES)?;
             }
-            rest = &rest[ALIGN as usize..];
-            lsn.0 += ALIGN;
+            let lsn = Lsn(name.first.0 + at);
+            let claim = Header::peek(first_header(&bytes[(at - start) as usize..]))
+                .filter(|header| header.durable(lsn).0 > self.position);
+            if let Some(header) = claim {
+                let count = HEADER_BYTES + u64::from(header.payload);
+                if at + count > start + bytes.len() as u64 && at + count <= len {
+                    start = at;
+                    fill(&mut bytes, at, count)?;
+                }
+                let record = &bytes[(at - start) as usize..];
+                if let Some(payload) = record.get(HEADER_BYTES as usize..count as usize)
+                    && Header::check(first_header(record), seed, lsn, [payload, &[]])
+                {
+                    return Ok(Some(lsn));
+                }
+            }
+            at += ALIGN;
         }
         Ok(None)
     }
+}
+
+/// Every file that is called like a segment, in order.
+fn segment_names(io: &dyn Io, dir: &Path) -> Result<Vec<SegmentName>, LogError> {
+    let files = if io.exists(dir)? { io.list(dir)? } else { Vec::new() };
+    let mut names: Vec<SegmentName> = files.iter().filter_map(|name| SegmentName::parse(name)).collect();
+    names.sort_unstable();
+    Ok(names)
 }
 
 fn first_header(bytes: &[u8]) -> &[u8; HEADER_BYTES as usize] {

@@ -113,7 +113,7 @@ impl Header {
         let word = |at: usize| u32_at(bytes, at);
         let header = Self { kind, span: word(4), payload: word(8), durable_gap: word(12) };
         let fits = u64::from(header.span) >= span_of(u64::from(header.payload));
-        (fits && u64::from(header.span) % ALIGN == 0).then_some(header)
+        (fits && u64::from(header.span).is_multiple_of(ALIGN)).then_some(header)
     }
 
     /// Do header and payload check out at `lsn`?
@@ -133,7 +133,7 @@ impl Header {
 
     /// The gap for a record at `lsn`.
     pub(crate) fn gap(lsn: Lsn, durable: Lsn) -> u32 {
-        u32::try_from((lsn.0 - durable.0) / ALIGN).unwrap_or(u32::MAX)
+        u32::try_from(lsn.0.saturating_sub(durable.0) / ALIGN).unwrap_or(u32::MAX)
     }
 }
 

@@ -273,7 +273,7 @@ fn crash_everywhere(seed: u64, images: u64) {
             let image: Arc<dyn Io> = Arc::new(again.clone());
             let end = check_image(&image, &all, promise);
             // Recovery may crash, too, and what is appended after it must not meet anything old.
-            if (operations + image_seed as usize) % 7 == 0 {
+            if (operations + image_seed as usize).is_multiple_of(7) {
                 let log = open(&image, &end, SMALL).expect("reopened");
                 let mut more = all.clone();
                 drop(more.split_off(&end.lsn.0));
@@ -586,6 +586,121 @@ fn a_newer_format_is_refused_by_name() {
     assert!(matches!(read(&io, Lsn(0)), Err(LogError::Newer { version: 2, known: 1, .. })));
 }
 
+#[test]
+fn many_waiters_are_woken_together() {
+    let (_, io) = memory();
+    let log = fresh(&io, SMALL);
+    let end = Lsn(append(&log, b"x").expect("space").0 + record::span_of(1));
+    let flags: Vec<_> = (0..100).map(|_| Arc::new(Flag::default())).collect();
+    let mut waits: Vec<_> = flags.iter().map(|_| Box::pin(log.wait_durable(end))).collect();
+    let mut early = pin!(log.wait_durable(Lsn(end.0 + 8)));
+    assert!(early.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    for _ in 0..2 {
+        // Polled twice: the second waker takes the place of the first.
+        for (wait, flag) in waits.iter_mut().zip(&flags) {
+            let waker = Waker::from(Arc::clone(flag));
+            assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+    }
+    assert_eq!(log.core.durable_waiters.count(), 101);
+    log.flush_once().expect("flushed");
+    assert!(flags.iter().all(|flag| flag.0.load(std::sync::atomic::Ordering::SeqCst)));
+    assert_eq!(log.core.durable_waiters.count(), 1);
+    log.close().expect("closed");
+    // The mark at the end made the log longer; what is durable stays so.
+    assert!(ready(early).is_some_and(|result| result.is_ok()));
+    assert!(matches!(ready(log.wait_durable(Lsn(1 << 40))), Some(Err(LogError::Closed))));
+}
+
+#[test]
+fn async_stops_acknowledging_while_a_sync_hangs() {
+    let (_, io) = memory();
+    let clock = Arc::new(thermocline_base::clock::ManualClock::new(0));
+    clock.advance(Duration::from_secs(1));
+    let options = LogOptions { mode: FlushMode::Async, ..SMALL };
+    let shared: Arc<dyn Clock> = Arc::<thermocline_base::clock::ManualClock>::clone(&clock);
+    let log =
+        Log::open(Arc::clone(&io), dir(), DATABASE, &LogEnd::fresh(Lsn(0)), options, shared).expect("opened");
+    append(&log, b"x").expect("space");
+    let acknowledged = |log: &Log| ready(log.wait_acknowledged(log.tail())).is_some();
+    assert!(acknowledged(&log));
+    log.core.pulse.flush_since_ns.store(clock.now_ns(), Ordering::SeqCst);
+    clock.advance(Duration::from_millis(39));
+    assert!(acknowledged(&log));
+    clock.advance(Duration::from_millis(2));
+    assert!(!acknowledged(&log));
+    log.flush_once().expect("flushed");
+    assert!(acknowledged(&log));
+}
+
+#[test]
+fn nobody_waits_for_a_flusher_that_died() {
+    #[derive(Debug)]
+    struct Bomb;
+    impl Clock for Bomb {
+        fn now_ns(&self) -> u64 {
+            let of_flusher = std::thread::current().name() == Some("thermocline-log");
+            assert!(!of_flusher, "a broken invariant (on purpose, for a test)");
+            1
+        }
+        fn wall_us(&self) -> i64 {
+            0
+        }
+    }
+    let (_, io) = memory();
+    let log = Log::open(Arc::clone(&io), dir(), DATABASE, &LogEnd::fresh(Lsn(0)), SMALL, Arc::new(Bomb));
+    let log = log.expect("opened");
+    append(&log, b"x").expect("space");
+    let tail = log.tail();
+    log.start_flusher().expect("a thread");
+    assert!(matches!(block_on(log.wait_durable(tail)), Err(LogError::FlusherDied)));
+    assert!(matches!(append(&log, b"x"), Err(ReserveError::Refused(LogError::FlusherDied))));
+    assert!(matches!(log.close(), Err(LogError::FlusherDied)));
+}
+
+#[test]
+fn an_abandoned_log_leaves_nothing_behind() {
+    let (memory, io) = memory();
+    let log = fresh(&io, SMALL);
+    append(&log, b"of no use").expect("space");
+    log.close().expect("closed");
+    drop(log);
+    let end = LogEnd::abandon(&*io, dir(), Lsn(4096)).expect("listed");
+    assert_eq!((end.generation, end.lsn), (1, Lsn(4096)));
+    let log = open(&io, &end, SMALL).expect("opened");
+    append(&log, b"new").expect("space");
+    log.close().expect("closed");
+    assert_eq!(read(&io, Lsn(4096)).expect("whole").0.len(), 1);
+    assert!(memory.files().keys().all(|path| path.to_string_lossy().ends_with("-00000002.log")));
+    assert!(matches!(read(&io, Lsn(0)), Err(LogError::Missing { .. })));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn garbage_gives_a_prefix_or_an_error(seed: u64, at in 0_u64..1500, len in 1_usize..600, file: usize) {
+        let (memory, io) = memory();
+        let log = fresh(&io, SMALL);
+        let mut rng = Rng::new(seed);
+        let mut all = BTreeMap::new();
+        for number in 0..12 {
+            let bytes = payload(number, &mut rng);
+            all.insert(append(&log, &bytes).expect("space").0, bytes);
+            log.flush_once().expect("flushed");
+        }
+        let names: Vec<_> = memory.files().into_keys().collect();
+        let mut garbage = vec![0; len];
+        rng.fill(&mut garbage);
+        let file = io.open(&names[file % names.len()], OpenMode::Write).expect("it is there");
+        file.write_at(if rng.chance(0.5) { at } else { at + 4000 }, &garbage).expect("written");
+        if let Ok((records, _)) = read(&io, Lsn(0)) {
+            let prefix: BTreeMap<_, _> = all.into_iter().take(records.len()).collect();
+            prop_assert_eq!(records, prefix);
+        }
+    }
+}
+
 #[cfg(feature = "model")]
 mod model {
     use super::*;
@@ -627,6 +742,44 @@ mod model {
     fn writing_beyond_the_filled_prefix_is_caught() {
         let _off = switch_off(Rule::LogWritesFilledPrefix);
         assert!(finds_failure(1500, appenders_and_flusher));
+    }
+
+    /// A position that was noted as filled never lies behind a reservation that is still open: replay from there
+    /// misses nothing.
+    fn filled_stays_before_open_reservations() {
+        let (_, io) = memory();
+        let log = Arc::new(fresh(&io, SMALL));
+        let noted = Arc::new(AtomicU64::new(0));
+        let appenders: Vec<_> = (0..2)
+            .map(|_| {
+                let (log, noted) = (Arc::clone(&log), Arc::clone(&noted));
+                shuttle::thread::spawn(move || {
+                    for _ in 0..2 {
+                        let reservation = log.try_reserve(Kind::Commit, 8).expect("space");
+                        assert!(noted.load(Ordering::SeqCst) <= reservation.lsn().0, "filled beyond a hole");
+                        reservation.complete();
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..3 {
+            noted.fetch_max(log.filled().0, Ordering::SeqCst);
+        }
+        for appender in appenders {
+            appender.join().expect("an appender");
+        }
+        assert_eq!(log.filled(), log.tail());
+    }
+
+    #[test]
+    fn the_replay_position_misses_no_reservation() {
+        run(3000, filled_stays_before_open_reservations);
+    }
+
+    #[test]
+    fn a_replay_position_from_the_head_is_caught() {
+        let _off = switch_off(Rule::LogWritesFilledPrefix);
+        assert!(finds_failure(3000, filled_stays_before_open_reservations));
     }
 
     /// Waiters of records and of space are woken, however the flusher comes between.

@@ -1,35 +1,539 @@
-//! Checkpoints.
+//! Checkpoints: imaging what has changed, chunk by chunk, beside running transactions.
+//!
+//! One round:
+//!
+//! 1. The replay position of the round is noted ([`Inner::replay_position`]).
+//! 2. For each chunk that has changed since its image: the mark is cleared, a replay position is noted, *then* a
+//!    snapshot is taken, and the chunk's rows are written as that snapshot sees them. The snapshot lasts for one chunk
+//!    only, so no round holds pruning up. A chunk that has not changed keeps its image.
+//! 3. The image file is made durable.
+//! 4. The log is made durable past every timestamp that was imaged (all of them have been drawn by then, and their
+//!    records start before the log's tail). Before that, the images would know of transactions that nobody else will
+//!    remember after a crash.
+//! 5. The manifest is written; it is the checkpoint. What only its predecessor needs is removed, the log cut.
+//!
+//! # Why nothing is lost between an image and the log
+//!
+//! A transaction reserves its log space, draws its timestamp, marks its chunks, and fills its record, in this order.
+//! `Log::filled` is at most the position of any record that is not yet filled. Let a chunk be imaged at `t`, its replay
+//! position `p` having been noted before. A change with a timestamp above `t` was not filled when `p` was noted, so its
+//! record starts at `p` or later: it will be replayed. A change at or below `t` is in the image; replay skips it by its
+//! timestamp. Let a chunk be found unmarked after a position `q` was noted. A change whose record was filled before `q`
+//! had marked the chunk before that; the mark was cleared since, which was before the snapshot of that image was taken,
+//! so the change is in the image: replay may start at `q`.
+//!
+//! Changes of definitions write a manifest, too ([`Inner::write_definitions`]), with the images as they are.
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use thermocline_base::sync::AtomicU64;
+use thermocline_base::ids::{Lsn, TableId, Timestamp};
+use thermocline_base::mutation::{self, Rule};
+use thermocline_base::sync::{AtomicU64, Backoff, Mutex, Ordering};
 
-use crate::catalog::table::TableEntry;
-use crate::db::Inner;
-use crate::error::Result;
+use crate::catalog::table::{FormRef, TableEntry, TableForm};
+use crate::checkpoint::{
+    CheckpointError, ChunkHeader, ChunkImage, ImageFile, ImageWriter, Manifest, ManifestBuilder, RunState,
+    dir_of,
+};
+use crate::db::{Database, Inner};
+use crate::error::{Error, Result};
+use crate::hot::chunk::Chunk;
+use crate::hot::version::Begin;
+use crate::txn::registry::State;
+use crate::txn::visibility::{Sees, visible};
 
+/// How often the checkpoint thread looks whether a checkpoint is due.
+const TICK: Duration = Duration::from_millis(50);
+
+/// What is known of the checkpoints of an open database.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoints {
+    /// The newest manifest and what the next one must not reuse; `None` for a database in memory.
+    durable: Option<Mutex<Durable>>,
+    /// Held by who makes a checkpoint.
+    turn: Mutex<()>,
     pub(crate) completed: AtomicU64,
     pub(crate) begun: AtomicU64,
     pub(crate) bytes: AtomicU64,
     pub(crate) lost_volatile_session: bool,
 }
 
+#[derive(Debug)]
+struct Durable {
+    manifest: Manifest,
+    next_sequence: u64,
+    next_file: u64,
+    /// While a backup copies files, none is removed.
+    removals_wait: bool,
+    waiting: Vec<u64>,
+}
+
 impl Checkpoints {
+    /// Those of a database whose newest manifest is this one.
+    pub(crate) fn of(manifest: Manifest, lost_volatile_session: bool) -> Self {
+        let durable = Durable {
+            next_sequence: manifest.sequence + 1,
+            next_file: manifest.next_file,
+            manifest,
+            removals_wait: false,
+            waiting: Vec::new(),
+        };
+        Self { durable: Some(Mutex::new(durable)), lost_volatile_session, ..Self::default() }
+    }
+
+    /// Does the database keep anything on disk?
     pub(crate) fn are_kept(&self) -> bool {
-        false
+        self.durable.is_some()
+    }
+
+    /// The newest manifest.
+    pub(crate) fn manifest(&self) -> Option<Manifest> {
+        self.durable.as_ref().map(|durable| durable.lock().manifest.clone())
     }
 }
 
-pub(crate) fn run(_inner: &Inner) {}
-pub(crate) fn close(_inner: &Inner) -> Result<()> {
-    Ok(())
+/// What a round has found out about one chunk.
+enum Finding {
+    /// A new image, made under this form of its table.
+    Imaged(ChunkImage, u32, Timestamp),
+    /// Unchanged; replay may start here.
+    Confirmed(Lsn),
 }
+
+/// The thread's main function.
+pub(crate) fn run(inner: &Inner) {
+    let mut last_tail = inner.log().map_or(Lsn(0), crate::log::Log::tail);
+    let mut last_end = inner.clock.now_ns();
+    while !inner.closed.load(Ordering::SeqCst) {
+        std::thread::park_timeout(TICK);
+        let Some(log) = inner.log() else { continue };
+        let grown = log.tail().0 - last_tail.0;
+        let waited = Duration::from_nanos(inner.clock.now_ns().saturating_sub(last_end));
+        // A trickle of changes is not worth a round, unless it has been waiting for long.
+        let due = grown >= inner.options.checkpoint_log_bytes
+            || grown > 4096 && waited >= inner.options.checkpoint_interval;
+        if !due || log.failure().is_some() {
+            continue;
+        }
+        let tail = log.tail();
+        if let Err(error) = inner.checkpoint(RunState::Logged) {
+            tracing::warn!(%error, "a checkpoint failed; the one before stays valid");
+        } else {
+            last_tail = tail;
+        }
+        last_end = inner.clock.now_ns();
+    }
+}
+
+/// Closes the log; without one, leaves a checkpoint.
+pub(crate) fn close(inner: &Inner) -> Result<()> {
+    if inner.options.read_only || !inner.checkpoints.are_kept() {
+        return Ok(());
+    }
+    match inner.log() {
+        Some(log) => log.close().map_err(|error| inner.log_error(&error)),
+        None => inner.checkpoint(RunState::Closed),
+    }
+}
+
+impl Database {
+    /// Makes a checkpoint now, and returns when it is durable.
+    ///
+    /// # Errors
+    /// The disk is full or failed; the checkpoint before stays valid.
+    pub fn checkpoint(&self) -> Result<()> {
+        let inner = self.inner();
+        if inner.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        if !inner.checkpoints.are_kept() {
+            return Ok(());
+        }
+        // Without a log, only a clean close makes rows durable: a session that crashes is lost as a whole.
+        let state = if inner.log().is_some() { RunState::Logged } else { RunState::Volatile };
+        inner.checkpoint(state)
+    }
+}
+
 impl Inner {
-    pub(crate) fn write_definitions(&self) -> Result<()> {
+    /// What a failure of a checkpoint's files means for a user.
+    pub(crate) fn checkpoint_error(&self, error: CheckpointError) -> Error {
+        match error {
+            CheckpointError::Io(io) if io.is_full() => Error::DiskFull { directory: self.dir.clone() },
+            error => error.into(),
+        }
+    }
+
+    /// Replay that starts here misses nothing that a later reading of the clock does not cover: all records before
+    /// are filled, and no transaction is between its parts.
+    pub(crate) fn replay_position(&self) -> Lsn {
+        let Some(log) = self.log() else { return self.log_end };
+        let filled = log.filled();
+        self.registry.places().map(|place| place.parts_from.load(Ordering::SeqCst)).fold(
+            filled,
+            |position, parts| {
+                if parts == 0 { position } else { position.min(Lsn(parts - 1)) }
+            },
+        )
+    }
+
+    /// Makes a checkpoint.
+    pub(crate) fn checkpoint(&self, state: RunState) -> Result<()> {
+        let Some(durable) = &self.checkpoints.durable else { return Ok(()) };
+        let _turn = self.checkpoints.turn.lock();
+        self.checkpoints.begun.fetch_add(1, Ordering::Relaxed);
+        let (number, old) = {
+            let mut durable = durable.lock();
+            durable.next_file += 1;
+            (durable.next_file - 1, durable.manifest.clone())
+        };
+        let rewrite = old.chunks_in_mostly_dead_files();
+        let mut findings: BTreeMap<(TableId, u32), Finding> = BTreeMap::new();
+        let start = self.replay_position();
+        let dir = dir_of(&self.dir);
+        let closed = || self.closed.load(Ordering::Relaxed);
+        let mut pace = |bytes: u64| {
+            self.checkpoints.bytes.fetch_add(bytes, Ordering::Relaxed);
+            // Two processors are few: leave the users' threads a chance between writes.
+            if !closed() {
+                std::thread::yield_now();
+            }
+        };
+        let mut writer = ImageWriter::create(&self.io, &dir, &old.database, number, &mut pace)
+            .map_err(|error| self.checkpoint_error(error))?;
+        let outcome = self.image_all(&old, &rewrite, &mut writer, &mut findings);
+        let file = outcome
+            .and_then(|()| writer.finish())
+            .inspect_err(|_| self.mark_again(&findings))
+            .map_err(|error| self.checkpoint_error(error))?;
+        if let Some(log) = self.log()
+            && !mutation::off(Rule::CheckpointAfterLog)
+        {
+            self.make_durable(log, log.tail()).inspect_err(|_| self.mark_again(&findings))?;
+        }
+        self.install(state, start, file, &findings).inspect_err(|_| self.mark_again(&findings))?;
+        self.checkpoints.completed.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
-    pub(crate) fn write_definitions_with(&self, _entry: &Arc<TableEntry>) -> Result<()> {
+
+    /// Makes the log durable up to `lsn`, with its own thread or without one.
+    fn make_durable(&self, log: &crate::log::Log, lsn: Lsn) -> Result<()> {
+        while log.durable() < lsn {
+            log.flush_once().map_err(|error| self.log_error(&error))?;
+            if log.durable() < lsn {
+                std::thread::yield_now();
+            }
+        }
         Ok(())
+    }
+
+    /// After a failed round: what was imaged counts as changed again.
+    fn mark_again(&self, findings: &BTreeMap<(TableId, u32), Finding>) {
+        let guard = self.epochs.pin();
+        for (&(table, number), finding) in findings {
+            if let Finding::Imaged(..) = finding
+                && let Some(entry) = self.catalog.by_id(table)
+                && let Some(chunk) = entry.form_pinned(&guard).store.directory.get(number, &guard)
+            {
+                chunk.mark_dirty();
+            }
+        }
+    }
+
+    fn image_all(
+        &self,
+        old: &Manifest,
+        rewrite: &[(TableId, u32)],
+        writer: &mut ImageWriter<'_>,
+        findings: &mut BTreeMap<(TableId, u32), Finding>,
+    ) -> std::result::Result<(), CheckpointError> {
+        for entry in self.catalog.all() {
+            let chunks = {
+                let guard = self.epochs.pin();
+                entry.form_pinned(&guard).store.directory.len()
+            };
+            for number in 0..chunks {
+                // Definitions do not change, and chunks are not dropped, while one chunk is imaged.
+                let _maintenance = self.maintenance.lock();
+                if entry.is_dropped() {
+                    break;
+                }
+                // SAFETY: definitions change only under the maintenance lock, which is held while this is used.
+                let form = unsafe { FormRef::of(&entry) }.get();
+                let chunk = {
+                    let guard = self.epochs.pin();
+                    let Some(chunk) = form.store.directory.get(number, &guard) else { continue };
+                    std::ptr::from_ref(chunk)
+                };
+                // SAFETY: chunks go only under the maintenance lock, too. So no pin has to last for the whole image.
+                let chunk = unsafe { &*chunk };
+                let key = (entry.id, number);
+                let position = self.replay_position();
+                let known = old
+                    .chunks
+                    .get(&key)
+                    .is_some_and(|image| image.header.schema_version == form.layout_version);
+                if known && !chunk.is_dirty() && !rewrite.contains(&key) {
+                    findings.insert(key, Finding::Confirmed(position));
+                    continue;
+                }
+                chunk.clear_dirty();
+                let image = self.image_chunk(form, chunk, writer).inspect_err(|_| chunk.mark_dirty())?;
+                findings.insert(key, Finding::Imaged(image, form.layout_version, form.since));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the image of a chunk. The caller keeps the table's definition and the chunk in place.
+    fn image_chunk(
+        &self,
+        form: &TableForm,
+        chunk: &Chunk,
+        writer: &mut ImageWriter<'_>,
+    ) -> std::result::Result<ChunkImage, CheckpointError> {
+        const ROWS_A_PIN: u32 = 512;
+        let place = self.registry.checkpointer();
+        let (replay, timestamp);
+        if mutation::off(Rule::ReplayPositionBeforeTimestamp) {
+            timestamp = place.take_snapshot(&self.registry.clock);
+            thermocline_base::sync::schedule_point();
+            replay = self.replay_position();
+        } else {
+            replay = self.replay_position();
+            timestamp = place.take_snapshot(&self.registry.clock);
+        }
+        writer.begin(ChunkHeader {
+            table: form.id,
+            chunk: chunk.number(),
+            timestamp,
+            replay,
+            schema_version: form.layout_version,
+        });
+        let used = chunk.used();
+        let mut outcome = Ok(());
+        let mut slot = 0;
+        'pins: while slot < used {
+            let guard = self.epochs.pin();
+            let mut backoff = Backoff::new();
+            let end = (slot + ROWS_A_PIN).min(used);
+            while slot < end {
+                let row = thermocline_base::ids::RowId::new(chunk.number(), slot as u16);
+                let newest = form.store.directory.newest(row, &guard);
+                match visible(newest, &form.store.memory, &self.registry, timestamp, None) {
+                    Sees::Nothing => {}
+                    Sees::Row(version) => {
+                        let begin = match version.begin() {
+                            Begin::At(begin) => begin,
+                            Begin::By(id) => match self.registry.state(id) {
+                                (State::Committed, end) => end,
+                                _ => continue,
+                            },
+                        };
+                        if let Err(error) = writer.row(slot as u16, begin, version.row()) {
+                            outcome = Err(error);
+                            break 'pins;
+                        }
+                    }
+                    Sees::Undecided(_) | Sees::Changed => {
+                        backoff.wait();
+                        continue;
+                    }
+                }
+                slot += 1;
+            }
+        }
+        place.drop_snapshot();
+        match outcome {
+            Ok(()) => writer.end(),
+            Err(error) => {
+                writer.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes the manifest of a round, and removes what it makes superfluous.
+    fn install(
+        &self,
+        state: RunState,
+        start: Lsn,
+        file: ImageFile,
+        findings: &BTreeMap<(TableId, u32), Finding>,
+    ) -> Result<()> {
+        self.write_manifest(|builder| {
+            builder.add_file(file);
+            for entry in self.catalog.all() {
+                let guard = self.epochs.pin();
+                let form = entry.form_pinned(&guard);
+                for number in 0..form.store.directory.len() {
+                    if form.store.directory.get(number, &guard).is_none() {
+                        builder.drop_chunk(entry.id, number);
+                    }
+                }
+                for (&(table, number), finding) in findings.range((entry.id, 0)..=(entry.id, u32::MAX)) {
+                    match finding {
+                        // The definition may have changed since; its own manifest has the images then.
+                        Finding::Imaged(image, layout, since)
+                            if (*layout, *since) == (form.layout_version, form.since) =>
+                        {
+                            builder.put(image.clone());
+                        }
+                        Finding::Imaged(..) => {}
+                        Finding::Confirmed(position) => {
+                            builder.confirm(table, number, *position);
+                        }
+                    }
+                }
+            }
+            (state, Some(start))
+        })
+    }
+
+    /// Writes the next manifest. `change` fills it in and says in which state it leaves the database, and where replay
+    /// starts for chunks without an image (`None`: where it did).
+    fn write_manifest(
+        &self,
+        change: impl FnOnce(&mut ManifestBuilder) -> (RunState, Option<Lsn>),
+    ) -> Result<()> {
+        let Some(durable) = &self.checkpoints.durable else { return Ok(()) };
+        let mut durable = durable.lock();
+        let mut builder = ManifestBuilder::new(&durable.manifest);
+        let known: Vec<TableId> = self.catalog.all().iter().map(|entry| entry.id).collect();
+        let gone: Vec<TableId> = durable
+            .manifest
+            .chunks
+            .keys()
+            .map(|&(table, _)| table)
+            .filter(|table| !known.contains(table))
+            .collect();
+        for table in gone {
+            builder.drop_table(table);
+        }
+        let (state, start) = change(&mut builder);
+        let start = start.unwrap_or(durable.manifest.log_start);
+        let guard = self.epochs.pin();
+        let catalog = self.catalog.encode(&guard);
+        drop(guard);
+        let sequence = durable.next_sequence;
+        durable.next_sequence += 1;
+        let next_file = durable.next_file;
+        let manifest = builder.build(
+            |manifest| {
+                manifest.sequence = sequence;
+                manifest.next_file = next_file;
+                manifest.clock = self.registry.clock.now();
+                manifest.state = state;
+                manifest.log_durable = self.log().map_or(manifest.log_durable, crate::log::Log::durable);
+                manifest.catalog = catalog;
+            },
+            start,
+        );
+        let dir = dir_of(&self.dir);
+        manifest.write(&*self.io, &dir).map_err(|error| self.checkpoint_error(error))?;
+        let mut dropped = durable.manifest.files_dropped_by(&manifest);
+        let old_sequence = std::mem::replace(&mut durable.manifest, manifest).sequence;
+        if durable.removals_wait {
+            durable.waiting.append(&mut dropped);
+            return Ok(());
+        }
+        self.remove_superfluous(&mut durable, dropped, old_sequence);
+        Ok(())
+    }
+
+    fn remove_superfluous(&self, durable: &mut Durable, mut dropped: Vec<u64>, old_sequence: u64) {
+        let dir = dir_of(&self.dir);
+        dropped.append(&mut durable.waiting);
+        let old = dir.join(crate::checkpoint::manifest::manifest_name(old_sequence));
+        let files = dropped.into_iter().map(|number| crate::checkpoint::manifest::image_path(&dir, number));
+        for path in files.chain(std::iter::once(old)) {
+            if let Err(error) = self.io.remove(&path) {
+                // The next start removes it.
+                tracing::debug!(%error, "a superfluous file was not removed");
+            }
+        }
+        if let Some(log) = self.log()
+            && let Err(error) = log.truncate_before(durable.manifest.log_start)
+        {
+            tracing::warn!(%error, "the log was not cut");
+        }
+    }
+
+    /// Keeps all files of the newest checkpoint, and the log behind it, in place until `release_files`.
+    pub(crate) fn hold_files(&self) -> Option<Manifest> {
+        let mut durable = self.checkpoints.durable.as_ref()?.lock();
+        durable.removals_wait = true;
+        Some(durable.manifest.clone())
+    }
+
+    /// Ends [`Inner::hold_files`].
+    pub(crate) fn release_files(&self) {
+        if let Some(durable) = &self.checkpoints.durable {
+            let mut durable = durable.lock();
+            durable.removals_wait = false;
+            let sequence = durable.manifest.sequence.saturating_sub(1);
+            self.remove_superfluous(&mut durable, Vec::new(), sequence);
+        }
+    }
+
+    /// Makes the catalog as it is now durable, with the images that there are.
+    pub(crate) fn write_definitions(&self) -> Result<()> {
+        self.write_definitions_dropping(None)
+    }
+
+    /// The same; the images of one table are not its any more.
+    pub(crate) fn write_definitions_dropping(&self, emptied: Option<TableId>) -> Result<()> {
+        if self.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let state = if self.log().is_some() { RunState::Logged } else { RunState::Volatile };
+        self.write_manifest(|builder| {
+            if let Some(table) = emptied {
+                builder.drop_table(table);
+            }
+            (state, None)
+        })
+    }
+
+    /// Makes the catalog durable, with new images of one table, which is held and was written anew.
+    pub(crate) fn write_definitions_with(&self, entry: &Arc<TableEntry>) -> Result<()> {
+        let Some(durable) = &self.checkpoints.durable else { return Ok(()) };
+        let (number, database) = {
+            let mut durable = durable.lock();
+            durable.next_file += 1;
+            (durable.next_file - 1, durable.manifest.database)
+        };
+        let dir = dir_of(&self.dir);
+        let mut pace = |bytes: u64| {
+            self.checkpoints.bytes.fetch_add(bytes, Ordering::Relaxed);
+        };
+        let mut images = Vec::new();
+        let mut image_all = || {
+            let mut writer = ImageWriter::create(&self.io, &dir, &database, number, &mut pace)?;
+            let guard = self.epochs.pin();
+            let form = entry.form_pinned(&guard);
+            for number in 0..form.store.directory.len() {
+                if let Some(chunk) = form.store.directory.get(number, &guard) {
+                    chunk.clear_dirty();
+                    images.push(self.image_chunk(form, chunk, &mut writer)?);
+                }
+            }
+            writer.finish()
+        };
+        let file = image_all().map_err(|error| self.checkpoint_error(error))?;
+        if let Some(log) = self.log() {
+            self.make_durable(log, log.tail())?;
+        }
+        let state = if self.log().is_some() { RunState::Logged } else { RunState::Volatile };
+        self.write_manifest(|builder| {
+            builder.drop_table(entry.id);
+            builder.add_file(file);
+            for image in images {
+                builder.put(image);
+            }
+            (state, None)
+        })
     }
 }

@@ -19,6 +19,7 @@ use std::ops::{Bound, ControlFlow};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{Lsn, RowId, Timestamp};
 use thermocline_base::mutation::{self, Rule};
+use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::{IndexForm, Structure, TableForm};
 use crate::error::{Error, Result, SerializationCause};
@@ -124,6 +125,10 @@ impl Session {
     fn write_parts(&mut self, log: &Log, state: &mut PartsState) -> Result<Step<u64>> {
         let mut left: u64 = self.writes[state.done..].iter().map(payload_of).sum();
         while left > PART_PAYLOAD {
+            if state.first.is_none() {
+                // Before the first part takes its place: no checkpoint may let replay start behind it.
+                self.place().parts_from.store(log.filled().0 + 1, Ordering::SeqCst);
+            }
             let mut payload = PART_BYTES as u64;
             let mut count = 0;
             for write in &self.writes[state.done..] {

@@ -24,7 +24,6 @@ use crate::hot::store::Store;
 use crate::hot::version::{Begin, Version};
 use crate::index::hash::HashIndex;
 use crate::index::tree::Tree;
-use crate::options::Durability;
 use crate::row::{Column, ColumnSet, KeyBuf, KeySpec, Layout, RowError, Value};
 
 impl Inner {
@@ -573,12 +572,14 @@ impl Database {
 impl Inner {
     /// Replaces the form of a held table, durably, or not at all.
     fn swap_form(&self, entry: &Arc<TableEntry>, new: TableForm) -> Result<()> {
-        let rewritten = new.layout_version;
+        let (layout, since) = (new.layout_version, new.since);
         let old = entry.replace(new);
-        let images = if old.layout_version == rewritten { None } else { Some(entry) };
-        let outcome = match images {
-            Some(entry) => self.write_definitions_with(entry),
-            None => self.write_definitions(),
+        let outcome = if old.layout_version != layout {
+            self.write_definitions_with(entry)
+        } else if old.since != since {
+            self.write_definitions_dropping(Some(entry.id))
+        } else {
+            self.write_definitions()
         };
         match outcome {
             Ok(()) => {
@@ -592,11 +593,6 @@ impl Inner {
                 Err(error)
             }
         }
-    }
-
-    /// Does the database keep anything on disk?
-    pub(crate) fn is_durable(&self) -> bool {
-        self.checkpoints.are_kept() && (self.log.is_some() || self.options.durability == Durability::Off)
     }
 }
 

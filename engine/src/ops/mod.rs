@@ -3,6 +3,7 @@
 //! Each operation is a synchronous step (`try_…`) that either finishes or says what it has to wait for ([`Step`]);
 //! [`crate::transaction`] awaits in between and tries again. No pointer into version memory survives a step.
 
+pub(crate) mod backup;
 pub(crate) mod checkpoint;
 pub(crate) mod commit;
 pub(crate) mod define;
@@ -12,6 +13,7 @@ pub(crate) mod read;
 pub(crate) mod recover;
 pub(crate) mod rollback;
 pub(crate) mod scan;
+pub(crate) mod verify;
 pub(crate) mod write;
 
 use std::sync::Arc;

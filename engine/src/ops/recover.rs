@@ -1,52 +1,386 @@
-//! Recovery.
+//! Opening a database: lock, superblock, newest manifest, images, log, indexes.
+//!
+//! The table of all states that a start can find, and what is done about each, stands in
+//! `docs/internals/recovery.md`.
+//!
+//! ```text
+//!  lock ─► superblock ─► manifest ─► catalog ─► images (parallel) ─► log from the replay start ─► indexes (parallel)
+//! ```
+//!
+//! - A row's image carries its begin timestamp; the replay of a record skips what the image of its chunk covers, by
+//!   the timestamps. Records of one row stand in the log in the order of their timestamps, since the second writer of a
+//!   row can only come after the first has filled its record.
+//! - Parts of a large transaction count when its commit follows; they are kept until then.
+//! - Indexes are not stored: they are made from the rows, all at once, when the rows are complete.
+
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering as Plain};
 
 use thermocline_base::clock::Clock;
 use thermocline_base::epoch::Epochs;
-use thermocline_base::ids::Timestamp;
+use thermocline_base::ids::{Lsn, RowId, Timestamp};
 use thermocline_base::io::{Io, LockGuard};
-use thermocline_base::sync::{AtomicBool, AtomicU64, Mutex};
+use thermocline_base::sync::{AtomicBool, Mutex};
 
 use crate::catalog::Catalog;
+use crate::catalog::schema::decode_catalog;
+use crate::catalog::table::{TableEntry, TableForm};
+use crate::checkpoint::superblock::LOCK_FILE;
+use crate::checkpoint::{ChunkImage, Images, Manifest, RunState, Superblock, dir_of};
 use crate::counters::Counters;
 use crate::db::Inner;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hot::budget::Budget;
-use crate::options::Options;
+use crate::hot::version::Begin;
+use crate::log::record::{Commit, DecodeError, Kind, Op, Part, Write};
+use crate::log::{FlushMode, Log, LogEnd, LogOptions, LogReader};
+use crate::ops::checkpoint::Checkpoints;
+use crate::options::{Durability, Options};
 use crate::txn::locks::Locks;
 use crate::txn::prune::Garbage;
 use crate::txn::registry::Registry;
 
+/// Path of databases that live in memory only.
+pub(crate) const IN_MEMORY: &str = ":memory:";
+
+/// Opens or creates a database.
 pub(crate) fn open(
     path: &Path,
     options: Options,
     io: Arc<dyn Io>,
     clock: Arc<dyn Clock>,
 ) -> Result<(Arc<Inner>, Option<LockGuard>)> {
-    let limit =
-        options.memory_limit.or_else(|| thermocline_base::vm::available_memory().map(|bytes| bytes / 5 * 4));
-    Ok((
-        Arc::new(Inner {
-            epochs: Arc::new(Epochs::new()),
-            budget: Arc::new(Budget::new(limit)),
-            registry: Registry::new(Timestamp(0)),
-            locks: Locks::new(),
-            garbage: Garbage::new(),
-            counters: Counters::new(),
-            catalog: Catalog::default(),
-            log: None,
-            io,
-            clock,
-            dir: path.to_path_buf(),
-            maintenance: Mutex::new(()),
-            definition: Mutex::new(()),
-            checkpoints: Default::default(),
-            sessions: (0..64).map(|_| Default::default()).collect(),
-            numbers: AtomicU64::new(0),
-            closed: AtomicBool::new(false),
-            options,
-        }),
-        None,
-    ))
+    let limit = match options.memory_limit {
+        Some(limit) => Some(limit),
+        None => thermocline_base::vm::available_memory().map(|bytes| bytes / 5 * 4),
+    };
+    let mut inner = Inner {
+        epochs: Arc::new(Epochs::new()),
+        budget: Arc::new(Budget::new(limit)),
+        registry: Registry::new(Timestamp(0)),
+        locks: Locks::new(),
+        garbage: Garbage::new(),
+        counters: Counters::new(),
+        catalog: Catalog::default(),
+        log: None,
+        log_end: Lsn(0),
+        io,
+        clock,
+        dir: path.to_path_buf(),
+        maintenance: Mutex::new(()),
+        definition: Mutex::new(()),
+        checkpoints: Checkpoints::default(),
+        sessions: crate::db::empty_pool(),
+        closed: AtomicBool::new(false),
+        options,
+    };
+    if path == Path::new(IN_MEMORY) {
+        return Ok((Arc::new(inner), None));
+    }
+    let (lock, superblock) = claim(&inner, path)?;
+    let checkpoints = dir_of(path);
+    let manifest = Manifest::read_newest(&*inner.io, &checkpoints, &superblock.database)?
+        .unwrap_or_else(|| Manifest::empty(superblock.database));
+    if !inner.options.read_only {
+        inner.io.create_dir_all(&checkpoints)?;
+        manifest.sweep(&*inner.io, &checkpoints)?;
+    }
+    inner.registry.clock.reach(manifest.clock);
+    open_catalog(&inner, &manifest)?;
+    load_images(&inner, &manifest)?;
+    let end = replay(&inner, &manifest)?;
+    let crashed_volatile = manifest.state == RunState::Volatile;
+    if crashed_volatile {
+        tracing::warn!(
+            directory = %path.display(),
+            "the last session ran with durability = off and was not closed: what it wrote is gone"
+        );
+    }
+    build_indexes(&inner)?;
+    inner.checkpoints = Checkpoints::of(manifest, crashed_volatile);
+    inner.log_end = end.lsn;
+    if !inner.options.read_only {
+        open_log(&mut inner, superblock.database, &end)?;
+        if inner.log.is_none() {
+            // What earlier sessions left is in the images from now on, and the manifest says how this one runs.
+            inner.checkpoint(RunState::Volatile)?;
+        } else if crashed_volatile {
+            inner.write_definitions()?;
+        }
+    }
+    Ok((Arc::new(inner), lock))
+}
+
+/// Locks the directory and reads its superblock, or makes one.
+fn claim(inner: &Inner, path: &Path) -> Result<(Option<LockGuard>, Superblock)> {
+    let io = &inner.io;
+    if inner.options.read_only && Superblock::open(io, path)?.is_none() {
+        return Err(Error::NotADatabase {
+            directory: path.to_path_buf(),
+            found: "there is nothing to read".to_owned(),
+        });
+    }
+    // Before anything is written into a directory, it must turn out to be ours or empty.
+    let existing = Superblock::open(io, path)?;
+    io.create_dir_all(path)?;
+    let lock = io.lock_exclusive(&path.join(LOCK_FILE)).map_err(|error| {
+        if error.is_locked() { Error::Locked { directory: path.to_path_buf() } } else { error.into() }
+    })?;
+    let superblock = match existing {
+        Some(superblock) => superblock,
+        // Another process may have been first, between the look and the lock.
+        None => match Superblock::open(io, path)? {
+            Some(superblock) => superblock,
+            None => {
+                let superblock = Superblock {
+                    database: thermocline_base::rng::fresh_id(),
+                    created_us: inner.clock.wall_us(),
+                };
+                superblock.create(&**io, path)?;
+                superblock
+            }
+        },
+    };
+    Ok((Some(lock), superblock))
+}
+
+fn open_catalog(inner: &Inner, manifest: &Manifest) -> Result<()> {
+    if manifest.catalog.is_empty() {
+        return Ok(());
+    }
+    let (tables, next_table, next_index) =
+        decode_catalog(&manifest.catalog).map_err(|what| Error::Damaged {
+            file: dir_of(&inner.dir).join(crate::checkpoint::manifest::manifest_name(manifest.sequence)),
+            what,
+        })?;
+    inner.catalog.reach(next_table, next_index);
+    for stored in tables {
+        let (id, name) = (stored.id, stored.schema.name.clone());
+        let form = inner.make_form(stored, Arc::default())?;
+        inner.catalog.add(&name, Arc::new(TableEntry::new(id, form)));
+    }
+    Ok(())
+}
+
+/// Runs `work` over all jobs on as many threads as the options say; the first error wins.
+fn in_parallel<J: Sync>(inner: &Inner, jobs: &[J], work: impl Fn(&J) -> Result<()> + Sync) -> Result<()> {
+    let threads = inner
+        .options
+        .threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
+        .min(jobs.len());
+    if threads <= 1 {
+        return jobs.iter().try_for_each(work);
+    }
+    let next = AtomicUsize::new(0);
+    let failure = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(job) = jobs.get(next.fetch_add(1, Plain::Relaxed)) {
+                    if let Err(error) = work(job) {
+                        next.store(jobs.len(), Plain::Relaxed);
+                        failure.lock().get_or_insert(error);
+                    }
+                }
+            });
+        }
+    });
+    failure.into_inner().map_or(Ok(()), Err)
+}
+
+fn load_images(inner: &Inner, manifest: &Manifest) -> Result<()> {
+    let images = Images::new(Arc::clone(&inner.io), dir_of(&inner.dir), manifest.database);
+    let guard = inner.epochs.pin();
+    let mut jobs: Vec<(Arc<TableEntry>, &ChunkImage)> = Vec::new();
+    for (&(table, number), image) in &manifest.chunks {
+        let Some(entry) = inner.catalog.by_id(table) else { continue };
+        let form = entry.form_pinned(&guard);
+        form.store.directory.make(number, &form.store.slots)?;
+        jobs.push((entry, image));
+    }
+    in_parallel(inner, &jobs, |(entry, image)| {
+        let guard = inner.epochs.pin();
+        let form = entry.form_pinned(&guard);
+        let mut buffer = Vec::new();
+        images.load(image, &mut buffer, |slot, begin, row| {
+            put(inner, form, RowId::new(image.header.chunk, slot), begin, row)
+        })
+    })
+}
+
+/// A row as of `begin`, whatever stood there before.
+fn put(inner: &Inner, form: &TableForm, row_id: RowId, begin: Timestamp, payload: &[u8]) -> Result<()> {
+    let store = &form.store;
+    let bad = |what: &str| Error::Damaged {
+        file: inner.dir.clone(),
+        what: format!("row {row_id} of table {:?}: {what}", form.schema.name),
+    };
+    if payload.len() < form.suffix_bytes {
+        return Err(bad("it is shorter than its hidden key"));
+    }
+    let (row, suffix) = payload.split_at(payload.len() - form.suffix_bytes);
+    form.layout.check(row).map_err(|error| bad(&error.to_string()))?;
+    form.note_counters(payload);
+    let guard = inner.epochs.pin();
+    let chunk = store.directory.get(row_id.chunk(), &guard).ok_or_else(|| bad("its chunk is not there"))?;
+    chunk.note_used(u32::from(row_id.slot()));
+    let mut latched =
+        store.directory.latch(row_id, &guard).ok_or_else(|| bad("its slot is beyond its chunk"))?;
+    let version = store.create(Begin::At(begin), None, row_id, false, row, suffix)?;
+    if let Some(before) = latched.newest() {
+        latched.set(Some(version));
+        store.discard(before);
+    } else {
+        latched.set(Some(version));
+    }
+    Ok(())
+}
+
+/// Replays the log; where it ends.
+fn replay(inner: &Inner, manifest: &Manifest) -> Result<LogEnd> {
+    let dir = crate::log::dir_of(&inner.dir);
+    let failed = |error| inner.log_error(&error);
+    let mut reader = LogReader::open(
+        Arc::clone(&inner.io),
+        &dir,
+        manifest.database,
+        manifest.log_start,
+        manifest.log_durable,
+    )
+    .map_err(failed)?;
+    let mut replay = Replay { inner, manifest, parts: HashMap::new(), last: None };
+    while let Some(record) = reader.next().map_err(failed)? {
+        let (lsn, kind) = (record.lsn, record.kind);
+        replay.apply(lsn, kind, record.payload)?;
+    }
+    reader.finish().map_err(failed)
+}
+
+struct Replay<'a> {
+    inner: &'a Inner,
+    manifest: &'a Manifest,
+    /// Writes of parts, by the position of the first part: encoded payloads.
+    parts: HashMap<Lsn, Vec<Vec<u8>>>,
+    last: Option<Arc<TableEntry>>,
+}
+
+impl Replay<'_> {
+    fn apply(&mut self, lsn: Lsn, kind: Kind, payload: &[u8]) -> Result<()> {
+        let bad = |error: DecodeError| Error::Damaged {
+            file: crate::log::dir_of(&self.inner.dir),
+            what: format!("the record at position {lsn} cannot be read: {error}"),
+        };
+        match kind {
+            Kind::Part => {
+                let part = Part::decode(payload).map_err(bad)?;
+                self.parts.entry(part.first).or_default().push(payload.to_vec());
+            }
+            Kind::Commit => {
+                let commit = Commit::decode(payload).map_err(bad)?;
+                self.inner.registry.clock.reach(commit.timestamp);
+                if let Some(group) = commit.group {
+                    let parts = self.parts.remove(&group.first).unwrap_or_default();
+                    // Parts from before the replay start belong to a commit that all images cover.
+                    if parts.len() == group.parts as usize {
+                        for part in parts {
+                            for write in Part::decode(&part).map_err(bad)?.writes {
+                                self.write(commit.timestamp, &write.map_err(bad)?)?;
+                            }
+                        }
+                    }
+                }
+                for write in commit.writes {
+                    self.write(commit.timestamp, &write.map_err(bad)?)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, timestamp: Timestamp, write: &Write<'_>) -> Result<()> {
+        if self.last.as_ref().is_none_or(|entry| entry.id != write.table) {
+            self.last = self.inner.catalog.by_id(write.table);
+        }
+        // A table that is not in the catalog was dropped.
+        let Some(entry) = &self.last else { return Ok(()) };
+        let guard = self.inner.epochs.pin();
+        let form = entry.form_pinned(&guard);
+        let number = write.row.chunk();
+        let covered = self
+            .manifest
+            .chunks
+            .get(&(write.table, number))
+            .map_or(Timestamp(0), |image| image.header.timestamp);
+        if timestamp <= covered || timestamp <= form.since {
+            return Ok(());
+        }
+        match write.op {
+            Op::Insert | Op::Update => {
+                if form.store.directory.get(number, &guard).is_none() {
+                    form.store.directory.make(number, &form.store.slots)?;
+                }
+                put(self.inner, form, write.row, timestamp, write.bytes)?;
+            }
+            Op::Delete => {
+                if let Some(mut latched) = form.store.directory.latch(write.row, &guard)
+                    && let Some(before) = latched.newest()
+                {
+                    latched.set(None);
+                    form.store.discard(before);
+                }
+            }
+        }
+        if let Some(chunk) = form.store.directory.get(number, &guard) {
+            chunk.mark_dirty();
+        }
+        Ok(())
+    }
+}
+
+/// Makes all indexes from the rows.
+fn build_indexes(inner: &Inner) -> Result<()> {
+    let mut jobs: Vec<(Arc<TableEntry>, usize, u64)> = Vec::new();
+    for entry in inner.catalog.all() {
+        let guard = inner.epochs.pin();
+        let form = entry.form_pinned(&guard);
+        form.store.seal_all(&guard);
+        let size = form.store.memory.used_bytes();
+        jobs.extend((0..form.indexes.len()).map(|index| (Arc::clone(&entry), index, size)));
+    }
+    // The largest first, so that no thread is left with one at the end.
+    jobs.sort_by_key(|&(_, _, size)| std::cmp::Reverse(size));
+    in_parallel(inner, &jobs, |(entry, index, _)| {
+        let guard = inner.epochs.pin();
+        let form = entry.form_pinned(&guard);
+        inner.fill_index(form, &form.indexes[*index], &guard)
+    })
+}
+
+fn open_log(inner: &mut Inner, database: [u8; 16], end: &LogEnd) -> Result<()> {
+    let mode = match inner.options.durability {
+        Durability::Sync => FlushMode::Sync,
+        Durability::Group => FlushMode::Group,
+        Durability::Async => FlushMode::Async,
+        Durability::Off => return Ok(()),
+    };
+    let options = LogOptions {
+        mode,
+        ring_bytes: inner.options.log_buffer_bytes,
+        segment_bytes: inner.options.log_segment_bytes,
+    };
+    let log = Log::open(
+        Arc::clone(&inner.io),
+        &crate::log::dir_of(&inner.dir),
+        database,
+        end,
+        options,
+        Arc::clone(&inner.clock),
+    )
+    .map_err(|error| inner.log_error(&error))?;
+    inner.log = Some(log);
+    Ok(())
 }

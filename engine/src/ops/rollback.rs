@@ -48,6 +48,9 @@ impl Session {
         let place = self.place();
         place.drop_snapshot();
         place.touched.store(0, Ordering::Release);
+        if place.parts_from.load(Ordering::Relaxed) != 0 {
+            place.parts_from.store(0, Ordering::SeqCst);
+        }
         if self.id.take().is_some() {
             place.finish();
         }

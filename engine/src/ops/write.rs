@@ -325,8 +325,10 @@ impl Session {
             let mut editor = RowEditor::new(&form.layout, form.row(target.base), &mut scratch);
             let result = match edit(&mut editor) {
                 Ok(result) => result,
+                Err(Error::Row { source, .. }) => break Err(Self::row_error(form, source)),
                 Err(error) => break Err(error),
             };
+            // Nothing was changed: there is nothing to write, and nobody to collide with.
             if editor.changed_columns().is_empty() {
                 break Ok(Step::Done(Some(result)));
             }

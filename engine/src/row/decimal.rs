@@ -4,7 +4,7 @@
 //! operation that has no result of 38 digits returns an error. Rounding is half away from zero, as in SQL. Numbers of
 //! different scale compare by value (1.0 = 1.00), and so do `Eq`, `Ord` and `Hash`.
 //!
-//! Products and aligned operands need up to 253 bits; [`Wide`] holds them. Its division works bit by bit, and serves
+//! Products and aligned operands need up to 253 bits; `Wide` holds them. Its division works bit by bit, and serves
 //! only operands that do not fit 128 bits.
 
 use std::cmp::Ordering;
@@ -12,7 +12,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
-use super::types::MAX_PRECISION;
+use super::types::{MAX_PRECISION, MAX_PRECISION_8};
 
 /// Powers of ten up to 10^38.
 pub(crate) const POW10: [i128; 39] = {
@@ -68,6 +68,7 @@ impl Decimal {
     pub const ZERO: Self = Self { mantissa: 0, scale: 0 };
 
     /// `mantissa / 10^scale`.
+    #[inline]
     pub const fn new(mantissa: i128, scale: u8) -> Result<Self, DecimalError> {
         if scale > MAX_SCALE || mantissa.unsigned_abs() >= LIMIT {
             return Err(DecimalError::Overflow);
@@ -155,6 +156,7 @@ impl Decimal {
     }
 
     /// The sum, with the greater scale of the two.
+    #[inline]
     pub fn checked_add(self, other: Self) -> Result<Self, DecimalError> {
         if self.scale == other.scale {
             // Two mantissas below 10^38 add up to less than 2^127 = 1.7 * 10^38 only if they are checked.
@@ -164,6 +166,14 @@ impl Decimal {
             };
         }
         let scale = self.scale.max(other.scale);
+        if let (Some(a), Some(b)) = (self.aligned_small(scale), other.aligned_small(scale)) {
+            return Ok(Self { mantissa: a + b, scale });
+        }
+        self.add_wide(other, scale)
+    }
+
+    #[cold]
+    fn add_wide(self, other: Self, scale: u8) -> Result<Self, DecimalError> {
         let (a, b) = (self.aligned(scale), other.aligned(scale));
         let (negative, sum) = if self.is_negative() == other.is_negative() {
             (self.is_negative(), a.plus(b))
@@ -176,13 +186,22 @@ impl Decimal {
     }
 
     /// The difference, with the greater scale of the two.
+    #[inline]
     pub fn checked_sub(self, other: Self) -> Result<Self, DecimalError> {
         self.checked_add(-other)
     }
 
     /// The product with the sum of the scales; if that is more than 38, rounded to 38 digits after the point.
+    #[inline]
     pub fn checked_mul(self, other: Self) -> Result<Self, DecimalError> {
-        self.checked_mul_to(other, (self.scale + other.scale).min(MAX_SCALE))
+        let scale = self.scale + other.scale;
+        if let (Ok(a), Ok(b)) = (i64::try_from(self.mantissa), i64::try_from(other.mantissa))
+            && scale <= MAX_SCALE
+        {
+            // At most 2^126, which is below 10^38.
+            return Ok(Self { mantissa: i128::from(a) * i128::from(b), scale });
+        }
+        self.checked_mul_to(other, scale.min(MAX_SCALE))
     }
 
     /// The product rounded to `scale` digits after the point.
@@ -263,6 +282,15 @@ impl Decimal {
         self
     }
 
+    /// The mantissa at a greater scale, if both factors fit 64 bits: then it is below 2^123, and two of them can be added
+    /// without leaving 38 digits.
+    #[inline]
+    fn aligned_small(self, scale: u8) -> Option<i128> {
+        let mantissa = i64::try_from(self.mantissa).ok()?;
+        let shift = scale - self.scale;
+        if shift > MAX_PRECISION_8 { None } else { Some(i128::from(mantissa) * POW10[usize::from(shift)]) }
+    }
+
     fn aligned(self, scale: u8) -> Wide {
         Wide::product(self.mantissa.unsigned_abs(), POW10[usize::from(scale - self.scale)].unsigned_abs())
     }
@@ -308,6 +336,7 @@ impl PartialOrd for Decimal {
 }
 
 impl Ord for Decimal {
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         if self.scale == other.scale {
             return self.mantissa.cmp(&other.mantissa);
@@ -317,6 +346,9 @@ impl Ord for Decimal {
             return signs;
         }
         let scale = self.scale.max(other.scale);
+        if let (Some(a), Some(b)) = (self.aligned_small(scale), other.aligned_small(scale)) {
+            return a.cmp(&b);
+        }
         let magnitudes = self.aligned(scale).cmp(&other.aligned(scale));
         if self.is_negative() { magnitudes.reverse() } else { magnitudes }
     }

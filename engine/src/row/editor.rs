@@ -334,7 +334,7 @@ macro_rules! setters {
                 #[inline]
                 pub fn $name(&mut self, column: usize, $value: $in) -> Result<(), RowError> {
                     let Slot { place, ty } = self.slot(column)?;
-                    if ty != Type::$ty {
+                    if !matches!(ty, Type::$ty) {
                         return Err(self.wrong_type(column, $found));
                     }
                     self.put_fixed(column, place, $bytes);

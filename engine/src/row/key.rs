@@ -568,12 +568,97 @@ fn take_escaped(rest: &mut &[u8], mask: u8) -> Option<Vec<u8>> {
     }
 }
 
+/// Most columns of a key that [`Integers`] takes.
+const INTEGER_COLUMNS: usize = 6;
+
+/// A key of nothing but integers (also dates, timestamps, decimals of up to 18 digits) that ascend and take no null:
+/// the usual primary key. It is compared and written without looking at the types again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Integers {
+    parts: [IntegerPart; INTEGER_COLUMNS],
+    count: usize,
+    /// Bytes of the key; 0 if the key is not of this kind.
+    len: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct IntegerPart {
+    row: u32,
+    key: u16,
+    width: u16,
+}
+
+impl Integers {
+    fn new(columns: &[KeyColumn]) -> Self {
+        let mut integers = Self { count: columns.len(), ..Self::default() };
+        if columns.len() > INTEGER_COLUMNS {
+            return Self::default();
+        }
+        for (part, column) in integers.parts.iter_mut().zip(columns) {
+            let width = match column.ty {
+                Type::Int2 => 2,
+                Type::Int4 | Type::Date => 4,
+                Type::Int8 | Type::Time | Type::Timestamp | Type::TimestampTz => 8,
+                Type::Decimal { precision, .. } if precision <= MAX_PRECISION_8 => 8,
+                _ => return Self::default(),
+            };
+            if column.descending || column.nullable() {
+                return Self::default();
+            }
+            *part = IntegerPart { row: column.place.offset, key: integers.len as u16, width };
+            integers.len += usize::from(width);
+        }
+        integers
+    }
+
+    #[inline(always)]
+    fn walk(&self, row: &[u8], sink: &mut impl PartSink) -> bool {
+        self.parts[..self.count].iter().all(|part| {
+            let (offset, at) = (part.row as usize, usize::from(part.key));
+            match part.width {
+                2 => sink.part(at, flip_i16(i16::from_le_bytes(bytes_at(row, offset)))),
+                4 => sink.part(at, flip_i32(i32::from_le_bytes(bytes_at(row, offset)))),
+                _ => sink.part(at, flip_i64(i64::from_le_bytes(bytes_at(row, offset)))),
+            }
+        })
+    }
+}
+
+#[inline(always)]
+fn bytes_at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+    bytes[offset..offset + N].try_into().expect("a slice of N bytes has N bytes")
+}
+
+/// What is done with each column of a key of [`Integers`], at its place in the key. An array, not a slice, so that it is
+/// one load and one comparison.
+trait PartSink {
+    fn part<const N: usize>(&mut self, at: usize, bytes: [u8; N]) -> bool;
+}
+
+/// Compares with a key of the right length.
+impl PartSink for &[u8] {
+    #[inline(always)]
+    fn part<const N: usize>(&mut self, at: usize, bytes: [u8; N]) -> bool {
+        bytes_at::<N>(self, at) == bytes
+    }
+}
+
+/// Writes.
+impl PartSink for [u8; INLINE_KEY_BYTES] {
+    #[inline(always)]
+    fn part<const N: usize>(&mut self, at: usize, bytes: [u8; N]) -> bool {
+        self[at..at + N].copy_from_slice(&bytes);
+        true
+    }
+}
+
 /// Which columns of a table make a key, and how.
 #[derive(Clone, Debug)]
 pub struct KeySpec {
+    integers: Integers,
+    nullable: bool,
     columns: Box<[KeyColumn]>,
     set: ColumnSet,
-    nullable: bool,
 }
 
 impl KeySpec {
@@ -594,7 +679,7 @@ impl KeySpec {
         let columns: Box<[KeyColumn]> = columns.collect::<Result<_, RowError>>()?;
         let set = columns.iter().map(|column| column.column).collect();
         let nullable = columns.iter().any(KeyColumn::nullable);
-        Ok(Self { columns, set, nullable })
+        Ok(Self { integers: Integers::new(&columns), nullable, columns, set })
     }
 
     /// The columns it depends on: if an update changed none of them, the key is the same.
@@ -613,6 +698,15 @@ impl KeySpec {
     #[inline]
     pub fn encode_row(&self, row: &[u8], out: &mut KeyBuf) -> Result<(), RowError> {
         out.clear();
+        if self.integers.len != 0 {
+            self.integers.walk(row, &mut out.inline);
+            out.len = self.integers.len;
+            return Ok(());
+        }
+        self.encode_any(row, out)
+    }
+
+    fn encode_any(&self, row: &[u8], out: &mut KeyBuf) -> Result<(), RowError> {
         let mut writer = Writer { out };
         for column in &self.columns {
             column.walk(row, &mut writer);
@@ -624,6 +718,14 @@ impl KeySpec {
     #[inline]
     #[must_use]
     pub fn matches(&self, row: &[u8], key: &[u8]) -> bool {
+        if self.integers.len != 0 {
+            let mut key = key;
+            return key.len() == self.integers.len && self.integers.walk(row, &mut key);
+        }
+        self.matches_any(row, key)
+    }
+
+    fn matches_any(&self, row: &[u8], key: &[u8]) -> bool {
         let mut matcher = Matcher { rest: key };
         self.columns.iter().all(|column| column.walk(row, &mut matcher)) && matcher.rest.is_empty()
     }

@@ -7,7 +7,7 @@
 //! | [`editor`] | the copy of a row that an update changes |
 //! | [`key`] | order-preserving bytes of index columns |
 //! | [`typed`] | the macro `row!`: access by column name at constant offsets |
-//! | [`serde`](self::serde) | rows from and to any type that serde knows |
+//! | [`serde`] | rows from and to any type that serde knows |
 //!
 //! Invariant: this module knows nothing of tables, versions or transactions; it is safe code over byte slices.
 

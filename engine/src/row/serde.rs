@@ -10,7 +10,7 @@
 //! | decimal | integer, float (its shortest form), string | string; a float where the struct has one |
 //! | floats | any number | float |
 //! | text | string, char, unit variant | string |
-//! | bytea | bytes, sequence of u8 | bytes, sequence of u8 |
+//! | bytea | bytes, sequence of u8, string (its UTF-8) | bytes, sequence of u8 |
 //! | date, time, timestamps, interval, uuid | string as ISO 8601 | string |
 //!
 //! [`Decimal`], [`Dec`] and the types of [`temporal`](super::temporal) are strings in every format, so that no format

@@ -162,13 +162,9 @@ impl Timestamp {
     /// The time `time` of the day `date`, if the type reaches that far.
     #[must_use]
     pub const fn new(date: Date, time: Time) -> Option<Self> {
-        match (date.0 as i64).checked_mul(MICROS_PER_DAY) {
-            Some(micros) => match micros.checked_add(time.0) {
-                Some(micros) => Some(Self(micros)),
-                None => None,
-            },
-            None => None,
-        }
+        // In 128 bits, since the type's first day begins before the type does.
+        let micros = date.0 as i128 * MICROS_PER_DAY as i128 + time.0 as i128;
+        if micros < i64::MIN as i128 || micros > i64::MAX as i128 { None } else { Some(Self(micros as i64)) }
     }
 
     /// Its day.

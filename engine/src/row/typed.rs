@@ -103,6 +103,10 @@ impl<const P: u8, const S: u8> Dec<P, S> {
 
     /// The value times 10^S, of a type whose values all fit 64 bits; for others this does not compile. A value that was
     /// not read from a row may be out of range: its upper bits are cut off.
+    ///
+    /// ```compile_fail
+    /// thermocline_engine::row::Dec::<19, 0>(1).scaled64();
+    /// ```
     #[inline]
     #[must_use]
     pub const fn scaled64(self) -> i64 {

@@ -45,6 +45,7 @@ const PLACE_BITS: u32 = 12;
 /// Transactions that can be open at once.
 pub(crate) const MAX_TRANSACTIONS: usize = 1 << PLACE_BITS;
 const SEGMENT: usize = 64;
+const CHECKPOINTER: u32 = 0;
 const STATE_BITS: u32 = 2;
 
 /// State of a transaction, as others see it.
@@ -93,6 +94,8 @@ pub(crate) struct Place {
     pub(crate) operations: AtomicU32,
     /// The session, for whoever aborts an idle transaction; 0: none.
     pub(crate) session: AtomicUsize,
+    /// While the parts of a large transaction are being written: a log position before the first one, plus one.
+    pub(crate) parts_from: AtomicU64,
     /// Id of the transaction that this one waits for; 0: none.
     waiting_for: AtomicU64,
     has_waiters: AtomicBool,
@@ -256,12 +259,20 @@ pub(crate) struct Registry {
 impl Registry {
     /// A registry without open transactions.
     pub(crate) fn new(now: Timestamp) -> Self {
-        Self {
+        let registry = Self {
             clock: Clock::new(now),
             segments: (0..MAX_TRANSACTIONS / SEGMENT).map(|_| OnceLock::new()).collect(),
             used: CachePadded(AtomicUsize::new(0)),
             free: Mutex::new(Vec::new()),
-        }
+        };
+        let checkpointer = registry.take_place();
+        assert_eq!(checkpointer, Some(CHECKPOINTER), "the first place is the checkpointer's");
+        registry
+    }
+
+    /// The place of whoever images chunks (one at a time, under the maintenance lock).
+    pub(crate) fn checkpointer(&self) -> &Place {
+        self.place(CHECKPOINTER)
     }
 
     /// Takes a place; `None` when all are taken.

@@ -1,4 +1,5 @@
 //! Integration tests of the engine: one binary.
 
 mod basics;
+mod durability;
 mod history;

@@ -103,7 +103,7 @@ impl Drop for Latch<'_> {
         let next = match self.then {
             Then::Unchanged => self.version,
             Then::Changed => self.version + VERSION_ONE,
-            Then::Obsolete => self.version + VERSION_ONE | OBSOLETE,
+            Then::Obsolete => (self.version + VERSION_ONE) | OBSOLETE,
         };
         self.word.store(next, Ordering::Release);
     }

@@ -112,7 +112,8 @@ pub(super) struct Slot {
 impl Slot {
     pub(super) fn new(head: u64, value: u64, tail: usize, has_row: bool, kind: u64) -> Self {
         assert!(value < 1 << 48, "RowIds and addresses have 48 bits");
-        let rest = value << VALUE_SHIFT | (tail as u64) << TAIL_SHIFT | u64::from(has_row) * HAS_ROW | kind;
+        let has_row = if has_row { HAS_ROW } else { 0 };
+        let rest = value << VALUE_SHIFT | (tail as u64) << TAIL_SHIFT | has_row | kind;
         Self { head, rest }
     }
     #[inline(always)]
@@ -349,7 +350,8 @@ impl<'g, const N: usize> View<'g, N> {
         let mut below = 0;
         let mut half = hints / 2;
         while half > 0 {
-            below += if self.hint(below + half - 1) < wanted { half } else { 0 };
+            let is_below = self.hint(below + half - 1) < wanted;
+            below = std::hint::select_unpredictable(is_below, below + half, below);
             half /= 2;
         }
         below += usize::from(self.hint(below) < wanted);
@@ -362,16 +364,57 @@ impl<'g, const N: usize> View<'g, N> {
     }
 
     /// The first slot at or above the probe, and whether it is the probe's key and row.
-    #[inline]
+    #[inline(always)]
     pub(super) fn lower_bound(&self, probe: &Probe<'_>) -> Result<(usize, bool), Restart> {
         let shape = self.shape();
         let count = shape.count().min(Sizes::<N>::COUNT_MAX);
         let leaf = shape.level() == 0;
         let prefix_len = self.prefix_len();
         let head = probe.head(prefix_len);
-        let (mut low, mut high) = self.narrow(head, count);
+        let (low, high) = self.narrow(head, count);
+        // A hint's distance may span two lines: both come at once.
+        self.prefetch_slot(low);
+        self.prefetch_slot(high.saturating_sub(1));
+        let first = self.first_at_or_above(head, low, high);
+        if first >= high || self.slot(first).head != head {
+            return Ok((first, false));
+        }
+        self.among_equals(probe, first, high, prefix_len, leaf)
+    }
+
+    #[inline(always)]
+    fn prefetch_slot(&self, at: usize) {
+        let word = (Sizes::<N>::SLOTS + 2 * at) & (Sizes::<N>::WORDS - 1);
+        crate::index::prefetch(self.node.base.as_ptr().wrapping_add(word).cast());
+    }
+
+    /// The first slot of a range whose head is at or above `head`, without a branch that depends on a head.
+    #[inline(always)]
+    fn first_at_or_above(&self, head: u64, low: usize, high: usize) -> usize {
+        let (mut base, mut len) = (low, high.saturating_sub(low));
+        while len > 1 {
+            let half = len / 2;
+            let below = self.slot(base + half - 1).head < head;
+            base = std::hint::select_unpredictable(below, base + half, base);
+            len -= half;
+        }
+        base + usize::from(len == 1 && self.slot(base).head < head)
+    }
+
+    /// The rest of `lower_bound`, where the slot `low` has the probe's head.
+    #[inline]
+    fn among_equals(
+        &self,
+        probe: &Probe<'_>,
+        mut low: usize,
+        mut high: usize,
+        prefix_len: usize,
+        leaf: bool,
+    ) -> Result<(usize, bool), Restart> {
+        let head = probe.head(prefix_len);
+        // In most cases the only slot with this head is the one that is meant.
+        let mut middle = low;
         while low < high {
-            let middle = (low + high) / 2;
             let slot = self.slot(middle);
             let mut order = slot.head.cmp(&head);
             if order.is_eq() {
@@ -385,6 +428,7 @@ impl<'g, const N: usize> View<'g, N> {
                 Order::Greater => high = middle,
                 Order::Equal => return Ok((middle, true)),
             }
+            middle = (low + high) / 2;
         }
         Ok((low, false))
     }

@@ -74,16 +74,16 @@ impl<const N: usize> Setup<N> {
     /// Every node lies between its fences, which are those of its place in the parent, and its entries are in order.
     fn verify(&self) {
         let address = self.tree.root.address.load(Ordering::Acquire);
-        let entries = self.verify_node(address, (Vec::new(), 0), None);
+        let entries = self.verify_node(address, &(Vec::new(), 0), None);
         assert_eq!(entries, self.tree.len());
     }
 
-    fn verify_node(&self, address: u64, low: (Vec<u8>, u64), high: Option<(Vec<u8>, u64)>) -> u64 {
+    fn verify_node(&self, address: u64, low: &(Vec<u8>, u64), high: Option<&(Vec<u8>, u64)>) -> u64 {
         // SAFETY: nobody changes the tree while a test verifies it.
         let node = View::<N>::open(unsafe { NodeRef::at(address) }).unwrap();
         let fences = Fences::of(&node).unwrap();
-        assert_eq!((fences.low().key.to_vec(), fences.low().info.row), low);
-        assert_eq!(fences.high().map(|high| (high.key.to_vec(), high.info.row)), high);
+        assert_eq!((fences.low().key.to_vec(), fences.low().info.row), *low);
+        assert_eq!(fences.high().map(|high| (high.key.to_vec(), high.info.row)).as_ref(), high);
         let shape = node.shape();
         let leaf = shape.level() == 0;
         let mut prefix = Vec::new();
@@ -99,7 +99,7 @@ impl<const N: usize> Setup<N> {
                 pair = low.clone();
             }
             assert!(
-                pair >= low && high.as_ref().is_none_or(|high| pair < *high),
+                pair >= *low && high.is_none_or(|high| pair < *high),
                 "{pair:?} is outside its node"
             );
             if let Some(before) = pairs.last() {
@@ -114,8 +114,7 @@ impl<const N: usize> Setup<N> {
         assert!(!children.is_empty(), "an inner node has a child");
         let mut entries = 0;
         for (at, child) in children.iter().enumerate() {
-            let high = pairs.get(at + 1).cloned().or_else(|| high.clone());
-            entries += self.verify_node(*child, pairs[at].clone(), high);
+            entries += self.verify_node(*child, &pairs[at], pairs.get(at + 1).or(high));
         }
         entries
     }
