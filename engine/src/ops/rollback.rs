@@ -27,7 +27,7 @@ pub struct Savepoint {
 impl Session {
     /// Undoes everything and ends the transaction.
     pub(crate) fn rollback(&mut self) {
-        let db = std::sync::Arc::clone(&self.db);
+        let db = self.db();
         if mutation::off(Rule::IdleAbortUndoesFirst) {
             self.place().finish();
         }
@@ -100,7 +100,7 @@ impl Session {
 
     /// Goes back to a savepoint, which stays valid.
     pub(crate) fn rollback_to(&mut self, savepoint: &Savepoint) {
-        let db = std::sync::Arc::clone(&self.db);
+        let db = self.db();
         let guard = db.epochs.pin();
         self.undo_to(savepoint.writes, &guard);
         self.savepoint = savepoint.writes;

@@ -51,6 +51,8 @@ pub(crate) struct Scan {
 /// What was scanned.
 #[derive(Clone, Debug)]
 pub(crate) enum ScanRange {
+    /// The whole table.
+    Table,
     /// One key.
     Key(Box<[u8]>),
     /// A range, as far as it was read.
@@ -125,6 +127,14 @@ impl Session {
             scratch: Vec::new(),
             key: KeyBuf::new(),
         }
+    }
+
+    /// The database, with a lifetime that the session's own `Arc` covers. Cloning that `Arc` for every operation would
+    /// have all threads write one counter; borrowing it would keep the session's lists from being changed.
+    #[inline]
+    pub(crate) fn db<'a>(&self) -> &'a Inner {
+        // SAFETY: the session keeps the database alive, and an operation's reference does not outlive the session.
+        unsafe { &*Arc::as_ptr(&self.db) }
     }
 
     /// Begins a transaction.
