@@ -140,6 +140,8 @@ impl Session {
     /// Begins a transaction.
     pub(crate) fn begin(&mut self, options: TransactionOptions) {
         self.open = true;
+        // A commit that failed has left its verdict in a session that may be used again.
+        self.health = Health::Well;
         self.isolation = options.isolation.unwrap_or(self.db.options.isolation);
         self.read_only = options.read_only || self.db.options.read_only;
         self.wait = !options.no_wait;
