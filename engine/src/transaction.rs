@@ -169,12 +169,23 @@ impl Transaction {
     /// Brings what a lookup will need into the processor's caches while other tasks of the worker run.
     #[inline]
     async fn approach(&mut self, index: &Index, key: &[u8]) {
-        if has_company() {
+        if has_company() && self.session().may_give_way() {
             let mut state = Approach::default();
             while self.session().approach(&index.entry, index.id, key, &mut state) {
                 give_way().await;
             }
         }
+    }
+
+    /// Asks the processor for what reads or updates of these keys will need, all at the same time. A hint: it changes
+    /// nothing but the time that the following operations take. Worth it from two keys on.
+    ///
+    /// # Errors
+    /// The transaction was aborted for idleness.
+    pub fn prefetch<'k>(&mut self, index: &Index, keys: impl IntoIterator<Item = &'k [u8]>) -> Result<()> {
+        let _busy = self.enter()?;
+        self.session().prefetch(&index.entry, index.id, keys.into_iter());
+        Ok(())
     }
 
     /// Reads the row with this key: `see` looks at the encoded row in place. In a non-unique index, one of the rows.

@@ -86,7 +86,6 @@ impl Session {
     /// Asks the processor for the next thing that a lookup of this key will need: the bucket, then the slots that it
     /// names, then the versions that they lead to. `false`: nothing is worth asking for any more.
     ///
-    /// Only for transactions that have written nothing: others are waited for, and should not dawdle.
     #[inline]
     pub(crate) fn approach(
         &mut self,
@@ -95,9 +94,6 @@ impl Session {
         key: &[u8],
         state: &mut Approach,
     ) -> bool {
-        if !self.writes.is_empty() {
-            return false;
-        }
         let Ok(Step::Done(form)) = self.touch(entry) else { return false };
         let form = form.get();
         let Some(index) = form.index(index) else { return false };
@@ -128,7 +124,7 @@ impl Session {
                 }
                 2 => {
                     state.stage = 3;
-                    let row = state.row.expect("the stage before found it");
+                    let Some(row) = state.row else { return false };
                     let Some(version) = form.store.directory.newest(row, &guard) else { return false };
                     version.prefetch();
                     return true;
@@ -175,6 +171,40 @@ impl Session {
             Structure::Tree(tree) => tree.lookup(guard, key, examine),
         };
         found.unwrap_or(Lookup::Absent)
+    }
+
+    /// May an operation give way while it approaches its row? Only in transactions that have written nothing, since
+    /// others wait for those that have, and only for a few operations: what reads much asks for it at once
+    /// ([`Session::prefetch`]).
+    #[inline]
+    pub(crate) fn may_give_way(&mut self) -> bool {
+        const APPROACHES: u8 = 4;
+        self.approaches = self.approaches.saturating_add(1);
+        self.approaches <= APPROACHES && self.writes.is_empty()
+    }
+
+    /// Asks the processor for all that lookups of these keys will need, the misses of all keys at the same time.
+    pub(crate) fn prefetch<'k>(
+        &mut self,
+        entry: &Arc<TableEntry>,
+        index: IndexId,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) {
+        const TOGETHER: usize = 16;
+        let mut keys = keys.peekable();
+        while keys.peek().is_some() {
+            let mut states: [(Approach, &[u8]); TOGETHER] = Default::default();
+            let mut count = 0;
+            for (state, key) in states.iter_mut().zip(&mut keys) {
+                state.1 = key;
+                count += 1;
+            }
+            for _ in 0..3 {
+                for (state, key) in &mut states[..count] {
+                    self.approach(entry, index, key, state);
+                }
+            }
+        }
     }
 
     /// Remembers a row for validation.

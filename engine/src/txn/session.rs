@@ -92,6 +92,8 @@ pub(crate) struct Session {
     number: u64,
     /// Its first operation takes the snapshot.
     late: bool,
+    /// Operations that were offered to give way.
+    pub(crate) approaches: u8,
     /// Operations that its place had counted when it began.
     begun_at: u32,
     pub(crate) tables: Vec<Touched>,
@@ -127,6 +129,7 @@ impl Session {
             open: false,
             number: 0,
             late: false,
+            approaches: 0,
             begun_at: 0,
             tables: Vec::new(),
             writes: Vec::new(),
@@ -161,6 +164,7 @@ impl Session {
         self.snapshot = NO_SNAPSHOT;
         self.health = Health::Well;
         self.late = late;
+        self.approaches = 0;
         self.begun_at = self.place().operations.load(Ordering::Relaxed);
         if !late {
             self.take_snapshot();
