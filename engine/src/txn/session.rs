@@ -130,6 +130,8 @@ impl Session {
     /// Begins a transaction.
     pub(crate) fn begin(&mut self, options: TransactionOptions) {
         self.open = true;
+        // The last one may have failed in its commit, after it was forgotten.
+        self.health = Health::Well;
         self.isolation = options.isolation.unwrap_or(self.db.options.isolation);
         self.read_only = options.read_only || self.db.options.read_only;
         self.wait = !options.no_wait;
