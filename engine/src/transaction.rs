@@ -72,6 +72,8 @@ impl Transaction {
         let session = NonNull::from(Box::leak(session));
         // SAFETY: the session keeps the registry alive.
         let shared = unsafe { &*place };
+        // A fresh transaction is not as idle as the one before it in this place.
+        shared.operations.store(shared.operations.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         shared.session.store(session.as_ptr().expose_provenance(), Ordering::Relaxed);
         shared.activity.store(activity::REST, Ordering::Release);
         Self { session, place, number }
@@ -84,33 +86,46 @@ impl Transaction {
 
     #[inline]
     fn enter(&self) -> Result<Busy> {
-        match self.place().activity.compare_exchange(
-            activity::REST,
-            activity::BUSY,
-            Ordering::Acquire,
-            Ordering::Acquire,
-        ) {
-            Ok(_) => Ok(Busy(self.place)),
-            Err(_) => Err(self.reaped()),
+        if self.become_busy() { Ok(Busy(self.place)) } else { Err(self.reaped()) }
+    }
+
+    /// Takes `activity` from *rest*; waits for a reaper, who may find that the transaction was not idle and let it be.
+    /// `false`: the transaction was aborted.
+    #[inline]
+    fn become_busy(&self) -> bool {
+        let activity = &self.place().activity;
+        activity
+            .compare_exchange(activity::REST, activity::BUSY, Ordering::Acquire, Ordering::Acquire)
+            .is_ok()
+            || self.become_busy_after_reaper()
+    }
+
+    #[cold]
+    fn become_busy_after_reaper(&self) -> bool {
+        let activity = &self.place().activity;
+        let mut backoff = Backoff::new();
+        loop {
+            match activity.compare_exchange(
+                activity::REST,
+                activity::BUSY,
+                Ordering::Acquire,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return true,
+                Err(activity::REAPING) => backoff.wait(),
+                Err(_) => return false,
+            }
         }
     }
 
     #[cold]
     fn reaped(&self) -> Error {
-        self.wait_for_reaper();
         // SAFETY: the reaper has finished, so the session is ours again; the options never change.
         let options = unsafe { &self.session.as_ref().db.options };
         Error::IdleTimeout {
             limit_ms: options
                 .idle_limit
                 .map_or(0, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
-        }
-    }
-
-    fn wait_for_reaper(&self) {
-        let mut backoff = Backoff::new();
-        while self.place().activity.load(Ordering::Acquire) == activity::REAPING {
-            backoff.wait();
         }
     }
 
@@ -449,14 +464,8 @@ async fn acknowledge(db: &Inner, ticket: Ticket) -> Result<()> {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        let ours = self
-            .place()
-            .activity
-            .compare_exchange(activity::REST, activity::BUSY, Ordering::Acquire, Ordering::Acquire)
-            .is_ok();
-        if !ours {
-            self.wait_for_reaper();
-        }
+        // Aborted or not, the reaper is through with it.
+        let _ = self.become_busy();
         self.place().session.store(0, Ordering::Relaxed);
         // SAFETY: the pointer came from a box in `start`, the reaper is kept away by `activity`, and nobody uses the
         // transaction any more.
