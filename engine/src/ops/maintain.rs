@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use thermocline_base::epoch::Guard;
+use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{Ordering, thread_index};
 
 use crate::catalog::table::{Structure, TableEntry, TableForm};
@@ -118,6 +119,9 @@ impl Inner {
                     // SAFETY: the owner puts the pointer there for as long as the session is its own, and keeps its
                     // hands off while `activity` says *reaping*.
                     let session = unsafe { &mut *std::ptr::with_exposed_provenance_mut::<Session>(session) };
+                    if mutation::off(Rule::IdleAbortUndoesFirst) {
+                        place.activity.store(activity::REAPED, Ordering::Release);
+                    }
                     if session.is_open() {
                         tracing::warn!(?limit, "an idle transaction was aborted");
                         self.counters.failed(&crate::Error::IdleTimeout { limit_ms: limit_ns / 1_000_000 });

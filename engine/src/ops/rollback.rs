@@ -28,9 +28,6 @@ impl Session {
     /// Undoes everything and ends the transaction.
     pub(crate) fn rollback(&mut self) {
         let db = std::sync::Arc::clone(&self.db);
-        if mutation::off(Rule::IdleAbortUndoesFirst) {
-            self.place().finish();
-        }
         let guard = db.epochs.pin();
         self.undo_to(0, &guard);
         drop(guard);
