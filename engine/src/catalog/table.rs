@@ -22,7 +22,7 @@ use crate::hot::budget::OutOfMemory;
 use crate::hot::memory::Memory;
 use crate::hot::store::Store;
 use crate::hot::version::Version;
-use crate::index::hash::HashIndex;
+use crate::index::hash::{HashIndex, tag};
 use crate::index::hash_of;
 use crate::index::tree::Tree;
 use crate::row::{ColumnSet, KeyBuf, KeySpec, Layout, Value};
@@ -329,7 +329,7 @@ impl IndexForm {
     /// Would two rows stand under the same entry for the same RowId? For a hash index that is so as soon as the bits
     /// that an entry keeps are equal.
     pub(crate) fn same_entry(&self, a: &[u8], b: &[u8]) -> bool {
-        a == b || matches!(self.structure, Structure::Hash(_)) && hash_of(a) as u32 == hash_of(b) as u32
+        a == b || matches!(self.structure, Structure::Hash(_)) && tag(hash_of(a)) == tag(hash_of(b))
     }
 
     /// Enters (key, row).
