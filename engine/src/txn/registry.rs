@@ -224,7 +224,8 @@ impl ActiveSnapshots {
             return (end.0 > self.floor).then_some(Timestamp(self.floor));
         }
         if end.0 > self.floor {
-            return Some(Timestamp(self.floor));
+            // Never a snapshot from before the version: whoever waits for it finds the version again by that.
+            return Some(Timestamp(self.floor.max(begin.0)));
         }
         let below_end = self.exact.partition_point(|&snapshot| snapshot < end.0);
         match self.exact[..below_end].last() {
