@@ -473,6 +473,10 @@ impl Session {
         match outcome {
             Ok(()) => {
                 latched.set(Some(version));
+                drop(latched);
+                // Others' claims and locks are looked at from here on. A swing of the slot orders that by itself, the
+                // plain store of a latch's holder does not.
+                thermocline_base::sync::fence(Ordering::SeqCst);
                 Ok(true)
             }
             Err(error) => {
