@@ -30,7 +30,7 @@ use crate::ops::{Step, Wait, step};
 use crate::options::Isolation;
 use crate::row::{ColumnSet, KeyBuf, MAX_ROW_BYTES, RowEditor, RowError};
 use crate::txn::locks::Intent;
-use crate::txn::session::{Health, Session, Write};
+use crate::txn::session::{Session, Write};
 use crate::txn::visibility::{Resolved, resolve};
 
 /// Where a row stands that is to be changed.
@@ -389,8 +389,9 @@ impl Session {
         let keys_changed = new
             .is_some_and(|(_, changed)| form.indexes.iter().any(|index| changed.intersects(&index.columns)));
         let own = target.base.begin() == Begin::By(me);
-        // Its own version of before, in the same savepoint, is replaced rather than kept below.
-        let replaces = own && self.find_write(target.base).is_some();
+        // Its own version of before, in the same savepoint, is replaced rather than kept below; unless a key changes,
+        // because a claim that is refused has to be taken back.
+        let replaces = own && !keys_changed && self.find_write(target.base).is_some();
         let (row, suffix) = match new {
             Some((row, _)) => (row, form.suffix(target.base)),
             None => (&[][..], &[][..]),
@@ -400,6 +401,13 @@ impl Session {
         }
         if keys_changed {
             self.check_keys(form, row, suffix)?;
+        }
+        // Under an own version nobody can enter a lock any more, so the look at those that are there can come first.
+        if own
+            && form.counters.locks.load(Ordering::SeqCst) != 0
+            && let Some(wait) = self.forbidden(form, target, new.map(|(_, changed)| changed))
+        {
+            return Ok(Some(Step::Wait(wait)));
         }
         let version =
             form.store.create(Begin::By(me), Some(target.base), target.row, new.is_none(), row, suffix)?;
@@ -416,7 +424,7 @@ impl Session {
         if replaces {
             let write = self.find_write(target.base).expect("it was found above");
             write.version = version;
-            if keys_changed || new.is_none() {
+            if new.is_none() {
                 self.remove_replaced_entries(form, target, guard);
             }
             form.store.retire(target.base);
@@ -426,13 +434,7 @@ impl Session {
             }
             self.writes.push(Write { form: form_ref, row: target.row, version, replaced: Some(target.base) });
         }
-        self.after_install(
-            form,
-            target,
-            new.map(|(_, changed)| changed).filter(|_| keys_changed),
-            replaces,
-            guard,
-        )
+        self.after_install(form, target, new.map(|(_, changed)| changed), keys_changed, own, guard)
     }
 
     fn check_keys(&mut self, form: &TableForm, row: &[u8], suffix: &[u8]) -> Result<()> {
@@ -501,52 +503,30 @@ impl Session {
         form: &TableForm,
         target: &Target,
         changed: Option<&ColumnSet>,
-        replaces: bool,
+        keys_changed: bool,
+        own: bool,
         guard: &Guard<'_>,
     ) -> Result<Option<Step<()>>> {
         if form.counters.locks.load(Ordering::SeqCst) != 0
-            && !replaces
-            && let Some(wait) = self.forbidden(form, target, changed, guard)
+            && !own
+            && let Some(wait) = self.forbidden(form, target, changed)
         {
             self.undo_last(guard);
             return Ok(Some(Step::Wait(wait)));
         }
-        let Some(changed) = changed else { return Ok(Some(Step::Done(()))) };
-        match self.check_claims(form, target.row, Some(changed), guard) {
-            Ok(Step::Done(())) => Ok(Some(Step::Done(()))),
-            // A version that replaced an own one cannot be taken back alone, so this transaction gives way.
-            Ok(Step::Wait(Wait::Holder { table, key, .. })) if replaces => {
-                self.health = Health::Failed;
-                Err(Error::SerializationFailure { table, key, cause: SerializationCause::ConcurrentUpdate })
-            }
-            Ok(Step::Wait(wait)) => {
-                self.undo_last(guard);
-                Ok(Some(Step::Wait(wait)))
-            }
-            Err(error) => {
-                if replaces {
-                    self.health = Health::Failed;
-                } else {
-                    self.undo_last(guard);
-                }
-                Err(error)
-            }
+        let Some(changed) = changed.filter(|_| keys_changed) else { return Ok(Some(Step::Done(()))) };
+        let outcome = self.check_claims(form, target.row, Some(changed), guard);
+        if !matches!(outcome, Ok(Step::Done(()))) {
+            self.undo_last(guard);
         }
+        outcome.map(Some)
     }
 
-    /// Does somebody hold a lock that forbids what was just done?
-    fn forbidden(
-        &mut self,
-        form: &TableForm,
-        target: &Target,
-        changed: Option<&ColumnSet>,
-        guard: &Guard<'_>,
-    ) -> Option<Wait> {
+    /// Does somebody hold a lock that forbids a change of these columns of the target, or its deletion (`None`)?
+    fn forbidden(&mut self, form: &TableForm, target: &Target, changed: Option<&ColumnSet>) -> Option<Wait> {
         let me = self.identify();
         let primary = form.primary();
-        let newest = form.store.directory.newest(target.row, guard)?;
-        let removes =
-            newest.is_tombstone() || changed.is_some_and(|changed| changed.intersects(&primary.columns));
+        let removes = changed.is_none_or(|changed| changed.intersects(&primary.columns));
         let intent = if removes { Intent::Remove } else { Intent::Change };
         let mut key = KeyBuf::new();
         primary.key_of(form, target.base, &mut key);
