@@ -410,13 +410,12 @@ impl Transaction {
         let _busy = self.enter()?;
         let number = self.number;
         let session = self.session();
-        if savepoint.transaction != number || savepoint.writes > session.writes.len() {
+        if savepoint.transaction != number || !session.rollback_to(savepoint) {
             return Err(Error::InvalidOption {
                 option: "savepoint",
                 reason: "it belongs to another transaction, or an earlier rollback has removed it".to_owned(),
             });
         }
-        session.rollback_to(savepoint);
         Ok(())
     }
 

@@ -20,7 +20,8 @@ pub struct Savepoint {
     pub(crate) reads: usize,
     pub(crate) scans: usize,
     pub(crate) locks: usize,
-    pub(crate) before: usize,
+    /// Its number in the transaction.
+    pub(crate) number: u64,
     pub(crate) transaction: u64,
 }
 
@@ -84,19 +85,26 @@ impl Session {
 
     /// Marks a savepoint.
     pub(crate) fn savepoint(&mut self) -> Savepoint {
-        let before = std::mem::replace(&mut self.savepoint, self.writes.len());
+        self.savepoint = self.writes.len();
+        let number = self.last_savepoint + 1;
+        self.last_savepoint = number;
+        self.savepoints.push(number);
         Savepoint {
             writes: self.writes.len(),
             reads: self.reads.len(),
             scans: self.scans.len(),
             locks: self.locks.len(),
-            before,
+            number,
             transaction: 0,
         }
     }
 
-    /// Goes back to a savepoint, which stays valid.
-    pub(crate) fn rollback_to(&mut self, savepoint: &Savepoint) {
+    /// Goes back to a savepoint, which stays valid. `false`: it is none of this transaction, or not any more.
+    pub(crate) fn rollback_to(&mut self, savepoint: &Savepoint) -> bool {
+        let Some(place) = self.savepoints.iter().rposition(|&number| number == savepoint.number) else {
+            return false;
+        };
+        self.savepoints.truncate(place + 1);
         let db = std::sync::Arc::clone(&self.db);
         let guard = db.epochs.pin();
         self.undo_to(savepoint.writes, &guard);
@@ -112,5 +120,6 @@ impl Session {
             }
         }
         self.health = Health::Well;
+        true
     }
 }

@@ -91,6 +91,9 @@ pub(crate) struct Session {
     pub(crate) locks: Vec<(LockKey, FormRef)>,
     /// Writes before this one belong to an earlier savepoint, and must stay as they are.
     pub(crate) savepoint: usize,
+    /// Numbers of the savepoints that can be gone back to.
+    pub(crate) savepoints: Vec<u64>,
+    pub(crate) last_savepoint: u64,
     pub(crate) scratch: Vec<u8>,
     pub(crate) key: KeyBuf,
 }
@@ -122,6 +125,8 @@ impl Session {
             scans: Vec::new(),
             locks: Vec::new(),
             savepoint: 0,
+            savepoints: Vec::new(),
+            last_savepoint: 0,
             scratch: Vec::new(),
             key: KeyBuf::new(),
         }
@@ -188,6 +193,8 @@ impl Session {
         self.scans.clear();
         self.locks.clear();
         self.savepoint = 0;
+        self.savepoints.clear();
+        self.last_savepoint = 0;
         const KEEP: usize = 4096;
         self.writes.shrink_to(KEEP);
         self.reads.shrink_to(KEEP);
