@@ -37,12 +37,7 @@ impl Session {
 
     /// Ends the transaction, whose writes are published or undone.
     pub(crate) fn release(&mut self) {
-        if let Some(id) = self.id {
-            for (key, form) in self.locks.drain(..) {
-                self.db.locks.release(id, &key);
-                form.get().counters.locks.fetch_sub(1, Ordering::SeqCst);
-            }
-        }
+        self.release_locks(0);
         let place = self.place();
         place.drop_snapshot();
         place.touched.store(0, Ordering::Release);
@@ -53,6 +48,17 @@ impl Session {
             place.finish();
         }
         self.reset();
+    }
+
+    /// Gives locks back, the last ones first.
+    fn release_locks(&mut self, len: usize) {
+        let Some(id) = self.id else { return };
+        for (key, form, before) in self.locks.drain(len..).rev() {
+            self.db.locks.release(id, &key, before);
+            if before.is_none() {
+                form.get().counters.locks.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
     }
 
     fn undo_to(&mut self, len: usize, guard: &Guard<'_>) {
@@ -113,12 +119,7 @@ impl Session {
             self.reads.truncate(savepoint.reads);
             self.scans.truncate(savepoint.scans);
         }
-        if let Some(id) = self.id {
-            for (key, form) in self.locks.drain(savepoint.locks..) {
-                self.db.locks.release(id, &key);
-                form.get().counters.locks.fetch_sub(1, Ordering::SeqCst);
-            }
-        }
+        self.release_locks(savepoint.locks);
         self.health = Health::Well;
         true
     }

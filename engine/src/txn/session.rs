@@ -11,7 +11,7 @@ use crate::db::Inner;
 use crate::hot::version::{TxnId, Version};
 use crate::options::{Isolation, TransactionOptions};
 use crate::row::KeyBuf;
-use crate::txn::locks::LockKey;
+use crate::txn::locks::{LockKey, LockMode};
 use crate::txn::registry::Place;
 
 /// A table that the transaction uses: its mark is entered, so the form stays.
@@ -88,7 +88,8 @@ pub(crate) struct Session {
     pub(crate) writes: Vec<Write>,
     pub(crate) reads: Vec<Read>,
     pub(crate) scans: Vec<Scan>,
-    pub(crate) locks: Vec<(LockKey, FormRef)>,
+    /// Locks that were taken or made stronger, with the mode that they had before.
+    pub(crate) locks: Vec<(LockKey, FormRef, Option<LockMode>)>,
     /// Writes before this one belong to an earlier savepoint, and must stay as they are.
     pub(crate) savepoint: usize,
     /// Numbers of the savepoints that can be gone back to.
