@@ -164,7 +164,7 @@ impl Transaction {
                     return Err(self.failed(Error::Deadlock { table, key }));
                 }
                 let _waiting = Waiting { registry: &db.registry, me };
-                Over { registry: &db.registry, id }.await;
+                Woken { registry: &db.registry, id, polled: false }.await;
             }
             Wait::Held(entry) => LetGo(&entry).await,
             Wait::LogSpace { payload } => {
@@ -503,6 +503,29 @@ impl Future for Over<'_> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if self.registry.is_over(self.id) || !self.registry.wake_when_over(self.id, context.waker()) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+/// Ready when a transaction is over, or has undone something: the second time it is polled.
+struct Woken<'a> {
+    registry: &'a Registry,
+    id: TxnId,
+    polled: bool,
+}
+
+impl Future for Woken<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let (registry, id) = (self.registry, self.id);
+        if std::mem::replace(&mut self.polled, true)
+            || registry.is_over(id)
+            || !registry.wake_when_over(id, context.waker())
+        {
             Poll::Ready(())
         } else {
             Poll::Pending

@@ -121,6 +121,7 @@ impl Session {
         }
         self.release_locks(savepoint.locks);
         self.health = Health::Well;
+        self.place().wake_waiters();
         true
     }
 }

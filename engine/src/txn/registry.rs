@@ -140,6 +140,11 @@ impl Place {
     pub(crate) fn finish(&self) {
         let generation = self.state.load(Ordering::Relaxed) >> STATE_BITS;
         self.state.store((generation + 1) << STATE_BITS | IDLE, Ordering::SeqCst);
+        self.wake_waiters();
+    }
+
+    /// Wakes whoever waits for the transaction, so that it looks again: it is over, or has undone something.
+    pub(crate) fn wake_waiters(&self) {
         if self.has_waiters.load(Ordering::SeqCst) {
             self.has_waiters.store(false, Ordering::SeqCst);
             for waker in std::mem::take(&mut *self.waiters.lock()) {
