@@ -54,6 +54,38 @@ pub(crate) fn run(inner: &Inner) {
     }
 }
 
+/// Drives maintenance step by step, for tests of a database without background threads.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct MaintenanceSteps {
+    inner: std::sync::Arc<Inner>,
+    rounds: Rounds,
+}
+
+impl MaintenanceSteps {
+    /// Prunes, and frees what nobody can reach any more.
+    pub fn prune(&self) {
+        self.inner.prune_all();
+        self.inner.epochs.collect();
+    }
+
+    /// All that the maintenance thread does, once.
+    pub fn step(&mut self) {
+        self.prune();
+        self.inner.abort_idle(&mut self.rounds);
+        self.inner.shrink(&mut self.rounds);
+    }
+}
+
+impl crate::Database {
+    /// Maintenance for a test to drive.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn maintenance_steps(&self) -> MaintenanceSteps {
+        MaintenanceSteps { inner: std::sync::Arc::clone(self.inner()), rounds: Rounds::default() }
+    }
+}
+
 impl Inner {
     /// Prunes what the calling thread's commits have left.
     pub(crate) fn prune_own(&self) {

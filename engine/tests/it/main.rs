@@ -1,4 +1,5 @@
 //! Integration tests of the engine: one binary.
 
+mod anomalies;
 mod basics;
 mod durability;
