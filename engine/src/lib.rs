@@ -46,6 +46,8 @@ mod hot;
 #[doc(hidden)]
 pub mod index;
 mod log;
+#[cfg(all(test, feature = "model"))]
+mod model_tests;
 mod multiplex;
 mod ops;
 mod options;

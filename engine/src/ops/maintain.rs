@@ -69,11 +69,21 @@ impl MaintenanceSteps {
         self.inner.epochs.collect();
     }
 
+    /// Aborts transactions that have been idle for the limit, since the call before.
+    pub fn abort_idle(&mut self) {
+        self.inner.abort_idle(&mut self.rounds);
+    }
+
+    /// Gives memory back: packs, drops and shrinks.
+    pub fn shrink(&mut self) {
+        self.inner.shrink(&mut self.rounds);
+    }
+
     /// All that the maintenance thread does, once.
     pub fn step(&mut self) {
         self.prune();
-        self.inner.abort_idle(&mut self.rounds);
-        self.inner.shrink(&mut self.rounds);
+        self.abort_idle();
+        self.shrink();
     }
 }
 

@@ -140,6 +140,9 @@ impl Session {
             InsertState::Claimed(row_id) => row_id,
             InsertState::Fresh => {
                 form.layout.check(row).map_err(|error| Self::row_error(form, error))?;
+                if mutation::off(Rule::ClaimBeforeCheck) {
+                    return self.insert_after_check(form_ref, row, &guard);
+                }
                 let row_id = self.claim_row(form_ref, row, &guard)?;
                 *state = InsertState::Claimed(row_id);
                 row_id
@@ -153,6 +156,23 @@ impl Session {
                 *state = InsertState::Fresh;
                 Err(error)
             }
+        }
+    }
+
+    /// An insert that checks its primary key before it claims it: the mutation of [`Rule::ClaimBeforeCheck`].
+    #[cold]
+    fn insert_after_check(&mut self, form_ref: FormRef, row: &[u8], guard: &Guard<'_>) -> Result<Step<RowId>> {
+        let form = form_ref.get();
+        let (primary, mut key) = (form.primary(), KeyBuf::new());
+        primary.key_of_row(row, &[], &mut key);
+        match self.check_claim(form, primary, &key, RowId(u64::MAX), guard) {
+            Claim::Held => Ok(Step::Done(self.claim_row(form_ref, row, guard)?)),
+            Claim::Contested(id) => Ok(Step::Wait(holder(id, form, primary, &key))),
+            Claim::Taken => Err(Error::DuplicateKey {
+                table: form.schema.name.clone(),
+                index: primary.schema.name.clone(),
+                key: primary.describe(&key),
+            }),
         }
     }
 

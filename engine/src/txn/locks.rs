@@ -23,6 +23,7 @@
 use std::collections::HashMap;
 
 use thermocline_base::ids::TableId;
+use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{CachePadded, Mutex, Ordering};
 
 use crate::hot::version::TxnId;
@@ -106,6 +107,8 @@ impl Locks {
         mode: LockMode,
         unchanged: impl FnOnce() -> bool,
     ) -> Acquired {
+        let mut unchanged = Some(unchanged);
+        let early = mutation::off(Rule::LockBeforeLook).then(|| unchanged.take().is_some_and(|look| look()));
         let mut shard = self.shard(&key.key).lock();
         let holders = shard.entry(key.clone()).or_default();
         if let Some(&(other, _)) = holders.iter().find(|&&(holder, held)| holder != me && !held.admits(mode))
@@ -120,7 +123,7 @@ impl Locks {
         }
         // The lock is entered; now look for a writer.
         thermocline_base::sync::fence(Ordering::SeqCst);
-        if !unchanged() {
+        if !early.unwrap_or_else(|| unchanged.is_some_and(|look| look())) {
             Self::set_back(&mut shard, me, key, before);
             return Acquired::Changed;
         }
