@@ -19,7 +19,7 @@ use std::sync::Arc;
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, RowId, Timestamp};
 use thermocline_base::mutation::{self, Rule};
-use thermocline_base::sync::Ordering;
+use thermocline_base::sync::{Backoff, Ordering};
 
 use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};
 use crate::error::{Error, Result, SerializationCause};
@@ -161,7 +161,12 @@ impl Session {
 
     /// An insert that checks its primary key before it claims it: the mutation of [`Rule::ClaimBeforeCheck`].
     #[cold]
-    fn insert_after_check(&mut self, form_ref: FormRef, row: &[u8], guard: &Guard<'_>) -> Result<Step<RowId>> {
+    fn insert_after_check(
+        &mut self,
+        form_ref: FormRef,
+        row: &[u8],
+        guard: &Guard<'_>,
+    ) -> Result<Step<RowId>> {
         let form = form_ref.get();
         let (primary, mut key) = (form.primary(), KeyBuf::new());
         primary.key_of_row(row, &[], &mut key);
@@ -335,6 +340,7 @@ impl Session {
         // SAFETY: the session keeps its `Arc` for as long as this borrow is used.
         let guard = unsafe { (*db).epochs.pin() };
         let mut scratch = std::mem::take(&mut self.scratch);
+        let mut backoff = Backoff::new();
         let outcome = loop {
             let target = match self.find_target(form_ref, index, key, &guard) {
                 Ok(Step::Done(Some(target))) => target,
@@ -360,7 +366,7 @@ impl Session {
             match self.install(form_ref, &target, Some((row, &changed)), &guard) {
                 Ok(Some(Step::Done(()))) => break Ok(Step::Done(Some(result))),
                 Ok(Some(Step::Wait(wait))) => break Ok(Step::Wait(wait)),
-                Ok(None) => {}
+                Ok(None) => backoff.wait(),
                 Err(error) => break Err(error),
             }
         };
@@ -382,6 +388,7 @@ impl Session {
         let index = Self::index_of(form, index)?;
         let db = Arc::clone(&self.db);
         let guard = db.epochs.pin();
+        let mut backoff = Backoff::new();
         loop {
             let Some(target) = step!(self.find_target(form_ref, index, key, &guard)?) else {
                 return Ok(Step::Done(false));
@@ -389,7 +396,7 @@ impl Session {
             match self.install(form_ref, &target, None, &guard)? {
                 Some(Step::Done(())) => return Ok(Step::Done(true)),
                 Some(Step::Wait(wait)) => return Ok(Step::Wait(wait)),
-                None => {}
+                None => backoff.wait(),
             }
         }
     }

@@ -260,6 +260,8 @@ pub(crate) struct Registry {
     /// Places that were ever used.
     used: CachePadded<AtomicUsize>,
     free: Mutex<Vec<u32>>,
+    /// Held while somebody looks for a circle of waits, so that of those who close one only one finds it.
+    circles: Mutex<()>,
 }
 
 impl Registry {
@@ -270,6 +272,7 @@ impl Registry {
             segments: (0..MAX_TRANSACTIONS / SEGMENT).map(|_| OnceLock::new()).collect(),
             used: CachePadded(AtomicUsize::new(0)),
             free: Mutex::new(Vec::new()),
+            circles: Mutex::new(()),
         };
         let checkpointer = registry.take_place();
         assert_eq!(checkpointer, Some(CHECKPOINTER), "the first place is the checkpointer's");
@@ -361,6 +364,7 @@ impl Registry {
     /// Notes that `me` waits for `other`. `false`: that would close a circle, and `me` must not wait.
     pub(crate) fn wait_for(&self, me: TxnId, other: TxnId) -> bool {
         let (place, _) = self.place_of(me);
+        let _circles = self.circles.lock();
         place.waiting_for.store(other.0 + 1, Ordering::SeqCst);
         let mut next = other;
         for _ in 0..MAX_TRANSACTIONS {
