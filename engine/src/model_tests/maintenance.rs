@@ -312,7 +312,13 @@ fn idle_abort() {
     let mut committed = 0;
     for value in 1..3 {
         let mut tx = world.begin(Isolation::Snapshot);
-        let outcome = tx.set(1, value).and_then(|_| tx.set(2, value)).and_then(|_| tx.commit());
+        let mut write = |id| {
+            let written = tx.set(id, value);
+            // Long enough to be found idle twice.
+            (0..8).for_each(|_| thermocline_base::sync::schedule_point());
+            written
+        };
+        let outcome = write(1).and_then(|_| write(2)).and_then(|_| tx.commit());
         match outcome {
             Ok(()) => committed = value,
             Err(error) => assert!(matches!(error, Error::IdleTimeout { .. }), "{error}"),
