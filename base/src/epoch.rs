@@ -32,8 +32,11 @@ pub struct Epochs {
     /// One more than the highest thread index that has ever pinned.
     threads: CachePadded<AtomicUsize>,
     pins: Box<[CachePadded<Pin>]>,
-    deferred: Mutex<Vec<(u64, Box<dyn FnOnce() + Send>)>>,
+    deferred: Mutex<Vec<Deferred>>,
 }
+
+/// What to run, and the stamp that has to have passed.
+type Deferred = (u64, Box<dyn FnOnce() + Send>);
 
 #[derive(Default)]
 struct Pin {
@@ -78,8 +81,9 @@ impl Epochs {
             if index >= self.threads.load(Ordering::Relaxed) {
                 self.threads.fetch_max(index + 1, Ordering::SeqCst);
             }
-            // A swap is a store and a full fence in one instruction on x86.
             pin.epoch.swap(self.clock.load(Ordering::Relaxed), Ordering::SeqCst);
+            // On x86 the swap is a store and a full fence in one instruction; elsewhere a later load may pass its store.
+            #[cfg(not(target_arch = "x86_64"))]
             crate::sync::fence(Ordering::SeqCst);
         }
         Guard { epochs: self, index, not_send: PhantomData }

@@ -299,10 +299,12 @@ impl Table {
             "", "commits", "tx/s", "p50 µs", "p95 µs", "p99 µs", "p99.9 µs", "max µs"
         )
         .expect("writing to a string");
-        for (name, kind) in &found.by_type {
+        let ran = found.by_type.iter().filter(|(_, kind)| kind.commits > 0);
+        let kinds = ran.clone().count();
+        for (name, kind) in ran {
             self.kind(name, kind.commits, kind.throughput_tps, &kind.latency_us);
         }
-        if found.by_type.len() > 1 {
+        if kinds > 1 {
             self.kind("all", found.commits, found.throughput_tps, &found.latency_us);
         }
         if found.latency_timed_one_in > 1 {

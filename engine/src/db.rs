@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use serde::Serialize;
-use thermocline_base::clock::{Clock as _, SystemClock};
+use thermocline_base::clock::SystemClock;
 use thermocline_base::epoch::Epochs;
 use thermocline_base::ids::{IndexId, Lsn, Timestamp};
 use thermocline_base::io::{Io, LockGuard, MemoryIo, StdIo};
@@ -139,14 +139,16 @@ impl Inner {
     /// Gives a session back.
     pub(crate) fn give_session(&self, session: Box<Session>) {
         const KEEP: usize = 256;
-        if !self.closed.load(Ordering::Acquire) {
+        {
             let mut pool = self.sessions[thread_index() % POOL_SHARDS].lock();
-            if pool.len() < KEEP {
+            // Who closes the database empties the pools after setting the flag, each under its lock.
+            if pool.len() < KEEP && !self.closed.load(Ordering::Acquire) {
                 pool.push(session);
                 return;
             }
         }
         self.registry.give_place(session.place_index);
+        // This may be the last reference to the database: `self` is not used any more.
         drop(session);
     }
 

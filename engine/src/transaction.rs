@@ -141,7 +141,8 @@ impl Transaction {
     fn failed(&mut self, error: Error) -> Error {
         let session = self.session();
         session.db.counters.failed(&error);
-        if error.is_retryable() {
+        // A commit that failed has rolled back: the session is for the next transaction already.
+        if error.is_retryable() && session.is_open() {
             session.health = Health::Failed;
         }
         error
@@ -149,7 +150,7 @@ impl Transaction {
 
     async fn wait(&mut self, wait: Wait) -> Result<()> {
         let session = self.session();
-        let db = Arc::clone(&session.db);
+        let db = session.db();
         match wait {
             Wait::Decision(id) => Over { registry: &db.registry, id }.await,
             Wait::Holder { id, table, key } => {
@@ -237,6 +238,26 @@ impl Transaction {
         let mut state = ScanState::new(range, direction);
         loop {
             match self.session().try_scan(&index.entry, index.id, &mut state, &mut see) {
+                Ok(Step::Done(())) => return Ok(()),
+                Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// Reads all rows of a table, in no particular order, until `see` breaks.
+    ///
+    /// # Errors
+    /// As [`Transaction::read`].
+    pub async fn scan_table(
+        &mut self,
+        table: &Table,
+        mut see: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let _busy = self.enter()?;
+        let mut next = None;
+        loop {
+            match self.session().try_scan_table(&table.entry, &mut next, &mut see) {
                 Ok(Step::Done(())) => return Ok(()),
                 Ok(Step::Wait(wait)) => self.wait(wait).await?,
                 Err(error) => return Err(self.failed(error)),
@@ -473,8 +494,7 @@ impl Drop for Transaction {
             session.db.counters.rolled_back();
             session.rollback();
         }
-        let db = Arc::clone(&session.db);
-        db.give_session(session);
+        session.db().give_session(session);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use thermocline_engine::{Database, Index, Result, TransactionOptions, block_on};
+use thermocline_engine::{Database, Index, Result as EngineResult, TransactionOptions, block_on};
 
 use super::{Numbers, RunError, Session, engine, plain};
 use crate::machine;
@@ -56,7 +56,7 @@ pub(super) fn run(session: &mut Session<'_>, records: u64, percent: u32) -> Resu
     })
 }
 
-async fn delete(database: &Database, index: &Index, ids: impl Iterator<Item = u64>) -> Result<()> {
+async fn delete(database: &Database, index: &Index, ids: impl Iterator<Item = u64>) -> EngineResult<()> {
     let mut transaction = database.begin(TransactionOptions::default())?;
     for id in ids {
         transaction.delete(index, &plain::key(id)).await?;
@@ -70,7 +70,7 @@ async fn first_wrong(
     index: &Index,
     records: u64,
     goes: impl Fn(u64) -> bool,
-) -> Result<Option<u64>> {
+) -> EngineResult<Option<u64>> {
     let mut transaction = database.begin(TransactionOptions::default().read_only())?;
     // A prime stride meets every remainder of 100.
     for id in (0..records).step_by(997) {

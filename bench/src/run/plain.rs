@@ -42,7 +42,7 @@ pub(super) fn load(
         let mut bytes = Vec::new();
         for id in first..end {
             let payload = format!("{id:0PAYLOAD$}");
-            Plain { id: id as i64, payload }.encode(&mut bytes)?;
+            Plain { id: id as i64, payload }.encode(&mut bytes).map_err(|error| table.error(error))?;
             transaction.insert(&table, &bytes).await?;
         }
         transaction.commit().await

@@ -2,7 +2,7 @@
 //! costs beside the look-up is the engine's price for being transactional.
 
 use thermocline_base::rng::Rng;
-use thermocline_engine::{Database, Error, Index, Result, TransactionOptions};
+use thermocline_engine::{Database, Index, Result as EngineResult, TransactionOptions};
 
 use super::{RunError, Session, plain};
 use crate::drive::{Client, End, Ended, Place, Workload};
@@ -55,7 +55,7 @@ struct PointClient<'a> {
 
 impl PointClient<'_> {
     #[inline]
-    async fn read(&mut self) -> Result<bool> {
+    async fn read(&mut self) -> EngineResult<bool> {
         let id = self.rng.below(self.point.records);
         let mut transaction = self.point.database.begin(self.point.options)?;
         let copied = transaction

@@ -29,7 +29,9 @@
 //! last two checks matters: with the number checked last, a bucket could be merged away, read while it is empty, and
 //! split off again before the number is looked at. An entry that stays is therefore in what the reader has copied.
 //! Links between lines are followed only after a check of the head, so they lead to lines of this chain; lines and
-//! segments that are unlinked are retired through the epochs.
+//! segments that are unlinked are retired through the epochs. A lookup hands out the rows of each line once the head
+//! was checked behind it; when the chain changes before its end, the lookup starts again and leaves out what it has
+//! handed out.
 //!
 //! # Limits
 //! - Two entries with equal tag and RowId are one entry: who removes (key, row) because no version of the row has that
@@ -120,10 +122,13 @@ struct Latched<'a> {
     head: Head,
 }
 
-/// The candidates that a reader has copied, in most cases without allocating.
+/// A chain has changed while it was read.
+struct Changed;
+
+/// The rows that a lookup has handed out, in most cases without allocating.
 #[derive(Default)]
 struct Found {
-    inline: [u64; 12],
+    inline: [u64; 4],
     count: usize,
     spilled: Vec<u64>,
 }
@@ -139,9 +144,8 @@ impl Found {
         }
     }
 
-    fn clear(&mut self) {
-        self.count = 0;
-        self.spilled.clear();
+    fn contains(&self, row: u64) -> bool {
+        self.inline[..self.count].contains(&row) || self.spilled.contains(&row)
     }
 }
 
@@ -321,16 +325,71 @@ impl<M: NodeMemory> HashIndex<M> {
         mut f: impl FnMut(RowId) -> ControlFlow<B>,
     ) -> Option<B> {
         let tag = tag(hash);
-        let mut found = Found::default();
-        if !self.try_collect(tag, &mut found) {
-            self.collect_slowly(tag, &mut found);
+        // What `f` has seen, in case that the chain changes before its end is reached.
+        let mut seen = Found::default();
+        let mut backoff = Backoff::new();
+        for attempt in 0..ATTEMPTS_MAX {
+            match self.try_lookup(tag, attempt > 0, &mut seen, &mut f) {
+                Ok(outcome) => return outcome,
+                Err(Changed) => backoff.wait(),
+            }
         }
-        for row in found.inline[..found.count].iter().chain(&found.spilled) {
-            if let ControlFlow::Break(value) = f(RowId(*row)) {
+        // Writers leave no gap: read under the latch.
+        for row in self.collect_latched(tag) {
+            if !seen.contains(row)
+                && let ControlFlow::Break(value) = f(RowId(row))
+            {
                 return Some(value);
             }
         }
         None
+    }
+
+    /// One optimistic walk along the chain. Each line is validated before `f` is called with its rows, so a row that
+    /// is found in the first line costs no look at the others.
+    #[inline(always)]
+    fn try_lookup<B>(
+        &self,
+        tag: u32,
+        again: bool,
+        seen: &mut Found,
+        f: &mut impl FnMut(RowId) -> ControlFlow<B>,
+    ) -> Result<Option<B>, Changed> {
+        let number = bucket_of(tag, self.buckets.load(Ordering::Acquire));
+        let first = self.directory.line(number).ok_or(Changed)?;
+        let first_head = first.head(Ordering::Acquire);
+        if first_head.latched() || bucket_of(tag, self.buckets.load(Ordering::Acquire)) != number {
+            return Err(Changed);
+        }
+        let (mut line, mut head) = (first, first_head);
+        loop {
+            let mut rows = [0; ENTRIES];
+            let mut count = 0;
+            let mut matches = line.matches(head, tag);
+            while matches != 0 {
+                rows[count] = line.row(head, matches.trailing_zeros() as usize);
+                count += 1;
+                matches &= matches - 1;
+            }
+            let link = if head.has_overflow() { Some(line.link(head)) } else { None };
+            // The mutation trusts what it has read, but follows no link that it has not checked.
+            if !first.still(first_head) && (link.is_some() || !mutation::off(Rule::OptimisticRecheck)) {
+                return Err(Changed);
+            }
+            for row in &rows[..count] {
+                if again && seen.contains(*row) {
+                    continue;
+                }
+                if let ControlFlow::Break(value) = f(RowId(*row)) {
+                    return Ok(Some(value));
+                }
+                seen.push(*row);
+            }
+            let Some(link) = link else { return Ok(None) };
+            // SAFETY: the link was validated just now, and the caller is pinned.
+            line = unsafe { Line::at(link) };
+            head = line.head(Ordering::Relaxed);
+        }
     }
 
     /// Asks for the cache line that a lookup of this hash will read first.
@@ -377,61 +436,31 @@ impl<M: NodeMemory> HashIndex<M> {
     // ---- reading ----
 
     /// Shows `see` every line of a chain. `false`: the chain has changed meanwhile, and what was seen means nothing.
-    #[inline(always)]
     fn visit(first: &Line, first_head: Head, mut see: impl FnMut(&Line, Head)) -> bool {
         let (mut line, mut head) = (first, first_head);
         loop {
             see(line, head);
-            if !head.has_overflow() {
-                return first.still(first_head) || mutation::off(Rule::OptimisticRecheck);
-            }
-            let link = line.link(head);
+            let link = if head.has_overflow() { Some(line.link(head)) } else { None };
             if !first.still(first_head) {
                 return false;
             }
+            let Some(link) = link else { return true };
             // SAFETY: the link was validated just now, and the caller is pinned.
             line = unsafe { Line::at(link) };
             head = line.head(Ordering::Relaxed);
         }
     }
 
-    #[inline(always)]
-    fn try_collect(&self, tag: u32, found: &mut Found) -> bool {
-        let number = bucket_of(tag, self.buckets.load(Ordering::Acquire));
-        let Some(line) = self.directory.line(number) else { return false };
-        let head = line.head(Ordering::Acquire);
-        if head.latched() || bucket_of(tag, self.buckets.load(Ordering::Acquire)) != number {
-            return false;
-        }
-        Self::visit(line, head, |line, head| {
-            let mut matches = line.matches(head, tag);
-            while matches != 0 {
-                found.push(line.row(head, matches.trailing_zeros() as usize));
-                matches &= matches - 1;
-            }
-        })
-    }
-
     #[cold]
-    fn collect_slowly(&self, tag: u32, found: &mut Found) {
-        let mut backoff = Backoff::new();
-        for _ in 0..ATTEMPTS_MAX {
-            backoff.wait();
-            found.clear();
-            if self.try_collect(tag, found) {
-                return;
-            }
-        }
-        // Writers leave no gap: read under the latch.
-        found.clear();
+    fn collect_latched(&self, tag: u32) -> Vec<u64> {
         let bucket = self.latch_for(tag);
+        let mut rows = Vec::new();
         let (mut line, mut head) = (bucket.line, bucket.head);
         loop {
-            for at in 0..head.count() {
-                let entry = line.entry(head, at);
-                if entry.tag == tag {
-                    found.push(entry.row);
-                }
+            let mut matches = line.matches(head, tag);
+            while matches != 0 {
+                rows.push(line.row(head, matches.trailing_zeros() as usize));
+                matches &= matches - 1;
             }
             if !head.has_overflow() {
                 break;
@@ -441,6 +470,7 @@ impl<M: NodeMemory> HashIndex<M> {
             head = line.head(Ordering::Relaxed);
         }
         bucket.line.unlatch_unchanged(bucket.head);
+        rows
     }
 
     // ---- writing ----

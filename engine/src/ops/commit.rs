@@ -92,7 +92,7 @@ impl Session {
             self.release();
             return Ok(Step::Done(ticket));
         }
-        let db = std::sync::Arc::clone(&self.db);
+        let db = self.db();
         let Some(log) = db.log() else {
             let end = self.decide(None)?;
             self.publish(end);
@@ -165,7 +165,7 @@ impl Session {
             self.rollback();
             return Err(error);
         }
-        let db = std::sync::Arc::clone(&self.db);
+        let db = self.db();
         let guard = db.epochs.pin();
         for write in &self.writes {
             if let Some(chunk) = write.form.get().store.directory.get(write.row.chunk(), &guard) {
@@ -244,6 +244,17 @@ impl Session {
         let form = scan.form.get();
         let Some(index) = form.index(scan.index) else { return Ok(()) };
         match &scan.range {
+            ScanRange::Table => {
+                for number in 0..form.store.directory.len() {
+                    let Some(chunk) = form.store.directory.get(number, guard) else { continue };
+                    for slot in (0..chunk.used()).filter_map(|slot| u16::try_from(slot).ok()) {
+                        if self.is_phantom(form, index, RowId::new(number, slot), end, guard, |_| true) {
+                            return Err(self.conflict(form, index, &[], SerializationCause::Phantom));
+                        }
+                    }
+                }
+                Ok(())
+            }
             ScanRange::Key(key) => {
                 let examine = |row: RowId| {
                     if self.is_phantom(form, index, row, end, guard, |candidate| candidate == &**key) {
@@ -324,7 +335,7 @@ impl Session {
     /// Publishes a decided transaction and ends it.
     fn publish(&mut self, end: Timestamp) {
         self.place().commit();
-        let db = std::sync::Arc::clone(&self.db);
+        let db = self.db();
         let guard = db.epochs.pin();
         for write in &self.writes {
             if write.version.is_superseded() {

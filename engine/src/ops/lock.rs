@@ -29,7 +29,7 @@ impl Session {
         self.begin_statement();
         let form = form_ref.get();
         let index = Self::index_of(form, index)?;
-        let db = Arc::clone(&self.db);
+        let db = self.db();
         let guard = db.epochs.pin();
         let Some(target) = step!(self.find_target(form_ref, index, key, &guard)?) else {
             return Ok(Step::Done(false));

@@ -155,10 +155,7 @@ impl Session {
         self.begin_statement();
         let form = form_ref.get();
         let index = Self::index_of(form, index)?;
-        let db = Arc::as_ptr(&self.db);
-        // SAFETY: the session keeps its `Arc` for as long as this borrow is used; going through the pointer lets the
-        // guard live beside changes of the session's own lists.
-        let guard = unsafe { (*db).epochs.pin() };
+        let guard = self.db().epochs.pin();
         loop {
             match self.look_up(form, index, key, &guard) {
                 Lookup::Row(row, version) => {

@@ -28,7 +28,7 @@ pub struct Savepoint {
 impl Session {
     /// Undoes everything and ends the transaction.
     pub(crate) fn rollback(&mut self) {
-        let db = std::sync::Arc::clone(&self.db);
+        let db = self.db();
         let guard = db.epochs.pin();
         self.undo_to(0, &guard);
         drop(guard);
@@ -111,7 +111,7 @@ impl Session {
             return false;
         };
         self.savepoints.truncate(place + 1);
-        let db = std::sync::Arc::clone(&self.db);
+        let db = self.db();
         let guard = db.epochs.pin();
         self.undo_to(savepoint.writes, &guard);
         self.savepoint = savepoint.writes;

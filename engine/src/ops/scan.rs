@@ -18,6 +18,9 @@ use crate::ops::{Step, Wait, step};
 use crate::txn::session::{Scan, ScanRange, Session};
 use crate::txn::visibility::{Sees, visible};
 
+/// Slots that a scan of a whole table looks at under one epoch pin.
+const SLOTS_A_PIN: u32 = 1024;
+
 /// A range of keys (encoded) of an ordered index.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyRange<'k> {
@@ -151,7 +154,7 @@ impl Session {
                 ),
             });
         };
-        let db = Arc::clone(&self.db);
+        let db = self.db();
         loop {
             let guard = db.epochs.pin();
             let mut batch = std::mem::take(&mut state.batch);
@@ -165,7 +168,7 @@ impl Session {
             let mut waits = None;
             let mut stopped = false;
             for (key, row) in batch.iter() {
-                match self.visit(form_ref, index, key, row, &guard, see) {
+                match self.visit(form_ref, Some((index, key)), row, &guard, see) {
                     Entry::Next => last = Some((key, row)),
                     Entry::Stop => {
                         last = Some((key, row));
@@ -195,11 +198,60 @@ impl Session {
         }
     }
 
+    /// Reads all rows of a table in no particular order, on from where `next` stands.
+    pub(crate) fn try_scan_table(
+        &mut self,
+        entry: &Arc<TableEntry>,
+        next: &mut Option<RowId>,
+        see: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<Step<()>> {
+        let form_ref = step!(self.touch(entry)?);
+        let start = match *next {
+            Some(row) => row,
+            None => {
+                self.begin_statement();
+                RowId(0)
+            }
+        };
+        let form = form_ref.get();
+        let db = self.db();
+        let (mut number, mut slot) = (start.chunk(), u32::from(start.slot()));
+        while number < form.store.directory.len() {
+            let guard = db.epochs.pin();
+            let used = form.store.directory.get(number, &guard).map_or(0, crate::hot::chunk::Chunk::used);
+            let end = used.min(slot + SLOTS_A_PIN);
+            while slot < end {
+                let row = RowId::new(number, u16::try_from(slot).expect("slot numbers have 16 bits"));
+                *next = Some(row);
+                match self.visit(form_ref, None, row, &guard, see) {
+                    Entry::Next => slot += 1,
+                    Entry::Stop => {
+                        self.note_table(form_ref);
+                        return Ok(Step::Done(()));
+                    }
+                    Entry::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),
+                }
+            }
+            if slot >= used {
+                (number, slot) = (number + 1, 0);
+            }
+        }
+        self.note_table(form_ref);
+        Ok(Step::Done(()))
+    }
+
+    fn note_table(&mut self, form: FormRef) {
+        if self.validates_scans() {
+            let index = form.get().primary().id;
+            self.scans.push(Scan { form, index, range: ScanRange::Table });
+        }
+    }
+
+    /// Shows a row to `see`, if the snapshot sees it, with the entry's key where there is one.
     fn visit(
         &mut self,
         form_ref: FormRef,
-        index: &IndexForm,
-        key: &[u8],
+        entry: Option<(&IndexForm, &[u8])>,
         row: RowId,
         guard: &thermocline_base::epoch::Guard<'_>,
         see: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
@@ -210,7 +262,7 @@ impl Session {
             match visible(newest, &form.store.memory, &self.db.registry, self.snapshot, self.id) {
                 Sees::Nothing => return Entry::Next,
                 Sees::Row(version) => {
-                    if !index.matches(form, version, key) {
+                    if entry.is_some_and(|(index, key)| !index.matches(form, version, key)) {
                         return Entry::Next;
                     }
                     self.note_read(form_ref, row, version);
@@ -240,14 +292,14 @@ impl Session {
         }
         let form: &TableForm = form_ref.get();
         let index = Self::index_of(form, index)?;
-        let db = Arc::clone(&self.db);
+        let db = self.db();
         let guard = db.epochs.pin();
         let mut outcome = Entry::Next;
         let mut examine = |row: RowId| {
             if seen.contains(&row) {
                 return ControlFlow::Continue(());
             }
-            match self.visit(form_ref, index, key, row, &guard, see) {
+            match self.visit(form_ref, Some((index, key)), row, &guard, see) {
                 Entry::Next => {
                     seen.push(row);
                     ControlFlow::Continue(())

@@ -134,7 +134,7 @@ impl Session {
         let form_ref = step!(self.touch(entry)?);
         self.begin_statement();
         let form = form_ref.get();
-        let db = Arc::clone(&self.db);
+        let db = self.db();
         let guard = db.epochs.pin();
         let row_id = match *state {
             InsertState::Claimed(row_id) => row_id,
@@ -183,7 +183,7 @@ impl Session {
 
     /// Takes back an insert whose claims were never checked.
     pub(crate) fn withdraw_insert(&mut self) {
-        let db = Arc::clone(&self.db);
+        let db = self.db();
         let guard = db.epochs.pin();
         self.undo_last(&guard);
     }
@@ -336,9 +336,7 @@ impl Session {
         self.begin_statement();
         let form = form_ref.get();
         let index = Self::index_of(form, index)?;
-        let db = Arc::as_ptr(&self.db);
-        // SAFETY: the session keeps its `Arc` for as long as this borrow is used.
-        let guard = unsafe { (*db).epochs.pin() };
+        let guard = self.db().epochs.pin();
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut backoff = Backoff::new();
         let outcome = loop {
@@ -386,7 +384,7 @@ impl Session {
         self.begin_statement();
         let form = form_ref.get();
         let index = Self::index_of(form, index)?;
-        let db = Arc::clone(&self.db);
+        let db = self.db();
         let guard = db.epochs.pin();
         let mut backoff = Backoff::new();
         loop {

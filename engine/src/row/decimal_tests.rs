@@ -1,3 +1,5 @@
+//! Tests of decimals, against arbitrary-precision integers.
+
 use std::hash::{BuildHasher, RandomState};
 
 use num_bigint::{BigInt, Sign};

@@ -1,3 +1,5 @@
+//! Tests of the row editor.
+
 use proptest::prelude::*;
 
 use super::super::testing::{bits, table};

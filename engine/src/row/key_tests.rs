@@ -1,3 +1,5 @@
+//! Tests of keys: their order is that of the values.
+
 use std::cmp::Ordering;
 
 use proptest::prelude::*;

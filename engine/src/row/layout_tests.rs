@@ -1,3 +1,5 @@
+//! Tests of row layouts.
+
 use proptest::prelude::*;
 
 use super::super::testing::{bits, columns, table};

@@ -1,3 +1,5 @@
+//! Tests of rows from and to users' types.
+
 use std::collections::BTreeMap;
 
 use ::serde::Serialize;

@@ -1,3 +1,5 @@
+//! Tests of dates, times, timestamps and intervals.
+
 use proptest::prelude::*;
 
 use super::super::testing::interval;

@@ -1,3 +1,5 @@
+//! Tests of the macro `row!` and its types.
+
 use super::super::layout::{Layout, Place, Shape, places};
 use super::super::types::Column;
 use super::super::value::Value;

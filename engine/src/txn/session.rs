@@ -51,6 +51,8 @@ pub(crate) struct Scan {
 /// What was scanned.
 #[derive(Clone, Debug)]
 pub(crate) enum ScanRange {
+    /// The whole table.
+    Table,
     /// One key.
     Key(Box<[u8]>),
     /// A range, as far as it was read.
@@ -133,10 +135,18 @@ impl Session {
         }
     }
 
+    /// The database, with a lifetime that the session's own `Arc` covers. Cloning that `Arc` for every operation would
+    /// have all threads write one counter; borrowing it would keep the session's lists from being changed.
+    #[inline]
+    pub(crate) fn db<'a>(&self) -> &'a Inner {
+        // SAFETY: the session keeps the database alive, and an operation's reference does not outlive the session.
+        unsafe { &*Arc::as_ptr(&self.db) }
+    }
+
     /// Begins a transaction.
     pub(crate) fn begin(&mut self, options: TransactionOptions) {
         self.open = true;
-        // The last one may have failed in its commit, after it was forgotten.
+        // A commit that failed has left its verdict in a session that may be used again.
         self.health = Health::Well;
         self.isolation = options.isolation.unwrap_or(self.db.options.isolation);
         self.read_only = options.read_only || self.db.options.read_only;

@@ -307,7 +307,7 @@ fn a_full_disk_refuses_writers_and_lets_readers_go_on() {
     io.set_capacity(Some(io.used()));
     let text = "y".repeat(1_900);
     let mut refused = None;
-    for _ in 0..100 {
+    for _ in 0..10_000 {
         let outcome = db.run(TransactionOptions::new(), async |tx| {
             tx.insert_values(&table, &[Value::Null, Value::from(text.as_str())]).await
         });

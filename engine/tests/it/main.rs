@@ -3,3 +3,4 @@
 mod anomalies;
 mod basics;
 mod durability;
+mod history;

@@ -11,7 +11,7 @@
 //! Rows that belong to no district, customer or order are violations too, of the condition that would have counted
 //! them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::{Bound, ControlFlow};
 
@@ -20,11 +20,11 @@ use thermocline_engine::{
     Database, Direction, Index, Isolation, KeyRange, Result, Transaction, TransactionOptions,
 };
 
+use super::orders_delivered;
 use super::schema::{
     CustomerRow, DistrictRow, HistoryRow, NewOrderRow, OrderLineRow, OrderRow, Tables, WarehouseRow, units,
 };
 use super::transactions::district_key;
-use super::{DISTRICTS, orders_delivered};
 
 /// How many violations of a condition are reported with their keys; the others are counted.
 pub const VIOLATIONS_MAX: usize = 20;
@@ -145,35 +145,45 @@ pub async fn check_in(
 ) -> Result<Vec<ConditionResult>> {
     let mut results = Results::new(new_orders);
     let mut paid = Paid::read(transaction, tables).await?;
-    let mut districts = Vec::new();
-    for w_id in 1.. {
-        let w_ytd = transaction
-            .read(&tables.warehouse, &KeyBuf::new().i32(w_id), |row| units(WarehouseRow(row).w_ytd()))
-            .await?;
-        let Some(w_ytd) = w_ytd else { break };
-        let mut sum_d_ytd = 0;
-        for d_id in 1..=DISTRICTS {
-            let district = transaction
-                .read(&tables.district, &district_key(w_id, d_id), |row| {
-                    let row = DistrictRow(row);
-                    (units(row.d_ytd()), row.d_next_o_id())
-                })
-                .await?;
-            let Some((d_ytd, d_next_o_id)) = district else { continue };
-            sum_d_ytd += d_ytd;
-            let h_amount = paid.districts.remove(&(w_id, d_id)).unwrap_or(0);
-            results.equal(9, || district_name(w_id, d_id), ("D_YTD", d_ytd), ("sum(H_AMOUNT)", h_amount));
-            let district = District::read(transaction, tables, w_id, d_id, &mut results).await?;
-            district.check(d_next_o_id, new_orders, &mut paid, &mut results);
-            districts.push((w_id, d_id));
-        }
-        let sum_h_amount = paid.warehouses.remove(&w_id).unwrap_or(0);
+    let mut warehouses = BTreeMap::new();
+    transaction
+        .scan_table(&tables.warehouse_table, |row| {
+            let row = WarehouseRow(row);
+            warehouses.insert(row.w_id(), units(row.w_ytd()));
+            ControlFlow::Continue(())
+        })
+        .await?;
+    let mut districts = BTreeMap::new();
+    transaction
+        .scan_table(&tables.district_table, |row| {
+            let row = DistrictRow(row);
+            districts.insert((row.d_w_id(), row.d_id()), (units(row.d_ytd()), row.d_next_o_id()));
+            ControlFlow::Continue(())
+        })
+        .await?;
+
+    let mut sums_d_ytd = BTreeMap::new();
+    for (&(w_id, d_id), &(d_ytd, d_next_o_id)) in &districts {
+        *sums_d_ytd.entry(w_id).or_default() += d_ytd;
+        let h_amount = paid.districts.remove(&(w_id, d_id)).unwrap_or(0);
+        results.equal(9, || district_name(w_id, d_id), ("D_YTD", d_ytd), ("sum(H_AMOUNT)", h_amount));
+        let district = District::read(transaction, tables, w_id, d_id, &mut results).await?;
+        district.check(d_next_o_id, new_orders, &mut paid, &mut results);
+    }
+    for (w_id, w_ytd) in warehouses {
         let name = || format!("W_ID {w_id}");
+        let sum_d_ytd = sums_d_ytd.remove(&w_id).unwrap_or(0);
+        let sum_h_amount = paid.warehouses.remove(&w_id).unwrap_or(0);
         results.equal(1, name, ("W_YTD", w_ytd), ("sum(D_YTD)", sum_d_ytd));
         results.equal(8, name, ("W_YTD", w_ytd), ("sum(H_AMOUNT)", sum_h_amount));
     }
+    for (w_id, sum_d_ytd) in sums_d_ytd {
+        let found =
+            || (format!("W_ID {w_id}"), format!("DISTRICT has {sum_d_ytd}, but there is no such warehouse"));
+        results.check(1, false, found);
+    }
     paid.report_rest(&mut results);
-    report_strays(transaction, tables, &districts, &mut results).await?;
+    report_strays(transaction, tables, districts.keys(), &mut results).await?;
     Ok(results.conditions)
 }
 
@@ -239,7 +249,7 @@ impl Paid {
     async fn read(transaction: &mut Transaction, tables: &Tables) -> Result<Self> {
         let mut paid = Self::default();
         transaction
-            .scan(&tables.history, KeyRange::all(), Direction::Forward, |row| {
+            .scan_table(&tables.history_table, |row| {
                 let row = HistoryRow(row);
                 let amount = units(row.h_amount());
                 *paid.warehouses.entry(row.h_w_id()).or_default() += amount;
@@ -495,7 +505,7 @@ fn advance<'a>(orders: &'a mut [OrderState], at: &mut usize, o_id: i32) -> Optio
 async fn report_strays(
     transaction: &mut Transaction,
     tables: &Tables,
-    districts: &[(i32, i16)],
+    districts: impl Iterator<Item = &(i32, i16)> + Clone,
     results: &mut Results,
 ) -> Result<()> {
     type Name = fn(&[u8]) -> (i32, i16);
@@ -511,7 +521,7 @@ async fn report_strays(
     ];
     for (number, table, index, name) in indexes {
         let mut start: Option<KeyBuf> = None;
-        for district in districts.iter().map(Some).chain([None]) {
+        for district in districts.clone().map(Some).chain([None]) {
             let end = district.map(|(w_id, d_id)| district_key(*w_id, *d_id));
             let range = KeyRange::between(
                 start.as_deref().map_or(Bound::Unbounded, Bound::Included),

@@ -265,6 +265,15 @@ fn rows_of_districts_that_do_not_exist_are_reported() {
 }
 
 #[test]
+fn districts_without_their_warehouse_are_reported() {
+    let found = violated(1, "W_ID 1", async |transaction, tables| {
+        assert!(transaction.delete(&tables.warehouse, &KeyBuf::new().i32(1)).await?);
+        Ok(())
+    });
+    assert_eq!(found, [1, 8]);
+}
+
+#[test]
 fn payments_of_nobody_to_nobody_are_reported() {
     let found = violated(8, "W_ID 3", async |transaction, tables| {
         let payment = History {

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use thermocline_engine::row::KeyBuf;
 use thermocline_engine::{
-    Database, Direction, Index, KeyRange, Options, Result, Transaction, TransactionOptions, block_on,
-    run_tasks,
+    Database, Direction, Index, Isolation, KeyRange, Options, Result, Table, Transaction, TransactionOptions,
+    block_on, run_tasks,
 };
 use thermocline_workloads::rows::editing;
 use thermocline_workloads::tpcc::check::{NewOrders, check, check_with};
@@ -50,6 +50,21 @@ fn rows<R>(database: &Database, index: &Index, prefix: &[u8], decode: impl Fn(&[
         let mut rows = Vec::new();
         transaction
             .scan(index, KeyRange::prefix(prefix), Direction::Forward, |row| {
+                rows.push(decode(row));
+                ControlFlow::Continue(())
+            })
+            .await?;
+        Ok(rows)
+    };
+    database.run(TransactionOptions::default(), scan).unwrap()
+}
+
+/// All rows of a table.
+fn table_rows<R>(database: &Database, table: &Table, decode: impl Fn(&[u8]) -> R) -> Vec<R> {
+    let scan = async |transaction: &mut Transaction| -> Result<Vec<R>> {
+        let mut rows = Vec::new();
+        transaction
+            .scan_table(table, |row| {
                 rows.push(decode(row));
                 ControlFlow::Continue(())
             })
@@ -223,7 +238,7 @@ fn payment_is_noted_everywhere() {
             assert_eq!(row.c_data, *customer.c_data);
             assert!(output.c_data.is_empty());
         }
-        let payments = rows(&database, &tables.history, &[], History::decode);
+        let payments = table_rows(&database, &tables.history_table, History::decode);
         let last = payments.iter().find(|payment| {
             payment.h_date.0 == NOW_US && payment.h_c_id == customer.c_id && payment.h_c_w_id == 2
         });
@@ -428,20 +443,31 @@ fn keying_and_think_times_are_kept_on_demand() {
 
 #[test]
 fn terminals_side_by_side_keep_the_conditions() {
-    for keep in [false, true] {
+    let runs = [
+        (Isolation::ReadCommitted, false),
+        (Isolation::Snapshot, false),
+        (Isolation::RepeatableRead, false),
+        (Isolation::Serializable, false),
+        (Isolation::ReadCommitted, true),
+        (Isolation::Snapshot, true),
+    ];
+    for (isolation, keep) in runs {
         let (database, tables) = loaded(2);
         let cursor = keep.then(|| DeliveryCursor::new(&population(2).scale));
         std::thread::scope(|scope| {
             for number in 0..4 {
-                let options =
-                    TerminalOptions { keep_new_orders: cursor.clone(), ..TerminalOptions::default() };
+                let options = TerminalOptions {
+                    transaction: TransactionOptions::default().isolation(isolation),
+                    keep_new_orders: cursor.clone(),
+                    ..TerminalOptions::default()
+                };
                 let mut terminal = terminal(&database, &tables, number, options);
                 scope.spawn(move || block_on(terminal.run(&mut Counting::new(150))).unwrap());
             }
         });
         let new_orders = if keep { NewOrders::Kept } else { NewOrders::Deleted };
         for result in check_with(&database, new_orders).unwrap() {
-            assert!(result.holds(), "{result}");
+            assert!(result.holds(), "{isolation}: {result}");
         }
     }
 }
@@ -465,7 +491,9 @@ fn a_reopened_database_has_everything() {
     let summary = |database: &Database, tables: &Tables| {
         let lines = rows(database, &tables.order_line, &[], OrderLine::decode);
         let customers = rows(database, &tables.customer_by_name, &[], Customer::decode);
-        (lines, customers)
+        let mut stock = table_rows(database, &tables.stock_table, Stock::decode);
+        stock.sort_by_key(|stock| (stock.s_w_id, stock.s_i_id));
+        (lines, customers, stock)
     };
     let database = Database::open(&directory, Options::default()).unwrap();
     let tables = load(&database, &population(2), LoadOptions::default(), &|_| {}).unwrap();

@@ -1,0 +1,47 @@
+//! `cargo xtask tidy`: the habits of the house that a program can check.
+//!
+//! Each check takes the repository and returns what is wrong, one message a place, as `path:line: what, and what to
+//! do`. The checks:
+//!
+//! | module | checks |
+//! |---|---|
+//! | [`sources`] | `//!` on top, no unfinished work, reasons of ignored tests, lengths, paths of somebody's machine |
+//! | [`arrows`] | imports between crates and between modules as ARCHITECTURE.md draws them |
+//! | [`docs`] | links, reachable pages, the README's example, dependencies that are explained |
+//! | [`commands`] | commands in the docs are marked as such and known |
+
+use crate::repository::Repository;
+use crate::{arrows, commands, docs, sources};
+
+/// Everything that is wrong.
+fn problems(repository: &Repository) -> Vec<String> {
+    let checks = [sources::check, arrows::check, docs::check, commands::check];
+    checks.iter().flat_map(|check| check(repository)).collect()
+}
+
+/// Prints what is wrong.
+///
+/// # Errors
+/// If anything is.
+pub(crate) fn report(repository: &Repository) -> Result<(), String> {
+    let problems = problems(repository);
+    if problems.is_empty() {
+        println!("tidy: {} files, nothing to mend", repository.files.len());
+        return Ok(());
+    }
+    for problem in &problems {
+        println!("{problem}");
+    }
+    Err(format!("tidy: {} to mend", problems.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_repository_is_tidy() {
+        let problems = problems(&Repository::here());
+        assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+    }
+}
