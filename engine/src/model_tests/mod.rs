@@ -6,6 +6,7 @@
 //! Threads give back what they have seen, and the scenario judges after all have ended: a thread that panicked in the
 //! middle of the engine would leave latches behind that the others wait for.
 
+mod acknowledge;
 mod isolation;
 mod maintenance;
 
