@@ -4,3 +4,4 @@ mod anomalies;
 mod basics;
 mod durability;
 mod history;
+mod stress;
