@@ -32,6 +32,8 @@ pub enum Rule {
     ValidateReads,
     /// Scans are validated at serializable.
     ValidateScans,
+    /// A locker enters its lock before it looks for a writer (6).
+    LockBeforeLook,
     /// A unique claim is made before the check.
     ClaimBeforeCheck,
     /// Pruning keeps what an active snapshot can see.

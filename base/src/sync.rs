@@ -395,9 +395,19 @@ pub mod model {
         usize::from(shuttle::current::me())
     }
 
-    /// Runs `body` under `rounds` random schedules that start from `seed`, with probabilistic concurrency testing of
-    /// depth 3 for half of them. Threads of the body are `shuttle::thread`s.
+    /// Room for a thread of the model: the engine's frames are larger than shuttle's default allows for.
+    const STACK_BYTES: usize = 1 << 18;
+
+    /// Where the schedules start. The same by default, so that a run can be repeated; `THERMOCLINE_MODEL_SEED` sets
+    /// another one, to search further.
+    fn seed() -> u64 {
+        std::env::var("THERMOCLINE_MODEL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x7e1e)
+    }
+
+    /// Runs `body` under `rounds` schedules, random ones for the first half, probabilistic concurrency testing of
+    /// depth 3 for the second. Threads of the body are `shuttle::thread`s.
     pub fn run(rounds: usize, body: impl Fn() + Send + Sync + 'static) {
+        use shuttle::scheduler::{PctScheduler, RandomScheduler};
         let body = Arc::new(body);
         let with_flag = move || {
             ACTIVE.set(true);
@@ -405,8 +415,13 @@ pub mod model {
             ACTIVE.set(false);
         };
         let again = with_flag.clone();
-        shuttle::check_random(with_flag, rounds.div_ceil(2));
-        shuttle::check_pct(again, rounds.div_ceil(2), 3);
+        let mut config = shuttle::Config::new();
+        config.stack_size = STACK_BYTES;
+        let rounds = rounds.div_ceil(2);
+        let random = RandomScheduler::new_from_seed(seed(), rounds);
+        shuttle::Runner::new(random, config.clone()).run(with_flag);
+        let pct = PctScheduler::new_from_seed(seed(), 3, rounds);
+        shuttle::Runner::new(pct, config).run(again);
     }
 
     /// Does some schedule out of `rounds` make `body` panic? For tests of mutations: a rule that is switched off must

@@ -46,6 +46,8 @@ mod hot;
 #[doc(hidden)]
 pub mod index;
 mod log;
+#[cfg(all(test, feature = "model"))]
+mod model_tests;
 mod multiplex;
 mod ops;
 mod options;
@@ -61,6 +63,8 @@ pub use error::{Error, Result, SerializationCause};
 pub use hot::budget::OutOfMemory;
 pub use index::tree::Direction;
 pub use multiplex::{block_on, run_tasks, yield_now};
+#[doc(hidden)]
+pub use ops::maintain::MaintenanceSteps;
 pub use ops::rollback::Savepoint;
 pub use ops::scan::KeyRange;
 pub use ops::verify::Verification;

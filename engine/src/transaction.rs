@@ -74,6 +74,8 @@ impl Transaction {
         let session = NonNull::from(Box::leak(session));
         // SAFETY: the session keeps the registry alive.
         let shared = unsafe { &*place };
+        // A fresh transaction is not as idle as the one before it in this place.
+        shared.operations.store(shared.operations.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         shared.session.store(session.as_ptr().expose_provenance(), Ordering::Relaxed);
         shared.activity.store(activity::REST, Ordering::Release);
         Self { session, place, number }
@@ -86,33 +88,46 @@ impl Transaction {
 
     #[inline]
     fn enter(&self) -> Result<Busy> {
-        match self.place().activity.compare_exchange(
-            activity::REST,
-            activity::BUSY,
-            Ordering::Acquire,
-            Ordering::Acquire,
-        ) {
-            Ok(_) => Ok(Busy(self.place)),
-            Err(_) => Err(self.reaped()),
+        if self.become_busy() { Ok(Busy(self.place)) } else { Err(self.reaped()) }
+    }
+
+    /// Takes `activity` from *rest*; waits for a reaper, who may find that the transaction was not idle and let it be.
+    /// `false`: the transaction was aborted.
+    #[inline]
+    fn become_busy(&self) -> bool {
+        let activity = &self.place().activity;
+        activity
+            .compare_exchange(activity::REST, activity::BUSY, Ordering::Acquire, Ordering::Acquire)
+            .is_ok()
+            || self.become_busy_after_reaper()
+    }
+
+    #[cold]
+    fn become_busy_after_reaper(&self) -> bool {
+        let activity = &self.place().activity;
+        let mut backoff = Backoff::new();
+        loop {
+            match activity.compare_exchange(
+                activity::REST,
+                activity::BUSY,
+                Ordering::Acquire,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return true,
+                Err(activity::REAPING) => backoff.wait(),
+                Err(_) => return false,
+            }
         }
     }
 
     #[cold]
     fn reaped(&self) -> Error {
-        self.wait_for_reaper();
         // SAFETY: the reaper has finished, so the session is ours again; the options never change.
         let options = unsafe { &self.session.as_ref().db.options };
         Error::IdleTimeout {
             limit_ms: options
                 .idle_limit
                 .map_or(0, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
-        }
-    }
-
-    fn wait_for_reaper(&self) {
-        let mut backoff = Backoff::new();
-        while self.place().activity.load(Ordering::Acquire) == activity::REAPING {
-            backoff.wait();
         }
     }
 
@@ -152,7 +167,7 @@ impl Transaction {
                     return Err(self.failed(Error::Deadlock { table, key }));
                 }
                 let _waiting = Waiting { registry: &db.registry, me };
-                Over { registry: &db.registry, id }.await;
+                Woken { registry: &db.registry, id, polled: false }.await;
             }
             Wait::Held(entry) => LetGo(&entry).await,
             Wait::LogSpace { payload } => {
@@ -444,13 +459,12 @@ impl Transaction {
         let _busy = self.enter()?;
         let number = self.number;
         let session = self.session();
-        if savepoint.transaction != number || savepoint.writes > session.writes.len() {
+        if savepoint.transaction != number || !session.rollback_to(savepoint) {
             return Err(Error::InvalidOption {
                 option: "savepoint",
                 reason: "it belongs to another transaction, or an earlier rollback has removed it".to_owned(),
             });
         }
-        session.rollback_to(savepoint);
         Ok(())
     }
 
@@ -498,14 +512,8 @@ async fn acknowledge(db: &Inner, ticket: Ticket) -> Result<()> {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        let ours = self
-            .place()
-            .activity
-            .compare_exchange(activity::REST, activity::BUSY, Ordering::Acquire, Ordering::Acquire)
-            .is_ok();
-        if !ours {
-            self.wait_for_reaper();
-        }
+        // Aborted or not, the reaper is through with it.
+        let _ = self.become_busy();
         self.place().session.store(0, Ordering::Relaxed);
         // SAFETY: the pointer came from a box in `start`, the reaper is kept away by `activity`, and nobody uses the
         // transaction any more.
@@ -543,6 +551,29 @@ impl Future for Over<'_> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if self.registry.is_over(self.id) || !self.registry.wake_when_over(self.id, context.waker()) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+/// Ready when a transaction is over, or has undone something: the second time it is polled.
+struct Woken<'a> {
+    registry: &'a Registry,
+    id: TxnId,
+    polled: bool,
+}
+
+impl Future for Woken<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let (registry, id) = (self.registry, self.id);
+        if std::mem::replace(&mut self.polled, true)
+            || registry.is_over(id)
+            || !registry.wake_when_over(id, context.waker())
+        {
             Poll::Ready(())
         } else {
             Poll::Pending

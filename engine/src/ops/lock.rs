@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thermocline_base::ids::{IndexId, Timestamp};
+use thermocline_base::ids::IndexId;
 use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::TableEntry;
@@ -10,9 +10,8 @@ use crate::error::{Error, Result};
 use crate::ops::write::holder;
 use crate::ops::{Step, step};
 use crate::row::KeyBuf;
-use crate::txn::locks::{LockKey, LockMode};
+use crate::txn::locks::{Acquired, LockKey, LockMode};
 use crate::txn::session::Session;
-use crate::txn::visibility::{Resolved, resolve};
 
 impl Session {
     /// Locks the row with this key until the transaction ends. `false`: there is no such row.
@@ -41,37 +40,22 @@ impl Session {
         primary.key_of(form, target.base, &mut primary_key);
         let lock = LockKey { table: form.id, key: (&*primary_key).into() };
         form.counters.locks.fetch_add(1, Ordering::SeqCst);
-        let fresh = match self.db.locks.acquire(me, &lock, mode) {
-            Ok(fresh) => fresh,
-            Err(other) => {
-                form.counters.locks.fetch_sub(1, Ordering::SeqCst);
-                return Ok(Step::Wait(holder(other, form, primary, &primary_key)));
+        let unchanged = || form.store.directory.newest(target.row, &guard) == Some(target.base);
+        let acquired = self.db.locks.acquire(me, &lock, mode, unchanged);
+        if let Acquired::Now { before } = acquired {
+            self.locks.push((lock, form_ref, before));
+        }
+        if !matches!(acquired, Acquired::Now { before: None }) {
+            form.counters.locks.fetch_sub(1, Ordering::SeqCst);
+        }
+        match acquired {
+            Acquired::Now { .. } | Acquired::Already => Ok(Step::Done(true)),
+            Acquired::Held(other) => Ok(Step::Wait(holder(other, form, primary, &primary_key))),
+            Acquired::Changed => {
+                // Somebody has written between the two looks, or the version was relocated.
+                drop(guard);
+                self.try_lock(entry, index.id, key, mode)
             }
-        };
-        if fresh {
-            self.locks.push((lock.clone(), form_ref));
-        } else {
-            form.counters.locks.fetch_sub(1, Ordering::SeqCst);
         }
-        // The lock is entered; now look for a writer (see `txn/locks.rs`).
-        thermocline_base::sync::fence(Ordering::SeqCst);
-        let newest = form.store.directory.newest(target.row, &guard);
-        if newest == Some(target.base) {
-            return Ok(Step::Done(true));
-        }
-        // Somebody has written between the two looks, or the version was relocated: give the lock back and see.
-        if fresh {
-            self.locks.pop();
-            self.db.locks.release(me, &lock);
-            form.counters.locks.fetch_sub(1, Ordering::SeqCst);
-        }
-        if let Some(newest) = newest
-            && let Resolved::Later(id) | Resolved::Undecided(id) =
-                resolve(newest, &self.db.registry, Timestamp(u64::MAX >> 2), self.id)
-        {
-            return Ok(Step::Wait(holder(id, form, primary, &primary_key)));
-        }
-        drop(guard);
-        self.try_lock(entry, index.id, key, mode)
     }
 }

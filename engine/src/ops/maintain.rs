@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use thermocline_base::epoch::Guard;
+use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{Ordering, thread_index};
 
 use crate::catalog::table::{Structure, TableEntry, TableForm};
@@ -52,6 +53,48 @@ pub(crate) fn run(inner: &Inner) {
             inner.abort_idle(&mut rounds);
             inner.shrink(&mut rounds);
         }
+    }
+}
+
+/// Drives maintenance step by step, for tests of a database without background threads.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct MaintenanceSteps {
+    inner: std::sync::Arc<Inner>,
+    rounds: Rounds,
+}
+
+impl MaintenanceSteps {
+    /// Prunes, and frees what nobody can reach any more.
+    pub fn prune(&self) {
+        self.inner.prune_all();
+        self.inner.epochs.collect();
+    }
+
+    /// Aborts transactions that have been idle for the limit, since the call before.
+    pub fn abort_idle(&mut self) {
+        self.inner.abort_idle(&mut self.rounds);
+    }
+
+    /// Gives memory back: packs, drops and shrinks.
+    pub fn shrink(&mut self) {
+        self.inner.shrink(&mut self.rounds);
+    }
+
+    /// All that the maintenance thread does, once.
+    pub fn step(&mut self) {
+        self.prune();
+        self.abort_idle();
+        self.shrink();
+    }
+}
+
+impl crate::Database {
+    /// Maintenance for a test to drive.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn maintenance_steps(&self) -> MaintenanceSteps {
+        MaintenanceSteps { inner: std::sync::Arc::clone(self.inner()), rounds: Rounds::default() }
     }
 }
 
@@ -120,6 +163,9 @@ impl Inner {
                     // SAFETY: the owner puts the pointer there for as long as the session is its own, and keeps its
                     // hands off while `activity` says *reaping*.
                     let session = unsafe { &mut *std::ptr::with_exposed_provenance_mut::<Session>(session) };
+                    if mutation::off(Rule::IdleAbortUndoesFirst) {
+                        place.activity.store(activity::REAPED, Ordering::Release);
+                    }
                     if session.is_open() {
                         tracing::warn!(?limit, "an idle transaction was aborted");
                         self.counters.failed(&crate::Error::IdleTimeout { limit_ms: limit_ns / 1_000_000 });

@@ -20,7 +20,8 @@ pub struct Savepoint {
     pub(crate) reads: usize,
     pub(crate) scans: usize,
     pub(crate) locks: usize,
-    pub(crate) before: usize,
+    /// Its number in the transaction.
+    pub(crate) number: u64,
     pub(crate) transaction: u64,
 }
 
@@ -28,9 +29,6 @@ impl Session {
     /// Undoes everything and ends the transaction.
     pub(crate) fn rollback(&mut self) {
         let db = self.db();
-        if mutation::off(Rule::IdleAbortUndoesFirst) {
-            self.place().finish();
-        }
         let guard = db.epochs.pin();
         self.undo_to(0, &guard);
         drop(guard);
@@ -39,12 +37,7 @@ impl Session {
 
     /// Ends the transaction, whose writes are published or undone.
     pub(crate) fn release(&mut self) {
-        if let Some(id) = self.id {
-            for (key, form) in self.locks.drain(..) {
-                self.db.locks.release(id, &key);
-                form.get().counters.locks.fetch_sub(1, Ordering::SeqCst);
-            }
-        }
+        self.release_locks(0);
         let place = self.place();
         place.drop_snapshot();
         place.touched.store(0, Ordering::Release);
@@ -55,6 +48,17 @@ impl Session {
             place.finish();
         }
         self.reset();
+    }
+
+    /// Gives locks back, the last ones first.
+    fn release_locks(&mut self, len: usize) {
+        let Some(id) = self.id else { return };
+        for (key, form, before) in self.locks.drain(len..).rev() {
+            self.db.locks.release(id, &key, before);
+            if before.is_none() {
+                form.get().counters.locks.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
     }
 
     fn undo_to(&mut self, len: usize, guard: &Guard<'_>) {
@@ -92,19 +96,26 @@ impl Session {
 
     /// Marks a savepoint.
     pub(crate) fn savepoint(&mut self) -> Savepoint {
-        let before = std::mem::replace(&mut self.savepoint, self.writes.len());
+        self.savepoint = self.writes.len();
+        let number = self.last_savepoint + 1;
+        self.last_savepoint = number;
+        self.savepoints.push(number);
         Savepoint {
             writes: self.writes.len(),
             reads: self.reads.len(),
             scans: self.scans.len(),
             locks: self.locks.len(),
-            before,
+            number,
             transaction: 0,
         }
     }
 
-    /// Goes back to a savepoint, which stays valid.
-    pub(crate) fn rollback_to(&mut self, savepoint: &Savepoint) {
+    /// Goes back to a savepoint, which stays valid. `false`: it is none of this transaction, or not any more.
+    pub(crate) fn rollback_to(&mut self, savepoint: &Savepoint) -> bool {
+        let Some(place) = self.savepoints.iter().rposition(|&number| number == savepoint.number) else {
+            return false;
+        };
+        self.savepoints.truncate(place + 1);
         let db = self.db();
         let guard = db.epochs.pin();
         self.undo_to(savepoint.writes, &guard);
@@ -113,12 +124,9 @@ impl Session {
             self.reads.truncate(savepoint.reads);
             self.scans.truncate(savepoint.scans);
         }
-        if let Some(id) = self.id {
-            for (key, form) in self.locks.drain(savepoint.locks..) {
-                self.db.locks.release(id, &key);
-                form.get().counters.locks.fetch_sub(1, Ordering::SeqCst);
-            }
-        }
+        self.release_locks(savepoint.locks);
         self.health = Health::Well;
+        self.place().wake_waiters();
+        true
     }
 }

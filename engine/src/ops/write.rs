@@ -19,7 +19,7 @@ use std::sync::Arc;
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, RowId, Timestamp};
 use thermocline_base::mutation::{self, Rule};
-use thermocline_base::sync::Ordering;
+use thermocline_base::sync::{Backoff, Ordering};
 
 use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};
 use crate::error::{Error, Result, SerializationCause};
@@ -29,7 +29,7 @@ use crate::ops::read::Lookup;
 use crate::ops::{Step, Wait, step};
 use crate::row::{ColumnSet, KeyBuf, MAX_ROW_BYTES, RowEditor, RowError};
 use crate::txn::locks::Intent;
-use crate::txn::session::{Health, Session, Write};
+use crate::txn::session::{Session, Write};
 use crate::txn::visibility::{Resolved, resolve};
 
 /// Where a row stands that is to be changed.
@@ -139,6 +139,9 @@ impl Session {
             InsertState::Claimed(row_id) => row_id,
             InsertState::Fresh => {
                 form.layout.check(row).map_err(|error| Self::row_error(form, error))?;
+                if mutation::off(Rule::ClaimBeforeCheck) {
+                    return self.insert_after_check(form_ref, row, &guard);
+                }
                 let row_id = self.claim_row(form_ref, row, &guard)?;
                 *state = InsertState::Claimed(row_id);
                 row_id
@@ -152,6 +155,28 @@ impl Session {
                 *state = InsertState::Fresh;
                 Err(error)
             }
+        }
+    }
+
+    /// An insert that checks its primary key before it claims it: the mutation of [`Rule::ClaimBeforeCheck`].
+    #[cold]
+    fn insert_after_check(
+        &mut self,
+        form_ref: FormRef,
+        row: &[u8],
+        guard: &Guard<'_>,
+    ) -> Result<Step<RowId>> {
+        let form = form_ref.get();
+        let (primary, mut key) = (form.primary(), KeyBuf::new());
+        primary.key_of_row(row, &[], &mut key);
+        match self.check_claim(form, primary, &key, RowId(u64::MAX), guard) {
+            Claim::Held => Ok(Step::Done(self.claim_row(form_ref, row, guard)?)),
+            Claim::Contested(id) => Ok(Step::Wait(holder(id, form, primary, &key))),
+            Claim::Taken => Err(Error::DuplicateKey {
+                table: form.schema.name.clone(),
+                index: primary.schema.name.clone(),
+                key: primary.describe(&key),
+            }),
         }
     }
 
@@ -312,6 +337,7 @@ impl Session {
         let index = Self::index_of(form, index)?;
         let guard = self.db().epochs.pin();
         let mut scratch = std::mem::take(&mut self.scratch);
+        let mut backoff = Backoff::new();
         let outcome = loop {
             let target = match self.find_target(form_ref, index, key, &guard) {
                 Ok(Step::Done(Some(target))) => target,
@@ -337,7 +363,7 @@ impl Session {
             match self.install(form_ref, &target, Some((row, &changed)), &guard) {
                 Ok(Some(Step::Done(()))) => break Ok(Step::Done(Some(result))),
                 Ok(Some(Step::Wait(wait))) => break Ok(Step::Wait(wait)),
-                Ok(None) => {}
+                Ok(None) => backoff.wait(),
                 Err(error) => break Err(error),
             }
         };
@@ -359,6 +385,7 @@ impl Session {
         let index = Self::index_of(form, index)?;
         let db = self.db();
         let guard = db.epochs.pin();
+        let mut backoff = Backoff::new();
         loop {
             let Some(target) = step!(self.find_target(form_ref, index, key, &guard)?) else {
                 return Ok(Step::Done(false));
@@ -366,7 +393,7 @@ impl Session {
             match self.install(form_ref, &target, None, &guard)? {
                 Some(Step::Done(())) => return Ok(Step::Done(true)),
                 Some(Step::Wait(wait)) => return Ok(Step::Wait(wait)),
-                None => {}
+                None => backoff.wait(),
             }
         }
     }
@@ -386,8 +413,9 @@ impl Session {
         let keys_changed = new
             .is_some_and(|(_, changed)| form.indexes.iter().any(|index| changed.intersects(&index.columns)));
         let own = target.base.begin() == Begin::By(me);
-        // Its own version of before, in the same savepoint, is replaced rather than kept below.
-        let replaces = own && self.find_write(target.base).is_some();
+        // Its own version of before, in the same savepoint, is replaced rather than kept below; unless a key changes,
+        // because a claim that is refused has to be taken back.
+        let replaces = own && !keys_changed && self.find_write(target.base).is_some();
         let (row, suffix) = match new {
             Some((row, _)) => (row, form.suffix(target.base)),
             None => (&[][..], &[][..]),
@@ -397,6 +425,13 @@ impl Session {
         }
         if keys_changed {
             self.check_keys(form, row, suffix)?;
+        }
+        // Under an own version nobody can enter a lock any more, so the look at those that are there can come first.
+        if own
+            && form.counters.locks.load(Ordering::SeqCst) != 0
+            && let Some(wait) = self.forbidden(form, target, new.map(|(_, changed)| changed))
+        {
+            return Ok(Some(Step::Wait(wait)));
         }
         let version =
             form.store.create(Begin::By(me), Some(target.base), target.row, new.is_none(), row, suffix)?;
@@ -413,7 +448,7 @@ impl Session {
         if replaces {
             let write = self.find_write(target.base).expect("it was found above");
             write.version = version;
-            if keys_changed || new.is_none() {
+            if new.is_none() {
                 self.remove_replaced_entries(form, target, guard);
             }
             form.store.retire(target.base);
@@ -423,13 +458,7 @@ impl Session {
             }
             self.writes.push(Write { form: form_ref, row: target.row, version, replaced: Some(target.base) });
         }
-        self.after_install(
-            form,
-            target,
-            new.map(|(_, changed)| changed).filter(|_| keys_changed),
-            replaces,
-            guard,
-        )
+        self.after_install(form, target, new.map(|(_, changed)| changed), keys_changed, own, guard)
     }
 
     fn check_keys(&mut self, form: &TableForm, row: &[u8], suffix: &[u8]) -> Result<()> {
@@ -470,6 +499,10 @@ impl Session {
         match outcome {
             Ok(()) => {
                 latched.set(Some(version));
+                drop(latched);
+                // Others' claims and locks are looked at from here on. A swing of the slot orders that by itself, the
+                // plain store of a latch's holder does not.
+                thermocline_base::sync::fence(Ordering::SeqCst);
                 Ok(true)
             }
             Err(error) => {
@@ -494,52 +527,30 @@ impl Session {
         form: &TableForm,
         target: &Target,
         changed: Option<&ColumnSet>,
-        replaces: bool,
+        keys_changed: bool,
+        own: bool,
         guard: &Guard<'_>,
     ) -> Result<Option<Step<()>>> {
         if form.counters.locks.load(Ordering::SeqCst) != 0
-            && !replaces
-            && let Some(wait) = self.forbidden(form, target, changed, guard)
+            && !own
+            && let Some(wait) = self.forbidden(form, target, changed)
         {
             self.undo_last(guard);
             return Ok(Some(Step::Wait(wait)));
         }
-        let Some(changed) = changed else { return Ok(Some(Step::Done(()))) };
-        match self.check_claims(form, target.row, Some(changed), guard) {
-            Ok(Step::Done(())) => Ok(Some(Step::Done(()))),
-            // A version that replaced an own one cannot be taken back alone, so this transaction gives way.
-            Ok(Step::Wait(Wait::Holder { table, key, .. })) if replaces => {
-                self.health = Health::Failed;
-                Err(Error::SerializationFailure { table, key, cause: SerializationCause::ConcurrentUpdate })
-            }
-            Ok(Step::Wait(wait)) => {
-                self.undo_last(guard);
-                Ok(Some(Step::Wait(wait)))
-            }
-            Err(error) => {
-                if replaces {
-                    self.health = Health::Failed;
-                } else {
-                    self.undo_last(guard);
-                }
-                Err(error)
-            }
+        let Some(changed) = changed.filter(|_| keys_changed) else { return Ok(Some(Step::Done(()))) };
+        let outcome = self.check_claims(form, target.row, Some(changed), guard);
+        if !matches!(outcome, Ok(Step::Done(()))) {
+            self.undo_last(guard);
         }
+        outcome.map(Some)
     }
 
-    /// Does somebody hold a lock that forbids what was just done?
-    fn forbidden(
-        &mut self,
-        form: &TableForm,
-        target: &Target,
-        changed: Option<&ColumnSet>,
-        guard: &Guard<'_>,
-    ) -> Option<Wait> {
+    /// Does somebody hold a lock that forbids a change of these columns of the target, or its deletion (`None`)?
+    fn forbidden(&mut self, form: &TableForm, target: &Target, changed: Option<&ColumnSet>) -> Option<Wait> {
         let me = self.identify();
         let primary = form.primary();
-        let newest = form.store.directory.newest(target.row, guard)?;
-        let removes =
-            newest.is_tombstone() || changed.is_some_and(|changed| changed.intersects(&primary.columns));
+        let removes = changed.is_none_or(|changed| changed.intersects(&primary.columns));
         let intent = if removes { Intent::Remove } else { Intent::Change };
         let mut key = KeyBuf::new();
         primary.key_of(form, target.base, &mut key);

@@ -4,13 +4,15 @@
 //! rolls back to a savepoint before them). Writers do not take locks: an uncommitted version is one. So the two sides
 //! check each other crosswise:
 //!
-//! - a locker enters its lock, then looks whether the row's newest version is being written;
-//! - a writer installs its version, then looks whether somebody else holds a lock that forbids it, and takes the
-//!   version back if so.
+//! - a locker counts its lock, then, under the shard's mutex, enters it and looks whether the row's newest version is
+//!   being written; if so it takes the lock out again before it lets the mutex go;
+//! - a writer installs its version, then looks whether the table has locks, and if so, under the mutex, whether
+//!   somebody else holds one that forbids it, and takes the version back then.
 //!
-//! Each does its own part before it looks at the other's, with full fences between (the shard's mutex, the slot's
-//! compare-and-swap), so at least one sees the other. A table without locks costs its writers one load of a line that
-//! nobody writes.
+//! Each does its own part before it looks at the other's, with full fences between, so at least one sees the other. And
+//! only one gives way: a lock that was given up is never seen by the writer, since both look under the mutex. (If both
+//! gave way, each would wait for the other.) A table without locks costs its writers one load of a line that nobody
+//! writes.
 //!
 //! | held ↓ wanted →    | key share | share | update, delete, key change | update of other columns |
 //! |---|---|---|---|---|
@@ -21,7 +23,8 @@
 use std::collections::HashMap;
 
 use thermocline_base::ids::TableId;
-use thermocline_base::sync::{CachePadded, Mutex};
+use thermocline_base::mutation::{self, Rule};
+use thermocline_base::sync::{CachePadded, Mutex, Ordering};
 
 use crate::hot::version::TxnId;
 
@@ -63,6 +66,19 @@ pub(crate) struct LockKey {
     pub(crate) key: Box<[u8]>,
 }
 
+/// What taking a lock came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Acquired {
+    /// The transaction holds it now, and held it in this weaker mode before, or not at all.
+    Now { before: Option<LockMode> },
+    /// The transaction held it before, as strong.
+    Already,
+    /// Another transaction is in the way.
+    Held(TxnId),
+    /// The row has changed.
+    Changed,
+}
+
 const SHARDS: usize = 64;
 
 type Shard = HashMap<LockKey, Vec<(TxnId, LockMode)>>;
@@ -83,31 +99,58 @@ impl Locks {
         &self.shards[crate::index::hash_of(key) as usize % SHARDS]
     }
 
-    /// Takes a lock, or tells who is in the way. `Ok(true)`: the transaction did not hold it before.
-    pub(crate) fn acquire(&self, me: TxnId, key: &LockKey, mode: LockMode) -> Result<bool, TxnId> {
+    /// Takes a lock, or makes one that is held stronger, if `unchanged` says so of the row once the lock is entered.
+    pub(crate) fn acquire(
+        &self,
+        me: TxnId,
+        key: &LockKey,
+        mode: LockMode,
+        unchanged: impl FnOnce() -> bool,
+    ) -> Acquired {
+        let mut unchanged = Some(unchanged);
+        let early = mutation::off(Rule::LockBeforeLook).then(|| unchanged.take().is_some_and(|look| look()));
         let mut shard = self.shard(&key.key).lock();
         let holders = shard.entry(key.clone()).or_default();
         if let Some(&(other, _)) = holders.iter().find(|&&(holder, held)| holder != me && !held.admits(mode))
         {
-            return Err(other);
+            return Acquired::Held(other);
         }
-        if let Some(mine) = holders.iter_mut().find(|(holder, _)| *holder == me) {
-            mine.1 = mine.1.max(mode);
-            return Ok(false);
+        let mine = holders.iter_mut().find(|(holder, _)| *holder == me);
+        let before = mine.as_ref().map(|mine| mine.1);
+        match mine {
+            Some(mine) => mine.1 = mine.1.max(mode),
+            None => holders.push((me, mode)),
         }
-        holders.push((me, mode));
-        Ok(true)
+        // The lock is entered; now look for a writer.
+        thermocline_base::sync::fence(Ordering::SeqCst);
+        if !early.unwrap_or_else(|| unchanged.is_some_and(|look| look())) {
+            Self::set_back(&mut shard, me, key, before);
+            return Acquired::Changed;
+        }
+        match before {
+            Some(before) if before >= mode => Acquired::Already,
+            before => Acquired::Now { before },
+        }
     }
 
-    /// Gives a lock back.
-    pub(crate) fn release(&self, me: TxnId, key: &LockKey) {
-        let mut shard = self.shard(&key.key).lock();
-        if let Some(holders) = shard.get_mut(key) {
-            holders.retain(|(holder, _)| *holder != me);
-            if holders.is_empty() {
-                shard.remove(key);
+    fn set_back(shard: &mut Shard, me: TxnId, key: &LockKey, before: Option<LockMode>) {
+        let Some(holders) = shard.get_mut(key) else { return };
+        match before {
+            Some(before) => {
+                if let Some(mine) = holders.iter_mut().find(|(holder, _)| *holder == me) {
+                    mine.1 = before;
+                }
             }
+            None => holders.retain(|(holder, _)| *holder != me),
         }
+        if holders.is_empty() {
+            shard.remove(key);
+        }
+    }
+
+    /// Gives a lock back, or the strength that it had gained over `before`.
+    pub(crate) fn release(&self, me: TxnId, key: &LockKey, before: Option<LockMode>) {
+        Self::set_back(&mut self.shard(&key.key).lock(), me, key, before);
     }
 
     /// Who forbids `me` this write?
@@ -132,12 +175,12 @@ mod tests {
         let (a, b) = (TxnId(1), TxnId(2));
         let allowed = |held, wanted| {
             let locks = Locks::new();
-            locks.acquire(a, &key, held).expect("the first lock");
-            locks.acquire(b, &key, wanted).is_ok()
+            assert_eq!(locks.acquire(a, &key, held, || true), Acquired::Now { before: None });
+            locks.acquire(b, &key, wanted, || true) == Acquired::Now { before: None }
         };
         let writes = |held, intent| {
             let locks = Locks::new();
-            locks.acquire(a, &key, held).expect("the first lock");
+            assert_eq!(locks.acquire(a, &key, held, || true), Acquired::Now { before: None });
             locks.forbids(b, key.table, &key.key, intent).is_none()
         };
         use LockMode::{KeyShare, Share, Update};
@@ -151,10 +194,20 @@ mod tests {
     fn own_locks_are_no_obstacle_and_go_when_released() {
         let locks = Locks::new();
         let key = LockKey { table: TableId(1), key: Box::from(*b"k") };
-        assert_eq!(locks.acquire(TxnId(1), &key, LockMode::Share), Ok(true));
-        assert_eq!(locks.acquire(TxnId(1), &key, LockMode::Update), Ok(false));
-        assert_eq!(locks.acquire(TxnId(2), &key, LockMode::KeyShare), Err(TxnId(1)));
-        locks.release(TxnId(1), &key);
-        assert_eq!(locks.acquire(TxnId(2), &key, LockMode::KeyShare), Ok(true));
+        let (one, two) = (TxnId(1), TxnId(2));
+        let acquire = |id, mode| locks.acquire(id, &key, mode, || true);
+        assert_eq!(acquire(one, LockMode::Share), Acquired::Now { before: None });
+        assert_eq!(acquire(one, LockMode::KeyShare), Acquired::Already);
+        assert_eq!(acquire(one, LockMode::Update), Acquired::Now { before: Some(LockMode::Share) });
+        assert_eq!(acquire(two, LockMode::KeyShare), Acquired::Held(one));
+        locks.release(one, &key, Some(LockMode::Share));
+        assert_eq!(acquire(two, LockMode::KeyShare), Acquired::Now { before: None });
+        assert_eq!(acquire(two, LockMode::Update), Acquired::Held(one));
+        locks.release(one, &key, None);
+        assert_eq!(locks.acquire(two, &key, LockMode::Update, || false), Acquired::Changed);
+        assert_eq!(acquire(one, LockMode::Share), Acquired::Now { before: None });
+        locks.release(one, &key, None);
+        locks.release(two, &key, None);
+        assert!(locks.shards.iter().all(|shard| shard.lock().is_empty()), "nothing is left");
     }
 }

@@ -151,6 +151,8 @@ pub(crate) fn prune_row(
             version.unpark();
         }
         let pin = match (begin, end) {
+            // Its own transaction is taking it out.
+            _ if version.is_superseded() => Some(None),
             (Some(begin), Some(end)) => active.pins(begin, end).map(Some),
             // Its own transaction, or the one that replaces it, is not over: it leaves an item then.
             _ => Some(None),

@@ -140,6 +140,11 @@ impl Place {
     pub(crate) fn finish(&self) {
         let generation = self.state.load(Ordering::Relaxed) >> STATE_BITS;
         self.state.store((generation + 1) << STATE_BITS | IDLE, Ordering::SeqCst);
+        self.wake_waiters();
+    }
+
+    /// Wakes whoever waits for the transaction, so that it looks again: it is over, or has undone something.
+    pub(crate) fn wake_waiters(&self) {
         if self.has_waiters.load(Ordering::SeqCst) {
             self.has_waiters.store(false, Ordering::SeqCst);
             for waker in std::mem::take(&mut *self.waiters.lock()) {
@@ -224,7 +229,8 @@ impl ActiveSnapshots {
             return (end.0 > self.floor).then_some(Timestamp(self.floor));
         }
         if end.0 > self.floor {
-            return Some(Timestamp(self.floor));
+            // Never a snapshot from before the version: whoever waits for it finds the version again by that.
+            return Some(Timestamp(self.floor.max(begin.0)));
         }
         let below_end = self.exact.partition_point(|&snapshot| snapshot < end.0);
         match self.exact[..below_end].last() {
@@ -254,6 +260,8 @@ pub(crate) struct Registry {
     /// Places that were ever used.
     used: CachePadded<AtomicUsize>,
     free: Mutex<Vec<u32>>,
+    /// Held while somebody looks for a circle of waits, so that of those who close one only one finds it.
+    circles: Mutex<()>,
 }
 
 impl Registry {
@@ -264,6 +272,7 @@ impl Registry {
             segments: (0..MAX_TRANSACTIONS / SEGMENT).map(|_| OnceLock::new()).collect(),
             used: CachePadded(AtomicUsize::new(0)),
             free: Mutex::new(Vec::new()),
+            circles: Mutex::new(()),
         };
         let checkpointer = registry.take_place();
         assert_eq!(checkpointer, Some(CHECKPOINTER), "the first place is the checkpointer's");
@@ -355,6 +364,7 @@ impl Registry {
     /// Notes that `me` waits for `other`. `false`: that would close a circle, and `me` must not wait.
     pub(crate) fn wait_for(&self, me: TxnId, other: TxnId) -> bool {
         let (place, _) = self.place_of(me);
+        let _circles = self.circles.lock();
         place.waiting_for.store(other.0 + 1, Ordering::SeqCst);
         let mut next = other;
         for _ in 0..MAX_TRANSACTIONS {

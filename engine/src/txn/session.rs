@@ -12,7 +12,7 @@ use crate::db::Inner;
 use crate::hot::version::{TxnId, Version};
 use crate::options::{Isolation, TransactionOptions};
 use crate::row::KeyBuf;
-use crate::txn::locks::LockKey;
+use crate::txn::locks::{LockKey, LockMode};
 use crate::txn::registry::Place;
 
 /// The transaction has not taken its snapshot yet.
@@ -100,9 +100,13 @@ pub(crate) struct Session {
     pub(crate) writes: Vec<Write>,
     pub(crate) reads: Vec<Read>,
     pub(crate) scans: Vec<Scan>,
-    pub(crate) locks: Vec<(LockKey, FormRef)>,
+    /// Locks that were taken or made stronger, with the mode that they had before.
+    pub(crate) locks: Vec<(LockKey, FormRef, Option<LockMode>)>,
     /// Writes before this one belong to an earlier savepoint, and must stay as they are.
     pub(crate) savepoint: usize,
+    /// Numbers of the savepoints that can be gone back to.
+    pub(crate) savepoints: Vec<u64>,
+    pub(crate) last_savepoint: u64,
     pub(crate) scratch: Vec<u8>,
     pub(crate) key: KeyBuf,
 }
@@ -137,6 +141,8 @@ impl Session {
             scans: Vec::new(),
             locks: Vec::new(),
             savepoint: 0,
+            savepoints: Vec::new(),
+            last_savepoint: 0,
             scratch: Vec::new(),
             key: KeyBuf::new(),
         }
@@ -228,6 +234,8 @@ impl Session {
         self.scans.clear();
         self.locks.clear();
         self.savepoint = 0;
+        self.savepoints.clear();
+        self.last_savepoint = 0;
         const KEEP: usize = 4096;
         self.writes.shrink_to(KEEP);
         self.reads.shrink_to(KEEP);

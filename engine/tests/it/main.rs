@@ -1,5 +1,7 @@
 //! Integration tests of the engine: one binary.
 
+mod anomalies;
 mod basics;
 mod durability;
 mod history;
+mod stress;
