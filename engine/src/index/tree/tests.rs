@@ -98,10 +98,7 @@ impl<const N: usize> Setup<N> {
             if !leaf && at == 0 {
                 pair = low.clone();
             }
-            assert!(
-                pair >= *low && high.is_none_or(|high| pair < *high),
-                "{pair:?} is outside its node"
-            );
+            assert!(pair >= *low && high.is_none_or(|high| pair < *high), "{pair:?} is outside its node");
             if let Some(before) = pairs.last() {
                 assert!(*before < pair, "{before:?} and {pair:?} are out of order");
             }
