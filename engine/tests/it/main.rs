@@ -1,5 +1,6 @@
 //! Integration tests of the engine: one binary.
 
 mod basics;
+mod crash;
 mod durability;
 mod history;
