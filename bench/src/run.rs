@@ -6,6 +6,7 @@ mod plain;
 mod point;
 mod recovery;
 mod tpcc;
+mod verify;
 mod ycsb;
 
 use std::fmt;
@@ -24,6 +25,7 @@ use crate::time;
 use observe::{Numbers, Observer};
 
 pub use recovery::{Builder, Built, build_for_recovery};
+pub use verify::{Checked, check};
 
 /// What a run does beside its benchmark.
 #[derive(Clone, Copy, Debug)]

@@ -153,12 +153,12 @@ impl Inner {
     }
 
     /// Begins a transaction.
-    pub(crate) fn begin(self: &Arc<Self>, options: TransactionOptions) -> Result<Transaction> {
+    pub(crate) fn begin(self: &Arc<Self>, options: TransactionOptions, late: bool) -> Result<Transaction> {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Error::Closed);
         }
         let mut session = self.take_session()?;
-        session.begin(options);
+        session.begin(options, late);
         let number = session.next_number();
         Ok(Transaction::start(session, number))
     }
@@ -260,7 +260,7 @@ impl Database {
     /// # Errors
     /// Too many are open, or the database is closed.
     pub fn begin(&self, options: TransactionOptions) -> Result<Transaction> {
-        self.inner().begin(options)
+        self.inner().begin(options, false)
     }
 
     /// Runs `body` in a transaction and commits it; runs it again when it could not be serialized (at most
@@ -275,7 +275,7 @@ impl Database {
     ) -> Result<T> {
         let mut attempt = 0;
         loop {
-            let mut transaction = self.begin(options)?;
+            let mut transaction = self.inner().begin(options, true)?;
             let outcome = match body(&mut transaction).await {
                 Ok(value) => transaction.commit().await.map(|()| value),
                 Err(error) => {

@@ -53,6 +53,7 @@ mod ops;
 mod options;
 pub mod row;
 mod statistics;
+mod steps;
 mod transaction;
 mod txn;
 

@@ -22,6 +22,12 @@
 //! on the thread), so the worker parks until a waker has taken `asleep` back. The opposite case, a token that
 //! somebody else on this thread consumes, is harmless as well: nobody who parks here trusts the token alone.
 //!
+//! # Giving way
+//! [`give_way`] is for moments, not for waits: a task that has asked the processor for a cache line lets the others run
+//! until the line is there. It tells the worker through thread-local variables instead of its waker (no atomic
+//! operation), which is right only if the worker polls the task itself, not through some combinator; so it compares the
+//! wakers, and wakes properly if they differ. Without company on the thread it does nothing.
+//!
 //! Nested use works: each [`block_on`] and [`run_tasks`] has signals of its own, so an inner one never swallows what
 //! was meant for the outer one (which does not run meanwhile: the thread is busy with the inner one).
 
@@ -96,6 +102,77 @@ thread_local! {
     static PREPARED: Cell<Option<Prepared>> = const { Cell::new(None) };
 }
 
+/// Who runs on this thread.
+#[derive(Clone, Copy)]
+struct Crew {
+    /// Tasks that are in flight on the worker; 0: none runs.
+    tasks: usize,
+    /// Data of the waker that the task being polled was given.
+    waker: *const (),
+}
+
+const ALONE: Crew = Crew { tasks: 0, waker: std::ptr::null() };
+
+thread_local! {
+    static CREW: Cell<Crew> = const { Cell::new(ALONE) };
+    /// The task being polled gives way.
+    static ASIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Puts another crew on the thread until it is dropped.
+struct OnDuty(Crew);
+
+impl OnDuty {
+    fn begin(crew: Crew) -> Self {
+        Self(CREW.replace(crew))
+    }
+}
+
+impl Drop for OnDuty {
+    fn drop(&mut self) {
+        CREW.set(self.0);
+    }
+}
+
+/// Are there other tasks in flight on the calling thread's worker?
+#[inline]
+pub(crate) fn has_company() -> bool {
+    #[cfg(feature = "model")]
+    if thermocline_base::sync::model::active() {
+        return false;
+    }
+    CREW.get().tasks > 1
+}
+
+/// Lets the other tasks of the worker run for a moment, if there are any.
+pub(crate) const fn give_way() -> GiveWay {
+    GiveWay { given: false }
+}
+
+/// The future of [`give_way`].
+#[derive(Debug)]
+pub(crate) struct GiveWay {
+    given: bool,
+}
+
+impl Future for GiveWay {
+    type Output = ();
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.given || !has_company() {
+            return Poll::Ready(());
+        }
+        self.given = true;
+        if std::ptr::eq(CREW.get().waker, context.waker().data()) {
+            ASIDE.set(true);
+        } else {
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}
+
 fn prepare() -> Prepared {
     let signal = Arc::new(Signal { woken: AtomicBool::new(false), sleeper: Sleeper::current() });
     let waker = Waker::from(Arc::clone(&signal));
@@ -108,6 +185,7 @@ fn prepare() -> Prepared {
 /// wait, so what the inner future waits for must not depend on them.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
+    let _alone = OnDuty::begin(ALONE);
     // The threads of a modelled execution share the thread-local variables of one operating-system thread.
     #[cfg(feature = "model")]
     let cached = if thermocline_base::sync::model::active() { None } else { PREPARED.take() };
@@ -204,13 +282,16 @@ pub fn run_tasks<F: Future<Output = ()>>(tasks: Vec<F>) {
         })
         .collect();
     let mut running = slots.len();
+    let _duty = OnDuty::begin(ALONE);
+    // Tasks that gave way, to be polled again in the next round.
+    let mut aside = vec![0_u64; board.ready.len()];
     while running > 0 {
         let mut idle = true;
         for (word_index, word) in board.ready.iter().enumerate() {
-            if word.load(Ordering::Relaxed) == 0 {
-                continue;
+            let mut bits = std::mem::take(&mut aside[word_index]);
+            if word.load(Ordering::Relaxed) != 0 {
+                bits |= word.swap(0, Ordering::AcqRel);
             }
-            let mut bits = word.swap(0, Ordering::AcqRel);
             while bits != 0 {
                 let index = word_index * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
@@ -218,9 +299,13 @@ pub fn run_tasks<F: Future<Output = ()>>(tasks: Vec<F>) {
                 // A task that has ended may still be woken by a waker that it left somewhere.
                 let Some(running_task) = task else { continue };
                 idle = false;
+                CREW.set(Crew { tasks: running, waker: waker.data() });
                 if running_task.as_mut().poll(&mut Context::from_waker(waker)).is_ready() {
                     *task = None;
                     running -= 1;
+                }
+                if ASIDE.take() {
+                    aside[word_index] |= 1 << (index % 64);
                 }
             }
         }
@@ -291,6 +376,64 @@ mod tests {
             })
             .await;
         }
+    }
+
+    #[test]
+    fn giving_way_lets_the_others_run_and_comes_back() {
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let task = |name: usize| {
+            let order = Rc::clone(&order);
+            async move {
+                for round in 0..3 {
+                    order.borrow_mut().push((round, name));
+                    give_way().await;
+                }
+            }
+        };
+        run_tasks((0..4).map(task).collect());
+        let rounds: Vec<usize> = order.borrow().iter().map(|(round, _)| *round).collect();
+        assert_eq!(rounds, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]);
+    }
+
+    #[test]
+    fn giving_way_alone_or_nested_does_not_hang() {
+        block_on(give_way());
+        run_tasks(vec![give_way()]);
+        let nested = || async {
+            block_on(async {
+                give_way().await;
+                give_way().await;
+            });
+            give_way().await;
+        };
+        run_tasks(vec![nested(), nested()]);
+    }
+
+    #[test]
+    fn giving_way_inside_of_a_combinator_wakes_properly() {
+        /// A combinator that polls its future only when its own waker was called.
+        struct Own(AtomicBool);
+        impl Wake for Own {
+            fn wake(self: Arc<Self>) {
+                self.0.store(true, Ordering::SeqCst);
+            }
+        }
+        let picky = || async {
+            let own = Arc::new(Own(AtomicBool::new(true)));
+            let waker = Waker::from(Arc::clone(&own));
+            let mut inner = pin!(give_way());
+            poll_fn(|context| {
+                if own.0.swap(false, Ordering::SeqCst)
+                    && inner.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+                {
+                    return Poll::Ready(());
+                }
+                context.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+        };
+        run_tasks(vec![picky(), picky()]);
     }
 
     #[test]

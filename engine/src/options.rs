@@ -97,6 +97,10 @@ pub struct Options {
     pub read_only: bool,
     /// Threads that recovery and verification use; `None`: one for each processor.
     pub threads: Option<usize>,
+    /// Log payload above which a transaction is written in parts. The smallest buffer is 8 times, the smallest segment
+    /// a sixteenth of it: tests make it small.
+    #[doc(hidden)]
+    pub part_bytes: u64,
 }
 
 impl Default for Options {
@@ -114,6 +118,7 @@ impl Default for Options {
             definition_wait: Duration::from_secs(10),
             read_only: false,
             threads: None,
+            part_bytes: 1 << 20,
         }
     }
 }
@@ -146,6 +151,7 @@ with! {
     with_definition_wait, definition_wait: Duration;
     with_read_only, read_only: bool;
     with_threads, threads: Option<usize>;
+    with_part_bytes, part_bytes: u64;
 }
 
 impl Options {
@@ -154,10 +160,10 @@ impl Options {
         if self.memory_limit.is_some_and(|limit| limit < 16 << 20) {
             return bad("memory_limit", "at least 16 MiB are needed");
         }
-        if !self.log_buffer_bytes.is_power_of_two() || self.log_buffer_bytes < 8 << 20 {
+        if !self.log_buffer_bytes.is_power_of_two() || self.log_buffer_bytes < 8 * self.part_bytes {
             return bad("log_buffer_bytes", "a power of two from 8 MiB on is needed");
         }
-        if self.log_segment_bytes < 1 << 16 || !self.log_segment_bytes.is_multiple_of(8) {
+        if self.log_segment_bytes < self.part_bytes / 16 || !self.log_segment_bytes.is_multiple_of(8) {
             return bad("log_segment_bytes", "a multiple of 8 from 64 KiB on is needed");
         }
         if self.threads == Some(0) {

@@ -80,7 +80,7 @@ pub fn build_for_recovery(
     let mut session = Session { settings, check: false, progress: Progress::new(quiet) };
     let database = session.open()?;
     let (workload, _) = tpcc::load(&mut session, &database, warehouses, false)?;
-    // CKPT database.checkpoint().map_err(engine("write a checkpoint"))?;
+    database.checkpoint().map_err(engine("write a checkpoint"))?;
     let at_start = Numbers::of(&database);
     let mut watcher = UntilLog {
         database: &database,

@@ -54,7 +54,7 @@ pub(super) fn load<'a>(
     let options = LoadOptions { threads: session.settings.threads, ..LoadOptions::default() };
     let (tables, loaded) = session.load(|count| {
         load_population(database, &population, options, &|progress| {
-            count(progress.rows, progress.rows_expected)
+            count(progress.rows, progress.rows_expected);
         })
     })?;
     let cursor = skewed_growth.then(|| DeliveryCursor::new(&scale));
@@ -128,7 +128,7 @@ impl Workload for Tpcc<'_> {
         TpccClient {
             terminal: Terminal::new(self.database, &self.tables, generator, options),
             deck: Deck::new(Deck::STANDARD),
-            random: Random::stream(self.seed, &[0x6d69_78, number]),
+            random: Random::stream(self.seed, &[0x006d_6978, number]),
         }
     }
 }

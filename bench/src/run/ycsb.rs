@@ -112,11 +112,11 @@ impl Client for YcsbClient<'_> {
         let operation = self.generator.operation();
         let kind = kind_of(&operation);
         let only_reads = matches!(operation, Operation::Read { .. } | Operation::Scan { .. });
-        let options = if only_reads { &self.reading } else { &self.writing };
+        let options = if only_reads { self.reading } else { self.writing };
         let executor = &mut self.executor;
         let result = self
             .database
-            .transaction(options.clone(), async |transaction| {
+            .transaction(options, async |transaction| {
                 let mut outcome = Outcome::default();
                 executor.execute(transaction, &operation, &mut outcome).await?;
                 Ok(outcome)

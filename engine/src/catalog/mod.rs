@@ -77,6 +77,11 @@ impl Catalog {
         IndexId(tables.next_index)
     }
 
+    /// Was this table id ever given?
+    pub(crate) fn has_given(&self, id: TableId) -> bool {
+        id.0 <= self.read().next_table
+    }
+
     /// Keeps ids ahead of those of a manifest.
     pub(crate) fn reach(&self, next_table: u32, next_index: u32) {
         let mut tables = self.write();

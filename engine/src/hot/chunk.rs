@@ -196,6 +196,8 @@ pub(crate) struct Chunk {
     used: AtomicU32,
     capacity: u32,
     number: u32,
+    /// Slots that led to a row and lead nowhere now, since the slots were packed last.
+    emptied: AtomicU32,
     /// A change was published since the last image. Kept on a line that readers share, written only when it changes.
     dirty: AtomicBool,
 }
@@ -211,6 +213,7 @@ impl Chunk {
             used: AtomicU32::new(0),
             capacity: u32::try_from(capacity).expect("a chunk's capacity is small"),
             number,
+            emptied: AtomicU32::new(0),
             dirty: AtomicBool::new(false),
         }))
     }
@@ -284,6 +287,18 @@ impl Chunk {
         self.slots.load(Ordering::Acquire).addr() & PACKED != 0
     }
 
+    /// Notes that a slot has become empty.
+    pub(crate) fn note_emptied(&self) {
+        self.emptied.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// May no more than `percent` of its slots lead to a row? Cheap, and never wrong about a *no* by more than what is
+    /// being emptied this moment.
+    pub(crate) fn may_be_sparse(&self, percent: u32) -> bool {
+        let slots = if self.is_packed() { self.packed_len() } else { self.used() as usize } as u64;
+        u64::from(self.emptied.load(Ordering::Relaxed)) * 100 >= slots * u64::from(100 - percent)
+    }
+
     /// Slots of a packed chunk's array.
     pub(crate) fn packed_len(&self) -> usize {
         let slots = self.slots.load(Ordering::Acquire);
@@ -355,6 +370,7 @@ impl Chunk {
             std::mem::forget(latched);
         }
         let tagged = packed.cast::<u8>().map_addr(|address| address | PACKED);
+        self.emptied.store(0, Ordering::Relaxed);
         let previous = self.slots.swap(tagged, Ordering::AcqRel);
         self.retire_array(previous, memory);
         Ok(())

@@ -19,7 +19,9 @@ pub mod hash;
 pub mod node_memory;
 pub mod tree;
 
-pub use node_memory::{NodeMemory, OutOfMemory};
+pub use hash::HashIndex;
+pub use node_memory::{HeapMemory, NodeMemory, OutOfMemory};
+pub use tree::{Batch, Direction, Tree};
 
 /// Asks the processor for the cache line at `address`, which need not be valid.
 #[inline(always)]

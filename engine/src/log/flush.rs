@@ -186,6 +186,24 @@ impl Flusher {
         Ok(())
     }
 
+    /// See [`super::Log::segments`].
+    pub(super) fn segments(&self, from: Lsn, to: Lsn) -> Vec<(PathBuf, u64)> {
+        // At least one, even if nothing lies between: a log says where it goes on.
+        let holds = |segment: &&Segment| {
+            segment.end >= from && (segment.name.first < to || segment.name.first <= from)
+        };
+        self.segments
+            .iter()
+            .filter(holds)
+            .map(|segment| {
+                (
+                    segment.name.path(&self.dir),
+                    segment.offset(segment.end.min(to).0.max(segment.name.first.0)),
+                )
+            })
+            .collect()
+    }
+
     /// See [`super::Log::truncate_before`].
     pub(super) fn truncate_before(&mut self, lsn: Lsn) -> Result<(), LogError> {
         // The last one takes the log to come, whatever its size.
@@ -235,10 +253,7 @@ impl Core {
             Ok(()) => Ok(Lsn(self.ring.durable())),
             Err(LogError::Failed(error)) => {
                 if !mutation::off(Rule::SyncFailureIsFinal) {
-                    tracing::error!(%error, "the log failed; the database is read-only from now on");
-                    let _ = self.failure.set(LogError::Failed(error.clone()));
-                    self.down.store(true, Ordering::SeqCst);
-                    self.wake_all();
+                    self.fail(&error);
                 }
                 Err(LogError::Failed(error))
             }
@@ -247,6 +262,14 @@ impl Core {
                 Err(error)
             }
         }
+    }
+
+    /// Takes the log down for good.
+    pub(super) fn fail(&self, error: &IoError) {
+        tracing::error!(%error, "the log failed; the database is read-only from now on");
+        let _ = self.failure.set(LogError::Failed(error.clone()));
+        self.down.store(true, Ordering::SeqCst);
+        self.wake_all();
     }
 
     /// The flusher's thread.

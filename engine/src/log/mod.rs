@@ -285,6 +285,16 @@ impl Log {
         self.core.flusher.lock().truncate_before(lsn)
     }
 
+    /// Takes the log down for good: a file that its next records would build on is in doubt.
+    pub(crate) fn fail(&self, error: &IoError) {
+        self.core.fail(error);
+    }
+
+    /// The files that hold the log from `from` to `to`, which is durable, and how many bytes of each that takes.
+    pub(crate) fn segments(&self, from: Lsn, to: Lsn) -> Vec<(PathBuf, u64)> {
+        self.core.flusher.lock().segments(from, to)
+    }
+
     /// Has the log failed for good? Says why.
     pub(crate) fn failure(&self) -> Option<LogError> {
         self.core.failed().then(|| self.core.failure())

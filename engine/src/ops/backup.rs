@@ -1,8 +1,10 @@
 //! Online backup: a directory that opens as a database with everything committed before the call returned.
 //!
 //! A checkpoint is made, so that little log has to be copied. Then nothing that its manifest names may be removed, and
-//! the log is not cut, until the copy is whole: the images (immutable) and the manifest first, then the log as far as
-//! it is durable by then. A manifest is good with any later cut of the log, so commits go on meanwhile.
+//! the log is not truncated, until the copy is whole: the images (immutable) and the manifest first, then the log up
+//! to one position, the *cut*, which is durable by then. A manifest is good with any later cut, so commits go on
+//! meanwhile. Nothing behind the cut is copied: one segment is read after the other while the log grows, and a record
+//! in a later one would prove that the bytes missing in an earlier one had been durable.
 
 use std::path::Path;
 
@@ -32,13 +34,13 @@ impl Database {
     /// The directory is not empty; the database is in memory, read-only or keeps no log; the disk is full or failed.
     pub fn backup(&self, directory: impl AsRef<Path>) -> Result<()> {
         let (inner, directory) = (self.inner(), directory.as_ref());
-        if inner.log().is_none() {
+        let Some(log) = inner.log() else {
             return Err(Error::InvalidOption {
                 option: "backup",
                 reason: "only an open database with a log can be copied; close it, and copy its directory"
                     .to_owned(),
             });
-        }
+        };
         if inner.io.exists(directory)? && !inner.io.list(directory)?.is_empty() {
             return Err(Error::NotADatabase {
                 directory: directory.to_path_buf(),
@@ -48,22 +50,21 @@ impl Database {
         self.checkpoint()?;
         let Some(manifest) = inner.hold_files() else { return Ok(()) };
         let _held = Held(inner);
-        self.flush()?;
         inner.io.create_dir_all(directory)?;
         let (from, to) = (dir_of(&inner.dir), dir_of(directory));
         inner.io.create_dir_all(&to)?;
         for &number in manifest.files.keys() {
-            inner.copy_file(&image_path(&from, number), &image_path(&to, number))?;
+            inner.copy_file(&image_path(&from, number), &image_path(&to, number), u64::MAX)?;
         }
         manifest.write(&*inner.io, &to)?;
-        let (from, to) = (crate::log::dir_of(&inner.dir), crate::log::dir_of(directory));
+        let to = crate::log::dir_of(directory);
         inner.io.create_dir_all(&to)?;
-        let mut segments = inner.io.list(&from)?;
-        segments.sort_unstable();
-        for name in segments {
-            inner.copy_file(&from.join(&name), &to.join(&name))?;
+        for (from, bytes) in log.segments(manifest.log_start, log.durable()) {
+            let name = from.file_name().expect("a segment has a name");
+            inner.copy_file(&from, &to.join(name), bytes)?;
         }
         inner.io.sync_dir(&to)?;
+        inner.io.sync_dir(directory)?;
         // Last: without it the directory is no database.
         let superblock = Superblock { database: manifest.database, created_us: inner.clock.wall_us() };
         superblock.create(&*inner.io, directory)?;
@@ -73,13 +74,17 @@ impl Database {
 }
 
 impl Inner {
-    fn copy_file(&self, from: &Path, to: &Path) -> Result<()> {
+    /// Copies the first `bytes` of a file; the copy is as long as the file.
+    fn copy_file(&self, from: &Path, to: &Path, bytes: u64) -> Result<()> {
         let source = self.io.open(from, OpenMode::Read)?;
         let target = self.io.open(to, OpenMode::Create)?;
         let mut piece = vec![0; PIECE_BYTES];
-        let mut offset = 0;
-        loop {
-            let got = source.read_full_at(offset, &mut piece)?;
+        let len = source.len()?;
+        target.set_len(len)?;
+        let (mut offset, end) = (0, len.min(bytes));
+        while offset < end {
+            let wanted = (end - offset).min(PIECE_BYTES as u64) as usize;
+            let got = source.read_full_at(offset, &mut piece[..wanted])?;
             if got == 0 {
                 break;
             }

@@ -29,10 +29,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thermocline_base::ids::{Lsn, TableId, Timestamp};
+use thermocline_base::io::Action;
 use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicU64, Backoff, Mutex, Ordering};
 
 use crate::catalog::table::{FormRef, TableEntry, TableForm};
+use crate::checkpoint::manifest::{image_path, manifest_name};
 use crate::checkpoint::{
     CheckpointError, ChunkHeader, ChunkImage, ImageFile, ImageWriter, Manifest, ManifestBuilder, RunState,
     dir_of,
@@ -65,9 +67,10 @@ struct Durable {
     manifest: Manifest,
     next_sequence: u64,
     next_file: u64,
-    /// While a backup copies files, none is removed.
-    removals_wait: bool,
-    waiting: Vec<u64>,
+    /// While backups copy files, none is removed: how many do.
+    holds: u32,
+    /// What waits for that: image files and manifests.
+    waiting: (Vec<u64>, Vec<u64>),
 }
 
 impl Checkpoints {
@@ -77,8 +80,8 @@ impl Checkpoints {
             next_sequence: manifest.sequence + 1,
             next_file: manifest.next_file,
             manifest,
-            removals_wait: false,
-            waiting: Vec::new(),
+            holds: 0,
+            waiting: Default::default(),
         };
         Self { durable: Some(Mutex::new(durable)), lost_volatile_session, ..Self::default() }
     }
@@ -94,12 +97,20 @@ impl Checkpoints {
     }
 }
 
+/// Is the image one of this form's rows, and not from before they were written anew or removed?
+pub(crate) fn is_of(image: &ChunkImage, form: &TableForm) -> bool {
+    image.header.schema_version == form.layout_version && image.header.timestamp >= form.since
+}
+
 /// What a round has found out about one chunk.
 enum Finding {
     /// A new image, made under this form of its table.
     Imaged(ChunkImage, u32, Timestamp),
     /// Unchanged; replay may start here.
     Confirmed(Lsn),
+    /// Dropped, since all its rows were deleted. As with an image, the log has to be durable past those deletes before
+    /// the manifest says so.
+    Gone,
 }
 
 /// The thread's main function.
@@ -139,7 +150,8 @@ pub(crate) fn close(inner: &Inner) -> Result<()> {
 }
 
 impl Database {
-    /// Makes a checkpoint now, and returns when it is durable.
+    /// Makes a checkpoint now, and returns when it is durable. A database that keeps no log (`durability = off`) makes
+    /// one only when it is closed: without a log, images of different moments do not fit together.
     ///
     /// # Errors
     /// The disk is full or failed; the checkpoint before stays valid.
@@ -148,12 +160,10 @@ impl Database {
         if inner.options.read_only {
             return Err(Error::ReadOnly);
         }
-        if !inner.checkpoints.are_kept() {
+        if inner.log().is_none() {
             return Ok(());
         }
-        // Without a log, only a clean close makes rows durable: a session that crashes is lost as a whole.
-        let state = if inner.log().is_some() { RunState::Logged } else { RunState::Volatile };
-        inner.checkpoint(state)
+        inner.checkpoint(RunState::Logged)
     }
 }
 
@@ -161,7 +171,10 @@ impl Inner {
     /// What a failure of a checkpoint's files means for a user.
     pub(crate) fn checkpoint_error(&self, error: CheckpointError) -> Error {
         match error {
-            CheckpointError::Io(io) if io.is_full() => Error::DiskFull { directory: self.dir.clone() },
+            // A full disk while names are made durable leaves as much in doubt as any other failure.
+            CheckpointError::Io(io) if io.is_full() && io.action() != Action::SyncDir => {
+                Error::DiskFull { directory: self.dir.clone() }
+            }
             error => error.into(),
         }
     }
@@ -264,17 +277,17 @@ impl Inner {
                 let form = unsafe { FormRef::of(&entry) }.get();
                 let chunk = {
                     let guard = self.epochs.pin();
-                    let Some(chunk) = form.store.directory.get(number, &guard) else { continue };
+                    let Some(chunk) = form.store.directory.get(number, &guard) else {
+                        findings.insert((entry.id, number), Finding::Gone);
+                        continue;
+                    };
                     std::ptr::from_ref(chunk)
                 };
                 // SAFETY: chunks go only under the maintenance lock, too. So no pin has to last for the whole image.
                 let chunk = unsafe { &*chunk };
                 let key = (entry.id, number);
                 let position = self.replay_position();
-                let known = old
-                    .chunks
-                    .get(&key)
-                    .is_some_and(|image| image.header.schema_version == form.layout_version);
+                let known = old.chunks.get(&key).is_some_and(|image| is_of(image, form));
                 if known && !chunk.is_dirty() && !rewrite.contains(&key) {
                     findings.insert(key, Finding::Confirmed(position));
                     continue;
@@ -363,16 +376,13 @@ impl Inner {
         file: ImageFile,
         findings: &BTreeMap<(TableId, u32), Finding>,
     ) -> Result<()> {
+        // No definition is half changed: the manifest has either form of each table, with images of that form.
+        let _maintenance = self.maintenance.lock();
         self.write_manifest(|builder| {
             builder.add_file(file);
             for entry in self.catalog.all() {
                 let guard = self.epochs.pin();
                 let form = entry.form_pinned(&guard);
-                for number in 0..form.store.directory.len() {
-                    if form.store.directory.get(number, &guard).is_none() {
-                        builder.drop_chunk(entry.id, number);
-                    }
-                }
                 for (&(table, number), finding) in findings.range((entry.id, 0)..=(entry.id, u32::MAX)) {
                     match finding {
                         // The definition may have changed since; its own manifest has the images then.
@@ -385,6 +395,7 @@ impl Inner {
                         Finding::Confirmed(position) => {
                             builder.confirm(table, number, *position);
                         }
+                        Finding::Gone => builder.drop_chunk(table, number),
                     }
                 }
             }
@@ -412,6 +423,13 @@ impl Inner {
         for table in gone {
             builder.drop_table(table);
         }
+        let guard = self.epochs.pin();
+        for (&(table, number), image) in &durable.manifest.chunks {
+            if self.catalog.by_id(table).is_some_and(|entry| !is_of(image, entry.form_pinned(&guard))) {
+                builder.drop_chunk(table, number);
+            }
+        }
+        drop(guard);
         let (state, start) = change(&mut builder);
         let start = start.unwrap_or(durable.manifest.log_start);
         let guard = self.epochs.pin();
@@ -434,21 +452,22 @@ impl Inner {
         let dir = dir_of(&self.dir);
         manifest.write(&*self.io, &dir).map_err(|error| self.checkpoint_error(error))?;
         let mut dropped = durable.manifest.files_dropped_by(&manifest);
-        let old_sequence = std::mem::replace(&mut durable.manifest, manifest).sequence;
-        if durable.removals_wait {
-            durable.waiting.append(&mut dropped);
-            return Ok(());
+        let old = std::mem::replace(&mut durable.manifest, manifest).sequence;
+        durable.waiting.0.append(&mut dropped);
+        durable.waiting.1.push(old);
+        if durable.holds == 0 {
+            self.remove_superfluous(&mut durable);
         }
-        self.remove_superfluous(&mut durable, dropped, old_sequence);
         Ok(())
     }
 
-    fn remove_superfluous(&self, durable: &mut Durable, mut dropped: Vec<u64>, old_sequence: u64) {
+    /// Removes what no manifest needs any more.
+    fn remove_superfluous(&self, durable: &mut Durable) {
         let dir = dir_of(&self.dir);
-        dropped.append(&mut durable.waiting);
-        let old = dir.join(crate::checkpoint::manifest::manifest_name(old_sequence));
-        let files = dropped.into_iter().map(|number| crate::checkpoint::manifest::image_path(&dir, number));
-        for path in files.chain(std::iter::once(old)) {
+        let (images, manifests) = std::mem::take(&mut durable.waiting);
+        let images = images.into_iter().map(|number| image_path(&dir, number));
+        let manifests = manifests.into_iter().map(|sequence| dir.join(manifest_name(sequence)));
+        for path in images.chain(manifests) {
             if let Err(error) = self.io.remove(&path) {
                 // The next start removes it.
                 tracing::debug!(%error, "a superfluous file was not removed");
@@ -464,7 +483,7 @@ impl Inner {
     /// Keeps all files of the newest checkpoint, and the log behind it, in place until `release_files`.
     pub(crate) fn hold_files(&self) -> Option<Manifest> {
         let mut durable = self.checkpoints.durable.as_ref()?.lock();
-        durable.removals_wait = true;
+        durable.holds += 1;
         Some(durable.manifest.clone())
     }
 
@@ -472,9 +491,10 @@ impl Inner {
     pub(crate) fn release_files(&self) {
         if let Some(durable) = &self.checkpoints.durable {
             let mut durable = durable.lock();
-            durable.removals_wait = false;
-            let sequence = durable.manifest.sequence.saturating_sub(1);
-            self.remove_superfluous(&mut durable, Vec::new(), sequence);
+            durable.holds -= 1;
+            if durable.holds == 0 {
+                self.remove_superfluous(&mut durable);
+            }
         }
     }
 
@@ -488,18 +508,36 @@ impl Inner {
         if self.options.read_only {
             return Err(Error::ReadOnly);
         }
-        let state = if self.log().is_some() { RunState::Logged } else { RunState::Volatile };
-        self.write_manifest(|builder| {
+        let Some(log) = self.log() else { return Ok(()) };
+        // The change comes after everything committed so far: a crash must not keep it and lose that.
+        self.make_durable(log, log.tail())?;
+        self.define(|builder| {
             if let Some(table) = emptied {
                 builder.drop_table(table);
             }
-            (state, None)
         })
+    }
+
+    /// Writes the manifest of a change of definitions.
+    fn define(&self, change: impl FnOnce(&mut ManifestBuilder)) -> Result<()> {
+        let outcome = self.write_manifest(|builder| {
+            change(builder);
+            (RunState::Logged, None)
+        });
+        if let Err(Error::Io(error)) = &outcome
+            && matches!(error.action(), Action::Rename | Action::SyncDir)
+            && let Some(log) = self.log()
+        {
+            // A restart may find the new definition or the old one. What would be committed from now on under the
+            // old one could not be replayed under the new one.
+            log.fail(error);
+        }
+        outcome
     }
 
     /// Makes the catalog durable, with new images of one table, which is held and was written anew.
     pub(crate) fn write_definitions_with(&self, entry: &Arc<TableEntry>) -> Result<()> {
-        let Some(durable) = &self.checkpoints.durable else { return Ok(()) };
+        let (Some(durable), Some(log)) = (&self.checkpoints.durable, self.log()) else { return Ok(()) };
         let (number, database) = {
             let mut durable = durable.lock();
             durable.next_file += 1;
@@ -523,17 +561,13 @@ impl Inner {
             writer.finish()
         };
         let file = image_all().map_err(|error| self.checkpoint_error(error))?;
-        if let Some(log) = self.log() {
-            self.make_durable(log, log.tail())?;
-        }
-        let state = if self.log().is_some() { RunState::Logged } else { RunState::Volatile };
-        self.write_manifest(|builder| {
+        self.make_durable(log, log.tail())?;
+        self.define(|builder| {
             builder.drop_table(entry.id);
             builder.add_file(file);
             for image in images {
                 builder.put(image);
             }
-            (state, None)
         })
     }
 }

@@ -34,9 +34,6 @@ use crate::txn::prune::Item;
 use crate::txn::session::{Read, Scan, ScanRange, Session, Write};
 use crate::txn::visibility::{Resolved, Sees, resolve, visible};
 
-/// Payload above which a transaction is written in parts.
-const PART_PAYLOAD: u64 = 1 << 20;
-
 /// What a committed transaction still has to wait for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
@@ -124,7 +121,8 @@ impl Session {
     /// Writes all but the last part of a large transaction; the payload of what is left.
     fn write_parts(&mut self, log: &Log, state: &mut PartsState) -> Result<Step<u64>> {
         let mut left: u64 = self.writes[state.done..].iter().map(payload_of).sum();
-        while left > PART_PAYLOAD {
+        let part_bytes = self.db.options.part_bytes;
+        while left > part_bytes {
             if state.first.is_none() {
                 // Before the first part takes its place: no checkpoint may let replay start behind it.
                 self.place().parts_from.store(log.filled().0 + 1, Ordering::SeqCst);
@@ -133,7 +131,7 @@ impl Session {
             let mut count = 0;
             for write in &self.writes[state.done..] {
                 let bytes = payload_of(write);
-                if count != 0 && payload + bytes > PART_PAYLOAD {
+                if count != 0 && payload + bytes > part_bytes {
                     break;
                 }
                 payload += bytes;
@@ -334,9 +332,11 @@ impl Session {
 
     /// Publishes a decided transaction and ends it.
     fn publish(&mut self, end: Timestamp) {
-        self.place().commit();
+        // Pinned before anybody can see the versions as committed: from then on another transaction may replace one,
+        // commit, and have it pruned. The pin keeps it in its place until its timestamp has been written here.
         let db = self.db();
         let guard = db.epochs.pin();
+        self.place().commit();
         for write in &self.writes {
             if write.version.is_superseded() {
                 self.unlink_superseded(write, &guard);
@@ -374,7 +374,7 @@ impl Session {
             }
             next = older;
         }
-        unreachable!("a superseded version stands below the one that superseded it");
+        // A pruner was here since the decision was published: it has unlinked and retired the version.
     }
 }
 

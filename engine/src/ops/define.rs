@@ -319,12 +319,17 @@ impl Database {
         };
         let form = inner.make_form(stored, Arc::default())?;
         let entry = Arc::new(TableEntry::new(id, form));
+        // Whoever finds the table meanwhile waits: no row may be committed before the table is durable.
+        entry.hold();
+        let _maintenance = inner.maintenance.lock();
         inner.catalog.add(&name, Arc::clone(&entry));
-        if let Err(error) = inner.write_definitions() {
+        let outcome = inner.write_definitions();
+        if outcome.is_err() {
             inner.catalog.remove(&name);
-            return Err(error);
+            entry.mark_dropped();
         }
-        Ok(Table { db: Arc::clone(inner), entry })
+        entry.let_go();
+        outcome.map(|()| Table { db: Arc::clone(inner), entry })
     }
 
     /// Drops a table with all its rows.

@@ -23,7 +23,9 @@ use crate::txn::session::Session;
 const TICK: Duration = Duration::from_millis(10);
 const SLOW_TICKS: u32 = 25;
 /// A chunk is packed when no more than this share of its slots leads to a row.
-const PACK_PERCENT: usize = 25;
+const PACK_PERCENT: u32 = 25;
+/// A packed chunk is packed again when no more than this share of what it had kept is left.
+const REPACK_PERCENT: u32 = 50;
 /// A block of version memory is emptied when no more than this share of it is in use.
 const SPARSE_PERCENT: u32 = 60;
 /// Blocks that are emptied in one step, so that no step holds the maintenance lock for long.
@@ -208,11 +210,15 @@ impl Inner {
                 }
                 continue;
             }
+            let share = if chunk.is_packed() { REPACK_PERCENT } else { PACK_PERCENT };
+            if !chunk.may_be_sparse(share) {
+                continue;
+            }
             let occupied = chunk.occupied(guard).len();
             let packs = if chunk.is_packed() {
                 occupied == 0 || occupied * 2 < chunk.packed_len()
             } else {
-                occupied * 100 <= chunk.used() as usize * PACK_PERCENT
+                occupied * 100 <= chunk.used() as usize * PACK_PERCENT as usize
             };
             match known {
                 _ if !packs => {}
@@ -265,15 +271,27 @@ impl Inner {
         }
         memory.trim();
         let mut moved = 0_u64;
-        for block in memory.sparse_blocks(SPARSE_PERCENT).into_iter().take(BLOCKS_PER_STEP) {
-            if !memory.begin_evacuation(block) {
-                continue;
-            }
-            memory.for_each_live_cell(block, |cell| {
+        // All marks first: else what moves out of one sparse block fills the one that was emptied before it.
+        let blocks: Vec<_> = memory
+            .sparse_blocks(SPARSE_PERCENT)
+            .into_iter()
+            .take(BLOCKS_PER_STEP)
+            .filter(|block| memory.begin_evacuation(*block))
+            .collect();
+        for block in &blocks {
+            memory.for_each_live_cell(*block, |cell| {
                 if form.store.relocate(cell, &guard).unwrap_or(false) {
                     moved += 1;
                 }
             });
+        }
+        // Our own pin keeps what was moved from being freed; the marks stay until it is, so that emptied blocks go
+        // back to the system. (What another reader still holds back is left for the next round.)
+        drop(guard);
+        let guard = self.epochs.pin();
+        let memory = &entry.form_pinned(&guard).store.memory;
+        memory.collect();
+        for block in blocks {
             memory.end_evacuation(block);
         }
         drop(guard);

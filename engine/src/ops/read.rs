@@ -11,14 +11,20 @@ use thermocline_base::ids::{IndexId, RowId};
 
 use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};
 use crate::error::{Error, Result};
-use crate::hot::chunk::prefetch;
 use crate::hot::version::{Begin, TxnId, Version};
 use crate::index::hash_of;
 use crate::ops::{Step, Wait, step};
 use crate::options::Isolation;
 use crate::txn::registry::State;
-use crate::txn::session::{Health, Read, Scan, ScanRange, Session, Touched};
+use crate::txn::session::{Health, NO_SNAPSHOT, Read, Scan, ScanRange, Session, Touched};
 use crate::txn::visibility::{Sees, visible};
+
+/// How far a lookup has been prepared.
+#[derive(Debug, Default)]
+pub(crate) struct Approach {
+    stage: u8,
+    row: Option<RowId>,
+}
 
 /// What looking a key up came to.
 pub(crate) enum Lookup {
@@ -68,11 +74,63 @@ impl Session {
         })
     }
 
-    /// At read committed, each statement sees what was committed before it.
+    /// At read committed, each statement sees what was committed before it; else all see what the first one saw, unless
+    /// a snapshot was taken when the transaction began.
     #[inline]
     pub(crate) fn begin_statement(&mut self) {
-        if self.isolation == Isolation::ReadCommitted {
+        if self.isolation == Isolation::ReadCommitted || self.snapshot == NO_SNAPSHOT {
             self.take_snapshot();
+        }
+    }
+
+    /// Asks the processor for the next thing that a lookup of this key will need: the bucket, then the slots that it
+    /// names, then the versions that they lead to. `false`: nothing is worth asking for any more.
+    ///
+    #[inline]
+    pub(crate) fn approach(
+        &mut self,
+        entry: &Arc<TableEntry>,
+        index: IndexId,
+        key: &[u8],
+        state: &mut Approach,
+    ) -> bool {
+        let Ok(Step::Done(form)) = self.touch(entry) else { return false };
+        let form = form.get();
+        let Some(index) = form.index(index) else { return false };
+        let guard = self.db().epochs.pin();
+        loop {
+            match state.stage {
+                0 => {
+                    state.stage = 1;
+                    if let Structure::Hash(hash) = &index.structure {
+                        hash.prefetch(&guard, hash_of(key));
+                        return true;
+                    }
+                }
+                1 => {
+                    state.stage = 2;
+                    let note = |row: RowId| {
+                        state.row = Some(row);
+                        ControlFlow::Break(())
+                    };
+                    match &index.structure {
+                        Structure::Hash(hash) => hash.lookup(&guard, hash_of(key), note),
+                        Structure::Tree(tree) => tree.lookup(&guard, key, note),
+                    };
+                    let Some(row) = state.row else { return false };
+                    let Some(slot) = form.store.directory.slot(row, &guard) else { return false };
+                    slot.prefetch();
+                    return true;
+                }
+                2 => {
+                    state.stage = 3;
+                    let Some(row) = state.row else { return false };
+                    let Some(version) = form.store.directory.newest(row, &guard) else { return false };
+                    version.prefetch();
+                    return true;
+                }
+                _ => return false,
+            }
         }
     }
 
@@ -113,6 +171,40 @@ impl Session {
             Structure::Tree(tree) => tree.lookup(guard, key, examine),
         };
         found.unwrap_or(Lookup::Absent)
+    }
+
+    /// May an operation give way while it approaches its row? Only in transactions that have written nothing, since
+    /// others wait for those that have, and only for a few operations: what reads much asks for it at once
+    /// ([`Session::prefetch`]).
+    #[inline]
+    pub(crate) fn may_give_way(&mut self) -> bool {
+        const APPROACHES: u8 = 4;
+        self.approaches = self.approaches.saturating_add(1);
+        self.approaches <= APPROACHES && self.writes.is_empty()
+    }
+
+    /// Asks the processor for all that lookups of these keys will need, the misses of all keys at the same time.
+    pub(crate) fn prefetch<'k>(
+        &mut self,
+        entry: &Arc<TableEntry>,
+        index: IndexId,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) {
+        const TOGETHER: usize = 16;
+        let mut keys = keys.peekable();
+        while keys.peek().is_some() {
+            let mut states: [(Approach, &[u8]); TOGETHER] = Default::default();
+            let mut count = 0;
+            for (state, key) in states.iter_mut().zip(&mut keys) {
+                state.1 = key;
+                count += 1;
+            }
+            for _ in 0..3 {
+                for (state, key) in &mut states[..count] {
+                    self.approach(entry, index, key, state);
+                }
+            }
+        }
     }
 
     /// Remembers a row for validation.
@@ -159,7 +251,6 @@ impl Session {
         loop {
             match self.look_up(form, index, key, &guard) {
                 Lookup::Row(row, version) => {
-                    prefetch(version.row().as_ptr());
                     self.note_read(form_ref, row, version);
                     if !index.is_unique() {
                         self.note_key(form_ref, index, key);

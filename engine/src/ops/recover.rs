@@ -14,7 +14,7 @@
 //! - Indexes are not stored: they are made from the rows, all at once, when the rows are complete.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering as Plain};
 
@@ -27,6 +27,7 @@ use thermocline_base::sync::{AtomicBool, Mutex};
 use crate::catalog::Catalog;
 use crate::catalog::schema::decode_catalog;
 use crate::catalog::table::{TableEntry, TableForm};
+use crate::checkpoint::manifest::manifest_name;
 use crate::checkpoint::superblock::LOCK_FILE;
 use crate::checkpoint::{ChunkImage, Images, Manifest, RunState, Superblock, dir_of};
 use crate::counters::Counters;
@@ -36,7 +37,7 @@ use crate::hot::budget::Budget;
 use crate::hot::version::Begin;
 use crate::log::record::{Commit, DecodeError, Kind, Op, Part, Write};
 use crate::log::{FlushMode, Log, LogEnd, LogOptions, LogReader};
-use crate::ops::checkpoint::Checkpoints;
+use crate::ops::checkpoint::{Checkpoints, is_of};
 use crate::options::{Durability, Options};
 use crate::txn::locks::Locks;
 use crate::txn::prune::Garbage;
@@ -86,6 +87,9 @@ pub(crate) fn open(
     if !inner.options.read_only {
         inner.io.create_dir_all(&checkpoints)?;
         manifest.sweep(&*inner.io, &checkpoints)?;
+        inner.io.create_dir_all(&crate::log::dir_of(path))?;
+        // The names of both directories.
+        inner.io.sync_dir(path)?;
     }
     inner.registry.clock.reach(manifest.clock);
     open_catalog(&inner, &manifest)?;
@@ -146,15 +150,16 @@ fn claim(inner: &Inner, path: &Path) -> Result<(Option<LockGuard>, Superblock)> 
     Ok((Some(lock), superblock))
 }
 
+fn manifest_path(inner: &Inner, manifest: &Manifest) -> PathBuf {
+    dir_of(&inner.dir).join(manifest_name(manifest.sequence))
+}
+
 fn open_catalog(inner: &Inner, manifest: &Manifest) -> Result<()> {
     if manifest.catalog.is_empty() {
         return Ok(());
     }
-    let (tables, next_table, next_index) =
-        decode_catalog(&manifest.catalog).map_err(|what| Error::Damaged {
-            file: dir_of(&inner.dir).join(crate::checkpoint::manifest::manifest_name(manifest.sequence)),
-            what,
-        })?;
+    let (tables, next_table, next_index) = decode_catalog(&manifest.catalog)
+        .map_err(|what| Error::Damaged { file: manifest_path(inner, manifest), what })?;
     inner.catalog.reach(next_table, next_index);
     for stored in tables {
         let (id, name) = (stored.id, stored.schema.name.clone());
@@ -198,6 +203,15 @@ fn load_images(inner: &Inner, manifest: &Manifest) -> Result<()> {
     for (&(table, number), image) in &manifest.chunks {
         let Some(entry) = inner.catalog.by_id(table) else { continue };
         let form = entry.form_pinned(&guard);
+        if !is_of(image, form) {
+            return Err(Error::Damaged {
+                file: manifest_path(inner, manifest),
+                what: format!(
+                    "an image of table {:?} is from before the table was changed",
+                    form.schema.name
+                ),
+            });
+        }
         form.store.directory.make(number, &form.store.slots)?;
         jobs.push((entry, image));
     }
@@ -305,8 +319,22 @@ impl Replay<'_> {
         if self.last.as_ref().is_none_or(|entry| entry.id != write.table) {
             self.last = self.inner.catalog.by_id(write.table);
         }
-        // A table that is not in the catalog was dropped.
-        let Some(entry) = &self.last else { return Ok(()) };
+        let Some(entry) = &self.last else {
+            if self.inner.catalog.has_given(write.table) {
+                // It was dropped.
+                return Ok(());
+            }
+            // A table is durable before its first row: there must have been a newer manifest.
+            return Err(Error::Damaged {
+                file: dir_of(&self.inner.dir),
+                what: format!(
+                    "the log has rows of a table with id {}, of which the newest manifest ({}) knows nothing: a \
+                     newer one is missing",
+                    write.table,
+                    manifest_name(self.manifest.sequence)
+                ),
+            });
+        };
         let guard = self.inner.epochs.pin();
         let form = entry.form_pinned(&guard);
         let number = write.row.chunk();

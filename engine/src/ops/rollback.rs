@@ -79,6 +79,11 @@ impl Session {
             form.store.directory.latch(write.row, guard).expect("the slot of an uncommitted write is there");
         assert_eq!(latched.newest(), Some(write.version), "an uncommitted version is the newest of its row");
         latched.set(write.replaced);
+        if write.replaced.is_none()
+            && let Some(chunk) = form.store.directory.get(write.row.chunk(), guard)
+        {
+            chunk.note_emptied();
+        }
         crate::txn::prune::remove_entries(form, write.replaced, write.version, guard);
         drop(latched);
         if let Some(replaced) = write.replaced

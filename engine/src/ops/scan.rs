@@ -123,6 +123,21 @@ impl ScanState {
     }
 }
 
+/// Asks the processor for the rows of a batch, their misses at the same time.
+fn fetch_ahead(form: &TableForm, batch: &Batch, guard: &thermocline_base::epoch::Guard<'_>) {
+    const ROWS: usize = 32;
+    let rows = || batch.iter().take(ROWS).map(|(_, row)| row);
+    if batch.len() < 2 {
+        return;
+    }
+    for slot in rows().filter_map(|row| form.store.directory.slot(row, guard)) {
+        slot.prefetch();
+    }
+    for version in rows().filter_map(|row| form.store.directory.newest(row, guard)) {
+        version.prefetch();
+    }
+}
+
 /// What a row of a scan came to.
 enum Entry {
     Next,
@@ -164,6 +179,7 @@ impl Session {
                 Bound::Unbounded => Bound::Unbounded,
             };
             let more = tree.scan_batch(&guard, position, state.far_end(), state.direction, &mut batch);
+            fetch_ahead(form, &batch, &guard);
             let mut last: Option<(&[u8], RowId)> = None;
             let mut waits = None;
             let mut stopped = false;

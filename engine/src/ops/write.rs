@@ -27,7 +27,6 @@ use crate::hot::version::{Begin, TxnId, Version};
 use crate::index::hash_of;
 use crate::ops::read::Lookup;
 use crate::ops::{Step, Wait, step};
-use crate::options::Isolation;
 use crate::row::{ColumnSet, KeyBuf, MAX_ROW_BYTES, RowEditor, RowError};
 use crate::txn::locks::Intent;
 use crate::txn::session::{Session, Write};
@@ -100,7 +99,7 @@ impl Session {
                 Resolved::Gone | Resolved::Own => {}
                 Resolved::At(begin) if begin <= self.snapshot => {}
                 Resolved::At(_) => {
-                    if self.isolation != Isolation::ReadCommitted {
+                    if !self.may_renew_snapshot() {
                         return Err(self.conflict(form, index, key, SerializationCause::ConcurrentUpdate));
                     }
                     self.take_snapshot();

@@ -212,7 +212,7 @@ pub(crate) fn remove_entries(form: &TableForm, chain: Option<Version>, gone: Ver
 }
 
 /// Frees the row if only a committed tombstone is left of it.
-fn remove_dead_row(form: &TableForm, latched: &mut Latched<'_>, registry: &Registry, _guard: &Guard<'_>) {
+fn remove_dead_row(form: &TableForm, latched: &mut Latched<'_>, registry: &Registry, guard: &Guard<'_>) {
     if let Some(last) = latched.newest()
         && last.is_tombstone()
         && last.link() == 0
@@ -220,6 +220,9 @@ fn remove_dead_row(form: &TableForm, latched: &mut Latched<'_>, registry: &Regis
         && matches!(last.begin(), Begin::At(_))
     {
         latched.set(None);
+        if let Some(chunk) = form.store.directory.get(last.row_id().chunk(), guard) {
+            chunk.note_emptied();
+        }
         form.store.retire(last);
     }
 }

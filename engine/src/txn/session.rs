@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use thermocline_base::ids::{IndexId, Lsn, RowId, Timestamp};
+use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::{FormRef, TableEntry};
 use crate::db::Inner;
@@ -13,6 +14,9 @@ use crate::options::{Isolation, TransactionOptions};
 use crate::row::KeyBuf;
 use crate::txn::locks::{LockKey, LockMode};
 use crate::txn::registry::Place;
+
+/// The transaction has not taken its snapshot yet.
+pub(crate) const NO_SNAPSHOT: Timestamp = Timestamp(u64::MAX);
 
 /// A table that the transaction uses: its mark is entered, so the form stays.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +90,12 @@ pub(crate) struct Session {
     /// Between begin and the end.
     open: bool,
     number: u64,
+    /// Its first operation takes the snapshot.
+    late: bool,
+    /// Operations that were offered to give way.
+    pub(crate) approaches: u8,
+    /// Operations that its place had counted when it began.
+    begun_at: u32,
     pub(crate) tables: Vec<Touched>,
     pub(crate) writes: Vec<Write>,
     pub(crate) reads: Vec<Read>,
@@ -122,6 +132,9 @@ impl Session {
             health: Health::Well,
             open: false,
             number: 0,
+            late: false,
+            approaches: 0,
+            begun_at: 0,
             tables: Vec::new(),
             writes: Vec::new(),
             reads: Vec::new(),
@@ -144,20 +157,36 @@ impl Session {
     }
 
     /// Begins a transaction.
-    pub(crate) fn begin(&mut self, options: TransactionOptions) {
+    ///
+    /// `late`: its snapshot is taken by its first operation, which nobody can tell from one at the beginning if the
+    /// transaction does nothing else in between; fewer others commit between the snapshot and the first write.
+    pub(crate) fn begin(&mut self, options: TransactionOptions, late: bool) {
         self.open = true;
         // A commit that failed has left its verdict in a session that may be used again.
         self.health = Health::Well;
         self.isolation = options.isolation.unwrap_or(self.db.options.isolation);
         self.read_only = options.read_only || self.db.options.read_only;
         self.wait = !options.no_wait;
-        self.take_snapshot();
+        self.snapshot = NO_SNAPSHOT;
+        self.health = Health::Well;
+        self.late = late;
+        self.approaches = 0;
+        self.begun_at = self.place().operations.load(Ordering::Relaxed);
+        if !late {
+            self.take_snapshot();
+        }
     }
 
     /// A number that tells transactions of this session apart.
     pub(crate) fn next_number(&mut self) -> u64 {
         self.number += 1;
         self.number << 12 | u64::from(self.place_index)
+    }
+
+    /// May it read at a newer snapshot? At read committed always; else as long as it has seen nothing yet.
+    pub(crate) fn may_renew_snapshot(&self) -> bool {
+        self.isolation == Isolation::ReadCommitted
+            || self.late && self.place().operations.load(Ordering::Relaxed) == self.begun_at
     }
 
     /// Has it begun, and neither committed nor rolled back?
@@ -196,6 +225,7 @@ impl Session {
     /// Forgets everything, keeping the allocations (within bounds).
     pub(crate) fn reset(&mut self) {
         self.id = None;
+        self.seen = Lsn(0);
         self.open = false;
         self.health = Health::Well;
         self.tables.clear();

@@ -2,6 +2,7 @@
 
 mod anomalies;
 mod basics;
+mod crash;
 mod durability;
 mod history;
 mod stress;

@@ -128,7 +128,7 @@ impl Index for Ours<Tree<HeapMemory>> {
         let mut batch = Batch::new();
         let mut more = self.index.scan_batch(
             &guard,
-            Bound::Included(&from),
+            Bound::Included((&from[..], RowId(0))),
             Bound::Unbounded,
             Direction::Forward,
             &mut batch,

@@ -106,8 +106,8 @@ impl Client for OurClient<'_> {
 impl OurClient<'_> {
     async fn read(&self, key: u64, sum: &mut u64) -> Result<(), Failure> {
         let mut transaction = self.database.begin(TransactionOptions::default())?;
-        let read = transaction
-            .read(&self.key, &KeyBuf::new().i64(key as i64), |row| add(*sum, RowView(row).value()));
+        let key_bytes = KeyBuf::new().i64(key as i64);
+        let read = transaction.read(&self.key, &key_bytes, |row| add(*sum, RowView(row).value()));
         *sum = read.await?.ok_or_else(|| missing(key))?;
         Ok(transaction.commit().await?)
     }

@@ -22,8 +22,8 @@
 //!   with a transaction that reads every key, and has times, leaves nothing open but the order of its last appends.
 //! - Knows nothing of the engine; [`driver`] makes histories with it.
 
-pub(crate) mod graph;
 mod driver;
+pub(crate) mod graph;
 mod tests;
 
 use graph::{Graph, Reason};

@@ -81,6 +81,17 @@ pub async fn new_order(
     let NewOrderInput { w_id, d_id, c_id, at_us, .. } = *input;
     let lines = input.lines();
 
+    // All that the lines will need, at once: the misses overlap.
+    let customer_key = number_key(w_id, d_id, c_id);
+    let item_keys: [KeyBuf; ORDER_LINES_MAX] =
+        std::array::from_fn(|at| lines.get(at).map_or_else(KeyBuf::new, |line| KeyBuf::new().i32(line.i_id)));
+    let stock_keys: [KeyBuf; ORDER_LINES_MAX] = std::array::from_fn(|at| {
+        lines.get(at).map_or_else(KeyBuf::new, |line| KeyBuf::new().i32(line.supply_w_id).i32(line.i_id))
+    });
+    transaction.prefetch(&tables.stock, stock_keys[..lines.len()].iter().map(|key| &**key))?;
+    transaction.prefetch(&tables.item, item_keys[..lines.len()].iter().map(|key| &**key))?;
+    transaction.prefetch(&tables.customer, [&*customer_key])?;
+
     let district = transaction
         .update(
             &tables.district,
@@ -101,7 +112,7 @@ pub async fn new_order(
         .ok_or_else(|| missing("warehouse", w_id, 0, 0))?;
 
     let customer = transaction
-        .read(&tables.customer, &number_key(w_id, d_id, c_id), |row| {
+        .read(&tables.customer, &customer_key, |row| {
             let row = CustomerRow(row);
             (units(row.c_discount()), Text::new(row.c_last()), Text::new(row.c_credit()))
         })
@@ -139,7 +150,7 @@ pub async fn new_order(
         let (line, output) = (&lines[at], &mut outputs[at]);
         (output.supply_w_id, output.i_id, output.quantity) = (line.supply_w_id, line.i_id, line.quantity);
         let item = transaction
-            .read(&tables.item, &KeyBuf::new().i32(line.i_id), |row| {
+            .read(&tables.item, &item_keys[at], |row| {
                 let row = ItemRow(row);
                 (units(row.i_price()), Text::new(row.i_name()), is_original(row.i_data()))
             })
@@ -152,7 +163,7 @@ pub async fn new_order(
         let stock = transaction
             .update(
                 &tables.stock,
-                &KeyBuf::new().i32(line.supply_w_id).i32(line.i_id),
+                &stock_keys[at],
                 editing("stock", |editor| {
                     let row = StockRow(editor.row());
                     let s_quantity = quantity_after(row.s_quantity(), line.quantity);

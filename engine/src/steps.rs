@@ -1,0 +1,47 @@
+//! What background threads do, as single steps: for tests that open a database without threads
+//! ([`Database::open_with`]) and decide themselves what happens when.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use thermocline_base::io::Io;
+
+use crate::db::Database;
+use crate::error::Result;
+use crate::ops::maintain::Rounds;
+use crate::ops::verify::{Verification, verify};
+
+#[doc(hidden)]
+impl Database {
+    /// One flush of the log.
+    ///
+    /// # Errors
+    /// The log has failed, or the disk is full.
+    pub fn step_flush(&self) -> Result<()> {
+        let inner = self.inner();
+        match inner.log() {
+            Some(log) => log.flush_once().map(drop).map_err(|error| inner.log_error(&error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Prunes, packs and drops everything that can be.
+    pub fn step_maintenance(&self) {
+        let inner = self.inner();
+        let mut rounds = Rounds::default();
+        // A chunk is packed or dropped in a round after the one that has found it.
+        for _ in 0..3 {
+            inner.prune_all();
+            inner.epochs.collect();
+            inner.shrink(&mut rounds);
+        }
+    }
+
+    /// [`Database::verify`] over any [`Io`].
+    ///
+    /// # Errors
+    /// As [`Database::verify`].
+    pub fn verify_with(directory: &Path, io: Arc<dyn Io>) -> Result<Verification> {
+        verify(directory, &io)
+    }
+}

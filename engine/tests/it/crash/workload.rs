@@ -1,0 +1,477 @@
+//! A run of a database that one seed determines, and what must survive of it.
+//!
+//! Every row has an id (its first column), a number `k` that is unique among live rows, and a text. Transactions
+//! insert, update, delete, move ids and numbers about (numbers of deleted rows come back), roll back to savepoints,
+//! and now and then are too large for one record. Between them: all changes of definitions, checkpoints, flushes, and
+//! the maintenance that packs and drops chunks. Some commits wait together for one flush, with readers among them.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Poll;
+
+use thermocline_base::io::{MemoryIo, RecordingIo};
+use thermocline_base::rng::Rng;
+use thermocline_engine::row::{Column, KeyBuf, Type, Value};
+use thermocline_engine::{
+    Database, Durability, Error, IndexSchema, Options, Result, TableSchema, Transaction, TransactionOptions,
+};
+
+use super::{State, TableState, drive, open, poll, render};
+
+/// A table as it should be.
+#[derive(Clone, Debug)]
+struct Model {
+    keyed: bool,
+    columns: Vec<String>,
+    indexes: Vec<String>,
+    rows: BTreeMap<i64, Vec<Value>>,
+}
+
+type Tables = BTreeMap<String, Model>;
+
+/// Something that happened as a whole.
+pub(super) struct Event {
+    /// The state after it.
+    pub(super) state: State,
+    /// Before this many operations nothing of it can be on disk.
+    begun: usize,
+    /// After this many operations a crash must not take it.
+    sure: Option<usize>,
+}
+
+type Pending = Pin<Box<dyn Future<Output = Result<()>>>>;
+
+/// A run, and what is known of it.
+pub(super) struct Run {
+    pub(super) io: RecordingIo,
+    pub(super) options: Options,
+    db: Option<Database>,
+    rng: Rng,
+    tables: Tables,
+    events: Vec<Event>,
+    /// Commits on their way, each with the event that it must not overtake.
+    pending: Vec<(usize, Pending)>,
+    next: i64,
+    free_numbers: Vec<i32>,
+    names: u32,
+}
+
+impl Run {
+    /// A new database.
+    pub(super) fn new(seed: u64, options: Options) -> Self {
+        let io = RecordingIo::new(&MemoryIo::new());
+        let db = open(&io, &options).expect("a new database");
+        let empty = Event { state: State::default(), begun: 0, sure: Some(0) };
+        Self {
+            io,
+            options,
+            db: Some(db),
+            rng: Rng::new(seed),
+            tables: BTreeMap::new(),
+            events: vec![empty],
+            pending: Vec::new(),
+            next: 1,
+            free_numbers: Vec::new(),
+            names: 0,
+        }
+    }
+
+    /// The open database.
+    pub(super) fn db(&self) -> Database {
+        self.db.clone().expect("the database is open")
+    }
+
+    /// The newest state.
+    pub(super) fn state(&self) -> &State {
+        &self.events.last().expect("there is a first event").state
+    }
+
+    fn logged(&self) -> bool {
+        self.options.durability != Durability::Off
+    }
+
+    /// Goes on for so many steps.
+    pub(super) fn steps(&mut self, count: usize) {
+        for _ in 0..count {
+            match self.rng.below(100) {
+                0..60 => self.write(false),
+                60..64 => self.write(true),
+                64..72 => self.read(),
+                72..80 => self.flush(),
+                80..86 => self.checkpoint(),
+                86..89 => self.db().step_maintenance(),
+                89..91 if self.rng.chance(0.2) => self.reopen(),
+                _ => self.define(),
+            }
+            if self.pending.len() > 4 {
+                self.flush();
+            }
+        }
+    }
+
+    fn push(&mut self, begun: usize, tables: Tables) {
+        let state = tables
+            .iter()
+            .map(|(name, model)| {
+                let rows = model.rows.iter().map(|(id, row)| (*id, render(row))).collect();
+                let table =
+                    TableState { columns: model.columns.clone(), indexes: model.indexes.clone(), rows };
+                (name.clone(), table)
+            })
+            .collect();
+        self.tables = tables;
+        self.events.push(Event { state: State(state), begun, sure: None });
+    }
+
+    /// Everything up to this event survives from now on.
+    fn sure(&mut self, event: usize) {
+        let operations = self.io.operations();
+        for event in self.events[..=event].iter_mut().rev() {
+            if event.sure.is_some() {
+                break;
+            }
+            event.sure = Some(operations);
+        }
+    }
+
+    fn last(&self) -> usize {
+        self.events.len() - 1
+    }
+
+    fn poll_pending(&mut self) {
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.retain_mut(|(event, future)| match poll(future.as_mut()) {
+            Poll::Ready(outcome) => {
+                outcome.expect("a commit");
+                if self.waits() {
+                    self.sure(*event);
+                }
+                false
+            }
+            Poll::Pending => true,
+        });
+        self.pending = pending;
+    }
+
+    /// Is a commit acknowledged only when it is durable?
+    fn waits(&self) -> bool {
+        matches!(self.options.durability, Durability::Sync | Durability::Group)
+    }
+
+    /// Flushes the log.
+    pub(super) fn flush(&mut self) {
+        self.db().step_flush().expect("a flush");
+        self.poll_pending();
+        assert!(self.pending.is_empty(), "a flush lets every commit go");
+        if self.logged() {
+            self.sure(self.last());
+        }
+    }
+
+    /// Makes a checkpoint.
+    pub(super) fn checkpoint(&mut self) {
+        self.db().checkpoint().expect("a checkpoint");
+        self.poll_pending();
+        if self.logged() {
+            self.sure(self.last());
+        }
+    }
+
+    /// Closes and opens.
+    pub(super) fn reopen(&mut self) {
+        self.close();
+        let db = open(&self.io, &self.options).expect("it opens again");
+        let found = super::dump(&db).expect("a whole database");
+        assert!(found == *self.state(), "after closing and opening: {}", self.state().difference(&found));
+        self.db = Some(db);
+    }
+
+    /// Closes.
+    pub(super) fn close(&mut self) {
+        self.pending.clear();
+        self.db.take().expect("it is open").close().expect("it closes");
+        self.sure(self.last());
+    }
+
+    /// The states that a crash after so many operations may leave.
+    pub(super) fn allowed(&self, operations: usize) -> &[Event] {
+        let sure = |event: &Event| event.sure.is_some_and(|sure| sure <= operations);
+        let first = self.events.iter().rposition(sure).expect("the first state is sure");
+        let last = self.events.iter().rposition(|event| event.begun < operations || event.begun == 0);
+        &self.events[first..=last.expect("the first state has begun").max(first)]
+    }
+
+    fn begin(&self) -> Transaction {
+        self.db().begin(TransactionOptions::new()).expect("a transaction")
+    }
+
+    fn read(&mut self) {
+        let event = self.last();
+        let tx = self.begin();
+        // What it sees, present or absent, is what the last event left.
+        let name = self.tables.keys().next().cloned();
+        let db = self.db();
+        let read = async move {
+            let mut tx = tx;
+            if let Some(name) = name {
+                let table = db.table(&name)?;
+                tx.scan_table(&table, |_| std::ops::ControlFlow::Break(())).await?;
+            }
+            tx.commit().await
+        };
+        let mut read: Pending = Box::pin(read);
+        match poll(read.as_mut()) {
+            Poll::Ready(outcome) => {
+                outcome.expect("a reader");
+                if self.waits() && !self.tables.is_empty() {
+                    self.sure(event);
+                }
+            }
+            Poll::Pending => self.pending.push((event, read)),
+        }
+    }
+
+    fn number(&mut self) -> i32 {
+        if self.rng.chance(0.5) && !self.free_numbers.is_empty() {
+            let index = self.rng.below(self.free_numbers.len() as u64) as usize;
+            return self.free_numbers.swap_remove(index);
+        }
+        self.next += 1;
+        i32::try_from(self.next).expect("a short run")
+    }
+
+    fn text(&mut self, large: bool) -> String {
+        let len = if large { self.rng.between(1_000, 3_000) } else { self.rng.between(0, 80) };
+        let letter = char::from(b'a' + self.rng.below(26) as u8);
+        std::iter::repeat_n(letter, len as usize).collect()
+    }
+
+    fn row(&mut self, model: &Model, large: bool) -> Vec<Value> {
+        self.next += 1;
+        let id = self.next;
+        let mut row =
+            vec![Value::Int8(id), Value::Int4(self.number()), Value::from(self.text(large).as_str())];
+        while row.len() < model.columns.len() {
+            row.push(Value::Int4(self.rng.next_u32() as i32));
+        }
+        row
+    }
+
+    /// One transaction.
+    fn write(&mut self, large: bool) {
+        if self.tables.is_empty() {
+            return self.define();
+        }
+        if large {
+            self.flush_if_pending();
+        }
+        let begun = self.io.operations();
+        let mut tx = self.begin();
+        let mut tables = self.tables.clone();
+        let mut freed = Vec::new();
+        let count = if large { self.rng.between(8, 24) } else { self.rng.between(1, 6) };
+        for _ in 0..count {
+            let savepoint = tx.savepoint().expect("a savepoint");
+            let mut undone = tables.clone();
+            let undo = self.rng.chance(0.1);
+            let into = if undo { &mut undone } else { &mut tables };
+            self.change(&mut tx, into, large, &mut freed);
+            if undo {
+                tx.rollback_to(&savepoint).expect("a rollback to a savepoint");
+            }
+        }
+        if self.rng.chance(0.05) {
+            tx.rollback();
+            return;
+        }
+        let committed = self.db().statistics().commits;
+        let mut commit: Pending = Box::pin(tx.commit());
+        let outcome = poll(commit.as_mut());
+        let published = self.db().statistics().commits > committed;
+        self.push(begun, tables);
+        freed.retain(|number| !self.in_use(*number));
+        self.free_numbers.append(&mut freed);
+        match outcome {
+            Poll::Ready(outcome) => {
+                outcome.expect("a commit");
+                if self.waits() {
+                    self.sure(self.last());
+                }
+            }
+            Poll::Pending if published => self.pending.push((self.last(), commit)),
+            // It waits for space in the log: those before it go first, and it is written in several flushes.
+            Poll::Pending => {
+                drive(&self.db(), commit).expect("a large commit");
+                self.poll_pending();
+                if self.waits() {
+                    self.sure(self.last());
+                }
+            }
+        }
+    }
+
+    fn in_use(&self, number: i32) -> bool {
+        let has = |row: &Vec<Value>| matches!(row[1], Value::Int4(taken) if taken == number);
+        self.tables.values().any(|model| model.rows.values().any(has)) || self.free_numbers.contains(&number)
+    }
+
+    fn flush_if_pending(&mut self) {
+        if !self.pending.is_empty() {
+            self.flush();
+        }
+    }
+
+    /// One change of one row.
+    fn change(&mut self, tx: &mut Transaction, tables: &mut Tables, large: bool, freed: &mut Vec<i32>) {
+        let which = self.rng.below(tables.len() as u64) as usize;
+        let (name, model) = tables.iter_mut().nth(which).expect("it exists");
+        let db = self.db();
+        let table = db.table(name).expect("it exists");
+        let old = if model.rows.is_empty() || self.rng.chance(0.4) {
+            None
+        } else {
+            let which = self.rng.below(model.rows.len() as u64) as usize;
+            model.rows.values().nth(which).cloned()
+        };
+        let Some(old) = old else {
+            let row = self.row(model, large);
+            drive(&db, tx.insert_values(&table, &row)).expect("an insert");
+            model.rows.insert(super::id_of(&row), row);
+            return;
+        };
+        let id = super::id_of(&old);
+        let Value::Int4(number) = old[1] else { unreachable!("the second column is a number") };
+        let (index, key) = if model.keyed && self.rng.chance(0.5) {
+            (table.primary(), KeyBuf::new().i64(id))
+        } else if model.indexes.iter().any(|index| index == "by_k") {
+            (table.index("by_k").expect("it exists"), KeyBuf::new().i32(number))
+        } else if model.keyed {
+            (table.primary(), KeyBuf::new().i64(id))
+        } else {
+            return;
+        };
+        let mut new = old;
+        match self.rng.below(if large { 5 } else { 10 }) {
+            0..5 => new[2] = Value::from(self.text(large).as_str()),
+            5 => {
+                new[1] = Value::Int4(self.number());
+                freed.push(number);
+            }
+            6 => {
+                self.next += 1;
+                new[0] = Value::Int8(self.next);
+            }
+            7 => {
+                let column = self.rng.below(new.len() as u64 - 2) as usize + 2;
+                new[column] = if column == 2 { Value::from("") } else { Value::Null };
+            }
+            _ => {
+                assert!(drive(&db, tx.delete(&index, &key)).expect("a delete"), "{name} has row {id}");
+                model.rows.remove(&id);
+                freed.push(number);
+                return;
+            }
+        }
+        let update = tx.update(&index, &key, |row| {
+            for (column, value) in new.iter().enumerate() {
+                row.set_value(column, value)?;
+            }
+            Ok(())
+        });
+        drive(&db, update).expect("an update").unwrap_or_else(|| panic!("{name} has row {id}"));
+        model.rows.remove(&id);
+        model.rows.insert(super::id_of(&new), new);
+    }
+
+    /// One change of definitions.
+    fn define(&mut self) {
+        let begun = self.io.operations();
+        let db = self.db();
+        let mut tables = self.tables.clone();
+        let count = tables.len() as u64;
+        let name = match count {
+            0 => String::new(),
+            _ => tables.keys().nth(self.rng.below(count) as usize).expect("it exists").clone(),
+        };
+        let choice = if count < 2 { 0 } else { self.rng.below(10) };
+        self.names += 1;
+        let fresh = format!("n{}", self.names);
+        let outcome = match choice {
+            0 if count < 5 => self.create(&db, &mut tables),
+            0 | 1 => {
+                tables.remove(&name);
+                db.drop_table(&name)
+            }
+            2 | 3 => {
+                tables.get_mut(&name).expect("it exists").rows.clear();
+                db.truncate_table(&name)
+            }
+            4 | 5 => {
+                let model = tables.get_mut(&name).expect("it exists");
+                model.columns.push(fresh.clone());
+                for row in model.rows.values_mut() {
+                    row.push(Value::Int4(5));
+                }
+                db.add_column(&name, Column::new(fresh, Type::Int4).nullable().default(5))
+            }
+            6 => {
+                let model = tables.get_mut(&name).expect("it exists");
+                if model.columns.len() < 4 {
+                    return;
+                }
+                let column = model.columns.remove(3);
+                for row in model.rows.values_mut() {
+                    row.remove(3);
+                }
+                db.drop_column(&name, &column)
+            }
+            7 => {
+                let model = tables.get_mut(&name).expect("it exists");
+                if let Some(position) = model.indexes.iter().position(|index| index == "by_k") {
+                    model.indexes.remove(position);
+                    db.drop_index(&name, "by_k")
+                } else {
+                    model.indexes.push("by_k".to_owned());
+                    db.create_index(&name, IndexSchema::ordered("by_k", &["k"]).unique()).map(drop)
+                }
+            }
+            8 => {
+                let model = tables.remove(&name).expect("it exists");
+                tables.insert(fresh.clone(), model);
+                db.rename_table(&name, &fresh)
+            }
+            _ => {
+                let model = tables.get_mut(&name).expect("it exists");
+                let Some(column) = model.columns.get_mut(3) else { return };
+                let old = std::mem::replace(column, fresh.clone());
+                db.rename_column(&name, &old, &fresh)
+            }
+        };
+        outcome.expect("a change of definitions");
+        self.push(begun, tables);
+        if self.logged() {
+            self.sure(self.last());
+        }
+    }
+
+    fn create(&mut self, db: &Database, tables: &mut Tables) -> std::result::Result<(), Error> {
+        let name = format!("t{}", self.names);
+        let mut schema = TableSchema::new(&name)
+            .column(Column::new("id", Type::Int8))
+            .column(Column::new("k", Type::Int4))
+            .column(Column::new("v", Type::Text))
+            .index(IndexSchema::ordered("by_k", &["k"]).unique());
+        let mut indexes = vec!["by_k".to_owned()];
+        let keyed = self.rng.chance(0.7);
+        if keyed {
+            let hash = self.rng.chance(0.5);
+            let make = if hash { IndexSchema::hash } else { IndexSchema::ordered };
+            schema = schema.primary_key(make("key", &["id"]));
+            indexes.insert(0, "key".to_owned());
+        }
+        let columns = ["id", "k", "v"].map(str::to_owned).to_vec();
+        tables.insert(name, Model { keyed, columns, indexes, rows: BTreeMap::new() });
+        db.create_table(schema).map(drop)
+    }
+}
