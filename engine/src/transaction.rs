@@ -73,8 +73,6 @@ impl Transaction {
         let session = NonNull::from(Box::leak(session));
         // SAFETY: the session keeps the registry alive.
         let shared = unsafe { &*place };
-        // A fresh transaction is not as idle as the one before it in this place.
-        shared.operations.store(shared.operations.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         shared.session.store(session.as_ptr().expose_provenance(), Ordering::Relaxed);
         shared.activity.store(activity::REST, Ordering::Release);
         Self { session, place, number }

@@ -22,17 +22,17 @@ fn write_skew() {
 
 #[test]
 fn two_validators_never_miss_each_other() {
-    model::run(1500, write_skew);
+    model::run(6000, write_skew);
 }
 
 #[test]
 fn drawing_the_timestamp_before_preparing_is_caught() {
-    misses(Rule::PreparingBeforeTimestamp, 3000, write_skew);
+    misses(Rule::PreparingBeforeTimestamp, 40_000, write_skew);
 }
 
 #[test]
 fn reads_that_are_not_validated_are_caught() {
-    misses(Rule::ValidateReads, 500, write_skew);
+    misses(Rule::ValidateReads, 10_000, write_skew);
 }
 
 /// The same with predicates: each inserts if it has seen nobody.
@@ -55,17 +55,17 @@ fn predicate_write_skew() {
 
 #[test]
 fn no_phantom_gets_through() {
-    model::run(600, predicate_write_skew);
+    model::run(3000, predicate_write_skew);
 }
 
 #[test]
 fn scans_that_are_not_validated_are_caught() {
-    misses(Rule::ValidateScans, 500, predicate_write_skew);
+    misses(Rule::ValidateScans, 10_000, predicate_write_skew);
 }
 
 #[test]
 fn a_late_timestamp_lets_phantoms_through_and_is_caught() {
-    misses(Rule::PreparingBeforeTimestamp, 3000, predicate_write_skew);
+    misses(Rule::PreparingBeforeTimestamp, 40_000, predicate_write_skew);
 }
 
 /// A writer moves 1 from row 1 to row 2; a reader's snapshot sees all of that or nothing, by key and by scan.
@@ -90,17 +90,17 @@ fn whole_transactions() {
 
 #[test]
 fn a_snapshot_sees_whole_transactions() {
-    model::run(1200, whole_transactions);
+    model::run(5000, whole_transactions);
 }
 
 #[test]
 fn half_a_transaction_is_seen_with_a_late_timestamp() {
-    misses(Rule::PreparingBeforeTimestamp, 3000, whole_transactions);
+    misses(Rule::PreparingBeforeTimestamp, 40_000, whole_transactions);
 }
 
 #[test]
 fn half_a_transaction_is_seen_without_waiting_for_its_decision() {
-    misses(Rule::WaitForPreparing, 2000, whole_transactions);
+    misses(Rule::WaitForPreparing, 40_000, whole_transactions);
 }
 
 /// Two transactions count up what they have read.
@@ -121,12 +121,12 @@ fn lost_update() {
 
 #[test]
 fn no_update_is_lost() {
-    model::run(1000, lost_update);
+    model::run(4000, lost_update);
 }
 
 #[test]
 fn a_second_updater_that_wins_is_caught() {
-    misses(Rule::FirstUpdaterWins, 500, lost_update);
+    misses(Rule::FirstUpdaterWins, 10_000, lost_update);
 }
 
 /// As the write skew, but what was read is rolled back to a savepoint before.
@@ -150,12 +150,12 @@ fn savepoint_reads() {
 
 #[test]
 fn a_savepoint_keeps_what_was_read() {
-    model::run(600, savepoint_reads);
+    model::run(3000, savepoint_reads);
 }
 
 #[test]
 fn a_savepoint_that_forgets_reads_is_caught() {
-    misses(Rule::SavepointKeepsReads, 500, savepoint_reads);
+    misses(Rule::SavepointKeepsReads, 10_000, savepoint_reads);
 }
 
 /// Two want key 5: one inserts it, the other inserts it or moves a row there.
@@ -191,13 +191,13 @@ fn inserter_and_mover() {
 
 #[test]
 fn a_key_has_one_owner() {
-    model::run(800, two_inserters);
-    model::run(800, inserter_and_mover);
+    model::run(3000, two_inserters);
+    model::run(3000, inserter_and_mover);
 }
 
 #[test]
 fn a_check_before_the_claim_is_caught() {
-    misses(Rule::ClaimBeforeCheck, 1000, two_inserters);
+    misses(Rule::ClaimBeforeCheck, 10_000, two_inserters);
 }
 
 /// Row 1 is a parent, row 2 its child. One locks the parent's key and inserts the child, the other deletes the parent
@@ -228,12 +228,12 @@ fn foreign_key() {
 
 #[test]
 fn a_lock_and_a_writer_see_each_other() {
-    model::run(1500, foreign_key);
+    model::run(6000, foreign_key);
 }
 
 #[test]
 fn a_lock_that_is_entered_after_the_look_is_caught() {
-    misses(Rule::LockBeforeLook, 3000, foreign_key);
+    misses(Rule::LockBeforeLook, 40_000, foreign_key);
 }
 
 /// A row that is changed under a key share, and then deleted by the same writer.
@@ -259,7 +259,7 @@ fn change_then_delete() {
 
 #[test]
 fn a_second_write_meets_the_lock_that_the_first_was_admitted_by() {
-    model::run(1000, change_then_delete);
+    model::run(4000, change_then_delete);
 }
 
 /// Crossed order: one is told of a deadlock at most, nobody sleeps for ever, and who rolls back to a savepoint lets
@@ -285,5 +285,5 @@ fn crossed_writers() {
 
 #[test]
 fn crossed_writers_come_apart() {
-    model::run(1500, crossed_writers);
+    model::run(6000, crossed_writers);
 }

@@ -25,12 +25,12 @@ fn late_reader() {
 
 #[test]
 fn a_reader_that_registers_late_finds_its_versions() {
-    model::run(1500, late_reader);
+    model::run(6000, late_reader);
 }
 
 #[test]
 fn a_clock_that_is_read_before_the_place_is_reserved_is_caught() {
-    misses(Rule::RegisterBeforeClock, 3000, late_reader);
+    misses(Rule::RegisterBeforeClock, 40_000, late_reader);
 }
 
 /// An open snapshot while the row is updated and pruned again and again.
@@ -60,12 +60,12 @@ fn open_snapshot() {
 
 #[test]
 fn pruning_keeps_what_snapshots_see() {
-    model::run(600, open_snapshot);
+    model::run(3000, open_snapshot);
 }
 
 #[test]
 fn pruning_what_a_snapshot_sees_is_caught() {
-    misses(Rule::PruneKeepsSnapshots, 500, open_snapshot);
+    misses(Rule::PruneKeepsSnapshots, 10_000, open_snapshot);
 }
 
 /// Key 1 becomes 2 and 1 again while a pruner takes entries out; a snapshot finds the row under exactly one of them.
@@ -96,12 +96,12 @@ fn there_and_back() {
 
 #[test]
 fn an_entry_outlives_its_key() {
-    model::run(800, there_and_back);
+    model::run(3000, there_and_back);
 }
 
 #[test]
 fn an_entry_that_goes_with_its_version_is_caught() {
-    misses(Rule::EntryOutlivesKey, 500, there_and_back);
+    misses(Rule::EntryOutlivesKey, 10_000, there_and_back);
 }
 
 /// Updates of one row by two writers while it is pruned, also behind a savepoint: the chain stays whole.
@@ -143,12 +143,12 @@ fn writers_and_pruner() {
 
 #[test]
 fn one_pruner_a_chain_and_no_lost_version() {
-    model::run(1000, writers_and_pruner);
+    model::run(4000, writers_and_pruner);
 }
 
 #[test]
 fn a_swing_past_the_latch_is_caught() {
-    misses(Rule::LatchChain, 3000, writers_and_pruner);
+    misses(Rule::LatchChain, 40_000, writers_and_pruner);
 }
 
 /// A reader stands on a version that its own writer replaces, whose memory becomes another row's.
@@ -174,12 +174,12 @@ fn freed_under_a_reader() {
 
 #[test]
 fn a_version_is_freed_when_its_readers_have_gone() {
-    model::run(1000, freed_under_a_reader);
+    model::run(4000, freed_under_a_reader);
 }
 
 #[test]
 fn memory_that_is_freed_at_once_is_caught() {
-    misses(Rule::RetireThroughEpoch, 3000, freed_under_a_reader);
+    misses(Rule::RetireThroughEpoch, 40_000, freed_under_a_reader);
 }
 
 /// A table of 9 rows, so that the first chunk is full, of which two are left in it, and nothing of the others.
@@ -244,12 +244,12 @@ fn packing() {
 
 #[test]
 fn packing_and_relocating_lose_nothing() {
-    model::run(600, packing);
+    model::run(3000, packing);
 }
 
 #[test]
 fn a_packed_slot_that_is_not_marked_is_caught() {
-    misses(Rule::PackMarksMoved, 1000, packing);
+    misses(Rule::PackMarksMoved, 10_000, packing);
 }
 
 /// Chunks are packed and dropped by maintenance itself while rows come and go.
@@ -297,7 +297,7 @@ fn chunks_come_and_go() {
 
 #[test]
 fn chunks_go_without_harm() {
-    model::run(300, chunks_come_and_go);
+    model::run(1500, chunks_come_and_go);
 }
 
 /// The owner of a transaction goes on while it is found idle.
@@ -336,10 +336,10 @@ fn idle_abort() {
 
 #[test]
 fn an_idle_abort_and_the_owner_agree() {
-    model::run(1500, idle_abort);
+    model::run(6000, idle_abort);
 }
 
 #[test]
 fn an_idle_abort_that_is_told_too_early_is_caught() {
-    misses(Rule::IdleAbortUndoesFirst, 3000, idle_abort);
+    misses(Rule::IdleAbortUndoesFirst, 40_000, idle_abort);
 }

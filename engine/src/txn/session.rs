@@ -162,16 +162,18 @@ impl Session {
     /// transaction does nothing else in between; fewer others commit between the snapshot and the first write.
     pub(crate) fn begin(&mut self, options: TransactionOptions, late: bool) {
         self.open = true;
-        // A commit that failed has left its verdict in a session that may be used again.
-        self.health = Health::Well;
         self.isolation = options.isolation.unwrap_or(self.db.options.isolation);
         self.read_only = options.read_only || self.db.options.read_only;
         self.wait = !options.no_wait;
         self.snapshot = NO_SNAPSHOT;
+        // A commit that failed has left its verdict in a session that may be used again.
         self.health = Health::Well;
         self.late = late;
         self.approaches = 0;
-        self.begun_at = self.place().operations.load(Ordering::Relaxed);
+        // A fresh transaction is not as idle as the one before it in this place.
+        let operations = &self.place().operations;
+        self.begun_at = operations.load(Ordering::Relaxed).wrapping_add(1);
+        operations.store(self.begun_at, Ordering::Relaxed);
         if !late {
             self.take_snapshot();
         }
