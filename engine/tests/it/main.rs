@@ -4,5 +4,6 @@ mod anomalies;
 mod basics;
 mod crash;
 mod durability;
+mod embedding;
 mod history;
 mod stress;
