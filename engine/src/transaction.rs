@@ -9,7 +9,6 @@ use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use serde::Serialize;

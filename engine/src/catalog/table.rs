@@ -17,7 +17,7 @@ use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
 use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering};
 
-use crate::catalog::schema::{IndexKind, IndexSchema, TableSchema};
+use crate::catalog::schema::{IndexSchema, TableSchema};
 use crate::hot::budget::OutOfMemory;
 use crate::hot::memory::Memory;
 use crate::hot::store::Store;
@@ -279,11 +279,6 @@ impl IndexForm {
     /// Is it unique?
     pub(crate) fn is_unique(&self) -> bool {
         self.schema.unique
-    }
-
-    /// Is it ordered?
-    pub(crate) fn is_ordered(&self) -> bool {
-        self.schema.kind == IndexKind::Ordered
     }
 
     /// Writes the key of a version into `key`.

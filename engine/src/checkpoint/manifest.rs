@@ -292,6 +292,7 @@ impl ManifestBuilder {
     }
 
     /// The number for a new image file.
+    #[cfg(test)]
     pub(crate) fn next_file(&mut self) -> u64 {
         let number = self.manifest.next_file;
         self.manifest.next_file += 1;
@@ -309,6 +310,7 @@ impl ManifestBuilder {
     }
 
     /// The image that there is.
+    #[cfg(test)]
     pub(crate) fn get(&self, table: TableId, chunk: u32) -> Option<&ChunkImage> {
         self.manifest.chunks.get(&(table, chunk))
     }

@@ -523,15 +523,6 @@ impl Directory {
         chunk.retire_array(chunk.slots.load(Ordering::Acquire), memory);
         Some(chunk)
     }
-
-    /// Bytes of the directory itself.
-    pub(crate) fn bytes(&self) -> usize {
-        (0..BUCKETS)
-            .filter(|&bucket| !self.buckets[bucket].load(Ordering::Relaxed).is_null())
-            .map(|bucket| (1 << bucket) * size_of::<AtomicPtr<Chunk>>())
-            .sum::<usize>()
-            + self.len() as usize * size_of::<Chunk>()
-    }
 }
 
 impl Drop for Directory {

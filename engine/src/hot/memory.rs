@@ -43,9 +43,9 @@ use thermocline_base::vm::Reservation;
 
 use self::latch::Latch;
 use self::limbo::{Limbo, Place};
-use self::size::{
-    BLOCK_BYTES, BLOCK_SHIFT, CLASSES, MAX_CELL_BYTES, SPAN, Shape, class_of, shape, span_blocks,
-};
+#[cfg(test)]
+use self::size::{BLOCK_BYTES, MAX_CELL_BYTES};
+use self::size::{BLOCK_SHIFT, CLASSES, SPAN, Shape, class_of, shape, span_blocks};
 use self::slab::{Block, Blocks, Lists, Slab, block_of, block_units};
 use self::space::{Ground, Space};
 use super::budget::{Budget, MemoryKind, OutOfMemory, OutOfMemoryCause};
@@ -213,6 +213,7 @@ impl Memory {
     ///
     /// # Errors
     /// As `alloc`.
+    #[cfg(test)]
     pub(crate) fn alloc_zeroed(&self, bytes: usize) -> Result<NonNull<u8>, OutOfMemory> {
         let cell = self.alloc(bytes)?;
         const { assert!(MAX_CELL_BYTES >= BLOCK_BYTES, "a span has more than one block, and so reads as zero") };
@@ -651,11 +652,6 @@ impl Memory {
 
     // Counts and places.
 
-    /// What the memory is for.
-    pub(crate) fn kind(&self) -> MemoryKind {
-        self.ground.kind
-    }
-
     /// Bytes of the cells that are handed out, neither freed nor retired. Exact while nobody allocates or frees.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.shards_in_use().fold(0, |sum, shard| sum.wrapping_add(shard.used.load(Ordering::Relaxed)))
@@ -672,6 +668,7 @@ impl Memory {
     }
 
     /// The bytes that an allocation of `bytes` really takes.
+    #[cfg(test)]
     pub(crate) fn cell_bytes(bytes: usize) -> usize {
         match class_of(bytes) {
             SPAN => span_bytes(span_blocks(bytes)) as usize,

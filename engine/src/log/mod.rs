@@ -51,7 +51,7 @@ use thermocline_base::io::{Io, IoError};
 use thermocline_base::sync::{AtomicBool, AtomicU32, AtomicU64, CachePadded, Mutex, Ordering};
 
 pub(crate) use error::LogError;
-pub(crate) use reader::{LogEnd, LogReader, Record};
+pub(crate) use reader::{LogEnd, LogReader};
 use record::{Header, Kind, Op, PartGroup};
 use ring::{NoPlace, Place, Ring};
 use wait::Until;
@@ -162,7 +162,7 @@ impl fmt::Debug for Log {
 pub(crate) enum ReserveError<'a> {
     /// The flusher is behind: await this, then try again.
     Full(WaitSpace<'a>),
-    /// The record is larger than any ([`Log::payload_max`]): write parts.
+    /// The record is larger than any: write parts.
     TooLarge,
     /// There is no disk space, or the log has failed or been closed.
     Refused(LogError),
@@ -224,11 +224,6 @@ impl Log {
             // A panic of the flusher has been reported, and stands in the log's state.
             let _ = handle.join();
         }
-    }
-
-    /// The largest payload of one record.
-    pub(crate) fn payload_max(&self) -> u64 {
-        (self.core.ring.capacity() / 4).min(u64::from(u32::MAX / 2)) - record::HEADER_BYTES
     }
 
     /// Takes space for a record with up to `payload` bytes. Never waits.

@@ -34,8 +34,6 @@ const PIECE_BYTES: u64 = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a> {
     pub(crate) lsn: Lsn,
-    /// Where the next one starts.
-    pub(crate) end: Lsn,
     pub(crate) kind: Kind,
     pub(crate) payload: &'a [u8],
 }
@@ -55,12 +53,14 @@ pub(crate) struct LogEnd {
 
 impl LogEnd {
     /// A log without files that starts at `lsn`.
+    #[cfg(test)]
     pub(crate) fn fresh(lsn: Lsn) -> Self {
         Self { lsn, generation: 0, keep: Vec::new(), discard: Vec::new() }
     }
 
     /// A log that starts anew at `lsn`, whatever stands in `dir`: after a run that kept no log, what is there is of no
     /// use. The files go when the log is opened.
+    #[cfg(test)]
     pub(crate) fn abandon(io: &dyn Io, dir: &Path, lsn: Lsn) -> Result<Self, LogError> {
         let names = segment_names(io, dir)?;
         let generation = names.iter().map(|name| name.generation).max().unwrap_or(0);
@@ -176,7 +176,7 @@ impl LogReader {
         };
         let at = (lsn - self.window_start + HEADER_BYTES) as usize;
         let payload = &self.window[at..at + header.payload as usize];
-        Ok(Some(Record { lsn: Lsn(lsn), end: Lsn(self.position), kind: header.kind, payload }))
+        Ok(Some(Record { lsn: Lsn(lsn), kind: header.kind, payload }))
     }
 
     /// Where the log ends. Reads what is left of it.

@@ -6,7 +6,6 @@
 //! commit  = timestamp u64 | part group u64 (all ones: none) | parts u32 | writes…
 //! part    = part group u64 | number u32 | writes…
 //! write   = op u8 | table u32 | row id u64 | length u32 | bytes
-//! ddl     = timestamp u64 | bytes of the catalog
 //! ```
 //!
 //! The checksum covers the header behind itself and the payload. It starts from database, generation and position
@@ -51,8 +50,8 @@ pub(crate) enum Kind {
     Commit = 1,
     /// Some writes of a transaction whose commit follows.
     Part = 2,
-    /// A change of the catalog.
-    Ddl = 3,
+    /// Not written so far.
+    Reserved = 3,
     /// Space that was reserved and not used.
     Void = 4,
     /// Nothing; proves by its durable gap what was durable when the log was closed.
@@ -64,7 +63,7 @@ impl Kind {
         Some(match byte {
             1 => Self::Commit,
             2 => Self::Part,
-            3 => Self::Ddl,
+            3 => Self::Reserved,
             4 => Self::Void,
             5 => Self::Mark,
             _ => return None,
@@ -317,24 +316,6 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The payload of a change of the catalog.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ddl<'a> {
-    /// When it took effect.
-    pub(crate) timestamp: Timestamp,
-    /// What the catalog wrote.
-    pub(crate) bytes: &'a [u8],
-}
-
-impl<'a> Ddl<'a> {
-    /// Reads a payload.
-    pub(crate) fn decode(payload: &'a [u8]) -> Result<Self, DecodeError> {
-        let mut cursor = Cursor { bytes: payload, at: 0 };
-        let timestamp = Timestamp(cursor.u64()?);
-        Ok(Self { timestamp, bytes: &payload[cursor.at..] })
-    }
-}
-
 /// One write of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Write<'a> {
@@ -430,7 +411,6 @@ mod tests {
             if let Ok(part) = Part::decode(&payload) {
                 prop_assert!(part.writes.count() <= payload.len());
             }
-            let _ = Ddl::decode(&payload);
         }
 
         #[test]
@@ -446,7 +426,7 @@ mod tests {
         fn a_flipped_bit_is_noticed(payload in proptest::collection::vec(any::<u8>(), 0..64), bit: usize, lsn: u64) {
             let seed = Seed::new(&[7; 16], 3);
             let header =
-                Header { kind: Kind::Ddl, span: 128, payload: payload.len() as u32, durable_gap: 5 };
+                Header { kind: Kind::Reserved, span: 128, payload: payload.len() as u32, durable_gap: 5 };
             let split = payload.len() / 3;
             let sealed = header.seal(seed, Lsn(lsn), [&payload[..split], &payload[split..]]);
             prop_assert_eq!(Header::peek(&sealed), Some(header));

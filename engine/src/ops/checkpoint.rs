@@ -90,11 +90,6 @@ impl Checkpoints {
     pub(crate) fn are_kept(&self) -> bool {
         self.durable.is_some()
     }
-
-    /// The newest manifest.
-    pub(crate) fn manifest(&self) -> Option<Manifest> {
-        self.durable.as_ref().map(|durable| durable.lock().manifest.clone())
-    }
 }
 
 /// Is the image one of this form's rows, and not from before they were written anew or removed?
@@ -389,7 +384,7 @@ impl Inner {
                         Finding::Imaged(image, layout, since)
                             if (*layout, *since) == (form.layout_version, form.since) =>
                         {
-                            builder.put(image.clone());
+                            builder.put(*image);
                         }
                         Finding::Imaged(..) => {}
                         Finding::Confirmed(position) => {

@@ -212,7 +212,7 @@ impl Inner {
         &self,
         old: &TableForm,
         new: &TableForm,
-        convert: &dyn Fn(&[u8], &mut Vec<u8>) -> Result<()>,
+        convert: &Convert<'_>,
         guard: &Guard<'_>,
     ) -> Result<()> {
         let mut row = Vec::new();
@@ -279,6 +279,9 @@ pub(crate) fn for_each_row(
     }
     Ok(())
 }
+
+/// Makes a row of the new layout out of one of the old.
+type Convert<'a> = dyn Fn(&[u8], &mut Vec<u8>) -> Result<()> + 'a;
 
 /// A held table.
 struct Hold<'a> {

@@ -67,7 +67,7 @@ impl Session {
 
     /// The index of a form.
     #[inline]
-    pub(crate) fn index_of<'f>(form: &'f TableForm, id: IndexId) -> Result<&'f Arc<IndexForm>> {
+    pub(crate) fn index_of(form: &TableForm, id: IndexId) -> Result<&Arc<IndexForm>> {
         form.index(id).ok_or_else(|| Error::UnknownIndex {
             table: form.schema.name.clone(),
             index: format!("number {id}, since dropped"),

@@ -290,7 +290,11 @@ impl Replay<'_> {
         match kind {
             Kind::Part => {
                 let part = Part::decode(payload).map_err(bad)?;
-                self.parts.entry(part.first).or_default().push(payload.to_vec());
+                let parts = self.parts.entry(part.first).or_default();
+                // A group whose first part lies before the replay start belongs to a commit that all images cover.
+                if part.number as usize == parts.len() {
+                    parts.push(payload.to_vec());
+                }
             }
             Kind::Commit => {
                 let commit = Commit::decode(payload).map_err(bad)?;

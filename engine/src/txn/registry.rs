@@ -171,11 +171,6 @@ impl Place {
         now
     }
 
-    /// Registers a snapshot that somebody else holds already.
-    pub(crate) fn copy_snapshot(&self, snapshot: Timestamp) {
-        self.snapshot.swap((snapshot.0 + 1) << 1 | 1, Ordering::SeqCst);
-    }
-
     /// Gives the snapshot up.
     #[inline]
     pub(crate) fn drop_snapshot(&self) {
@@ -240,6 +235,7 @@ impl ActiveSnapshots {
     }
 
     /// The oldest snapshot that somebody may hold.
+    #[cfg(test)]
     pub(crate) fn oldest(&self) -> Timestamp {
         Timestamp(self.exact.first().copied().unwrap_or(self.floor).min(self.floor))
     }
