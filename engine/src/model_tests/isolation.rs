@@ -103,6 +103,36 @@ fn half_a_transaction_is_seen_without_waiting_for_its_decision() {
     misses(Rule::WaitForPreparing, 40_000, whole_transactions);
 }
 
+/// A transaction whose first operation may wait and then take a newer snapshot: what it reads later is at that one.
+fn late_snapshot() {
+    let world = world(&[(1, 10), (2, 20)]);
+    let writer = world.spawn(|world| {
+        world.retry(Isolation::Snapshot, |tx| {
+            tx.set(1, 9)?;
+            tx.set(2, 21)
+        })
+    });
+    let World { db, table, primary, layout } = &world;
+    let one = key(1);
+    let seen = db.run(TransactionOptions::new(), async |tx| {
+        let first = tx.update(primary, &one, |row| {
+            let value = layout.i64(row.row(), 1).unwrap_or(0);
+            row.set_i64(1, value + 100).map(|()| value).map_err(|error| table.error(error))
+        });
+        let first = first.await?;
+        let second = tx.read(primary, &key(2), |row| layout.i64(row, 1)).await?;
+        Ok((first, second.flatten()))
+    });
+    writer.join().expect("the writer").expect("it is retried");
+    let seen = seen.expect("it is retried");
+    assert!([(Some(10), Some(20)), (Some(9), Some(21))].contains(&seen), "half of a transaction: {seen:?}");
+}
+
+#[test]
+fn a_renewed_snapshot_is_one_snapshot() {
+    model::run(3000, late_snapshot);
+}
+
 /// Two transactions count up what they have read.
 fn lost_update() {
     let world = world(&[(1, 0)]);

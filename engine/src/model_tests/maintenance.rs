@@ -309,7 +309,7 @@ fn idle_abort() {
             steps.abort_idle();
         }
     });
-    let mut committed = 0;
+    let (mut committed, mut aborted) = (0, 0);
     for value in 1..3 {
         let mut tx = world.begin(Isolation::Snapshot);
         let mut write = |id| {
@@ -321,10 +321,12 @@ fn idle_abort() {
         let outcome = write(1).and_then(|_| write(2)).and_then(|_| tx.commit());
         match outcome {
             Ok(()) => committed = value,
-            Err(error) => assert!(matches!(error, Error::IdleTimeout { .. }), "{error}"),
+            Err(Error::IdleTimeout { .. }) => aborted += 1,
+            Err(error) => panic!("{error}"),
         }
     }
     reaper.join().expect("the reaper");
+    assert_eq!(world.db.statistics().aborts.idle, aborted, "an owner was told of an abort that never was");
     let values = (world.value(1), world.value(2));
     assert_eq!(
         values,
@@ -342,4 +344,34 @@ fn an_idle_abort_and_the_owner_agree() {
 #[test]
 fn an_idle_abort_that_is_told_too_early_is_caught() {
     misses(Rule::IdleAbortUndoesFirst, 40_000, idle_abort);
+}
+
+/// The owner does something between the reaper's first look and its second.
+fn called_off() {
+    let world = world(&[]);
+    let reaper = world.spawn(|world| {
+        let mut steps = world.db.maintenance_steps();
+        for _ in 0..4 {
+            steps.abort_idle();
+        }
+    });
+    let mut aborted = 0;
+    let mut tx = world.begin(Isolation::Snapshot);
+    for _ in 0..8 {
+        if let Err(error) = tx.tx.savepoint() {
+            assert!(matches!(error, Error::IdleTimeout { .. }), "{error}");
+            aborted = 1;
+            break;
+        }
+    }
+    if aborted == 0 && tx.commit().is_err() {
+        aborted = 1;
+    }
+    reaper.join().expect("the reaper");
+    assert_eq!(world.db.statistics().aborts.idle, aborted, "an owner was told of an abort that never was");
+}
+
+#[test]
+fn an_idle_abort_that_is_called_off_leaves_the_owner_alone() {
+    model::run(6000, called_off);
 }

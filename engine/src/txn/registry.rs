@@ -404,6 +404,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_registering_reader_never_pins_a_version_at_a_snapshot_before_it() {
+        let registry = Registry::new(Timestamp(200));
+        let place = registry.place(registry.take_place().expect("a place"));
+        // Its lower bound is 50; what it will read at is open.
+        place.snapshot.store((50 + 1) << 1, Ordering::SeqCst);
+        let active = registry.active_snapshots();
+        assert_eq!(active.pins(Timestamp(100), Timestamp(150)), Some(Timestamp(100)));
+        assert_eq!(active.pins(Timestamp(40), Timestamp(60)), Some(Timestamp(50)));
+        assert_eq!(active.pins(Timestamp(40), Timestamp(50)), None);
+        assert!(active.holds(Timestamp(100)));
+    }
+
+    #[test]
     fn a_version_between_snapshots_is_not_pinned() {
         let registry = Registry::new(Timestamp(50));
         let place = registry.place(registry.take_place().expect("a place"));

@@ -3,6 +3,7 @@
 //!
 //! The scripts are the text files beside this one; their language is explained in [`runner`].
 
+mod late_snapshot;
 mod runner;
 
 macro_rules! anomalies {
