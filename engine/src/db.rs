@@ -136,20 +136,18 @@ impl Inner {
         Ok(Box::new(Session::new(Arc::clone(self), place)))
     }
 
-    /// Gives a session back.
-    pub(crate) fn give_session(&self, session: Box<Session>) {
+    /// Takes a session back into the pool; one that is not kept is returned, for the caller to drop.
+    pub(crate) fn give_session(&self, session: Box<Session>) -> Option<Box<Session>> {
         const KEEP: usize = 256;
-        {
-            let mut pool = self.sessions[thread_index() % POOL_SHARDS].lock();
-            // Who closes the database empties the pools after setting the flag, each under its lock.
-            if pool.len() < KEEP && !self.closed.load(Ordering::Acquire) {
-                pool.push(session);
-                return;
-            }
+        let mut pool = self.sessions[thread_index() % POOL_SHARDS].lock();
+        // Who closes the database empties the pools after setting the flag, each under its lock.
+        if pool.len() < KEEP && !self.closed.load(Ordering::Acquire) {
+            pool.push(session);
+            return None;
         }
+        drop(pool);
         self.registry.give_place(session.place_index);
-        // This may be the last reference to the database: `self` is not used any more.
-        drop(session);
+        Some(session)
     }
 
     /// Begins a transaction.
@@ -284,15 +282,59 @@ impl Database {
                 }
             };
             match outcome {
-                Err(error) if error.is_retryable() && attempt < self.inner().options.retries => {
+                Err(error) if self.runs_again(&error, attempt) => {
                     attempt += 1;
-                    for _ in 0..1_u32 << attempt.min(6) {
-                        crate::multiplex::yield_now().await;
-                    }
+                    pause(attempt).await;
                 }
                 outcome => return outcome,
             }
         }
+    }
+
+    /// As [`Database::transaction`], for tasks of a runtime that moves them between threads (`tokio::spawn`): the
+    /// compiler cannot prove yet that an `async` closure's future is `Send` for every lifetime of its argument, so this
+    /// one takes a boxed future.
+    ///
+    /// ```
+    /// # use thermocline_engine::{Database, Options, TransactionOptions};
+    /// # async fn example(db: Database) -> thermocline_engine::Result<()> {
+    /// db.transaction_boxed(TransactionOptions::new(), |tx| Box::pin(async move {
+    ///     let savepoint = tx.savepoint()?;
+    ///     tx.rollback_to(&savepoint)
+    /// }))
+    /// .await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// What `body` or the commit returned last.
+    pub async fn transaction_boxed<T: Send>(
+        &self,
+        options: TransactionOptions,
+        mut body: impl for<'t> FnMut(&'t mut Transaction) -> BodyFuture<'t, T> + Send,
+    ) -> Result<T> {
+        let mut attempt = 0;
+        loop {
+            let mut transaction = self.inner().begin(options, true)?;
+            let outcome = match body(&mut transaction).await {
+                Ok(value) => transaction.commit().await.map(|()| value),
+                Err(error) => {
+                    drop(transaction);
+                    Err(error)
+                }
+            };
+            match outcome {
+                Err(error) if self.runs_again(&error, attempt) => {
+                    attempt += 1;
+                    pause(attempt).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn runs_again(&self, error: &Error, attempt: u32) -> bool {
+        error.is_retryable() && attempt < self.inner().options.retries
     }
 
     /// As [`Database::transaction`], blocking the calling thread.
@@ -341,6 +383,16 @@ impl Database {
     #[must_use]
     pub fn clock(&self) -> Timestamp {
         self.inner().registry.clock.now()
+    }
+}
+
+/// What the body of a [`Database::transaction_boxed`] returns.
+pub type BodyFuture<'t, T> = std::pin::Pin<Box<dyn Future<Output = Result<T>> + Send + 't>>;
+
+/// The pause before a transaction is run again: others have a turn, more of them each time.
+async fn pause(attempt: u32) {
+    for _ in 0..1_u32 << attempt.min(6) {
+        crate::multiplex::yield_now().await;
     }
 }
 

@@ -59,7 +59,7 @@ mod txn;
 
 pub use catalog::{IndexKind, IndexSchema, SchemaError, TableSchema};
 pub use counters::AbortCounts;
-pub use db::{Database, Index, Table};
+pub use db::{BodyFuture, Database, Index, Table};
 pub use error::{Error, Result, SerializationCause};
 pub use hot::budget::OutOfMemory;
 pub use index::tree::Direction;

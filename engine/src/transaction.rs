@@ -481,10 +481,10 @@ impl Transaction {
                     Err(error) => return Err(self.failed(error)),
                 }
             };
-            (NonNull::from(&*self.session().db), ticket)
+            (self.session().db(), ticket)
         };
-        // SAFETY: the session that keeps the database is given back only when `self` is dropped at the end.
-        acknowledge(unsafe { db.as_ref() }, ticket).await
+        // The session that keeps the database is given back only when `self` is dropped at the end.
+        acknowledge(db, ticket).await
     }
 
     /// Rolls back; the same as dropping the transaction.
@@ -519,7 +519,8 @@ impl Drop for Transaction {
             session.db.counters.rolled_back();
             session.rollback();
         }
-        session.db().give_session(session);
+        // A session that is not kept may hold the last reference to the database, so nobody borrows that any more.
+        drop(session.db().give_session(session));
     }
 }
 

@@ -31,9 +31,13 @@ impl Session {
         let index = Self::index_of(form, index)?;
         let db = self.db();
         let guard = db.epochs.pin();
+        let reads = self.reads.len();
         let Some(target) = step!(self.find_target(form_ref, index, key, &guard)?) else {
             return Ok(Step::Done(false));
         };
+        // What the lock forbids cannot change; what it admits (other columns, under key share) is no concern of who
+        // holds it. So the row is not validated as one that was read.
+        self.reads.truncate(reads);
         let me = self.identify();
         let primary = form.primary();
         let mut primary_key = KeyBuf::new();

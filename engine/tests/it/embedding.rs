@@ -73,7 +73,20 @@ fn it_runs_under_tokio_and_in_plain_threads_at_once() {
                 let (db, table) = (db.clone(), Arc::clone(&table));
                 tokio::spawn(async move {
                     for _ in 0..50 {
-                        count_up(&db, &table, task % 4).await.expect("it is retried");
+                        let table = Arc::clone(&table);
+                        db.transaction_boxed(TransactionOptions::new(), move |tx| {
+                            let table = Arc::clone(&table);
+                            Box::pin(async move {
+                                tx.update(&table.primary(), &KeyBuf::new().i64(task % 4), |row| {
+                                    let value = table.layout().i64(row.row(), 1).expect("not null");
+                                    Ok(row.set_i64(1, value + 1)?)
+                                })
+                                .await?;
+                                Ok(())
+                            })
+                        })
+                        .await
+                        .expect("it is retried");
                     }
                 })
             })
@@ -142,8 +155,10 @@ fn writers_meet_the_memory_limit_and_readers_do_not() {
     });
     assert!(there.expect("a read").is_some());
     for id in 0..rows / 2 {
-        db.run(TransactionOptions::new(), async |tx| tx.delete(&table.primary(), &KeyBuf::new().i64(id)).await)
-            .expect("deletes are let through");
+        db.run(TransactionOptions::new(), async |tx| {
+            tx.delete(&table.primary(), &KeyBuf::new().i64(id)).await
+        })
+        .expect("deletes are let through");
     }
     // Pruning runs beside this.
     let mut outcome = insert(-1);
@@ -190,11 +205,16 @@ fn bad_input_is_refused_by_name() {
     table.encode_values(&[Value::Int4(1), Value::from("abc"), Value::Null], &mut row).expect("it fits");
     let text = row.windows(3).position(|bytes| bytes == b"abc").expect("the text stands there");
     row[text] = 0xff;
-    let error = db.run(TransactionOptions::new(), async |tx| tx.insert(&table, &row).await).expect_err("not UTF-8");
-    assert!(matches!(&error, Error::Row { source: RowError::Damaged { .. } | RowError::Value { .. }, .. }), "{error}");
+    let error =
+        db.run(TransactionOptions::new(), async |tx| tx.insert(&table, &row).await).expect_err("not UTF-8");
+    assert!(
+        matches!(&error, Error::Row { source: RowError::Damaged { .. } | RowError::Value { .. }, .. }),
+        "{error}"
+    );
     assert!(matches!(db.table("nothing"), Err(Error::UnknownTable { .. })));
     assert!(matches!(table.index("nothing"), Err(Error::UnknownIndex { .. })));
-    let unknown = db.create_index("goods", IndexSchema::hash("by_color", &["color"])).expect_err("no such column");
+    let unknown =
+        db.create_index("goods", IndexSchema::hash("by_color", &["color"])).expect_err("no such column");
     assert!(matches!(&unknown, Error::Schema(SchemaError::UnknownColumn { .. })), "{unknown}");
     let twice = db.create_table(TableSchema::new("goods").column(Column::new("id", Type::Int4)));
     assert!(matches!(twice, Err(Error::Schema(SchemaError::DuplicateTable { .. }))));
