@@ -204,6 +204,7 @@ impl Inner {
         };
         let rewrite = old.chunks_in_mostly_dead_files();
         let mut findings: BTreeMap<(TableId, u32), Finding> = BTreeMap::new();
+        let late = mutation::off(Rule::ReplayPositionBeforeTimestamp);
         let start = self.replay_position();
         let dir = dir_of(&self.dir);
         let closed = || self.closed.load(Ordering::Relaxed);
@@ -226,6 +227,7 @@ impl Inner {
         {
             self.make_durable(log, log.tail()).inspect_err(|_| self.mark_again(&findings))?;
         }
+        let start = if late { self.replay_position() } else { start };
         self.install(state, start, file, &findings).inspect_err(|_| self.mark_again(&findings))?;
         self.checkpoints.completed.fetch_add(1, Ordering::Relaxed);
         Ok(())
