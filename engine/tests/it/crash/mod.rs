@@ -15,8 +15,10 @@
 //! | [`backups`] | a backup under load holds everything committed before the call, and nothing by halves |
 //! | [`kill9`] | the same for a real process that is killed |
 
+mod damage;
 mod faults;
 mod images;
+mod kill9;
 mod scenarios;
 mod workload;
 

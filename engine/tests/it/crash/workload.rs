@@ -440,20 +440,20 @@ impl Run {
             0 => String::new(),
             _ => tables.keys().nth(self.rng.below(count) as usize).expect("it exists").clone(),
         };
-        let choice = if count < 2 { 0 } else { self.rng.below(10) };
+        let choice = if count < 2 { 0 } else { self.rng.below(16) };
         self.names += 1;
         let fresh = format!("n{}", self.names);
         let outcome = match choice {
-            0 if count < 5 => self.create(&db, &mut tables),
+            0 | 12 if count < 5 => self.create(&db, &mut tables),
             0 | 1 => {
                 tables.remove(&name);
                 db.drop_table(&name)
             }
-            2 | 3 => {
+            2 => {
                 tables.get_mut(&name).expect("it exists").rows.clear();
                 db.truncate_table(&name)
             }
-            4 | 5 => {
+            3..6 => {
                 let model = tables.get_mut(&name).expect("it exists");
                 model.columns.push(fresh.clone());
                 for row in model.rows.values_mut() {
@@ -472,7 +472,7 @@ impl Run {
                 }
                 db.drop_column(&name, &column)
             }
-            7 => {
+            7 | 10..12 => {
                 let model = tables.get_mut(&name).expect("it exists");
                 if let Some(position) = model.indexes.iter().position(|index| index == "by_k") {
                     model.indexes.remove(position);
