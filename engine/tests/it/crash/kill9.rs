@@ -27,7 +27,7 @@ const DIRECTORY: &str = "THERMOCLINE_KILL_DIRECTORY";
 const DURABILITY: &str = "THERMOCLINE_KILL_DURABILITY";
 const TOTAL: i64 = -1;
 
-fn options(durability: Durability) -> Options {
+pub(super) fn options(durability: Durability) -> Options {
     super::tiny(durability)
         .with_log_buffer_bytes(256 << 10)
         .with_log_segment_bytes(64 << 10)
@@ -35,10 +35,10 @@ fn options(durability: Durability) -> Options {
         .with_threads(None)
 }
 
-struct Scratch(PathBuf);
+pub(super) struct Scratch(pub(super) PathBuf);
 
 impl Scratch {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("thermocline-kill-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         Self(path)
@@ -128,14 +128,14 @@ fn define(db: &Database, number: i64, tell: &impl Fn(&str, i64, i64)) -> Result<
 
 /// The books of a database.
 #[derive(Debug, Default)]
-struct Books {
-    counters: BTreeMap<i64, i64>,
+pub(super) struct Books {
+    pub(super) counters: BTreeMap<i64, i64>,
     /// Tables of the thread that changes definitions: rows and columns.
-    tables: BTreeMap<i64, (usize, usize)>,
+    pub(super) tables: BTreeMap<i64, (usize, usize)>,
 }
 
 /// Reads the books; panics where they contradict themselves.
-fn books(db: &Database) -> Books {
+pub(super) fn books(db: &Database) -> Books {
     let mut books = Books::default();
     let mut items: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
     let names: Vec<String> = db.table_names();
@@ -184,7 +184,7 @@ fn books(db: &Database) -> Books {
 }
 
 /// Works until `enough` says so. `tell` is called with what has been acknowledged.
-fn work(db: &Database, tell: &(impl Fn(&str, i64, i64) + Sync), enough: &AtomicBool, limit: i64) {
+pub(super) fn work(db: &Database, tell: &(impl Fn(&str, i64, i64) + Sync), enough: &AtomicBool, limit: i64) {
     prepare(db).expect("the tables");
     let books = books(db);
     let go_on = || !enough.load(Ordering::Relaxed);
@@ -209,6 +209,9 @@ fn work(db: &Database, tell: &(impl Fn(&str, i64, i64) + Sync), enough: &AtomicB
                 let first = books.counters[&thread] + 1;
                 scope.spawn(move || {
                     for number in first..first.saturating_add(limit) {
+                        if enough.load(Ordering::Relaxed) {
+                            break;
+                        }
                         commit(db, thread, number).expect("a commit");
                         tell("committed", thread, number);
                     }

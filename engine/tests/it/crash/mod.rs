@@ -15,6 +15,7 @@
 //! | [`backups`] | a backup under load holds everything committed before the call, and nothing by halves |
 //! | [`kill9`] | the same for a real process that is killed |
 
+mod backups;
 mod damage;
 mod faults;
 mod images;
