@@ -2,7 +2,6 @@
 //! forbids one is switched off once, and must be missed.
 
 use std::pin::Pin;
-use std::task::Poll;
 
 use thermocline_base::io::{MemoryIo, RecordingIo};
 use thermocline_engine::row::{Column, KeyBuf, Type, Value};
@@ -10,7 +9,7 @@ use thermocline_engine::{
     Database, Durability, IndexSchema, Table, TableSchema, Transaction, TransactionOptions,
 };
 
-use super::{State, drive, dump, open, poll, recover, tiny};
+use super::{drive, open, poll, recover, tiny};
 
 fn numbered(db: &Database, name: &str) -> Table {
     let schema = TableSchema::new(name)
@@ -24,6 +23,7 @@ fn put(db: &Database, tx: &mut Transaction, table: &Table, id: i64, text: &str) 
     drive(db, tx.insert_values(table, &[Value::Int8(id), Value::from(text)])).expect("an insert");
 }
 
+#[cfg(feature = "model")]
 fn set(db: &Database, tx: &mut Transaction, table: &Table, id: i64, text: &str) {
     let key = KeyBuf::new().i64(id);
     let primary = table.primary();
@@ -79,6 +79,7 @@ fn a_reader_is_acknowledged_after_what_it_saw() -> Result<(), String> {
 }
 
 /// What runs while another transaction commits between its steps.
+#[cfg(feature = "model")]
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Checkpoint,
@@ -90,8 +91,10 @@ enum Work {
 /// Returns whether the work had so many steps.
 #[cfg(feature = "model")]
 fn a_commit_between_steps(work: Work, at: usize) -> Result<bool, String> {
+    use super::{State, dump};
     use std::cell::{Cell, RefCell};
     use std::rc::Rc;
+    use std::task::Poll;
     use thermocline_base::sync::model::between_steps;
 
     let options = tiny(Durability::Group);
