@@ -384,10 +384,33 @@ pub mod model {
         ACTIVE.get() && !std::thread::panicking()
     }
 
+    thread_local! {
+        static STEP: Cell<Option<Box<dyn FnMut()>>> = const { Cell::new(None) };
+    }
+
     pub(super) fn schedule_point() {
         if active() {
             let _ = shuttle::sync::atomic::AtomicBool::new(false).load(std::sync::atomic::Ordering::SeqCst);
+        } else if let Some(mut step) = STEP.take() {
+            // Not for what it does itself.
+            step();
+            STEP.set(Some(step));
         }
+    }
+
+    /// Runs `body` on the calling thread, outside of shuttle, and calls `step` before each of its operations on the
+    /// façade: what another thread could do in between, at every place where it could. `step` must not need a lock
+    /// that `body` may hold.
+    pub fn between_steps<T>(step: impl FnMut() + 'static, body: impl FnOnce() -> T) -> T {
+        struct Reset;
+        impl Drop for Reset {
+            fn drop(&mut self) {
+                STEP.set(None);
+            }
+        }
+        STEP.set(Some(Box::new(step)));
+        let _reset = Reset;
+        body()
     }
 
     /// The model thread's number (0 for the main one).

@@ -40,6 +40,8 @@
 mod catalog;
 mod checkpoint;
 mod counters;
+#[cfg(test)]
+mod crash_tests;
 mod db;
 mod error;
 mod hot;

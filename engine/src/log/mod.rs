@@ -347,16 +347,16 @@ impl Core {
 
     #[cold]
     fn refuse(&self, refusal: NoPlace) -> ReserveError<'_> {
+        // A ring that is full because its bytes find no place on disk is refused, too: waiting would not end.
+        if self.full.load(Ordering::SeqCst)
+            && let Some(error) = self.full_error.lock().clone()
+        {
+            self.kick();
+            return ReserveError::Refused(LogError::DiskFull(error));
+        }
         let until = match refusal {
             NoPlace::Ring(written) => Until::Written(written),
-            NoPlace::Space => {
-                if self.full.load(Ordering::SeqCst)
-                    && let Some(error) = self.full_error.lock().clone()
-                {
-                    return ReserveError::Refused(LogError::DiskFull(error));
-                }
-                Until::SpaceBeyond(self.ring.space_end())
-            }
+            NoPlace::Space => Until::SpaceBeyond(self.ring.space_end()),
         };
         self.kick();
         ReserveError::Full(WaitSpace { core: self, until, number: None })

@@ -1,10 +1,11 @@
-//! Online backup: a directory that opens as a database with everything committed before the call returned.
+//! Online backup: a directory that opens as a database with everything committed before the call.
 //!
 //! A checkpoint is made, so that little log has to be copied. Then nothing that its manifest names may be removed, and
 //! the log is not truncated, until the copy is whole: the images (immutable) and the manifest first, then the log up
-//! to one position, the *cut*, which is durable by then. A manifest is good with any later cut, so commits go on
-//! meanwhile. Nothing behind the cut is copied: one segment is read after the other while the log grows, and a record
-//! in a later one would prove that the bytes missing in an earlier one had been durable.
+//! to one position, the *cut*. It was durable when the manifest was picked, and no definition changed in between:
+//! behind it, the log may speak of definitions that the manifest does not know. Commits and changes go on meanwhile.
+//! Nothing behind the cut is copied: one segment is read after the other while the log grows, and a record in a later
+//! one would prove that the bytes missing in an earlier one had been durable.
 
 use std::path::Path;
 
@@ -48,7 +49,11 @@ impl Database {
             });
         }
         self.checkpoint()?;
-        let Some(manifest) = inner.hold_files() else { return Ok(()) };
+        let (manifest, cut) = {
+            let _definition = inner.definition.lock();
+            let Some(manifest) = inner.hold_files() else { return Ok(()) };
+            (manifest, log.durable())
+        };
         let _held = Held(inner);
         inner.io.create_dir_all(directory)?;
         let (from, to) = (dir_of(&inner.dir), dir_of(directory));
@@ -59,7 +64,7 @@ impl Database {
         manifest.write(&*inner.io, &to)?;
         let to = crate::log::dir_of(directory);
         inner.io.create_dir_all(&to)?;
-        for (from, bytes) in log.segments(manifest.log_start, log.durable()) {
+        for (from, bytes) in log.segments(manifest.log_start, cut) {
             let name = from.file_name().expect("a segment has a name");
             inner.copy_file(&from, &to.join(name), bytes)?;
         }

@@ -199,6 +199,7 @@ impl Inner {
         };
         let rewrite = old.chunks_in_mostly_dead_files();
         let mut findings: BTreeMap<(TableId, u32), Finding> = BTreeMap::new();
+        let late = mutation::off(Rule::ReplayPositionBeforeTimestamp);
         let start = self.replay_position();
         let dir = dir_of(&self.dir);
         let closed = || self.closed.load(Ordering::Relaxed);
@@ -221,7 +222,9 @@ impl Inner {
         {
             self.make_durable(log, log.tail()).inspect_err(|_| self.mark_again(&findings))?;
         }
+        let start = if late { self.replay_position() } else { start };
         self.install(state, start, file, &findings).inspect_err(|_| self.mark_again(&findings))?;
+        self.remove_if_unused(number);
         self.checkpoints.completed.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -456,6 +459,18 @@ impl Inner {
         Ok(())
     }
 
+    /// Removes a new image file that turned out to hold nothing.
+    fn remove_if_unused(&self, number: u64) {
+        let Some(durable) = &self.checkpoints.durable else { return };
+        let mut durable = durable.lock();
+        if !durable.manifest.files.contains_key(&number) {
+            durable.waiting.0.push(number);
+            if durable.holds == 0 {
+                self.remove_superfluous(&mut durable);
+            }
+        }
+    }
+
     /// Removes what no manifest needs any more.
     fn remove_superfluous(&self, durable: &mut Durable) {
         let dir = dir_of(&self.dir);
@@ -564,5 +579,6 @@ impl Inner {
                 builder.put(image);
             }
         })
+        .inspect(|()| self.remove_if_unused(number))
     }
 }

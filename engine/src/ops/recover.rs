@@ -82,14 +82,20 @@ pub(crate) fn open(
     }
     let (lock, superblock) = claim(&inner, path)?;
     let checkpoints = dir_of(path);
-    let manifest = Manifest::read_newest(&*inner.io, &checkpoints, &superblock.database)?
-        .unwrap_or_else(|| Manifest::empty(superblock.database));
+    let found = newest_manifest(&*inner.io, path, superblock.database)?;
+    let fresh = found.is_none();
+    let mut manifest = found.unwrap_or_else(|| Manifest::empty(superblock.database));
     if !inner.options.read_only {
         inner.io.create_dir_all(&checkpoints)?;
         manifest.sweep(&*inner.io, &checkpoints)?;
         inner.io.create_dir_all(&crate::log::dir_of(path))?;
         // The names of both directories.
         inner.io.sync_dir(path)?;
+        if fresh {
+            // Before the first segment of the log: where that is, a manifest has been.
+            manifest.sequence = 1;
+            manifest.write(&*inner.io, &checkpoints)?;
+        }
     }
     inner.registry.clock.reach(manifest.clock);
     open_catalog(&inner, &manifest)?;
@@ -115,6 +121,23 @@ pub(crate) fn open(
         }
     }
     Ok((Arc::new(inner), lock))
+}
+
+/// The newest manifest; `None` if the database has just been made.
+pub(crate) fn newest_manifest(io: &dyn Io, path: &Path, database: [u8; 16]) -> Result<Option<Manifest>> {
+    let checkpoints = dir_of(path);
+    if let Some(manifest) = Manifest::read_newest(io, &checkpoints, &database)? {
+        return Ok(Some(manifest));
+    }
+    let log = crate::log::dir_of(path);
+    if io.exists(&log)? && !io.list(&log)?.is_empty() {
+        return Err(Error::Damaged {
+            file: checkpoints,
+            what: "no manifest is there, although there is a log, which is made after the first one"
+                .to_owned(),
+        });
+    }
+    Ok(None)
 }
 
 /// Locks the directory and reads its superblock, or makes one.

@@ -12,6 +12,7 @@ use crate::db::Database;
 use crate::error::{Error, Result};
 use crate::log::LogReader;
 use crate::log::record::{Commit, Kind, Part};
+use crate::ops::recover::newest_manifest;
 
 /// What a verification has looked at, and what it has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,10 +62,10 @@ pub(crate) fn verify(directory: &Path, io: &Arc<dyn Io>) -> Result<Verification>
         if error.is_locked() { Error::Locked { directory: directory.to_path_buf() } } else { error.into() }
     })?;
     let checkpoints = dir_of(directory);
-    let manifest = match Manifest::read_newest(&**io, &checkpoints, &superblock.database) {
+    let manifest = match newest_manifest(&**io, directory, superblock.database) {
         Ok(manifest) => manifest.unwrap_or_else(|| Manifest::empty(superblock.database)),
         Err(error) => {
-            report.findings.push(Error::from(error).to_string());
+            report.findings.push(error.to_string());
             return Ok(report);
         }
     };
