@@ -34,7 +34,7 @@
 //! # }
 //! ```
 //!
-//! Invariant: the engine knows nothing of SQL text, sockets or any asynchronous runtime. [`row`] knows nothing of
+//! Invariant: the engine knows nothing of SQL text, sockets or any asynchronous runtime. [`mod@row`] knows nothing of
 //! transactions, `index` nothing of versions, `log` nothing of tables.
 
 mod catalog;

@@ -37,7 +37,7 @@ use crate::txn::session::{Health, Session};
 
 /// An open transaction. Dropping it aborts it.
 ///
-/// Rows are encoded bytes (see [`crate::row`]); keys are order-preserving encoded bytes ([`KeyBuf`]).
+/// Rows are encoded bytes (see [`mod@crate::row`]); keys are order-preserving encoded bytes ([`KeyBuf`]).
 #[derive(Debug)]
 pub struct Transaction {
     session: NonNull<Session>,

@@ -1,10 +1,10 @@
 //! The ordered index: a B+-tree of pages under optimistic latches.
 //!
 //! Entries are pairs (key, RowId) in the order of `memcmp` on the key, then of the RowId; pairs are unique. A leaf holds
-//! entries, an inner node separators and children; node layout, prefix truncation and heads stand in [`node`].
+//! entries, an inner node separators and children; node layout, prefix truncation and heads stand in `node`.
 //!
 //! # Protocol
-//! Every node, and the root pointer, carries a version latch ([`latch`]). Each node knows its *fences*: it holds exactly
+//! Every node, and the root pointer, carries a version latch (`latch`). Each node knows its *fences*: it holds exactly
 //! the pairs at or above its low and below its high one, and parents lead to it for exactly those.
 //!
 //! - A reader goes down from the root. At each step it takes the child's address, checks the node's version (so the
@@ -16,7 +16,7 @@
 //!   once, a merge takes the right node's part and fence and marks that node *obsolete*. So "responsible for" is part
 //!   of what a version stands for.
 //! - Writers go down as readers do and latch only the leaf. Splits latch parent and node, merges parent, node and right
-//!   sibling; all of them by trying, from versions that they have read (see [`latch`]), so nothing waits while it holds
+//!   sibling; all of them by trying, from versions that they have read (see `latch`), so nothing waits while it holds
 //!   a latch, and what was read before the latch still holds under it.
 //! - Nodes and out-of-line keys that are unlinked are retired through the epochs.
 //!
