@@ -2,7 +2,7 @@
 //!
 //! The lock-free modules use these types only. They are `repr(transparent)` over the ones of `std`, so they may be
 //! laid over raw memory. In builds with the feature `model` each operation first offers shuttle a scheduling point, if
-//! the calling thread runs under [`model`]; outside of it, and in every other build, they are the plain operations.
+//! the calling thread runs under `model`; outside of it, and in every other build, they are the plain operations.
 //! Shuttle explores sequentially consistent interleavings; weaker orderings are argued for in the module headers and
 //! exercised under the thread sanitizer.
 

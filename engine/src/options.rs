@@ -111,7 +111,7 @@ impl Default for Options {
             isolation: Isolation::default(),
             idle_limit: Some(Duration::from_secs(300)),
             retries: 100,
-            checkpoint_log_bytes: 1 << 30,
+            checkpoint_log_bytes: 4 << 30,
             checkpoint_interval: Duration::from_secs(30),
             log_buffer_bytes: 32 << 20,
             log_segment_bytes: (64 << 20) - 4096,

@@ -31,7 +31,7 @@ impl Database {
         let mut rounds = Rounds::default();
         // A chunk is packed or dropped in a round after the one that has found it.
         for _ in 0..3 {
-            inner.prune_all();
+            inner.prune_all(false);
             inner.epochs.collect();
             inner.shrink(&mut rounds);
         }

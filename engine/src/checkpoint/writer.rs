@@ -19,6 +19,8 @@ use super::manifest::image_path;
 
 /// Writes are gathered up to this size.
 const WRITE_BYTES: usize = 1 << 20;
+/// What has been written is synced in pieces of this size.
+const SYNC_BYTES: u64 = 16 << 20;
 
 /// A finished image file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +43,8 @@ pub(crate) struct ImageWriter<'a> {
     buffer: Vec<u8>,
     /// The position of the buffer's first byte.
     written: u64,
+    /// Synced up to here.
+    synced: u64,
     open: Option<OpenChunk>,
 }
 
@@ -87,6 +91,7 @@ impl<'a> ImageWriter<'a> {
             io: Arc::clone(io),
             seed: image_seed(database, number),
             written: 0,
+            synced: 0,
             open: None,
             dir,
             file,
@@ -201,6 +206,12 @@ impl<'a> ImageWriter<'a> {
         let bytes = self.buffer.len() as u64;
         self.written += bytes;
         self.buffer.clear();
+        if self.written - self.synced >= SYNC_BYTES {
+            // In pieces, so that the log's syncs do not wait behind a whole image, and the system caches none of it.
+            self.file.sync_data()?;
+            self.file.forget(self.written);
+            self.synced = self.written;
+        }
         (self.pace)(bytes);
         Ok(())
     }

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use thermocline_base::ids::Lsn;
 use thermocline_base::io::{Buffer, Io, IoError, OpenMode, Operation};
@@ -177,6 +178,7 @@ impl Flusher {
                 && let Some(file) = &segment.file
             {
                 file.sync_data().map_err(LogError::Failed)?;
+                file.forget(segment.offset(written.min(segment.end.0)));
                 segment.dirty = false;
                 self.statistics.syncs += 1;
             }
@@ -304,8 +306,13 @@ impl Core {
             return;
         }
         let until = self.clock.now_ns() + COMPANY_MAX_NS.min(last_ns / 2);
-        while self.durable_waiters.count() < last_group.div_ceil(2) && self.clock.now_ns() < until {
-            std::thread::yield_now();
+        while self.durable_waiters.count() < last_group.div_ceil(2) {
+            let left = until.saturating_sub(self.clock.now_ns());
+            if left == 0 {
+                break;
+            }
+            // Sleeping, not yielding: where workers keep all processors busy, they need this one's share.
+            std::thread::park_timeout(Duration::from_nanos(left));
         }
     }
 

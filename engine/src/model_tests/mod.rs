@@ -114,7 +114,7 @@ impl World {
     }
 
     fn prune(&self) {
-        self.db.inner().prune_all();
+        self.db.inner().prune_all(false);
         self.db.inner().epochs.collect();
     }
 

@@ -47,7 +47,7 @@ pub(crate) fn run(inner: &Inner) {
     while !inner.closed.load(Ordering::SeqCst) {
         std::thread::park_timeout(TICK);
         ticks = ticks.wrapping_add(1);
-        inner.prune_all();
+        inner.prune_all(true);
         inner.epochs.collect();
         if ticks.is_multiple_of(SLOW_TICKS) {
             inner.abort_idle(&mut rounds);
@@ -67,7 +67,7 @@ pub struct MaintenanceSteps {
 impl MaintenanceSteps {
     /// Prunes, and frees what nobody can reach any more.
     pub fn prune(&self) {
-        self.inner.prune_all();
+        self.inner.prune_all(false);
         self.inner.epochs.collect();
     }
 
@@ -106,9 +106,9 @@ impl Inner {
     }
 
     /// Prunes what all commits have left, and what has waited for snapshots that have gone.
-    pub(crate) fn prune_all(&self) {
+    pub(crate) fn prune_all(&self, patient: bool) {
         let active = self.registry.active_snapshots();
-        let items = self.garbage.take_all(&active);
+        let items = self.garbage.take_all(&active, patient);
         self.prune(&items, &active);
     }
 

@@ -44,6 +44,8 @@ struct Shard {
     fresh: VecDeque<Item>,
     parked: BTreeMap<u64, Vec<Item>>,
     parked_len: usize,
+    /// How many fresh items there were when somebody looked who had time.
+    seen_len: usize,
 }
 
 /// Items of all shards.
@@ -83,12 +85,20 @@ impl Garbage {
         items
     }
 
-    /// Takes all fresh items of all shards, and the parked ones whose snapshot has gone, ordered by table.
-    pub(crate) fn take_all(&self, active: &ActiveSnapshots) -> Vec<Item> {
+    /// Takes all fresh items of all shards (if `patient`, of those only to which none has come since the last time), and
+    /// the parked ones whose snapshot has gone, ordered by table.
+    pub(crate) fn take_all(&self, active: &ActiveSnapshots, patient: bool) -> Vec<Item> {
         let mut items = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock();
-            items.extend(shard.fresh.drain(..));
+            // Whoever leaves items works them off himself once a batch has gathered, with warm caches.
+            let fresh = shard.fresh.len();
+            if patient && fresh != shard.seen_len {
+                shard.seen_len = fresh;
+            } else {
+                items.extend(shard.fresh.drain(..));
+                shard.seen_len = 0;
+            }
             let gone: Vec<u64> =
                 shard.parked.keys().copied().filter(|&snapshot| !active.holds(Timestamp(snapshot))).collect();
             for snapshot in gone {
