@@ -27,8 +27,10 @@ use crate::row::KeyBuf;
 use crate::txn::registry::{ActiveSnapshots, Registry, State};
 
 const SHARDS: usize = 16;
-/// Items that a shard gathers before a committing thread works some off.
-pub(crate) const BATCH: usize = 256;
+/// Items that a committing thread works off at once.
+const BATCH: usize = 256;
+/// Items that it leaves alone: so recent that some snapshot still pins most of what they would free.
+const RECENT: usize = 1024;
 
 /// A row with versions that may be free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +66,7 @@ impl Garbage {
     pub(crate) fn leave(&self, items: impl Iterator<Item = Item>) -> bool {
         let mut shard = self.shards[thread_index() % SHARDS].lock();
         shard.fresh.extend(items);
-        shard.fresh.len() >= BATCH
+        shard.fresh.len() >= RECENT + BATCH
     }
 
     /// Parks items until `snapshot` has gone.
@@ -74,13 +76,11 @@ impl Garbage {
         shard.parked_len += 1;
     }
 
-    /// Takes the calling thread's fresh items, ordered by table.
+    /// Takes the oldest batch of the calling thread's fresh items, ordered by table.
     pub(crate) fn take_own(&self) -> Vec<Item> {
-        Self::take_fresh(&mut self.shards[thread_index() % SHARDS].lock())
-    }
-
-    fn take_fresh(shard: &mut Shard) -> Vec<Item> {
-        let mut items: Vec<Item> = shard.fresh.drain(..).collect();
+        let mut shard = self.shards[thread_index() % SHARDS].lock();
+        let count = shard.fresh.len().saturating_sub(RECENT);
+        let mut items: Vec<Item> = shard.fresh.drain(..count).collect();
         items.sort_unstable_by_key(|item| item.table);
         items
     }
