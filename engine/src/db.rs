@@ -45,6 +45,8 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) epochs: Arc<Epochs>,
     pub(crate) budget: Arc<Budget>,
+    /// Address space that each memory of a table or index reserves.
+    pub(crate) address_bytes: usize,
     pub(crate) registry: Registry,
     pub(crate) locks: Locks,
     pub(crate) garbage: Garbage,
@@ -159,12 +161,6 @@ impl Inner {
         session.begin(options, late);
         let number = session.next_number();
         Ok(Transaction::start(session, number))
-    }
-
-    /// How much address space each memory of a table or index reserves.
-    pub(crate) fn reserve_bytes(&self) -> usize {
-        let limit = self.budget.limit().unwrap_or(1 << 36);
-        usize::try_from((limit * 2).next_power_of_two().clamp(1 << 30, 1 << 38)).unwrap_or(1 << 30)
     }
 }
 

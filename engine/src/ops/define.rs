@@ -36,7 +36,7 @@ impl Inner {
         let schema = stored.schema;
         schema.check()?;
         let layout = Layout::new(&schema.columns).map_err(|error| Self::schema_error(&schema.name, error))?;
-        let store = Store::new(self.reserve_bytes(), &self.budget, &self.epochs)?;
+        let store = Store::new(self.address_bytes, &self.budget, &self.epochs)?;
         let mut indexes = Vec::new();
         let mut ids = stored.index_ids.into_iter();
         let mut next_id = || ids.next().unwrap_or_else(|| self.catalog.fresh_index_id());
@@ -66,7 +66,7 @@ impl Inner {
     fn index_memory(&self, kind: MemoryKind) -> Result<Arc<Memory>> {
         Ok(Arc::new(Memory::new(
             kind,
-            self.reserve_bytes(),
+            self.address_bytes,
             Arc::clone(&self.budget),
             Arc::clone(&self.epochs),
         )?))

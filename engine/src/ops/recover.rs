@@ -46,6 +46,12 @@ use crate::txn::registry::Registry;
 /// Path of databases that live in memory only.
 pub(crate) const IN_MEMORY: &str = ":memory:";
 
+/// How much address space each memory of a table or index reserves.
+fn address_bytes(limit: Option<u64>) -> usize {
+    let bytes = (limit.unwrap_or(1 << 36) * 2).next_power_of_two().clamp(1 << 30, 1 << 38);
+    usize::try_from(bytes).unwrap_or(1 << 30)
+}
+
 /// Opens or creates a database.
 pub(crate) fn open(
     path: &Path,
@@ -59,7 +65,10 @@ pub(crate) fn open(
     };
     let mut inner = Inner {
         epochs: Arc::new(Epochs::new()),
-        budget: Arc::new(Budget::new(limit)),
+        // Set when everything is in: a database that is at its limit, or beyond a lower one, opens all the same, and
+        // refuses writers.
+        budget: Arc::new(Budget::new(None)),
+        address_bytes: address_bytes(limit),
         registry: Registry::new(Timestamp(0)),
         locks: Locks::new(),
         garbage: Garbage::new(),
@@ -78,6 +87,7 @@ pub(crate) fn open(
         options,
     };
     if path == Path::new(IN_MEMORY) {
+        inner.budget.set_limit(limit);
         return Ok((Arc::new(inner), None));
     }
     let (lock, superblock) = claim(&inner, path)?;
@@ -109,6 +119,7 @@ pub(crate) fn open(
         );
     }
     build_indexes(&inner)?;
+    inner.budget.set_limit(limit);
     inner.checkpoints = Checkpoints::of(manifest, crashed_volatile);
     inner.log_end = end.lsn;
     if !inner.options.read_only {

@@ -332,3 +332,32 @@ fn a_full_disk_refuses_writers_and_lets_readers_go_on() {
     }
     again.expect("space has returned");
 }
+
+#[test]
+fn a_database_beyond_its_limit_opens_and_refuses_writers() {
+    let scratch = Scratch::new("beyond");
+    {
+        let db = Database::open(&scratch.0, small()).expect("it opens");
+        let table = numbers(&db);
+        let text = "z".repeat(1_000);
+        db.run(TransactionOptions::new(), async |tx| {
+            for _ in 0..30_000 {
+                tx.insert_values(&table, &[Value::Null, Value::from(text.as_str())]).await?;
+            }
+            Ok(())
+        })
+        .expect("30 MB are below the limit");
+    }
+    let lower = small().with_memory_limit(Some(16 << 20));
+    let db = Database::open(&scratch.0, lower).expect("it opens beyond the limit");
+    assert!(read(&db, 29_999).is_some());
+    let table = db.table("numbers").expect("it is there");
+    let text = "z".repeat(1_000);
+    let refused = db.run(TransactionOptions::new(), async |tx| {
+        for _ in 0..1_000 {
+            tx.insert_values(&table, &[Value::Null, Value::from(text.as_str())]).await?;
+        }
+        Ok(())
+    });
+    assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+}

@@ -44,7 +44,7 @@ fn path() -> &'static Path {
 fn tiny(durability: Durability) -> Options {
     Options::default()
         .with_durability(durability)
-        .with_memory_limit(Some(64 << 20))
+        .with_memory_limit(Some(1 << 30))
         .with_threads(Some(1))
         .with_part_bytes(8 << 10)
         .with_log_buffer_bytes(64 << 10)
