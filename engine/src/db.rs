@@ -67,6 +67,16 @@ pub(crate) struct Inner {
     pub(crate) closed: AtomicBool,
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // What was deferred may hold memory that holds the epochs: without this neither would ever be freed. Nobody is
+        // left who could be pinned.
+        for _ in 0..2 {
+            self.epochs.collect();
+        }
+    }
+}
+
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Database").field("dir", &self.dir).finish_non_exhaustive()
