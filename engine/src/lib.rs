@@ -44,6 +44,8 @@ mod counters;
 mod crash_tests;
 mod db;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hot;
 #[doc(hidden)]
 pub mod index;

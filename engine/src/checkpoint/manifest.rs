@@ -129,7 +129,7 @@ impl Manifest {
         bytes.0
     }
 
-    fn decode(body: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(body: &[u8]) -> Option<Self> {
         let mut fields = Decoder(body);
         let database = fields.raw(16)?.try_into().ok()?;
         let sequence = fields.u64()?;

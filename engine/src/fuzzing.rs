@@ -1,0 +1,35 @@
+//! Entrances for the fuzz targets under `fuzz/`: the readers of what stands on disk, behind their checksums.
+//!
+//! Each takes any bytes and must neither panic nor run away; what it returns only keeps the work from being left out.
+
+use crate::catalog::schema::decode_catalog;
+use crate::checkpoint::Manifest;
+use crate::log::record::{Commit, Part};
+
+/// The payload of a log record: a commit, or a part of one. Returns how many writes could be read.
+#[must_use]
+pub fn log_payload(bytes: &[u8]) -> usize {
+    let commit = Commit::decode(bytes).map_or(0, |commit| commit.writes.filter(Result::is_ok).count());
+    let part = Part::decode(bytes).map_or(0, |part| part.writes.filter(Result::is_ok).count());
+    commit + part
+}
+
+/// The body of a checkpoint's manifest, and the catalog in it. Returns how many tables could be read.
+#[must_use]
+pub fn manifest(bytes: &[u8]) -> usize {
+    let tables = |catalog: &[u8]| decode_catalog(catalog).map_or(0, |(tables, _, _)| tables.len());
+    Manifest::decode(bytes).map_or(0, |manifest| tables(&manifest.catalog)) + tables(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let _ = super::log_payload(&bytes);
+            let _ = super::manifest(&bytes);
+        }
+    }
+}
