@@ -280,19 +280,9 @@ impl Database {
         let mut attempt = 0;
         loop {
             let mut transaction = self.inner().begin(options, true)?;
-            let outcome = match body(&mut transaction).await {
-                Ok(value) => transaction.commit().await.map(|()| value),
-                Err(error) => {
-                    drop(transaction);
-                    Err(error)
-                }
-            };
-            match outcome {
-                Err(error) if self.runs_again(&error, attempt) => {
-                    attempt += 1;
-                    pause(attempt).await;
-                }
-                outcome => return outcome,
+            let outcome = body(&mut transaction).await;
+            if let Some(outcome) = self.conclude(transaction, outcome, &mut attempt).await {
+                return outcome;
             }
         }
     }
@@ -322,25 +312,35 @@ impl Database {
         let mut attempt = 0;
         loop {
             let mut transaction = self.inner().begin(options, true)?;
-            let outcome = match body(&mut transaction).await {
-                Ok(value) => transaction.commit().await.map(|()| value),
-                Err(error) => {
-                    drop(transaction);
-                    Err(error)
-                }
-            };
-            match outcome {
-                Err(error) if self.runs_again(&error, attempt) => {
-                    attempt += 1;
-                    pause(attempt).await;
-                }
-                outcome => return outcome,
+            let outcome = body(&mut transaction).await;
+            if let Some(outcome) = self.conclude(transaction, outcome, &mut attempt).await {
+                return outcome;
             }
         }
     }
 
-    fn runs_again(&self, error: &Error, attempt: u32) -> bool {
-        error.is_retryable() && attempt < self.inner().options.retries
+    /// Ends one attempt at a transaction; `None`: it is to be run again.
+    async fn conclude<T>(
+        &self,
+        transaction: Transaction,
+        outcome: Result<T>,
+        attempt: &mut u32,
+    ) -> Option<Result<T>> {
+        let outcome = match outcome {
+            Ok(value) => transaction.commit().await.map(|()| value),
+            Err(error) => {
+                drop(transaction);
+                Err(error)
+            }
+        };
+        match outcome {
+            Err(error) if error.is_retryable() && *attempt < self.inner().options.retries => {
+                *attempt += 1;
+                pause(*attempt).await;
+                None
+            }
+            outcome => Some(outcome),
+        }
     }
 
     /// As [`Database::transaction`], blocking the calling thread.
