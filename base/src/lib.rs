@@ -9,6 +9,7 @@ pub mod clock;
 pub mod epoch;
 pub mod ids;
 pub mod io;
+pub mod multiplex;
 pub mod mutation;
 pub mod rng;
 pub mod sync;

@@ -352,7 +352,7 @@ impl Database {
         options: TransactionOptions,
         body: impl AsyncFnMut(&mut Transaction) -> Result<T>,
     ) -> Result<T> {
-        crate::multiplex::block_on(self.transaction(options, body))
+        thermocline_base::multiplex::block_on(self.transaction(options, body))
     }
 
     /// The table with this name.
@@ -381,7 +381,8 @@ impl Database {
     pub fn flush(&self) -> Result<()> {
         let inner = self.inner();
         let Some(log) = inner.log() else { return Ok(()) };
-        crate::multiplex::block_on(log.wait_durable(log.tail())).map_err(|error| inner.log_error(&error))
+        thermocline_base::multiplex::block_on(log.wait_durable(log.tail()))
+            .map_err(|error| inner.log_error(&error))
     }
 
     /// The last timestamp of the serialization order.
@@ -398,7 +399,7 @@ pub type BodyFuture<'t, T> = std::pin::Pin<Box<dyn Future<Output = Result<T>> + 
 /// The pause before a transaction is run again: others have a turn, more of them each time.
 async fn pause(attempt: u32) {
     for _ in 0..1_u32 << attempt.min(6) {
-        crate::multiplex::yield_now().await;
+        thermocline_base::multiplex::yield_now().await;
     }
 }
 

@@ -52,7 +52,6 @@ pub mod index;
 mod log;
 #[cfg(all(test, feature = "model"))]
 mod model_tests;
-mod multiplex;
 mod ops;
 mod options;
 pub mod row;
@@ -67,7 +66,6 @@ pub use db::{BodyFuture, Database, Index, Table};
 pub use error::{Error, Result, SerializationCause};
 pub use hot::budget::OutOfMemory;
 pub use index::tree::Direction;
-pub use multiplex::{block_on, run_tasks, yield_now};
 #[doc(hidden)]
 pub use ops::maintain::MaintenanceSteps;
 pub use ops::rollback::Savepoint;
@@ -75,5 +73,6 @@ pub use ops::scan::KeyRange;
 pub use ops::verify::Verification;
 pub use options::{Durability, Isolation, Options, TransactionOptions};
 pub use statistics::{MemoryUse, Statistics};
+pub use thermocline_base::multiplex::{block_on, run_tasks, yield_now};
 pub use transaction::Transaction;
 pub use txn::locks::LockMode;

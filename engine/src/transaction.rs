@@ -23,7 +23,6 @@ use crate::hot::version::TxnId;
 use crate::index::tree::Direction;
 use crate::log::ReserveError;
 use crate::log::record::Kind;
-use crate::multiplex::{give_way, has_company};
 use crate::ops::commit::{PartsState, Ticket};
 use crate::ops::read::Approach;
 use crate::ops::rollback::Savepoint;
@@ -34,6 +33,7 @@ use crate::row::{KeyBuf, RowEditor, Value};
 use crate::txn::locks::LockMode;
 use crate::txn::registry::{Place, Registry, activity};
 use crate::txn::session::{Health, Session};
+use thermocline_base::multiplex::{give_way, has_company};
 
 /// An open transaction. Dropping it aborts it.
 ///

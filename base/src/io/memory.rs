@@ -9,7 +9,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Action, Buffer, Completion, File, Io, IoError, LockGuard, OpenMode, Operation, Result};
+use super::{
+    Action, Buffer, Completion, DIRECT_ALIGNMENT, File, Io, IoError, LockGuard, OpenMode, Operation, Result,
+};
 
 /// A file system in memory. Clones are the same file system.
 #[derive(Clone, Debug, Default)]
@@ -139,8 +141,8 @@ impl MemoryIo {
     }
 }
 
-impl Io for MemoryIo {
-    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
+impl MemoryIo {
+    fn open_file(&self, path: &Path, mode: OpenMode, direct: bool) -> Result<Arc<dyn File>> {
         let failed = |kind: ErrorKind| IoError::new(Action::Open, path, None, kind.into());
         let mut tree = lock(&self.0);
         let found = tree.names.get(path).cloned();
@@ -165,7 +167,19 @@ impl Io for MemoryIo {
             contents,
             path: path.to_path_buf(),
             writable: mode != OpenMode::Read,
+            direct,
         }))
+    }
+}
+
+impl Io for MemoryIo {
+    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
+        self.open_file(path, mode, false)
+    }
+
+    /// There is no cache to pass by; the file holds its users to the rule of those that have one.
+    fn open_direct(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
+        self.open_file(path, mode, true)
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<()> {
@@ -250,6 +264,7 @@ struct MemoryFile {
     contents: Arc<Contents>,
     path: PathBuf,
     writable: bool,
+    direct: bool,
 }
 
 impl MemoryFile {
@@ -292,6 +307,9 @@ impl MemoryFile {
 
 impl File for MemoryFile {
     fn submit(&self, operation: Operation) -> Completion {
+        if self.direct {
+            operation.assert_aligned();
+        }
         match operation {
             Operation::Read { offset, mut buffer } => {
                 let bytes = lock(&self.contents.bytes);
@@ -307,6 +325,10 @@ impl File for MemoryFile {
             }
             Operation::SyncData => Completion::ready(Ok(0), Buffer::empty()),
         }
+    }
+
+    fn alignment(&self) -> usize {
+        if self.direct { DIRECT_ALIGNMENT } else { 1 }
     }
 
     fn path(&self) -> &Path {

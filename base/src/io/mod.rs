@@ -17,6 +17,7 @@
 //! * After a failed sync nothing is known about the bytes written since the last good one, and a later success says
 //!   nothing about them (interleaving 31).
 
+mod aligned;
 mod completion;
 mod error;
 mod memory;
@@ -28,6 +29,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use aligned::{AlignedBytes, DIRECT_ALIGNMENT};
 pub use completion::{Completer, Completion, Outcome};
 pub use error::{Action, IoError};
 pub use memory::MemoryIo;
@@ -57,6 +59,16 @@ pub trait Io: Send + Sync + fmt::Debug {
     /// # Errors
     /// As the mode says, and the system's.
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>>;
+
+    /// Opens a file whose reads and writes pass by the system's cache, where the system can do that. They have to keep
+    /// to [`File::alignment`]. For what is written once and read by nobody soon, or cached by ourselves: a fresh page
+    /// of the system's cache for each one written costs more processor time than the write.
+    ///
+    /// # Errors
+    /// As [`Io::open`].
+    fn open_direct(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
+        self.open(path, mode)
+    }
 
     /// Makes a directory, and those above it, unless they exist.
     ///
@@ -105,6 +117,12 @@ pub trait Io: Send + Sync + fmt::Debug {
 pub trait File: Send + Sync + fmt::Debug {
     /// Starts an operation. A write writes everything or fails; a read may be short.
     fn submit(&self, operation: Operation) -> Completion;
+
+    /// Offsets, lengths and addresses of reads and writes are multiples of this power of two; 1 where there is no such
+    /// rule. Never more than [`DIRECT_ALIGNMENT`].
+    fn alignment(&self) -> usize {
+        1
+    }
 
     /// The path that it was opened by.
     fn path(&self) -> &Path;
@@ -209,11 +227,21 @@ pub enum Operation {
     SyncData,
 }
 
+impl Operation {
+    /// Panics unless it keeps to the rule of a direct file.
+    fn assert_aligned(&self) {
+        if let Operation::Read { offset, buffer } | Operation::Write { offset, buffer } = self {
+            aligned::assert_aligned(*offset, buffer.as_slice());
+        }
+    }
+}
+
 /// The bytes of an operation, owned by it until it completes.
 pub struct Buffer(Bytes);
 
 enum Bytes {
     Owned(Vec<u8>),
+    Aligned(AlignedBytes),
     Borrowed { start: *mut u8, len: usize },
 }
 
@@ -245,6 +273,7 @@ impl Buffer {
     pub fn as_slice(&self) -> &[u8] {
         match &self.0 {
             Bytes::Owned(bytes) => bytes,
+            Bytes::Aligned(bytes) => bytes,
             // SAFETY: the contract of `borrowed`.
             Bytes::Borrowed { start, len } => unsafe { std::slice::from_raw_parts(*start, *len) },
         }
@@ -254,6 +283,7 @@ impl Buffer {
     fn as_mut_slice(&mut self) -> &mut [u8] {
         match &mut self.0 {
             Bytes::Owned(bytes) => bytes,
+            Bytes::Aligned(bytes) => bytes,
             // SAFETY: the contract of `borrowed` for reads.
             Bytes::Borrowed { start, len } => unsafe { std::slice::from_raw_parts_mut(*start, *len) },
         }
@@ -264,8 +294,23 @@ impl Buffer {
     pub fn into_vec(self) -> Option<Vec<u8>> {
         match self.0 {
             Bytes::Owned(bytes) => Some(bytes),
-            Bytes::Borrowed { .. } => None,
+            Bytes::Aligned(_) | Bytes::Borrowed { .. } => None,
         }
+    }
+
+    /// The aligned bytes of a buffer that was made of such.
+    #[must_use]
+    pub fn into_aligned(self) -> Option<AlignedBytes> {
+        match self.0 {
+            Bytes::Aligned(bytes) => Some(bytes),
+            Bytes::Owned(_) | Bytes::Borrowed { .. } => None,
+        }
+    }
+}
+
+impl From<AlignedBytes> for Buffer {
+    fn from(bytes: AlignedBytes) -> Self {
+        Self(Bytes::Aligned(bytes))
     }
 }
 

@@ -316,19 +316,30 @@ impl DiskFile {
     }
 }
 
-impl Io for RecordingIo {
-    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
+impl RecordingIo {
+    fn open_file(&self, path: &Path, mode: OpenMode, direct: bool) -> Result<Arc<dyn File>> {
         let mut state = self.lock();
         let new = self.0.memory.number_of(path).is_none();
         if new {
             state.check(Action::Open, path, None)?;
         }
-        let inner = self.0.memory.open(path, mode)?;
-        let number = self.0.memory.number_of(path).expect("an open file has a number");
+        let memory = &self.0.memory;
+        let inner = if direct { memory.open_direct(path, mode)? } else { memory.open(path, mode)? };
+        let number = memory.number_of(path).expect("an open file has a number");
         if new {
             state.events.push(Event::Create { path: path.to_path_buf(), file: number });
         }
         Ok(Arc::new(RecordedFile { io: self.clone(), inner, number }))
+    }
+}
+
+impl Io for RecordingIo {
+    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
+        self.open_file(path, mode, false)
+    }
+
+    fn open_direct(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
+        self.open_file(path, mode, true)
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<()> {
@@ -404,6 +415,9 @@ impl RecordedFile {
 
 impl File for RecordedFile {
     fn submit(&self, operation: Operation) -> Completion {
+        if self.inner.alignment() > 1 {
+            operation.assert_aligned();
+        }
         let mut state = self.io.lock();
         match operation {
             Operation::Read { offset, mut buffer } => {
@@ -425,6 +439,10 @@ impl File for RecordedFile {
                 Completion::ready(result.map(|()| 0), Buffer::empty())
             }
         }
+    }
+
+    fn alignment(&self) -> usize {
+        self.inner.alignment()
     }
 
     fn path(&self) -> &Path {

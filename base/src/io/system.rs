@@ -9,7 +9,9 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Action, Buffer, Completion, File, Io, IoError, LockGuard, OpenMode, Operation, Result};
+use super::{
+    Action, Buffer, Completion, DIRECT_ALIGNMENT, File, Io, IoError, LockGuard, OpenMode, Operation, Result,
+};
 
 /// The file system of the machine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,19 +19,32 @@ pub struct StdIo;
 
 impl Io for StdIo {
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
-        let mut options = fs::OpenOptions::new();
-        options.read(true).write(mode != OpenMode::Read);
-        match mode {
-            OpenMode::Read | OpenMode::Write => {}
-            OpenMode::Create => {
-                options.create(true).truncate(false);
+        let file = options(mode).open(path).map_err(|error| IoError::new(Action::Open, path, None, error))?;
+        Ok(Arc::new(StdFile { file: positioned::Handle::new(file), path: path.to_path_buf(), direct: false }))
+    }
+
+    #[cfg(all(target_os = "linux", not(feature = "portable")))]
+    fn open_direct(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let flag = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+        match options(mode).custom_flags(flag).open(path) {
+            Ok(file) => Ok(Arc::new(StdFile {
+                file: positioned::Handle::new(file),
+                path: path.to_path_buf(),
+                direct: true,
+            })),
+            // A file system without: tmpfs, for one. What was created stays, so a second try must find it.
+            Err(error) if error.kind() == ErrorKind::InvalidInput && mode == OpenMode::CreateNew => {
+                match fs::remove_file(path) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => {
+                        Err(IoError::new(Action::Open, path, None, error))
+                    }
+                    _ => self.open(path, mode),
+                }
             }
-            OpenMode::CreateNew => {
-                options.create_new(true);
-            }
+            Err(error) if error.kind() == ErrorKind::InvalidInput => self.open(path, mode),
+            Err(error) => Err(IoError::new(Action::Open, path, None, error)),
         }
-        let file = options.open(path).map_err(|error| IoError::new(Action::Open, path, None, error))?;
-        Ok(Arc::new(StdFile { file: positioned::Handle::new(file), path: path.to_path_buf() }))
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<()> {
@@ -81,10 +96,27 @@ impl Io for StdIo {
     }
 }
 
+fn options(mode: OpenMode) -> fs::OpenOptions {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(mode != OpenMode::Read);
+    match mode {
+        OpenMode::Read | OpenMode::Write => {}
+        OpenMode::Create => {
+            options.create(true).truncate(false);
+        }
+        OpenMode::CreateNew => {
+            options.create_new(true);
+        }
+    }
+    options
+}
+
 #[derive(Debug)]
 struct StdFile {
     file: positioned::Handle,
     path: PathBuf,
+    /// Passes by the system's cache, and keeps to its alignment.
+    direct: bool,
 }
 
 impl StdFile {
@@ -125,6 +157,10 @@ impl File for StdFile {
         }
     }
 
+    fn alignment(&self) -> usize {
+        if self.direct { DIRECT_ALIGNMENT } else { 1 }
+    }
+
     fn path(&self) -> &Path {
         &self.path
     }
@@ -142,6 +178,9 @@ impl File for StdFile {
 
     #[cfg(all(target_os = "linux", not(feature = "portable")))]
     fn forget(&self, end: u64) {
+        if self.direct {
+            return;
+        }
         let Some(end) = std::num::NonZeroU64::new(end) else { return };
         // A hint: whether it is taken changes nothing that anybody can see.
         let _ = rustix::fs::fadvise(self.file.get(), 0, Some(end), rustix::fs::Advice::DontNeed);
@@ -265,6 +304,28 @@ mod positioned {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_direct_file_takes_aligned_bytes() {
+        let dir = std::env::temp_dir().join(format!("thermocline-direct-{}", std::process::id()));
+        let io = StdIo;
+        io.create_dir_all(&dir).expect("made");
+        let path = dir.join("direct");
+        let file = io.open_direct(&path, OpenMode::CreateNew).expect("created");
+        assert!(DIRECT_ALIGNMENT.is_multiple_of(file.alignment()));
+        let mut bytes = super::super::AlignedBytes::zeroed(8192);
+        bytes.fill(7);
+        file.write_at(4096, &bytes).expect("written");
+        file.sync_data().expect("synced");
+        let mut back = super::super::AlignedBytes::zeroed(8192);
+        assert_eq!(file.read_at(8192, &mut back).expect("read"), 4096);
+        assert_eq!(back[..4096], bytes[..4096]);
+        let cached = io.open(&path, OpenMode::Read).expect("opened");
+        assert_eq!(cached.read_full_at(4095, &mut back[..2]).expect("read"), 2);
+        assert_eq!(back[..2], [0, 7]);
+        assert!(io.open_direct(&dir.join("none"), OpenMode::Write).expect_err("missing").is_not_found());
+        std::fs::remove_dir_all(&dir).expect("cleaned");
+    }
 
     #[test]
     fn the_machine_keeps_files() {

@@ -1,6 +1,6 @@
 //! Running futures without a runtime: one to its end ([`block_on`]), or many in flight on one thread ([`run_tasks`]).
 //!
-//! The engine implies no async runtime. Under tokio or any other one its futures run as they are; an embedder that
+//! Nothing here implies an async runtime. Under tokio or any other one its futures run as they are; an embedder that
 //! has none, the benchmarks and the tests use these two functions. A worker that keeps many transactions in flight
 //! goes on with another one while one waits for the log, for a lock or for a cold record.
 //!
@@ -37,7 +37,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use thermocline_base::sync::{AtomicBool, AtomicU64, CachePadded, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, CachePadded, Ordering};
 
 /// The thread that runs the futures, as wakers see it.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ enum Sleeper {
 impl Sleeper {
     fn current() -> Self {
         #[cfg(feature = "model")]
-        if thermocline_base::sync::model::active() {
+        if crate::sync::model::active() {
             return Self::Modelled(shuttle::thread::current());
         }
         Self::Thread(std::thread::current())
@@ -136,22 +136,23 @@ impl Drop for OnDuty {
 
 /// Are there other tasks in flight on the calling thread's worker?
 #[inline]
-pub(crate) fn has_company() -> bool {
+pub fn has_company() -> bool {
     #[cfg(feature = "model")]
-    if thermocline_base::sync::model::active() {
+    if crate::sync::model::active() {
         return false;
     }
     CREW.get().tasks > 1
 }
 
 /// Lets the other tasks of the worker run for a moment, if there are any.
-pub(crate) const fn give_way() -> GiveWay {
+#[must_use]
+pub const fn give_way() -> GiveWay {
     GiveWay { given: false }
 }
 
 /// The future of [`give_way`].
 #[derive(Debug)]
-pub(crate) struct GiveWay {
+pub struct GiveWay {
     given: bool,
 }
 
@@ -188,7 +189,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     let _alone = OnDuty::begin(ALONE);
     // The threads of a modelled execution share the thread-local variables of one operating-system thread.
     #[cfg(feature = "model")]
-    let cached = if thermocline_base::sync::model::active() { None } else { PREPARED.take() };
+    let cached = if crate::sync::model::active() { None } else { PREPARED.take() };
     #[cfg(not(feature = "model"))]
     let cached = PREPARED.take();
     let prepared = cached.unwrap_or_else(prepare);
@@ -343,11 +344,11 @@ impl Future for YieldNow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::{AtomicUsize, Mutex};
     use std::cell::RefCell;
     use std::future::poll_fn;
     use std::rc::Rc;
     use std::sync::mpsc;
-    use thermocline_base::sync::{AtomicUsize, Mutex};
 
     /// A value that somebody else will set.
     #[derive(Default)]
@@ -645,7 +646,7 @@ mod tests {
 mod model_tests {
     use super::tests::Later;
     use super::*;
-    use thermocline_base::sync::model;
+    use crate::sync::model;
 
     /// Shuttle reports a worker that sleeps for ever as a deadlock, so a lost wake-up fails the test.
     #[test]
