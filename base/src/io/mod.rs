@@ -18,6 +18,7 @@
 //!   nothing about them (interleaving 31).
 
 mod aligned;
+mod append;
 mod completion;
 mod error;
 mod memory;
@@ -30,6 +31,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use aligned::{AlignedBytes, DIRECT_ALIGNMENT};
+pub use append::Appender;
 pub use completion::{Completer, Completion, Outcome};
 pub use error::{Action, IoError};
 pub use memory::MemoryIo;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use thermocline_base::checksum::Seed;
 use thermocline_base::ids::Timestamp;
-use thermocline_base::io::{File, Io, OpenMode};
+use thermocline_base::io::{Appender, Io, OpenMode};
 
 use super::error::CheckpointError;
 use super::format::{
@@ -34,7 +34,7 @@ pub(crate) struct ImageFile {
 pub(crate) struct ImageWriter<'a> {
     io: Arc<dyn Io>,
     dir: &'a Path,
-    file: Arc<dyn File>,
+    appender: Appender,
     number: u64,
     seed: Seed,
     /// Told the size of every write after it, so that it may sleep.
@@ -74,7 +74,7 @@ impl<'a> ImageWriter<'a> {
     ) -> Result<Self, CheckpointError> {
         io.create_dir_all(dir)?;
         // A file of this number can only be the rest of a checkpoint that failed.
-        let file = io.open(&image_path(dir, number), OpenMode::Create)?;
+        let file = io.open_direct(&image_path(dir, number), OpenMode::Create)?;
         file.set_len(0)?;
         let mut header = Encoder::default();
         header.raw(FILE_MAGIC);
@@ -94,7 +94,7 @@ impl<'a> ImageWriter<'a> {
             synced: 0,
             open: None,
             dir,
-            file,
+            appender: Appender::new(file, 0, WRITE_BYTES),
             number,
             pace,
             buffer,
@@ -167,7 +167,10 @@ impl<'a> ImageWriter<'a> {
     pub(crate) fn finish(mut self) -> Result<ImageFile, CheckpointError> {
         assert!(self.open.is_none(), "an image that was begun is ended");
         self.write()?;
-        self.file.sync_data()?;
+        self.appender.write()?;
+        // What was written to fill the last block is none of the file's.
+        self.appender.file().set_len(self.written)?;
+        self.appender.file().sync_data()?;
         self.io.sync_dir(self.dir)?;
         Ok(ImageFile { number: self.number, bytes: self.written })
     }
@@ -202,14 +205,19 @@ impl<'a> ImageWriter<'a> {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        self.file.write_at(self.written, &self.buffer)?;
+        let mut rest = &self.buffer[..];
+        while !rest.is_empty() {
+            rest = &rest[self.appender.push(rest)..];
+            if !rest.is_empty() {
+                self.appender.write()?;
+            }
+        }
         let bytes = self.buffer.len() as u64;
         self.written += bytes;
         self.buffer.clear();
         if self.written - self.synced >= SYNC_BYTES {
-            // In pieces, so that the log's syncs do not wait behind a whole image, and the system caches none of it.
-            self.file.sync_data()?;
-            self.file.forget(self.written);
+            // In pieces, so that the log's syncs do not wait behind a whole image.
+            self.appender.file().sync_data()?;
             self.synced = self.written;
         }
         (self.pace)(bytes);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thermocline_base::ids::Lsn;
-use thermocline_base::io::{Buffer, Io, IoError, OpenMode, Operation};
+use thermocline_base::io::{AlignedBytes, Appender, Io, IoError, OpenMode};
 use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::Ordering;
 
@@ -17,9 +17,11 @@ use super::segment::{Segment, SegmentHeader, SegmentName};
 use super::{COMPANY_MAX_NS, Core, FlushMode, LogEnd, LogError, LogOptions, LogStatistics, TICK};
 
 /// The most that one write takes.
-const WRITE_MAX: u64 = 4 << 20;
-/// How many files of truncated segments wait to be used again.
-const SPARES_MAX: usize = 2;
+const WRITE_BYTES: usize = 1 << 20;
+/// Space that was never written is filled with zeros in pieces of this size.
+const ZEROS_BYTES: usize = 1 << 20;
+/// At least so many files of truncated segments wait to be used again.
+const SPARES_MIN: usize = 2;
 
 /// What only the flusher touches.
 #[derive(Debug)]
@@ -33,6 +35,12 @@ pub(super) struct Flusher {
     segments: VecDeque<Segment>,
     /// Files of truncated segments.
     spares: Vec<PathBuf>,
+    /// How many segments were begun since the last truncation: about as many will be before the next one.
+    begun: usize,
+    /// To the segment that is being written.
+    appender: Option<Appender>,
+    /// To fill space with.
+    zeros: AlignedBytes,
     statistics: LogStatistics,
 }
 
@@ -57,14 +65,16 @@ impl Flusher {
             io.open(&name.path(&dir), OpenMode::Write)?.sync_data()?;
         }
         let generation = end.generation + 1;
-        let kept =
-            end.keep.iter().map(|(name, end)| Segment { name: *name, end: *end, file: None, dirty: false });
+        let kept = end.keep.iter().map(|(name, end)| Segment::former(*name, *end));
         let mut flusher = Self {
             database,
             generation,
             segment_bytes: options.segment_bytes,
             segments: kept.collect(),
             spares: Vec::new(),
+            begun: 0,
+            appender: None,
+            zeros: AlignedBytes::zeroed(ZEROS_BYTES),
             statistics: LogStatistics::default(),
             io,
             dir,
@@ -97,6 +107,7 @@ impl Flusher {
         let header = SegmentHeader { name, bytes: self.segment_bytes, durable };
         let spare = self.spares.pop();
         let segment = Segment::create(&*self.io, &self.dir, &self.database, header, spare.as_deref())?;
+        self.begun += 1;
         self.statistics.segments += 1;
         self.statistics.recycled += u64::from(spare.is_some());
         let end = segment.end.0;
@@ -134,7 +145,8 @@ impl Flusher {
     fn flush(&mut self, core: &Core) -> Result<(), LogError> {
         self.write(core, core.ring.filled())?;
         self.sync(core)?;
-        self.ensure_space(core)
+        self.ensure_space(core)?;
+        self.fill_ahead(core)
     }
 
     fn write(&mut self, core: &Core, target: u64) -> Result<(), LogError> {
@@ -142,17 +154,20 @@ impl Flusher {
         while written < target {
             let segment = self.segments.iter_mut().rev().find(|segment| segment.name.first.0 <= written);
             let segment = segment.expect("a reservation is granted only where there is a segment");
-            let file = segment.file.as_ref().expect("segments of this generation are open");
-            let mut len = (target - written).min(segment.end.0 - written).min(WRITE_MAX);
-            // SAFETY: filled and not yet written, so the flusher's.
-            let [piece, _] = unsafe { core.ring.pieces(written, len) };
-            len = piece.len() as u64;
-            // SAFETY: the ring keeps these bytes until `written` has passed them, which is after the wait below.
-            let buffer = unsafe { Buffer::borrowed(piece.as_ptr().cast_mut(), piece.len()) };
+            let appender = appender_of(&mut self.appender, segment, written);
+            let mut pushed = appender.position() - segment.offset(written);
+            let most = (target.min(segment.end.0)) - written;
+            while pushed < most {
+                // SAFETY: filled and not yet written, so the flusher's.
+                let [piece, _] = unsafe { core.ring.pieces(written + pushed, most - pushed) };
+                match appender.push(piece) {
+                    0 => break,
+                    count => pushed += count as u64,
+                }
+            }
             segment.dirty = true;
-            let write = Operation::Write { offset: segment.offset(written), buffer };
-            if let Err(error) = file.submit(write).wait().result {
-                // Only file systems that do not overwrite in place come here. The bytes stay in the ring.
+            if let Err(error) = appender.write() {
+                // Only file systems that do not overwrite in place come here. The bytes are kept.
                 if error.is_full() {
                     *core.full_error.lock() = Some(error.clone());
                     core.full.store(true, Ordering::SeqCst);
@@ -160,8 +175,9 @@ impl Flusher {
                 }
                 return Err(LogError::Failed(error));
             }
-            written += len;
-            self.statistics.bytes += len;
+            segment.touched = segment.touched.max(appender.position());
+            written += pushed;
+            self.statistics.bytes += pushed;
             core.ring.set_written(written);
             core.space_waiters.wake(u64::MAX);
         }
@@ -178,13 +194,40 @@ impl Flusher {
                 && let Some(file) = &segment.file
             {
                 file.sync_data().map_err(LogError::Failed)?;
-                file.forget(segment.offset(written.min(segment.end.0)));
                 segment.dirty = false;
                 self.statistics.syncs += 1;
             }
         }
         core.ring.set_durable(written);
         core.durable_waiters.wake(written);
+        Ok(())
+    }
+
+    /// Fills the space that comes next with zeros, unless it has been written in a former life: a sync after a write
+    /// into space that is only reserved has to tell the file system's journal, which costs more than the write. The
+    /// zeros are durable with the next sync; nothing depends on them.
+    fn fill_ahead(&mut self, core: &Core) -> Result<(), LogError> {
+        let written = core.ring.written();
+        let Some(segment) = self.segments.iter_mut().rev().find(|segment| segment.name.first.0 <= written)
+        else {
+            return Ok(());
+        };
+        let Some(file) = &segment.file else { return Ok(()) };
+        let block = file.alignment() as u64;
+        let length = segment.offset(segment.end.0).next_multiple_of(block);
+        let from = segment.touched.next_multiple_of(block);
+        // Files that the system caches need none of it: their blocks are allocated when the cache is written back.
+        if block == 1 || from >= length || from - segment.offset(written) >= ZEROS_BYTES as u64 / 2 {
+            return Ok(());
+        }
+        let count = (length - from).min(ZEROS_BYTES as u64);
+        match file.write_at(from, &self.zeros[..count as usize]) {
+            Ok(()) => segment.touched = from + count,
+            // The log itself will find out.
+            Err(error) if error.is_full() => {}
+            Err(error) => return Err(LogError::Failed(error)),
+        }
+        segment.dirty = true;
         Ok(())
     }
 
@@ -212,14 +255,38 @@ impl Flusher {
         while self.segments.len() > 1 && self.segments[0].end <= lsn && !self.segments[0].dirty {
             let segment = self.segments.pop_front().expect("there are two");
             let path = segment.name.path(&self.dir);
-            if segment.file.is_some() && self.spares.len() < SPARES_MAX {
+            if segment.file.is_some() {
                 self.spares.push(path);
             } else {
                 remove_if_there(&*self.io, &path)?;
             }
         }
+        // As many as the time until the next truncation is likely to need: a used file costs neither space nor zeros.
+        let keep = SPARES_MIN.max(self.begun);
+        self.begun = 0;
+        while self.spares.len() > keep {
+            let path = self.spares.pop().expect("there are more than none");
+            remove_if_there(&*self.io, &path)?;
+        }
         Ok(())
     }
+}
+
+/// The appender to `segment`, which is new to it if `written` is where the segment begins.
+fn appender_of<'a>(appender: &'a mut Option<Appender>, segment: &Segment, written: u64) -> &'a mut Appender {
+    let file = segment.file.as_ref().expect("segments of this generation are open");
+    let next = match appender.take() {
+        Some(present) if Arc::ptr_eq(present.file(), file) => present,
+        other => {
+            assert_eq!(written, segment.name.first.0, "a segment is written from its beginning on");
+            let offset = segment.offset(written);
+            match other {
+                Some(former) => former.go_on(Arc::clone(file), offset),
+                None => Appender::new(Arc::clone(file), offset, WRITE_BYTES),
+            }
+        }
+    };
+    appender.insert(next)
 }
 
 fn remove_if_there(io: &dyn Io, path: &Path) -> Result<(), IoError> {

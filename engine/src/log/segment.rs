@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use thermocline_base::checksum::{Seed, crc32c_append};
 use thermocline_base::ids::Lsn;
-use thermocline_base::io::{File, Io, IoError, OpenMode};
+use thermocline_base::io::{AlignedBytes, File, Io, IoError, OpenMode};
 
 use super::error::LogError;
 
@@ -147,6 +147,8 @@ pub(crate) struct Segment {
     pub(crate) file: Option<Arc<dyn File>>,
     /// Has it bytes that no sync has covered?
     pub(crate) dirty: bool,
+    /// The file was written, now or in a former life, up to here; behind that its space is only reserved.
+    pub(crate) touched: u64,
 }
 
 impl Segment {
@@ -163,11 +165,14 @@ impl Segment {
             io.rename(spare, &path)?;
         }
         // A file of this name can only be the rest of an attempt that failed.
-        let file = io.open(&path, OpenMode::Create)?;
+        let file = io.open_direct(&path, OpenMode::Create)?;
+        let length = (SEGMENT_HEADER_BYTES + header.bytes).next_multiple_of(file.alignment() as u64);
+        let mut first = AlignedBytes::zeroed(SEGMENT_HEADER_BYTES as usize);
+        first.copy_from_slice(&header.encode(database));
         let born = file
-            .allocate(SEGMENT_HEADER_BYTES + header.bytes)
+            .allocate(length)
             .and_then(|()| file.sync_data())
-            .and_then(|()| file.write_at(0, &header.encode(database)))
+            .and_then(|()| file.write_at(0, &first))
             .and_then(|()| file.sync_data())
             .and_then(|()| io.sync_dir(dir));
         if let Err(error) = born {
@@ -176,7 +181,13 @@ impl Segment {
             return Err(error);
         }
         let end = Lsn(header.name.first.0 + header.bytes);
-        Ok(Self { name: header.name, end, file: Some(file), dirty: false })
+        let touched = if spare.is_some() { length } else { SEGMENT_HEADER_BYTES };
+        Ok(Self { name: header.name, end, file: Some(file), dirty: false, touched })
+    }
+
+    /// A segment of a former generation.
+    pub(crate) fn former(name: SegmentName, end: Lsn) -> Self {
+        Self { name, end, file: None, dirty: false, touched: 0 }
     }
 
     /// Where in the file a position is.
