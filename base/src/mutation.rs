@@ -38,6 +38,8 @@ pub enum Rule {
     ClaimBeforeCheck,
     /// Pruning keeps what an active snapshot can see.
     PruneKeepsSnapshots,
+    /// The item of a parked version looks past settled versions, until it has passed its own.
+    WaiterPassesSettled,
     /// Chain changes are made under the slot's latch.
     LatchChain,
     /// Freed memory waits for the epochs of its readers.

@@ -11,7 +11,7 @@
 //!   link   40 bits: next older version, in units of 8 bytes from the range's start, plus one; 0 = none
 //!          21 bits: length of the row in bytes
 //!   place  48 bits: RowId; bit 63: tombstone; bit 62: parked; bit 61: superseded;
-//!          bit 60: keys changed
+//!          bit 60: keys changed; bit 59: settled
 //! ```
 //!
 //! A version has no end timestamp of its own: it ends where the next newer one begins, and a deletion is a version
@@ -40,6 +40,7 @@ const TOMBSTONE: u64 = 1 << 63;
 const PARKED: u64 = 1 << 62;
 const SUPERSEDED: u64 = 1 << 61;
 const KEYS_CHANGED: u64 = 1 << 60;
+const SETTLED: u64 = 1 << 59;
 const IS_TXN: u64 = 1 << 63;
 
 /// Id of a transaction that may write: a place in the registry and a generation. Never written to disk.
@@ -257,6 +258,16 @@ impl Version {
     /// Takes the mark away.
     pub(crate) fn unpark(self) {
         self.header().place.fetch_and(!PARKED, Ordering::Relaxed);
+    }
+
+    /// Marks that every older version of the chain is parked.
+    pub(crate) fn settle(self) {
+        self.header().place.fetch_or(SETTLED, Ordering::Relaxed);
+    }
+
+    /// Is every older version of the chain parked?
+    pub(crate) fn is_settled(self) -> bool {
+        self.header().place.load(Ordering::Relaxed) & SETTLED != 0
     }
 
     /// Marks that the same transaction has written a newer version.
