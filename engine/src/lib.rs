@@ -49,6 +49,7 @@ pub mod fuzzing;
 mod hot;
 #[doc(hidden)]
 pub mod index;
+mod load;
 mod log;
 #[cfg(all(test, feature = "model"))]
 mod model_tests;
@@ -66,6 +67,7 @@ pub use db::{BodyFuture, Database, Index, Table};
 pub use error::{Error, Result, SerializationCause};
 pub use hot::budget::OutOfMemory;
 pub use index::tree::Direction;
+pub use load::{BulkLoad, LoadRow};
 #[doc(hidden)]
 pub use ops::maintain::MaintenanceSteps;
 pub use ops::rollback::Savepoint;

@@ -24,6 +24,7 @@ use crate::index::tree::Direction;
 use crate::log::ReserveError;
 use crate::log::record::Kind;
 use crate::ops::commit::{PartsState, Ticket};
+use crate::ops::load::{Batch, LoadState};
 use crate::ops::read::Approach;
 use crate::ops::rollback::Savepoint;
 use crate::ops::scan::{KeyRange, ScanState};
@@ -340,6 +341,23 @@ impl Transaction {
         found.transpose().map_err(|source| Error::Row { table: index.table().name(), source })
     }
 
+    /// Inserts the rows of a batch of a bulk load.
+    pub(crate) async fn load(
+        &mut self,
+        table: &Table,
+        batch: &mut Batch,
+        state: &mut LoadState,
+    ) -> Result<()> {
+        let _busy = self.enter()?;
+        loop {
+            match self.session().try_load(&table.entry, batch, state) {
+                Ok(Step::Done(())) => return Ok(()),
+                Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
     /// Changes the row with this key through `edit`, which may run more than once. `None`: there is no such row.
     ///
     /// # Errors
@@ -470,12 +488,16 @@ impl Transaction {
     /// # Errors
     /// A serialization failure, a full disk: the transaction was rolled back. [`Error::LogFailed`]: it is not known
     /// whether the transaction will be there after a restart.
-    pub async fn commit(mut self) -> Result<()> {
+    pub async fn commit(self) -> Result<()> {
+        self.commit_parts(&mut PartsState::default()).await
+    }
+
+    /// Commits a transaction of which some parts may be in the log already.
+    pub(crate) async fn commit_parts(mut self, parts: &mut PartsState) -> Result<()> {
         let (db, ticket) = {
             let _busy = self.enter()?;
-            let mut parts = PartsState::default();
             let ticket = loop {
-                match self.session().try_commit(&mut parts) {
+                match self.session().try_commit(parts) {
                     Ok(Step::Done(ticket)) => break ticket,
                     Ok(Step::Wait(wait)) => self.wait(wait).await?,
                     Err(error) => return Err(self.failed(error)),

@@ -96,7 +96,7 @@ impl Session {
             return Ok(Step::Done(Ticket { lsn: Lsn(0), wrote: true }));
         };
         let payload = match self.write_parts(log, parts) {
-            Ok(Step::Done(payload)) => payload,
+            Ok(Step::Done(left)) => COMMIT_BYTES as u64 + left,
             Ok(Step::Wait(wait)) => return Ok(Step::Wait(wait)),
             Err(error) => {
                 self.rollback();
@@ -118,8 +118,8 @@ impl Session {
         Ok(Step::Done(Ticket { lsn, wrote: true }))
     }
 
-    /// Writes all but the last part of a large transaction; the payload of what is left.
-    fn write_parts(&mut self, log: &Log, state: &mut PartsState) -> Result<Step<u64>> {
+    /// Writes all but the last part of a large transaction; the bytes of the writes that are left.
+    pub(crate) fn write_parts(&mut self, log: &Log, state: &mut PartsState) -> Result<Step<u64>> {
         let mut left: u64 = self.writes[state.done..].iter().map(payload_of).sum();
         let part_bytes = self.db.options.part_bytes;
         while left > part_bytes {
@@ -150,7 +150,7 @@ impl Session {
             state.done += count;
             left = left.saturating_sub(payload - PART_BYTES as u64);
         }
-        Ok(Step::Done(COMMIT_BYTES as u64 + left))
+        Ok(Step::Done(left))
     }
 
     /// The stretch without an await: from *preparing* to the filled record. An error has rolled back.
@@ -165,8 +165,12 @@ impl Session {
         }
         let db = self.db();
         let guard = db.epochs.pin();
+        let mut marked = None;
         for write in &self.writes {
-            if let Some(chunk) = write.form.get().store.directory.get(write.row.chunk(), &guard) {
+            let chunk = (write.form, write.row.chunk());
+            if marked.replace(chunk) != Some(chunk)
+                && let Some(chunk) = write.form.get().store.directory.get(write.row.chunk(), &guard)
+            {
                 chunk.mark_dirty();
             }
         }
@@ -337,7 +341,8 @@ impl Session {
         let db = self.db();
         let guard = db.epochs.pin();
         self.place().commit();
-        for write in &self.writes {
+        // The last ones first: a version that was superseded is then next to the top of its chain.
+        for write in self.writes.iter().rev() {
             if write.version.is_superseded() {
                 self.unlink_superseded(write, &guard);
             } else {

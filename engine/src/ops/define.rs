@@ -113,10 +113,20 @@ impl Inner {
         Ok(Arc::new(IndexForm { id, schema, key, columns, memory, structure }))
     }
 
-    /// Holds a table and waits until no transaction uses it. The guards end the change.
-    fn hold<'a>(&'a self, entry: &'a Arc<TableEntry>, name: &str) -> Result<Hold<'a>> {
+    /// Begins a change of a table's definition: nobody else changes one meanwhile, and no transaction uses the table.
+    fn change(&self, name: &str) -> Result<Change<'_>> {
+        self.may_define()?;
+        let definition = self.definition.lock();
+        let entry = self.entry(name)?;
         entry.hold();
-        let mut hold = Hold { entry, maintenance: None };
+        let mut change = Change { inner: self, entry, maintenance: None, _definition: definition };
+        self.wait_for_users(&change.entry, name)?;
+        change.maintenance = Some(self.maintenance.lock());
+        Ok(change)
+    }
+
+    /// Waits until no transaction uses a held table.
+    fn wait_for_users(&self, entry: &TableEntry, name: &str) -> Result<()> {
         let begun = self.clock.now_ns();
         let limit = u64::try_from(self.options.definition_wait.as_nanos()).unwrap_or(u64::MAX);
         while self
@@ -133,8 +143,7 @@ impl Inner {
             }
             std::thread::sleep(Duration::from_micros(200));
         }
-        hold.maintenance = Some(self.maintenance.lock());
-        Ok(hold)
+        Ok(())
     }
 
     /// Frees a form that was replaced, once nobody can be looking at it.
@@ -283,13 +292,28 @@ pub(crate) fn for_each_row(
 /// Makes a row of the new layout out of one of the old.
 type Convert<'a> = dyn Fn(&[u8], &mut Vec<u8>) -> Result<()> + 'a;
 
-/// A held table.
-struct Hold<'a> {
-    entry: &'a TableEntry,
+/// A change of a table's definition under way: the table is held until it is dropped.
+struct Change<'a> {
+    inner: &'a Inner,
+    entry: Arc<TableEntry>,
     maintenance: Option<MutexGuard<'a, ()>>,
+    _definition: MutexGuard<'a, ()>,
 }
 
-impl Drop for Hold<'_> {
+impl Change<'_> {
+    /// The form that is to be changed. It stays until [`Change::finish`]: only who holds the table replaces it.
+    fn old(&self) -> &TableForm {
+        // SAFETY: the table is held, by this change, which replaces the form only when it ends.
+        unsafe { &*self.entry.form() }
+    }
+
+    /// Shows everybody the new form, durably, or leaves the old one.
+    fn finish(&mut self, new: TableForm) -> Result<()> {
+        self.inner.swap_form(&self.entry, new)
+    }
+}
+
+impl Drop for Change<'_> {
     fn drop(&mut self) {
         self.maintenance = None;
         self.entry.let_go();
@@ -341,23 +365,18 @@ impl Database {
     /// There is none with this name, or transactions use it for too long.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         let inner = self.inner();
-        inner.may_define()?;
-        let _definition = inner.definition.lock();
-        let entry = inner.entry(name)?;
-        let hold = inner.hold(&entry, name)?;
+        let change = inner.change(name)?;
         inner.catalog.remove(name);
         if let Err(error) = inner.write_definitions() {
-            inner.catalog.add(name, Arc::clone(&entry));
+            inner.catalog.add(name, Arc::clone(&change.entry));
             return Err(error);
         }
-        entry.mark_dropped();
+        change.entry.mark_dropped();
         // Handles keep the entry; its memory goes now.
-        let guard = inner.epochs.pin();
-        let old = entry.form_pinned(&guard);
+        let old = change.old();
         let emptied = old.emptied(inner.make_form(old.stored(), Arc::clone(&old.counters))?);
-        drop(guard);
-        inner.retire_form(entry.replace(emptied));
-        drop(hold);
+        inner.retire_form(change.entry.replace(emptied));
+        drop(change);
         inner.epochs.collect();
         Ok(())
     }
@@ -368,16 +387,11 @@ impl Database {
     /// There is none with this name, or transactions use it for too long.
     pub fn truncate_table(&self, name: &str) -> Result<()> {
         let inner = self.inner();
-        inner.may_define()?;
-        let _definition = inner.definition.lock();
-        let entry = inner.entry(name)?;
-        let _hold = inner.hold(&entry, name)?;
-        let guard = inner.epochs.pin();
-        let old = entry.form_pinned(&guard);
+        let mut change = inner.change(name)?;
+        let old = change.old();
         let stored = StoredTable { since: inner.registry.clock.tick(), ..old.stored() };
         let new = inner.make_form(stored, Arc::clone(&old.counters))?;
-        drop(guard);
-        inner.swap_form(&entry, new)
+        change.finish(new)
     }
 
     /// Creates a secondary index on the rows that are there.
@@ -387,25 +401,23 @@ impl Database {
     /// too long.
     pub fn create_index(&self, table: &str, index: IndexSchema) -> Result<Index> {
         let inner = self.inner();
-        inner.may_define()?;
-        let _definition = inner.definition.lock();
-        let entry = inner.entry(table)?;
-        let _hold = inner.hold(&entry, table)?;
-        let guard = inner.epochs.pin();
-        let old = entry.form_pinned(&guard);
+        let mut change = inner.change(table)?;
+        let old = change.old();
         let mut schema = old.schema.clone();
         schema.indexes.push(index.clone());
         schema.check()?;
         let fresh = inner.make_index(inner.catalog.fresh_index_id(), &schema, &index, &old.layout)?;
         let id = fresh.id;
+        let guard = inner.epochs.pin();
         inner.fill_index(old, &fresh, &guard)?;
         inner.check_unique(old, &fresh, &guard)?;
+        drop(guard);
         let mut indexes = old.indexes.clone();
         indexes.push(fresh);
         let new = TableForm { schema, indexes, ..old.share() };
-        drop(guard);
-        inner.swap_form(&entry, new)?;
-        Ok(Index { db: Arc::clone(inner), entry: Arc::clone(&entry), id })
+        let entry = Arc::clone(&change.entry);
+        change.finish(new)?;
+        Ok(Index { db: Arc::clone(inner), entry, id })
     }
 
     /// Drops a secondary index.
@@ -414,12 +426,8 @@ impl Database {
     /// There is no such index, or it is the primary key.
     pub fn drop_index(&self, table: &str, index: &str) -> Result<()> {
         let inner = self.inner();
-        inner.may_define()?;
-        let _definition = inner.definition.lock();
-        let entry = inner.entry(table)?;
-        let _hold = inner.hold(&entry, table)?;
-        let guard = inner.epochs.pin();
-        let old = entry.form_pinned(&guard);
+        let mut change = inner.change(table)?;
+        let old = change.old();
         let position = old
             .indexes
             .iter()
@@ -432,8 +440,7 @@ impl Database {
         schema.indexes.remove(position - 1);
         indexes.remove(position);
         let new = TableForm { schema, indexes, ..old.share() };
-        drop(guard);
-        inner.swap_form(&entry, new)
+        change.finish(new)
     }
 
     /// Gives a table another name.
@@ -442,21 +449,16 @@ impl Database {
     /// There is no such table, or the new name is taken or no name.
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         let inner = self.inner();
-        inner.may_define()?;
-        let _definition = inner.definition.lock();
-        let entry = inner.entry(from)?;
+        let mut change = inner.change(from)?;
         if inner.catalog.by_name(to).is_some() {
             return Err(SchemaError::DuplicateTable { table: to.to_owned() }.into());
         }
-        let _hold = inner.hold(&entry, from)?;
-        let guard = inner.epochs.pin();
-        let old = entry.form_pinned(&guard);
+        let old = change.old();
         let schema = TableSchema { name: to.to_owned(), ..old.schema.clone() };
         schema.check()?;
         let new = TableForm { schema, ..old.share() };
-        drop(guard);
         inner.catalog.rename(from, to);
-        inner.swap_form(&entry, new).inspect_err(|_| inner.catalog.rename(to, from))
+        change.finish(new).inspect_err(|_| inner.catalog.rename(to, from))
     }
 
     /// Gives a column another name.
@@ -465,12 +467,8 @@ impl Database {
     /// There is no such table or column, or the new name is taken or no name.
     pub fn rename_column(&self, table: &str, from: &str, to: &str) -> Result<()> {
         let inner = self.inner();
-        inner.may_define()?;
-        let _definition = inner.definition.lock();
-        let entry = inner.entry(table)?;
-        let _hold = inner.hold(&entry, table)?;
-        let guard = inner.epochs.pin();
-        let old = entry.form_pinned(&guard);
+        let mut change = inner.change(table)?;
+        let old = change.old();
         let position = old.column(from)?;
         let mut schema = old.schema.clone();
         to.clone_into(&mut schema.columns[position].name);
@@ -483,8 +481,7 @@ impl Database {
         let layout = Layout::new(&schema.columns).map_err(|error| Inner::schema_error(table, error))?;
         // The indexes stay as they are: only their own memory of the names in messages is older.
         let new = TableForm { schema, layout: Arc::new(layout), ..old.share() };
-        drop(guard);
-        inner.swap_form(&entry, new)
+        change.finish(new)
     }
 
     /// Adds a column at the end; the rows that are there get its default, or null.
@@ -546,18 +543,14 @@ impl Database {
     fn change_columns(
         &self,
         table: &str,
-        change: &mut dyn FnMut(&mut TableSchema) -> Result<()>,
+        alter: &mut dyn FnMut(&mut TableSchema) -> Result<()>,
         convert: &dyn Fn(&mut Vec<Value>),
     ) -> Result<()> {
         let inner = self.inner();
-        inner.may_define()?;
-        let _definition = inner.definition.lock();
-        let entry = inner.entry(table)?;
-        let _hold = inner.hold(&entry, table)?;
-        let guard = inner.epochs.pin();
-        let old = entry.form_pinned(&guard);
+        let mut change = inner.change(table)?;
+        let old = change.old();
         let mut stored = old.stored();
-        change(&mut stored.schema)?;
+        alter(&mut stored.schema)?;
         stored.layout_version += 1;
         stored.since = inner.registry.clock.tick();
         let new = inner.make_form(stored, Arc::clone(&old.counters))?;
@@ -570,10 +563,9 @@ impl Database {
                 convert(&mut values);
                 new.layout.encode(&values, out).map_err(row_error)
             },
-            &guard,
+            &inner.epochs.pin(),
         )?;
-        drop(guard);
-        inner.swap_form(&entry, new)
+        change.finish(new)
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod backup;
 pub(crate) mod checkpoint;
 pub(crate) mod commit;
 pub(crate) mod define;
+pub(crate) mod load;
 pub(crate) mod lock;
 pub(crate) mod maintain;
 pub(crate) mod read;

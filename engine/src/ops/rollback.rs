@@ -69,7 +69,7 @@ impl Session {
 
     /// Undoes the last write.
     pub(crate) fn undo_last(&mut self, guard: &Guard<'_>) {
-        let Some(write) = self.writes.pop() else { return };
+        let Some(write) = self.pop_write() else { return };
         self.undo(&write, guard);
     }
 

@@ -56,11 +56,11 @@ enum Claim {
 }
 
 impl Session {
-    fn row_error(form: &TableForm, source: RowError) -> Error {
+    pub(crate) fn row_error(form: &TableForm, source: RowError) -> Error {
         Error::Row { table: form.schema.name.clone(), source }
     }
 
-    fn must_write(&self) -> Result<()> {
+    pub(crate) fn must_write(&self) -> Result<()> {
         if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
@@ -188,7 +188,7 @@ impl Session {
     }
 
     /// Puts the row into a fresh slot and enters its keys.
-    fn claim_row(&mut self, form_ref: FormRef, row: &[u8], guard: &Guard<'_>) -> Result<RowId> {
+    pub(crate) fn claim_row(&mut self, form_ref: FormRef, row: &[u8], guard: &Guard<'_>) -> Result<RowId> {
         let form = form_ref.get();
         let me = self.identify();
         let hidden =
@@ -220,7 +220,7 @@ impl Session {
 
     /// Checks the unique keys of the session's own newest version of a row; `changed` limits it to indexes on these
     /// columns.
-    fn check_claims(
+    pub(crate) fn check_claims(
         &mut self,
         form: &TableForm,
         row_id: RowId,
@@ -415,7 +415,7 @@ impl Session {
         let own = target.base.begin() == Begin::By(me);
         // Its own version of before, in the same savepoint, is replaced rather than kept below; unless a key changes,
         // because a claim that is refused has to be taken back.
-        let replaces = own && !keys_changed && self.find_write(target.base).is_some();
+        let replaces = if own && !keys_changed { self.find_write(target.base) } else { None };
         let (row, suffix) = match new {
             Some((row, _)) => (row, form.suffix(target.base)),
             None => (&[][..], &[][..]),
@@ -435,19 +435,18 @@ impl Session {
         }
         let version =
             form.store.create(Begin::By(me), Some(target.base), target.row, new.is_none(), row, suffix)?;
-        if replaces {
+        if replaces.is_some() {
             version.set_link(target.base.link());
         }
-        if keys_changed || replaces && target.base.keys_changed() {
+        if keys_changed || replaces.is_some() && target.base.keys_changed() {
             version.mark_keys_changed();
         }
         if !self.swing(form, target, version, keys_changed, guard)? {
             form.store.discard(version);
             return Ok(None);
         }
-        if replaces {
-            let write = self.find_write(target.base).expect("it was found above");
-            write.version = version;
+        if let Some(place) = replaces {
+            self.rewrite(place, version);
             if new.is_none() {
                 self.remove_replaced_entries(form, target, guard);
             }

@@ -2,6 +2,8 @@
 //!
 //! Sessions are kept and used again, so that a transaction allocates nothing in the steady state.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use thermocline_base::ids::{IndexId, Lsn, RowId, Timestamp};
@@ -14,6 +16,9 @@ use crate::options::{Isolation, TransactionOptions};
 use crate::row::KeyBuf;
 use crate::txn::locks::{LockKey, LockMode};
 use crate::txn::registry::Place;
+
+/// Writes that are looked through for a version, from the last one on, before an index is made.
+const WRITES_LOOKED_THROUGH: usize = 32;
 
 /// The transaction has not taken its snapshot yet.
 pub(crate) const NO_SNAPSHOT: Timestamp = Timestamp(u64::MAX);
@@ -34,6 +39,35 @@ pub(crate) struct Write {
     pub(crate) version: Version,
     /// The version that it replaced; `None` for an insert.
     pub(crate) replaced: Option<Version>,
+}
+
+/// Where the writes of versions stand in the list, as far as it was needed: a transaction that comes back to a few
+/// recent rows never fills it.
+#[derive(Debug, Default)]
+pub(crate) struct WriteIndex {
+    places: HashMap<u64, usize, BuildHasherDefault<AddressHasher>>,
+    /// Writes before this one are in it.
+    covered: usize,
+}
+
+/// Hashes addresses.
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only addresses are hashed");
+    }
+
+    fn write_u64(&mut self, address: u64) {
+        // The product's upper half is well mixed; the table wants good bits at both ends.
+        let product = address.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = product ^ product >> 32;
+    }
 }
 
 /// A row that was read: validation finds it again and compares its begin.
@@ -98,6 +132,7 @@ pub(crate) struct Session {
     begun_at: u32,
     pub(crate) tables: Vec<Touched>,
     pub(crate) writes: Vec<Write>,
+    write_index: WriteIndex,
     pub(crate) reads: Vec<Read>,
     pub(crate) scans: Vec<Scan>,
     /// Locks that were taken or made stronger, with the mode that they had before.
@@ -137,6 +172,7 @@ impl Session {
             begun_at: 0,
             tables: Vec::new(),
             writes: Vec::new(),
+            write_index: WriteIndex::default(),
             reads: Vec::new(),
             scans: Vec::new(),
             locks: Vec::new(),
@@ -232,6 +268,9 @@ impl Session {
         self.health = Health::Well;
         self.tables.clear();
         self.writes.clear();
+        if self.write_index.covered != 0 {
+            self.write_index = WriteIndex::default();
+        }
         self.reads.clear();
         self.scans.clear();
         self.locks.clear();
@@ -246,9 +285,41 @@ impl Session {
         self.scratch.shrink_to(1 << 16);
     }
 
-    /// The last write of this row, unless a savepoint lies between; looked for from the end.
-    pub(crate) fn find_write(&mut self, version: Version) -> Option<&mut Write> {
-        let savepoint = self.savepoint;
-        self.writes[savepoint..].iter_mut().rev().find(|write| write.version == version)
+    /// Where the write of this version stands in the list, unless a savepoint lies behind it.
+    ///
+    /// The latest writes are looked through; what lies further back is found by an index, which catches up first.
+    pub(crate) fn find_write(&mut self, version: Version) -> Option<usize> {
+        let recent = self.writes.len().saturating_sub(WRITES_LOOKED_THROUGH).max(self.savepoint);
+        if let Some(place) = self.writes[recent..].iter().rposition(|write| write.version == version) {
+            return Some(recent + place);
+        }
+        if recent == self.savepoint {
+            return None;
+        }
+        let WriteIndex { places, covered } = &mut self.write_index;
+        for (place, write) in self.writes.iter().enumerate().skip(*covered) {
+            places.insert(write.version.address(), place);
+        }
+        *covered = self.writes.len();
+        places.get(&version.address()).copied().filter(|place| *place >= self.savepoint)
+    }
+
+    /// Lets a write stand for another version of its row.
+    pub(crate) fn rewrite(&mut self, place: usize, version: Version) {
+        let before = std::mem::replace(&mut self.writes[place].version, version);
+        if place < self.write_index.covered {
+            self.write_index.places.remove(&before.address());
+            self.write_index.places.insert(version.address(), place);
+        }
+    }
+
+    /// Takes the last write off the list.
+    pub(crate) fn pop_write(&mut self) -> Option<Write> {
+        let write = self.writes.pop()?;
+        if self.write_index.covered > self.writes.len() {
+            self.write_index.places.remove(&write.version.address());
+            self.write_index.covered = self.writes.len();
+        }
+        Some(write)
     }
 }

@@ -269,3 +269,163 @@ fn definitions_change_under_live_handles() {
     db.drop_table("ledger").expect("drop");
     assert!(matches!(set(&db, &table, 1, 1), Err(Error::UnknownTable { .. })));
 }
+
+/// Of each row the balance, as one transaction sees it.
+async fn sum(tx: &mut thermocline_engine::Transaction, table: &Table) -> (i64, i64) {
+    let (mut rows, mut sum) = (0, 0);
+    let layout = table.layout();
+    tx.scan_table(table, |row| {
+        rows += 1;
+        sum += layout.i64(row, 2).expect("not null");
+        ControlFlow::Continue(())
+    })
+    .await
+    .expect("a scan");
+    (rows, sum)
+}
+
+/// Were each search for an own write to look at all of them, this would take hours.
+#[test]
+fn many_own_rows_are_written_again_in_one_transaction() {
+    const ROWS: i64 = 200_000;
+    let db = Database::open_in_memory(Options::default()).expect("it opens");
+    let table = db
+        .create_table(
+            TableSchema::new("counters")
+                .column(Column::new("id", Type::Int8))
+                .column(Column::new("spare", Type::Int8))
+                .column(Column::new("balance", Type::Int8))
+                .primary_key(IndexSchema::hash("counters_key", &["id"])),
+        )
+        .expect("the definition is fine");
+    let primary = table.primary();
+    block_on(async {
+        let mut tx = db.begin(TransactionOptions::new()).expect("it begins");
+        for id in 0..ROWS {
+            let row = [Value::Int8(id), Value::Int8(0), Value::Int8(0)];
+            tx.insert_values(&table, &row).await.expect("it is new");
+        }
+        // Far from where each was written last.
+        for step in 0..2 * ROWS {
+            let key = KeyBuf::new().i64(step * 7_919 % ROWS);
+            tx.update(&primary, &key, |row| {
+                let balance = table.layout().i64(row.row(), 2).expect("not null") + 1;
+                Ok(row.set_i64(2, balance)?)
+            })
+            .await
+            .expect("an own row");
+        }
+        assert_eq!(sum(&mut tx, &table).await, (ROWS, 2 * ROWS));
+        let savepoint = tx.savepoint().expect("a savepoint");
+        for step in 0..ROWS {
+            let key = KeyBuf::new().i64(step * 7_919 % ROWS);
+            if step % 3 == 0 {
+                assert!(tx.delete(&primary, &key).await.expect("an own row"));
+            } else {
+                for _ in 0..2 {
+                    tx.update(&primary, &key, |row| Ok(row.set_i64(2, -5)?)).await.expect("an own row");
+                }
+            }
+        }
+        assert_eq!(sum(&mut tx, &table).await, (133_333, -5 * 133_333));
+        tx.rollback_to(&savepoint).expect("it stands");
+        assert_eq!(sum(&mut tx, &table).await, (ROWS, 2 * ROWS));
+        for step in 0..ROWS {
+            let key = KeyBuf::new().i64(step * 7_919 % ROWS);
+            tx.update(&primary, &key, |row| Ok(row.set_i64(2, 1)?)).await.expect("an own row");
+        }
+        tx.commit().await.expect("nobody is in the way");
+        let mut tx = db.begin(TransactionOptions::new()).expect("it begins");
+        assert_eq!(sum(&mut tx, &table).await, (ROWS, ROWS));
+        assert_eq!(db.statistics().index_entries, ROWS as u64);
+    });
+}
+
+/// A row whose key changes again and again under one transaction keeps a version for each time until it ends.
+#[test]
+fn a_row_whose_key_changes_many_times_in_one_transaction() {
+    let db = Database::open_in_memory(Options::default()).expect("it opens");
+    let table = accounts(&db);
+    fill(&db, &table, 3);
+    db.run(TransactionOptions::new(), async |tx| {
+        for balance in 1_000..6_000 {
+            tx.update(&table.primary(), &KeyBuf::new().i64(1), |row| Ok(row.set_i64(2, balance)?)).await?;
+        }
+        Ok(())
+    })
+    .expect("nobody is in the way");
+    let all = balances(&db, &table, KeyRange::all(), Direction::Forward);
+    assert_eq!(all, [0, 20, 5_999]);
+}
+
+/// Writes come back to rows of before and behind savepoints, in transactions of any length.
+#[test]
+fn own_writes_are_found_across_savepoints() {
+    let db = Database::open_in_memory(Options::default()).expect("it opens");
+    let table = db
+        .create_table(
+            TableSchema::new("t")
+                .column(Column::new("id", Type::Int8))
+                .column(Column::new("kind", Type::Int8))
+                .column(Column::new("value", Type::Int8))
+                .primary_key(IndexSchema::hash("t_key", &["id"]))
+                .index(IndexSchema::ordered("by_kind", &["kind"])),
+        )
+        .expect("the definition is fine");
+    let mut random = thermocline_base::rng::Rng::new(11);
+    let mut below = move |bound: usize| random.below(bound as u64) as usize;
+    for round in 0..60 {
+        block_on(async {
+            let mut tx = db.begin(TransactionOptions::new()).expect("it begins");
+            let mut rows: Vec<Option<i64>> = vec![None; 90];
+            let mut savepoints = Vec::new();
+            for step in 0..20 + below(500) {
+                let id = below(rows.len());
+                let (key, value) = (KeyBuf::new().i64(id as i64), step as i64);
+                match below(20) {
+                    0 => savepoints.push((tx.savepoint().expect("a savepoint"), rows.clone())),
+                    1 if !savepoints.is_empty() => {
+                        savepoints.truncate(1 + below(savepoints.len()));
+                        let (savepoint, then) = savepoints.last().expect("one is left");
+                        tx.rollback_to(savepoint).expect("it stands");
+                        rows.clone_from(then);
+                    }
+                    2 => {
+                        let found = tx.delete(&table.primary(), &key).await.expect("an own row");
+                        assert_eq!(found, rows[id].take().is_some());
+                    }
+                    _ if rows[id].is_some() => {
+                        let kind = below(3) == 0;
+                        let edit = |row: &mut thermocline_engine::row::RowEditor<'_>| {
+                            if kind {
+                                row.set_i64(1, value)?;
+                            }
+                            Ok(row.set_i64(2, value)?)
+                        };
+                        let own = tx.update(&table.primary(), &key, edit).await.expect("an own row");
+                        assert!(own.is_some());
+                        rows[id] = Some(value);
+                    }
+                    _ => {
+                        let row = [Value::Int8(id as i64), Value::Int8(0), Value::Int8(value)];
+                        tx.insert_values(&table, &row).await.expect("it is new");
+                        rows[id] = Some(value);
+                    }
+                }
+            }
+            if round % 3 == 0 {
+                return;
+            }
+            tx.commit().await.expect("nobody is in the way");
+            let mut tx = db.begin(TransactionOptions::new()).expect("it begins");
+            for (id, row) in rows.iter().enumerate() {
+                let layout = table.layout();
+                let key = KeyBuf::new().i64(id as i64);
+                let found = tx.read(&table.primary(), &key, |row| layout.i64(row, 2)).await.expect("a read");
+                assert_eq!(found.flatten(), *row, "row {id} of round {round}");
+                tx.delete(&table.primary(), &key).await.expect("nobody is in the way");
+            }
+            tx.commit().await.expect("nobody is in the way");
+        });
+    }
+}

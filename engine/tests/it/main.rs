@@ -6,4 +6,5 @@ mod crash;
 mod durability;
 mod embedding;
 mod history;
+mod load;
 mod stress;

@@ -1,13 +1,11 @@
 //! The table of YCSB and its loader.
 //!
 //! `usertable` has an int8 key and `fields` columns of bytes, `field0`, `field1`, … Threads take stretches of keys one
-//! after another and insert each in one transaction. Contents depend on the configuration's seed alone.
+//! after another and load each as a whole. Contents depend on the configuration's seed alone.
 
 use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
 use thermocline_engine::row::{Column, Layout, RowEditor, Type, Value};
-use thermocline_engine::{
-    Database, Error, Index, IndexSchema, Result, Table, TableSchema, TransactionOptions,
-};
+use thermocline_engine::{Database, Error, Index, IndexSchema, Result, Table, TableSchema, block_on};
 
 use super::generate::Config;
 
@@ -106,7 +104,7 @@ impl RowBuilder {
 pub struct LoadOptions {
     /// Threads that generate and insert.
     pub threads: usize,
-    /// Rows of one transaction.
+    /// Rows that are loaded at a time, as one transaction.
     pub batch_rows: u64,
 }
 
@@ -142,16 +140,16 @@ pub fn load(
                         return;
                     }
                     let end = (first + batch_rows).min(config.records);
-                    let outcome = database.run(TransactionOptions::default(), async |transaction| {
+                    let outcome = block_on(async {
+                        let mut load = database.begin_bulk_load(&table.table)?;
                         for key in first..end {
-                            let row =
-                                builder.build(key, |field, bytes| config.fill_loaded(key, field, bytes));
-                            transaction.insert(&table.table, row).await?;
+                            let fill = |field, bytes: &mut [u8]| config.fill_loaded(key, field, bytes);
+                            load.push(builder.build(key, fill)).await?;
                         }
-                        Ok(())
+                        load.commit().await
                     });
                     match outcome {
-                        Ok(()) => progress(rows.fetch_add(end - first, Ordering::Relaxed) + end - first),
+                        Ok(_) => progress(rows.fetch_add(end - first, Ordering::Relaxed) + end - first),
                         Err(error) => {
                             failure.lock().get_or_insert(error);
                         }

@@ -13,6 +13,7 @@
 //! | [`faults`] | a device that fails or fills up at any operation loses nothing acknowledged |
 //! | [`damage`] | flipped, cut, missing, foreign and newer files are named, never served |
 //! | [`backups`] | a backup under load holds everything committed before the call, and nothing by halves |
+//! | [`loads`] | a bulk load is there as a whole or not at all |
 //! | [`kill9`] | the same for a real process that is killed |
 
 mod backups;
@@ -20,6 +21,7 @@ mod damage;
 mod faults;
 mod images;
 mod kill9;
+mod loads;
 mod scenarios;
 mod workload;
 

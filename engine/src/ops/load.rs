@@ -1,0 +1,179 @@
+//! Loading rows in bulk: inserts, a batch at a time, by a transaction that does nothing else.
+//!
+//! What makes it faster than inserting row by row:
+//! - the buckets of hash indexes that a batch will enter are asked for together, before the first is looked at: the
+//!   misses of a whole batch overlap;
+//! - looking the table up, pinning and the like happen once a batch;
+//! - the log is written while the load goes on, in the parts of a large transaction, so that the commit only has to
+//!   add the last one. Nothing is undone singly in a load, so a part never holds what was taken back; parts without
+//!   their commit count for nothing.
+//!
+//! Rules: as for any insert (see [`crate::ops::write`]): a row is claimed under all its keys first, then its claims are
+//! checked. A batch claims all its rows, then checks all of them. When one has to wait for somebody else, it and the
+//! rows behind it are taken back meanwhile.
+
+use std::sync::Arc;
+
+use thermocline_base::epoch::Guard;
+
+use crate::catalog::table::{Structure, TableEntry, TableForm};
+use crate::error::Result;
+use crate::hot::budget::{Budget, MemoryKind};
+use crate::index::hash_of;
+use crate::log::record::WRITE_BYTES;
+use crate::ops::commit::PartsState;
+use crate::ops::{Step, Wait, step};
+use crate::txn::session::{Session, Write};
+
+/// Rows of one batch: as many misses as a processor can keep under way, and more.
+const BATCH_ROWS: usize = 64;
+/// Bytes of one batch, which is to stay in the processor's caches.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// Encoded rows that wait to be inserted together.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    bytes: Vec<u8>,
+    /// Where each row ends.
+    ends: Vec<usize>,
+    /// Rows that stand in the table, their keys checked.
+    done: usize,
+}
+
+impl Batch {
+    /// Adds a row.
+    pub(crate) fn push(&mut self, row: &[u8]) {
+        self.bytes.extend_from_slice(row);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Is it time to insert them?
+    pub(crate) fn is_full(&self) -> bool {
+        self.ends.len() >= BATCH_ROWS || self.bytes.len() >= BATCH_BYTES
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.done = 0;
+    }
+
+    /// The rows that are not done yet.
+    fn left(&self) -> impl Iterator<Item = &[u8]> {
+        (self.done..self.ends.len()).map(|row| {
+            let start = row.checked_sub(1).map_or(0, |before| self.ends[before]);
+            &self.bytes[start..self.ends[row]]
+        })
+    }
+}
+
+/// What a load has cost and logged so far. It gives the memory back that it has charged.
+#[derive(Debug)]
+pub(crate) struct LoadState {
+    pub(crate) parts: PartsState,
+    budget: Arc<Budget>,
+    /// Bytes that are charged for the list of writes.
+    charged: u64,
+    /// Log bytes of the writes that stand in no part yet.
+    unlogged: u64,
+}
+
+impl LoadState {
+    pub(crate) fn new(budget: &Arc<Budget>) -> Self {
+        Self { parts: PartsState::default(), budget: Arc::clone(budget), charged: 0, unlogged: 0 }
+    }
+}
+
+impl Drop for LoadState {
+    fn drop(&mut self) {
+        self.budget.release(MemoryKind::Other, self.charged);
+    }
+}
+
+impl Session {
+    /// Inserts the rows of a batch, and logs what there is when it is enough for a part. After an error the transaction
+    /// can only be rolled back.
+    pub(crate) fn try_load(
+        &mut self,
+        entry: &Arc<TableEntry>,
+        batch: &mut Batch,
+        state: &mut LoadState,
+    ) -> Result<Step<()>> {
+        self.must_write()?;
+        let form_ref = step!(self.touch(entry)?);
+        let form = form_ref.get();
+        let guard = self.db().epochs.pin();
+        self.make_room(batch.ends.len() - batch.done, state)?;
+        for row in batch.left() {
+            form.layout.check(row).map_err(|error| Self::row_error(form, error))?;
+        }
+        self.prefetch_entries(form, batch, &guard);
+        let first = self.writes.len();
+        for row in batch.left() {
+            self.claim_row(form_ref, row, &guard)?;
+        }
+        for at in first..self.writes.len() {
+            let write = self.writes[at];
+            match self.check_claims(form, write.row, None, &guard)? {
+                Step::Done(()) => {
+                    batch.done += 1;
+                    state.unlogged += (WRITE_BYTES + write.version.len()) as u64;
+                }
+                Step::Wait(wait) => {
+                    while self.writes.len() > at {
+                        self.undo_last(&guard);
+                    }
+                    self.place().wake_waiters();
+                    return Ok(Step::Wait(wait));
+                }
+            }
+        }
+        drop(guard);
+        self.log_ahead(state)
+    }
+
+    /// Asks for the buckets that the keys of a batch belong into.
+    fn prefetch_entries(&mut self, form: &TableForm, batch: &Batch, guard: &Guard<'_>) {
+        let mut key = std::mem::take(&mut self.key);
+        for index in &form.indexes {
+            // A hidden key is not known yet, and ordered indexes are walked down step by step.
+            if let Structure::Hash(hash) = &index.structure
+                && !matches!(index.key, crate::catalog::table::KeySource::Hidden)
+            {
+                for row in batch.left() {
+                    index.key_of_row(row, &[], &mut key);
+                    hash.prefetch(guard, hash_of(&key));
+                }
+            }
+        }
+        self.key = key;
+    }
+
+    /// Room for more writes in the list of them, charged: it is the one thing that grows with a load beside its rows.
+    fn make_room(&mut self, rows: usize, state: &mut LoadState) -> Result<()> {
+        let needed = self.writes.len() + rows;
+        if needed <= self.writes.capacity() {
+            return Ok(());
+        }
+        let capacity = needed.max(self.writes.capacity() + self.writes.capacity() / 2);
+        let bytes = (capacity * size_of::<Write>()) as u64;
+        state.budget.charge(MemoryKind::Other, bytes - state.charged)?;
+        state.charged = bytes;
+        self.writes.reserve_exact(capacity - self.writes.len());
+        Ok(())
+    }
+
+    /// Writes parts of the log, as soon as there is enough for one.
+    fn log_ahead(&mut self, state: &mut LoadState) -> Result<Step<()>> {
+        if let Some(log) = self.db().log()
+            && state.unlogged > self.db.options.part_bytes
+        {
+            match self.write_parts(log, &mut state.parts)? {
+                Step::Done(left) => state.unlogged = left,
+                Step::Wait(wait @ Wait::LogSpace { .. }) => return Ok(Step::Wait(wait)),
+                Step::Wait(_) => unreachable!("parts wait for room in the log only"),
+            }
+        }
+        Ok(Step::Done(()))
+    }
+}
