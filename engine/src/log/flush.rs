@@ -41,6 +41,8 @@ pub(super) struct Flusher {
     appender: Option<Appender>,
     /// To fill space with.
     zeros: AlignedBytes,
+    /// How many waited when the last sync ended: those whom it acknowledged, and those who came meanwhile.
+    waited: usize,
     statistics: LogStatistics,
 }
 
@@ -75,6 +77,7 @@ impl Flusher {
             begun: 0,
             appender: None,
             zeros: AlignedBytes::zeroed(ZEROS_BYTES),
+            waited: 0,
             statistics: LogStatistics::default(),
             io,
             dir,
@@ -199,6 +202,7 @@ impl Flusher {
             }
         }
         core.ring.set_durable(written);
+        self.waited = core.durable_waiters.count();
         core.durable_waiters.wake(written);
         Ok(())
     }
@@ -296,6 +300,17 @@ fn remove_if_there(io: &dyn Io, path: &Path) -> Result<(), IoError> {
     }
 }
 
+/// Those who were acknowledged by one flush.
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    /// How many waited when it began.
+    began_with: usize,
+    /// How many waited when it ended.
+    ended_with: usize,
+    /// How long it took.
+    took_ns: u64,
+}
+
 /// Takes the log down if the flusher's thread dies, so that nobody waits for it for ever.
 struct Mourner<'a>(&'a Core);
 
@@ -344,14 +359,13 @@ impl Core {
     /// The flusher's thread.
     pub(super) fn run(&self) {
         let _guard = Mourner(self);
-        let mut last_group = 0;
-        let mut last_ns = 0;
+        let mut last = Group::default();
         while !self.failed() {
             let stop = self.stop.load(Ordering::SeqCst);
             if !stop && self.options.mode == FlushMode::Group {
-                self.gather(last_group, last_ns);
+                self.gather(&last);
             }
-            let waiting = self.durable_waiters.count();
+            let began_with = self.durable_waiters.count();
             let (before, began) = (self.ring.durable(), self.clock.now_ns());
             // A failure stands in the log's state, and the waiters have it.
             let _ = self.flush_once();
@@ -360,27 +374,31 @@ impl Core {
             }
             let progress = self.ring.durable() > before;
             if progress {
-                last_ns = self.clock.now_ns() - began;
-                last_group = waiting;
+                let ended_with = self.flusher.lock().waited;
+                last = Group { began_with, ended_with, took_ns: self.clock.now_ns() - began };
             }
             self.sleep(progress);
         }
     }
 
     /// Waits for company, if there was some the last time: see the module [`super`].
-    fn gather(&self, last_group: usize, last_ns: u64) {
-        if last_group < 2 || !self.durable_waiters.any() {
+    fn gather(&self, last: &Group) {
+        if last.began_with < 2 || !self.durable_waiters.any() {
             return;
         }
-        let until = self.clock.now_ns() + COMPANY_MAX_NS.min(last_ns / 2);
-        while self.durable_waiters.count() < last_group.div_ceil(2) {
+        let wanted = (last.ended_with * 2).div_ceil(3);
+        let until = self.clock.now_ns() + COMPANY_MAX_NS.min(last.took_ns * 2);
+        loop {
+            // Whoever comes after the store wakes the flusher; whoever came before is counted.
+            self.pulse.company.store(wanted, Ordering::SeqCst);
             let left = until.saturating_sub(self.clock.now_ns());
-            if left == 0 {
+            if left == 0 || self.durable_waiters.count() >= wanted || self.ring_fills() {
                 break;
             }
             // Sleeping, not yielding: where workers keep all processors busy, they need this one's share.
             std::thread::park_timeout(Duration::from_nanos(left));
         }
+        self.pulse.company.store(0, Ordering::SeqCst);
     }
 
     /// Sleeps until somebody kicks, or the next tick.
@@ -396,9 +414,14 @@ impl Core {
         self.pulse.parked.store(0, Ordering::SeqCst);
     }
 
+    /// Is there so much to write that it should not wait?
+    fn ring_fills(&self) -> bool {
+        self.ring.head() - self.ring.written() > self.ring.capacity() / 4
+    }
+
     fn has_work(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
-            || self.ring.head() - self.ring.written() > self.ring.capacity() / 4
+            || self.ring_fills()
             || !self.is_full() && (self.durable_waiters.any() || self.space_waiters.any())
     }
 }

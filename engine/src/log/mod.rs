@@ -19,7 +19,8 @@
 //! *Sync* and *group* acknowledge when [`Log::durable`] has passed the commit. While one sync runs, those who commit
 //! gather in the ring, and the next sync covers them all: groups form by themselves, and a lone committer waits for
 //! nobody. *Sync* leaves it at that. *Group* may wait up to 1 ms for company, and does so only when company is likely:
-//! if the last sync acknowledged several at once, it waits until half as many wait again, but no longer than half as
+//! if the last sync acknowledged several at once, it waits until two thirds of those who waited at the last
+//! acknowledgement wait again (with everybody waiting there is nobody to wait for), but no longer than twice as
 //! long as the last sync took. *Async* acknowledges at once and syncs every 10 ms, or when a quarter of the ring is
 //! filled; if a sync hangs for 40 ms, acknowledging waits for it, so that never more than 50 ms of acknowledged work
 //! can be lost.
@@ -48,7 +49,7 @@ use thermocline_base::checksum::Seed;
 use thermocline_base::clock::Clock;
 use thermocline_base::ids::{Lsn, RowId, TableId, Timestamp};
 use thermocline_base::io::{Io, IoError};
-use thermocline_base::sync::{AtomicBool, AtomicU32, AtomicU64, CachePadded, Mutex, Ordering};
+use thermocline_base::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, CachePadded, Mutex, Ordering};
 
 pub(crate) use error::LogError;
 pub(crate) use reader::{LogEnd, LogReader};
@@ -136,6 +137,8 @@ pub(super) struct Core {
 struct Pulse {
     /// 0: the flusher runs; 1: it is about to sleep or sleeps.
     parked: AtomicU32,
+    /// The flusher sleeps until so many wait; 0: it does not.
+    company: AtomicUsize,
     /// When the flush began that is running; 0: none is.
     flush_since_ns: AtomicU64,
 }
@@ -190,7 +193,11 @@ impl Log {
             full_error: Mutex::new(None),
             durable_waiters: CachePadded::default(),
             space_waiters: CachePadded::default(),
-            pulse: CachePadded(Pulse { parked: AtomicU32::new(0), flush_since_ns: AtomicU64::new(0) }),
+            pulse: CachePadded(Pulse {
+                parked: AtomicU32::new(0),
+                company: AtomicUsize::new(0),
+                flush_since_ns: AtomicU64::new(0),
+            }),
             thread: OnceLock::new(),
             stop: AtomicBool::new(false),
             flusher: CachePadded(Mutex::new(flusher)),
@@ -385,6 +392,20 @@ impl Core {
         {
             thread.unpark();
         }
+    }
+
+    /// Wakes the flusher if it sleeps, or if it waits for the company of as many as wait now.
+    #[inline]
+    fn kick_for(&self, waiting: usize) {
+        let company = self.pulse.company.load(Ordering::SeqCst);
+        if company != 0
+            && waiting >= company
+            && self.pulse.company.swap(0, Ordering::SeqCst) != 0
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+        self.kick();
     }
 
     /// Has a flush been running for so long that *async* must not acknowledge any more?

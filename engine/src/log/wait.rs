@@ -31,24 +31,30 @@ struct Entry {
 }
 
 impl Waiters {
-    /// Leaves a waker, unless `due` says under the lock that there is nothing to wait for. `number` is the entry's of
-    /// an earlier poll.
-    fn register(&self, number: &mut Option<u64>, at: u64, waker: &Waker, due: impl Fn() -> bool) -> bool {
+    /// Leaves a waker, unless `due` says under the lock that there is nothing to wait for: how many wait now. `number`
+    /// is the entry's of an earlier poll.
+    fn register(
+        &self,
+        number: &mut Option<u64>,
+        at: u64,
+        waker: &Waker,
+        due: impl Fn() -> bool,
+    ) -> Option<usize> {
         let mut list = self.0.lock();
         if due() {
-            return false;
+            return None;
         }
         if let Some(number) = *number
             && let Some(entry) = list.entries.iter_mut().find(|entry| entry.number == number)
         {
             entry.waker.clone_from(waker);
-            return true;
+            return Some(list.entries.len());
         }
         list.next += 1;
         let entry = Entry { number: list.next, at, waker: waker.clone() };
         *number = Some(entry.number);
         list.entries.push(entry);
-        true
+        Some(list.entries.len())
     }
 
     /// Wakes those who wait for `mark` or less.
@@ -108,8 +114,8 @@ impl Future for WaitDurable<'_> {
             return Poll::Ready(Ok(()));
         }
         let due = || core.ring.durable() >= at || core.failed();
-        if core.durable_waiters.register(&mut self.number, at, cx.waker(), due) {
-            core.kick();
+        if let Some(waiting) = core.durable_waiters.register(&mut self.number, at, cx.waker(), due) {
+            core.kick_for(waiting);
             return Poll::Pending;
         }
         // What is durable is so, whatever failed afterwards.
@@ -149,7 +155,7 @@ impl Future for WaitSpace<'_> {
                     Until::SpaceBeyond(end) => core.ring.space_end() > end,
                 }
         };
-        if !due() && core.space_waiters.register(&mut self.number, 0, cx.waker(), due) {
+        if !due() && core.space_waiters.register(&mut self.number, 0, cx.waker(), due).is_some() {
             core.kick();
             return Poll::Pending;
         }
