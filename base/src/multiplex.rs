@@ -32,17 +32,149 @@
 //! was meant for the outer one (which does not run meanwhile: the thread is busy with the inner one).
 
 use std::cell::Cell;
+use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::sync::{AtomicBool, AtomicU64, CachePadded, Ordering};
 
+/// Operations that make no progress, or are not answered, unless a thread drives them: an `io_uring`. A thread has at
+/// most one, for good, and hands it in with [`attach`]; [`block_on`] and [`run_tasks`] then drive it.
+pub(crate) trait Driver: Sync {
+    /// Is any operation under way?
+    fn is_busy(&self) -> bool;
+
+    /// Starts what is queued and answers what has completed. Does not sleep.
+    fn turn(&self);
+
+    /// Starts what is queued, and sleeps until something has completed or [`Driver::interrupt`] was called since the
+    /// last sleep ended. Answers nothing: that is what [`Driver::turn`] is for.
+    fn sleep(&self);
+
+    /// Ends the sleep of the thread that it is attached to, or its next one. From any thread.
+    fn interrupt(&self);
+
+    /// An executor begins (or the last one ends) on the thread that it is attached to: the thread promises to drive
+    /// it, or stops doing so.
+    fn attend(&self, attended: bool);
+
+    /// Somebody waits who does not drive it: a thread beside the one that it is attached to, or one without executor.
+    fn expect(&self);
+}
+
+/// Where a thread sleeps.
+struct Berth {
+    thread: std::thread::Thread,
+    driver: OnceLock<&'static dyn Driver>,
+    /// It sleeps, or is about to sleep, in its driver, and nobody has interrupted that yet.
+    in_driver: AtomicBool,
+}
+
+impl fmt::Debug for Berth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Berth({:?})", self.thread.id())
+    }
+}
+
+impl Berth {
+    /// Sleeps until somebody unparks, something has completed, or for no reason; returns at once if `woken`.
+    fn park(&self, woken: impl Fn() -> bool) {
+        let Some(driver) = self.driver.get().filter(|driver| driver.is_busy()) else {
+            std::thread::park();
+            return;
+        };
+        self.in_driver.store(true, Ordering::SeqCst);
+        if !woken() {
+            driver.sleep();
+        }
+        self.in_driver.store(false, Ordering::SeqCst);
+        driver.turn();
+    }
+
+    fn unpark(&self) {
+        if !self.in_driver.load(Ordering::SeqCst) {
+            self.thread.unpark();
+        } else if self.in_driver.swap(false, Ordering::SeqCst)
+            && let Some(driver) = self.driver.get()
+        {
+            driver.interrupt();
+        }
+    }
+}
+
+thread_local! {
+    static BERTH: Arc<Berth> = Arc::new(Berth {
+        thread: std::thread::current(),
+        driver: OnceLock::new(),
+        in_driver: AtomicBool::new(false),
+    });
+    /// The driver of the berth, at hand.
+    static DRIVER: Cell<Option<&'static dyn Driver>> = const { Cell::new(None) };
+    /// How many executors run on this thread, nested.
+    static EXECUTORS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Makes `driver` the calling thread's, if it has none. Gives whether an executor runs on the thread, which will drive
+/// it.
+pub(crate) fn attach(driver: &'static dyn Driver) -> bool {
+    let executed = EXECUTORS.get() > 0;
+    if DRIVER.get().is_none() {
+        BERTH.with(|berth| {
+            berth.driver.get_or_init(|| driver);
+        });
+        DRIVER.set(Some(driver));
+        driver.attend(executed);
+    }
+    executed
+}
+
+/// Does an executor of the calling thread drive `driver`?
+pub(crate) fn drives(driver: &'static dyn Driver) -> bool {
+    EXECUTORS.get() > 0 && DRIVER.get().is_some_and(|own| std::ptr::addr_eq(own, driver))
+}
+
+/// While it lives an executor runs on the thread.
+struct Executing;
+
+impl Executing {
+    fn begin() -> Self {
+        let outer = EXECUTORS.replace(EXECUTORS.get() + 1);
+        if outer == 0
+            && let Some(driver) = DRIVER.get()
+        {
+            driver.attend(true);
+        }
+        Self
+    }
+
+    /// What an executor does now and then while it has something to poll.
+    fn turn() {
+        if let Some(driver) = DRIVER.get()
+            && driver.is_busy()
+        {
+            driver.turn();
+        }
+    }
+}
+
+impl Drop for Executing {
+    fn drop(&mut self) {
+        let outer = EXECUTORS.get() - 1;
+        EXECUTORS.set(outer);
+        if outer == 0
+            && let Some(driver) = DRIVER.get()
+        {
+            driver.attend(false);
+        }
+    }
+}
+
 /// The thread that runs the futures, as wakers see it.
 #[derive(Debug)]
 enum Sleeper {
-    Thread(std::thread::Thread),
+    Thread(Arc<Berth>),
     #[cfg(feature = "model")]
     Modelled(shuttle::thread::Thread),
 }
@@ -53,21 +185,22 @@ impl Sleeper {
         if crate::sync::model::active() {
             return Self::Modelled(shuttle::thread::current());
         }
-        Self::Thread(std::thread::current())
+        Self::Thread(BERTH.with(Arc::clone))
     }
 
+    /// What the thread waits for must have been set before, sequentially consistently.
     fn unpark(&self) {
         match self {
-            Self::Thread(thread) => thread.unpark(),
+            Self::Thread(berth) => berth.unpark(),
             #[cfg(feature = "model")]
             Self::Modelled(thread) => thread.unpark(),
         }
     }
 
-    /// Parks the calling thread, which must be the one that this names.
-    fn park(&self) {
+    /// Parks the calling thread, which must be the one that this names, unless `woken`; may return early.
+    fn park(&self, woken: impl Fn() -> bool) {
         match self {
-            Self::Thread(_) => std::thread::park(),
+            Self::Thread(berth) => berth.park(woken),
             #[cfg(feature = "model")]
             Self::Modelled(_) => shuttle::thread::park(),
         }
@@ -88,7 +221,7 @@ impl Wake for Signal {
 
     fn wake_by_ref(self: &Arc<Self>) {
         // Only the first wake since the last poll has news for the sleeper.
-        if !self.woken.swap(true, Ordering::AcqRel) {
+        if !self.woken.swap(true, Ordering::SeqCst) {
             self.sleeper.unpark();
         }
     }
@@ -187,6 +320,7 @@ fn prepare() -> Prepared {
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let _alone = OnDuty::begin(ALONE);
+    let _executing = Executing::begin();
     // The threads of a modelled execution share the thread-local variables of one operating-system thread.
     #[cfg(feature = "model")]
     let cached = if crate::sync::model::active() { None } else { PREPARED.take() };
@@ -199,8 +333,10 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             break output;
         }
-        while !signal.woken.swap(false, Ordering::AcqRel) {
-            signal.sleeper.park();
+        // It may be woken at once every time, and what is under way has to go on.
+        Executing::turn();
+        while !signal.woken.swap(false, Ordering::SeqCst) {
+            signal.sleeper.park(|| signal.woken.load(Ordering::SeqCst));
         }
     };
     // A waker that outlives this call wakes the next one for nothing; it polls once more and parks again.
@@ -263,10 +399,14 @@ impl Board {
             return;
         }
         while self.asleep.load(Ordering::SeqCst) {
-            self.sleeper.park();
+            self.sleeper.park(|| !self.asleep.load(Ordering::SeqCst));
         }
     }
 }
+
+/// A worker that always has something to poll looks after its operations under way this often: a compromise between
+/// few system calls and early answers.
+const POLLS_A_TURN: usize = 64;
 
 /// Runs all `tasks` to their ends on the calling thread, all of them in flight at the same time.
 ///
@@ -284,6 +424,8 @@ pub fn run_tasks<F: Future<Output = ()>>(tasks: Vec<F>) {
         .collect();
     let mut running = slots.len();
     let _duty = OnDuty::begin(ALONE);
+    let _executing = Executing::begin();
+    let mut polls = 0;
     // Tasks that gave way, to be polled again in the next round.
     let mut aside = vec![0_u64; board.ready.len()];
     while running > 0 {
@@ -300,6 +442,7 @@ pub fn run_tasks<F: Future<Output = ()>>(tasks: Vec<F>) {
                 // A task that has ended may still be woken by a waker that it left somewhere.
                 let Some(running_task) = task else { continue };
                 idle = false;
+                polls += 1;
                 CREW.set(Crew { tasks: running, waker: waker.data() });
                 if running_task.as_mut().poll(&mut Context::from_waker(waker)).is_ready() {
                     *task = None;
@@ -311,7 +454,11 @@ pub fn run_tasks<F: Future<Output = ()>>(tasks: Vec<F>) {
             }
         }
         if idle && running > 0 {
+            polls = 0;
             board.wait();
+        } else if polls >= POLLS_A_TURN {
+            polls = 0;
+            Executing::turn();
         }
     }
 }
