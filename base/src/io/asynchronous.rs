@@ -4,13 +4,17 @@
 //!
 //! | backend | where | how |
 //! |---|---|---|
-//! | [`threads`](super::threads) | everywhere | one thread an operation |
+//! | [`uring`](super::uring) | Linux | the kernel; no thread is involved |
+//! | [`threads`](super::threads) | elsewhere, and where `io_uring` is refused (containers, hardened systems) | one thread an operation |
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::system::StdFile;
 use super::threads::Threads;
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
+use super::uring;
 use super::{Completion, File, Io, LockGuard, OpenMode, Operation, Result, StdIo};
 
 /// As many blocking operations as a good device does at once.
@@ -23,13 +27,29 @@ pub struct SystemIo(Backend);
 #[derive(Clone, Debug)]
 enum Backend {
     Threads(Arc<Threads>),
+    #[cfg(all(target_os = "linux", not(feature = "portable")))]
+    Uring,
 }
 
 impl SystemIo {
-    /// By threads.
+    /// By `io_uring` if the system has it and lets us, by threads otherwise.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_threads(THREADS)
+        Self::with_uring().unwrap_or_else(|_| Self::with_threads(THREADS))
+    }
+
+    /// By `io_uring`.
+    ///
+    /// # Errors
+    /// The system has none, or does not let us.
+    pub fn with_uring() -> io::Result<Self> {
+        #[cfg(all(target_os = "linux", not(feature = "portable")))]
+        {
+            uring::probe()?;
+            Ok(Self(Backend::Uring))
+        }
+        #[cfg(not(all(target_os = "linux", not(feature = "portable"))))]
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// By at most `count` threads (one at least), which are started when there is something to do.
@@ -38,11 +58,13 @@ impl SystemIo {
         Self(Backend::Threads(Arc::new(Threads::new(count))))
     }
 
-    /// How: `threads`.
+    /// How: `io_uring` or `threads`.
     #[must_use]
     pub fn method(&self) -> &'static str {
         match &self.0 {
             Backend::Threads(_) => "threads",
+            #[cfg(all(target_os = "linux", not(feature = "portable")))]
+            Backend::Uring => "io_uring",
         }
     }
 }
@@ -106,6 +128,8 @@ impl File for AsynchronousFile {
         }
         match &self.backend {
             Backend::Threads(threads) => threads.submit(&self.file, operation),
+            #[cfg(all(target_os = "linux", not(feature = "portable")))]
+            Backend::Uring => uring::submit(&self.file, operation),
         }
     }
 

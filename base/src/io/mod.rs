@@ -28,6 +28,8 @@ mod memory;
 mod record;
 mod system;
 mod threads;
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
+mod uring;
 
 use std::any::Any;
 use std::fmt;

@@ -35,9 +35,11 @@ impl Drop for Dir {
     }
 }
 
-/// What there is on this system: threads.
+/// What there is on this system: threads, and `io_uring` where it is not refused.
 fn backends() -> Vec<SystemIo> {
-    vec![SystemIo::with_threads(4)]
+    let mut all = vec![SystemIo::with_threads(4)];
+    all.extend(SystemIo::with_uring().ok());
+    all
 }
 
 fn page(number: u64) -> AlignedBytes {
