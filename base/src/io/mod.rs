@@ -247,6 +247,23 @@ impl Operation {
         }
     }
 
+    /// Its buffer, to give it back.
+    fn into_buffer(self) -> Buffer {
+        match self {
+            Self::Read { buffer, .. } | Self::Write { buffer, .. } => buffer,
+            Self::SyncData => Buffer::empty(),
+        }
+    }
+
+    /// What it is, and where, for errors.
+    fn kind(&self) -> (Action, Option<u64>) {
+        match self {
+            Self::Read { offset, .. } => (Action::Read, Some(*offset)),
+            Self::Write { offset, .. } => (Action::Write, Some(*offset)),
+            Self::SyncData => (Action::Sync, None),
+        }
+    }
+
     /// Panics unless it keeps to the rule of a direct file.
     fn assert_aligned(&self) {
         if let Operation::Read { offset, buffer } | Operation::Write { offset, buffer } = self {

@@ -52,7 +52,7 @@ use rustix::io::Errno;
 
 use super::completion::Completer;
 use super::system::StdFile;
-use super::{Action, Completion, Operation};
+use super::{Completion, Operation};
 use crate::clock::{Clock, SystemClock};
 use crate::multiplex::{self, Driver};
 use crate::sync::{AtomicBool, AtomicUsize, MAX_THREADS, Mutex, Ordering, thread_index};
@@ -136,17 +136,15 @@ impl Pending {
             count = self.done;
         }
         let Self { file, operation, completer, .. } = *self;
-        let (action, offset, buffer) = match operation {
-            Operation::Read { offset, buffer } => (Action::Read, Some(offset), buffer),
-            Operation::Write { offset, buffer } => (Action::Write, Some(offset), buffer),
-            Operation::SyncData => (Action::Sync, None, super::Buffer::empty()),
-        };
         let result = match failed {
-            Some(error) => Err(file.error(action, offset, error)),
+            Some(error) => {
+                let (action, offset) = operation.kind();
+                Err(file.error(action, offset, error))
+            }
             None => Ok(count),
         };
         drop(file);
-        completer.complete(result, buffer);
+        completer.complete(result, operation.into_buffer());
         None
     }
 }
@@ -177,19 +175,7 @@ struct State {
 
 impl Ring {
     fn new() -> io::Result<Self> {
-        let build = |cooperative: bool| {
-            let mut builder = IoUring::builder();
-            builder.setup_cqsize(COMPLETIONS);
-            if cooperative {
-                // No interruption of a busy thread for each completion: it looks by itself. From Linux 5.19.
-                builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all();
-            }
-            builder.build(SUBMISSIONS)
-        };
-        let ring = match build(true) {
-            Err(error) if error.kind() == ErrorKind::InvalidInput => build(false)?,
-            other => other?,
-        };
+        let ring = IoUring::builder().setup_cqsize(COMPLETIONS).build(SUBMISSIONS)?;
         if !ring.params().is_feature_nodrop() || !ring.params().is_feature_rw_cur_pos() {
             // Before Linux 5.6 there are no plain reads and writes.
             return Err(ErrorKind::Unsupported.into());
@@ -221,15 +207,10 @@ impl Ring {
     fn enter(&self, submit: u32, want: u32) -> bool {
         let flags = if want > 0 { EnterFlags::GETEVENTS } else { EnterFlags::empty() };
         // SAFETY: plain flags, and no argument.
-        let entered = unsafe { self.ring.submitter().enter::<()>(submit, want, flags.bits(), None) };
-        Self::check(entered)
-    }
-
-    fn check(entered: io::Result<usize>) -> bool {
-        match entered {
+        match unsafe { self.ring.submitter().enter::<()>(submit, want, flags.bits(), None) } {
             Ok(_) => true,
             Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::INTR | Errno::TIME) => true,
+                Some(Errno::INTR) => true,
                 Some(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => false,
                 _ => panic!("a ring that was built takes submissions: {error}"),
             },
@@ -241,9 +222,6 @@ impl Ring {
         loop {
             let filled = self.fill(state);
             if filled == 0 || !self.enter(filled, 0) {
-                return;
-            }
-            if state.queue.is_empty() || state.in_kernel >= IN_KERNEL {
                 return;
             }
         }
@@ -269,15 +247,6 @@ impl Ring {
 
     /// Takes up to a batch of completions. Gives how many, and whether there may be more.
     fn take(&self, state: &mut State, batch: &mut [(u64, i32); BATCH]) -> (usize, bool) {
-        // SAFETY: the lock of `state` is held.
-        let submissions = unsafe { self.ring.submission_shared() };
-        if submissions.taskrun() || submissions.cq_overflow() {
-            // SAFETY: plain flags, and no argument.
-            let entered =
-                unsafe { self.ring.submitter().enter::<()>(0, 0, EnterFlags::GETEVENTS.bits(), None) };
-            Self::check(entered);
-        }
-        drop(submissions);
         // SAFETY: the lock of `state` is held, so nobody else has this ring's completions.
         let completions = unsafe { self.ring.completion_shared() };
         let mut interruptions = 0;
