@@ -22,6 +22,19 @@
 //! on the thread), so the worker parks until a waker has taken `asleep` back. The opposite case, a token that
 //! somebody else on this thread consumes, is harmless as well: nobody who parks here trusts the token alone.
 //!
+//! # Sleeping where operations complete
+//! Where operations under way need somebody who drives them (`io_uring`), that is the thread that started them: a
+//! worker with nothing to poll does not park but sleeps in its driver, which ends when something completes, and answers
+//! that. So a wait for the device costs no other thread. Now and then a worker that always has something to poll takes a
+//! turn there as well.
+//!
+//! Wakers of other threads must find it in either place. The sleeper sets `in_driver`, *then* looks whether it was
+//! woken, then sleeps; a waker does what wakes (a bit and `asleep`, or `woken`), *then* looks at `in_driver`, and
+//! interrupts the driver or unparks. Sequentially consistent again, so one of them sees the other. Whoever finds
+//! `in_driver` takes it back, so one interruption is made and not one for each waker; that the first may be late does
+//! no harm, since an interruption that misses its sleep ends the next one for nothing. The sleeper takes `in_driver`
+//! back before it answers, so it does not interrupt itself, and looks again before it sleeps again.
+//!
 //! # Giving way
 //! [`give_way`] is for moments, not for waits: a task that has asked the processor for a cache line lets the others run
 //! until the line is there. It tells the worker through thread-local variables instead of its waker (no atomic
@@ -64,9 +77,35 @@ pub(crate) trait Driver: Sync {
     fn expect(&self);
 }
 
-/// Where a thread sleeps.
+/// A thread that can be parked.
+enum Thread {
+    Real(std::thread::Thread),
+    #[cfg(feature = "model")]
+    Modelled(shuttle::thread::Thread),
+}
+
+impl Thread {
+    fn unpark(&self) {
+        match self {
+            Self::Real(thread) => thread.unpark(),
+            #[cfg(feature = "model")]
+            Self::Modelled(thread) => thread.unpark(),
+        }
+    }
+
+    /// Parks the calling thread, which must be the one that this names.
+    fn park(&self) {
+        match self {
+            Self::Real(_) => std::thread::park(),
+            #[cfg(feature = "model")]
+            Self::Modelled(_) => shuttle::thread::park(),
+        }
+    }
+}
+
+/// The thread that runs futures, as wakers see it, and where it sleeps.
 struct Berth {
-    thread: std::thread::Thread,
+    thread: Thread,
     driver: OnceLock<&'static dyn Driver>,
     /// It sleeps, or is about to sleep, in its driver, and nobody has interrupted that yet.
     in_driver: AtomicBool,
@@ -74,15 +113,34 @@ struct Berth {
 
 impl fmt::Debug for Berth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Berth({:?})", self.thread.id())
+        f.debug_struct("Berth").field("in_driver", &self.in_driver).finish_non_exhaustive()
     }
 }
 
 impl Berth {
-    /// Sleeps until somebody unparks, something has completed, or for no reason; returns at once if `woken`.
+    fn new(thread: Thread) -> Arc<Self> {
+        Arc::new(Self { thread, driver: OnceLock::new(), in_driver: AtomicBool::new(false) })
+    }
+
+    /// The calling thread's.
+    fn current() -> Arc<Self> {
+        #[cfg(feature = "model")]
+        if crate::sync::model::active() {
+            // Modelled threads share the thread-local variables of one operating-system thread.
+            let berth = Self::new(Thread::Modelled(shuttle::thread::current()));
+            if let Some(driver) = DRIVER.get() {
+                berth.driver.get_or_init(|| driver);
+            }
+            return berth;
+        }
+        BERTH.with(Arc::clone)
+    }
+
+    /// Sleeps until somebody unparks, something has completed, or for no reason; returns at once if `woken`. Only the
+    /// thread itself calls this.
     fn park(&self, woken: impl Fn() -> bool) {
         let Some(driver) = self.driver.get().filter(|driver| driver.is_busy()) else {
-            std::thread::park();
+            self.thread.park();
             return;
         };
         self.in_driver.store(true, Ordering::SeqCst);
@@ -93,6 +151,8 @@ impl Berth {
         driver.turn();
     }
 
+    /// Ends [`Berth::park`], or the next one. What the thread waits for must have been set before, sequentially
+    /// consistently.
     fn unpark(&self) {
         if !self.in_driver.load(Ordering::SeqCst) {
             self.thread.unpark();
@@ -105,11 +165,7 @@ impl Berth {
 }
 
 thread_local! {
-    static BERTH: Arc<Berth> = Arc::new(Berth {
-        thread: std::thread::current(),
-        driver: OnceLock::new(),
-        in_driver: AtomicBool::new(false),
-    });
+    static BERTH: Arc<Berth> = Berth::new(Thread::Real(std::thread::current()));
     /// The driver of the berth, at hand.
     static DRIVER: Cell<Option<&'static dyn Driver>> = const { Cell::new(None) };
     /// How many executors run on this thread, nested.
@@ -171,47 +227,11 @@ impl Drop for Executing {
     }
 }
 
-/// The thread that runs the futures, as wakers see it.
-#[derive(Debug)]
-enum Sleeper {
-    Thread(Arc<Berth>),
-    #[cfg(feature = "model")]
-    Modelled(shuttle::thread::Thread),
-}
-
-impl Sleeper {
-    fn current() -> Self {
-        #[cfg(feature = "model")]
-        if crate::sync::model::active() {
-            return Self::Modelled(shuttle::thread::current());
-        }
-        Self::Thread(BERTH.with(Arc::clone))
-    }
-
-    /// What the thread waits for must have been set before, sequentially consistently.
-    fn unpark(&self) {
-        match self {
-            Self::Thread(berth) => berth.unpark(),
-            #[cfg(feature = "model")]
-            Self::Modelled(thread) => thread.unpark(),
-        }
-    }
-
-    /// Parks the calling thread, which must be the one that this names, unless `woken`; may return early.
-    fn park(&self, woken: impl Fn() -> bool) {
-        match self {
-            Self::Thread(berth) => berth.park(woken),
-            #[cfg(feature = "model")]
-            Self::Modelled(_) => shuttle::thread::park(),
-        }
-    }
-}
-
 /// What [`block_on`] waits for.
 #[derive(Debug)]
 struct Signal {
     woken: AtomicBool,
-    sleeper: Sleeper,
+    sleeper: Arc<Berth>,
 }
 
 impl Wake for Signal {
@@ -308,7 +328,7 @@ impl Future for GiveWay {
 }
 
 fn prepare() -> Prepared {
-    let signal = Arc::new(Signal { woken: AtomicBool::new(false), sleeper: Sleeper::current() });
+    let signal = Arc::new(Signal { woken: AtomicBool::new(false), sleeper: Berth::current() });
     let waker = Waker::from(Arc::clone(&signal));
     (signal, waker)
 }
@@ -341,7 +361,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     };
     // A waker that outlives this call wakes the next one for nothing; it polls once more and parks again.
     #[cfg(feature = "model")]
-    if matches!(signal.sleeper, Sleeper::Modelled(_)) {
+    if matches!(signal.sleeper.thread, Thread::Modelled(_)) {
         return output;
     }
     PREPARED.set(Some(prepared));
@@ -353,7 +373,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 struct Board {
     asleep: CachePadded<AtomicBool>,
     ready: CachePadded<Box<[AtomicU64]>>,
-    sleeper: Sleeper,
+    sleeper: Arc<Berth>,
 }
 
 /// The waker of one task.
@@ -387,7 +407,7 @@ impl Board {
         Self {
             asleep: CachePadded(AtomicBool::new(false)),
             ready: CachePadded(words.collect()),
-            sleeper: Sleeper::current(),
+            sleeper: Berth::current(),
         }
     }
 
@@ -827,6 +847,98 @@ mod model_tests {
             // The second wait is nested in a task, the first one is not.
             block_on(gates[0].wait());
             run_tasks(vec![async { block_on(gates[1].wait()) }]);
+            setter.join().expect("the setter");
+        });
+    }
+
+    /// A device whose one operation completes at any time, for whoever drives it.
+    #[derive(Default)]
+    struct Device {
+        busy: AtomicBool,
+        answer: Later,
+        state: shuttle::sync::Mutex<DeviceState>,
+        news: shuttle::sync::Condvar,
+    }
+
+    #[derive(Default)]
+    struct DeviceState {
+        completed: bool,
+        interrupted: bool,
+    }
+
+    impl Device {
+        fn lock(&self) -> shuttle::sync::MutexGuard<'_, DeviceState> {
+            self.state.lock().expect("nobody panics with it")
+        }
+
+        fn complete(&self) {
+            self.lock().completed = true;
+            self.news.notify_all();
+        }
+    }
+
+    impl Driver for Device {
+        fn is_busy(&self) -> bool {
+            self.busy.load(Ordering::SeqCst)
+        }
+
+        fn turn(&self) {
+            let completed = std::mem::take(&mut self.lock().completed);
+            if completed {
+                self.answer.set();
+                self.busy.store(false, Ordering::SeqCst);
+            }
+        }
+
+        fn sleep(&self) {
+            let mut state = self.lock();
+            while !state.completed && !state.interrupted {
+                state = self.news.wait(state).expect("nobody panics with it");
+            }
+            state.interrupted = false;
+        }
+
+        fn interrupt(&self) {
+            self.lock().interrupted = true;
+            self.news.notify_all();
+        }
+
+        fn attend(&self, _attended: bool) {}
+
+        fn expect(&self) {}
+    }
+
+    /// A worker waits for another thread while it sleeps in a device that only it drives.
+    #[test]
+    fn no_wake_is_lost_while_the_worker_sleeps_in_its_driver() {
+        model::run(6000, || {
+            let device: &'static Device = Box::leak(Box::default());
+            device.busy.store(true, Ordering::SeqCst);
+            let gates: Arc<[Later; 2]> = Arc::default();
+            DRIVER.set(Some(device));
+            // The device takes longer than everybody else, so its completion makes good for no lost wake.
+            let (passed, both_passed) = shuttle::sync::mpsc::channel();
+            let completer = shuttle::thread::spawn(move || {
+                both_passed.recv().expect("the worker passes the gates");
+                device.complete();
+            });
+            let setter = {
+                let gates = Arc::clone(&gates);
+                shuttle::thread::spawn(move || {
+                    gates[0].set();
+                    gates[1].set();
+                })
+            };
+            block_on(gates[0].wait());
+            let second = async {
+                gates[1].wait().await;
+                passed.send(()).expect("the completer waits");
+            };
+            let tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> =
+                vec![Box::pin(device.answer.wait()), Box::pin(second)];
+            run_tasks(tasks);
+            DRIVER.set(None);
+            completer.join().expect("the completer");
             setter.join().expect("the setter");
         });
     }
