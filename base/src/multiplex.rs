@@ -174,6 +174,10 @@ thread_local! {
 
 /// Makes `driver` the calling thread's, if it has none. Gives whether an executor runs on the thread, which will drive
 /// it.
+#[cfg_attr(
+    any(not(target_os = "linux"), feature = "portable"),
+    allow(dead_code, reason = "only `io_uring` needs somebody who drives it")
+)]
 pub(crate) fn attach(driver: &'static dyn Driver) -> bool {
     let executed = EXECUTORS.get() > 0;
     if DRIVER.get().is_none() {

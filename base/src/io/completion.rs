@@ -129,6 +129,10 @@ impl Completion {
     }
 
     /// As [`Completion::pending_with`], for an operation that `driver` answers.
+    #[cfg_attr(
+        any(not(target_os = "linux"), feature = "portable"),
+        allow(dead_code, reason = "only `io_uring` needs somebody who drives it")
+    )]
     pub(super) fn driven(buffer: &Buffer, driver: &'static dyn Driver) -> (Completer, Self) {
         Self::new(buffer.is_owned(), Some(driver))
     }
