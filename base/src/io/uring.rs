@@ -318,11 +318,7 @@ impl Driver for Ring {
             filled
         };
         let entered = self.enter(filled, 1);
-        {
-            let mut state = self.state.lock();
-            state.asleep = false;
-            state.interrupted = false;
-        }
+        self.state.lock().asleep = false;
         if !entered {
             // The kernel is out of something, and nothing says when it has that again.
             std::thread::sleep(Duration::from_millis(1));
@@ -515,4 +511,100 @@ pub(super) fn submit(file: &Arc<StdFile>, operation: Operation) -> Completion {
         rouse_reaper();
     }
     completion
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::{Action, Buffer, IoError, OpenMode, Outcome, StdIo};
+
+    const INTR: i32 = -4;
+    const IO: i32 = -5;
+    const AGAIN: i32 = -11;
+    const CANCELED: i32 = -125;
+
+    fn file(test: &str) -> (Arc<StdFile>, std::path::PathBuf) {
+        let path = std::env::temp_dir().join(format!("thermocline-uring-{test}-{}", std::process::id()));
+        (Arc::new(StdIo::open_file(&path, OpenMode::Create).expect("created")), path)
+    }
+
+    fn pending(file: &Arc<StdFile>, operation: Operation) -> (Box<Pending>, Completion) {
+        let (completer, completion) = Completion::pending_with(operation.buffer());
+        (Box::new(Pending { file: Arc::clone(file), operation, done: 0, completer }), completion)
+    }
+
+    fn answer(file: &Arc<StdFile>, operation: Operation, results: &[i32]) -> Outcome {
+        let (mut pending, completion) = pending(file, operation);
+        let (last, before) = results.split_last().expect("there is a last one");
+        for result in before {
+            pending = pending.complete(*result).expect("it goes on");
+        }
+        assert!(pending.complete(*last).is_none(), "it does not end");
+        completion.wait()
+    }
+
+    fn write() -> Operation {
+        Operation::Write { offset: 4, buffer: Buffer::from(vec![7; 8]) }
+    }
+
+    #[test]
+    fn answers_of_the_kernel_are_told_apart() {
+        let (file, path) = file("answers");
+        let read = || Operation::Read { offset: 4, buffer: Buffer::from(vec![0; 8]) };
+        let failed = |outcome: Outcome| {
+            let error: IoError = outcome.result.expect_err("it failed");
+            (error.action(), error.offset(), error.kind())
+        };
+        // Writes go on until everything is written, reads may be short.
+        assert_eq!(answer(&file, write(), &[3, INTR, 5]).result.expect("written"), 8);
+        assert_eq!(answer(&file, read(), &[INTR, 3]).result.expect("read"), 3);
+        assert_eq!(answer(&file, Operation::SyncData, &[0]).result.expect("synced"), 0);
+        assert_eq!(failed(answer(&file, write(), &[3, 0])), (Action::Write, Some(4), ErrorKind::WriteZero));
+        let broken = io::Error::from_raw_os_error(-IO).kind();
+        assert_eq!(failed(answer(&file, read(), &[IO])), (Action::Read, Some(4), broken));
+        assert_eq!(failed(answer(&file, Operation::SyncData, &[IO])), (Action::Sync, None, broken));
+        // What the kernel would not do happens all the same.
+        assert_eq!(file.perform(read()).0.expect("nothing is there yet"), 0);
+        assert_eq!(answer(&file, write(), &[3, AGAIN]).result.expect("written"), 8);
+        let outcome = answer(&file, read(), &[CANCELED]);
+        assert_eq!((outcome.result.expect("read"), outcome.buffer.as_slice()), (8, &[7; 8][..]));
+        std::fs::remove_file(path).expect("removed");
+    }
+
+    #[test]
+    fn the_rest_of_a_short_write_is_what_is_submitted_again() {
+        let (file, path) = file("rest");
+        let (first, completion) = pending(&file, write());
+        let mut rest = first.complete(3).expect("it goes on");
+        // `fd`, `off`, `addr` and `len` of the entry: bytes 4, 8, 16 and 24.
+        let entry = rest.entry();
+        // SAFETY: an entry is 64 plain bytes.
+        let bytes: [u8; 64] = unsafe { std::mem::transmute_copy(&entry) };
+        let at = |from: usize| u64::from_le_bytes(bytes[from..from + 8].try_into().expect("8 bytes"));
+        assert_eq!(at(8), 4 + 3);
+        assert_eq!(at(16), rest.operation.buffer().as_slice()[3..].as_ptr() as u64);
+        assert_eq!(at(24) as u32, 5);
+        assert!(rest.complete(5).is_none());
+        assert_eq!(completion.wait().result.expect("written"), 8);
+        std::fs::remove_file(path).expect("removed");
+    }
+
+    /// The reaper takes the completion of an interruption, and the sleeper wakes all the same.
+    #[test]
+    fn an_interruption_survives_other_threads() {
+        let Ok(ring) = Ring::new() else { return };
+        for _ in 0..200 {
+            std::thread::scope(|scope| {
+                let sleeper = scope.spawn(|| ring.sleep());
+                scope.spawn(|| ring.interrupt());
+                while !sleeper.is_finished() {
+                    ring.turn();
+                }
+            });
+            // What is left of it ends no more than one sleep.
+            let mut state = ring.state.lock();
+            state.interrupted = false;
+            assert_eq!(ring.take(&mut state, &mut [(0, 0); BATCH]).0, 0);
+        }
+    }
 }

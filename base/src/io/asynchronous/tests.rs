@@ -135,6 +135,16 @@ fn errors_say_what_and_where() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_device_is_told() {
+    for io in backends() {
+        let file = io.open_direct(Path::new("/dev/full"), OpenMode::Write).expect("a file that has no space");
+        let error = write(&file, 0).wait().result.expect_err("full");
+        assert!(error.is_full() && error.action() == Action::Write, "{error}");
+    }
+}
+
 #[test]
 fn a_file_stays_open_until_its_last_operation() {
     let dir = Dir::new("open");
