@@ -358,6 +358,6 @@ mod tests {
     #[should_panic(expected = "the header of a page file")]
     fn the_header_is_not_overwritten() {
         let device = open(&created()).expect("our own file");
-        let _ = device.write(0, AlignedBytes::zeroed(4096).into());
+        drop(device.write(0, AlignedBytes::zeroed(4096).into()));
     }
 }

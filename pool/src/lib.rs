@@ -4,5 +4,7 @@
 
 pub mod device;
 pub mod error;
+pub mod frames;
 pub mod page;
+pub mod policy;
 pub mod space;
