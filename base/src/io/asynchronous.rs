@@ -152,10 +152,6 @@ impl File for AsynchronousFile {
     fn allocate(&self, len: u64) -> Result<()> {
         self.file.allocate(len)
     }
-
-    fn forget(&self, end: u64) {
-        self.file.forget(end);
-    }
 }
 
 #[cfg(test)]

@@ -149,10 +149,6 @@ impl File for DelayedFile {
     fn allocate(&self, len: u64) -> Result<()> {
         self.inner.allocate(len)
     }
-
-    fn forget(&self, end: u64) {
-        self.inner.forget(end);
-    }
 }
 
 impl Io for DelayedIo {

@@ -164,12 +164,6 @@ pub trait File: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`IoError::is_full`] when there is no such space.
     fn allocate(&self, len: u64) -> Result<()>;
-
-    /// The bytes before `end`, which are on the device, will not be read soon: the system's cache may let them go. A
-    /// hint. Caching what is only written costs a fresh page for each that is written.
-    fn forget(&self, end: u64) {
-        let _ = end;
-    }
 }
 
 impl dyn File + '_ {

@@ -650,10 +650,6 @@ impl File for RecordedFile {
         Ok(())
     }
 
-    fn forget(&self, end: u64) {
-        self.target.inner.forget(end);
-    }
-
     fn allocate(&self, len: u64) -> Result<()> {
         let mut state = self.io.lock();
         state.check(Action::Allocate, self.path(), None)?;

@@ -200,16 +200,6 @@ impl File for StdFile {
         self.file.get().set_len(len).map_err(|error| self.error(Action::Resize, None, error))
     }
 
-    #[cfg(all(target_os = "linux", not(feature = "portable")))]
-    fn forget(&self, end: u64) {
-        if self.direct {
-            return;
-        }
-        let Some(end) = std::num::NonZeroU64::new(end) else { return };
-        // A hint: whether it is taken changes nothing that anybody can see.
-        let _ = rustix::fs::fadvise(self.file.get(), 0, Some(end), rustix::fs::Advice::DontNeed);
-    }
-
     fn allocate(&self, len: u64) -> Result<()> {
         let now = self.len()?;
         self.file.allocate(now, len).map_err(|error| self.error(Action::Allocate, None, error))
