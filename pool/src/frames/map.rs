@@ -189,6 +189,11 @@ impl PageMap {
         (u128::from(hash) * self.count as u128 >> 64) as usize
     }
 
+    #[cfg(all(test, feature = "model"))]
+    pub(super) fn same_home(&self, page: u64, other: u64) -> bool {
+        self.home(page) == self.home(other)
+    }
+
     #[inline(always)]
     fn after(&self, index: usize) -> usize {
         if index + 1 == self.count { 0 } else { index + 1 }
