@@ -31,16 +31,38 @@ struct Work {
 }
 
 impl Work {
+    fn draw(&self, rng: &mut Rng) -> (PageId, usize) {
+        let places = (4096 - HEADER_BYTES - 8) as u64;
+        let random = rng.next_u64();
+        let number = 1 + ((u128::from(random) * u128::from(self.pages)) >> 64) as u64;
+        (PageId::new(self.device, number), (((random & 0xffff) * places) >> 16) as usize)
+    }
+
+    /// In batches whose lines are asked for ahead.
+    #[inline(never)]
+    fn run_ahead(&self, name: &str, pool: &PagePool, one: impl Fn(PageId, usize) -> u64) {
+        const BATCH: usize = 16;
+        let (begin, mut rng, mut count, mut sum) = (now_ns(), Rng::new(7), 0u64, 0u64);
+        while now_ns() - begin < self.seconds * 1_000_000_000 {
+            for _ in 0..100_000 / BATCH {
+                let batch: [(PageId, usize); BATCH] = std::array::from_fn(|_| self.draw(&mut rng));
+                batch.iter().for_each(|(page, _)| pool.prefetch(*page));
+                batch.iter().for_each(|(page, at)| pool.prefetch_bytes(*page, *at));
+                sum = batch.iter().fold(sum, |sum, (page, at)| sum.wrapping_add(one(*page, *at)));
+            }
+            count += 100_000;
+        }
+        black_box(sum);
+        println!("{name}: {:.2} M/s", count as f64 / (now_ns() - begin) as f64 * 1e3);
+    }
+
     #[inline(never)]
     fn run(&self, name: &str, one: impl Fn(PageId, usize) -> u64) {
-        let places = (4096 - HEADER_BYTES - 8) as u64;
         let (begin, mut rng, mut count, mut sum) = (now_ns(), Rng::new(7), 0u64, 0u64);
         while now_ns() - begin < self.seconds * 1_000_000_000 {
             for _ in 0..100_000 {
-                let random = rng.next_u64();
-                let number = 1 + (u128::from(random) * u128::from(self.pages) >> 64) as u64;
-                let at = ((random & 0xffff) * places >> 16) as usize;
-                sum = sum.wrapping_add(one(PageId::new(self.device, number), at));
+                let (page, at) = self.draw(&mut rng);
+                sum = sum.wrapping_add(one(page, at));
             }
             count += 100_000;
         }
@@ -81,6 +103,13 @@ fn main() {
     });
     work.run("pinned by await", |page, at| {
         let guard = block_on(pool.pin(page, None)).expect("all are there");
+        guard.payload()[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    });
+    work.run_ahead("optimistic, asked for ahead", &pool, |page, at| {
+        pool.read_optimistic(page, |bytes| bytes.u64(at)).flatten().expect("all are there")
+    });
+    work.run_ahead("pinned, asked for ahead", &pool, |page, at| {
+        let guard = pool.try_pin(page).expect("all are there");
         guard.payload()[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     });
 }

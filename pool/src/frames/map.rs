@@ -25,7 +25,7 @@
 //!   latches it by compare-and-swap from a state without pins. So a pinned page stays.
 //! - A *doomed* page is one that was dropped while it was pinned: the map does not find it any more (its key is
 //!   [`DOOMED_KEY`]), its last pin frees it.
-//! - The search for the lane has no branch: three comparisons are added up. A branch could not be predicted, and a wrong
+//! - The search for the lane branches on its answer only: comparisons are added up. Which lane it is could not be predicted, and a wrong
 //!   guess would keep the processor from overlapping the cache misses of independent reads.
 //!
 //! *Uses* counts hits up to the policy's maximum, by plain stores: two hits at once may count as one, and a hit beside an
@@ -186,7 +186,7 @@ impl PageMap {
     fn home(&self, page: u64) -> usize {
         // Fibonacci hashing: neighbours come far from each other, and runs of pages spread more evenly than by chance.
         let hash = page.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (u128::from(hash) * self.count as u128 >> 64) as usize
+        ((u128::from(hash) * self.count as u128) >> 64) as usize
     }
 
     #[cfg(all(test, feature = "model"))]
@@ -199,13 +199,13 @@ impl PageMap {
         if index + 1 == self.count { 0 } else { index + 1 }
     }
 
-    /// Which lane holds the page; `LANES` or more: none.
+    /// The lane that holds the page, if one does. No branch but on the answer: see the module.
     #[inline(always)]
-    fn lane_of(bucket: &Bucket, page: u64) -> usize {
+    fn lane_of(bucket: &Bucket, page: u64) -> Option<usize> {
         let is = |lane: usize| usize::from(bucket.pages[lane].load(Ordering::Relaxed) == page);
-        let (first, second, third) = (is(0), is(1), is(2));
-        // A page stands in at most one lane; 3 stays when it is in none.
-        3 - 3 * first - 2 * second - third
+        // 0 may as well mean that it stands in no lane; 3, that it changed lanes while we looked.
+        let lane = is(1) + 2 * is(2);
+        (bucket.pages.get(lane)?.load(Ordering::Relaxed) == page).then_some(lane)
     }
 
     /// Where a page is, and the version of the bucket before the search. Without the pool's lock it may miss a page that
@@ -215,8 +215,7 @@ impl PageMap {
         let index = self.home(page);
         let bucket = self.bucket(index);
         let version = bucket.version.load(Ordering::Acquire);
-        let lane = Self::lane_of(bucket, page);
-        if lane < LANES {
+        if let Some(lane) = Self::lane_of(bucket, page) {
             return Some(Found { bucket, index, lane, version });
         }
         self.search_further(page, index)
@@ -233,8 +232,7 @@ impl PageMap {
             index = self.after(index);
             let bucket = self.bucket(index);
             let version = bucket.version.load(Ordering::Acquire);
-            let lane = Self::lane_of(bucket, page);
-            if lane < LANES {
+            if let Some(lane) = Self::lane_of(bucket, page) {
                 return Some(Found { bucket, index, lane, version });
             }
         }
@@ -346,7 +344,7 @@ impl PageMap {
         let state = self.state(slot);
         let mut now = state.load(Ordering::SeqCst);
         while pins_of(now) == 1 && now & (LATCHED | DOOMED) == 0 {
-            match state.compare_exchange(now, now - PIN | LATCHED, Ordering::SeqCst, Ordering::SeqCst) {
+            match state.compare_exchange(now, (now - PIN) | LATCHED, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => return true,
                 Err(other) => now = other,
             }
