@@ -260,7 +260,8 @@ impl PageMap {
         // made odd (or moved on) before that fence is seen here.
         fence(Ordering::Acquire);
         let after = found.bucket.version.load(Ordering::Relaxed);
-        (found.version == after && after.is_multiple_of(2)).then_some(value)
+        // An odd version before differs from every one after it with its last bit cut off.
+        (found.version & !1 == after).then_some(value)
     }
 
     /// The frame of a page, for a hint.
