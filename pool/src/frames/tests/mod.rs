@@ -3,6 +3,7 @@
 mod against_model;
 mod faults;
 pub(super) mod held;
+mod threads;
 mod waiting;
 
 use std::path::Path;
