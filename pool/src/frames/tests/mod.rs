@@ -1,23 +1,29 @@
 //! The pool against devices in memory: a delayed one, a faulty one, and a model.
 
+mod against_model;
+mod faults;
+pub(super) mod held;
+mod threads;
+mod waiting;
+
 use std::path::Path;
 use std::sync::Arc;
 
-use thermocline_base::io::{Action, AlignedBytes, Fault, FaultKind, Io, MemoryIo, RecordingIo};
+use thermocline_base::io::{AlignedBytes, Io, MemoryIo};
 use thermocline_base::multiplex::block_on;
 
 use super::*;
 use crate::page::{PageKind, seal};
 
 const DATABASE: [u8; 16] = [9; 16];
-const KIND: PageKind = PageKind(3);
+pub(super) const KIND: PageKind = PageKind(3);
 
 fn path() -> &'static Path {
     Path::new("/pages")
 }
 
 /// A device with pages `1..pages`, each in version 1 and full of its number.
-fn device_on(io: &dyn Io, pages: u64) -> Arc<PageDevice> {
+pub(super) fn device_on(io: &dyn Io, pages: u64) -> Arc<PageDevice> {
     let device = PageDevice::create(io, path(), PageSize::default(), DATABASE).expect("a fresh file");
     for number in 1..pages {
         write_page(&device, number, 1, number);
@@ -26,7 +32,7 @@ fn device_on(io: &dyn Io, pages: u64) -> Arc<PageDevice> {
 }
 
 /// Writes a page past the pool.
-fn write_page(device: &PageDevice, number: u64, version: u64, value: u64) {
+pub(super) fn write_page(device: &PageDevice, number: u64, version: u64, value: u64) {
     let page = sealed(device, number, version, value);
     device.write(number, page.into()).wait().result.expect("memory");
 }
@@ -38,13 +44,13 @@ fn sealed(device: &PageDevice, number: u64, version: u64, value: u64) -> Aligned
     page
 }
 
-fn fill(payload: &mut [u8], value: u64) {
+pub(super) fn fill(payload: &mut [u8], value: u64) {
     for chunk in payload.chunks_exact_mut(8) {
         chunk.copy_from_slice(&value.to_le_bytes());
     }
 }
 
-fn value_of(payload: &[u8]) -> u64 {
+pub(super) fn value_of(payload: &[u8]) -> u64 {
     let mut values =
         payload.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight")));
     let first = values.next().expect("a payload");
@@ -121,5 +127,32 @@ fn changes_survive_eviction_and_flush() {
     for number in (1..50).chain(100..120) {
         let guard = block_on(again.pin(PageId::new(id, number), Some(2))).expect("it was flushed");
         assert_eq!(value_of(guard.payload()), number + 1000);
+    }
+}
+
+#[test]
+fn files_past_the_cache_of_the_system_serve_pages() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("pages");
+    let io = thermocline_base::io::StdIo;
+    let size = PageSize::new(16384).expect("a page size");
+    let file = Arc::new(PageDevice::create(&io, &path, size, DATABASE).expect("a fresh file"));
+    let options = || PoolOptions::new(8 * 16384).page_size(size);
+    let pool = PagePool::new(options()).expect("address space");
+    let id = pool.add_device(file).expect("the same page size");
+    for number in 1..40 {
+        let mut guard = block_on(pool.create(PageId::new(id, number))).expect("a frame");
+        fill(guard.payload_mut(), number);
+        guard.publish(7, KIND);
+    }
+    block_on(pool.flush(id)).expect("a file");
+    drop(pool);
+    let file = PageDevice::open(&io, &path, Some(size), DATABASE).expect("our own file");
+    let pool = PagePool::new(options()).expect("address space");
+    let id = pool.add_device(Arc::new(file)).expect("the same page size");
+    pool.read_ahead(id, 3..9).expect("frames");
+    for number in 1..40 {
+        let guard = block_on(pool.pin(PageId::new(id, number), Some(7))).expect("it was flushed");
+        assert_eq!(value_of(guard.payload()), number);
     }
 }
