@@ -36,6 +36,12 @@ pub enum Rule {
     LockBeforeLook,
     /// A unique claim is made before the check.
     ClaimBeforeCheck,
+    /// Who waits for a unique key has taken its own claim back.
+    WaitWithoutClaim,
+    /// Who undoes something tells those whose way it may have been in.
+    UndoingIsTold,
+    /// A row that refuses a key was read by who is refused.
+    RefusalIsRead,
     /// Pruning keeps what an active snapshot can see.
     PruneKeepsSnapshots,
     /// Chain changes are made under the slot's latch.
