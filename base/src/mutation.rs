@@ -62,6 +62,14 @@ pub enum Rule {
     ChecksumBindsPosition,
     /// The first failure of a sync is final (31).
     SyncFailureIsFinal,
+    /// Who changes a definition holds the table before it looks for transactions that use it.
+    HoldBeforeLook,
+    /// A transaction enters its mark for a table before it looks whether the table is held.
+    MarkBeforeLook,
+    /// A new table is held until a manifest has it.
+    TableDurableBeforeUse,
+    /// A change of a definition is in a manifest only once the log is durable up to everything committed before.
+    DefinitionAfterLog,
     /// An idle transaction that is aborted loses its place only after its writes are undone.
     IdleAbortUndoesFirst,
 }
