@@ -36,6 +36,12 @@ pub enum Rule {
     LockBeforeLook,
     /// A unique claim is made before the check.
     ClaimBeforeCheck,
+    /// Who waits for a unique key has taken its own claim back.
+    WaitWithoutClaim,
+    /// Who undoes something tells those whose way it may have been in.
+    UndoingIsTold,
+    /// A row that refuses a key was read by who is refused.
+    RefusalIsRead,
     /// Pruning keeps what an active snapshot can see.
     PruneKeepsSnapshots,
     /// The item of a parked version looks past settled versions, until it has passed its own.
@@ -58,6 +64,14 @@ pub enum Rule {
     ChecksumBindsPosition,
     /// The first failure of a sync is final (31).
     SyncFailureIsFinal,
+    /// Who changes a definition holds the table before it looks for transactions that use it.
+    HoldBeforeLook,
+    /// A transaction enters its mark for a table before it looks whether the table is held.
+    MarkBeforeLook,
+    /// A new table is held until a manifest has it.
+    TableDurableBeforeUse,
+    /// A change of a definition is in a manifest only once the log is durable up to everything committed before.
+    DefinitionAfterLog,
     /// An idle transaction that is aborted loses its place only after its writes are undone.
     IdleAbortUndoesFirst,
     /// A pinned page stays in its frame.

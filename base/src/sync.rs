@@ -55,6 +55,15 @@ impl Backoff {
             std::thread::yield_now();
         }
     }
+
+    /// A step of waiting for something that takes its time. Under the model checker no time passes.
+    pub fn sleep(&mut self, pause: std::time::Duration) {
+        #[cfg(feature = "model")]
+        if model::active() {
+            return self.wait();
+        }
+        std::thread::sleep(pause);
+    }
 }
 
 /// A memory fence.

@@ -153,19 +153,19 @@ impl Transaction {
         let db = session.db();
         match wait {
             Wait::Decision(id) => Over { registry: &db.registry, id }.await,
-            Wait::Holder { id, table, key } => {
+            Wait::Holder { id, since, table, key } => {
                 if !session.wait {
                     let error = Error::WouldWait { table, key };
                     return Err(self.failed(error));
                 }
                 let me = session.id;
                 if let Some(me) = me
-                    && !db.registry.wait_for(me, id)
+                    && !db.registry.wait_for(me, id, since)
                 {
                     return Err(self.failed(Error::Deadlock { table, key }));
                 }
                 let _waiting = Waiting { registry: &db.registry, me };
-                Woken { registry: &db.registry, id, polled: false }.await;
+                Woken { registry: &db.registry, id, since, polled: false }.await;
             }
             Wait::Held(entry) => LetGo(&entry).await,
             Wait::LogSpace { payload } => {
@@ -295,16 +295,12 @@ impl Transaction {
     /// limit.
     pub async fn insert(&mut self, table: &Table, row: &[u8]) -> Result<RowId> {
         let _busy = self.enter()?;
-        let mut insert = Insert { transaction: self, state: InsertState::default() };
+        let mut state = InsertState::default();
         loop {
-            let Insert { transaction, state } = &mut insert;
-            match transaction.session().try_insert(&table.entry, row, state) {
-                Ok(Step::Done(row_id)) => {
-                    insert.state = InsertState::Fresh;
-                    return Ok(row_id);
-                }
-                Ok(Step::Wait(wait)) => transaction.wait(wait).await?,
-                Err(error) => return Err(transaction.failed(error)),
+            match self.session().try_insert(&table.entry, row, &mut state) {
+                Ok(Step::Done(row_id)) => return Ok(row_id),
+                Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                Err(error) => return Err(self.failed(error)),
             }
         }
     }
@@ -370,8 +366,9 @@ impl Transaction {
     ) -> Result<Option<R>> {
         let _busy = self.enter()?;
         self.approach(index, key).await;
+        let mut contested = false;
         loop {
-            match self.session().try_update(&index.entry, index.id, key, &mut edit) {
+            match self.session().try_update(&index.entry, index.id, key, &mut edit, &mut contested) {
                 Ok(Step::Done(result)) => return Ok(result),
                 Ok(Step::Wait(wait)) => self.wait(wait).await?,
                 Err(error) => return Err(self.failed(error)),
@@ -546,20 +543,6 @@ impl Drop for Transaction {
     }
 }
 
-/// An insert on its way. If its future is dropped, or fails while it waits, an unchecked claim must not stay.
-struct Insert<'t> {
-    transaction: &'t mut Transaction,
-    state: InsertState,
-}
-
-impl Drop for Insert<'_> {
-    fn drop(&mut self) {
-        if let InsertState::Claimed(_) = self.state {
-            self.transaction.session().withdraw_insert();
-        }
-    }
-}
-
 /// Ready when a transaction is over.
 struct Over<'a> {
     registry: &'a Registry,
@@ -582,6 +565,7 @@ impl Future for Over<'_> {
 struct Woken<'a> {
     registry: &'a Registry,
     id: TxnId,
+    since: u32,
     polled: bool,
 }
 
@@ -589,10 +573,12 @@ impl Future for Woken<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let (registry, id) = (self.registry, self.id);
+        let (registry, id, since) = (self.registry, self.id, self.since);
         if std::mem::replace(&mut self.polled, true)
-            || registry.is_over(id)
+            || !registry.is_in_the_way(id, since)
             || !registry.wake_when_over(id, context.waker())
+            // It may have undone something before the waker was there.
+            || !registry.is_in_the_way(id, since)
         {
             Poll::Ready(())
         } else {

@@ -201,8 +201,8 @@ fn unique_key(moves: bool) {
     let there = other.join().expect("the other transaction");
     let won = [&here, &there].iter().filter(|outcome| outcome.is_ok()).count();
     for lost in [here, there].into_iter().filter_map(Result::err) {
-        // Two who have both claimed the key wait for each other; one of them gives way then.
-        assert!(matches!(lost, Error::DuplicateKey { .. } | Error::Deadlock { .. }), "{lost}");
+        // Nobody has to give way: of two who have both claimed the key, one takes it back and waits.
+        assert!(matches!(lost, Error::DuplicateKey { .. }), "{lost}");
     }
     assert_eq!(won, 1, "one of the two gets the key");
     world.settle();
@@ -228,6 +228,127 @@ fn a_key_has_one_owner() {
 #[test]
 fn a_check_before_the_claim_is_caught() {
     misses(Rule::ClaimBeforeCheck, 10_000, two_inserters);
+}
+
+/// A holder leaves its key and comes back to it, while another wants it, by inserting or by moving a row there.
+fn back_to_the_key(moves: bool) {
+    let world = world(&[(1, 10), (2, 20)]);
+    let other = world.spawn(move |world| {
+        let mut tx = world.begin(Isolation::ReadCommitted);
+        let outcome = if moves { tx.set_key(2, 1).map(drop) } else { tx.insert(1, 12) };
+        outcome.and_then(|()| tx.commit())
+    });
+    let mut tx = world.begin(Isolation::ReadCommitted);
+    let here = tx.delete(1).and_then(|_| tx.insert(1, 11)).and_then(|()| tx.commit());
+    let there = other.join().expect("the other transaction");
+    assert!(here.is_ok(), "whoever waits for a key is in the way of its holder: {here:?}");
+    assert!(matches!(there, Err(Error::DuplicateKey { .. })), "{there:?}");
+    world.settle();
+    assert_eq!((world.value(1), world.value(2), world.entries()), (Some(11), Some(20), 2));
+}
+
+fn back_to_an_inserted_key() {
+    back_to_the_key(false);
+}
+
+fn back_to_a_moved_key() {
+    back_to_the_key(true);
+}
+
+#[test]
+fn a_holder_comes_back_to_its_key() {
+    model::run(4000, back_to_an_inserted_key);
+    model::run(4000, back_to_a_moved_key);
+}
+
+#[test]
+fn a_claim_that_stays_while_it_waits_is_caught() {
+    misses(Rule::WaitWithoutClaim, 10_000, back_to_an_inserted_key);
+}
+
+#[test]
+fn a_claim_that_is_taken_back_in_silence_is_caught() {
+    misses(Rule::UndoingIsTold, 40_000, back_to_an_inserted_key);
+}
+
+/// Rows 1 and 2 are there. Each is refused one of them, and takes the other one away on the strength of that.
+fn refusals() {
+    let world = world(&[(1, 10), (2, 20)]);
+    let take = |world: &World, refusing: i64, gone: i64| {
+        let mut tx = world.begin(Isolation::Serializable);
+        match tx.insert(refusing, 0) {
+            Err(Error::DuplicateKey { .. }) => drop(tx.delete(gone)?),
+            outcome => outcome?,
+        }
+        tx.commit()
+    };
+    let other = world.spawn(move |world| may_lose(take(world, 2, 1)));
+    let here = may_lose(take(&world, 1, 2));
+    let there = other.join().expect("the other transaction");
+    assert!(here || there, "both gave way");
+    assert!(
+        world.value(1).or(world.value(2)).is_some(),
+        "each was refused a row that the other has taken away"
+    );
+}
+
+#[test]
+fn a_refusal_is_a_read() {
+    model::run(3000, refusals);
+}
+
+#[test]
+fn a_refusal_that_is_not_validated_is_caught() {
+    misses(Rule::RefusalIsRead, 10_000, refusals);
+}
+
+/// Two loads of the same keys, in opposite orders: one is refused as a whole.
+fn two_loads() {
+    let world = world(&[]);
+    let load = |world: &World, ids: [i64; 3], value: i64| {
+        world.db.bulk_load(&world.table, ids.map(|id| [Value::Int8(id), Value::Int8(value)]))
+    };
+    let other = world.spawn(move |world| load(world, [3, 2, 1], 2));
+    let here = load(&world, [1, 2, 3], 1);
+    let there = other.join().expect("the other load");
+    let won = if here.is_ok() { 1 } else { 2 };
+    assert!(here.is_ok() != there.is_ok(), "one of the two gets the keys: {here:?}, {there:?}");
+    for lost in [here, there].into_iter().filter_map(Result::err) {
+        assert!(matches!(lost, Error::DuplicateKey { .. } | Error::Deadlock { .. }), "{lost}");
+    }
+    world.settle();
+    assert_eq!([1, 2, 3].map(|id| world.value(id)), [Some(won); 3], "a load is there by halves");
+    assert_eq!(world.entries(), 3, "the loser leaves nothing behind");
+}
+
+/// A load beside a reader, who sees all of it or nothing, by key and by scan.
+fn a_load_and_a_reader() {
+    let world = world_with(&[(1, 10)], by_value);
+    let loader = world.spawn(|world| {
+        let rows = (2..11).map(|id| [Value::Int8(id), Value::Int8(id)]);
+        world.db.bulk_load(&world.table, rows)
+    });
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let mut tx = world.begin(Isolation::Snapshot);
+        let (first, last) = (tx.read(2).expect("a read"), tx.read(10).expect("a read"));
+        seen.push((first.is_some(), last.is_some(), tx.scan(2, 10).expect("a scan").len()));
+    }
+    assert_eq!(loader.join().expect("the loader").expect("nobody competes"), 9);
+    for state in seen {
+        assert!([(false, false, 0), (true, true, 8)].contains(&state), "{state:?}");
+    }
+}
+
+#[test]
+fn a_load_is_there_as_a_whole() {
+    model::run(2000, two_loads);
+    model::run(2000, a_load_and_a_reader);
+}
+
+#[test]
+fn half_a_load_is_seen_without_waiting_for_its_decision() {
+    misses(Rule::WaitForPreparing, 40_000, a_load_and_a_reader);
 }
 
 /// Row 1 is a parent, row 2 its child. One locks the parent's key and inserts the child, the other deletes the parent

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
-use thermocline_base::sync::MutexGuard;
+use thermocline_base::mutation::{self, Rule};
+use thermocline_base::sync::{Backoff, MutexGuard};
 
 use crate::catalog::schema::{IndexSchema, SchemaError, StoredTable, TableSchema};
 use crate::catalog::table::{IndexForm, KeySource, Structure, TableCounters, TableEntry, TableForm};
@@ -118,9 +119,14 @@ impl Inner {
         self.may_define()?;
         let definition = self.definition.lock();
         let entry = self.entry(name)?;
+        if mutation::off(Rule::HoldBeforeLook) {
+            self.wait_for_users(&entry, name)?;
+        }
         entry.hold();
         let mut change = Change { inner: self, entry, maintenance: None, _definition: definition };
-        self.wait_for_users(&change.entry, name)?;
+        if !mutation::off(Rule::HoldBeforeLook) {
+            self.wait_for_users(&change.entry, name)?;
+        }
         change.maintenance = Some(self.maintenance.lock());
         Ok(change)
     }
@@ -129,6 +135,7 @@ impl Inner {
     fn wait_for_users(&self, entry: &TableEntry, name: &str) -> Result<()> {
         let begun = self.clock.now_ns();
         let limit = u64::try_from(self.options.definition_wait.as_nanos()).unwrap_or(u64::MAX);
+        let mut backoff = Backoff::new();
         while self
             .registry
             .places()
@@ -141,13 +148,17 @@ impl Inner {
                     waited_ms: waited / 1_000_000,
                 });
             }
-            std::thread::sleep(Duration::from_micros(200));
+            backoff.sleep(Duration::from_micros(200));
         }
         Ok(())
     }
 
     /// Frees a form that was replaced, once nobody can be looking at it.
     fn retire_form(&self, form: Box<TableForm>) {
+        // A transaction that was missed still follows it, and is to do its harm in words.
+        if mutation::off(Rule::HoldBeforeLook) || mutation::off(Rule::MarkBeforeLook) {
+            return std::mem::forget(form);
+        }
         self.epochs.defer(move || drop(form));
     }
 
@@ -347,7 +358,9 @@ impl Database {
         let form = inner.make_form(stored, Arc::default())?;
         let entry = Arc::new(TableEntry::new(id, form));
         // Whoever finds the table meanwhile waits: no row may be committed before the table is durable.
-        entry.hold();
+        if !mutation::off(Rule::TableDurableBeforeUse) {
+            entry.hold();
+        }
         let _maintenance = inner.maintenance.lock();
         inner.catalog.add(&name, Arc::clone(&entry));
         let outcome = inner.write_definitions();

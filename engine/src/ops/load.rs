@@ -9,19 +9,21 @@
 //!   their commit count for nothing.
 //!
 //! Rules: as for any insert (see [`crate::ops::write`]): a row is claimed under all its keys first, then its claims are
-//! checked. A batch claims all its rows, then checks all of them. When one has to wait for somebody else, it and the
-//! rows behind it are taken back meanwhile.
+//! checked. A batch claims all its rows, then checks all of them. When one has met somebody else's claim, it and the
+//! rows behind it are taken back, and claimed again when its keys have been seen free.
 
 use std::sync::Arc;
 
 use thermocline_base::epoch::Guard;
+use thermocline_base::sync::Backoff;
 
-use crate::catalog::table::{Structure, TableEntry, TableForm};
+use crate::catalog::table::{FormRef, Structure, TableEntry, TableForm};
 use crate::error::Result;
 use crate::hot::budget::{Budget, MemoryKind};
 use crate::index::hash_of;
 use crate::log::record::WRITE_BYTES;
 use crate::ops::commit::PartsState;
+use crate::ops::write::Claimant;
 use crate::ops::{Step, Wait, step};
 use crate::txn::session::{Session, Write};
 
@@ -76,11 +78,19 @@ pub(crate) struct LoadState {
     charged: u64,
     /// Log bytes of the writes that stand in no part yet.
     unlogged: u64,
+    /// The next row has met somebody else's claim.
+    contested: bool,
 }
 
 impl LoadState {
     pub(crate) fn new(budget: &Arc<Budget>) -> Self {
-        Self { parts: PartsState::default(), budget: Arc::clone(budget), charged: 0, unlogged: 0 }
+        Self {
+            parts: PartsState::default(),
+            budget: Arc::clone(budget),
+            charged: 0,
+            unlogged: 0,
+            contested: false,
+        }
     }
 }
 
@@ -108,28 +118,53 @@ impl Session {
             form.layout.check(row).map_err(|error| Self::row_error(form, error))?;
         }
         self.prefetch_entries(form, batch, &guard);
-        let first = self.writes.len();
-        for row in batch.left() {
-            self.claim_row(form_ref, row, &guard)?;
-        }
-        for at in first..self.writes.len() {
-            let write = self.writes[at];
-            match self.check_claims(form, write.row, None, &guard)? {
-                Step::Done(()) => {
-                    batch.done += 1;
-                    state.unlogged += (WRITE_BYTES + write.version.len()) as u64;
+        let mut backoff = Backoff::new();
+        while batch.done < batch.ends.len() {
+            if state.contested {
+                // Whom there is to wait for is looked for without the claims.
+                let row = batch.left().next().expect("rows are left");
+                step!(self.check_claims(form_ref, Claimant { row, suffix: &[], id: None }, None, &guard)?);
+                state.contested = false;
+            }
+            if let Some(at) = self.claim_rows(form_ref, batch, state, &guard)? {
+                while self.writes.len() > at {
+                    self.undo_last(&guard);
                 }
-                Step::Wait(wait) => {
-                    while self.writes.len() > at {
-                        self.undo_last(&guard);
-                    }
-                    self.place().wake_waiters();
-                    return Ok(Step::Wait(wait));
-                }
+                self.place().note_undone();
+                state.contested = true;
+                backoff.wait();
             }
         }
         drop(guard);
         self.log_ahead(state)
+    }
+
+    /// Claims the keys of all rows that are left, then checks them one after the other. `Some`: where the write of the
+    /// first row stands that met somebody else's claim.
+    fn claim_rows(
+        &mut self,
+        form_ref: FormRef,
+        batch: &mut Batch,
+        state: &mut LoadState,
+        guard: &Guard<'_>,
+    ) -> Result<Option<usize>> {
+        let form = form_ref.get();
+        let first = self.writes.len();
+        for row in batch.left() {
+            self.claim_row(form_ref, row, guard)?;
+        }
+        for at in first..self.writes.len() {
+            let Write { row: id, version, .. } = self.writes[at];
+            let claimant = Claimant { row: form.row(version), suffix: form.suffix(version), id: Some(id) };
+            match self.check_claims(form_ref, claimant, None, guard)? {
+                Step::Done(()) => {
+                    batch.done += 1;
+                    state.unlogged += (WRITE_BYTES + version.len()) as u64;
+                }
+                Step::Wait(_) => return Ok(Some(at)),
+            }
+        }
+        Ok(None)
     }
 
     /// Asks for the buckets that the keys of a batch belong into.

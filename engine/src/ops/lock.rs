@@ -7,7 +7,6 @@ use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::TableEntry;
 use crate::error::{Error, Result};
-use crate::ops::write::holder;
 use crate::ops::{Step, step};
 use crate::row::KeyBuf;
 use crate::txn::locks::{Acquired, LockKey, LockMode};
@@ -54,7 +53,7 @@ impl Session {
         }
         match acquired {
             Acquired::Now { .. } | Acquired::Already => Ok(Step::Done(true)),
-            Acquired::Held(other) => Ok(Step::Wait(holder(other, form, primary, &primary_key))),
+            Acquired::Held(other) => Ok(Step::Wait(self.holder(other, form, primary, &primary_key))),
             Acquired::Changed => {
                 // Somebody has written between the two looks, or the version was relocated.
                 drop(guard);

@@ -34,8 +34,8 @@ pub(crate) enum Step<T> {
 /// What a step has to wait for.
 #[derive(Debug)]
 pub(crate) enum Wait {
-    /// Another transaction holds the row; the caller may refuse to wait.
-    Holder { id: TxnId, table: String, key: String },
+    /// Another transaction holds the row; the caller may refuse to wait. It had undone something `since` times then.
+    Holder { id: TxnId, since: u32, table: String, key: String },
     /// A transaction is being decided this moment; nobody refuses that.
     Decision(TxnId),
     /// The table's definition is being changed.

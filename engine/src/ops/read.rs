@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, RowId};
+use thermocline_base::mutation::{self, Rule};
 
 use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};
 use crate::error::{Error, Result};
@@ -50,8 +51,9 @@ impl Session {
 
     fn touch_first(&mut self, entry: &Arc<TableEntry>) -> Result<Step<FormRef>> {
         let marks = &self.place().touched;
+        let early = mutation::off(Rule::MarkBeforeLook).then(|| entry.is_held());
         let before = marks.fetch_or(entry.mark(), std::sync::atomic::Ordering::SeqCst);
-        if entry.is_held() {
+        if early.unwrap_or_else(|| entry.is_held()) {
             marks.store(before, std::sync::atomic::Ordering::SeqCst);
             return Ok(Step::Wait(Wait::Held(Arc::clone(entry))));
         }

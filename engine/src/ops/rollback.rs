@@ -126,7 +126,7 @@ impl Session {
         }
         self.release_locks(savepoint.locks);
         self.health = Health::Well;
-        self.place().wake_waiters();
+        self.place().note_undone();
         true
     }
 }

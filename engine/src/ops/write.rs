@@ -10,7 +10,10 @@
 //! 2. a changed key: latch the slot, enter the new key into the indexes, swing, unlatch; so the pruner, who takes
 //!    entries out under the latch, never takes one that the new version needs;
 //! 3. unique keys: the claim (the entry) comes first, the check of all other rows with that key second. Of two who
-//!    claim the same key at least one sees the other; it waits for the other's end and checks again;
+//!    claim the same key at least one sees the other. It takes its own claim back, looks again without it, and waits for
+//!    the other's end, or claims anew if nobody is there any more. So who waits for a key is in nobody's way, least of
+//!    all in that of the holder who comes back to the key. Claims that are taken back are told to who may have met them
+//!    ([`crate::txn::registry::Place::note_undone`]): a wait for one of them is no wait, and closes no circle;
 //! 4. row locks of others are looked at after the version is installed (see [`crate::txn::locks`]).
 
 use std::ops::ControlFlow;
@@ -38,21 +41,31 @@ pub(crate) struct Target {
     pub(crate) base: Version,
 }
 
-/// How far an insert has come.
+/// What an insert remembers while it waits.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) enum InsertState {
-    /// Nothing is done.
-    #[default]
-    Fresh,
-    /// The row stands, its keys are claimed but not checked yet.
-    Claimed(RowId),
+pub(crate) struct InsertState {
+    /// It has claimed its keys, met somebody else's claim, and taken its own back.
+    contested: bool,
+    /// It has not taken them back: the mutation of [`Rule::WaitWithoutClaim`].
+    kept: bool,
 }
 
 /// What the check of a unique key came to.
 enum Claim {
     Held,
-    Taken,
-    Contested(TxnId),
+    /// By this version of a row.
+    Taken(RowId, Version),
+    /// By a transaction that had undone something so often before the claim was seen.
+    Contested(TxnId, u32),
+}
+
+/// A row whose claims are checked.
+#[derive(Clone, Copy)]
+pub(crate) struct Claimant<'r> {
+    pub(crate) row: &'r [u8],
+    pub(crate) suffix: &'r [u8],
+    /// Its RowId; none: it has claimed nothing yet.
+    pub(crate) id: Option<RowId>,
 }
 
 impl Session {
@@ -105,7 +118,7 @@ impl Session {
                     self.take_snapshot();
                 }
                 Resolved::Later(id) | Resolved::Undecided(id) => {
-                    return Ok(Step::Wait(holder(id, form, index, key)));
+                    return Ok(Step::Wait(self.holder(id, form, index, key)));
                 }
             }
         }
@@ -135,56 +148,51 @@ impl Session {
         let form = form_ref.get();
         let db = self.db();
         let guard = db.epochs.pin();
-        let row_id = match *state {
-            InsertState::Claimed(row_id) => row_id,
-            InsertState::Fresh => {
-                form.layout.check(row).map_err(|error| Self::row_error(form, error))?;
-                if mutation::off(Rule::ClaimBeforeCheck) {
-                    return self.insert_after_check(form_ref, row, &guard);
+        form.layout.check(row).map_err(|error| Self::row_error(form, error))?;
+        if std::mem::take(&mut state.kept) {
+            self.undo_last(&guard);
+        }
+        let mut backoff = Backoff::new();
+        loop {
+            if state.contested || mutation::off(Rule::ClaimBeforeCheck) {
+                let claimant = Claimant { row, suffix: &[], id: None };
+                step!(self.check_claims(form_ref, claimant, None, &guard)?);
+            }
+            let row_id = self.claim_row(form_ref, row, &guard)?;
+            if mutation::off(Rule::ClaimBeforeCheck) {
+                return Ok(Step::Done(row_id));
+            }
+            let suffix = form.suffix(self.last_written());
+            let claimant = Claimant { row, suffix, id: Some(row_id) };
+            match self.check_claims(form_ref, claimant, None, &guard) {
+                Ok(Step::Done(())) => return Ok(Step::Done(row_id)),
+                Ok(Step::Wait(wait)) if mutation::off(Rule::WaitWithoutClaim) => {
+                    state.kept = true;
+                    return Ok(Step::Wait(wait));
                 }
-                let row_id = self.claim_row(form_ref, row, &guard)?;
-                *state = InsertState::Claimed(row_id);
-                row_id
-            }
-        };
-        match self.check_claims(form, row_id, None, &guard) {
-            Ok(Step::Done(())) => Ok(Step::Done(row_id)),
-            Ok(Step::Wait(wait)) => Ok(Step::Wait(wait)),
-            Err(error) => {
-                self.undo_last(&guard);
-                *state = InsertState::Fresh;
-                Err(error)
+                // Whom there is to wait for is looked for again without the claim.
+                Ok(Step::Wait(_)) => {
+                    self.step_back(&guard);
+                    state.contested = true;
+                    backoff.wait();
+                }
+                Err(error) => {
+                    self.step_back(&guard);
+                    return Err(error);
+                }
             }
         }
     }
 
-    /// An insert that checks its primary key before it claims it: the mutation of [`Rule::ClaimBeforeCheck`].
-    #[cold]
-    fn insert_after_check(
-        &mut self,
-        form_ref: FormRef,
-        row: &[u8],
-        guard: &Guard<'_>,
-    ) -> Result<Step<RowId>> {
-        let form = form_ref.get();
-        let (primary, mut key) = (form.primary(), KeyBuf::new());
-        primary.key_of_row(row, &[], &mut key);
-        match self.check_claim(form, primary, &key, RowId(u64::MAX), guard) {
-            Claim::Held => Ok(Step::Done(self.claim_row(form_ref, row, guard)?)),
-            Claim::Contested(id) => Ok(Step::Wait(holder(id, form, primary, &key))),
-            Claim::Taken => Err(Error::DuplicateKey {
-                table: form.schema.name.clone(),
-                index: primary.schema.name.clone(),
-                key: primary.describe(&key),
-            }),
-        }
+    /// Takes the last write back, which others may have met.
+    pub(crate) fn step_back(&mut self, guard: &Guard<'_>) {
+        self.undo_last(guard);
+        self.place().note_undone();
     }
 
-    /// Takes back an insert whose claims were never checked.
-    pub(crate) fn withdraw_insert(&mut self) {
-        let db = self.db();
-        let guard = db.epochs.pin();
-        self.undo_last(&guard);
+    /// The version of the last write.
+    fn last_written(&self) -> Version {
+        self.writes.last().expect("a row was just written").version
     }
 
     /// Puts the row into a fresh slot and enters its keys.
@@ -218,29 +226,33 @@ impl Session {
         Ok(row_id)
     }
 
-    /// Checks the unique keys of the session's own newest version of a row; `changed` limits it to indexes on these
-    /// columns.
+    /// Checks the unique keys of a row; `changed` limits it to indexes on these columns.
+    ///
+    /// Who is refused has learnt of the row that refuses it: that is a read.
     pub(crate) fn check_claims(
         &mut self,
-        form: &TableForm,
-        row_id: RowId,
+        form_ref: FormRef,
+        claimant: Claimant<'_>,
         changed: Option<&ColumnSet>,
         guard: &Guard<'_>,
     ) -> Result<Step<()>> {
-        let version = form.store.directory.newest(row_id, guard).expect("the session's own row stands");
+        let form = form_ref.get();
         let mut key = std::mem::take(&mut self.key);
         let mut outcome = Ok(Step::Done(()));
         for index in form.indexes.iter().filter(|index| index.is_unique()) {
             if matches!(index.key, crate::catalog::table::KeySource::Hidden)
                 || changed.is_some_and(|changed| !changed.intersects(&index.columns))
-                || index.is_exempt(form.row(version))
+                || index.is_exempt(claimant.row)
             {
                 continue;
             }
-            index.key_of(form, version, &mut key);
-            match self.check_claim(form, index, &key, row_id, guard) {
+            index.key_of_row(claimant.row, claimant.suffix, &mut key);
+            match self.check_claim(form, index, &key, claimant.id, guard) {
                 Claim::Held => {}
-                Claim::Taken => {
+                Claim::Taken(row, version) => {
+                    if !mutation::off(Rule::RefusalIsRead) {
+                        self.note_read(form_ref, row, version);
+                    }
                     outcome = Err(Error::DuplicateKey {
                         table: form.schema.name.clone(),
                         index: index.schema.name.clone(),
@@ -248,8 +260,13 @@ impl Session {
                     });
                     break;
                 }
-                Claim::Contested(id) => {
-                    outcome = Ok(Step::Wait(holder(id, form, index, &key)));
+                Claim::Contested(id, since) => {
+                    outcome = Ok(Step::Wait(Wait::Holder {
+                        id,
+                        since,
+                        table: form.schema.name.clone(),
+                        key: index.describe(&key),
+                    }));
                     break;
                 }
             }
@@ -264,11 +281,11 @@ impl Session {
         form: &TableForm,
         index: &IndexForm,
         key: &[u8],
-        mine: RowId,
+        mine: Option<RowId>,
         guard: &Guard<'_>,
     ) -> Claim {
         let examine = |row: RowId| {
-            if row == mine {
+            if Some(row) == mine {
                 return ControlFlow::Continue(());
             }
             match self.claim_of(form, index, key, row, guard) {
@@ -293,32 +310,42 @@ impl Session {
         guard: &Guard<'_>,
     ) -> Claim {
         let now = Timestamp(u64::MAX >> 2);
+        // How often the one who contests the claim had undone something before the chain was looked at.
+        let mut known: Option<(TxnId, u32)> = None;
         'again: loop {
             let mut next = form.store.directory.newest(row, guard);
             let mut contested = None;
-            while let Some(version) = next {
+            let claim = loop {
+                let Some(version) = next else { break Claim::Held };
                 let has_key = !version.is_tombstone() && index.matches(form, version, key);
                 match resolve(version, &self.db.registry, now, self.id) {
                     Resolved::Gone => continue 'again,
-                    Resolved::Own => return if has_key { Claim::Taken } else { Claim::Held },
+                    Resolved::Own if has_key => break Claim::Taken(row, version),
+                    Resolved::Own => break Claim::Held,
                     Resolved::At(_) => {
-                        return match contested {
+                        break match contested {
                             // It may come back, or the newer version may take the key.
-                            Some(id) if has_key => Claim::Contested(id),
-                            None if has_key => Claim::Taken,
+                            Some(id) if has_key => Claim::Contested(id, 0),
+                            None if has_key => Claim::Taken(row, version),
                             _ => Claim::Held,
                         };
                     }
                     Resolved::Later(id) | Resolved::Undecided(id) => {
                         if has_key {
-                            return Claim::Contested(id);
+                            break Claim::Contested(id, 0);
                         }
                         contested = Some(id);
                     }
                 }
                 next = version.older(&form.store.memory);
+            };
+            match (claim, known) {
+                (Claim::Contested(id, _), Some((before, since))) if id == before => {
+                    return Claim::Contested(id, since);
+                }
+                (Claim::Contested(id, _), _) => known = Some((id, self.db.registry.undone(id))),
+                (claim, _) => return claim,
             }
-            return Claim::Held;
         }
     }
 
@@ -329,6 +356,7 @@ impl Session {
         index: IndexId,
         key: &[u8],
         edit: &mut impl FnMut(&mut RowEditor<'_>) -> Result<R>,
+        contested: &mut bool,
     ) -> Result<Step<Option<R>>> {
         self.must_write()?;
         let form_ref = step!(self.touch(entry)?);
@@ -360,7 +388,7 @@ impl Session {
                 Ok(row) => row,
                 Err(error) => break Err(Self::row_error(form, error)),
             };
-            match self.install(form_ref, &target, Some((row, &changed)), &guard) {
+            match self.install(form_ref, &target, Some((row, &changed)), contested, &guard) {
                 Ok(Some(Step::Done(()))) => break Ok(Step::Done(Some(result))),
                 Ok(Some(Step::Wait(wait))) => break Ok(Step::Wait(wait)),
                 Ok(None) => backoff.wait(),
@@ -390,7 +418,7 @@ impl Session {
             let Some(target) = step!(self.find_target(form_ref, index, key, &guard)?) else {
                 return Ok(Step::Done(false));
             };
-            match self.install(form_ref, &target, None, &guard)? {
+            match self.install(form_ref, &target, None, &mut false, &guard)? {
                 Some(Step::Done(())) => return Ok(Step::Done(true)),
                 Some(Step::Wait(wait)) => return Ok(Step::Wait(wait)),
                 None => backoff.wait(),
@@ -398,7 +426,8 @@ impl Session {
         }
     }
 
-    /// Installs a new version (or a tombstone) over the target. `None`: the row changed meanwhile, find it again.
+    /// Installs a new version (or a tombstone) over the target. `None`: the row changed meanwhile, find it again; or a
+    /// new key met somebody else's claim, and was taken back.
     ///
     /// A wait means that nothing is installed: the caller tries the whole step again.
     pub(crate) fn install(
@@ -406,6 +435,7 @@ impl Session {
         form_ref: FormRef,
         target: &Target,
         new: Option<(&[u8], &ColumnSet)>,
+        contested: &mut bool,
         guard: &Guard<'_>,
     ) -> Result<Option<Step<()>>> {
         let form = form_ref.get();
@@ -425,6 +455,16 @@ impl Session {
         }
         if keys_changed {
             self.check_keys(form, row, suffix)?;
+        }
+        if let Some((row, changed)) = new
+            && *contested
+        {
+            // Whom there is to wait for is looked for without the claim.
+            let claimant = Claimant { row, suffix, id: Some(target.row) };
+            if let Step::Wait(wait) = self.check_claims(form_ref, claimant, Some(changed), guard)? {
+                return Ok(Some(Step::Wait(wait)));
+            }
+            *contested = false;
         }
         // Under an own version nobody can enter a lock any more, so the look at those that are there can come first.
         if own
@@ -457,7 +497,23 @@ impl Session {
             }
             self.writes.push(Write { form: form_ref, row: target.row, version, replaced: Some(target.base) });
         }
-        self.after_install(form, target, new.map(|(_, changed)| changed), keys_changed, own, guard)
+        // What can only be looked at once the version stands: others' locks and claims.
+        if form.counters.locks.load(Ordering::SeqCst) != 0
+            && !own
+            && let Some(wait) = self.forbidden(form, target, new.map(|(_, changed)| changed))
+        {
+            self.step_back(guard);
+            return Ok(Some(Step::Wait(wait)));
+        }
+        let Some((row, changed)) = new.filter(|_| keys_changed) else { return Ok(Some(Step::Done(()))) };
+        let claimant = Claimant { row, suffix, id: Some(target.row) };
+        let outcome = self.check_claims(form_ref, claimant, Some(changed), guard);
+        if matches!(outcome, Ok(Step::Done(()))) {
+            return outcome.map(Some);
+        }
+        self.step_back(guard);
+        *contested = true;
+        outcome.map(|_| None)
     }
 
     fn check_keys(&mut self, form: &TableForm, row: &[u8], suffix: &[u8]) -> Result<()> {
@@ -520,31 +576,6 @@ impl Session {
         }
     }
 
-    /// What can only be looked at once the version stands: others' locks and claims.
-    fn after_install(
-        &mut self,
-        form: &TableForm,
-        target: &Target,
-        changed: Option<&ColumnSet>,
-        keys_changed: bool,
-        own: bool,
-        guard: &Guard<'_>,
-    ) -> Result<Option<Step<()>>> {
-        if form.counters.locks.load(Ordering::SeqCst) != 0
-            && !own
-            && let Some(wait) = self.forbidden(form, target, changed)
-        {
-            self.undo_last(guard);
-            return Ok(Some(Step::Wait(wait)));
-        }
-        let Some(changed) = changed.filter(|_| keys_changed) else { return Ok(Some(Step::Done(()))) };
-        let outcome = self.check_claims(form, target.row, Some(changed), guard);
-        if !matches!(outcome, Ok(Step::Done(()))) {
-            self.undo_last(guard);
-        }
-        outcome.map(Some)
-    }
-
     /// Does somebody hold a lock that forbids a change of these columns of the target, or its deletion (`None`)?
     fn forbidden(&mut self, form: &TableForm, target: &Target, changed: Option<&ColumnSet>) -> Option<Wait> {
         let me = self.identify();
@@ -554,11 +585,12 @@ impl Session {
         let mut key = KeyBuf::new();
         primary.key_of(form, target.base, &mut key);
         let other = self.db.locks.forbids(me, form.id, &key, intent)?;
-        Some(holder(other, form, primary, &key))
+        Some(self.holder(other, form, primary, &key))
     }
-}
 
-/// The wait for another transaction that holds a key.
-pub(crate) fn holder(id: TxnId, form: &TableForm, index: &IndexForm, key: &[u8]) -> Wait {
-    Wait::Holder { id, table: form.schema.name.clone(), key: index.describe(key) }
+    /// The wait for another transaction that holds a key.
+    pub(crate) fn holder(&self, id: TxnId, form: &TableForm, index: &IndexForm, key: &[u8]) -> Wait {
+        let since = self.db.registry.undone(id);
+        Wait::Holder { id, since, table: form.schema.name.clone(), key: index.describe(key) }
+    }
 }

@@ -98,6 +98,10 @@ pub(crate) struct Place {
     pub(crate) parts_from: AtomicU64,
     /// Id of the transaction that this one waits for; 0: none.
     waiting_for: AtomicU64,
+    /// How often that one had undone something when it was found in the way.
+    waiting_since: AtomicU32,
+    /// Counts how often transactions in this place have undone something before their end.
+    undone: AtomicU32,
     has_waiters: AtomicBool,
     waiters: Mutex<Vec<Waker>>,
 }
@@ -143,8 +147,15 @@ impl Place {
         self.wake_waiters();
     }
 
-    /// Wakes whoever waits for the transaction, so that it looks again: it is over, or has undone something.
-    pub(crate) fn wake_waiters(&self) {
+    /// Notes that the transaction has undone something without ending: who found that in its way looks again.
+    pub(crate) fn note_undone(&self) {
+        if !mutation::off(Rule::UndoingIsTold) {
+            self.undone.fetch_add(1, Ordering::SeqCst);
+            self.wake_waiters();
+        }
+    }
+
+    fn wake_waiters(&self) {
         if self.has_waiters.load(Ordering::SeqCst) {
             self.has_waiters.store(false, Ordering::SeqCst);
             for waker in std::mem::take(&mut *self.waiters.lock()) {
@@ -357,21 +368,37 @@ impl Registry {
         !self.is_over(id)
     }
 
-    /// Notes that `me` waits for `other`. `false`: that would close a circle, and `me` must not wait.
-    pub(crate) fn wait_for(&self, me: TxnId, other: TxnId) -> bool {
+    /// How often the transaction has undone something.
+    pub(crate) fn undone(&self, id: TxnId) -> u32 {
+        self.place_of(id).0.undone.load(Ordering::SeqCst)
+    }
+
+    /// Is there still a reason to wait for a transaction that had undone something `since` times when it was found in
+    /// the way? Not if it is over, or has undone something else: what was in the way may be gone.
+    pub(crate) fn is_in_the_way(&self, id: TxnId, since: u32) -> bool {
+        !self.is_over(id) && self.undone(id) == since
+    }
+
+    /// Notes that `me` waits for `other`, which had undone something `since` times when it was found in the way.
+    /// `false`: that would close a circle, and `me` must not wait.
+    pub(crate) fn wait_for(&self, me: TxnId, other: TxnId, since: u32) -> bool {
         let (place, _) = self.place_of(me);
         let _circles = self.circles.lock();
+        place.waiting_since.store(since, Ordering::SeqCst);
         place.waiting_for.store(other.0 + 1, Ordering::SeqCst);
-        let mut next = other;
+        let (mut next, mut since) = (other, since);
         for _ in 0..MAX_TRANSACTIONS {
             if next == me {
                 place.waiting_for.store(0, Ordering::SeqCst);
                 return false;
             }
-            if self.is_over(next) {
+            // Who waits for something that is not in its way any more is about to look again.
+            if !self.is_in_the_way(next, since) {
                 return true;
             }
-            match self.place_of(next).0.waiting_for.load(Ordering::SeqCst) {
+            let place = self.place_of(next).0;
+            since = place.waiting_since.load(Ordering::SeqCst);
+            match place.waiting_for.load(Ordering::SeqCst) {
                 0 => return true,
                 id => next = TxnId(id - 1),
             }
@@ -440,11 +467,17 @@ mod tests {
                 registry.place(index).activate(index)
             })
             .collect();
-        assert!(registry.wait_for(ids[0], ids[1]));
-        assert!(registry.wait_for(ids[1], ids[2]));
-        assert!(!registry.wait_for(ids[2], ids[0]));
+        assert!(registry.wait_for(ids[0], ids[1], 0));
+        assert!(registry.wait_for(ids[1], ids[2], 0));
+        assert!(!registry.wait_for(ids[2], ids[0], 0));
         registry.waited(ids[1]);
-        assert!(registry.wait_for(ids[2], ids[0]));
+        assert!(registry.wait_for(ids[2], ids[0], 0));
+        registry.waited(ids[2]);
+        // The first stays in the way of the third, but nothing of the second is in the way of the first any more.
+        assert!(registry.wait_for(ids[1], ids[2], 0));
+        registry.place_of(ids[1]).0.note_undone();
+        assert!(registry.wait_for(ids[2], ids[0], 0));
+        assert!(!registry.is_in_the_way(ids[1], 0) && registry.is_in_the_way(ids[1], 1));
     }
 
     #[test]

@@ -58,6 +58,7 @@ behaviours! {
     row_locks
     savepoints
     unique_keys
+    unique_refusals
 }
 
 /// Every script beside this file is played, so none rots.

@@ -11,6 +11,7 @@
 //! | [`images`] | every crash image of a run recovers to a right state, twice, and verifies |
 //! | [`scenarios`] | the interleavings of the design that end in a crash, each caught when its rule is off |
 //! | [`faults`] | a device that fails or fills up at any operation loses nothing acknowledged |
+//! | `definitions` | a crash around a change of a definition leaves the old one or the new one, and whole transactions |
 //! | [`damage`] | flipped, cut, missing, foreign and newer files are named, never served |
 //! | [`backups`] | a backup under load holds everything committed before the call, and nothing by halves |
 //! | [`loads`] | a bulk load is there as a whole or not at all |
@@ -18,6 +19,8 @@
 
 mod backups;
 mod damage;
+#[cfg(feature = "model")]
+mod definitions;
 mod faults;
 mod images;
 mod kill9;
