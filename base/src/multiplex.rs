@@ -59,10 +59,10 @@ pub(crate) trait Driver: Sync {
     /// Is any operation under way?
     fn is_busy(&self) -> bool;
 
-    /// Starts what is queued and answers what has completed. Does not sleep.
+    /// Starts what is queued and answers some of what has completed. Does not sleep.
     fn turn(&self);
 
-    /// Starts what is queued, and sleeps until something has completed or [`Driver::interrupt`] was called since the
+    /// Starts what is queued, and sleeps until there is something to answer or [`Driver::interrupt`] was called since the
     /// last sleep ended. Answers nothing: that is what [`Driver::turn`] is for.
     fn sleep(&self);
 
@@ -430,7 +430,7 @@ impl Board {
 
 /// A worker that always has something to poll looks after its operations under way this often: a compromise between
 /// few system calls and early answers.
-const POLLS_A_TURN: usize = 64;
+const POLLS_A_TURN: usize = 32;
 
 /// Runs all `tasks` to their ends on the calling thread, all of them in flight at the same time.
 ///
