@@ -25,7 +25,7 @@
 //!   latches it by compare-and-swap from a state without pins. So a pinned page stays.
 //! - A *doomed* page is one that was dropped while it was pinned: the map does not find it any more (its key is
 //!   [`DOOMED_KEY`]), its last pin frees it.
-//! - The search for the lane has no branch: three comparisons are added up. A branch could not be predicted, and a wrong
+//! - The search for the lane branches on its answer only: comparisons are added up. Which lane it is could not be predicted, and a wrong
 //!   guess would keep the processor from overlapping the cache misses of independent reads.
 //!
 //! *Uses* counts hits up to the policy's maximum, by plain stores: two hits at once may count as one, and a hit beside an
@@ -113,6 +113,40 @@ impl Slot {
     }
 }
 
+/// Where a search ended.
+struct Found<'a> {
+    bucket: &'a Bucket,
+    index: usize,
+    /// Below `LANES`.
+    lane: usize,
+    /// The bucket's version before the search.
+    version: u64,
+}
+
+impl Found<'_> {
+    #[inline(always)]
+    fn slot(&self) -> Slot {
+        Slot::new(self.index, self.lane)
+    }
+
+    #[inline(always)]
+    fn state(&self) -> &AtomicU64 {
+        // SAFETY: the search found the page in a lane that exists.
+        unsafe { self.bucket.states.get_unchecked(self.lane) }
+    }
+
+    /// Counts a hit, up to `most`.
+    #[inline(always)]
+    fn touch(&self, most: u16) {
+        // SAFETY: as above.
+        let uses = unsafe { self.bucket.uses.get_unchecked(self.lane) };
+        let now = uses.load(Ordering::Relaxed);
+        if now < most {
+            uses.store(now + 1, Ordering::Relaxed);
+        }
+    }
+}
+
 pub(super) struct PageMap {
     reservation: Reservation,
     buckets: NonNull<Bucket>,
@@ -150,9 +184,14 @@ impl PageMap {
 
     #[inline(always)]
     fn home(&self, page: u64) -> usize {
+        // Fibonacci hashing: neighbours come far from each other, and runs of pages spread more evenly than by chance.
         let hash = page.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let hash = (hash ^ hash >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        (u128::from(hash) * self.count as u128 >> 64) as usize
+        ((u128::from(hash) * self.count as u128) >> 64) as usize
+    }
+
+    #[cfg(all(test, feature = "model"))]
+    pub(super) fn same_home(&self, page: u64, other: u64) -> bool {
+        self.home(page) == self.home(other)
     }
 
     #[inline(always)]
@@ -160,31 +199,30 @@ impl PageMap {
         if index + 1 == self.count { 0 } else { index + 1 }
     }
 
-    /// Which lane holds the page; `LANES` or more: none.
+    /// The lane that holds the page, if one does. No branch but on the answer: see the module.
     #[inline(always)]
-    fn lane_of(bucket: &Bucket, page: u64) -> usize {
+    fn lane_of(bucket: &Bucket, page: u64) -> Option<usize> {
         let is = |lane: usize| usize::from(bucket.pages[lane].load(Ordering::Relaxed) == page);
-        let (first, second, third) = (is(0), is(1), is(2));
-        // A page stands in at most one lane; 3 stays when it is in none.
-        3 - 3 * first - 2 * second - third
+        // 0 may as well mean that it stands in no lane; 3, that it changed lanes while we looked.
+        let lane = is(1) + 2 * is(2);
+        (bucket.pages.get(lane)?.load(Ordering::Relaxed) == page).then_some(lane)
     }
 
     /// Where a page is, and the version of the bucket before the search. Without the pool's lock it may miss a page that
     /// is there.
     #[inline(always)]
-    fn search(&self, page: u64) -> Option<(Slot, u64)> {
+    fn search(&self, page: u64) -> Option<Found<'_>> {
         let index = self.home(page);
         let bucket = self.bucket(index);
         let version = bucket.version.load(Ordering::Acquire);
-        let lane = Self::lane_of(bucket, page);
-        if lane < LANES {
-            return Some((Slot::new(index, lane), version));
+        if let Some(lane) = Self::lane_of(bucket, page) {
+            return Some(Found { bucket, index, lane, version });
         }
         self.search_further(page, index)
     }
 
     #[inline(never)]
-    fn search_further(&self, page: u64, home: usize) -> Option<(Slot, u64)> {
+    fn search_further(&self, page: u64, home: usize) -> Option<Found<'_>> {
         let mut index = home;
         // Bounded: a reader beside many changes could be led in a circle.
         for _ in 0..self.count {
@@ -194,9 +232,8 @@ impl PageMap {
             index = self.after(index);
             let bucket = self.bucket(index);
             let version = bucket.version.load(Ordering::Acquire);
-            let lane = Self::lane_of(bucket, page);
-            if lane < LANES {
-                return Some((Slot::new(index, lane), version));
+            if let Some(lane) = Self::lane_of(bucket, page) {
+                return Some(Found { bucket, index, lane, version });
             }
         }
         None
@@ -205,27 +242,16 @@ impl PageMap {
     /// Where a page is. Under the pool's lock the answer is right.
     #[inline]
     pub(super) fn find(&self, page: u64) -> Option<Slot> {
-        self.search(page).map(|(slot, _)| slot)
-    }
-
-    /// Counts a hit, up to `most`.
-    #[inline(always)]
-    fn touch(bucket: &Bucket, lane: usize, most: u16) {
-        let uses = &bucket.uses[lane];
-        let now = uses.load(Ordering::Relaxed);
-        if now < most {
-            uses.store(now + 1, Ordering::Relaxed);
-        }
+        self.search(page).map(|found| found.slot())
     }
 
     /// Reads a page through `read`, which gets the frame's number and may see anything. `None` if the page is not there
     /// or changed meanwhile.
     #[inline(always)]
     pub(super) fn read<T>(&self, page: u64, most: u16, read: impl FnOnce(u32) -> T) -> Option<T> {
-        let (slot, before) = self.search(page)?;
-        let bucket = self.bucket(slot.bucket());
-        let state = bucket.states[slot.lane()].load(Ordering::Relaxed);
-        Self::touch(bucket, slot.lane(), most);
+        let found = self.search(page)?;
+        let state = found.state().load(Ordering::Relaxed);
+        found.touch(most);
         let value = read(frame_of(state));
         if mutation::off(Rule::OptimisticRecheck) {
             return Some(value);
@@ -233,15 +259,14 @@ impl PageMap {
         // Pairs with the release fence before the stores that `read` may have seen: if it saw one, the version that was
         // made odd (or moved on) before that fence is seen here.
         fence(Ordering::Acquire);
-        let after = bucket.version.load(Ordering::Relaxed);
-        (before == after && before.is_multiple_of(2)).then_some(value)
+        let after = found.bucket.version.load(Ordering::Relaxed);
+        (found.version == after && after.is_multiple_of(2)).then_some(value)
     }
 
     /// The frame of a page, for a hint.
     #[inline(always)]
     pub(super) fn peek(&self, page: u64) -> Option<u32> {
-        let (slot, _) = self.search(page)?;
-        Some(frame_of(self.state(slot).load(Ordering::Relaxed)))
+        Some(frame_of(self.search(page)?.state().load(Ordering::Relaxed)))
     }
 
     /// Asks the processor for the home bucket of a page.
@@ -254,9 +279,8 @@ impl PageMap {
     /// which has to be given back as well, is the error.
     #[inline(always)]
     pub(super) fn pin(&self, page: u64, most: u16) -> Result<(Slot, u32), Option<Slot>> {
-        let Some((slot, _)) = self.search(page) else { return Err(None) };
-        let bucket = self.bucket(slot.bucket());
-        let state = &bucket.states[slot.lane()];
+        let Some(found) = self.search(page) else { return Err(None) };
+        let state = found.state();
         let mut now = state.load(Ordering::Relaxed);
         loop {
             if !pinnable(now) {
@@ -267,12 +291,12 @@ impl PageMap {
                 Err(other) => now = other,
             }
         }
-        let is_it = bucket.pages[slot.lane()].load(Ordering::Relaxed) == page;
+        let is_it = found.bucket.pages[found.lane].load(Ordering::Relaxed) == page;
         if !is_it && !mutation::off(Rule::PinComparesPage) {
-            return Err(Some(slot));
+            return Err(Some(found.slot()));
         }
-        Self::touch(bucket, slot.lane(), most);
-        Ok((slot, frame_of(now)))
+        found.touch(most);
+        Ok((found.slot(), frame_of(now)))
     }
 
     /// Gives a pin back; gives the state before.
@@ -320,7 +344,7 @@ impl PageMap {
         let state = self.state(slot);
         let mut now = state.load(Ordering::SeqCst);
         while pins_of(now) == 1 && now & (LATCHED | DOOMED) == 0 {
-            match state.compare_exchange(now, now - PIN | LATCHED, Ordering::SeqCst, Ordering::SeqCst) {
+            match state.compare_exchange(now, (now - PIN) | LATCHED, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => return true,
                 Err(other) => now = other,
             }

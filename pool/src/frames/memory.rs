@@ -31,6 +31,7 @@ const WORD: usize = 8;
 pub(super) struct FrameMemory {
     reservation: Reservation,
     shift: u32,
+    page_words: usize,
 }
 
 impl FrameMemory {
@@ -38,7 +39,8 @@ impl FrameMemory {
     pub(super) fn new(page_size: PageSize, frames: u64) -> Result<Self, PoolError> {
         let bytes = frames.saturating_mul(page_size.bytes() as u64);
         let reservation = reserve(bytes)?;
-        Ok(Self { reservation, shift: page_size.bytes().trailing_zeros() })
+        let shift = page_size.bytes().trailing_zeros();
+        Ok(Self { reservation, shift, page_words: page_size.bytes() / WORD })
     }
 
     /// How many frames there is address space for.
@@ -62,7 +64,7 @@ impl FrameMemory {
     fn words(&self, frame: u32) -> &[AtomicU64] {
         // SAFETY: the frame lies inside of the reservation (see `start`), is aligned to a page, is initialised (fresh
         // memory is zero), and is written through atomics only while `self` lives.
-        unsafe { std::slice::from_raw_parts(self.start(frame), self.page_bytes() / WORD) }
+        unsafe { std::slice::from_raw_parts(self.start(frame), self.page_words) }
     }
 
     /// The bytes as an optimistic reader may look at them.
@@ -165,7 +167,10 @@ impl OptimisticPage<'_> {
         let last = at.checked_add(HEADER_BYTES + WORD - 1)?;
         // Both words without a branch on the alignment, which nobody could predict; the same one if it is aligned.
         let high = u64::from_le(self.words.get(last / WORD)?.load(Ordering::Relaxed));
-        let low = u64::from_le(self.words.get((at + HEADER_BYTES) / WORD)?.load(Ordering::Relaxed));
+        // SAFETY: not behind the word above.
+        let low = u64::from_le(
+            unsafe { self.words.get_unchecked((at + HEADER_BYTES) / WORD) }.load(Ordering::Relaxed),
+        );
         let shift = (at % WORD * 8) as u32;
         // Two steps: a shift by 64 would be none.
         Some(low >> shift | (high << 1) << (63 - shift))

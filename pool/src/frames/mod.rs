@@ -49,6 +49,8 @@ mod shared;
 mod stats;
 mod write;
 
+#[cfg(all(test, feature = "model"))]
+mod model_tests;
 #[cfg(test)]
 mod tests;
 

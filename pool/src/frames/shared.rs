@@ -42,7 +42,7 @@ pub(super) struct Shared {
     pub(super) most_uses: u16,
     /// How many want to know when a last pin goes: tickets, and one more while frames lie behind the limit.
     pub(super) waiting: CachePadded<AtomicU32>,
-    pub(super) hits: Box<[CachePadded<Hits>]>,
+    pub(super) hits: Box<[CachePadded<Hits>; MAX_THREADS]>,
     pub(super) core: Mutex<Core>,
     pub(super) resizing: Mutex<()>,
     buffers: Mutex<Vec<AlignedBytes>>,
@@ -52,10 +52,15 @@ pub(super) struct Shared {
 }
 
 /// Hits of one thread: written by it alone.
-#[derive(Default)]
 pub(super) struct Hits {
     pub(super) optimistic: AtomicU64,
     pub(super) pinned: AtomicU64,
+}
+
+impl Hits {
+    const fn new() -> Self {
+        Self { optimistic: AtomicU64::new(0), pinned: AtomicU64::new(0) }
+    }
 }
 
 /// What a frame is used for.
@@ -270,7 +275,7 @@ impl Shared {
             page_size,
             most_uses: core.policy.most_uses(),
             waiting: CachePadded::default(),
-            hits: (0..MAX_THREADS).map(|_| CachePadded::default()).collect(),
+            hits: Box::new([const { CachePadded(Hits::new()) }; MAX_THREADS]),
             core: Mutex::new(core),
             resizing: Mutex::new(()),
             buffers: Mutex::new(Vec::new()),
@@ -306,7 +311,8 @@ impl Shared {
 
     #[inline(always)]
     fn hit(&self) -> &Hits {
-        &self.hits[thread_index()]
+        // Below `MAX_THREADS` anyway; the compiler does not know.
+        &self.hits[thread_index() % MAX_THREADS]
     }
 
     #[inline(always)]

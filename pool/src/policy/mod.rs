@@ -78,4 +78,4 @@ impl PolicyKind {
 }
 
 #[cfg(test)]
-mod tests {}
+mod tests;

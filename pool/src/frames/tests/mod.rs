@@ -1,23 +1,28 @@
 //! The pool against devices in memory: a delayed one, a faulty one, and a model.
 
+mod against_model;
+mod faults;
+pub(super) mod held;
+mod waiting;
+
 use std::path::Path;
 use std::sync::Arc;
 
-use thermocline_base::io::{Action, AlignedBytes, Fault, FaultKind, Io, MemoryIo, RecordingIo};
+use thermocline_base::io::{AlignedBytes, Io, MemoryIo};
 use thermocline_base::multiplex::block_on;
 
 use super::*;
 use crate::page::{PageKind, seal};
 
 const DATABASE: [u8; 16] = [9; 16];
-const KIND: PageKind = PageKind(3);
+pub(super) const KIND: PageKind = PageKind(3);
 
 fn path() -> &'static Path {
     Path::new("/pages")
 }
 
 /// A device with pages `1..pages`, each in version 1 and full of its number.
-fn device_on(io: &dyn Io, pages: u64) -> Arc<PageDevice> {
+pub(super) fn device_on(io: &dyn Io, pages: u64) -> Arc<PageDevice> {
     let device = PageDevice::create(io, path(), PageSize::default(), DATABASE).expect("a fresh file");
     for number in 1..pages {
         write_page(&device, number, 1, number);
@@ -26,7 +31,7 @@ fn device_on(io: &dyn Io, pages: u64) -> Arc<PageDevice> {
 }
 
 /// Writes a page past the pool.
-fn write_page(device: &PageDevice, number: u64, version: u64, value: u64) {
+pub(super) fn write_page(device: &PageDevice, number: u64, version: u64, value: u64) {
     let page = sealed(device, number, version, value);
     device.write(number, page.into()).wait().result.expect("memory");
 }
@@ -38,13 +43,13 @@ fn sealed(device: &PageDevice, number: u64, version: u64, value: u64) -> Aligned
     page
 }
 
-fn fill(payload: &mut [u8], value: u64) {
+pub(super) fn fill(payload: &mut [u8], value: u64) {
     for chunk in payload.chunks_exact_mut(8) {
         chunk.copy_from_slice(&value.to_le_bytes());
     }
 }
 
-fn value_of(payload: &[u8]) -> u64 {
+pub(super) fn value_of(payload: &[u8]) -> u64 {
     let mut values =
         payload.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight")));
     let first = values.next().expect("a payload");
