@@ -357,10 +357,14 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             break output;
         }
-        // It may be woken at once every time, and what is under way has to go on.
-        Executing::turn();
+        let mut slept = false;
         while !signal.woken.swap(false, Ordering::SeqCst) {
             signal.sleeper.park(|| signal.woken.load(Ordering::SeqCst));
+            slept = true;
+        }
+        if !slept {
+            // It may be woken at once every time, and what is under way has to go on.
+            Executing::turn();
         }
     };
     // A waker that outlives this call wakes the next one for nothing; it polls once more and parks again.

@@ -739,6 +739,10 @@ mod uring {
     use super::{Places, RawDevice};
     use crate::time;
 
+    /// Answers that are taken before new reads are submitted in their place. With all that are there the device has
+    /// nothing to do meanwhile, and gives less.
+    const ANSWERS: usize = 8;
+
     /// The plain loop: everything that is free is submitted, then at least one answer is waited for.
     pub(super) fn read(
         device: &RawDevice<'_>,
@@ -791,7 +795,7 @@ mod uring {
                         other?;
                     }
                 }
-                for answer in self.ring.completion() {
+                for answer in self.ring.completion().take(ANSWERS) {
                     self.in_flight -= 1;
                     free.push(answer.user_data() as usize);
                     if answer.result() < 0 {

@@ -492,6 +492,11 @@ pub(super) fn probe() -> io::Result<()> {
 /// Starts an operation. There must have been a successful [`probe`].
 pub(super) fn submit(file: &Arc<StdFile>, operation: Operation) -> Completion {
     let (ring, own) = Ring::of_thread();
+    submit_to(ring, own, file, operation)
+}
+
+/// Starts an operation on a ring, which may be the calling thread's own.
+fn submit_to(ring: &'static Ring, own: bool, file: &Arc<StdFile>, operation: Operation) -> Completion {
     let (completer, completion) = Completion::driven(operation.buffer(), ring);
     ring.under_way.fetch_add(1, Ordering::SeqCst);
     let executed = own && multiplex::attach(ring);
@@ -581,6 +586,32 @@ mod tests {
         assert_eq!(at(24) as u32, 5);
         assert!(rest.complete(5).is_none());
         assert_eq!(completion.wait().result.expect("written"), 8);
+        std::fs::remove_file(path).expect("removed");
+    }
+
+    #[test]
+    fn threads_without_a_ring_share_one() {
+        if probe().is_err() {
+            return;
+        }
+        let common = REAPER.get().expect("probed").common;
+        let (file, path) = file("common");
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let file = &file;
+                scope.spawn(move || {
+                    for round in 0..50_u64 {
+                        let offset = (thread * 50 + round) * 8;
+                        let write = Operation::Write { offset, buffer: offset.to_le_bytes().to_vec().into() };
+                        let written = async { submit_to(common, false, file, write).await };
+                        assert_eq!(multiplex::block_on(written).result.expect("written"), 8);
+                        let read = Operation::Read { offset, buffer: vec![0; 8].into() };
+                        let outcome = submit_to(common, false, file, read).wait();
+                        assert_eq!(outcome.buffer.as_slice(), offset.to_le_bytes());
+                    }
+                });
+            }
+        });
         std::fs::remove_file(path).expect("removed");
     }
 
