@@ -7,14 +7,13 @@
 //!   │ 8 B     │ 2 B each  │ 2 B      │ 8 B each, 0: vacant    │ 8 B each               │
 //!   └─────────┴───────────┴──────────┴────────────────────────┴────────────────────────┘
 //!
-//!   state   63 ┄ 52   51      50      49       48        47 ┄┄┄ 28   27 ┄┄┄ 0
-//!              0      WRITING DIRTY   DOOMED   RESIDENT  pins        frame
-//!                     and LATCHED at bit 52
+//!   state   63 ┄ 53   52       51       50     49      48        47 ┄┄┄ 28   27 ┄┄┄ 0
+//!              0      LATCHED  WRITING  DIRTY  DOOMED  RESIDENT  pins        frame
 //! ```
 //!
 //! Open addressing: a page stands in its home bucket or in one of those behind it. A bucket's *overflow* counts the
 //! pages that had to go past it, so a search ends at the first bucket that nobody went past, and a removal leaves no
-//! tombstone. Four pages for three buckets at most: about 3 % of the pages are not in their home bucket.
+//! tombstone. Four pages for three buckets at most, so few pages are not in their home bucket (a test counts them).
 //!
 //! Rules:
 //! - Entries do not move, so a slot number stays good as long as its page is pinned.
@@ -25,8 +24,8 @@
 //!   latches it by compare-and-swap from a state without pins. So a pinned page stays.
 //! - A *doomed* page is one that was dropped while it was pinned: the map does not find it any more (its key is
 //!   [`DOOMED_KEY`]), its last pin frees it.
-//! - The search for the lane branches on its answer only: comparisons are added up. Which lane it is could not be predicted, and a wrong
-//!   guess would keep the processor from overlapping the cache misses of independent reads.
+//! - The search for the lane branches on its answer only: comparisons are added up. Which lane it is could not be
+//!   predicted, and a wrong guess would keep the processor from overlapping the cache misses of independent reads.
 //!
 //! *Uses* counts hits up to the policy's maximum, by plain stores: two hits at once may count as one, and a hit beside an
 //! eviction may count for the successor. It is a hint.
@@ -260,7 +259,8 @@ impl PageMap {
         // made odd (or moved on) before that fence is seen here.
         fence(Ordering::Acquire);
         let after = found.bucket.version.load(Ordering::Relaxed);
-        (found.version == after && after.is_multiple_of(2)).then_some(value)
+        // An odd version before differs from every one after it with its last bit cut off.
+        (found.version & !1 == after).then_some(value)
     }
 
     /// The frame of a page, for a hint.

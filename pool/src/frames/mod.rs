@@ -33,9 +33,10 @@
 //!   began before (`DiscardDetachesReads`), and no former write lands on it (`DiscardWaitsForWrites`).
 //! - A device that does not answer holds those who need its answer, the frames of its reads, and nobody else.
 //!
-//! Memory: the budget bounds the frames. Beside it, and counted in [`PoolStats`]: the map (some 1.2 % of the *largest*
-//! budget once pages have come everywhere), 32 bytes a frame for the pool and the policy, and a buffer for each read or write that is under
-//! way. Shrinking takes effect at once but for pages that are pinned, changed or being read; these follow.
+//! Memory: the budget bounds the frames. Beside it, and counted in [`PoolStats`]: the map (48 bytes a frame of the
+//! *largest* budget once pages have come everywhere, 1.2 % with pages of 4 KiB), about 50 bytes a frame for what the pool
+//! and the policy know, and a buffer for each read or write that is under way. Shrinking takes effect at once but for pages
+//! that are pinned, changed or being read; these follow.
 //!
 //! Limits: one page size a pool; 2^28 frames; 65,533 devices; a million pins of one page.
 

@@ -220,16 +220,16 @@ impl<'a> Future for ReadWait<'a> {
     type Output = Result<Option<PageGuard<'a>>, PoolError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let settled = {
+        let waker = context.waker().clone();
+        // The former waker goes when the lock is free: with it a whole task may go, and the guards that it holds.
+        let (settled, _former) = {
             let page = &mut self.flight.0.job.state.lock().pages[self.index];
             match &page.settled {
-                Some(settled) => settled.clone(),
-                None => {
-                    page.wakers[self.place] = Some(context.waker().clone());
-                    return Poll::Pending;
-                }
+                Some(settled) => (Some(settled.clone()), None),
+                None => (None, page.wakers[self.place].replace(waker)),
             }
         };
+        let Some(settled) = settled else { return Poll::Pending };
         self.done = true;
         Poll::Ready(match settled {
             Settled::Ready(slot, frame) => Ok(Some(PageGuard::new(self.shared, slot, frame))),

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::map::{DIRTY, DOOMED, WRITING};
+use super::map::{DIRTY, DOOMED, FRAME_BITS, WRITING};
 use super::shared::{Core, Shared, Use};
 
 /// Frames that are looked at under one hold of the lock.
@@ -17,7 +17,8 @@ impl Shared {
     /// See [`super::PagePool::set_budget`].
     pub(super) fn resize(&self, budget_bytes: u64) -> u64 {
         let _one_at_a_time = self.resizing.lock();
-        let limit = (budget_bytes / self.page_size.bytes() as u64).min(self.memory.frames()) as u32;
+        let frames = self.memory.frames().min(1 << FRAME_BITS);
+        let limit = (budget_bytes / self.page_size.bytes() as u64).min(frames) as u32;
         let (before, used) = self.with(|core| {
             let before = core.limit;
             core.budget_bytes = budget_bytes;

@@ -607,11 +607,15 @@ impl Future for Ticket<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let mut core = self.shared.core.lock();
-        if core.events != self.seen {
-            return Poll::Ready(());
-        }
-        core.sleepers.insert(self.number, context.waker().clone());
+        let waker = context.waker().clone();
+        // The former waker goes when the lock is free: with it a whole task may go, and the guards that it holds.
+        let _former = {
+            let mut core = self.shared.core.lock();
+            if core.events != self.seen {
+                return Poll::Ready(());
+            }
+            core.sleepers.insert(self.number, waker)
+        };
         Poll::Pending
     }
 }

@@ -3,6 +3,7 @@
 mod against_model;
 mod faults;
 pub(super) mod held;
+mod threads;
 mod waiting;
 
 use std::path::Path;
@@ -126,5 +127,32 @@ fn changes_survive_eviction_and_flush() {
     for number in (1..50).chain(100..120) {
         let guard = block_on(again.pin(PageId::new(id, number), Some(2))).expect("it was flushed");
         assert_eq!(value_of(guard.payload()), number + 1000);
+    }
+}
+
+#[test]
+fn files_past_the_cache_of_the_system_serve_pages() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("pages");
+    let io = thermocline_base::io::StdIo;
+    let size = PageSize::new(16384).expect("a page size");
+    let file = Arc::new(PageDevice::create(&io, &path, size, DATABASE).expect("a fresh file"));
+    let options = || PoolOptions::new(8 * 16384).page_size(size);
+    let pool = PagePool::new(options()).expect("address space");
+    let id = pool.add_device(file).expect("the same page size");
+    for number in 1..40 {
+        let mut guard = block_on(pool.create(PageId::new(id, number))).expect("a frame");
+        fill(guard.payload_mut(), number);
+        guard.publish(7, KIND);
+    }
+    block_on(pool.flush(id)).expect("a file");
+    drop(pool);
+    let file = PageDevice::open(&io, &path, Some(size), DATABASE).expect("our own file");
+    let pool = PagePool::new(options()).expect("address space");
+    let id = pool.add_device(Arc::new(file)).expect("the same page size");
+    pool.read_ahead(id, 3..9).expect("frames");
+    for number in 1..40 {
+        let guard = block_on(pool.pin(PageId::new(id, number), Some(7))).expect("it was flushed");
+        assert_eq!(value_of(guard.payload()), number);
     }
 }
