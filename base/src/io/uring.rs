@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   submit ─► queue ─► submission ring ─► kernel ─► completion ring ─► answer ─► waker
-//!          (memory)   └───── one system call for all ─────┘        turn (many at once)
+//!          (memory)   └───── one system call for all ─────┘        turn (a few at once)
 //! ```
 //!
 //! Nothing happens at `submit` but a push, as long as an executor runs on the thread: when that has nothing left to
 //! poll it sleeps in the ring ([`Driver::sleep`]), which hands everything queued to the kernel in the same call, and
-//! then answers what has completed ([`Driver::turn`]). One thread with many reads in flight thus makes less than one
-//! system call a read, and no other thread takes part. A thread that blocks on one completion does the same.
+//! then answers some of what has completed ([`Driver::turn`]), whose tasks submit anew. One thread with many reads in
+//! flight thus makes less than one system call a read, and no other thread takes part. A thread that blocks on one
+//! completion does the same.
 //!
 //! Rings belong to thread numbers and stay for the life of the process: the next thread of that number takes it over,
 //! with what is still under way. A ring is used under its lock, but for the sleep itself.
@@ -63,8 +64,9 @@ const SUBMISSIONS: u32 = 256;
 const IN_KERNEL: usize = 1024;
 /// Room for their completions, and for interruptions.
 const COMPLETIONS: u32 = 2048;
-/// Completions that are taken from a ring at once.
-const BATCH: usize = 64;
+/// Completions that are answered at once. Few, so that what their tasks submit reaches the device while the others are
+/// being looked at: at depth 64 a tenth to a fifth more reads a second than with batches of 64.
+const BATCH: usize = 8;
 /// How long an operation that nobody drives may lie.
 const TICK: Duration = Duration::from_millis(10);
 /// Ticks without anything under way after which the reaper sleeps for good.
@@ -245,31 +247,45 @@ impl Ring {
         }
     }
 
-    /// Takes up to a batch of completions. Gives how many, and whether there may be more.
-    fn take(&self, state: &mut State, batch: &mut [(u64, i32); BATCH]) -> (usize, bool) {
+    /// Takes the next completion: whose it is, and the kernel's answer.
+    fn take(&self, state: &mut State) -> Option<(Box<Pending>, i32)> {
         // SAFETY: the lock of `state` is held, so nobody else has this ring's completions.
-        let completions = unsafe { self.ring.completion_shared() };
-        let mut interruptions = 0;
-        let mut count = 0;
-        let mut more = false;
-        for completion in completions {
-            if completion.user_data() == INTERRUPTION {
-                interruptions += 1;
-                continue;
+        let mut completions = unsafe { self.ring.completion_shared() };
+        let mut interrupted = false;
+        let taken = loop {
+            match completions.next() {
+                Some(completion) if completion.user_data() == INTERRUPTION => interrupted = true,
+                other => break other,
             }
-            batch[count] = (completion.user_data(), completion.result());
-            count += 1;
-            if count == BATCH {
-                more = true;
-                break;
-            }
-        }
-        state.in_kernel -= count;
-        more |= count > 0 && !state.queue.is_empty();
-        if interruptions > 0 && state.asleep {
+        };
+        drop(completions);
+        if interrupted && state.asleep {
             self.post_interruption();
         }
-        (count, more)
+        let taken = taken?;
+        state.in_kernel -= 1;
+        let address = taken.user_data() as *mut Pending;
+        // SAFETY: the address is of a box that `fill` gave away, and each comes back once.
+        Some((unsafe { Box::from_raw(address) }, taken.result()))
+    }
+
+    /// Starts what is queued, and answers a batch of what has completed. Gives whether there may be more.
+    ///
+    /// One at a time, without the lock: an answer calls a waker, and what has not been taken yet stays where every
+    /// other thread, and this one in a nested wait, finds it.
+    fn answer(&self) -> bool {
+        self.flush(&mut self.state.lock());
+        for _ in 0..BATCH {
+            let Some((pending, result)) = self.take(&mut self.state.lock()) else { return false };
+            if let Some(again) = pending.complete(result) {
+                let mut state = self.state.lock();
+                state.queue.push_front(again);
+                self.flush(&mut state);
+            } else {
+                self.under_way.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        true
     }
 }
 
@@ -279,28 +295,7 @@ impl Driver for Ring {
     }
 
     fn turn(&self) {
-        let mut batch = [(0, 0); BATCH];
-        loop {
-            let (count, mut more) = {
-                let mut state = self.state.lock();
-                self.flush(&mut state);
-                self.take(&mut state, &mut batch)
-            };
-            for &(address, result) in &batch[..count] {
-                let address = address as *mut Pending;
-                // SAFETY: the address is of a box that `fill` gave away, and each comes back once.
-                let pending = unsafe { Box::from_raw(address) };
-                if let Some(again) = pending.complete(result) {
-                    self.state.lock().queue.push_front(again);
-                    more = true;
-                } else {
-                    self.under_way.fetch_sub(1, Ordering::SeqCst);
-                }
-            }
-            if !more {
-                return;
-            }
-        }
+        self.answer();
     }
 
     fn sleep(&self) {
@@ -431,13 +426,13 @@ impl Reaper {
             }
             for (ring, source) in watched.iter().zip(&sources[1..]) {
                 if !source.revents().is_empty() {
-                    ring.turn();
+                    while ring.answer() {}
                 }
             }
             let now_ns = SystemClock.now_ns();
             if now_ns - last_round_ns >= TICK.as_nanos() as u64 {
                 last_round_ns = now_ns;
-                rings.iter().filter(|ring| ring.is_busy()).for_each(|ring| ring.turn());
+                rings.iter().filter(|ring| ring.is_busy()).for_each(|ring| while ring.answer() {});
             }
         }
     }
@@ -497,6 +492,11 @@ pub(super) fn probe() -> io::Result<()> {
 /// Starts an operation. There must have been a successful [`probe`].
 pub(super) fn submit(file: &Arc<StdFile>, operation: Operation) -> Completion {
     let (ring, own) = Ring::of_thread();
+    submit_to(ring, own, file, operation)
+}
+
+/// Starts an operation on a ring, which may be the calling thread's own.
+fn submit_to(ring: &'static Ring, own: bool, file: &Arc<StdFile>, operation: Operation) -> Completion {
     let (completer, completion) = Completion::driven(operation.buffer(), ring);
     ring.under_way.fetch_add(1, Ordering::SeqCst);
     let executed = own && multiplex::attach(ring);
@@ -589,6 +589,32 @@ mod tests {
         std::fs::remove_file(path).expect("removed");
     }
 
+    #[test]
+    fn threads_without_a_ring_share_one() {
+        if probe().is_err() {
+            return;
+        }
+        let common = REAPER.get().expect("probed").common;
+        let (file, path) = file("common");
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let file = &file;
+                scope.spawn(move || {
+                    for round in 0..50_u64 {
+                        let offset = (thread * 50 + round) * 8;
+                        let write = Operation::Write { offset, buffer: offset.to_le_bytes().to_vec().into() };
+                        let written = async { submit_to(common, false, file, write).await };
+                        assert_eq!(multiplex::block_on(written).result.expect("written"), 8);
+                        let read = Operation::Read { offset, buffer: vec![0; 8].into() };
+                        let outcome = submit_to(common, false, file, read).wait();
+                        assert_eq!(outcome.buffer.as_slice(), offset.to_le_bytes());
+                    }
+                });
+            }
+        });
+        std::fs::remove_file(path).expect("removed");
+    }
+
     /// The reaper takes the completion of an interruption, and the sleeper wakes all the same.
     #[test]
     fn an_interruption_survives_other_threads() {
@@ -604,7 +630,7 @@ mod tests {
             // What is left of it ends no more than one sleep.
             let mut state = ring.state.lock();
             state.interrupted = false;
-            assert_eq!(ring.take(&mut state, &mut [(0, 0); BATCH]).0, 0);
+            assert!(ring.take(&mut state).is_none());
         }
     }
 }

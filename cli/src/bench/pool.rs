@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     /// Frames, when pages are in memory
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = values::size)]
     frames: u64,
-    /// Length of the file that is read, many times the memory of the device
+    /// Length of the file; the larger, the less of it a cache below the system can hold
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = values::size)]
     file: u64,
     /// An empty or new directory for the file, kept afterwards [default: a temporary one, removed afterwards]
