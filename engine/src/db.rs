@@ -30,6 +30,7 @@ use crate::txn::locks::Locks;
 use crate::txn::prune::Garbage;
 use crate::txn::registry::{MAX_TRANSACTIONS, Registry};
 use crate::txn::session::Session;
+use crate::txn::undurable::Undurable;
 
 const POOL_SHARDS: usize = 64;
 
@@ -50,6 +51,7 @@ pub(crate) struct Inner {
     pub(crate) registry: Registry,
     pub(crate) locks: Locks,
     pub(crate) garbage: Garbage,
+    pub(crate) undurable: Undurable,
     pub(crate) counters: Counters,
     pub(crate) catalog: Catalog,
     pub(crate) log: Option<Log>,

@@ -484,7 +484,8 @@ impl Transaction {
     ///
     /// # Errors
     /// A serialization failure, a full disk: the transaction was rolled back. [`Error::LogFailed`]: it is not known
-    /// whether the transaction will be there after a restart.
+    /// whether the transaction will be there after a restart; or, if it has written nothing, whether what it has seen
+    /// will be.
     pub async fn commit(self) -> Result<()> {
         self.commit_parts(&mut PartsState::default()).await
     }
@@ -519,6 +520,7 @@ async fn acknowledge(db: &Inner, ticket: Ticket) -> Result<()> {
             log.wait_acknowledged(ticket.lsn).await.map_err(|error| db.log_error(&error))?;
         }
     } else if let Some(log) = db.log_to_wait_for()
+        && !ticket.harmless
         && !thermocline_base::mutation::off(thermocline_base::mutation::Rule::ReadOnlyAckAfterDurable)
     {
         log.wait_durable(ticket.lsn).await.map_err(|error| db.log_error(&error))?;

@@ -109,8 +109,13 @@ impl TableEntry {
 
     /// The bit of this table among a transaction's marks.
     pub(crate) fn mark(&self) -> u64 {
-        1 << (self.id.0 % 64)
+        mark_of(self.id)
     }
+}
+
+/// The bit of a table among a transaction's marks.
+fn mark_of(id: TableId) -> u64 {
+    1 << (id.0 % 64)
 }
 
 impl Drop for TableEntry {
@@ -184,6 +189,11 @@ pub(crate) struct TableCounters {
 }
 
 impl TableForm {
+    /// The bit of this table among a transaction's marks.
+    pub(crate) fn mark(&self) -> u64 {
+        mark_of(self.id)
+    }
+
     /// Is the key of its rows hidden?
     pub(crate) fn hidden_key(&self) -> bool {
         self.suffix_bytes != 0

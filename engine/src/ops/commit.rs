@@ -41,6 +41,8 @@ pub(crate) struct Ticket {
     pub(crate) lsn: Lsn,
     /// The transaction wrote something.
     pub(crate) wrote: bool,
+    /// The log has failed, and the transaction has seen nothing of what it lacks: there is nothing to wait for.
+    pub(crate) harmless: bool,
 }
 
 /// How far the parts of a large transaction have been written.
@@ -84,7 +86,8 @@ impl Session {
             return Err(Error::TransactionFailed);
         }
         if self.writes.is_empty() {
-            let ticket = Ticket { lsn: self.seen, wrote: false };
+            let harmless = self.watches && !self.saw_undurable;
+            let ticket = Ticket { lsn: self.seen, wrote: false, harmless };
             self.db.counters.committed(false);
             self.release();
             return Ok(Step::Done(ticket));
@@ -93,7 +96,7 @@ impl Session {
         let Some(log) = db.log() else {
             let end = self.decide(None)?;
             self.publish(end);
-            return Ok(Step::Done(Ticket { lsn: Lsn(0), wrote: true }));
+            return Ok(Step::Done(Ticket { lsn: Lsn(0), wrote: true, harmless: false }));
         };
         let payload = match self.write_parts(log, parts) {
             Ok(Step::Done(left)) => COMMIT_BYTES as u64 + left,
@@ -114,8 +117,11 @@ impl Session {
         let group = parts.first.map(|first| PartGroup { first, parts: parts.parts });
         let end = self.decide(Some((&mut reservation, group, parts.done)))?;
         let lsn = reservation.complete();
+        if db.log_to_wait_for().is_some() {
+            db.undurable.note(end, lsn, self.place().touched.load(Ordering::Relaxed), log.durable());
+        }
         self.publish(end);
-        Ok(Step::Done(Ticket { lsn, wrote: true }))
+        Ok(Step::Done(Ticket { lsn, wrote: true, harmless: false }))
     }
 
     /// Writes all but the last part of a large transaction; the bytes of the writes that are left.

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use thermocline_base::epoch::Guard;
-use thermocline_base::ids::{IndexId, RowId};
+use thermocline_base::ids::{IndexId, Lsn, RowId};
 use thermocline_base::mutation::{self, Rule};
 
 use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};
@@ -140,9 +140,21 @@ impl Session {
     /// is on disk.
     #[inline]
     pub(crate) fn take_snapshot(&mut self) {
+        let first = self.snapshot == NO_SNAPSHOT;
         self.snapshot = self.place().take_snapshot(&self.db.registry.clock);
         if let Some(log) = self.db.log_to_wait_for() {
             self.seen = log.tail();
+            self.watches |= first && log.failure().is_some();
+        }
+    }
+
+    /// Notes that something was not found in a table, for a transaction that watches.
+    #[inline]
+    pub(crate) fn watch_absence(&mut self, form: &TableForm) {
+        if self.watches {
+            let db = self.db();
+            let durable = db.log().map_or(Lsn(0), |log| log.durable());
+            self.saw_undurable |= db.undurable.touches(form.mark(), durable);
         }
     }
 
@@ -212,7 +224,7 @@ impl Session {
     /// Remembers a row for validation.
     #[inline]
     pub(crate) fn note_read(&mut self, form: FormRef, row: RowId, version: Version) {
-        if !self.validates_reads() {
+        if !self.validates_reads() && !self.watches {
             return;
         }
         let begin = match version.begin() {
@@ -226,11 +238,19 @@ impl Session {
                 },
             },
         };
-        self.reads.push(Read { form, row, begin });
+        if self.watches {
+            let db = self.db();
+            let durable = db.log().map_or(Lsn(0), |log| log.durable());
+            self.saw_undurable |= db.undurable.holds(begin, durable);
+        }
+        if self.validates_reads() {
+            self.reads.push(Read { form, row, begin });
+        }
     }
 
     /// Remembers a key for validation.
     pub(crate) fn note_key(&mut self, form: FormRef, index: &IndexForm, key: &[u8]) {
+        self.watch_absence(form.get());
         if self.validates_scans() {
             self.scans.push(Scan { form, index: index.id, range: ScanRange::Key(key.into()) });
         }

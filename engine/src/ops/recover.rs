@@ -72,6 +72,7 @@ pub(crate) fn open(
         registry: Registry::new(Timestamp(0)),
         locks: Locks::new(),
         garbage: Garbage::new(),
+        undurable: crate::txn::undurable::Undurable::new(),
         counters: Counters::new(),
         catalog: Catalog::default(),
         log: None,

@@ -198,6 +198,7 @@ impl Session {
                 }
             }
             if stopped || !more && waits.is_none() {
+                self.watch_absence(form);
                 if self.validates_scans() {
                     let range = state.covered(last.map(|(key, _)| key).filter(|_| stopped));
                     self.scans.push(Scan { form: form_ref, index: index.id, range });
@@ -257,6 +258,7 @@ impl Session {
     }
 
     fn note_table(&mut self, form: FormRef) {
+        self.watch_absence(form.get());
         if self.validates_scans() {
             let index = form.get().primary().id;
             self.scans.push(Scan { form, index, range: ScanRange::Table });

@@ -4,4 +4,5 @@ pub(crate) mod locks;
 pub(crate) mod prune;
 pub(crate) mod registry;
 pub(crate) mod session;
+pub(crate) mod undurable;
 pub(crate) mod visibility;

@@ -121,6 +121,10 @@ pub(crate) struct Session {
     /// The log's tail when the last snapshot was taken: what a read-only transaction has to see on disk.
     pub(crate) seen: Lsn,
     pub(crate) health: Health,
+    /// The log had failed when it took its first snapshot: it watches whether it sees what is not on disk.
+    pub(crate) watches: bool,
+    /// It has seen, or may have seen, what is not on disk and never will be.
+    pub(crate) saw_undurable: bool,
     /// Between begin and the end.
     open: bool,
     number: u64,
@@ -165,6 +169,8 @@ impl Session {
             snapshot: Timestamp(0),
             seen: Lsn(0),
             health: Health::Well,
+            watches: false,
+            saw_undurable: false,
             open: false,
             number: 0,
             late: false,
@@ -205,6 +211,7 @@ impl Session {
         // A commit that failed has left its verdict in a session that may be used again.
         self.health = Health::Well;
         self.late = late;
+        (self.watches, self.saw_undurable) = (false, false);
         self.approaches = 0;
         // A fresh transaction is not as idle as the one before it in this place.
         let operations = &self.place().operations;

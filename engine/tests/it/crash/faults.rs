@@ -152,3 +152,86 @@ fn check(db: &Database, run: &Run, action: Action) {
     let state = dump(db).expect("a whole database");
     assert!(state == *run.state(), "{action:?}: {}", run.state().difference(&state));
 }
+
+/// After the log has failed, reading goes on. Who has seen only what is on disk is told so; who has seen a commit that no
+/// restart will find, or may have, is told of the failure.
+#[test]
+fn readers_after_a_failure_are_told_what_they_can_rely_on() {
+    use thermocline_base::io::{MemoryIo, RecordingIo};
+    use thermocline_engine::row::{Column, KeyBuf, Type, Value};
+    use thermocline_engine::{IndexSchema, Table, TableSchema, Transaction, TransactionOptions};
+
+    let io = RecordingIo::new(&MemoryIo::new());
+    let db = open(&io, &tiny(Durability::Group)).expect("a new database");
+    let make = |name: &str| {
+        let schema = TableSchema::new(name)
+            .column(Column::new("id", Type::Int8))
+            .column(Column::new("v", Type::Int8))
+            .primary_key(IndexSchema::hash("key", &["id"]));
+        let table = db.create_table(schema).expect("a table");
+        let rows = db.transaction(TransactionOptions::new(), async |tx| {
+            for id in 1..4 {
+                tx.insert_values(&table, &[Value::Int8(id), Value::Int8(0)]).await?;
+            }
+            Ok(())
+        });
+        super::drive(&db, rows).expect("the rows are new");
+        table
+    };
+    let (changed, untouched) = (make("changed"), make("untouched"));
+    let begin = || db.begin(TransactionOptions::new()).expect("a transaction");
+    let read = |tx: &mut Transaction, table: &Table, id: i64| {
+        let (layout, primary) = (table.layout(), table.primary());
+        let found = super::drive(&db, tx.read(&primary, &KeyBuf::new().i64(id), |row| layout.i64(row, 1)));
+        found.expect("reading goes on").flatten()
+    };
+    let commit = |tx: Transaction| super::try_drive(&db, tx.commit()).expect("it is told");
+
+    let mut before = begin();
+    assert_eq!(read(&mut before, &changed, 1), Some(0));
+    io.inject(Fault { on: Action::Sync, skip: 0, times: u64::MAX, kind: FaultKind::Broken });
+    let mut writer = begin();
+    super::drive(&db, async {
+        writer.update(&changed.primary(), &KeyBuf::new().i64(1), |row| Ok(row.set_i64(1, 9)?)).await?;
+        writer.delete(&changed.primary(), &KeyBuf::new().i64(2)).await
+    })
+    .expect("memory does not fail");
+    let mut written = Box::pin(writer.commit());
+    assert!(super::poll(written.as_mut()).is_pending(), "it waits for the disk");
+    let mut between = begin();
+    assert_eq!(read(&mut between, &changed, 1), Some(9), "a commit is seen before it is on disk");
+    let failed = |outcome| assert!(matches!(outcome, Err(Error::LogFailed { .. })), "{outcome:?}");
+    failed(super::try_drive(&db, written).expect("it is told"));
+    io.heal();
+    commit(before).expect("it began before the commit that is lost");
+    failed(commit(between));
+
+    for (table, id, value, safe) in [
+        (&changed, 3, Some(0), true),
+        (&changed, 1, Some(9), false),
+        (&changed, 2, None, false),
+        (&changed, 4, None, false),
+        (&untouched, 1, Some(0), true),
+        (&untouched, 4, None, true),
+    ] {
+        let mut tx = begin();
+        assert_eq!(read(&mut tx, table, id), value);
+        if safe { commit(tx).expect("it has seen what is on disk") } else { failed(commit(tx)) }
+    }
+    for (table, rows, safe) in [(&changed, 2, false), (&untouched, 3, true)] {
+        let mut tx = begin();
+        let mut found = 0;
+        let scan = tx.scan_table(table, |_| {
+            found += 1;
+            std::ops::ControlFlow::Continue(())
+        });
+        super::drive(&db, scan).expect("reading goes on");
+        assert_eq!(found, rows);
+        if safe { commit(tx).expect("it has seen what is on disk") } else { failed(commit(tx)) }
+    }
+    // Writing does not, and an empty transaction has nothing to lose.
+    let mut tx = begin();
+    super::drive(&db, tx.insert_values(&untouched, &[Value::Int8(9), Value::Int8(0)])).expect("an insert");
+    failed(commit(tx));
+    commit(begin()).expect("it has seen nothing");
+}
