@@ -1,3 +1,9 @@
 //! Pages of Thermocline: frames over devices, free space, and the store of cold records that lives on them.
 //!
 //! Invariant: this crate knows nothing of tables' columns, transactions or versions. Keys and records are byte strings.
+
+pub mod device;
+pub mod error;
+pub mod page;
+pub mod space;
+pub mod store;

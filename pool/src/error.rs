@@ -1,0 +1,236 @@
+//! What can go wrong in the page pool. All errors can be cloned, since one read has many waiters.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use thermocline_base::io::IoError;
+
+use crate::page::{BadPageSize, PageError, PageSize};
+
+/// Why a device file could not be created or opened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The system's error.
+    Io(IoError),
+    /// The page size asked for is impossible.
+    BadPageSize(BadPageSize),
+    /// The file is none of ours.
+    Foreign {
+        /// The file.
+        path: Arc<PathBuf>,
+    },
+    /// The file was written by a newer program.
+    Newer {
+        /// The file.
+        path: Arc<PathBuf>,
+        /// Its format.
+        found: u32,
+        /// The newest format that this program reads.
+        supported: u32,
+    },
+    /// The header is one of ours, but damaged.
+    Damaged {
+        /// The file.
+        path: Arc<PathBuf>,
+    },
+    /// The file has no header yet: its creation was interrupted.
+    Unfinished {
+        /// The file.
+        path: Arc<PathBuf>,
+    },
+    /// The file belongs to another database.
+    OtherDatabase {
+        /// The file.
+        path: Arc<PathBuf>,
+        /// The database that was asked for.
+        expected: [u8; 16],
+        /// The database that it belongs to.
+        found: [u8; 16],
+    },
+    /// The file has pages of another size.
+    OtherPageSize {
+        /// The file.
+        path: Arc<PathBuf>,
+        /// The page size that was asked for.
+        expected: PageSize,
+        /// Its page size.
+        found: PageSize,
+    },
+}
+
+struct Id<'a>(&'a [u8; 16]);
+
+impl fmt::Display for Id<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::BadPageSize(error) => error.fmt(f),
+            Self::Foreign { path } => {
+                write!(f, "{} is no page file of Thermocline; name another path", path.display())
+            }
+            Self::Newer { path, found, supported } => write!(
+                f,
+                "{} has format {found}, this program reads formats up to {supported}; use a newer program",
+                path.display()
+            ),
+            Self::Damaged { path } => {
+                write!(f, "the header of {} is damaged; restore the file from a backup", path.display())
+            }
+            Self::Unfinished { path } => {
+                write!(f, "{} has no header: its creation was interrupted; remove it", path.display())
+            }
+            Self::OtherDatabase { path, expected, found } => write!(
+                f,
+                "{} belongs to database {}, not to {}; put the right file there",
+                path.display(),
+                Id(found),
+                Id(expected)
+            ),
+            Self::OtherPageSize { path, expected, found } => write!(
+                f,
+                "{} has pages of {found}, not of {expected}; open it with its own page size",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for DeviceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            Self::BadPageSize(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<IoError> for DeviceError {
+    fn from(error: IoError) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<BadPageSize> for DeviceError {
+    fn from(error: BadPageSize) -> Self {
+        Self::BadPageSize(error)
+    }
+}
+
+/// Why a page could not be had, or not be written.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// The device failed. Repeating the operation asks it again.
+    Io(IoError),
+    /// The device answered, but not with the page: it was damaged, lost, or is of another time. What refers to it
+    /// cannot be read; restore the file from a backup, or drop what refers to it.
+    Page {
+        /// The file.
+        path: Arc<PathBuf>,
+        /// What is wrong with the page.
+        error: PageError,
+    },
+    /// The file ends before the page: it was cut, or the page was never written.
+    Cut {
+        /// The file.
+        path: Arc<PathBuf>,
+        /// The page.
+        number: u64,
+    },
+    /// The device gives ever fewer bytes than it was asked for.
+    Short {
+        /// The file.
+        path: Arc<PathBuf>,
+        /// The page.
+        number: u64,
+        /// How many bytes of it came.
+        bytes: usize,
+    },
+    /// No frame can be had, and waiting for one would never end: the budget holds none.
+    NoFrames {
+        /// The budget.
+        budget_bytes: u64,
+        /// The length of a frame.
+        page_bytes: usize,
+    },
+    /// No frame can be had, because the changed pages that occupy them could not be written.
+    WriteBack(IoError),
+    /// No such device was added to the pool, or it was removed.
+    UnknownDevice(u16),
+    /// The device has pages of another size than the frames.
+    OtherPageSize {
+        /// The frames'.
+        pool: PageSize,
+        /// The device's.
+        device: PageSize,
+    },
+    /// The system refuses address space for the frames.
+    Memory {
+        /// How much.
+        bytes: u64,
+        /// The system's reason.
+        error: Arc<std::io::Error>,
+    },
+}
+
+impl fmt::Display for PoolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Page { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::Cut { path, number } => {
+                write!(
+                    f,
+                    "{} ends before page {number}: the file was cut, or the page was never written",
+                    path.display()
+                )
+            }
+            Self::Short { path, number, bytes } => {
+                write!(f, "{}: only {bytes} bytes of page {number} could be read", path.display())
+            }
+            Self::NoFrames { budget_bytes, page_bytes } => write!(
+                f,
+                "the page pool's budget of {budget_bytes} bytes holds no frame of {page_bytes} bytes; raise it"
+            ),
+            Self::WriteBack(error) => {
+                write!(f, "no frame is free, because changed pages cannot be written: {error}")
+            }
+            Self::UnknownDevice(device) => write!(f, "the page pool has no device {device}"),
+            Self::OtherPageSize { pool, device } => {
+                write!(f, "a device with pages of {device} does not fit frames of {pool}")
+            }
+            Self::Memory { bytes, error } => {
+                write!(
+                    f,
+                    "cannot reserve {bytes} bytes of address space for frames ({error}); lower the budget"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for PoolError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) | Self::WriteBack(error) => Some(error),
+            Self::Page { error, .. } => Some(error),
+            Self::Memory { error, .. } => Some(&**error),
+            _ => None,
+        }
+    }
+}
+
+impl From<IoError> for PoolError {
+    fn from(error: IoError) -> Self {
+        Self::Io(error)
+    }
+}
