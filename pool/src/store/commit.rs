@@ -218,6 +218,18 @@ impl Inner {
         true
     }
 
+    /// Makes confirmations durable that no group has taken along yet.
+    pub(super) fn write_collected(&self) {
+        if self.failure.get().is_none()
+            && let Err((error, last_word)) = self.journal.lock().write()
+        {
+            tracing::warn!(%error, "the last confirmations are not durable; their owners will be asked again");
+            if last_word {
+                self.fail(error);
+            }
+        }
+    }
+
     /// May confirmations fill the active block?
     fn would_seal(&self, numbered: &[(u64, Item)]) -> bool {
         let version = self.current();

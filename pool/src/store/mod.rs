@@ -212,6 +212,7 @@ impl Store {
         if let Some(journal) = threads.next() {
             let _ = journal.join();
         }
+        self.inner.write_collected();
         self.inner.closing.store(true, Ordering::Release);
         self.inner.work_signal.ring();
         for thread in threads {
