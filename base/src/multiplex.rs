@@ -22,6 +22,19 @@
 //! on the thread), so the worker parks until a waker has taken `asleep` back. The opposite case, a token that
 //! somebody else on this thread consumes, is harmless as well: nobody who parks here trusts the token alone.
 //!
+//! # Sleeping where operations complete
+//! Where operations under way need somebody who drives them (`io_uring`), that is the thread that started them: a
+//! worker with nothing to poll does not park but sleeps in its driver, which ends when something completes, and answers
+//! that. So a wait for the device costs no other thread. Now and then a worker that always has something to poll takes a
+//! turn there as well.
+//!
+//! Wakers of other threads must find it in either place. The sleeper sets `in_driver`, *then* looks whether it was
+//! woken, then sleeps; a waker does what wakes (a bit and `asleep`, or `woken`), *then* looks at `in_driver`, and
+//! interrupts the driver or unparks. Sequentially consistent again, so one of them sees the other. Whoever finds
+//! `in_driver` takes it back, so one interruption is made and not one for each waker; that the first may be late does
+//! no harm, since an interruption that misses its sleep ends the next one for nothing. The sleeper takes `in_driver`
+//! back before it answers, so it does not interrupt itself, and looks again before it sleeps again.
+//!
 //! # Giving way
 //! [`give_way`] is for moments, not for waits: a task that has asked the processor for a cache line lets the others run
 //! until the line is there. It tells the worker through thread-local variables instead of its waker (no atomic
@@ -32,33 +45,49 @@
 //! was meant for the outer one (which does not run meanwhile: the thread is busy with the inner one).
 
 use std::cell::Cell;
+use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::sync::{AtomicBool, AtomicU64, CachePadded, Ordering};
 
-/// The thread that runs the futures, as wakers see it.
-#[derive(Debug)]
-enum Sleeper {
-    Thread(std::thread::Thread),
+/// Operations that make no progress, or are not answered, unless a thread drives them: an `io_uring`. A thread has at
+/// most one, for good, and hands it in with [`attach`]; [`block_on`] and [`run_tasks`] then drive it.
+pub(crate) trait Driver: Sync {
+    /// Is any operation under way?
+    fn is_busy(&self) -> bool;
+
+    /// Starts what is queued and answers what has completed. Does not sleep.
+    fn turn(&self);
+
+    /// Starts what is queued, and sleeps until something has completed or [`Driver::interrupt`] was called since the
+    /// last sleep ended. Answers nothing: that is what [`Driver::turn`] is for.
+    fn sleep(&self);
+
+    /// Ends the sleep of the thread that it is attached to, or its next one. From any thread.
+    fn interrupt(&self);
+
+    /// An executor begins (or the last one ends) on the thread that it is attached to: the thread promises to drive
+    /// it, or stops doing so.
+    fn attend(&self, attended: bool);
+
+    /// Somebody waits who does not drive it: a thread beside the one that it is attached to, or one without executor.
+    fn expect(&self);
+}
+
+/// A thread that can be parked.
+enum Thread {
+    Real(std::thread::Thread),
     #[cfg(feature = "model")]
     Modelled(shuttle::thread::Thread),
 }
 
-impl Sleeper {
-    fn current() -> Self {
-        #[cfg(feature = "model")]
-        if crate::sync::model::active() {
-            return Self::Modelled(shuttle::thread::current());
-        }
-        Self::Thread(std::thread::current())
-    }
-
+impl Thread {
     fn unpark(&self) {
         match self {
-            Self::Thread(thread) => thread.unpark(),
+            Self::Real(thread) => thread.unpark(),
             #[cfg(feature = "model")]
             Self::Modelled(thread) => thread.unpark(),
         }
@@ -67,9 +96,137 @@ impl Sleeper {
     /// Parks the calling thread, which must be the one that this names.
     fn park(&self) {
         match self {
-            Self::Thread(_) => std::thread::park(),
+            Self::Real(_) => std::thread::park(),
             #[cfg(feature = "model")]
             Self::Modelled(_) => shuttle::thread::park(),
+        }
+    }
+}
+
+/// The thread that runs futures, as wakers see it, and where it sleeps.
+struct Berth {
+    thread: Thread,
+    driver: OnceLock<&'static dyn Driver>,
+    /// It sleeps, or is about to sleep, in its driver, and nobody has interrupted that yet.
+    in_driver: AtomicBool,
+}
+
+impl fmt::Debug for Berth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Berth").field("in_driver", &self.in_driver).finish_non_exhaustive()
+    }
+}
+
+impl Berth {
+    fn new(thread: Thread) -> Arc<Self> {
+        Arc::new(Self { thread, driver: OnceLock::new(), in_driver: AtomicBool::new(false) })
+    }
+
+    /// The calling thread's.
+    fn current() -> Arc<Self> {
+        #[cfg(feature = "model")]
+        if crate::sync::model::active() {
+            // Modelled threads share the thread-local variables of one operating-system thread.
+            let berth = Self::new(Thread::Modelled(shuttle::thread::current()));
+            if let Some(driver) = DRIVER.get() {
+                berth.driver.get_or_init(|| driver);
+            }
+            return berth;
+        }
+        BERTH.with(Arc::clone)
+    }
+
+    /// Sleeps until somebody unparks, something has completed, or for no reason; returns at once if `woken`. Only the
+    /// thread itself calls this.
+    fn park(&self, woken: impl Fn() -> bool) {
+        let Some(driver) = self.driver.get().filter(|driver| driver.is_busy()) else {
+            self.thread.park();
+            return;
+        };
+        self.in_driver.store(true, Ordering::SeqCst);
+        if !woken() {
+            driver.sleep();
+        }
+        self.in_driver.store(false, Ordering::SeqCst);
+        driver.turn();
+    }
+
+    /// Ends [`Berth::park`], or the next one. What the thread waits for must have been set before, sequentially
+    /// consistently.
+    fn unpark(&self) {
+        if !self.in_driver.load(Ordering::SeqCst) {
+            self.thread.unpark();
+        } else if self.in_driver.swap(false, Ordering::SeqCst)
+            && let Some(driver) = self.driver.get()
+        {
+            driver.interrupt();
+        }
+    }
+}
+
+thread_local! {
+    static BERTH: Arc<Berth> = Berth::new(Thread::Real(std::thread::current()));
+    /// The driver of the berth, at hand.
+    static DRIVER: Cell<Option<&'static dyn Driver>> = const { Cell::new(None) };
+    /// How many executors run on this thread, nested.
+    static EXECUTORS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Makes `driver` the calling thread's, if it has none. Gives whether an executor runs on the thread, which will drive
+/// it.
+#[cfg_attr(
+    any(not(target_os = "linux"), feature = "portable"),
+    allow(dead_code, reason = "only `io_uring` needs somebody who drives it")
+)]
+pub(crate) fn attach(driver: &'static dyn Driver) -> bool {
+    let executed = EXECUTORS.get() > 0;
+    if DRIVER.get().is_none() {
+        BERTH.with(|berth| {
+            berth.driver.get_or_init(|| driver);
+        });
+        DRIVER.set(Some(driver));
+        driver.attend(executed);
+    }
+    executed
+}
+
+/// Does an executor of the calling thread drive `driver`?
+pub(crate) fn drives(driver: &'static dyn Driver) -> bool {
+    EXECUTORS.get() > 0 && DRIVER.get().is_some_and(|own| std::ptr::addr_eq(own, driver))
+}
+
+/// While it lives an executor runs on the thread.
+struct Executing;
+
+impl Executing {
+    fn begin() -> Self {
+        let outer = EXECUTORS.replace(EXECUTORS.get() + 1);
+        if outer == 0
+            && let Some(driver) = DRIVER.get()
+        {
+            driver.attend(true);
+        }
+        Self
+    }
+
+    /// What an executor does now and then while it has something to poll.
+    fn turn() {
+        if let Some(driver) = DRIVER.get()
+            && driver.is_busy()
+        {
+            driver.turn();
+        }
+    }
+}
+
+impl Drop for Executing {
+    fn drop(&mut self) {
+        let outer = EXECUTORS.get() - 1;
+        EXECUTORS.set(outer);
+        if outer == 0
+            && let Some(driver) = DRIVER.get()
+        {
+            driver.attend(false);
         }
     }
 }
@@ -78,7 +235,7 @@ impl Sleeper {
 #[derive(Debug)]
 struct Signal {
     woken: AtomicBool,
-    sleeper: Sleeper,
+    sleeper: Arc<Berth>,
 }
 
 impl Wake for Signal {
@@ -88,7 +245,7 @@ impl Wake for Signal {
 
     fn wake_by_ref(self: &Arc<Self>) {
         // Only the first wake since the last poll has news for the sleeper.
-        if !self.woken.swap(true, Ordering::AcqRel) {
+        if !self.woken.swap(true, Ordering::SeqCst) {
             self.sleeper.unpark();
         }
     }
@@ -175,7 +332,7 @@ impl Future for GiveWay {
 }
 
 fn prepare() -> Prepared {
-    let signal = Arc::new(Signal { woken: AtomicBool::new(false), sleeper: Sleeper::current() });
+    let signal = Arc::new(Signal { woken: AtomicBool::new(false), sleeper: Berth::current() });
     let waker = Waker::from(Arc::clone(&signal));
     (signal, waker)
 }
@@ -187,6 +344,7 @@ fn prepare() -> Prepared {
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let _alone = OnDuty::begin(ALONE);
+    let _executing = Executing::begin();
     // The threads of a modelled execution share the thread-local variables of one operating-system thread.
     #[cfg(feature = "model")]
     let cached = if crate::sync::model::active() { None } else { PREPARED.take() };
@@ -199,13 +357,15 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             break output;
         }
-        while !signal.woken.swap(false, Ordering::AcqRel) {
-            signal.sleeper.park();
+        // It may be woken at once every time, and what is under way has to go on.
+        Executing::turn();
+        while !signal.woken.swap(false, Ordering::SeqCst) {
+            signal.sleeper.park(|| signal.woken.load(Ordering::SeqCst));
         }
     };
     // A waker that outlives this call wakes the next one for nothing; it polls once more and parks again.
     #[cfg(feature = "model")]
-    if matches!(signal.sleeper, Sleeper::Modelled(_)) {
+    if matches!(signal.sleeper.thread, Thread::Modelled(_)) {
         return output;
     }
     PREPARED.set(Some(prepared));
@@ -217,7 +377,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 struct Board {
     asleep: CachePadded<AtomicBool>,
     ready: CachePadded<Box<[AtomicU64]>>,
-    sleeper: Sleeper,
+    sleeper: Arc<Berth>,
 }
 
 /// The waker of one task.
@@ -251,7 +411,7 @@ impl Board {
         Self {
             asleep: CachePadded(AtomicBool::new(false)),
             ready: CachePadded(words.collect()),
-            sleeper: Sleeper::current(),
+            sleeper: Berth::current(),
         }
     }
 
@@ -263,10 +423,14 @@ impl Board {
             return;
         }
         while self.asleep.load(Ordering::SeqCst) {
-            self.sleeper.park();
+            self.sleeper.park(|| !self.asleep.load(Ordering::SeqCst));
         }
     }
 }
+
+/// A worker that always has something to poll looks after its operations under way this often: a compromise between
+/// few system calls and early answers.
+const POLLS_A_TURN: usize = 64;
 
 /// Runs all `tasks` to their ends on the calling thread, all of them in flight at the same time.
 ///
@@ -284,6 +448,8 @@ pub fn run_tasks<F: Future<Output = ()>>(tasks: Vec<F>) {
         .collect();
     let mut running = slots.len();
     let _duty = OnDuty::begin(ALONE);
+    let _executing = Executing::begin();
+    let mut polls = 0;
     // Tasks that gave way, to be polled again in the next round.
     let mut aside = vec![0_u64; board.ready.len()];
     while running > 0 {
@@ -300,6 +466,7 @@ pub fn run_tasks<F: Future<Output = ()>>(tasks: Vec<F>) {
                 // A task that has ended may still be woken by a waker that it left somewhere.
                 let Some(running_task) = task else { continue };
                 idle = false;
+                polls += 1;
                 CREW.set(Crew { tasks: running, waker: waker.data() });
                 if running_task.as_mut().poll(&mut Context::from_waker(waker)).is_ready() {
                     *task = None;
@@ -311,7 +478,11 @@ pub fn run_tasks<F: Future<Output = ()>>(tasks: Vec<F>) {
             }
         }
         if idle && running > 0 {
+            polls = 0;
             board.wait();
+        } else if polls >= POLLS_A_TURN {
+            polls = 0;
+            Executing::turn();
         }
     }
 }
@@ -680,6 +851,98 @@ mod model_tests {
             // The second wait is nested in a task, the first one is not.
             block_on(gates[0].wait());
             run_tasks(vec![async { block_on(gates[1].wait()) }]);
+            setter.join().expect("the setter");
+        });
+    }
+
+    /// A device whose one operation completes at any time, for whoever drives it.
+    #[derive(Default)]
+    struct Device {
+        busy: AtomicBool,
+        answer: Later,
+        state: shuttle::sync::Mutex<DeviceState>,
+        news: shuttle::sync::Condvar,
+    }
+
+    #[derive(Default)]
+    struct DeviceState {
+        completed: bool,
+        interrupted: bool,
+    }
+
+    impl Device {
+        fn lock(&self) -> shuttle::sync::MutexGuard<'_, DeviceState> {
+            self.state.lock().expect("nobody panics with it")
+        }
+
+        fn complete(&self) {
+            self.lock().completed = true;
+            self.news.notify_all();
+        }
+    }
+
+    impl Driver for Device {
+        fn is_busy(&self) -> bool {
+            self.busy.load(Ordering::SeqCst)
+        }
+
+        fn turn(&self) {
+            let completed = std::mem::take(&mut self.lock().completed);
+            if completed {
+                self.answer.set();
+                self.busy.store(false, Ordering::SeqCst);
+            }
+        }
+
+        fn sleep(&self) {
+            let mut state = self.lock();
+            while !state.completed && !state.interrupted {
+                state = self.news.wait(state).expect("nobody panics with it");
+            }
+            state.interrupted = false;
+        }
+
+        fn interrupt(&self) {
+            self.lock().interrupted = true;
+            self.news.notify_all();
+        }
+
+        fn attend(&self, _attended: bool) {}
+
+        fn expect(&self) {}
+    }
+
+    /// A worker waits for another thread while it sleeps in a device that only it drives.
+    #[test]
+    fn no_wake_is_lost_while_the_worker_sleeps_in_its_driver() {
+        model::run(6000, || {
+            let device: &'static Device = Box::leak(Box::default());
+            device.busy.store(true, Ordering::SeqCst);
+            let gates: Arc<[Later; 2]> = Arc::default();
+            DRIVER.set(Some(device));
+            // The device takes longer than everybody else, so its completion makes good for no lost wake.
+            let (passed, both_passed) = shuttle::sync::mpsc::channel();
+            let completer = shuttle::thread::spawn(move || {
+                both_passed.recv().expect("the worker passes the gates");
+                device.complete();
+            });
+            let setter = {
+                let gates = Arc::clone(&gates);
+                shuttle::thread::spawn(move || {
+                    gates[0].set();
+                    gates[1].set();
+                })
+            };
+            block_on(gates[0].wait());
+            let second = async {
+                gates[1].wait().await;
+                passed.send(()).expect("the completer waits");
+            };
+            let tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> =
+                vec![Box::pin(device.answer.wait()), Box::pin(second)];
+            run_tasks(tasks);
+            DRIVER.set(None);
+            completer.join().expect("the completer");
             setter.join().expect("the setter");
         });
     }

@@ -70,6 +70,22 @@ pub enum Rule {
     SegmentOutlivesBatches,
     /// A removal that says *last* ends a read only behind the structure that it was found in.
     LastEndsBehindStructure,
+    /// A pinned page stays in its frame.
+    PinnedPageStays,
+    /// Who has pinned a slot looks whether it is still the page's.
+    PinComparesPage,
+    /// Who gives the last pin of a page back looks for those who wait.
+    LastUnpinNotifies,
+    /// A dropped future gives the pin back that it was granted.
+    DroppedPinIsGivenBack,
+    /// Discarding a page detaches it from a read that is under way.
+    DiscardDetachesReads,
+    /// Discarding a page waits for a write of it that is under way.
+    DiscardWaitsForWrites,
+    /// No two writes of a page are under way together.
+    OneWriteAPage,
+    /// A page that is changed while it is written is still to be written afterwards.
+    ChangeDuringWriteStays,
 }
 
 #[cfg(feature = "model")]

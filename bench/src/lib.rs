@@ -11,6 +11,7 @@ pub mod drive;
 pub mod latency;
 pub mod machine;
 pub mod plot;
+pub mod pool_bench;
 pub mod progress;
 pub mod report;
 pub mod run;

@@ -62,6 +62,14 @@ pub(crate) fn in_flight(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Reads in flight on a thread.
+pub(crate) fn depth(text: &str) -> Result<usize, String> {
+    match count(text)? {
+        number if number <= 4_096 => Ok(number as usize),
+        _ => Err("is too many; at most 4096 are possible".to_owned()),
+    }
+}
+
 /// Seconds, parts of one included; more than 0.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     match seconds_or_zero(text)? {

@@ -142,10 +142,8 @@ impl PageDevice {
         let shared_path = Arc::new(path.to_path_buf());
         let mut bytes = AlignedBytes::zeroed(DIRECT_ALIGNMENT);
         // One read: a file with a header has at least a page, and the rest of a short read would not be aligned.
-        let mut len = file.read_at(0, &mut bytes)?;
-        if (HEADER_USED..bytes.len()).contains(&len) {
-            len = len.max(HEADER_USED);
-        } else if len < HEADER_USED && file.len()? >= DIRECT_ALIGNMENT as u64 {
+        let len = file.read_at(0, &mut bytes)?;
+        if len < HEADER_USED && file.len()? >= HEADER_USED as u64 {
             return Err(DeviceError::Damaged { path: shared_path });
         }
         let header = Header::decode(&bytes[..len], &shared_path)?;
@@ -360,6 +358,6 @@ mod tests {
     #[should_panic(expected = "the header of a page file")]
     fn the_header_is_not_overwritten() {
         let device = open(&created()).expect("our own file");
-        let _ = device.write(0, AlignedBytes::zeroed(4096).into());
+        drop(device.write(0, AlignedBytes::zeroed(4096).into()));
     }
 }

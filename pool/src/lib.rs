@@ -4,6 +4,8 @@
 
 pub mod device;
 pub mod error;
+pub mod frames;
 pub mod page;
+pub mod policy;
 pub mod space;
 pub mod store;

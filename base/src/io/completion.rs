@@ -1,15 +1,39 @@
 //! The answer to a submitted operation: a future that can also be waited for by a thread.
 //!
 //! An implementation that finishes at once returns [`Completion::ready`], which allocates nothing. One with a queue
-//! keeps a [`Completer`] and answers later, from any thread.
+//! keeps a [`Completer`] and answers later, from any thread. The two share one allocation without a lock:
+//!
+//! ```text
+//!             poll: put the waker            complete: put the outcome, swap
+//!   EMPTY ───────────────────────► WAITING ─────────────────────────────────► ANSWERED
+//!     │ ◄─────────────────────────                                               ▲
+//!     │      poll, drop: take it back                                            │
+//!     └──────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! | cell | belongs to |
+//! |---|---|
+//! | waker | the completion in EMPTY; the completer from the swap that found WAITING on |
+//! | outcome | the completer before ANSWERED, the completion after |
+//!
+//! Each arrow is one atomic operation that publishes what was written before it (release) and takes over what the
+//! other side wrote (acquire), so a cell never has two owners. Only one completion and one completer exist, and each
+//! is used through `&mut` or by value, so each side is one thread at a time.
+//!
+//! # Dropping
+//! A completion whose buffer is borrowed waits when it is dropped: the memory is somebody else's. One whose buffer is
+//! owned does not: the buffer belongs to the operation and is freed when that has happened. Neither cancels.
 
+use std::cell::UnsafeCell;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::{Buffer, IoError};
+use crate::multiplex::{self, Driver};
+use crate::sync::{AtomicU32, Ordering};
 
 /// What became of an operation.
 #[derive(Debug)]
@@ -20,8 +44,7 @@ pub struct Outcome {
     pub buffer: Buffer,
 }
 
-/// An operation under way. Dropping it does not cancel the operation, but waits for it, because the buffer may be
-/// borrowed.
+/// An operation under way. Dropping it does not cancel the operation; see the module for what it does.
 #[must_use = "an operation has happened only when its completion says so"]
 pub struct Completion(State);
 
@@ -31,31 +54,57 @@ enum State {
     Taken,
 }
 
-#[derive(Default)]
+const EMPTY: u32 = 0;
+const WAITING: u32 = 1;
+const ANSWERED: u32 = 2;
+
 struct Shared {
-    inner: Mutex<Inner>,
-    answered: Condvar,
+    state: AtomicU32,
+    /// The buffer is the operation's own.
+    owned: bool,
+    driver: Option<&'static dyn Driver>,
+    waker: UnsafeCell<Option<Waker>>,
+    outcome: UnsafeCell<Option<Outcome>>,
 }
 
-#[derive(Default)]
-struct Inner {
-    outcome: Option<Outcome>,
-    waker: Option<Waker>,
-}
+// SAFETY: the cells hold values that may move between threads (`Waker` and `Outcome` are `Send`), and the protocol of
+// the module lets only one side touch a cell at a time.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The completion's side: the outcome, if there is one.
+    fn take(&self) -> Option<Outcome> {
+        if self.state.load(Ordering::Acquire) != ANSWERED {
+            return None;
+        }
+        // SAFETY: in ANSWERED the cell is the completion's.
+        let outcome = unsafe { (*self.outcome.get()).take() };
+        Some(outcome.expect("an answered operation has an outcome until it is taken, once"))
     }
 
-    fn wait(&self) -> Outcome {
-        let mut inner = self.lock();
-        loop {
-            if let Some(outcome) = inner.outcome.take() {
-                return outcome;
-            }
-            inner = self.answered.wait(inner).unwrap_or_else(PoisonError::into_inner);
+    /// The completion's side: back to EMPTY, with no waker left. Not if it is answered: then `false`.
+    fn disarm(&self) -> bool {
+        match self.state.compare_exchange(WAITING, EMPTY, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) | Err(EMPTY) => true,
+            Err(_) => false,
         }
+    }
+
+    /// The completion's side: leaves a waker. Not if it is answered: then `false`.
+    fn arm(&self, waker: &Waker) -> bool {
+        if !self.disarm() {
+            return false;
+        }
+        // SAFETY: in EMPTY the cell is the completion's, and only the completion leaves EMPTY but for ANSWERED, whose
+        // completer does not touch this cell unless it found WAITING.
+        let cell = unsafe { &mut *self.waker.get() };
+        match cell {
+            Some(old) => old.clone_from(waker),
+            None => *cell = Some(waker.clone()),
+        }
+        self.state.compare_exchange(EMPTY, WAITING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }
 
@@ -68,14 +117,39 @@ impl Completion {
         Self(State::Ready(Outcome { result, buffer }))
     }
 
-    /// The two ends of an operation that happens later.
+    /// The two ends of an operation that happens later, of whose buffer nothing is known: dropping the completion
+    /// waits.
     pub fn pending() -> (Completer, Self) {
-        let shared = Arc::new(Shared::default());
+        Self::new(false, None)
+    }
+
+    /// The two ends of an operation with this buffer that happens later.
+    pub fn pending_with(buffer: &Buffer) -> (Completer, Self) {
+        Self::new(buffer.is_owned(), None)
+    }
+
+    /// As [`Completion::pending_with`], for an operation that `driver` answers.
+    #[cfg_attr(
+        any(not(target_os = "linux"), feature = "portable"),
+        allow(dead_code, reason = "only `io_uring` needs somebody who drives it")
+    )]
+    pub(super) fn driven(buffer: &Buffer, driver: &'static dyn Driver) -> (Completer, Self) {
+        Self::new(buffer.is_owned(), Some(driver))
+    }
+
+    fn new(owned: bool, driver: Option<&'static dyn Driver>) -> (Completer, Self) {
+        let shared = Arc::new(Shared {
+            state: AtomicU32::new(EMPTY),
+            owned,
+            driver,
+            waker: UnsafeCell::new(None),
+            outcome: UnsafeCell::new(None),
+        });
         (Completer(Some(Arc::clone(&shared))), Self(State::Pending(shared)))
     }
 
     /// Blocks the thread until the operation has happened. For threads whose work this is (the log's flusher, the
-    /// checkpointer); workers await.
+    /// checkpointer); workers await. What is under way on this thread is driven by it meanwhile.
     ///
     /// # Panics
     /// When the future has already returned its outcome.
@@ -83,7 +157,7 @@ impl Completion {
     pub fn wait(mut self) -> Outcome {
         match std::mem::replace(&mut self.0, State::Taken) {
             State::Ready(outcome) => outcome,
-            State::Pending(shared) => shared.wait(),
+            state @ State::Pending(_) => multiplex::block_on(Self(state)),
             State::Taken => panic!("a completion is taken once"),
         }
     }
@@ -93,27 +167,40 @@ impl Future for Completion {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        match std::mem::replace(&mut self.0, State::Taken) {
-            State::Ready(outcome) => Poll::Ready(outcome),
-            State::Pending(shared) => {
-                let mut inner = shared.lock();
-                if let Some(outcome) = inner.outcome.take() {
-                    return Poll::Ready(outcome);
+        let outcome = match &self.0 {
+            State::Pending(shared) => match shared.take() {
+                Some(outcome) => outcome,
+                None if shared.arm(cx.waker()) => {
+                    if let Some(driver) = shared.driver
+                        && !multiplex::drives(driver)
+                    {
+                        driver.expect();
+                    }
+                    return Poll::Pending;
                 }
-                inner.waker = Some(cx.waker().clone());
-                drop(inner);
-                self.0 = State::Pending(shared);
-                Poll::Pending
-            }
-            State::Taken => panic!("a completion is taken once"),
-        }
+                None => shared.take().expect("what refuses a waker is answered"),
+            },
+            State::Ready(_) | State::Taken => match std::mem::replace(&mut self.0, State::Taken) {
+                State::Ready(outcome) => outcome,
+                _ => panic!("a completion is taken once"),
+            },
+        };
+        self.0 = State::Taken;
+        Poll::Ready(outcome)
     }
 }
 
 impl Drop for Completion {
     fn drop(&mut self) {
-        if let State::Pending(shared) = &self.0 {
-            let _ = shared.wait();
+        match std::mem::replace(&mut self.0, State::Taken) {
+            State::Pending(shared) if shared.owned => {
+                if shared.disarm() {
+                    // SAFETY: in EMPTY the cell is the completion's; nobody is woken for nothing.
+                    drop(unsafe { (*shared.waker.get()).take() });
+                }
+            }
+            state @ State::Pending(_) => drop(multiplex::block_on(Self(state))),
+            State::Ready(_) | State::Taken => {}
         }
     }
 }
@@ -135,14 +222,12 @@ impl Completer {
     /// Never: the shared state is there until the one answer.
     pub fn complete(mut self, result: Result<usize, IoError>, buffer: Buffer) {
         let shared = self.0.take().expect("a completer answers once");
-        let waker = {
-            let mut inner = shared.lock();
-            inner.outcome = Some(Outcome { result, buffer });
-            inner.waker.take()
-        };
-        shared.answered.notify_all();
-        if let Some(waker) = waker {
-            waker.wake();
+        // SAFETY: before ANSWERED the cell is the completer's.
+        unsafe { *shared.outcome.get() = Some(Outcome { result, buffer }) };
+        if shared.state.swap(ANSWERED, Ordering::AcqRel) == WAITING {
+            // SAFETY: the swap found WAITING, so the cell is the completer's.
+            let waker = unsafe { (*shared.waker.get()).take() };
+            waker.expect("who waits has left a waker").wake();
         }
     }
 }
@@ -165,26 +250,33 @@ impl fmt::Debug for Completer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
     use std::task::Wake;
 
-    struct Flag(std::sync::atomic::AtomicBool);
+    #[derive(Default)]
+    struct Count(AtomicUsize);
 
-    impl Wake for Flag {
+    impl Wake for Count {
         fn wake(self: Arc<Self>) {
-            self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+            self.0.fetch_add(1, SeqCst);
         }
+    }
+
+    fn poll(completion: &mut Completion, count: &Arc<Count>) -> Poll<Outcome> {
+        let waker = Waker::from(Arc::clone(count));
+        Pin::new(completion).poll(&mut Context::from_waker(&waker))
     }
 
     #[test]
     fn a_pending_operation_wakes_its_future() {
         let (completer, mut completion) = Completion::pending();
-        let flag = Arc::new(Flag(false.into()));
-        let waker = Waker::from(Arc::clone(&flag));
-        let mut context = Context::from_waker(&waker);
-        assert!(Pin::new(&mut completion).poll(&mut context).is_pending());
+        let (first, last) = (Arc::new(Count::default()), Arc::new(Count::default()));
+        for count in [&first, &last, &last] {
+            assert!(poll(&mut completion, count).is_pending());
+        }
         completer.complete(Ok(3), Buffer::from(vec![1, 2, 3]));
-        assert!(flag.0.load(std::sync::atomic::Ordering::SeqCst));
-        let Poll::Ready(outcome) = Pin::new(&mut completion).poll(&mut context) else { panic!("not ready") };
+        assert_eq!((first.0.load(SeqCst), last.0.load(SeqCst)), (0, 1));
+        let Poll::Ready(outcome) = poll(&mut completion, &last) else { panic!("not ready") };
         assert_eq!(outcome.result.expect("it went well"), 3);
         assert_eq!(outcome.buffer.as_slice(), [1, 2, 3]);
     }
@@ -195,5 +287,80 @@ mod tests {
         let other = std::thread::spawn(move || completer.complete(Ok(1), Buffer::from(vec![9])));
         assert_eq!(completion.wait().buffer.as_slice(), [9]);
         other.join().expect("the other thread");
+    }
+
+    #[test]
+    fn dropping_waits_for_borrowed_buffers_only() {
+        let owned = Buffer::from(vec![1]);
+        let (completer, mut completion) = Completion::pending_with(&owned);
+        let count = Arc::new(Count::default());
+        assert!(poll(&mut completion, &count).is_pending());
+        drop(completion);
+        assert_eq!(Arc::strong_count(&count), 1, "the waker went with the completion");
+        completer.complete(Ok(1), owned);
+        assert_eq!(count.0.load(SeqCst), 0);
+
+        let mut bytes = [0_u8; 4];
+        // SAFETY: the completion waits when it is dropped, before `bytes` goes.
+        let mut buffer = unsafe { Buffer::borrowed(bytes.as_mut_ptr(), bytes.len()) };
+        let (completer, completion) = Completion::pending_with(&buffer);
+        let other = std::thread::spawn(move || {
+            std::thread::yield_now();
+            buffer.as_mut_slice().fill(7);
+            completer.complete(Ok(4), buffer);
+        });
+        drop(completion);
+        assert_eq!(bytes, [7; 4]);
+        other.join().expect("the other thread");
+    }
+
+    #[test]
+    #[should_panic(expected = "dropped unanswered")]
+    fn an_operation_is_answered() {
+        let (completer, completion) = Completion::pending_with(&Buffer::empty());
+        drop(completion);
+        drop(completer);
+    }
+}
+
+#[cfg(all(test, feature = "model"))]
+mod model_tests {
+    use super::*;
+    use crate::multiplex::block_on;
+    use crate::sync::model;
+    use std::future::poll_fn;
+
+    /// Shuttle reports a waiter that is never woken as a deadlock.
+    #[test]
+    fn an_answer_meets_every_state() {
+        model::run(4000, || {
+            let (completer, mut completion) = Completion::pending_with(&Buffer::empty());
+            let answerer = shuttle::thread::spawn(move || completer.complete(Ok(5), Buffer::empty()));
+            // Polled with another waker first, so that the waker changes while the answer comes.
+            let mut polls = 0;
+            let outcome = block_on(poll_fn(|context| {
+                polls += 1;
+                if polls == 1
+                    && let Poll::Ready(outcome) =
+                        Pin::new(&mut completion).poll(&mut Context::from_waker(Waker::noop()))
+                {
+                    return Poll::Ready(outcome);
+                }
+                Pin::new(&mut completion).poll(context)
+            }));
+            assert_eq!(outcome.result.expect("it went well"), 5);
+            answerer.join().expect("the answerer");
+        });
+    }
+
+    #[test]
+    fn a_completion_may_go_while_it_is_answered() {
+        model::run(2000, || {
+            let (completer, mut completion) = Completion::pending_with(&Buffer::from(vec![1]));
+            let answerer = shuttle::thread::spawn(move || completer.complete(Ok(1), Buffer::from(vec![1])));
+            let _ = Pin::new(&mut completion).poll(&mut Context::from_waker(Waker::noop()));
+            drop(completion);
+            answerer.join().expect("the answerer");
+        });
     }
 }

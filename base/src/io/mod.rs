@@ -4,6 +4,8 @@
 //! | implementation | what it is |
 //! |---|---|
 //! | [`StdIo`] | the operating system's files; every operation happens inside `submit` |
+//! | [`SystemIo`] | the same; operations of direct files are under way while the thread does other things |
+//! | [`DelayedIo`] | over any other: answers reads after a time, to be a slow device in tests |
 //! | [`MemoryIo`] | a whole file system in memory: databases without a disk, and tests |
 //! | [`RecordingIo`] | over a [`MemoryIo`]: records the order of everything, injects faults, gives crash images |
 //!
@@ -18,11 +20,16 @@
 //!   nothing about them (interleaving 31).
 
 mod aligned;
+mod asynchronous;
 mod completion;
+mod delayed;
 mod error;
 mod memory;
 mod record;
 mod system;
+mod threads;
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
+mod uring;
 
 use std::any::Any;
 use std::fmt;
@@ -30,7 +37,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use aligned::{AlignedBytes, DIRECT_ALIGNMENT};
+pub use asynchronous::SystemIo;
 pub use completion::{Completer, Completion, Outcome};
+pub use delayed::DelayedIo;
 pub use error::{Action, IoError};
 pub use memory::MemoryIo;
 pub use record::{Fault, FaultKind, RecordingIo, SECTOR_BYTES};
@@ -228,6 +237,33 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Its buffer.
+    #[must_use]
+    pub fn buffer(&self) -> &Buffer {
+        const EMPTY: &Buffer = &Buffer::empty();
+        match self {
+            Self::Read { buffer, .. } | Self::Write { buffer, .. } => buffer,
+            Self::SyncData => EMPTY,
+        }
+    }
+
+    /// Its buffer, to give it back.
+    fn into_buffer(self) -> Buffer {
+        match self {
+            Self::Read { buffer, .. } | Self::Write { buffer, .. } => buffer,
+            Self::SyncData => Buffer::empty(),
+        }
+    }
+
+    /// What it is, and where, for errors.
+    fn kind(&self) -> (Action, Option<u64>) {
+        match self {
+            Self::Read { offset, .. } => (Action::Read, Some(*offset)),
+            Self::Write { offset, .. } => (Action::Write, Some(*offset)),
+            Self::SyncData => (Action::Sync, None),
+        }
+    }
+
     /// Panics unless it keeps to the rule of a direct file.
     fn assert_aligned(&self) {
         if let Operation::Read { offset, buffer } | Operation::Write { offset, buffer } = self {
@@ -287,6 +323,11 @@ impl Buffer {
             // SAFETY: the contract of `borrowed` for reads.
             Bytes::Borrowed { start, len } => unsafe { std::slice::from_raw_parts_mut(*start, *len) },
         }
+    }
+
+    /// Is the memory the buffer's own, and not borrowed?
+    pub(crate) fn is_owned(&self) -> bool {
+        !matches!(self.0, Bytes::Borrowed { .. })
     }
 
     /// The vector of an owned buffer.

@@ -13,12 +13,21 @@
 //!
 //! So writes are reordered and torn, and a file may have its name but not its bytes. Seed 0 keeps nothing that is not
 //! certain, seed 1 keeps everything, every other one is a draw.
+//!
+//! # Operations under way
+//! After [`RecordingIo::defer`] operations of files do not happen inside of `submit` but one by one, when the test
+//! [releases](RecordingIo::release) them, in an order that a seed chooses. A write under way is like one that nobody
+//! synced: a crash may leave any part of it. A sync covers the writes that were answered before it was submitted, and
+//! no others, even if they are answered before the sync is. Reads see what was released before. After
+//! [`RecordingIo::stop`], the end of the machine, whatever is under way fails and so does all that comes later, so
+//! that who waits for it can be dropped.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::completion::Completer;
 use super::{
     Action, Buffer, Completion, File, Io, IoError, LockGuard, MemoryIo, OpenMode, Operation, Result,
 };
@@ -46,18 +55,63 @@ struct State {
     events: Vec<Event>,
     faults: Vec<Fault>,
     short_reads: bool,
+    /// Chooses what is released next; operations happen at once if there is none.
+    order: Option<Rng>,
+    waiting: Vec<Waiting>,
+    /// The machine has stopped.
+    stopped: bool,
+}
+
+/// An operation under way.
+#[derive(Debug)]
+struct Waiting {
+    file: Target,
+    operation: Operation,
+    completer: Completer,
+    /// How many events there were when it was submitted; a write's own is the one with this number.
+    submitted: usize,
 }
 
 #[derive(Clone, Debug)]
 enum Event {
     MakeDir(PathBuf),
-    Create { path: PathBuf, file: u64 },
-    Write { file: u64, offset: u64, bytes: Vec<u8> },
-    Length { file: u64, len: u64 },
-    Sync { file: u64 },
-    SyncFailed { file: u64 },
-    Rename { from: PathBuf, to: PathBuf, file: u64 },
-    Remove { path: PathBuf },
+    Create {
+        path: PathBuf,
+        file: u64,
+    },
+    /// A write is submitted. Answered at once, or by a later event.
+    Write {
+        file: u64,
+        offset: u64,
+        bytes: Vec<u8>,
+        answered: bool,
+    },
+    /// The write that is event `write` is answered.
+    Written {
+        file: u64,
+        write: usize,
+        well: bool,
+    },
+    Length {
+        file: u64,
+        len: u64,
+    },
+    /// A sync of what was answered before event `submitted`.
+    Sync {
+        file: u64,
+        submitted: usize,
+    },
+    SyncFailed {
+        file: u64,
+    },
+    Rename {
+        from: PathBuf,
+        to: PathBuf,
+        file: u64,
+    },
+    Remove {
+        path: PathBuf,
+    },
     SyncDir(PathBuf),
 }
 
@@ -123,6 +177,50 @@ impl RecordingIo {
         self.lock().short_reads = short;
     }
 
+    /// From now on operations of files are under way until they are released; `seed` chooses their order. The thread
+    /// that releases must not wait for one.
+    pub fn defer(&self, seed: u64) {
+        self.lock().order = Some(Rng::new(seed));
+    }
+
+    /// How many operations are under way.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    /// Lets one of the operations under way happen. Gives whether there was one.
+    pub fn release(&self) -> bool {
+        let mut state = self.lock();
+        let count = state.waiting.len() as u64;
+        if count == 0 {
+            return false;
+        }
+        let chosen = state.order.as_mut().map_or(0, |order| order.below(count)) as usize;
+        let Waiting { file, operation, completer, submitted } = state.waiting.swap_remove(chosen);
+        let (result, buffer) = file.perform(&mut state, operation, submitted, true);
+        drop(state);
+        completer.complete(result, buffer);
+        true
+    }
+
+    /// Lets everything under way happen, and operations happen at once again.
+    pub fn release_all(&self) {
+        while self.release() {}
+        self.lock().order = None;
+        while self.release() {}
+    }
+
+    /// The machine stops: what is under way fails, without a trace or with one, and so does everything from now on.
+    pub fn stop(&self) {
+        let waiting = {
+            let mut state = self.lock();
+            state.stopped = true;
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.into_iter().for_each(Waiting::fail);
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,16 +230,38 @@ impl RecordingIo {
     pub fn crash(&self, operations: usize, seed: u64) -> MemoryIo {
         let events = self.lock().events[..operations].to_vec();
         let mut disk = Disk::new(&self.0, seed);
-        for event in events {
-            disk.replay(event);
+        for (number, event) in events.into_iter().enumerate() {
+            disk.replay(number, event);
         }
         disk.crash()
     }
 }
 
+impl Waiting {
+    /// Answers that it did not happen.
+    fn fail(self) {
+        let (action, offset) = self.operation.kind();
+        let error = stopped(action, self.file.inner.path(), offset);
+        self.completer.complete(Err(error), self.operation.into_buffer());
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        std::mem::take(&mut self.waiting).into_iter().for_each(Waiting::fail);
+    }
+}
+
+fn stopped(action: Action, path: &Path, offset: Option<u64>) -> IoError {
+    IoError::new(action, path, offset, io::Error::other("the machine has stopped (simulated)"))
+}
+
 impl State {
     /// Fails if a fault is due on `action`.
     fn check(&mut self, action: Action, path: &Path, offset: Option<u64>) -> Result<()> {
+        if self.stopped {
+            return Err(stopped(action, path, offset));
+        }
         for fault in &mut self.faults {
             if fault.on != action || fault.times == 0 {
                 continue;
@@ -161,6 +281,13 @@ impl State {
     }
 }
 
+/// What becomes of an uncertain change.
+enum Fate {
+    There,
+    Chance,
+    Open,
+}
+
 /// What a device holds: for certain, and perhaps.
 struct Disk {
     rng: Rng,
@@ -175,7 +302,16 @@ struct Disk {
 #[derive(Default)]
 struct DiskFile {
     bytes: Vec<u8>,
-    pending: Vec<Event>,
+    pending: Vec<Change>,
+}
+
+/// A change of a file that is not certain.
+struct Change {
+    /// The number of `event`.
+    number: usize,
+    event: Event,
+    /// By which event it was answered, and whether it went well.
+    answered: Option<(usize, bool)>,
 }
 
 impl Disk {
@@ -201,22 +337,36 @@ impl Disk {
         }
     }
 
-    fn replay(&mut self, event: Event) {
+    fn replay(&mut self, number: usize, event: Event) {
         match event {
             Event::MakeDir(path) => self.directories.push(path),
             Event::Create { .. } | Event::Rename { .. } | Event::Remove { .. } => {
                 self.pending_names.push(event);
             }
-            Event::Write { file, .. } | Event::Length { file, .. } => {
-                self.files.entry(file).or_default().pending.push(event);
+            Event::Write { file, answered, .. } => {
+                let answered = answered.then_some((number, true));
+                self.files.entry(file).or_default().pending.push(Change { number, event, answered });
             }
-            Event::Sync { file } => {
-                let file = self.files.entry(file).or_default();
-                for event in std::mem::take(&mut file.pending) {
-                    file.apply(&event, |_| true);
-                }
+            Event::Written { file, write, well } => {
+                let pending = &mut self.files.entry(file).or_default().pending;
+                let change = pending.iter_mut().find(|change| change.number == write);
+                change.expect("a write is uncertain until it is answered").answered = Some((number, well));
             }
-            Event::SyncFailed { file } => self.settle(file),
+            Event::Length { file, .. } => {
+                let answered = Some((number, true));
+                self.files.entry(file).or_default().pending.push(Change { number, event, answered });
+            }
+            Event::Sync { file, submitted } => {
+                self.settle(file, |change| match change.answered {
+                    Some((at, true)) if at < submitted => Fate::There,
+                    // What failed and was synced is what it is.
+                    Some((at, false)) if at < submitted => Fate::Chance,
+                    _ => Fate::Open,
+                });
+            }
+            Event::SyncFailed { file } => {
+                self.settle(file, |change| if change.answered.is_some() { Fate::Chance } else { Fate::Open });
+            }
             Event::SyncDir(dir) => {
                 let due = self.pending_names.extract_if(.., |event| name_of(event).parent() == Some(&dir));
                 for event in due.collect::<Vec<_>>() {
@@ -226,18 +376,21 @@ impl Disk {
         }
     }
 
-    /// Chance decides what the pending operations on a file have left.
-    fn settle(&mut self, number: u64) {
+    /// Decides what pending changes of a file have left.
+    fn settle(&mut self, number: u64, fate: impl Fn(&Change) -> Fate) {
         let (rng, luck) = (&mut self.rng, self.luck);
         let file = self.files.entry(number).or_default();
-        for event in std::mem::take(&mut file.pending) {
-            if luck == 0.0 || luck == 1.0 {
-                file.apply(&event, |_| luck == 1.0);
-            } else if rng.chance(0.3) {
-                file.apply(&event, |_| rng.chance(luck));
-            } else {
-                let all = rng.chance(luck);
-                file.apply(&event, |_| all);
+        for change in std::mem::take(&mut file.pending) {
+            let event = &change.event;
+            match fate(&change) {
+                Fate::Open => file.pending.push(change),
+                Fate::There => file.apply(event, |_| true),
+                Fate::Chance if luck == 0.0 || luck == 1.0 => file.apply(event, |_| luck == 1.0),
+                Fate::Chance if rng.chance(0.3) => file.apply(event, |_| rng.chance(luck)),
+                Fate::Chance => {
+                    let all = rng.chance(luck);
+                    file.apply(event, |_| all);
+                }
             }
         }
     }
@@ -262,7 +415,7 @@ impl Disk {
 
     fn crash(mut self) -> MemoryIo {
         for number in self.files.keys().copied().collect::<Vec<_>>() {
-            self.settle(number);
+            self.settle(number, |_| Fate::Chance);
         }
         for event in std::mem::take(&mut self.pending_names) {
             if self.rng.chance(self.luck) {
@@ -329,7 +482,7 @@ impl RecordingIo {
         if new {
             state.events.push(Event::Create { path: path.to_path_buf(), file: number });
         }
-        Ok(Arc::new(RecordedFile { io: self.clone(), inner, number }))
+        Ok(Arc::new(RecordedFile { io: self.clone(), target: Target { inner, number } }))
     }
 }
 
@@ -394,83 +547,119 @@ impl Io for RecordingIo {
 #[derive(Debug)]
 struct RecordedFile {
     io: RecordingIo,
+    target: Target,
+}
+
+/// A file without its file system, which keeps operations under way and must not be kept by them.
+#[derive(Clone, Debug)]
+struct Target {
     inner: Arc<dyn File>,
     number: u64,
 }
 
-impl RecordedFile {
+impl Target {
     fn read(&self, state: &mut State, offset: u64, bytes: &mut [u8]) -> Result<usize> {
-        state.check(Action::Read, self.path(), Some(offset))?;
+        state.check(Action::Read, self.inner.path(), Some(offset))?;
         let count = if state.short_reads { bytes.len().div_ceil(2) } else { bytes.len() };
         self.inner.read_at(offset, &mut bytes[..count])
     }
 
     fn write(&self, state: &mut State, offset: u64, bytes: &[u8]) -> Result<usize> {
-        state.check(Action::Write, self.path(), Some(offset))?;
+        state.check(Action::Write, self.inner.path(), Some(offset))?;
         self.inner.write_at(offset, bytes)?;
-        state.events.push(Event::Write { file: self.number, offset, bytes: bytes.to_vec() });
         Ok(bytes.len())
+    }
+
+    fn write_event(&self, offset: u64, buffer: &Buffer, answered: bool) -> Event {
+        Event::Write { file: self.number, offset, bytes: buffer.as_slice().to_vec(), answered }
+    }
+
+    /// Lets the operation happen that was submitted at event `submitted`: at once, or after it was `deferred`.
+    fn perform(
+        &self,
+        state: &mut State,
+        operation: Operation,
+        submitted: usize,
+        deferred: bool,
+    ) -> (Result<usize>, Buffer) {
+        let file = self.number;
+        match operation {
+            Operation::Read { offset, mut buffer } => {
+                let result = self.read(state, offset, buffer.as_mut_slice());
+                (result, buffer)
+            }
+            Operation::Write { offset, buffer } => {
+                let result = self.write(state, offset, buffer.as_slice());
+                if deferred {
+                    state.events.push(Event::Written { file, write: submitted, well: result.is_ok() });
+                } else if result.is_ok() {
+                    state.events.push(self.write_event(offset, &buffer, true));
+                }
+                (result, buffer)
+            }
+            Operation::SyncData => {
+                let result = state.check(Action::Sync, self.inner.path(), None);
+                state.events.push(match result {
+                    Ok(()) => Event::Sync { file, submitted },
+                    Err(_) => Event::SyncFailed { file },
+                });
+                (result.map(|()| 0), Buffer::empty())
+            }
+        }
     }
 }
 
 impl File for RecordedFile {
     fn submit(&self, operation: Operation) -> Completion {
-        if self.inner.alignment() > 1 {
+        if self.target.inner.alignment() > 1 {
             operation.assert_aligned();
         }
         let mut state = self.io.lock();
-        match operation {
-            Operation::Read { offset, mut buffer } => {
-                let result = self.read(&mut state, offset, buffer.as_mut_slice());
-                Completion::ready(result, buffer)
-            }
-            Operation::Write { offset, buffer } => {
-                let result = self.write(&mut state, offset, buffer.as_slice());
-                Completion::ready(result, buffer)
-            }
-            Operation::SyncData => {
-                let result = state.check(Action::Sync, self.path(), None);
-                let file = self.number;
-                state.events.push(if result.is_ok() {
-                    Event::Sync { file }
-                } else {
-                    Event::SyncFailed { file }
-                });
-                Completion::ready(result.map(|()| 0), Buffer::empty())
-            }
+        let submitted = state.events.len();
+        if state.order.is_none() || state.stopped {
+            let (result, buffer) = self.target.perform(&mut state, operation, submitted, false);
+            return Completion::ready(result, buffer);
         }
+        if let Operation::Write { offset, buffer } = &operation {
+            let event = self.target.write_event(*offset, buffer, false);
+            state.events.push(event);
+        }
+        let (completer, completion) = Completion::pending_with(operation.buffer());
+        let file = self.target.clone();
+        state.waiting.push(Waiting { file, operation, completer, submitted });
+        completion
     }
 
     fn alignment(&self) -> usize {
-        self.inner.alignment()
+        self.target.inner.alignment()
     }
 
     fn path(&self) -> &Path {
-        self.inner.path()
+        self.target.inner.path()
     }
 
     fn len(&self) -> Result<u64> {
-        self.inner.len()
+        self.target.inner.len()
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
         let mut state = self.io.lock();
         state.check(Action::Resize, self.path(), None)?;
-        self.inner.set_len(len)?;
-        state.events.push(Event::Length { file: self.number, len });
+        self.target.inner.set_len(len)?;
+        state.events.push(Event::Length { file: self.target.number, len });
         Ok(())
     }
 
     fn forget(&self, end: u64) {
-        self.inner.forget(end);
+        self.target.inner.forget(end);
     }
 
     fn allocate(&self, len: u64) -> Result<()> {
         let mut state = self.io.lock();
         state.check(Action::Allocate, self.path(), None)?;
-        if self.inner.len()? < len {
-            self.inner.allocate(len)?;
-            state.events.push(Event::Length { file: self.number, len });
+        if self.target.inner.len()? < len {
+            self.target.inner.allocate(len)?;
+            state.events.push(Event::Length { file: self.target.number, len });
         }
         Ok(())
     }
@@ -563,5 +752,100 @@ mod tests {
         assert_eq!(bytes_of(&again.crash(0, 1), "d/a").as_deref(), Some(&b"one"[..]));
         assert_eq!(bytes_of(&again.crash(again.operations(), 0), "d/a").as_deref(), Some(&b"one"[..]));
         assert_eq!(bytes_of(&again.crash(again.operations(), 1), "d/a").as_deref(), Some(&b"two"[..]));
+    }
+
+    fn write(file: &Arc<dyn File>, offset: u64, bytes: &[u8]) -> Completion {
+        file.submit(Operation::Write { offset, buffer: bytes.to_vec().into() })
+    }
+
+    #[test]
+    fn operations_under_way_happen_in_the_order_of_the_seed() {
+        let run = |seed| {
+            let (io, file) = recorded();
+            io.defer(seed);
+            let writes: Vec<_> = (0..8).map(|at| write(&file, 0, &[at; 1])).collect();
+            assert_eq!((io.under_way(), bytes_of(io.memory(), "d/a").expect("there").len()), (8, 0));
+            while io.release() {}
+            for write in writes {
+                assert_eq!(write.wait().result.expect("written"), 1);
+            }
+            bytes_of(io.memory(), "d/a").expect("there")[0]
+        };
+        let last: Vec<u8> = (0..20).map(run).collect();
+        assert_eq!(last, (0..20).map(run).collect::<Vec<_>>(), "a seed gives one run");
+        assert!(last.iter().any(|first| *first != last[0]), "the seed chooses nothing");
+    }
+
+    #[test]
+    fn a_crash_may_leave_any_part_of_a_write_under_way() {
+        let (io, file) = recorded();
+        file.write_at(0, &[1; 1024]).expect("written");
+        file.sync_data().expect("synced");
+        io.sync_dir(Path::new("d")).expect("synced");
+        io.defer(3);
+        let written = write(&file, 0, &[2; 1024]);
+        let images = |count| {
+            (0..50)
+                .map(|seed| {
+                    let bytes = bytes_of(&io.crash(count, seed), "d/a").expect("its name is durable");
+                    (bytes[0], bytes[512])
+                })
+                .collect::<std::collections::BTreeSet<_>>()
+        };
+        let all = [(1, 1), (1, 2), (2, 1), (2, 2)].into();
+        assert_eq!(images(io.operations()), all);
+        // A sync submitted now does not cover it, even if it is answered later.
+        let synced = file.submit(Operation::SyncData);
+        io.release_all();
+        assert!(written.wait().result.is_ok() && synced.wait().result.is_ok());
+        assert_eq!(images(io.operations()), all);
+        // One that is submitted after its answer does.
+        file.sync_data().expect("synced");
+        assert_eq!(images(io.operations()), [(2, 2)].into());
+    }
+
+    #[test]
+    fn what_failed_under_way_is_settled_by_the_next_sync() {
+        let (io, file) = recorded();
+        io.sync_dir(Path::new("d")).expect("synced");
+        io.defer(1);
+        io.inject(Fault { on: Action::Write, skip: 0, times: 1, kind: FaultKind::Broken });
+        let failed = write(&file, 0, b"x");
+        assert!(io.release());
+        failed.wait().result.expect_err("injected");
+        io.release_all();
+        file.write_at(0, b"y").expect("written");
+        file.sync_data().expect("synced");
+        for seed in 0..20 {
+            assert_eq!(bytes_of(&io.crash(io.operations(), seed), "d/a").as_deref(), Some(&b"y"[..]));
+        }
+    }
+
+    #[test]
+    fn what_is_under_way_when_the_machine_stops_fails() {
+        let (io, file) = recorded();
+        io.defer(1);
+        let mut bytes = [0; 4];
+        // SAFETY: the completion is waited for, and `bytes` is used only afterwards.
+        let buffer = unsafe { Buffer::borrowed(bytes.as_mut_ptr(), bytes.len()) };
+        let read = file.submit(Operation::Read { offset: 0, buffer });
+        let written = write(&file, 0, b"x");
+        // Nobody waits for this one, and its buffer is its own.
+        drop(write(&file, 1, b"x"));
+        io.stop();
+        let error = read.wait().result.expect_err("stopped");
+        assert_eq!((error.action(), error.offset()), (Action::Read, Some(0)));
+        assert_eq!(written.wait().result.expect_err("stopped").action(), Action::Write);
+        file.write_at(0, b"x").expect_err("stopped");
+        assert_eq!(bytes, [0; 4]);
+    }
+
+    #[test]
+    fn a_file_system_that_goes_answers_what_is_under_way() {
+        let (io, file) = recorded();
+        io.defer(1);
+        let synced = file.submit(Operation::SyncData);
+        drop((io, file));
+        assert_eq!(synced.wait().result.expect_err("gone").action(), Action::Sync);
     }
 }

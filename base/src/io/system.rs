@@ -1,5 +1,5 @@
 //! The operating system's files. Every operation happens inside `submit`, on the calling thread, so only threads that
-//! may block use it: the log's flusher and the checkpointer.
+//! may block use it: the log's flusher and the checkpointer. [`super::SystemIo`] is the one for everybody else.
 //!
 //! Elsewhere than on Unix (and with the feature `portable`) positioned reads and writes go through seek under a lock,
 //! space is reserved by writing zeros, and directories are not synced, because those systems cannot.
@@ -17,34 +17,47 @@ use super::{
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StdIo;
 
-impl Io for StdIo {
-    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
+impl StdIo {
+    pub(super) fn open_file(path: &Path, mode: OpenMode) -> Result<StdFile> {
         let file = options(mode).open(path).map_err(|error| IoError::new(Action::Open, path, None, error))?;
-        Ok(Arc::new(StdFile { file: positioned::Handle::new(file), path: path.to_path_buf(), direct: false }))
+        Ok(StdFile { file: positioned::Handle::new(file), path: path.to_path_buf(), direct: false })
+    }
+
+    #[cfg(any(not(target_os = "linux"), feature = "portable"))]
+    pub(super) fn open_file_direct(path: &Path, mode: OpenMode) -> Result<StdFile> {
+        Self::open_file(path, mode)
     }
 
     #[cfg(all(target_os = "linux", not(feature = "portable")))]
-    fn open_direct(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
+    pub(super) fn open_file_direct(path: &Path, mode: OpenMode) -> Result<StdFile> {
         use std::os::unix::fs::OpenOptionsExt;
         let flag = rustix::fs::OFlags::DIRECT.bits().cast_signed();
         match options(mode).custom_flags(flag).open(path) {
-            Ok(file) => Ok(Arc::new(StdFile {
-                file: positioned::Handle::new(file),
-                path: path.to_path_buf(),
-                direct: true,
-            })),
+            Ok(file) => {
+                Ok(StdFile { file: positioned::Handle::new(file), path: path.to_path_buf(), direct: true })
+            }
             // A file system without: tmpfs, for one. What was created stays, so a second try must find it.
             Err(error) if error.kind() == ErrorKind::InvalidInput && mode == OpenMode::CreateNew => {
                 match fs::remove_file(path) {
                     Err(error) if error.kind() != ErrorKind::NotFound => {
                         Err(IoError::new(Action::Open, path, None, error))
                     }
-                    _ => self.open(path, mode),
+                    _ => Self::open_file(path, mode),
                 }
             }
-            Err(error) if error.kind() == ErrorKind::InvalidInput => self.open(path, mode),
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Self::open_file(path, mode),
             Err(error) => Err(IoError::new(Action::Open, path, None, error)),
         }
+    }
+}
+
+impl Io for StdIo {
+    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
+        Ok(Arc::new(Self::open_file(path, mode)?))
+    }
+
+    fn open_direct(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
+        Ok(Arc::new(Self::open_file_direct(path, mode)?))
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<()> {
@@ -112,7 +125,7 @@ fn options(mode: OpenMode) -> fs::OpenOptions {
 }
 
 #[derive(Debug)]
-struct StdFile {
+pub(super) struct StdFile {
     file: positioned::Handle,
     path: PathBuf,
     /// Passes by the system's cache, and keeps to its alignment.
@@ -120,7 +133,7 @@ struct StdFile {
 }
 
 impl StdFile {
-    fn error(&self, action: Action, offset: Option<u64>, error: io::Error) -> IoError {
+    pub(super) fn error(&self, action: Action, offset: Option<u64>, error: io::Error) -> IoError {
         IoError::new(action, &self.path, offset, error)
     }
 
@@ -132,14 +145,13 @@ impl StdFile {
             }
         }
     }
-}
 
-impl File for StdFile {
-    fn submit(&self, operation: Operation) -> Completion {
+    /// Does the operation on the calling thread.
+    pub(super) fn perform(&self, operation: Operation) -> (Result<usize>, Buffer) {
         match operation {
             Operation::Read { offset, mut buffer } => {
                 let result = self.read(offset, buffer.as_mut_slice());
-                Completion::ready(result, buffer)
+                (result, buffer)
             }
             Operation::Write { offset, buffer } => {
                 let bytes = buffer.as_slice();
@@ -147,14 +159,26 @@ impl File for StdFile {
                 let result = result
                     .map(|()| bytes.len())
                     .map_err(|error| self.error(Action::Write, Some(offset), error));
-                Completion::ready(result, buffer)
+                (result, buffer)
             }
             Operation::SyncData => {
                 let result = self.file.get().sync_data();
                 let result = result.map(|()| 0).map_err(|error| self.error(Action::Sync, None, error));
-                Completion::ready(result, Buffer::empty())
+                (result, Buffer::empty())
             }
         }
+    }
+
+    #[cfg(all(target_os = "linux", not(feature = "portable")))]
+    pub(super) fn descriptor(&self) -> std::os::fd::RawFd {
+        std::os::fd::AsRawFd::as_raw_fd(self.file.get())
+    }
+}
+
+impl File for StdFile {
+    fn submit(&self, operation: Operation) -> Completion {
+        let (result, buffer) = self.perform(operation);
+        Completion::ready(result, buffer)
     }
 
     fn alignment(&self) -> usize {

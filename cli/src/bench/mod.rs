@@ -2,6 +2,7 @@
 
 mod delete;
 mod point;
+mod pool;
 mod recovery;
 mod tpcc;
 mod ycsb;
@@ -28,6 +29,8 @@ pub(crate) enum Command {
     Tpcc(tpcc::Arguments),
     /// Read-only point transactions: begin, read 100 bytes by key, commit
     Point(point::Arguments),
+    /// The page pool: reads of pages in memory, and of pages that are not, beside the bare device
+    Pool(pool::Arguments),
     /// Delete most rows, and see how much memory goes back to the operating system within 60 s
     Delete(delete::Arguments),
     /// End without closing, and see how long opening takes
@@ -114,6 +117,7 @@ pub(crate) fn run(command: Command, quiet: bool) -> Result<(), Failure> {
         Command::Ycsb(arguments) => arguments.run(quiet),
         Command::Tpcc(arguments) => arguments.run(quiet),
         Command::Point(arguments) => arguments.run(quiet),
+        Command::Pool(arguments) => arguments.run(quiet),
         Command::Delete(arguments) => arguments.run(quiet),
         Command::Recovery(arguments) => arguments.run(quiet),
     }

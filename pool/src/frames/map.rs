@@ -1,0 +1,444 @@
+//! The page table: which frame holds a page. Read without locks, changed under the pool's lock only.
+//!
+//! ```text
+//!   bucket, one cache line
+//!   ┌─────────┬───────────┬──────────┬────────────────────────┬────────────────────────┐
+//!   │ version │ uses ×3   │ overflow │ page ×3                │ state ×3               │
+//!   │ 8 B     │ 2 B each  │ 2 B      │ 8 B each, 0: vacant    │ 8 B each               │
+//!   └─────────┴───────────┴──────────┴────────────────────────┴────────────────────────┘
+//!
+//!   state   63 ┄ 52   51      50      49       48        47 ┄┄┄ 28   27 ┄┄┄ 0
+//!              0      WRITING DIRTY   DOOMED   RESIDENT  pins        frame
+//!                     and LATCHED at bit 52
+//! ```
+//!
+//! Open addressing: a page stands in its home bucket or in one of those behind it. A bucket's *overflow* counts the
+//! pages that had to go past it, so a search ends at the first bucket that nobody went past, and a removal leaves no
+//! tombstone. Four pages for three buckets at most: about 3 % of the pages are not in their home bucket.
+//!
+//! Rules:
+//! - Entries do not move, so a slot number stays good as long as its page is pinned.
+//! - Every change of a bucket's pages, and every overwriting of a page in a frame, happens while the bucket's version
+//!   is odd. Who has seen the same even version before and after has read one page, whole (a sequence lock).
+//! - A pin is taken by compare-and-swap from a state that is resident, not latched and not doomed; the page is compared
+//!   again afterwards, since the slot may have got another page with the same state in between. Who wants a page out
+//!   latches it by compare-and-swap from a state without pins. So a pinned page stays.
+//! - A *doomed* page is one that was dropped while it was pinned: the map does not find it any more (its key is
+//!   [`DOOMED_KEY`]), its last pin frees it.
+//! - The search for the lane has no branch: three comparisons are added up. A branch could not be predicted, and a wrong
+//!   guess would keep the processor from overlapping the cache misses of independent reads.
+//!
+//! *Uses* counts hits up to the policy's maximum, by plain stores: two hits at once may count as one, and a hit beside an
+//! eviction may count for the successor. It is a hint.
+
+use std::ptr::NonNull;
+
+use thermocline_base::mutation::{self, Rule};
+use thermocline_base::sync::{AtomicU16, AtomicU64, Ordering, fence};
+use thermocline_base::vm::Reservation;
+
+use super::memory;
+use crate::error::PoolError;
+
+/// Pages in a bucket.
+const LANES: usize = 3;
+
+/// Frame numbers have this many bits.
+pub(super) const FRAME_BITS: u32 = 28;
+const FRAME_MASK: u64 = (1 << FRAME_BITS) - 1;
+/// One pin.
+pub(super) const PIN: u64 = 1 << FRAME_BITS;
+const PINS_MASK: u64 = ((1 << 20) - 1) << FRAME_BITS;
+/// The slot holds a page.
+pub(super) const RESIDENT: u64 = 1 << 48;
+/// Dropped while pinned.
+pub(super) const DOOMED: u64 = 1 << 49;
+/// Newer than on the device.
+pub(super) const DIRTY: u64 = 1 << 50;
+/// A write of it is under way.
+pub(super) const WRITING: u64 = 1 << 51;
+/// Somebody has it alone: a writer, or an eviction.
+pub(super) const LATCHED: u64 = 1 << 52;
+
+/// The key of doomed pages. No page has it: there is no device 65535.
+pub(super) const DOOMED_KEY: u64 = u64::MAX;
+
+/// The frame in a state.
+#[inline(always)]
+pub(super) const fn frame_of(state: u64) -> u32 {
+    (state & FRAME_MASK) as u32
+}
+
+/// The pins in a state.
+#[inline(always)]
+pub(super) const fn pins_of(state: u64) -> u64 {
+    (state & PINS_MASK) >> FRAME_BITS
+}
+
+/// May somebody pin it?
+#[inline(always)]
+const fn pinnable(state: u64) -> bool {
+    state & (RESIDENT | LATCHED | DOOMED) == RESIDENT && state & PINS_MASK != PINS_MASK
+}
+
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub(super) struct Bucket {
+    version: AtomicU64,
+    uses: [AtomicU16; LANES],
+    overflow: AtomicU16,
+    pages: [AtomicU64; LANES],
+    states: [AtomicU64; LANES],
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+/// A place in the map: bucket × 4 + lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Slot(pub(super) u32);
+
+impl Slot {
+    const fn new(bucket: usize, lane: usize) -> Self {
+        Self((bucket as u32) << 2 | lane as u32)
+    }
+
+    #[inline(always)]
+    const fn bucket(self) -> usize {
+        (self.0 >> 2) as usize
+    }
+
+    #[inline(always)]
+    const fn lane(self) -> usize {
+        (self.0 & 3) as usize
+    }
+}
+
+pub(super) struct PageMap {
+    reservation: Reservation,
+    buckets: NonNull<Bucket>,
+    count: usize,
+}
+
+// SAFETY: the pointer leads into the reservation, which the map owns; buckets consist of atomics.
+unsafe impl Send for PageMap {}
+// SAFETY: as above.
+unsafe impl Sync for PageMap {}
+
+impl PageMap {
+    /// A map for up to `frames` pages. Memory that no page has come to is not touched.
+    pub(super) fn new(frames: u64) -> Result<Self, PoolError> {
+        let count = (frames * 3 / 4).max(4) as usize;
+        let reservation = memory::reserve((count * size_of::<Bucket>()) as u64)?;
+        let count = count.min(reservation.bytes() / size_of::<Bucket>());
+        reservation.advise_huge(0, reservation.bytes(), true);
+        let buckets = reservation.base().cast::<Bucket>();
+        Ok(Self { reservation, buckets, count })
+    }
+
+    /// Memory of the map, if all of it has been touched.
+    pub(super) fn bytes(&self) -> usize {
+        self.reservation.bytes()
+    }
+
+    #[inline(always)]
+    fn bucket(&self, index: usize) -> &Bucket {
+        debug_assert!(index < self.count, "bucket {index} exists");
+        // SAFETY: indices come from `home`, `after` and slots made of these, all below `count`; zeroed memory is an
+        // empty bucket, and it lives as long as `self`.
+        unsafe { &*self.buckets.as_ptr().add(index) }
+    }
+
+    #[inline(always)]
+    fn home(&self, page: u64) -> usize {
+        let hash = page.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = (hash ^ hash >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        (u128::from(hash) * self.count as u128 >> 64) as usize
+    }
+
+    #[inline(always)]
+    fn after(&self, index: usize) -> usize {
+        if index + 1 == self.count { 0 } else { index + 1 }
+    }
+
+    /// Which lane holds the page; `LANES` or more: none.
+    #[inline(always)]
+    fn lane_of(bucket: &Bucket, page: u64) -> usize {
+        let is = |lane: usize| usize::from(bucket.pages[lane].load(Ordering::Relaxed) == page);
+        let (first, second, third) = (is(0), is(1), is(2));
+        // A page stands in at most one lane; 3 stays when it is in none.
+        3 - 3 * first - 2 * second - third
+    }
+
+    /// Where a page is, and the version of the bucket before the search. Without the pool's lock it may miss a page that
+    /// is there.
+    #[inline(always)]
+    fn search(&self, page: u64) -> Option<(Slot, u64)> {
+        let index = self.home(page);
+        let bucket = self.bucket(index);
+        let version = bucket.version.load(Ordering::Acquire);
+        let lane = Self::lane_of(bucket, page);
+        if lane < LANES {
+            return Some((Slot::new(index, lane), version));
+        }
+        self.search_further(page, index)
+    }
+
+    #[inline(never)]
+    fn search_further(&self, page: u64, home: usize) -> Option<(Slot, u64)> {
+        let mut index = home;
+        // Bounded: a reader beside many changes could be led in a circle.
+        for _ in 0..self.count {
+            if self.bucket(index).overflow.load(Ordering::Relaxed) == 0 {
+                return None;
+            }
+            index = self.after(index);
+            let bucket = self.bucket(index);
+            let version = bucket.version.load(Ordering::Acquire);
+            let lane = Self::lane_of(bucket, page);
+            if lane < LANES {
+                return Some((Slot::new(index, lane), version));
+            }
+        }
+        None
+    }
+
+    /// Where a page is. Under the pool's lock the answer is right.
+    #[inline]
+    pub(super) fn find(&self, page: u64) -> Option<Slot> {
+        self.search(page).map(|(slot, _)| slot)
+    }
+
+    /// Counts a hit, up to `most`.
+    #[inline(always)]
+    fn touch(bucket: &Bucket, lane: usize, most: u16) {
+        let uses = &bucket.uses[lane];
+        let now = uses.load(Ordering::Relaxed);
+        if now < most {
+            uses.store(now + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads a page through `read`, which gets the frame's number and may see anything. `None` if the page is not there
+    /// or changed meanwhile.
+    #[inline(always)]
+    pub(super) fn read<T>(&self, page: u64, most: u16, read: impl FnOnce(u32) -> T) -> Option<T> {
+        let (slot, before) = self.search(page)?;
+        let bucket = self.bucket(slot.bucket());
+        let state = bucket.states[slot.lane()].load(Ordering::Relaxed);
+        Self::touch(bucket, slot.lane(), most);
+        let value = read(frame_of(state));
+        if mutation::off(Rule::OptimisticRecheck) {
+            return Some(value);
+        }
+        // Pairs with the release fence before the stores that `read` may have seen: if it saw one, the version that was
+        // made odd (or moved on) before that fence is seen here.
+        fence(Ordering::Acquire);
+        let after = bucket.version.load(Ordering::Relaxed);
+        (before == after && before.is_multiple_of(2)).then_some(value)
+    }
+
+    /// The frame of a page, for a hint.
+    #[inline(always)]
+    pub(super) fn peek(&self, page: u64) -> Option<u32> {
+        let (slot, _) = self.search(page)?;
+        Some(frame_of(self.state(slot).load(Ordering::Relaxed)))
+    }
+
+    /// Asks the processor for the home bucket of a page.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, page: u64) {
+        memory::prefetch(self.bucket(self.home(page)));
+    }
+
+    /// Pins a page. Gives its slot and frame; the caller gives the pin back through [`Self::unpin`]. A pin on a wrong page,
+    /// which has to be given back as well, is the error.
+    #[inline(always)]
+    pub(super) fn pin(&self, page: u64, most: u16) -> Result<(Slot, u32), Option<Slot>> {
+        let Some((slot, _)) = self.search(page) else { return Err(None) };
+        let bucket = self.bucket(slot.bucket());
+        let state = &bucket.states[slot.lane()];
+        let mut now = state.load(Ordering::Relaxed);
+        loop {
+            if !pinnable(now) {
+                return Err(None);
+            }
+            match state.compare_exchange(now, now + PIN, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(other) => now = other,
+            }
+        }
+        let is_it = bucket.pages[slot.lane()].load(Ordering::Relaxed) == page;
+        if !is_it && !mutation::off(Rule::PinComparesPage) {
+            return Err(Some(slot));
+        }
+        Self::touch(bucket, slot.lane(), most);
+        Ok((slot, frame_of(now)))
+    }
+
+    /// Gives a pin back; gives the state before.
+    #[inline(always)]
+    pub(super) fn unpin(&self, slot: Slot) -> u64 {
+        // Sequentially consistent against who waits for the pin to go: see the pool's rules.
+        self.state(slot).fetch_sub(PIN, Ordering::SeqCst)
+    }
+
+    #[inline(always)]
+    pub(super) fn state(&self, slot: Slot) -> &AtomicU64 {
+        &self.bucket(slot.bucket()).states[slot.lane()]
+    }
+
+    pub(super) fn page_in(&self, slot: Slot) -> u64 {
+        self.bucket(slot.bucket()).pages[slot.lane()].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn uses(&self, slot: Slot) -> u16 {
+        self.bucket(slot.bucket()).uses[slot.lane()].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_uses(&self, slot: Slot, uses: u16) {
+        self.bucket(slot.bucket()).uses[slot.lane()].store(uses, Ordering::Relaxed);
+    }
+
+    /// Latches a page that nobody has pinned and whose state has none of `unless`. Gives the state before.
+    pub(super) fn latch(&self, slot: Slot, unless: u64) -> Option<u64> {
+        let state = self.state(slot);
+        let mut now = state.load(Ordering::SeqCst);
+        loop {
+            let pinned = now & PINS_MASK != 0 && !mutation::off(Rule::PinnedPageStays);
+            if pinned || now & RESIDENT == 0 || now & (LATCHED | unless) != 0 {
+                return None;
+            }
+            match state.compare_exchange(now, now | LATCHED, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return Some(now),
+                Err(other) => now = other,
+            }
+        }
+    }
+
+    /// Turns the only pin of a page, which the caller holds, into its latch.
+    pub(super) fn latch_own_pin(&self, slot: Slot) -> bool {
+        let state = self.state(slot);
+        let mut now = state.load(Ordering::SeqCst);
+        while pins_of(now) == 1 && now & (LATCHED | DOOMED) == 0 {
+            match state.compare_exchange(now, now - PIN | LATCHED, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return true,
+                Err(other) => now = other,
+            }
+        }
+        false
+    }
+
+    /// Runs `change` while the bucket's version is odd. Under the pool's lock.
+    pub(super) fn change<T>(&self, slot: Slot, change: impl FnOnce() -> T) -> T {
+        let version = &self.bucket(slot.bucket()).version;
+        let before = version.load(Ordering::Relaxed);
+        version.store(before + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        let value = change();
+        version.store(before + 2, Ordering::Release);
+        value
+    }
+
+    /// Puts a page in. Under the pool's lock, and the page is not there.
+    pub(super) fn insert(&self, page: u64, frame: u32, flags: u64, pins: u64) -> Slot {
+        let mut index = self.home(page);
+        loop {
+            let bucket = self.bucket(index);
+            let vacant = bucket.pages.iter().position(|page| page.load(Ordering::Relaxed) == 0);
+            if let Some(lane) = vacant {
+                let slot = Slot::new(index, lane);
+                self.change(slot, || {
+                    bucket.uses[lane].store(0, Ordering::Relaxed);
+                    bucket.pages[lane].store(page, Ordering::Relaxed);
+                    let state = u64::from(frame) | pins << FRAME_BITS | flags | RESIDENT;
+                    bucket.states[lane].store(state, Ordering::Release);
+                });
+                return slot;
+            }
+            bucket.overflow.fetch_add(1, Ordering::Relaxed);
+            index = self.after(index);
+        }
+    }
+
+    /// Takes a page out that the caller has latched. Under the pool's lock. `page` is the page that was put in, though the
+    /// slot may say that it is doomed.
+    pub(super) fn remove(&self, slot: Slot, page: u64) {
+        let bucket = self.bucket(slot.bucket());
+        self.change(slot, || {
+            bucket.states[slot.lane()].store(0, Ordering::Relaxed);
+            bucket.pages[slot.lane()].store(0, Ordering::Relaxed);
+        });
+        let mut index = self.home(page);
+        while index != slot.bucket() {
+            self.bucket(index).overflow.fetch_sub(1, Ordering::Relaxed);
+            index = self.after(index);
+        }
+    }
+
+    /// Makes a page unfindable that is pinned or latched. Under the pool's lock. Gives the state before.
+    pub(super) fn doom(&self, slot: Slot) -> u64 {
+        let bucket = self.bucket(slot.bucket());
+        self.change(slot, || bucket.pages[slot.lane()].store(DOOMED_KEY, Ordering::Relaxed));
+        self.state(slot).fetch_or(DOOMED, Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    proptest! {
+        #[test]
+        fn the_map_is_a_map(steps in proptest::collection::vec((any::<bool>(), 1u64..60), 1..300)) {
+            const FRAMES: usize = 24;
+            let map = PageMap::new(FRAMES as u64).expect("address space");
+            let mut model: HashMap<u64, (Slot, u32)> = HashMap::new();
+            for (step, (insert, page)) in steps.into_iter().enumerate() {
+                if insert && !model.contains_key(&page) && model.len() < FRAMES {
+                    model.insert(page, (map.insert(page, step as u32, 0, 0), step as u32));
+                } else if !insert && let Some((slot, _)) = model.remove(&page) {
+                    prop_assert!(map.latch(slot, 0).is_some());
+                    map.remove(slot, page);
+                }
+                for page in 1..60 {
+                    prop_assert_eq!(map.read(page, 3, |frame| frame), model.get(&page).map(|(_, frame)| *frame));
+                    prop_assert_eq!(map.find(page), model.get(&page).map(|(slot, _)| *slot));
+                }
+            }
+            for (page, (slot, _)) in model.drain() {
+                prop_assert!(map.latch(slot, 0).is_some());
+                map.remove(slot, page);
+            }
+            for index in 0..map.count {
+                prop_assert_eq!(map.bucket(index).overflow.load(Ordering::Relaxed), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn few_pages_leave_their_home() {
+        let frames = 30_000;
+        let map = PageMap::new(frames).expect("address space");
+        let mut away = 0;
+        for page in 0..frames {
+            let page = 1 << 48 | page;
+            let slot = map.insert(page, page as u32, 0, 0);
+            away += u32::from(slot.bucket() != map.home(page));
+        }
+        assert!(f64::from(away) < 0.07 * frames as f64, "{away} of {frames}");
+    }
+
+    #[test]
+    fn pins_and_latches_exclude_each_other() {
+        let map = PageMap::new(8).expect("address space");
+        let slot = map.insert(5, 1, 0, 0);
+        assert_eq!(map.pin(5, 3), Ok((slot, 1)));
+        assert_eq!(map.latch(slot, 0), None);
+        assert_eq!(pins_of(map.unpin(slot)), 1);
+        assert!(map.latch(slot, 0).is_some());
+        assert_eq!(map.pin(5, 3), Err(None));
+        assert_eq!(map.latch(slot, 0), None);
+    }
+}
