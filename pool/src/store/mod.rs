@@ -48,6 +48,7 @@ mod piece;
 mod promise;
 mod read;
 mod recover;
+mod statistics;
 mod types;
 mod version;
 mod work;
@@ -66,6 +67,7 @@ use filter::Scratch;
 use inner::Inner;
 pub use options::StoreOptions;
 use read::Want;
+pub use statistics::{IndexStatistics, Statistics};
 pub use types::{Batch, BatchId, Found, IndexId, MAX_BATCH_BYTES, MAX_KEY_BYTES, MAX_RECORD_BYTES, Removal};
 
 /// A store of cold records in a directory.
@@ -191,6 +193,18 @@ impl Store {
     /// When a page cannot be read.
     pub async fn get_newest(&self, index: IndexId, key: &[u8]) -> Result<Option<Found>> {
         Ok(self.inner.get(index.as_u64(), key, Want::Newest).await?.pop())
+    }
+
+    /// What the store says about itself.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.inner.statistics()
+    }
+
+    /// Is there nothing to do in the background, now?
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.inner.is_idle()
     }
 
     /// Does one piece of background work, for stores without threads. `false`: there was none.

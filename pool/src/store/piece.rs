@@ -39,7 +39,6 @@ pub(super) struct Files {
     pub(super) bytes_written: AtomicU64,
     pub(super) bytes_read: AtomicU64,
     pub(super) page_reads: AtomicU64,
-    pub(super) filter_checks: AtomicU64,
     pub(super) false_positives: AtomicU64,
 }
 
@@ -51,7 +50,6 @@ impl Files {
             bytes_written: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
             page_reads: AtomicU64::new(0),
-            filter_checks: AtomicU64::new(0),
             false_positives: AtomicU64::new(0),
         }
     }

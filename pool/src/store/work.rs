@@ -109,6 +109,15 @@ impl Inner {
         self.work_signal.ring();
     }
 
+    /// Is nothing being done, and nothing to be done?
+    pub(super) fn is_idle(&self) -> bool {
+        let control = self.control.lock();
+        let version = self.current();
+        let quiet = !control.flushing && control.merging.is_empty() && control.discarded.is_empty();
+        let nothing = version.sealed.is_empty() && self.pick_leaves(&version.leaves, &control).is_none();
+        quiet && nothing && self.queue.lock().in_flight.is_empty()
+    }
+
     /// Something has changed: work that failed may be tried again.
     pub(super) fn try_again(&self) {
         self.control.lock().stuck = false;
