@@ -48,6 +48,7 @@ mod piece;
 mod promise;
 mod read;
 mod recover;
+mod scan;
 mod statistics;
 mod types;
 mod version;
@@ -67,6 +68,7 @@ use filter::Scratch;
 use inner::Inner;
 pub use options::StoreOptions;
 use read::Want;
+pub use scan::{Direction, FoundKey, Scan};
 pub use statistics::{IndexStatistics, Statistics};
 pub use types::{Batch, BatchId, Found, IndexId, MAX_BATCH_BYTES, MAX_KEY_BYTES, MAX_RECORD_BYTES, Removal};
 
@@ -177,6 +179,19 @@ impl Store {
     #[inline]
     pub fn may_contain(&self, index: IndexId, key: &[u8]) -> bool {
         self.inner.may_contain(index.as_u64(), key)
+    }
+
+    /// May there be an entry of the index from `low` (included) to `high` (excluded)? No I/O. "No" is certain.
+    #[must_use]
+    pub fn may_contain_range(&self, index: IndexId, low: &[u8], high: Option<&[u8]>) -> bool {
+        self.inner.may_contain_range(index.as_u64(), low, high)
+    }
+
+    /// The entries of the index from `low` (included) to `high` (excluded; `None`: to the end), in either direction, as they
+    /// are now.
+    #[must_use]
+    pub fn scan(&self, index: IndexId, low: &[u8], high: Option<&[u8]>, direction: Direction) -> Scan {
+        self.inner.scan(index.as_u64(), low, high, direction)
     }
 
     /// All live entries of a key, the newest batch first, unconfirmed ones too.

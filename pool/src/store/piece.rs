@@ -709,7 +709,9 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         // The extents may be used by others only when the write is over.
-        drop(self.under_way.take());
+        if let Some(completion) = self.under_way.take() {
+            let _ = completion.wait();
+        }
         for run in &self.runs {
             self.files.space.free(*run);
         }

@@ -209,6 +209,10 @@ fn run(seed: u64, steps: usize) {
                 drop(store);
                 store = open(&io);
             }
+            98 => {
+                let same = compare_ranges(&model, &store, &mut rng);
+                same.unwrap_or_else(|error| panic!("seed {seed}, step {step}: {error}"));
+            }
             _ => {
                 model.compare(&store).unwrap_or_else(|error| panic!("seed {seed}, step {step}: {error}"));
             }
@@ -224,4 +228,43 @@ fn a_store_is_a_map() {
     for seed in 0..12 {
         run(seed, 400);
     }
+}
+
+/// The store's ranges, in both directions, against the model's.
+fn compare_ranges(model: &Model, store: &Store, rng: &mut Rng) -> std::result::Result<(), String> {
+    for _ in 0..6 {
+        let (one, two) = (Model::key(rng), Model::key(rng));
+        let index = one.0;
+        let (low, high) = (one.1.clone().min(two.1.clone()), one.1.max(two.1));
+        let (low, high) = match rng.below(4) {
+            0 => (Vec::new(), None),
+            1 => (low, None),
+            2 => (Vec::new(), Some(high)),
+            _ => (low, Some(high)),
+        };
+        let in_range = |key: &Key| {
+            key.0 == index && key.1 >= low && high.as_ref().is_none_or(|high| key.1 < *high)
+        };
+        let mut expected: Vec<FoundKey> = model
+            .entries
+            .keys()
+            .filter(|key| in_range(key))
+            .map(|key| FoundKey { key: key.1.clone(), entries: model.found(key) })
+            .collect();
+        if !expected.is_empty() && !store.may_contain_range(index, &low, high.as_deref()) {
+            return Err(format!("{index} {low:?}..{high:?}: fences say no"));
+        }
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut scan = store.scan(index, &low, high.as_deref(), direction);
+            let mut found = Vec::new();
+            while let Some(key) = block_on(scan.next()).map_err(|error| error.to_string())? {
+                found.push(key);
+            }
+            if found != expected {
+                return Err(format!("{direction:?} over {index} {low:?}..{high:?}: {found:?}, not {expected:?}"));
+            }
+            expected.reverse();
+        }
+    }
+    Ok(())
 }
