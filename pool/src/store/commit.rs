@@ -117,7 +117,7 @@ impl Inner {
         if self.queue.lock().bytes > QUEUE_BYTES_MAX {
             return true;
         }
-        let version = self.version.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let version = self.current();
         version.sealed.len() > SEALED_MAX || self.is_behind(&version)
     }
 
@@ -173,6 +173,7 @@ impl Inner {
                     durable |= known.contains(id);
                     (!known.remove(id)).then_some(Ok(()))
                 }
+                (None, Record::Loaded(_)) => unreachable!("a load does not come through the queue"),
             };
             if let Some(answer) = answer {
                 self.answer(item, answer);
@@ -252,7 +253,7 @@ impl Inner {
     fn answer(&self, item: Item, answer: Result<()>) {
         let id = match &item.record {
             Record::Written(batch) => batch.id(),
-            Record::Confirmed(id) | Record::Discarded(id) => *id,
+            Record::Confirmed(id) | Record::Discarded(id) | Record::Loaded(id) => *id,
         };
         let quiet = {
             let mut queue = self.queue.lock();
@@ -320,6 +321,7 @@ impl Inner {
                 }
                 self.publish(version);
             }
+            Record::Loaded(_) => {}
         }
     }
 

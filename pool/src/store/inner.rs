@@ -1,6 +1,6 @@
 //! What the parts of a store share, and how it changes.
 //!
-//! Lock order: manifest, control, journal, version, queue. The manifest's lock is held while an edit becomes durable and
+//! Lock order: manifest, journal, control, version, queue. The manifest's lock is held while an edit becomes durable and
 //! until readers see what it says; control is held for moments, by whoever changes the version.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};

@@ -9,7 +9,7 @@
 //!   header   magic 8 · format u32 · 0 u32 · database id 16 · generation u64 · checksum u32
 //!   group    magic u32 · checksum u32 · bytes u32 · records u32 · number of the first record u64 · 0 u64
 //!            · record, record, …
-//!   record   kind u8 · bytes u32 · batch (written, written and confirmed) | batch id u64 (confirmed, discarded)
+//!   record   kind u8 · bytes u32 · batch (written, written and confirmed) | batch id u64 (confirmed, discarded, loaded)
 //! ```
 //!
 //! Rules:
@@ -52,12 +52,15 @@ pub(super) enum Record {
     Confirmed(BatchId),
     /// A batch was discarded.
     Discarded(BatchId),
+    /// A batch was loaded past the journal: if it is not in pieces, it was not acknowledged.
+    Loaded(BatchId),
 }
 
 const WRITTEN: u8 = 1;
 const WRITTEN_CONFIRMED: u8 = 2;
 const CONFIRMED: u8 = 3;
 const DISCARDED: u8 = 4;
+const LOADED: u8 = 5;
 
 impl Record {
     fn encode(&self, bytes: &mut Vec<u8>) {
@@ -66,6 +69,7 @@ impl Record {
             Self::Written(batch) => (WRITTEN, &batch.bytes),
             Self::Confirmed(id) => (CONFIRMED, &id.0.to_le_bytes()),
             Self::Discarded(id) => (DISCARDED, &id.0.to_le_bytes()),
+            Self::Loaded(id) => (LOADED, &id.0.to_le_bytes()),
         };
         bytes.push(kind);
         bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
@@ -80,9 +84,13 @@ impl Record {
             WRITTEN | WRITTEN_CONFIRMED => {
                 Some(Self::Written(Arc::new(Batch::decode(body, kind == WRITTEN_CONFIRMED)?)))
             }
-            CONFIRMED | DISCARDED => {
+            CONFIRMED | DISCARDED | LOADED => {
                 let id = BatchId(u64::from_le_bytes(body.try_into().ok()?));
-                Some(if kind == CONFIRMED { Self::Confirmed(id) } else { Self::Discarded(id) })
+                Some(match kind {
+                    CONFIRMED => Self::Confirmed(id),
+                    DISCARDED => Self::Discarded(id),
+                    _ => Self::Loaded(id),
+                })
             }
             _ => None,
         }
@@ -212,7 +220,13 @@ impl Journal {
     fn read_header(&self, file: &Arc<dyn File>) -> Result<Option<u64>> {
         let path = || Arc::new(file.path().to_path_buf());
         let mut bytes = AlignedBytes::zeroed(BLOCK as usize);
-        if read_aligned(&**file, 0, &mut bytes)? < BLOCK as usize || bytes.iter().all(|byte| *byte == 0) {
+        if read_aligned(&**file, 0, &mut bytes)? < BLOCK as usize {
+            if file.len()? < BLOCK {
+                return Ok(None);
+            }
+            return Err(StoreError::Damaged { path: path(), offset: 0, what: "its header cannot be read whole" });
+        }
+        if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
         if !bytes.starts_with(MAGIC) {

@@ -210,6 +210,39 @@ impl PieceStream {
     }
 }
 
+/// A walk over the entries of a piece, without merging.
+#[derive(Debug)]
+pub(super) struct Walk(PieceStream);
+
+impl Walk {
+    /// Over the part between two bounds.
+    pub(super) fn new(piece: &Arc<Piece>, from: &Bound, to: Option<&Bound>) -> Self {
+        Self(PieceStream::new(Arc::clone(piece), from.clone(), to.cloned()))
+    }
+
+    /// Goes to the next entry. `false`: there is none.
+    pub(super) fn advance(&mut self) -> Result<bool> {
+        self.0.advance()
+    }
+
+    /// The page of the piece that the entry lies on.
+    pub(super) fn page(&self) -> u32 {
+        self.0.page.max(1) - 1
+    }
+
+    pub(super) fn current(&self) -> Current<'_> {
+        let stream = &self.0;
+        Current {
+            index: stream.index(),
+            key: &stream.key,
+            hash: None,
+            batch: stream.batch,
+            kind: stream.kind,
+            value: stream.value(),
+        }
+    }
+}
+
 /// The entries of one sorted segment of a block in memory.
 #[derive(Debug)]
 struct SegmentStream {
@@ -245,7 +278,6 @@ pub(super) struct Source {
 pub(super) struct Current<'a> {
     pub(super) index: u64,
     pub(super) key: &'a [u8],
-    /// 0: not known.
     hash: Option<u64>,
     pub(super) batch: u64,
     pub(super) kind: Kind,

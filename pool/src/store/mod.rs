@@ -33,6 +33,7 @@
 //! before all of it is durable.
 
 mod block;
+mod bulk;
 mod codec;
 mod commit;
 mod error;
@@ -51,6 +52,7 @@ mod recover;
 mod scan;
 mod statistics;
 mod types;
+mod verify;
 mod version;
 mod work;
 #[cfg(test)]
@@ -70,6 +72,7 @@ pub use options::StoreOptions;
 use read::Want;
 pub use scan::{Direction, FoundKey, Scan};
 pub use statistics::{IndexStatistics, Statistics};
+pub use verify::Verification;
 pub use types::{Batch, BatchId, Found, IndexId, MAX_BATCH_BYTES, MAX_KEY_BYTES, MAX_RECORD_BYTES, Removal};
 
 /// A store of cold records in a directory.
@@ -208,6 +211,26 @@ impl Store {
     /// When a page cannot be read.
     pub async fn get_newest(&self, index: IndexId, key: &[u8]) -> Result<Option<Found>> {
         Ok(self.inner.get(index.as_u64(), key, Want::Newest).await?.pop())
+    }
+
+    /// Reads all pages of all pieces and checks them: checksums, order, fences, filters, counts, and that no extent has two
+    /// users. Blocks, and reads everything; the store goes on meanwhile.
+    #[must_use]
+    pub fn verify(&self) -> Verification {
+        self.inner.verify()
+    }
+
+    /// Writes entries straight into the last level: `entries` gives (index, key, record) in order of index and key, each
+    /// key once. They are of `batch`, confirmed, and durable all together when this returns. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::NotSorted`], and those of [`Store::write`]. Nothing was loaded then.
+    pub fn bulk_load<'a>(
+        &self,
+        batch: BatchId,
+        entries: impl Iterator<Item = (IndexId, &'a [u8], &'a [u8])>,
+    ) -> Result<u64> {
+        self.inner.bulk_load(batch, entries)
     }
 
     /// What the store says about itself.

@@ -140,6 +140,7 @@ impl Inner {
                     self.get_piece(piece, index, key, hash, all).await?;
                     all.is_enough(want)
                 }
+                Sealed::Load { .. } => false,
             };
             if enough {
                 return Ok(true);

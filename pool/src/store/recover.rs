@@ -178,6 +178,7 @@ impl Inner {
                 self.forget(*id);
                 return;
             }
+            Record::Loaded(_) => return,
             Record::Confirmed(_) | Record::Discarded(_) => {}
         }
         self.apply(number, record);

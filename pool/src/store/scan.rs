@@ -234,7 +234,7 @@ impl Scan {
         let mut lists = Vec::new();
         let sealed = self.version.sealed.iter().filter_map(|sealed| match sealed {
             Sealed::Block { block, .. } => Some((block, block.published())),
-            Sealed::Piece { .. } => None,
+            Sealed::Piece { .. } | Sealed::Load { .. } => None,
         });
         for (block, published) in sealed.chain([(&self.version.active, self.published)]) {
             for segment in block.segments(published) {
@@ -287,7 +287,7 @@ impl Scan {
         }
         let sealed = self.version.sealed.iter().filter_map(|sealed| match sealed {
             Sealed::Piece { piece, .. } => Some((piece, false)),
-            Sealed::Block { .. } => None,
+            Sealed::Block { .. } | Sealed::Load { .. } => None,
         });
         let waiting = self.version.waiting.iter().filter_map(|waiting| match waiting {
             WaitingBatch::Piece { piece, .. } => Some((piece, true)),

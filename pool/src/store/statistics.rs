@@ -90,7 +90,7 @@ impl Inner {
         let page_bytes = self.files.page_bytes() as u64;
         let sealed = version.sealed.iter().filter_map(|sealed| match sealed {
             Sealed::Piece { piece, .. } => Some(piece.clone()),
-            Sealed::Block { .. } => None,
+            Sealed::Block { .. } | Sealed::Load { .. } => None,
         });
         let pieces: Vec<_> = version.leaves.pieces().into_iter().chain(sealed).collect();
         let mut indexes: BTreeMap<IndexId, IndexStatistics> = BTreeMap::new();

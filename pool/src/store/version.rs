@@ -25,9 +25,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::error::Result;
 use super::manifest::Bound;
 use super::memory::{MemoryBlock, Waiting};
 use super::piece::Piece;
+use super::promise::Promise;
 use super::types::BatchId;
 
 /// A part of all keys.
@@ -87,6 +89,19 @@ pub(super) enum Sealed {
         piece: Arc<Piece>,
         position: u64,
     },
+    /// A bulk load at a position.
+    Load {
+        load: Arc<Load>,
+        position: u64,
+    },
+}
+
+/// What was loaded in bulk. Readers see it when it is in the leaves.
+#[derive(Debug)]
+pub(super) struct Load {
+    /// With the bounds at which they begin.
+    pub(super) pieces: Vec<(Bound, Arc<Piece>)>,
+    pub(super) done: Promise<Result<()>>,
 }
 
 /// What a reader sees.
@@ -181,6 +196,7 @@ impl Version {
             || self.sealed.iter().any(|sealed| match sealed {
                 Sealed::Block { block, .. } => block.may_contain(hash),
                 Sealed::Piece { piece, .. } => piece.filter.may_contain(hash),
+                Sealed::Load { .. } => false,
             })
             || self.waiting.iter().any(|waiting| match waiting {
                 WaitingBatch::Memory { waiting, .. } => waiting.find(index, key).is_some(),
@@ -193,7 +209,7 @@ impl Version {
     pub(super) fn pinned(&self) -> Option<u64> {
         let blocks = self.sealed.iter().rev().skip(1).filter_map(|sealed| match sealed {
             Sealed::Block { block, .. } => Some(block.least()),
-            Sealed::Piece { .. } => None,
+            Sealed::Piece { .. } | Sealed::Load { .. } => None,
         });
         self.waiting_numbers().chain(blocks).chain([self.active.least()]).min()
     }
@@ -210,7 +226,7 @@ impl Version {
     pub(super) fn memory_bytes(&self) -> usize {
         let sealed = self.sealed.iter().map(|sealed| match sealed {
             Sealed::Block { block, .. } => block.memory_bytes(),
-            Sealed::Piece { .. } => 0,
+            Sealed::Piece { .. } | Sealed::Load { .. } => 0,
         });
         self.active.memory_bytes() + sealed.sum::<usize>() + self.waiting_bytes()
     }

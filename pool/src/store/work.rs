@@ -133,9 +133,15 @@ impl Inner {
                 && version.waiting_numbers().min().is_some_and(|number| number <= flushed))
     }
 
-    /// Merging is so far behind that writers have to wait.
+    /// Merging is so far behind that writers have to wait. What cannot be merged nobody waits for.
     pub(super) fn is_behind(&self, version: &Version) -> bool {
-        version.leaves.young_bytes_all > 2 * self.young_target(&version.leaves) + 4 * self.options.memory_bytes as u64
+        let leaves = &version.leaves;
+        let behind = leaves.young_bytes_all > 2 * self.young_target(leaves) + 4 * self.options.memory_bytes as u64;
+        if !behind {
+            return false;
+        }
+        let control = self.control.lock();
+        !control.merging.is_empty() || self.pick_leaves(leaves, &control).is_some()
     }
 
     /// Bytes of young pieces above which leaves are merged.
@@ -216,6 +222,20 @@ impl Inner {
     /// Writes a sealed block, or a late confirmed batch, into the leaves.
     fn flush(&self, sealed: &Sealed, scratch: &mut Scratch) -> Result<()> {
         let (pieces, to, confirm) = match sealed {
+            Sealed::Load { load, position } => {
+                let floor = self.journal.lock().floor(*position, self.current().pinned());
+                if let Err(error) = self.flush_load(load, *position, floor) {
+                    // Its pieces are given up; who loads it may try again.
+                    let _control = self.control.lock();
+                    let mut version = Version::clone(&self.current());
+                    version.sealed.pop();
+                    self.publish(version);
+                    load.done.keep(Err(error.clone()));
+                    return Err(error);
+                }
+                load.done.keep(Ok(()));
+                return self.flushed(*position, floor);
+            }
             Sealed::Block { block, from, to } => (self.write_block(block, *from, *to, scratch)?, *to, None),
             Sealed::Piece { id, piece, position } => {
                 (vec![(Arc::clone(piece), Bound::default(), None)], *position, Some(*id))
@@ -240,6 +260,11 @@ impl Inner {
                 Ok(())
             },
         )?;
+        self.flushed(to, floor)
+    }
+
+    /// The manifest says that everything up to `to` is in pieces.
+    fn flushed(&self, to: u64, floor: u64) -> Result<()> {
         self.flushed.store(to, Ordering::Relaxed);
         let mut journal = self.journal.lock();
         journal.release(floor);
@@ -442,7 +467,7 @@ impl Inner {
     }
 
     /// Makes changes durable, lets readers see them, and gives up what is gone. `new` pieces are written, not durable.
-    fn change_locked(
+    pub(super) fn change_locked(
         &self,
         manifest: &mut Manifest,
         new: Vec<Arc<Piece>>,
@@ -555,7 +580,7 @@ fn bounds_of(leaves: &Leaves) -> Vec<Bound> {
     leaves.list.iter().map(|leaf| leaf.lower.clone()).collect()
 }
 
-fn set_leaf(leaf: &Leaf) -> Change {
+pub(super) fn set_leaf(leaf: &Leaf) -> Change {
     Change::SetLeaf {
         lower: leaf.lower.clone(),
         young: leaf.young.iter().map(|piece| piece.meta.id).collect(),
