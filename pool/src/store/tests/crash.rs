@@ -87,13 +87,7 @@ impl History {
     /// Confirmations may be lost; then the owner decides again, as it did.
     fn is_like(&self, store: &Arc<Store>, model: &Model) -> std::result::Result<(), String> {
         for id in store.unconfirmed() {
-            let decided = !model.waiting.contains_key(&id.0) && id.0 <= model.next_batch;
-            let alive = model.entries.values().any(|batches| batches.contains_key(&id.0));
-            let confirmed = self.states.iter().any(|(_, state)| {
-                state.next_batch >= id.0 && !state.waiting.contains_key(&id.0)
-                    && (alive || state.entries.values().any(|batches| batches.contains_key(&id.0)))
-            });
-            if decided && confirmed {
+            if model.confirmed.contains(&id.0) {
                 finish(store, store.confirm(id)).map_err(|error| error.to_string())?;
             }
         }
@@ -169,7 +163,11 @@ fn misses(rule: Rule) -> bool {
                 while store.step(Step::Work) {}
                 history.is_like(&store, &last)
             });
-            fine.is_err() || history.all(stride, 3).is_err()
+            let found = fine.and_then(|()| history.all(stride, 3));
+            if let Err(error) = &found {
+                eprintln!("{rule:?} off, history {seed}: {}", error.chars().take(300).collect::<String>());
+            }
+            found.is_err()
         });
         wrong.unwrap_or(true)
     })
@@ -184,7 +182,6 @@ fn every_rule_is_missed_when_it_is_off() {
         Rule::FilterOfAllEntries,
         Rule::SegmentOutlivesBatches,
         Rule::LastEndsBehindStructure,
-        Rule::FreeAfterManifest,
     ] {
         assert!(misses(rule), "nothing misses {rule:?}");
     }

@@ -181,3 +181,53 @@ fn a_reader_that_began_before_keeps_its_view() {
     write(&store, 50, 1).expect("written");
     assert!(store.statistics().disk_bytes <= used);
 }
+
+/// Merges that find the disk full at their `skip`-th write. Afterwards everything must be as it should.
+fn merges_on_a_full_disk(skip: u64) -> std::result::Result<(), String> {
+    let io = RecordingIo::new(&MemoryIo::new());
+    let store = open(&io);
+    let mut former = 0;
+    for id in 1..20 {
+        let mut batch = Batch::confirmed(BatchId(id));
+        for number in 0..150_u64 {
+            if former > 0 {
+                batch.remove(INDEX, &number.to_be_bytes(), BatchId(former), Removal::Last).expect("short");
+            }
+            batch.put(INDEX, &number.to_be_bytes(), &[id as u8; 100]).expect("short");
+        }
+        finish(&store, store.write(batch)).map_err(|error| error.to_string())?;
+        former = id;
+        if id % 5 == 0 {
+            io.inject(Fault { on: Action::Write, skip, times: 1, kind: FaultKind::Full });
+        }
+        while store.statistics().flushes < id && store.step(Step::Work) {}
+        store.step(Step::Work);
+        store.step(Step::Work);
+        io.heal();
+    }
+    for number in 0..150_u64 {
+        let found = block_on(store.get(INDEX, &number.to_be_bytes())).map_err(|error| error.to_string())?;
+        if found.len() != 1 || found[0].record != vec![former as u8; 100] {
+            return Err(format!("record {number}: {found:?}"));
+        }
+    }
+    drop(store);
+    let problems = open(&io).verify().problems;
+    problems.first().map_or(Ok(()), |problem| Err(problem.to_string()))
+}
+
+#[test]
+fn a_merge_that_finds_the_disk_full_changes_nothing() {
+    for skip in 0..12 {
+        merges_on_a_full_disk(skip).unwrap_or_else(|error| panic!("full at write {skip}: {error}"));
+    }
+}
+
+#[cfg(feature = "model")]
+#[test]
+fn freeing_extents_before_the_manifest_is_durable_is_missed() {
+    use thermocline_base::mutation::{Rule, switch_off};
+    let _off = switch_off(Rule::FreeAfterManifest);
+    let wrong = |skip| std::panic::catch_unwind(|| merges_on_a_full_disk(skip)).map_or(true, |result| result.is_err());
+    assert!((0..12).any(wrong));
+}

@@ -51,6 +51,8 @@ pub(super) struct Model {
     pub(super) entries: BTreeMap<Key, BTreeMap<u64, (bool, Vec<u8>)>>,
     /// Removals of unconfirmed batches.
     pub(super) waiting: BTreeMap<u64, Vec<(Key, u64)>>,
+    /// Batches that were confirmed after they were written.
+    pub(super) confirmed: std::collections::BTreeSet<u64>,
     pub(super) next_batch: u64,
 }
 
@@ -117,6 +119,7 @@ impl Model {
 
     pub(super) fn confirm(&mut self, id: u64) {
         let removals = self.waiting.remove(&id).expect("it waits");
+        self.confirmed.insert(id);
         for batches in self.entries.values_mut() {
             if let Some((confirmed, _)) = batches.get_mut(&id) {
                 *confirmed = true;
