@@ -141,7 +141,7 @@ impl Inner {
             let mut list = leaves.list.clone();
             let fresh = load.pieces.iter().enumerate().map(|(number, (lower, piece))| {
                 let lower = if number == 0 { leaf.lower.clone() } else { lower.clone() };
-                Arc::new(Leaf { lower, young: Vec::new(), last: Some(Arc::clone(piece)) })
+                Arc::new(Leaf::new(lower, Vec::new(), Some(Arc::clone(piece))))
             });
             let fresh: Vec<_> = fresh.collect();
             changes.extend(fresh.iter().map(|leaf| set_leaf(leaf)));

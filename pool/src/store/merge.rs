@@ -52,6 +52,9 @@ struct PieceStream {
     cursor: Option<(PageCursor, usize)>,
     skipping: bool,
     key: Vec<u8>,
+    head: u64,
+    /// The head of the key at which the stream ends.
+    to_head: u64,
     batch: u64,
     kind: Kind,
     held: Held,
@@ -75,6 +78,7 @@ impl PieceStream {
                 end = range.end;
             }
         }
+        let to_head = to.as_ref().map_or(0, |to| codec::head_of(&to.key));
         let page = start.map_or(0, |fence| piece.fences.page(fence));
         let end = if start.is_some() { piece.fences.page(end - 1) + 1 } else { 0 };
         Self {
@@ -90,6 +94,8 @@ impl PieceStream {
             cursor: None,
             skipping: true,
             key: Vec::new(),
+            head: 0,
+            to_head,
             batch: 0,
             kind: Kind::Put,
             held: Held::Own(Vec::new()),
@@ -156,8 +162,10 @@ impl PieceStream {
                 }
                 self.skipping = false;
             }
+            self.head = codec::head_of(&self.key);
             if let Some(to) = &self.to
                 && index == to.index
+                && self.head >= self.to_head
                 && *self.key >= *to.key
             {
                 self.page = self.end;
@@ -313,13 +321,14 @@ impl Source {
         self.head = match &mut self.stream {
             Kinded::Piece(stream) => {
                 if stream.advance()? {
-                    Some((stream.index(), codec::head_of(&stream.key)))
+                    Some((stream.index(), stream.head))
                 } else {
                     None
                 }
             }
             Kinded::Segment(stream) => {
                 stream.next += 1;
+                stream.block.prefetch(&stream.segment, stream.next);
                 stream.segment.get(stream.next - 1).map(|at| (at.index(), at.head()))
             }
             Kinded::Waiting(stream) => {

@@ -19,7 +19,7 @@
 //! | `types`, `codec` | batches and entries, and their bytes |
 //! | `commit`, `journal`, `memory` | the way of a batch: queue, journal, blocks in memory |
 //! | `work`, `merge` | flushing and merging, and when |
-//! | `piece`, `block`, `fence`, `filter` | sorted runs of pages, and what of them is in memory |
+//! | `piece`, `block`, `fence`, `filter`, `screen` | sorted runs of pages, and what of them is in memory |
 //! | `manifest`, `recover` | which pieces there are, durably; opening |
 //! | `version`, `read`, `scan` | what readers see, and how they read it |
 //!
@@ -50,6 +50,7 @@ mod promise;
 mod read;
 mod recover;
 mod scan;
+mod screen;
 mod statistics;
 mod types;
 mod verify;

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 
 use thermocline_base::io::{AlignedBytes, Buffer, Completion};
 use thermocline_base::mutation::{self, Rule};
-use thermocline_base::sync::{AtomicBool, AtomicU64, Ordering};
+use thermocline_base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 use super::block::{self, LongRecord, PageBuilder, Value};
 use super::codec::{self, Reader};
@@ -183,6 +183,8 @@ pub(super) struct Piece {
     pub(super) meta: PieceMeta,
     /// An unconfirmed batch gets its position when it is confirmed.
     position: OnceLock<u64>,
+    /// Hashes of its keys, from its writing until it is put into the leaves.
+    hashes: Mutex<Vec<u64>>,
     pub(super) fences: Fences,
     pub(super) filter: Filter,
     files: Arc<Files>,
@@ -213,6 +215,11 @@ impl Piece {
     /// Everything in it was confirmed at this position or an earlier one.
     pub(super) fn to(&self) -> u64 {
         self.position.get().copied().unwrap_or(self.meta.to)
+    }
+
+    /// The hashes of its keys, once, if it was just written.
+    pub(super) fn take_hashes(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.hashes.lock())
     }
 
     /// The batch in it is confirmed.
@@ -248,7 +255,7 @@ impl Piece {
             return Err(nonsense());
         }
         let (files, given_up) = (Arc::clone(files), AtomicBool::new(false));
-        Ok(Self { meta, position: OnceLock::new(), fences, filter, files, given_up })
+        Ok(Self { meta, position: OnceLock::new(), hashes: Mutex::default(), fences, filter, files, given_up })
     }
 
     pub(super) fn files(&self) -> &Arc<Files> {
@@ -581,7 +588,8 @@ impl PieceBuilder {
         };
         let files = Arc::clone(&self.files);
         let given_up = AtomicBool::new(false);
-        Ok(Piece { meta, position: OnceLock::new(), fences, filter, files, given_up })
+        let hashes = if self.wide_filter { self.hashes } else { Vec::new() };
+        Ok(Piece { meta, position: OnceLock::new(), hashes: Mutex::new(hashes), fences, filter, files, given_up })
     }
 }
 

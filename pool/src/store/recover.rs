@@ -149,7 +149,7 @@ fn load(files: &Arc<Files>, manifest: &Manifest, options: &StoreOptions) -> Resu
     let piece = |id: &u64| Arc::clone(&pieces[id]);
     let leaves = state.leaves.iter().map(|(lower, leaf)| {
         let young = leaf.young.iter().map(piece).collect();
-        Arc::new(Leaf { lower: lower.clone(), young, last: leaf.last.as_ref().map(piece) })
+        Arc::new(Leaf::new(lower.clone(), young, leaf.last.as_ref().map(piece)))
     });
     let waiting = state
         .waiting

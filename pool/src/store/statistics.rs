@@ -54,7 +54,7 @@ pub struct Statistics {
     pub block_memory_bytes: u64,
     /// The most that it has been.
     pub block_memory_bytes_max: u64,
-    /// Memory of filters.
+    /// Memory of filters, screens included.
     pub filter_memory_bytes: u64,
     /// Memory of fences, and of what else is kept of a piece.
     pub fence_memory_bytes: u64,
@@ -118,8 +118,10 @@ impl Inner {
             let with: Vec<f64> = leaves.filter(|rate| *rate > 0.0).collect();
             of.filter_error_rate = with.iter().sum::<f64>() / with.len().max(1) as f64;
         }
-        let filters: usize = pieces.iter().map(|piece| piece.filter.memory_bytes()).sum();
-        let all: usize = pieces.iter().map(|piece| piece.memory_bytes()).sum();
+        let of_pieces: usize = pieces.iter().map(|piece| piece.filter.memory_bytes()).sum();
+        let screens: usize = version.leaves.list.iter().map(|leaf| leaf.screen_bytes()).sum();
+        let filters = of_pieces + screens;
+        let all = pieces.iter().map(|piece| piece.memory_bytes()).sum::<usize>() + screens;
         let journal = load(&counters.journal_bytes);
         Statistics {
             indexes,

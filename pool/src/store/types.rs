@@ -192,7 +192,8 @@ impl Batch {
             return Err(StoreError::KeyTooLong { bytes: key.len(), max_bytes: MAX_KEY_BYTES });
         }
         let bytes = self.bytes.len() + key.len() + value.len() + 32;
-        if bytes > MAX_BATCH_BYTES {
+        // Tables in memory number the entries of a batch with 24 bits.
+        if bytes > MAX_BATCH_BYTES || self.entries.len() >= 1 << 23 {
             return Err(StoreError::BatchTooLong { bytes, max_bytes: MAX_BATCH_BYTES });
         }
         let index = index.as_u64();

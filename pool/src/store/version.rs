@@ -30,6 +30,7 @@ use super::manifest::Bound;
 use super::memory::{MemoryBlock, Waiting};
 use super::piece::Piece;
 use super::promise::Promise;
+use super::screen::Screen;
 use super::types::BatchId;
 
 /// A part of all keys.
@@ -39,9 +40,68 @@ pub(super) struct Leaf {
     /// The newest first. A piece may be in several leaves.
     pub(super) young: Vec<Arc<Piece>>,
     pub(super) last: Option<Arc<Piece>>,
+    /// Young pieces behind screens, and those without.
+    groups: Vec<Group>,
+    loose: Vec<Arc<Piece>>,
+}
+
+/// Young pieces behind a screen.
+#[derive(Clone, Debug)]
+struct Group {
+    screen: Arc<Screen>,
+    pieces: Vec<Arc<Piece>>,
 }
 
 impl Leaf {
+    /// A leaf whose young pieces, the newest first, are behind no screen.
+    pub(super) fn new(lower: Bound, young: Vec<Arc<Piece>>, last: Option<Arc<Piece>>) -> Self {
+        Self { lower, loose: young.clone(), young, last, groups: Vec::new() }
+    }
+
+    /// Puts in a young piece; behind a screen if its hashes are there, which are those of this leaf only.
+    fn insert(&mut self, piece: &Arc<Piece>, hashes: &[u64]) {
+        let older = |other: &Arc<Piece>| other.from() < piece.from();
+        let at = self.young.iter().position(older).unwrap_or(self.young.len());
+        self.young.insert(at, Arc::clone(piece));
+        if hashes.is_empty() {
+            self.loose.push(Arc::clone(piece));
+            return;
+        }
+        if !self.groups.last().is_some_and(|group| group.screen.takes(hashes.len())) {
+            let records = self.last.as_ref().map_or(0, |last| last.meta.records() as usize);
+            let screen = Arc::new(Screen::new((records / 4).max(hashes.len())));
+            self.groups.push(Group { screen, pieces: Vec::new() });
+        }
+        let group = self.groups.last_mut().expect("it was pushed");
+        group.screen.add(hashes);
+        group.pieces.push(Arc::clone(piece));
+    }
+
+    /// Takes out young pieces.
+    pub(super) fn without(&self, gone: impl Fn(&Piece) -> bool) -> Self {
+        let mut leaf = self.clone();
+        leaf.young.retain(|piece| !gone(piece));
+        leaf.loose.retain(|piece| !gone(piece));
+        leaf.groups.iter_mut().for_each(|group| group.pieces.retain(|piece| !gone(piece)));
+        leaf.groups.retain(|group| !group.pieces.is_empty());
+        leaf
+    }
+
+    /// May there be an entry of a key with this hash?
+    #[inline]
+    fn may_contain(&self, hash: u64) -> bool {
+        self.last.as_ref().is_some_and(|piece| piece.filter.may_contain(hash))
+            || self.loose.iter().any(|piece| piece.filter.may_contain(hash))
+            || self.groups.iter().any(|group| {
+                group.screen.may_contain(hash) && group.pieces.iter().any(|piece| piece.filter.may_contain(hash))
+            })
+    }
+
+    /// Memory of its screens.
+    pub(super) fn screen_bytes(&self) -> usize {
+        self.groups.iter().map(|group| group.screen.memory_bytes()).sum()
+    }
+
     /// All of its pieces, the newest first.
     #[inline]
     pub(super) fn pieces(&self) -> impl Iterator<Item = &Arc<Piece>> {
@@ -164,14 +224,14 @@ impl Leaves {
         let mut list = self.list.clone();
         for (piece, from, to) in pieces {
             let first = self.find(from.index, &from.key);
-            for leaf in &mut list[first..] {
+            let hashes = piece.take_hashes();
+            let uppers = self.list[first + 1..].iter().map(|leaf| Some(&leaf.lower)).chain([None]);
+            for (leaf, upper) in list[first..].iter_mut().zip(uppers) {
                 if to.as_ref().is_some_and(|to| leaf.lower >= *to) {
                     break;
                 }
-                let leaf = Arc::make_mut(leaf);
-                let older = |other: &Arc<Piece>| other.from() < piece.from();
-                let at = leaf.young.iter().position(older).unwrap_or(leaf.young.len());
-                leaf.young.insert(at, Arc::clone(piece));
+                let only = leaf.lower == *from && upper == to.as_ref();
+                Arc::make_mut(leaf).insert(piece, if only { &hashes } else { &[] });
             }
         }
         Self::new(list)
@@ -191,7 +251,7 @@ impl Version {
     #[inline]
     pub(super) fn may_contain(&self, index: u64, key: &[u8], hash: u64) -> bool {
         let leaf = &self.leaves.list[self.leaves.find(index, key)];
-        leaf.pieces().any(|piece| piece.filter.may_contain(hash))
+        leaf.may_contain(hash)
             || self.active.may_contain(hash)
             || self.sealed.iter().any(|sealed| match sealed {
                 Sealed::Block { block, .. } => block.may_contain(hash),

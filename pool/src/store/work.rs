@@ -342,9 +342,7 @@ impl Inner {
         // No leaf is being merged, and no other piece comes meanwhile: the leaves are those of the beginning.
         let leaves = Arc::clone(&self.current().leaves);
         let without = leaves.list.iter().map(|leaf| {
-            let mut leaf = Leaf::clone(leaf);
-            leaf.young.retain(|piece| !gone.contains(&piece.meta.id));
-            Arc::new(leaf)
+            Arc::new(leaf.without(|piece| gone.contains(&piece.meta.id)))
         });
         let next = Leaves::new(without.collect()).with(&placed);
         let mut changes: Vec<Change> = placed.iter().map(|(piece, ..)| Change::AddPiece(piece.meta.clone())).collect();
@@ -422,11 +420,11 @@ impl Inner {
             let mut fresh: Vec<Arc<Leaf>> = pieces
                 .iter()
                 .map(|(lower, piece)| {
-                    Arc::new(Leaf { lower: lower.clone(), young: young.clone(), last: Some(Arc::clone(piece)) })
+                    Arc::new(Leaf::new(lower.clone(), young.clone(), Some(Arc::clone(piece))))
                 })
                 .collect();
             if fresh.is_empty() && (first == 0 || !young.is_empty()) {
-                fresh.push(Arc::new(Leaf { lower: lowers[0].clone(), young, last: None }));
+                fresh.push(Arc::new(Leaf::new(lowers[0].clone(), young, None)));
             }
             let mut list = leaves.list.clone();
             let kept: BTreeSet<&Bound> = fresh.iter().map(|leaf| &leaf.lower).collect();
