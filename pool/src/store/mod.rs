@@ -39,6 +39,7 @@ mod commit;
 mod error;
 mod fence;
 mod filter;
+pub mod fuzzing;
 mod inner;
 mod journal;
 mod manifest;
