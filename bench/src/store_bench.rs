@@ -288,8 +288,14 @@ impl Bench<'_> {
     fn for_all_writers(&self, body: impl Fn(usize, usize) -> Result<()> + Sync) -> Result<()> {
         let threads = self.settings.threads;
         std::thread::scope(|scope| {
-            let handles: Vec<_> =
-                (0..threads).map(|thread| scope.spawn({ let body = &body; move || body(thread, threads) })).collect();
+            let handles: Vec<_> = (0..threads)
+                .map(|thread| {
+                    scope.spawn({
+                        let body = &body;
+                        move || body(thread, threads)
+                    })
+                })
+                .collect();
             handles.into_iter().try_for_each(|handle| handle.join().expect("a writer does not panic"))
         })
     }
@@ -370,7 +376,8 @@ impl Bench<'_> {
                             let same = written == Some(batch);
                             self.fill(record, written.unwrap_or(0), &mut expected);
                             let now = self.batches[record as usize].load(Ordering::Relaxed);
-                            found.first().is_none_or(|found| found.record == expected) && (same || now != batch || written > Some(batch) || found.is_empty())
+                            found.first().is_none_or(|found| found.record == expected)
+                                && (same || now != batch || written > Some(batch) || found.is_empty())
                         }
                         (Ok(found), _) => found.is_empty() || what == What::Deleted,
                     };
@@ -489,7 +496,8 @@ pub fn run(settings: &StoreSettings, with_calibration: bool, quiet: bool) -> Res
         batches: (0..settings.records).map(|_| AtomicU64::new(0)).collect(),
         next_batch: AtomicU64::new(1),
     };
-    let open = || Store::open(Arc::new(SystemIo::new()), &settings.data_dir.join("store"), bench.options.clone());
+    let open =
+        || Store::open(Arc::new(SystemIo::new()), &settings.data_dir.join("store"), bench.options.clone());
     let store = open()?;
     progress.begin("loading");
     let load_records_per_s = bench.load(&store)?;
@@ -511,6 +519,9 @@ pub fn run(settings: &StoreSettings, with_calibration: bool, quiet: bool) -> Res
     let space_amplification = (after.disk_bytes + after.journal_disk_bytes) as f64 / live;
     let space_amplification_pages = after.disk_bytes as f64 / live;
     progress.begin("filters");
+    while !store.is_idle() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let may_contain_per_s = bench.may_contain(&store, true, settings.seconds);
     let may_contain_absent_per_s = bench.may_contain(&store, false, settings.seconds);
     progress.begin("reads while merging");
@@ -518,7 +529,9 @@ pub fn run(settings: &StoreSettings, with_calibration: bool, quiet: bool) -> Res
     let (there, absent, deleted) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| bench.replace(&store, u64::MAX, &stop, settings.seed ^ 2));
         let read = |what, seed| bench.read(&store, what, 16, settings.seconds, seed);
-        let all = || -> Result<_> { Ok((read(What::There, 11)?, read(What::Never, 12)?, read(What::Deleted, 13)?)) };
+        let all = || -> Result<_> {
+            Ok((read(What::There, 11)?, read(What::Never, 12)?, read(What::Deleted, 13)?))
+        };
         let reads = all();
         stop.store(true, Ordering::Relaxed);
         writer.join().expect("the writers do not panic")?;

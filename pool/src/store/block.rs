@@ -86,6 +86,7 @@ impl PageCursor {
     }
 
     /// How many entries are left.
+    #[cfg(test)]
     pub(super) fn left(&self) -> usize {
         usize::from(self.left)
     }
@@ -319,7 +320,11 @@ mod tests {
             loop {
                 key.push(rng.next_u64() as u8);
                 let kind = Kind::from_bits(rng.below(3) as u8).expect("a kind");
-                let record = vec![3; if kind == Kind::Put { rng.below(if round % 2 == 0 { 200 } else { 1300 }) } else { 0 } as usize];
+                let record = vec![
+                    3;
+                    if kind == Kind::Put { rng.below(if round % 2 == 0 { 200 } else { 1300 }) } else { 0 }
+                        as usize
+                ];
                 let batch = rng.next_u64() >> rng.below(64);
                 let long = LongRecord { page: 1, bytes: 7000 };
                 let is_long = kind == Kind::Put && rng.chance(0.1);

@@ -105,14 +105,16 @@ impl Inner {
         let mut scratch = Scratch::default();
         let mut wait = std::pin::pin!(done.wait());
         let mut context = Context::from_waker(Waker::noop());
-        while self.options.threads == 0 {
+        if self.options.threads > 0 {
+            return block_on(wait);
+        }
+        loop {
             if let Poll::Ready(result) = wait.as_mut().poll(&mut context) {
                 return result;
             }
             let worked = self.step_work(&mut scratch);
             assert!(worked, "a load that waits is work");
         }
-        block_on(wait)
     }
 
     /// Puts a load into the leaves; the caller is the flush whose turn it is.

@@ -132,7 +132,8 @@ mod tests {
 
     #[test]
     fn heads_sort_as_keys_do() {
-        let mut keys: Vec<&[u8]> = vec![b"", b"\0", b"a", b"ab", b"abcdefgh", b"abcdefghi", b"b", b"\xff\xff"];
+        let mut keys: Vec<&[u8]> =
+            vec![b"", b"\0", b"a", b"ab", b"abcdefgh", b"abcdefghi", b"b", b"\xff\xff"];
         keys.sort_unstable();
         assert!(keys.windows(2).all(|pair| head_of(pair[0]) <= head_of(pair[1])));
     }

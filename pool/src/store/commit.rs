@@ -45,10 +45,13 @@ impl Inner {
                 return Poll::Ready(Err(error));
             }
             if let Some(full) = self.full_and_crowded() {
+                // There may be space now: the next one who writes will know.
+                self.try_again();
                 return Poll::Ready(Err(full));
             }
             if self.is_crowded() {
                 self.crowd.lock().push(cx.waker().clone());
+                self.try_again();
                 // It may have become less crowded in between.
                 if self.is_crowded() {
                     return Poll::Pending;
@@ -207,7 +210,10 @@ impl Inner {
         let mut control = self.control.lock();
         let active = &self.current().active;
         let long = journal_bytes > control.journal_mark + 4 * self.options.memory_bytes as u64;
-        if all_durable && last > control.sealed_to && (active.batch_bytes() >= self.options.memory_bytes || long) {
+        if all_durable
+            && last > control.sealed_to
+            && (active.batch_bytes() >= self.options.memory_bytes || long)
+        {
             control.journal_mark = journal_bytes;
             self.seal(&mut control, last, 0);
         }
@@ -303,10 +309,9 @@ impl Inner {
                         control.sealed_to = number;
                         let mut version = Version::clone(&self.current());
                         version.waiting.remove(at);
-                        version.sealed.insert(
-                            0,
-                            Sealed::Piece { id: *id, piece: Arc::clone(piece), position: number },
-                        );
+                        version
+                            .sealed
+                            .insert(0, Sealed::Piece { id: *id, piece: Arc::clone(piece), position: number });
                         self.publish(version);
                         self.work_signal.ring();
                     }

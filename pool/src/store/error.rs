@@ -192,7 +192,10 @@ impl fmt::Display for StoreError {
             Self::BatchExists(batch) => write!(f, "{batch} was written already; a batch is written once"),
             Self::UnknownBatch(batch) => write!(f, "{batch} does not wait for a decision"),
             Self::NotSorted { index, entry } => {
-                write!(f, "entry {entry} of the bulk load into {index} is not above its predecessor; sort the input")
+                write!(
+                    f,
+                    "entry {entry} of the bulk load into {index} is not above its predecessor; sort the input"
+                )
             }
             Self::BadOption(what) => f.write_str(what),
         }

@@ -196,10 +196,13 @@ impl Fences {
 
     /// Memory that they take beyond themselves.
     pub(super) fn memory_bytes(&self) -> usize {
-        let keys = self.indexes.iter().map(|fences| {
-            size_of::<IndexFences>() + fences.first_key.len() + fences.last_key.len()
-        });
-        self.bytes.len() + 4 * (self.ends.len() + self.pages.len() + self.continued.len()) + keys.sum::<usize>()
+        let keys = self
+            .indexes
+            .iter()
+            .map(|fences| size_of::<IndexFences>() + fences.first_key.len() + fences.last_key.len());
+        self.bytes.len()
+            + 4 * (self.ends.len() + self.pages.len() + self.continued.len())
+            + keys.sum::<usize>()
     }
 
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
@@ -303,10 +306,6 @@ impl Fences {
 impl IndexFences {
     pub(super) fn range(&self) -> std::ops::Range<u32> {
         self.start..self.end
-    }
-
-    pub(super) fn first_key(&self) -> &[u8] {
-        &self.first_key
     }
 
     pub(super) fn last_key(&self) -> &[u8] {

@@ -130,7 +130,7 @@ impl Filter {
             if scratch.place(hashes, shape) {
                 let prints = if wide {
                     let mut prints = vec![0_u16; shape.places()].into_boxed_slice();
-                    scratch.assign(shape, &mut prints, |mixed| print_of(mixed));
+                    scratch.assign(shape, &mut prints, print_of);
                     Prints::Words(prints)
                 } else {
                     let mut prints = vec![0_u8; shape.places()].into_boxed_slice();
@@ -195,7 +195,9 @@ impl Filter {
         bytes.extend_from_slice(&self.shape.starts.to_le_bytes());
         match &self.prints {
             Prints::Bytes(prints) => bytes.extend_from_slice(prints),
-            Prints::Words(prints) => prints.iter().for_each(|print| bytes.extend_from_slice(&print.to_le_bytes())),
+            Prints::Words(prints) => {
+                prints.iter().for_each(|print| bytes.extend_from_slice(&print.to_le_bytes()));
+            }
             Prints::Never | Prints::Always => {}
         }
     }
@@ -217,7 +219,9 @@ impl Filter {
             1 => Prints::Bytes(reader.bytes(shape.places())?.into()),
             2 => {
                 let bytes = reader.bytes(shape.places().checked_mul(2)?)?;
-                Prints::Words(bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect())
+                Prints::Words(
+                    bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect(),
+                )
             }
             3 => Prints::Always,
             _ => return None,
@@ -308,11 +312,15 @@ impl Scratch {
     }
 
     /// Gives the places their fingerprints, in the reverse of the order found.
-    fn assign<T: Copy + std::ops::BitXor<Output = T>>(&self, shape: Shape, prints: &mut [T], print: impl Fn(u64) -> T) {
+    fn assign<T: Copy + std::ops::BitXor<Output = T>>(
+        &self,
+        shape: Shape,
+        prints: &mut [T],
+        print: impl Fn(u64) -> T,
+    ) {
         for (mixed, found) in self.order.iter().zip(&self.which).rev() {
             let three = shape.three(*mixed);
-            let [own, one, two] =
-                [0, 1, 2].map(|step| three[usize::from((*found + step) % 3)] as usize);
+            let [own, one, two] = [0, 1, 2].map(|step| three[usize::from((*found + step) % 3)] as usize);
             prints[own] = print(*mixed) ^ prints[one] ^ prints[two];
         }
     }

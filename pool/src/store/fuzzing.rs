@@ -24,7 +24,9 @@ pub fn data_page(bytes: &[u8]) -> usize {
 #[must_use]
 pub fn piece_tail(bytes: &[u8]) -> usize {
     let mut reader = Reader::new(bytes);
-    let (Some(fences), Some(filter)) = (Fences::decode(&mut reader), Filter::decode(&mut reader)) else { return 0 };
+    let (Some(fences), Some(filter)) = (Fences::decode(&mut reader), Filter::decode(&mut reader)) else {
+        return 0;
+    };
     let mut pages = 0;
     for of_index in fences.indexes() {
         let index = of_index.index;

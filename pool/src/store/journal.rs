@@ -184,7 +184,8 @@ impl Journal {
         let mut replayed = Replayed::default();
         let mut found = Vec::new();
         for file_name in io.list(dir)? {
-            let Some(number) = file_name.strip_prefix("journal-").and_then(|rest| rest.parse::<u64>().ok()) else {
+            let Some(number) = file_name.strip_prefix("journal-").and_then(|rest| rest.parse::<u64>().ok())
+            else {
                 continue;
             };
             journal.next_file = journal.next_file.max(number + 1);
@@ -224,7 +225,11 @@ impl Journal {
             if file.len()? < BLOCK {
                 return Ok(None);
             }
-            return Err(StoreError::Damaged { path: path(), offset: 0, what: "its header cannot be read whole" });
+            return Err(StoreError::Damaged {
+                path: path(),
+                offset: 0,
+                what: "its header cannot be read whole",
+            });
         }
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -244,7 +249,11 @@ impl Journal {
             return Err(StoreError::Newer { path: path(), found, supported: JOURNAL_FORMAT });
         }
         if sum != crc32c(&bytes[..40]) {
-            return Err(StoreError::Damaged { path: path(), offset: 0, what: "its header does not check out" });
+            return Err(StoreError::Damaged {
+                path: path(),
+                offset: 0,
+                what: "its header does not check out",
+            });
         }
         if database != self.database {
             let expected = self.database;
@@ -254,12 +263,7 @@ impl Journal {
     }
 
     /// Reads the groups of a segment. Gives the number of its last record.
-    fn read_segment(
-        &self,
-        segment: &Segment,
-        flushed: u64,
-        replayed: &mut Replayed,
-    ) -> Result<u64> {
+    fn read_segment(&self, segment: &Segment, flushed: u64, replayed: &mut Replayed) -> Result<u64> {
         let file = &segment.file;
         let seed = Seed::new(&self.database, segment.generation);
         let damaged = |offset, what| {
@@ -292,11 +296,6 @@ impl Journal {
             later += BLOCK;
         }
         Ok(last)
-    }
-
-    /// Number of the record that comes next.
-    pub(super) fn next(&self) -> u64 {
-        self.next
     }
 
     /// Adds a record to the group being collected, and gives its number.

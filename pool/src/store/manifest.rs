@@ -251,9 +251,11 @@ impl ManifestState {
         let used: BTreeSet<u64> = in_leaves.chain(self.waiting.values()).copied().collect();
         // Two of one flush may meet in a leaf that was made of two meanwhile; their keys are different ones.
         let newest_first = |leaf: &LeafState| {
-            let ranges = leaf.young.iter().chain(&leaf.last).map(|id| {
-                self.pieces.get(id).map(|meta| (meta.from, meta.to))
-            });
+            let ranges = leaf
+                .young
+                .iter()
+                .chain(&leaf.last)
+                .map(|id| self.pieces.get(id).map(|meta| (meta.from, meta.to)));
             let ranges: Vec<_> = ranges.collect();
             ranges.windows(2).all(|pair| match (pair[0], pair[1]) {
                 (Some(newer), Some(older)) => newer.0 > older.1 || newer == older,
@@ -278,7 +280,9 @@ impl ManifestState {
             young: leaf.young.clone(),
             last: leaf.last,
         }));
-        changes.extend(self.waiting.iter().map(|(batch, piece)| Change::AddWaiting { batch: *batch, piece: *piece }));
+        changes.extend(
+            self.waiting.iter().map(|(batch, piece)| Change::AddWaiting { batch: *batch, piece: *piece }),
+        );
         changes
     }
 }
@@ -302,7 +306,11 @@ pub(super) struct Manifest {
 ///
 /// # Errors
 /// Where an edit checks out but does not fit.
-pub(super) fn replay(bytes: &[u8], seed: Seed, state: &mut ManifestState) -> std::result::Result<usize, usize> {
+pub(super) fn replay(
+    bytes: &[u8],
+    seed: Seed,
+    state: &mut ManifestState,
+) -> std::result::Result<usize, usize> {
     let mut at = 0;
     while let Some(body) = edit_at(bytes, at, seed) {
         let mut reader = Reader::new(body);
@@ -326,7 +334,12 @@ fn edit_at(bytes: &[u8], at: usize, seed: Seed) -> Option<&[u8]> {
 
 impl Manifest {
     /// Writes the first manifest of a store.
-    pub(super) fn create(io: &Arc<dyn Io>, dir: &Path, database: [u8; 16], page_size: PageSize) -> Result<Self> {
+    pub(super) fn create(
+        io: &Arc<dyn Io>,
+        dir: &Path,
+        database: [u8; 16],
+        page_size: PageSize,
+    ) -> Result<Self> {
         Self::write_snapshot(io, dir, database, page_size, 1, ManifestState::default())
     }
 
@@ -336,7 +349,12 @@ impl Manifest {
     }
 
     /// Reads the manifest, and writes it anew.
-    pub(super) fn open(io: &Arc<dyn Io>, dir: &Path, database: [u8; 16], page_size: PageSize) -> Result<Self> {
+    pub(super) fn open(
+        io: &Arc<dyn Io>,
+        dir: &Path,
+        database: [u8; 16],
+        page_size: PageSize,
+    ) -> Result<Self> {
         let path = Arc::new(dir.join(MANIFEST_NAME));
         let file = io.open(&path, OpenMode::Read)?;
         let mut bytes = vec![0; file.len()? as usize];
@@ -344,8 +362,11 @@ impl Manifest {
         bytes.truncate(come);
         let generation = Self::check_header(&bytes, &path, database, page_size)?;
         let seed = Seed::new(&database, generation);
-        let damaged =
-            |offset: usize, what| StoreError::Damaged { path: Arc::clone(&path), offset: offset as u64, what };
+        let damaged = |offset: usize, what| StoreError::Damaged {
+            path: Arc::clone(&path),
+            offset: offset as u64,
+            what,
+        };
         let edits = &bytes[HEADER_BYTES..];
         let mut state = ManifestState { leaves: BTreeMap::new(), ..ManifestState::default() };
         let end = replay(edits, seed, &mut state)
@@ -360,7 +381,12 @@ impl Manifest {
         Self::write_snapshot(io, dir, database, page_size, generation + 1, state)
     }
 
-    fn check_header(bytes: &[u8], path: &Arc<PathBuf>, database: [u8; 16], page_size: PageSize) -> Result<u64> {
+    fn check_header(
+        bytes: &[u8],
+        path: &Arc<PathBuf>,
+        database: [u8; 16],
+        page_size: PageSize,
+    ) -> Result<u64> {
         let path = || Arc::clone(path);
         let damaged = |what| StoreError::Damaged { path: path(), offset: 0, what };
         if !bytes.starts_with(MAGIC) {
@@ -374,7 +400,8 @@ impl Manifest {
             reader.u32()?;
             Some(fields)
         };
-        let (found, page_bytes, id, generation, sum) = fields().ok_or_else(|| damaged("its header is cut"))?;
+        let (found, page_bytes, id, generation, sum) =
+            fields().ok_or_else(|| damaged("its header is cut"))?;
         if found > MANIFEST_FORMAT {
             return Err(StoreError::Newer { path: path(), found, supported: MANIFEST_FORMAT });
         }

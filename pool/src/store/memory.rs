@@ -411,7 +411,8 @@ impl Waiting {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.batch.memory_bytes() + self.sorted.get().map_or(0, |sorted| sorted.len() * size_of::<SortedRef>())
+        self.batch.memory_bytes()
+            + self.sorted.get().map_or(0, |sorted| sorted.len() * size_of::<SortedRef>())
     }
 }
 
@@ -476,7 +477,11 @@ mod tests {
         for segment in block.segments(block.published()) {
             let entries: Vec<_> = segment.iter().map(|at| block.entry(*at)).collect();
             assert!(entries.windows(2).all(|pair| pair[0].order(&pair[1]).is_lt()));
-            found.extend(entries.iter().map(|entry| (entry.index, entry.key.to_vec(), u64::MAX - entry.batch, entry.kind)));
+            found.extend(
+                entries
+                    .iter()
+                    .map(|entry| (entry.index, entry.key.to_vec(), u64::MAX - entry.batch, entry.kind)),
+            );
         }
         found.sort();
         expected.sort();

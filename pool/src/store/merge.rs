@@ -125,9 +125,9 @@ impl PieceStream {
 
     /// An index to name when a page cannot be read.
     fn owner(&self) -> u64 {
-        let fences = self.piece.fences.indexes().iter();
-        let before = fences.filter(|fences| self.piece.fences.page(fences.range().start) <= self.page);
-        before.last().map_or(self.from.index, |fences| fences.index)
+        let mut fences = self.piece.fences.indexes().iter().rev();
+        let before = fences.find(|fences| self.piece.fences.page(fences.range().start) <= self.page);
+        before.map_or(self.from.index, |fences| fences.index)
     }
 
     /// Goes to the next entry. `false`: there is none.
@@ -461,7 +461,8 @@ impl Merge {
     pub(super) fn run(mut self, mut sink: impl FnMut(Merged<'_>) -> Result<()>) -> Result<()> {
         loop {
             let winner = self.tree[0];
-            let Some(source) = self.sources.get(winner as usize).filter(|source| source.head.is_some()) else {
+            let Some(source) = self.sources.get(winner as usize).filter(|source| source.head.is_some())
+            else {
                 return self.removal.end(self.bottom, &mut sink);
             };
             let current = source.current();

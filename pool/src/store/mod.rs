@@ -53,12 +53,12 @@ mod recover;
 mod scan;
 mod screen;
 mod statistics;
+#[cfg(test)]
+mod tests;
 mod types;
 mod verify;
 mod version;
 mod work;
-#[cfg(test)]
-mod tests;
 
 use std::future::Future;
 use std::path::Path;
@@ -74,8 +74,8 @@ pub use options::StoreOptions;
 use read::Want;
 pub use scan::{Direction, FoundKey, Scan};
 pub use statistics::{IndexStatistics, Statistics};
-pub use verify::Verification;
 pub use types::{Batch, BatchId, Found, IndexId, MAX_BATCH_BYTES, MAX_KEY_BYTES, MAX_RECORD_BYTES, Removal};
+pub use verify::Verification;
 
 /// A store of cold records in a directory.
 #[derive(Debug)]

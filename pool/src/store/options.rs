@@ -36,7 +36,7 @@ impl StoreOptions {
             memory_bytes: 32 << 20,
             segment_bytes: 16 << 20,
             leaf_bytes: 32 << 20,
-            young_percent: 20,
+            young_percent: 14,
             young_max: 40,
             threads: 2,
         }
@@ -44,10 +44,14 @@ impl StoreOptions {
 
     pub(super) fn check(&self) -> Result<()> {
         if self.memory_bytes < 4096 || self.leaf_bytes < 4096 || self.segment_bytes < 4096 {
-            return Err(StoreError::BadOption("blocks in memory, leaves and journal segments have at least 4 KiB"));
+            return Err(StoreError::BadOption(
+                "blocks in memory, leaves and journal segments have at least 4 KiB",
+            ));
         }
         if self.young_percent == 0 || self.young_max < 2 {
-            return Err(StoreError::BadOption("young pieces need room: a percentage above 0, and two a leaf"));
+            return Err(StoreError::BadOption(
+                "young pieces need room: a percentage above 0, and two a leaf",
+            ));
         }
         Ok(())
     }

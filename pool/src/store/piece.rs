@@ -247,7 +247,8 @@ impl Piece {
             }
             page += count;
         }
-        let nonsense = || broken(owner, meta.locate(meta.pages).0, PageReason::Contents("its tail makes no sense"));
+        let nonsense =
+            || broken(owner, meta.locate(meta.pages).0, PageReason::Contents("its tail makes no sense"));
         let mut reader = Reader::new(bytes.get(..meta.tail_bytes as usize).ok_or_else(nonsense)?);
         let decoded = Fences::decode(&mut reader).zip(Filter::decode(&mut reader));
         let (fences, filter) = decoded.filter(|_| reader.is_at_end()).ok_or_else(nonsense)?;
@@ -255,7 +256,15 @@ impl Piece {
             return Err(nonsense());
         }
         let (files, given_up) = (Arc::clone(files), AtomicBool::new(false));
-        Ok(Self { meta, position: OnceLock::new(), hashes: Mutex::default(), fences, filter, files, given_up })
+        Ok(Self {
+            meta,
+            position: OnceLock::new(),
+            hashes: Mutex::default(),
+            fences,
+            filter,
+            files,
+            given_up,
+        })
     }
 
     pub(super) fn files(&self) -> &Arc<Files> {
@@ -277,7 +286,8 @@ impl Piece {
         self.files.page_reads.fetch_add(1, Ordering::Relaxed);
         let read = read_pages(&self.files, number, 1).await;
         let bytes = read.map_err(|reason| broken(index, number, reason))?;
-        check(&self.files, &bytes, number, self.meta.id, block::DATA).map_err(|reason| broken(index, number, reason))?;
+        check(&self.files, &bytes, number, self.meta.id, block::DATA)
+            .map_err(|reason| broken(index, number, reason))?;
         Ok(bytes)
     }
 
@@ -589,7 +599,15 @@ impl PieceBuilder {
         let files = Arc::clone(&self.files);
         let given_up = AtomicBool::new(false);
         let hashes = if self.wide_filter { self.hashes } else { Vec::new() };
-        Ok(Piece { meta, position: OnceLock::new(), hashes: Mutex::new(hashes), fences, filter, files, given_up })
+        Ok(Piece {
+            meta,
+            position: OnceLock::new(),
+            hashes: Mutex::new(hashes),
+            fences,
+            filter,
+            files,
+            given_up,
+        })
     }
 }
 

@@ -109,7 +109,9 @@ impl Inner {
                         of_batch.add_memory(entry);
                     }
                 }
-                WaitingBatch::Piece { piece, .. } => self.get_piece(piece, index, key, hash, &mut of_batch).await?,
+                WaitingBatch::Piece { piece, .. } => {
+                    self.get_piece(piece, index, key, hash, &mut of_batch).await?;
+                }
             }
             all.found.extend(of_batch.found.into_iter().map(|found| Found { confirmed: false, ..found }));
         }

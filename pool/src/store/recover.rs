@@ -151,10 +151,8 @@ fn load(files: &Arc<Files>, manifest: &Manifest, options: &StoreOptions) -> Resu
         let young = leaf.young.iter().map(piece).collect();
         Arc::new(Leaf::new(lower.clone(), young, leaf.last.as_ref().map(piece)))
     });
-    let waiting = state
-        .waiting
-        .iter()
-        .map(|(batch, id)| WaitingBatch::Piece { id: BatchId(*batch), piece: piece(id) });
+    let waiting =
+        state.waiting.iter().map(|(batch, id)| WaitingBatch::Piece { id: BatchId(*batch), piece: piece(id) });
     Ok(Version {
         waiting: waiting.collect(),
         active: Arc::new(MemoryBlock::new(options.memory_bytes, 0)),
@@ -196,4 +194,3 @@ impl Inner {
         self.publish(version);
     }
 }
-

@@ -154,10 +154,22 @@ impl Inner {
         let in_piece = |piece: &Arc<Piece>| !piece.fences.pages_between(index, low, high).is_empty();
         let in_leaves =
             version.leaves.list[scan.leaves.clone()].iter().any(|leaf| leaf.pieces().any(in_piece));
-        let sealed = || version.sealed.iter().any(|sealed| matches!(sealed, Sealed::Piece { piece, .. } if in_piece(piece)));
-        let waiting =
-            || version.waiting.iter().any(|waiting| matches!(waiting, WaitingBatch::Piece { piece, .. } if in_piece(piece)));
-        in_leaves || sealed() || waiting() || scan.memory(low, high).iter().any(|(_, _, left)| !left.is_empty())
+        let sealed = || {
+            version
+                .sealed
+                .iter()
+                .any(|sealed| matches!(sealed, Sealed::Piece { piece, .. } if in_piece(piece)))
+        };
+        let waiting = || {
+            version
+                .waiting
+                .iter()
+                .any(|waiting| matches!(waiting, WaitingBatch::Piece { piece, .. } if in_piece(piece)))
+        };
+        in_leaves
+            || sealed()
+            || waiting()
+            || scan.memory(low, high).iter().any(|(_, _, left)| !left.is_empty())
     }
 }
 
@@ -342,7 +354,9 @@ impl Source {
                     if !of.next_page(index, direction, &mut entries).await? {
                         return Ok(());
                     }
-                    entries.retain(|entry| entry.key >= *low && high.as_ref().is_none_or(|high| entry.key < *high));
+                    entries.retain(|entry| {
+                        entry.key >= *low && high.as_ref().is_none_or(|high| entry.key < *high)
+                    });
                     if direction == Direction::Backward {
                         entries.reverse();
                     }
@@ -356,7 +370,12 @@ impl Source {
 
 impl PieceSource {
     /// Reads the entries of the next page. `false`: there is none.
-    async fn next_page(&mut self, index: u64, direction: Direction, entries: &mut Vec<Entry>) -> Result<bool> {
+    async fn next_page(
+        &mut self,
+        index: u64,
+        direction: Direction,
+        entries: &mut Vec<Entry>,
+    ) -> Result<bool> {
         let page = match direction {
             Direction::Forward => self.pages.next(),
             Direction::Backward => self.pages.next_back(),

@@ -112,9 +112,10 @@ impl Inner {
             let has = |piece: &&std::sync::Arc<super::piece::Piece>| {
                 piece.meta.counts.iter().any(|counts| counts.index == index.as_u64())
             };
-            let leaves = version.leaves.list.iter().map(|leaf| {
-                leaf.pieces().filter(has).map(|piece| piece.filter.error_rate()).sum::<f64>()
-            });
+            let leaves =
+                version.leaves.list.iter().map(|leaf| {
+                    leaf.pieces().filter(has).map(|piece| piece.filter.error_rate()).sum::<f64>()
+                });
             let with: Vec<f64> = leaves.filter(|rate| *rate > 0.0).collect();
             of.filter_error_rate = with.iter().sum::<f64>() / with.len().max(1) as f64;
         }
@@ -139,7 +140,13 @@ impl Inner {
             merged_records: load(&counters.merged_records),
             leaves: version.leaves.list.len() as u64,
             pieces: pieces.len() as u64,
-            young_pieces_max: version.leaves.list.iter().map(|leaf| leaf.young.len() as u64).max().unwrap_or(0),
+            young_pieces_max: version
+                .leaves
+                .list
+                .iter()
+                .map(|leaf| leaf.young.len() as u64)
+                .max()
+                .unwrap_or(0),
             disk_bytes: self.files.space.used() * EXTENT_PAGES * page_bytes,
             file_bytes: self.files.space.extents() * EXTENT_PAGES * page_bytes,
             journal_disk_bytes: self.journal.lock().disk_bytes(),

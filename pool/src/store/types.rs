@@ -106,7 +106,6 @@ pub(super) struct EntryRef {
 }
 
 const INDEX_FOLLOWS: u8 = 0x80;
-pub(super) const BATCH_HEADER_BYTES: usize = 12;
 
 /// Entries and removals, over any tables and indexes, that become durable as one.
 ///

@@ -76,9 +76,14 @@ impl Inner {
             if !piece.filter.may_contain(hash_of(entry.index, entry.key)) {
                 return wrong(entry.index, walk.page(), "the filter says no to an entry that is there");
             }
-            let mut pages = piece.fences.pages_of(entry.index, entry.key).map(|fence| piece.fences.page(fence));
+            let mut pages =
+                piece.fences.pages_of(entry.index, entry.key).map(|fence| piece.fences.page(fence));
             if !pages.any(|page| page == walk.page()) {
-                return wrong(entry.index, walk.page(), "the fences lead elsewhere for an entry that is there");
+                return wrong(
+                    entry.index,
+                    walk.page(),
+                    "the fences lead elsewhere for an entry that is there",
+                );
             }
             let of = counts.entry(entry.index).or_default();
             if entry.kind.is_removal() {
@@ -96,7 +101,11 @@ impl Inner {
             }
         }
         all.pages += u64::from(piece.meta.pages + piece.meta.tail_pages);
-        if counts.is_empty() { Ok(()) } else { wrong(0, 0, "it has entries of an index that the manifest does not name") }
+        if counts.is_empty() {
+            Ok(())
+        } else {
+            wrong(0, 0, "it has entries of an index that the manifest does not name")
+        }
     }
 }
 

@@ -69,7 +69,7 @@ impl Leaf {
         }
         if !self.groups.last().is_some_and(|group| group.screen.takes(hashes.len())) {
             let records = self.last.as_ref().map_or(0, |last| last.meta.records() as usize);
-            let screen = Arc::new(Screen::new((records / 4).max(hashes.len())));
+            let screen = Arc::new(Screen::new((records / 8).max(hashes.len())));
             self.groups.push(Group { screen, pieces: Vec::new() });
         }
         let group = self.groups.last_mut().expect("it was pushed");
@@ -93,7 +93,8 @@ impl Leaf {
         self.last.as_ref().is_some_and(|piece| piece.filter.may_contain(hash))
             || self.loose.iter().any(|piece| piece.filter.may_contain(hash))
             || self.groups.iter().any(|group| {
-                group.screen.may_contain(hash) && group.pieces.iter().any(|piece| piece.filter.may_contain(hash))
+                group.screen.may_contain(hash)
+                    && group.pieces.iter().any(|piece| piece.filter.may_contain(hash))
             })
     }
 
@@ -138,22 +139,11 @@ impl WaitingBatch {
 #[derive(Clone, Debug)]
 pub(super) enum Sealed {
     /// A full block.
-    Block {
-        block: Arc<MemoryBlock>,
-        from: u64,
-        to: u64,
-    },
+    Block { block: Arc<MemoryBlock>, from: u64, to: u64 },
     /// The piece of a batch that was confirmed at a position.
-    Piece {
-        id: BatchId,
-        piece: Arc<Piece>,
-        position: u64,
-    },
+    Piece { id: BatchId, piece: Arc<Piece>, position: u64 },
     /// A bulk load at a position.
-    Load {
-        load: Arc<Load>,
-        position: u64,
-    },
+    Load { load: Arc<Load>, position: u64 },
 }
 
 /// What was loaded in bulk. Readers see it when it is in the leaves.
@@ -189,13 +179,15 @@ pub(super) struct Leaves {
 impl Leaves {
     /// `list` is sorted, and begins at the least bound.
     pub(super) fn new(list: Vec<Arc<Leaf>>) -> Self {
-        let heads = list.iter().map(|leaf| (leaf.lower.index, super::codec::head_of(&leaf.lower.key))).collect();
+        let heads =
+            list.iter().map(|leaf| (leaf.lower.index, super::codec::head_of(&leaf.lower.key))).collect();
         let bytes = |piece: &Arc<Piece>| piece.meta.disk_bytes(piece.files().page_bytes());
         let mut shared: HashMap<u64, u64> = HashMap::new();
         for piece in list.iter().flat_map(|leaf| &leaf.young) {
             *shared.entry(piece.meta.id).or_default() += 1;
         }
-        let of_leaf = |leaf: &Arc<Leaf>| leaf.young.iter().map(|piece| bytes(piece) / shared[&piece.meta.id]).sum();
+        let of_leaf =
+            |leaf: &Arc<Leaf>| leaf.young.iter().map(|piece| bytes(piece) / shared[&piece.meta.id]).sum();
         let young_bytes: Vec<u64> = list.iter().map(of_leaf).collect();
         let young_bytes_all = young_bytes.iter().sum();
         let last_bytes_all = list.iter().filter_map(|leaf| leaf.last.as_ref()).map(bytes).sum();

@@ -48,11 +48,17 @@ const WIDE_MAX: usize = 16;
 #[derive(Debug)]
 enum Task {
     Flush(Sealed),
-    Spill { waiting: Arc<Waiting> },
+    Spill {
+        waiting: Arc<Waiting>,
+    },
     /// Leaves that lie next to each other.
-    Merge { lowers: Vec<Bound> },
+    Merge {
+        lowers: Vec<Bound>,
+    },
     /// Wide pieces, the newest first.
-    Narrow { pieces: Vec<Arc<Piece>> },
+    Narrow {
+        pieces: Vec<Arc<Piece>>,
+    },
     ForgetDiscarded,
 }
 
@@ -120,8 +126,10 @@ impl Inner {
 
     /// Something has changed: work that failed may be tried again.
     pub(super) fn try_again(&self) {
-        self.control.lock().stuck = false;
-        self.work_signal.ring();
+        let stuck = std::mem::take(&mut self.control.lock().stuck);
+        if stuck {
+            self.work_signal.ring();
+        }
     }
 
     /// Unconfirmed batches take a lot of memory, or hold on to a lot of the journal.
@@ -136,7 +144,8 @@ impl Inner {
     /// Merging is so far behind that writers have to wait. What cannot be merged nobody waits for.
     pub(super) fn is_behind(&self, version: &Version) -> bool {
         let leaves = &version.leaves;
-        let behind = leaves.young_bytes_all > 2 * self.young_target(leaves) + 4 * self.options.memory_bytes as u64;
+        let most = self.young_target(leaves) * 5 / 4 + self.options.memory_bytes as u64;
+        let behind = leaves.young_bytes_all > most;
         if !behind {
             return false;
         }
@@ -187,7 +196,8 @@ impl Inner {
 
     /// The leaf that most needs to be merged, with short neighbours.
     fn pick_leaves(&self, leaves: &Leaves, control: &super::inner::Control) -> Option<Vec<Bound>> {
-        let free = |leaf: &Leaf| !control.merging.contains(&leaf.lower) && !control.broken.contains(&leaf.lower);
+        let free =
+            |leaf: &Leaf| !control.merging.contains(&leaf.lower) && !control.broken.contains(&leaf.lower);
         let last = |at: usize| {
             let last = leaves.list[at].last.as_ref();
             last.map_or(0, |piece| piece.meta.disk_bytes(self.files.page_bytes()))
@@ -208,11 +218,15 @@ impl Inner {
         let mut total = bytes(chosen);
         let mut range = chosen..chosen + 1;
         let short = self.options.leaf_bytes / 2;
-        while range.end < leaves.list.len() && free(&leaves.list[range.end]) && total + bytes(range.end) < short {
+        while range.end < leaves.list.len()
+            && free(&leaves.list[range.end])
+            && total + bytes(range.end) < short
+        {
             total += bytes(range.end);
             range.end += 1;
         }
-        while range.start > 0 && free(&leaves.list[range.start - 1]) && total + bytes(range.start - 1) < short {
+        while range.start > 0 && free(&leaves.list[range.start - 1]) && total + bytes(range.start - 1) < short
+        {
             range.start -= 1;
             total += bytes(range.start);
         }
@@ -249,7 +263,11 @@ impl Inner {
         changes.push(Change::Flushed(to));
         let floor = self.journal.lock().floor(to, self.current().pinned());
         changes.push(Change::JournalFloor(floor));
-        let new = if confirm.is_some() { Vec::new() } else { pieces.iter().map(|(piece, ..)| Arc::clone(piece)).collect() };
+        let new = if confirm.is_some() {
+            Vec::new()
+        } else {
+            pieces.iter().map(|(piece, ..)| Arc::clone(piece)).collect()
+        };
         self.change(
             new,
             |_| Some(changes),
@@ -273,7 +291,13 @@ impl Inner {
         Ok(())
     }
 
-    fn write_block(&self, block: &Arc<MemoryBlock>, from: u64, to: u64, scratch: &mut Scratch) -> Result<Vec<Placed>> {
+    fn write_block(
+        &self,
+        block: &Arc<MemoryBlock>,
+        from: u64,
+        to: u64,
+        scratch: &mut Scratch,
+    ) -> Result<Vec<Placed>> {
         let segments = block.segments(block.published());
         let sources = segments.into_iter().map(|segment| Source::segment(block, segment)).collect();
         let leaves = Arc::clone(&self.current().leaves);
@@ -341,11 +365,11 @@ impl Inner {
         let new = placed.iter().map(|(piece, ..)| Arc::clone(piece)).collect();
         // No leaf is being merged, and no other piece comes meanwhile: the leaves are those of the beginning.
         let leaves = Arc::clone(&self.current().leaves);
-        let without = leaves.list.iter().map(|leaf| {
-            Arc::new(leaf.without(|piece| gone.contains(&piece.meta.id)))
-        });
+        let without =
+            leaves.list.iter().map(|leaf| Arc::new(leaf.without(|piece| gone.contains(&piece.meta.id))));
         let next = Leaves::new(without.collect()).with(&placed);
-        let mut changes: Vec<Change> = placed.iter().map(|(piece, ..)| Change::AddPiece(piece.meta.clone())).collect();
+        let mut changes: Vec<Change> =
+            placed.iter().map(|(piece, ..)| Change::AddPiece(piece.meta.clone())).collect();
         changes.extend(next.list.iter().map(|leaf| set_leaf(leaf)));
         changes.extend(gone.iter().map(|id| Change::RemovePiece(*id)));
         self.change(
@@ -368,10 +392,12 @@ impl Inner {
             .clone()
             .map(|at| {
                 let last = leaves.list[at].last.as_ref();
-                leaves.young_bytes[at] + last.map_or(0, |piece| piece.meta.disk_bytes(self.files.page_bytes()))
+                leaves.young_bytes[at]
+                    + last.map_or(0, |piece| piece.meta.disk_bytes(self.files.page_bytes()))
             })
             .sum();
-        let inputs: Vec<Arc<Piece>> = leaves.list[range.clone()].iter().flat_map(|leaf| leaf.pieces().cloned()).collect();
+        let inputs: Vec<Arc<Piece>> =
+            leaves.list[range.clone()].iter().flat_map(|leaf| leaf.pieces().cloned()).collect();
         let from = inputs.iter().map(|piece| piece.from()).min().unwrap_or(0);
         let to = inputs.iter().map(|piece| piece.to()).max().unwrap_or(0);
         let parts = bytes.div_ceil(self.options.leaf_bytes).max(1);
@@ -390,7 +416,8 @@ impl Inner {
         };
         let result = range.clone().try_for_each(|at| {
             let leaf = &leaves.list[at];
-            let sources = leaf.pieces().map(|piece| Source::piece(piece, &leaf.lower, leaves.upper(at))).collect();
+            let sources =
+                leaf.pieces().map(|piece| Source::piece(piece, &leaf.lower, leaves.upper(at))).collect();
             Merge::new(sources, true)?.run(|entry| output.add(entry, scratch))
         });
         if let Err(error) = result.and_then(|()| output.end_piece(scratch)) {
@@ -430,12 +457,16 @@ impl Inner {
             let kept: BTreeSet<&Bound> = fresh.iter().map(|leaf| &leaf.lower).collect();
             let mut changes: Vec<Change> =
                 pieces.iter().map(|(_, piece)| Change::AddPiece(piece.meta.clone())).collect();
-            changes.extend(lowers.iter().filter(|lower| !kept.contains(lower)).cloned().map(Change::RemoveLeaf));
+            changes
+                .extend(lowers.iter().filter(|lower| !kept.contains(lower)).cloned().map(Change::RemoveLeaf));
             changes.extend(fresh.iter().map(|leaf| set_leaf(leaf)));
             list.splice(first..first + lowers.len(), fresh);
-            let used: HashSet<u64> = list.iter().flat_map(|leaf| leaf.pieces().map(|piece| piece.meta.id)).collect();
+            let used: HashSet<u64> =
+                list.iter().flat_map(|leaf| leaf.pieces().map(|piece| piece.meta.id)).collect();
             for piece in inputs {
-                if !used.contains(&piece.meta.id) && !gone.iter().any(|other: &Arc<Piece>| Arc::ptr_eq(other, piece)) {
+                if !used.contains(&piece.meta.id)
+                    && !gone.iter().any(|other: &Arc<Piece>| Arc::ptr_eq(other, piece))
+                {
                     changes.push(Change::RemovePiece(piece.meta.id));
                     gone.push(Arc::clone(piece));
                 }
@@ -511,9 +542,10 @@ impl Inner {
 
     /// The oldest unconfirmed batch that is in memory and not being written, now being written. Under control's lock.
     fn mark_spilling(&self, version: &Version) -> Option<Arc<Waiting>> {
-        let at = version.waiting.iter().position(|waiting| {
-            matches!(waiting, WaitingBatch::Memory { spilling: false, .. })
-        })?;
+        let at = version
+            .waiting
+            .iter()
+            .position(|waiting| matches!(waiting, WaitingBatch::Memory { spilling: false, .. }))?;
         let mut version = Version::clone(version);
         let WaitingBatch::Memory { waiting, spilling, .. } = &mut version.waiting[at] else { return None };
         *spilling = true;
@@ -555,9 +587,9 @@ impl Inner {
         ];
         let mut decided = false;
         self.change_locked(&mut manifest, vec![Arc::clone(&piece)], changes, Vec::new(), |version| {
-            let at = version.waiting.iter().position(|other| {
-                matches!(other, WaitingBatch::Memory { waiting: of, .. } if Arc::ptr_eq(of, waiting))
-            });
+            let at = version.waiting.iter().position(
+                |other| matches!(other, WaitingBatch::Memory { waiting: of, .. } if Arc::ptr_eq(of, waiting)),
+            );
             match at {
                 Some(at) => version.waiting[at] = WaitingBatch::Piece { id, piece: Arc::clone(&piece) },
                 None => decided = true,
@@ -638,8 +670,9 @@ impl Output<'_> {
         }
         let inner = self.inner;
         let bytes = self.part_bytes;
-        let builder =
-            self.builder.get_or_insert_with(|| PieceBuilder::new(&inner.files, inner.piece_id(), false, bytes));
+        let builder = self
+            .builder
+            .get_or_insert_with(|| PieceBuilder::new(&inner.files, inner.piece_id(), false, bytes));
         builder.add(entry.index, entry.key, entry.hash, entry.batch, entry.kind, entry.value)?;
         self.records += 1;
         if builder.bytes() >= self.cut_at {

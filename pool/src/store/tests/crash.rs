@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use thermocline_base::io::{Io, MemoryIo, RecordingIo};
+use thermocline_base::multiplex::block_on;
 #[cfg(feature = "model")]
 use thermocline_base::mutation::{Rule, switch_off};
-use thermocline_base::multiplex::block_on;
 use thermocline_base::rng::Rng;
 
 use super::super::*;
@@ -69,7 +69,9 @@ impl History {
         // The last state that was acknowledged, or the one that was on its way.
         let acknowledged = self.states.iter().rposition(|(after, _)| *after <= operations).unwrap_or(0);
         let mut errors = Vec::new();
-        for (_, model) in &self.states[acknowledged.saturating_sub(1)..self.states.len().min(acknowledged + 2)] {
+        for (_, model) in
+            &self.states[acknowledged.saturating_sub(1)..self.states.len().min(acknowledged + 2)]
+        {
             match self.is_like(&store, model) {
                 Ok(()) => {
                     drop(store);
@@ -134,7 +136,8 @@ fn a_store_whose_creation_was_interrupted_is_created() {
     for operations in 0..=io.operations() {
         for seed in 0..4 {
             let image = io.crash(operations, seed);
-            let store = open(&|| Arc::new(image.clone())).unwrap_or_else(|error| panic!("{operations}: {error}"));
+            let store =
+                open(&|| Arc::new(image.clone())).unwrap_or_else(|error| panic!("{operations}: {error}"));
             let mut batch = Batch::confirmed(BatchId(1));
             batch.put(IndexId::default(), b"key", b"record").expect("short");
             finish(&store, store.write(batch)).expect("written");
@@ -154,11 +157,7 @@ fn misses(rule: Rule) -> bool {
             let history = history(seed, 200);
             let stride = (history.io.operations() / 25).max(1);
             let last = history.states.last().expect("there are states").1.clone();
-            let store = Store::open(
-                Arc::new(history.io.memory().copy()) as Arc<dyn Io>,
-                dir(),
-                options(),
-            );
+            let store = Store::open(Arc::new(history.io.memory().copy()) as Arc<dyn Io>, dir(), options());
             let fine = store.map_err(|error| error.to_string()).and_then(|store| {
                 while store.step(Step::Work) {}
                 history.is_like(&store, &last)

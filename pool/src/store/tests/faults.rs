@@ -99,7 +99,8 @@ fn a_full_disk_refuses_writes_until_there_is_space() {
         assert!(id < 100, "the disk is full some day");
     };
     assert!(error.is_full(), "{error}");
-    let there = |store: &Store| block_on(store.get(INDEX, &3_u64.to_be_bytes())).expect("reads go on").len() as u64;
+    let there =
+        |store: &Store| block_on(store.get(INDEX, &3_u64.to_be_bytes())).expect("reads go on").len() as u64;
     assert_eq!(there(&store), id - 1, "what was acknowledged is there, and nothing else");
     memory.set_capacity(None);
     while store.step(Step::Work) && store.statistics().flushes < id - 1 {}
@@ -228,6 +229,8 @@ fn a_merge_that_finds_the_disk_full_changes_nothing() {
 fn freeing_extents_before_the_manifest_is_durable_is_missed() {
     use thermocline_base::mutation::{Rule, switch_off};
     let _off = switch_off(Rule::FreeAfterManifest);
-    let wrong = |skip| std::panic::catch_unwind(|| merges_on_a_full_disk(skip)).map_or(true, |result| result.is_err());
+    let wrong = |skip| {
+        std::panic::catch_unwind(|| merges_on_a_full_disk(skip)).map_or(true, |result| result.is_err())
+    };
     assert!((0..12).any(wrong));
 }

@@ -59,7 +59,8 @@ fn foreign_newer_and_other_databases_files_are_named() {
         let error = open(&newer, options()).expect_err("newer").to_string();
         assert!(error.contains("format 99") && error.contains(name.as_str()), "{error}");
     }
-    let error = open(&io, StoreOptions { database_id: [8; 16], ..options() }).expect_err("another database's");
+    let error =
+        open(&io, StoreOptions { database_id: [8; 16], ..options() }).expect_err("another database's");
     assert!(error.to_string().contains("belongs to database 0707"), "{error}");
     let other = StoreOptions { page_size: PageSize::new(8192).expect("a page size"), ..options() };
     open(&io, other).expect("a store keeps its own page size");
@@ -74,7 +75,10 @@ fn lost_files_are_named() {
     let io = filled();
     for name in ["store.manifest".to_owned(), "store.pages".into(), journal(&io)] {
         let mut files = io.files();
-        files.retain(|path, _| !path.ends_with(&name) && (!name.starts_with("journal") || !path.to_string_lossy().contains("journal")));
+        files.retain(|path, _| {
+            !path.ends_with(&name)
+                && (!name.starts_with("journal") || !path.to_string_lossy().contains("journal"))
+        });
         let lost = MemoryIo::with_files(io.directories(), files);
         let error = open(&lost, options()).expect_err("a file is missing").to_string();
         assert!(error.contains(if name.starts_with("journal") { "journal" } else { &name }), "{error}");

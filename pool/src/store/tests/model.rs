@@ -77,7 +77,8 @@ impl Model {
             if !used.insert(key.clone()) {
                 continue;
             }
-            let claimed = |batch: &u64| self.waiting.values().flatten().any(|(other, of)| (other, of) == (&key, batch));
+            let claimed =
+                |batch: &u64| self.waiting.values().flatten().any(|(other, of)| (other, of) == (&key, batch));
             let there: Vec<u64> = self.entries.get(&key).map_or(Vec::new(), |batches| {
                 batches.iter().filter(|(_, (confirmed, _))| *confirmed).map(|(batch, _)| *batch).collect()
             });
@@ -189,14 +190,18 @@ fn run(seed: u64, steps: usize) {
                 model = after;
             }
             50..62 => {
-                if let Some(id) = model.waiting.keys().nth(rng.below(model.waiting.len().max(1) as u64) as usize) {
+                if let Some(id) =
+                    model.waiting.keys().nth(rng.below(model.waiting.len().max(1) as u64) as usize)
+                {
                     let id = *id;
                     finish(&store, store.confirm(BatchId(id))).expect("it waits");
                     model.confirm(id);
                 }
             }
             62..66 => {
-                if let Some(id) = model.waiting.keys().nth(rng.below(model.waiting.len().max(1) as u64) as usize) {
+                if let Some(id) =
+                    model.waiting.keys().nth(rng.below(model.waiting.len().max(1) as u64) as usize)
+                {
                     let id = *id;
                     finish(&store, store.discard(BatchId(id))).expect("discarded");
                     model.discard(id);
@@ -205,9 +210,7 @@ fn run(seed: u64, steps: usize) {
             66..96 => {
                 store.step(Step::Work);
             }
-            96 => {
-                while store.step(Step::Work) {}
-            }
+            96 => while store.step(Step::Work) {},
             97 => {
                 drop(store);
                 store = open(&io);
@@ -245,9 +248,8 @@ fn compare_ranges(model: &Model, store: &Store, rng: &mut Rng) -> std::result::R
             2 => (Vec::new(), Some(high)),
             _ => (low, Some(high)),
         };
-        let in_range = |key: &Key| {
-            key.0 == index && key.1 >= low && high.as_ref().is_none_or(|high| key.1 < *high)
-        };
+        let in_range =
+            |key: &Key| key.0 == index && key.1 >= low && high.as_ref().is_none_or(|high| key.1 < *high);
         let mut expected: Vec<FoundKey> = model
             .entries
             .keys()
@@ -264,7 +266,9 @@ fn compare_ranges(model: &Model, store: &Store, rng: &mut Rng) -> std::result::R
                 found.push(key);
             }
             if found != expected {
-                return Err(format!("{direction:?} over {index} {low:?}..{high:?}: {found:?}, not {expected:?}"));
+                return Err(format!(
+                    "{direction:?} over {index} {low:?}..{high:?}: {found:?}, not {expected:?}"
+                ));
             }
             expected.reverse();
         }
