@@ -74,6 +74,18 @@ pub enum Rule {
     DefinitionAfterLog,
     /// An idle transaction that is aborted loses its place only after its writes are undone.
     IdleAbortUndoesFirst,
+    /// A batch of the cold store is merged with others only when its owner has confirmed it.
+    MergeOnlyConfirmed,
+    /// A piece's extents are free only when the manifest without it is durable.
+    FreeAfterManifest,
+    /// A removal vanishes only with its entry, or where nothing older can be.
+    RemovalVanishesWithEntry,
+    /// A piece's filter is built from all of its entries, removals too (24).
+    FilterOfAllEntries,
+    /// A journal segment is used again only when all that it holds is in pieces.
+    SegmentOutlivesBatches,
+    /// A removal that says *last* ends a read only behind the structure that it was found in.
+    LastEndsBehindStructure,
     /// A pinned page stays in its frame.
     PinnedPageStays,
     /// Who has pinned a slot looks whether it is still the page's.

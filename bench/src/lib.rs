@@ -16,4 +16,5 @@ pub mod progress;
 pub mod report;
 pub mod run;
 pub mod settings;
+pub mod store_bench;
 mod time;

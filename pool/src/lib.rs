@@ -8,3 +8,4 @@ pub mod frames;
 pub mod page;
 pub mod policy;
 pub mod space;
+pub mod store;

@@ -4,6 +4,7 @@ mod delete;
 mod point;
 mod pool;
 mod recovery;
+mod store;
 mod tpcc;
 mod ycsb;
 
@@ -33,6 +34,8 @@ pub(crate) enum Command {
     Pool(pool::Arguments),
     /// Delete most rows, and see how much memory goes back to the operating system within 60 s
     Delete(delete::Arguments),
+    /// The store of cold records: writing, space, filters, reads
+    Store(store::Arguments),
     /// End without closing, and see how long opening takes
     Recovery(recovery::Arguments),
 }
@@ -119,6 +122,7 @@ pub(crate) fn run(command: Command, quiet: bool) -> Result<(), Failure> {
         Command::Point(arguments) => arguments.run(quiet),
         Command::Pool(arguments) => arguments.run(quiet),
         Command::Delete(arguments) => arguments.run(quiet),
+        Command::Store(arguments) => arguments.run(quiet),
         Command::Recovery(arguments) => arguments.run(quiet),
     }
 }

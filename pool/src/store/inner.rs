@@ -1,0 +1,193 @@
+//! What the parts of a store share, and how it changes.
+//!
+//! Lock order: manifest, journal, control, version, queue. The manifest's lock is held while an edit becomes durable and
+//! until readers see what it says; control is held for moments, by whoever changes the version.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, OnceLock, PoisonError, RwLock};
+use std::task::Waker;
+
+use thermocline_base::io::LockGuard;
+use thermocline_base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
+
+use super::error::{Result, StoreError};
+use super::journal::{Journal, Record};
+use super::manifest::{Bound, Manifest};
+use super::memory::MemoryBlock;
+use super::options::StoreOptions;
+use super::piece::{Files, Piece};
+use super::promise::Promise;
+use super::types::BatchId;
+use super::version::{Sealed, Version};
+
+/// Something for the journal.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) record: Record,
+    pub(super) done: Promise<Result<()>>,
+}
+
+/// What waits for the journal.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    pub(super) items: VecDeque<Item>,
+    pub(super) bytes: usize,
+    /// Batches of which a write or a decision is in the queue or in the journal's hands, with how many.
+    pub(super) in_flight: HashMap<BatchId, (usize, Promise<()>)>,
+    pub(super) closed: bool,
+}
+
+/// Who does what in the background.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    pub(super) flushing: bool,
+    /// Wide pieces are being merged, so leaves are not.
+    pub(super) narrowing: bool,
+    /// Lower bounds of the leaves that are being merged.
+    pub(super) merging: BTreeSet<Bound>,
+    /// Leaves that cannot be merged, because a page of theirs cannot be read.
+    pub(super) broken: BTreeSet<Bound>,
+    /// Discarded batches whose pieces the manifest still names.
+    pub(super) discarded: Vec<(BatchId, Arc<Piece>)>,
+    /// Position up to which blocks are sealed.
+    pub(super) sealed_to: u64,
+    /// Bytes in the journal when the last block was sealed.
+    pub(super) journal_mark: u64,
+    /// Work failed, for want of space or because of the device: it is tried again when something has changed.
+    pub(super) stuck: bool,
+}
+
+/// Counters.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) batches: AtomicU64,
+    pub(super) records_in: AtomicU64,
+    pub(super) record_bytes_in: AtomicU64,
+    pub(super) journal_bytes: AtomicU64,
+    pub(super) journal_syncs: AtomicU64,
+    pub(super) manifest_bytes: AtomicU64,
+    pub(super) flushes: AtomicU64,
+    pub(super) merges: AtomicU64,
+    pub(super) merged_records: AtomicU64,
+    pub(super) gets: AtomicU64,
+}
+
+/// A store.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) options: StoreOptions,
+    pub(super) dir: PathBuf,
+    pub(super) files: Arc<Files>,
+    pub(super) version: RwLock<Arc<Version>>,
+    pub(super) queue: Mutex<Queue>,
+    pub(super) control: Mutex<Control>,
+    pub(super) journal: Mutex<Journal>,
+    pub(super) manifest: Mutex<Manifest>,
+    pub(super) next_piece: AtomicU64,
+    /// Position up to which everything is in pieces.
+    pub(super) flushed: AtomicU64,
+    pub(super) journal_segments: AtomicU64,
+    /// Set once, by what made the store read-only.
+    pub(super) failure: OnceLock<StoreError>,
+    /// The disk is full: set by the work that failed, cleared by work that succeeds.
+    pub(super) full: Mutex<Option<StoreError>>,
+    pub(super) closing: AtomicBool,
+    /// Writers that wait for room.
+    pub(super) crowd: Mutex<Vec<Waker>>,
+    pub(super) queue_signal: Signal,
+    pub(super) work_signal: Signal,
+    pub(super) counters: Counters,
+    pub(super) memory_peak: AtomicUsize,
+    pub(super) _lock: LockGuard,
+}
+
+/// Wakes threads. A ring that comes while nobody waits is kept.
+#[derive(Debug, Default)]
+pub(super) struct Signal {
+    rings: std::sync::Mutex<u64>,
+    bell: Condvar,
+}
+
+impl Signal {
+    pub(super) fn ring(&self) {
+        *self.rings.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.bell.notify_all();
+    }
+
+    /// What to pass to [`Signal::wait`]; to be asked before looking for work.
+    pub(super) fn heard(&self) -> u64 {
+        *self.rings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a ring after `heard`.
+    pub(super) fn wait(&self, heard: u64) {
+        let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        while *rings == heard {
+            rings = self.bell.wait(rings).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Inner {
+    /// What readers see now.
+    pub(super) fn current(&self) -> Arc<Version> {
+        Arc::clone(&self.version.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes what readers see. The caller holds control's lock.
+    pub(super) fn publish(&self, version: Version) {
+        self.memory_peak.fetch_max(version.memory_bytes(), Ordering::Relaxed);
+        let version = Arc::new(version);
+        let former = {
+            let mut current = self.version.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *current, version)
+        };
+        // Pieces may go with it, which is no work for readers to wait for.
+        drop(former);
+    }
+
+    /// The failure that made the store read-only, or that it was closed.
+    pub(super) fn writable(&self) -> Result<()> {
+        if let Some(failure) = self.failure.get() {
+            return Err(StoreError::ReadOnly(Box::new(failure.clone())));
+        }
+        if self.closing.load(Ordering::Acquire) { Err(StoreError::Closed) } else { Ok(()) }
+    }
+
+    /// From now on the store is read-only.
+    pub(super) fn fail(&self, error: StoreError) -> StoreError {
+        tracing::error!(%error, "the store is read-only from now on");
+        let _ = self.failure.set(error.clone());
+        self.wake_crowd();
+        StoreError::ReadOnly(Box::new(error))
+    }
+
+    pub(super) fn wake_crowd(&self) {
+        let wakers = std::mem::take(&mut *self.crowd.lock());
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    pub(super) fn new_block(&self, entries: usize) -> Arc<MemoryBlock> {
+        Arc::new(MemoryBlock::new(self.options.memory_bytes, entries))
+    }
+
+    pub(super) fn piece_id(&self) -> u64 {
+        self.next_piece.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Seals the active block, whose last position is `to`. The caller holds control's lock; everything up to `to` is
+    /// durable in the journal.
+    pub(super) fn seal(&self, control: &mut Control, to: u64, entries: usize) {
+        let version = self.current();
+        let mut version = Version::clone(&version);
+        let block = std::mem::replace(&mut version.active, self.new_block(entries));
+        version.sealed.insert(0, Sealed::Block { block, from: control.sealed_to + 1, to });
+        control.sealed_to = to;
+        control.stuck = false;
+        self.publish(version);
+        self.work_signal.ring();
+    }
+}

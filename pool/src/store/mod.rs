@@ -1,0 +1,309 @@
+//! The store of cold records: sorted runs, appended and merged in the background.
+//!
+//! ```text
+//!   write(batch)                     get(index, key), scan(index, range), may_contain
+//!      │                                        ▲
+//!      ▼                                        │ newest first
+//!   journal ──durable──► waiting (unconfirmed) ─┤
+//!                        active block ──────────┤
+//!                          │ full               │
+//!                        sealed blocks ─────────┤
+//!                          │ flush              │
+//!                        young pieces ──────────┤    each with fences and a filter in memory
+//!                          │ merge              │
+//!                        last-level pieces ─────┘
+//! ```
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `types`, `codec` | batches and entries, and their bytes |
+//! | `commit`, `journal`, `memory` | the way of a batch: queue, journal, blocks in memory |
+//! | `work`, `merge` | flushing and merging, and when |
+//! | `piece`, `block`, `fence`, `filter`, `screen` | sorted runs of pages, and what of them is in memory |
+//! | `manifest`, `recover` | which pieces there are, durably; opening |
+//! | `version`, `read`, `scan` | what readers see, and how they read it |
+//!
+//! An *entry* is (table, index, key, batch) → record. A *batch* becomes durable as one; its owner confirms or discards it, by
+//! its id alone, and until then it is not merged with others. A *removal* kills exactly one entry, whose batch is
+//! confirmed. The store is not transactional: it tells which batch an entry is of, and its owner knows what that means.
+//!
+//! States of a batch: written → durable (unconfirmed) → confirmed | discarded.
+//!
+//! Invariant: a filter never says no for an entry that is there; nothing acknowledged is lost; nothing of a batch is seen
+//! before all of it is durable.
+
+mod block;
+mod bulk;
+mod codec;
+mod commit;
+mod error;
+mod fence;
+mod filter;
+pub mod fuzzing;
+mod inner;
+mod journal;
+mod manifest;
+mod memory;
+mod merge;
+mod options;
+mod piece;
+mod promise;
+mod read;
+mod recover;
+mod scan;
+mod screen;
+mod statistics;
+#[cfg(test)]
+mod tests;
+mod types;
+mod verify;
+mod version;
+mod work;
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+
+use thermocline_base::io::Io;
+use thermocline_base::sync::{Mutex, Ordering};
+
+pub use error::{PageReason, Result, StoreError};
+use filter::Scratch;
+use inner::Inner;
+pub use options::StoreOptions;
+use read::Want;
+pub use scan::{Direction, FoundKey, Scan};
+pub use statistics::{IndexStatistics, Statistics};
+pub use types::{Batch, BatchId, Found, IndexId, MAX_BATCH_BYTES, MAX_KEY_BYTES, MAX_RECORD_BYTES, Removal};
+pub use verify::Verification;
+
+/// A store of cold records in a directory.
+#[derive(Debug)]
+pub struct Store {
+    inner: Arc<Inner>,
+    threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
+    /// For steps by hand.
+    scratch: Mutex<Scratch>,
+}
+
+/// What [`Store::step`] may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// One group of the journal.
+    Journal,
+    /// One flush, merge or the like.
+    Work,
+}
+
+impl Store {
+    /// Opens the store in `dir`, or creates it, and starts its threads. Blocks.
+    ///
+    /// # Errors
+    /// When the files are foreign, newer, damaged or another database's, when the store is open already, and the system's.
+    pub fn open(io: Arc<dyn Io>, dir: &Path, options: StoreOptions) -> Result<Arc<Self>> {
+        let inner = recover::open(&io, dir, options)?;
+        let store = Self {
+            inner: Arc::clone(&inner),
+            threads: Mutex::new(Vec::new()),
+            scratch: Mutex::new(Scratch::default()),
+        };
+        store.start()?;
+        Ok(Arc::new(store))
+    }
+
+    fn start(&self) -> Result<()> {
+        if self.inner.options.threads == 0 {
+            return Ok(());
+        }
+        let mut threads = self.threads.lock();
+        let spawn = |name: &str, body: fn(&Arc<Inner>)| {
+            let inner = Arc::clone(&self.inner);
+            std::thread::Builder::new().name(name.into()).spawn(move || body(&inner)).map_err(|error| {
+                let dir = &self.inner.dir;
+                StoreError::Io(thermocline_base::io::IoError::new(
+                    thermocline_base::io::Action::Open,
+                    dir,
+                    None,
+                    error,
+                ))
+            })
+        };
+        threads.push(spawn("store journal", journal_thread)?);
+        for _ in 0..self.inner.options.threads {
+            threads.push(spawn("store work", work_thread)?);
+        }
+        Ok(())
+    }
+
+    /// Writes a batch. Resolves when it is durable. Dropping the future does not take back what is in flight; the batch may
+    /// then be there or not, and [`Store::quiescent`] tells when that is decided.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`], when nothing of it is there; and when the store is read-only or closed.
+    pub fn write(&self, batch: Batch) -> impl Future<Output = Result<()>> + Send + 'static {
+        let inner = Arc::clone(&self.inner);
+        async move { inner.write(batch).await }
+    }
+
+    /// Confirms a batch: it may be merged with others from now on, and its removals take effect. Durable no later than the
+    /// first merge that it is part of; a crash before that leaves it unconfirmed, and its owner decides again.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownBatch`] when no such batch waits.
+    pub fn confirm(&self, batch: BatchId) -> impl Future<Output = Result<()>> + Send + 'static {
+        let inner = Arc::clone(&self.inner);
+        async move { inner.confirm(batch).await }
+    }
+
+    /// Discards a batch: nothing of it is there any more. Resolves when that is durable. A write of the batch that is in
+    /// flight comes first. A batch that is not there needs no discarding, which is no error.
+    ///
+    /// # Errors
+    /// When the store is read-only, full or closed.
+    pub fn discard(&self, batch: BatchId) -> impl Future<Output = Result<()>> + Send + 'static {
+        let inner = Arc::clone(&self.inner);
+        async move { inner.discard(batch).await }
+    }
+
+    /// Resolves when nothing of a batch is in flight: no write of it will land any more (21).
+    pub fn quiescent(&self, batch: BatchId) -> impl Future<Output = ()> + Send + 'static {
+        let inner = Arc::clone(&self.inner);
+        async move { inner.quiescent(batch).await }
+    }
+
+    /// The batches that wait for a decision.
+    #[must_use]
+    pub fn unconfirmed(&self) -> Vec<BatchId> {
+        let mut ids: Vec<_> = self.inner.current().waiting.iter().map(version::WaitingBatch::id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// May there be an entry of this key? No I/O. "No" is certain.
+    #[must_use]
+    #[inline]
+    pub fn may_contain(&self, index: IndexId, key: &[u8]) -> bool {
+        self.inner.may_contain(index.as_u64(), key)
+    }
+
+    /// May there be an entry of the index from `low` (included) to `high` (excluded)? No I/O. "No" is certain.
+    #[must_use]
+    pub fn may_contain_range(&self, index: IndexId, low: &[u8], high: Option<&[u8]>) -> bool {
+        self.inner.may_contain_range(index.as_u64(), low, high)
+    }
+
+    /// The entries of the index from `low` (included) to `high` (excluded; `None`: to the end), in either direction, as they
+    /// are now.
+    #[must_use]
+    pub fn scan(&self, index: IndexId, low: &[u8], high: Option<&[u8]>, direction: Direction) -> Scan {
+        self.inner.scan(index.as_u64(), low, high, direction)
+    }
+
+    /// All live entries of a key, the newest batch first, unconfirmed ones too.
+    ///
+    /// # Errors
+    /// When a page cannot be read.
+    pub async fn get(&self, index: IndexId, key: &[u8]) -> Result<Vec<Found>> {
+        self.inner.get(index.as_u64(), key, Want::All).await
+    }
+
+    /// The live entry of a key that was confirmed last.
+    ///
+    /// # Errors
+    /// When a page cannot be read.
+    pub async fn get_newest(&self, index: IndexId, key: &[u8]) -> Result<Option<Found>> {
+        Ok(self.inner.get(index.as_u64(), key, Want::Newest).await?.pop())
+    }
+
+    /// Reads all pages of all pieces and checks them: checksums, order, fences, filters, counts, and that no extent has two
+    /// users. Blocks, and reads everything; the store goes on meanwhile.
+    #[must_use]
+    pub fn verify(&self) -> Verification {
+        self.inner.verify()
+    }
+
+    /// Writes entries straight into the last level: `entries` gives (index, key, record) in order of index and key, each
+    /// key once. They are of `batch`, confirmed, and durable all together when this returns. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::NotSorted`], and those of [`Store::write`]. Nothing was loaded then.
+    pub fn bulk_load<'a>(
+        &self,
+        batch: BatchId,
+        entries: impl Iterator<Item = (IndexId, &'a [u8], &'a [u8])>,
+    ) -> Result<u64> {
+        self.inner.bulk_load(batch, entries)
+    }
+
+    /// What the store says about itself.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.inner.statistics()
+    }
+
+    /// Is there nothing to do in the background, now?
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.inner.is_idle()
+    }
+
+    /// Does one piece of background work, for stores without threads. `false`: there was none.
+    pub fn step(&self, step: Step) -> bool {
+        match step {
+            Step::Journal => self.inner.step_journal(),
+            Step::Work => self.inner.step_work(&mut self.scratch.lock()),
+        }
+    }
+
+    /// Ends the threads, after what is in the queue is durable. Reads go on; writes are refused.
+    pub fn close(&self) {
+        self.inner.queue.lock().closed = true;
+        self.inner.queue_signal.ring();
+        if self.inner.options.threads == 0 {
+            while self.inner.step_journal() {}
+        }
+        let mut threads = std::mem::take(&mut *self.threads.lock()).into_iter();
+        if let Some(journal) = threads.next() {
+            let _ = journal.join();
+        }
+        self.inner.write_collected();
+        self.inner.closing.store(true, Ordering::Release);
+        self.inner.work_signal.ring();
+        for thread in threads {
+            let _ = thread.join();
+        }
+        self.inner.wake_crowd();
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn journal_thread(inner: &Arc<Inner>) {
+    loop {
+        let heard = inner.queue_signal.heard();
+        if inner.step_journal() {
+            continue;
+        }
+        if inner.queue.lock().closed {
+            return;
+        }
+        inner.queue_signal.wait(heard);
+    }
+}
+
+fn work_thread(inner: &Arc<Inner>) {
+    let mut scratch = Scratch::default();
+    loop {
+        let heard = inner.work_signal.heard();
+        if inner.closing.load(Ordering::Acquire) {
+            return;
+        }
+        if !inner.step_work(&mut scratch) {
+            inner.work_signal.wait(heard);
+        }
+    }
+}

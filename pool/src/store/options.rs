@@ -1,0 +1,58 @@
+//! What a store is opened with.
+
+use super::error::{Result, StoreError};
+use crate::page::PageSize;
+
+/// What a store is opened with.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// The id of the database that the store belongs to.
+    pub database_id: [u8; 16],
+    /// Length of pages, for a store that is created; one that is there keeps its own.
+    pub page_size: PageSize,
+    /// When a block in memory is full. Up to three blocks exist at a time: one that takes batches, two that are being
+    /// written.
+    pub memory_bytes: usize,
+    /// Length of a journal segment.
+    pub segment_bytes: u64,
+    /// How long the last-level piece of a leaf gets: a merge needs about this much space for a while.
+    pub leaf_bytes: u64,
+    /// Young pieces, as a percentage of last-level pieces, that wait to be merged. More is less work and more space.
+    pub young_percent: u64,
+    /// Young pieces of one leaf, at most: each costs a reader a look at its filter.
+    pub young_max: usize,
+    /// Threads that flush and merge, beside the one of the journal. 0: none at all, and whoever has the store calls
+    /// [`super::Store::step`]. Tests do, to decide what happens when.
+    pub threads: usize,
+}
+
+impl StoreOptions {
+    /// The usual ones.
+    #[must_use]
+    pub fn new(database_id: [u8; 16]) -> Self {
+        Self {
+            database_id,
+            page_size: PageSize::default(),
+            memory_bytes: 32 << 20,
+            segment_bytes: 16 << 20,
+            leaf_bytes: 32 << 20,
+            young_percent: 14,
+            young_max: 40,
+            threads: 2,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        if self.memory_bytes < 4096 || self.leaf_bytes < 4096 || self.segment_bytes < 4096 {
+            return Err(StoreError::BadOption(
+                "blocks in memory, leaves and journal segments have at least 4 KiB",
+            ));
+        }
+        if self.young_percent == 0 || self.young_max < 2 {
+            return Err(StoreError::BadOption(
+                "young pieces need room: a percentage above 0, and two a leaf",
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,745 @@
+//! A piece: an immutable sorted run of pages, with its fences and its filter.
+//!
+//! ```text
+//!   page of the piece   0      1            n−1      n               m
+//!                      ┌──────┬──────┬─ ┄ ─┬────────┬───────┬─ ┄ ─┬───────┐
+//!                      │ data │ data │     │ data   │ tail  │     │ tail  │     (long records between the data pages)
+//!                      └──────┴──────┴─ ┄ ─┴────────┴───────┴─ ┄ ─┴───────┘
+//!   its extents         ├── run of extents ──┼─ run ─┼──── run ────┤
+//! ```
+//!
+//! Rules:
+//! - A piece belongs to itself: fences and filter are written, made durable, loaded and given up with its records
+//!   (interleaving 24).
+//! - All of its pages carry its id as their page version, so a page that was left in its place by another piece is noticed.
+//! - Its extents are free again when nobody refers to it any more (`Arc`), *and* the manifest without it is durable
+//!   ([`Piece::give_up`]). Until then a reader who began before sees what it saw.
+
+use std::sync::{Arc, OnceLock};
+
+use thermocline_base::io::{AlignedBytes, Buffer, Completion};
+use thermocline_base::mutation::{self, Rule};
+use thermocline_base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+
+use super::block::{self, LongRecord, PageBuilder, Value};
+use super::codec::{self, Reader};
+use super::error::{PageReason, Result, StoreError};
+use super::fence::{Fences, FencesBuilder};
+use super::filter::{Filter, Scratch};
+use super::types::{IndexId, Kind};
+use crate::device::PageDevice;
+use crate::page::{self, HEADER_BYTES, PageKind};
+use crate::space::{EXTENT_PAGES, ExtentRun, Space};
+
+/// The page file with its free space, and what was done to it.
+#[derive(Debug)]
+pub(super) struct Files {
+    pub(super) device: Arc<PageDevice>,
+    pub(super) space: Space,
+    pub(super) bytes_written: AtomicU64,
+    pub(super) bytes_read: AtomicU64,
+    pub(super) page_reads: AtomicU64,
+    pub(super) false_positives: AtomicU64,
+}
+
+impl Files {
+    pub(super) fn new(device: Arc<PageDevice>, space: Space) -> Self {
+        Self {
+            device,
+            space,
+            bytes_written: AtomicU64::new(0),
+            bytes_read: AtomicU64::new(0),
+            page_reads: AtomicU64::new(0),
+            false_positives: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn page_bytes(&self) -> usize {
+        self.device.page_size().bytes()
+    }
+
+    pub(super) fn payload_bytes(&self) -> usize {
+        self.device.page_size().payload_bytes()
+    }
+
+    /// Pages that merges read and write at once: 256 KiB of them, and at least an extent.
+    pub(super) fn chunk_pages(&self) -> u64 {
+        (CHUNK_BYTES / self.page_bytes() as u64).max(EXTENT_PAGES)
+    }
+}
+
+const CHUNK_BYTES: u64 = 256 << 10;
+
+/// What a piece holds of one index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct IndexCounts {
+    pub(super) index: u64,
+    pub(super) records: u64,
+    pub(super) removals: u64,
+    /// Bytes of keys and records.
+    pub(super) bytes: u64,
+    /// Pages, those of long records counted.
+    pub(super) pages: u64,
+}
+
+/// What the manifest says about a piece.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct PieceMeta {
+    pub(super) id: u64,
+    /// Everything in it was confirmed at a position from `from` to `to`.
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) runs: Vec<ExtentRun>,
+    /// Data pages and pages of long records.
+    pub(super) pages: u32,
+    pub(super) tail_pages: u32,
+    pub(super) tail_bytes: u32,
+    pub(super) counts: Vec<IndexCounts>,
+}
+
+impl PieceMeta {
+    pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
+        for number in [self.id, self.from, self.to] {
+            codec::put_varint(bytes, number);
+        }
+        for number in [self.pages, self.tail_pages, self.tail_bytes] {
+            codec::put_varint(bytes, u64::from(number));
+        }
+        codec::put_varint(bytes, self.runs.len() as u64);
+        for run in &self.runs {
+            codec::put_varint(bytes, run.first);
+            codec::put_varint(bytes, run.count);
+        }
+        codec::put_varint(bytes, self.counts.len() as u64);
+        for counts in &self.counts {
+            for number in [counts.index, counts.records, counts.removals, counts.bytes, counts.pages] {
+                codec::put_varint(bytes, number);
+            }
+        }
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Option<Self> {
+        let (id, from, to) = (reader.varint()?, reader.varint()?, reader.varint()?);
+        let mut small = || u32::try_from(reader.varint()?).ok();
+        let (pages, tail_pages, tail_bytes) = (small()?, small()?, small()?);
+        let mut runs = Vec::new();
+        let mut room = 0_u64;
+        for _ in 0..reader.varint()? {
+            let run = ExtentRun { first: reader.varint()?, count: reader.varint()? };
+            room = room.checked_add(run.count.checked_mul(EXTENT_PAGES)?)?;
+            if run.count == 0 || run.first.checked_add(run.count)? > page::MAX_PAGE_NUMBER / EXTENT_PAGES {
+                return None;
+            }
+            runs.push(run);
+        }
+        let mut counts = Vec::new();
+        for _ in 0..reader.varint()? {
+            counts.push(IndexCounts {
+                index: reader.varint()?,
+                records: reader.varint()?,
+                removals: reader.varint()?,
+                bytes: reader.varint()?,
+                pages: reader.varint()?,
+            });
+        }
+        let fits = u64::from(pages) + u64::from(tail_pages) <= room;
+        (fits && from <= to).then_some(Self { id, from, to, runs, pages, tail_pages, tail_bytes, counts })
+    }
+
+    /// The number in the file of a page of the piece, and how many of the piece's pages follow it directly, itself
+    /// counted.
+    pub(super) fn locate(&self, page: u32) -> (u64, u64) {
+        let mut rest = u64::from(page);
+        for run in &self.runs {
+            if rest < run.pages() {
+                return (run.first_page() + rest, run.pages() - rest);
+            }
+            rest -= run.pages();
+        }
+        panic!("page {page} lies in an extent of piece {}", self.id)
+    }
+
+    pub(super) fn extents(&self) -> u64 {
+        self.runs.iter().map(|run| run.count).sum()
+    }
+
+    pub(super) fn disk_bytes(&self, page_bytes: usize) -> u64 {
+        self.extents() * EXTENT_PAGES * page_bytes as u64
+    }
+
+    pub(super) fn records(&self) -> u64 {
+        self.counts.iter().map(|counts| counts.records).sum()
+    }
+
+    pub(super) fn removals(&self) -> u64 {
+        self.counts.iter().map(|counts| counts.removals).sum()
+    }
+}
+
+/// A piece that can be read.
+#[derive(Debug)]
+pub(super) struct Piece {
+    /// `from` and `to` in here are those of its writing; see [`Piece::from`].
+    pub(super) meta: PieceMeta,
+    /// An unconfirmed batch gets its position when it is confirmed.
+    position: OnceLock<u64>,
+    /// Hashes of its keys, from its writing until it is put into the leaves.
+    hashes: Mutex<Vec<u64>>,
+    pub(super) fences: Fences,
+    pub(super) filter: Filter,
+    files: Arc<Files>,
+    given_up: AtomicBool,
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if self.given_up.load(Ordering::Acquire) {
+            for run in &self.meta.runs {
+                self.files.space.free(*run);
+            }
+        }
+    }
+}
+
+impl Piece {
+    /// The manifest does not name it any more, durably: its extents are free when the last reader is gone.
+    pub(super) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Release);
+    }
+
+    /// Everything in it was confirmed at this position or a later one.
+    pub(super) fn from(&self) -> u64 {
+        self.position.get().copied().unwrap_or(self.meta.from)
+    }
+
+    /// Everything in it was confirmed at this position or an earlier one.
+    pub(super) fn to(&self) -> u64 {
+        self.position.get().copied().unwrap_or(self.meta.to)
+    }
+
+    /// The hashes of its keys, once, if it was just written.
+    pub(super) fn take_hashes(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.hashes.lock())
+    }
+
+    /// The batch in it is confirmed.
+    pub(super) fn confirm(&self, position: u64) {
+        let fresh = self.position.set(position).is_ok();
+        assert!(fresh, "a batch is confirmed once");
+    }
+
+    /// Loads the tail of a piece.
+    pub(super) fn load(files: &Arc<Files>, meta: PieceMeta) -> Result<Self> {
+        let mut bytes = Vec::with_capacity(meta.tail_bytes as usize);
+        let mut page = meta.pages;
+        let end = meta.pages + meta.tail_pages;
+        let owner = meta.counts.first().map_or(0, |counts| counts.index);
+        while page < end {
+            let (number, together) = meta.locate(page);
+            let count = together.min(u64::from(end - page)).min(files.chunk_pages()) as u32;
+            let read = read_pages(files, number, count);
+            let read = read.wait().map_err(|reason| broken(owner, number, reason))?;
+            for (at, bytes_of_page) in read.chunks_exact(files.page_bytes()).enumerate() {
+                let number = number + at as u64;
+                let payload = check(files, bytes_of_page, number, meta.id, block::TAIL)
+                    .map_err(|reason| broken(owner, number, reason))?;
+                bytes.extend_from_slice(payload);
+            }
+            page += count;
+        }
+        let nonsense =
+            || broken(owner, meta.locate(meta.pages).0, PageReason::Contents("its tail makes no sense"));
+        let mut reader = Reader::new(bytes.get(..meta.tail_bytes as usize).ok_or_else(nonsense)?);
+        let decoded = Fences::decode(&mut reader).zip(Filter::decode(&mut reader));
+        let (fences, filter) = decoded.filter(|_| reader.is_at_end()).ok_or_else(nonsense)?;
+        if fences.len() > 0 && fences.page(fences.len() - 1) >= meta.pages {
+            return Err(nonsense());
+        }
+        let (files, given_up) = (Arc::clone(files), AtomicBool::new(false));
+        Ok(Self {
+            meta,
+            position: OnceLock::new(),
+            hashes: Mutex::default(),
+            fences,
+            filter,
+            files,
+            given_up,
+        })
+    }
+
+    pub(super) fn files(&self) -> &Arc<Files> {
+        &self.files
+    }
+
+    /// Memory of its fences and filter.
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.fences.memory_bytes()
+            + self.filter.memory_bytes()
+            + self.meta.runs.len() * size_of::<ExtentRun>()
+            + self.meta.counts.len() * size_of::<IndexCounts>()
+    }
+
+    /// Reads a data page: its payload is behind the header.
+    pub(super) async fn read_data(&self, index: u64, page: u32) -> Result<AlignedBytes> {
+        let (number, _) = self.meta.locate(page);
+        self.files.page_reads.fetch_add(1, Ordering::Relaxed);
+        let read = read_pages(&self.files, number, 1).await;
+        let bytes = read.map_err(|reason| broken(index, number, reason))?;
+        check(&self.files, &bytes, number, self.meta.id, block::DATA)
+            .map_err(|reason| broken(index, number, reason))?;
+        Ok(bytes)
+    }
+
+    /// Starts reading pages from `page` on, as many as lie together, at most `count`. Gives how many.
+    pub(super) fn start_read(&self, page: u32, count: u32) -> (Reading, u32) {
+        let (number, together) = self.meta.locate(page);
+        let count = together.min(u64::from(count)) as u32;
+        (read_pages(&self.files, number, count), count)
+    }
+
+    /// Checks a page that was read.
+    pub(super) fn check<'a>(&self, index: u64, page: u32, bytes: &'a [u8]) -> Result<(PageKind, &'a [u8])> {
+        let (number, _) = self.meta.locate(page);
+        let open = page::open(bytes, self.files.device.seal(), number, Some(self.meta.id));
+        let open = open.map_err(|error| broken(index, number, PageReason::Bytes(error)))?;
+        Ok((open.kind, open.payload))
+    }
+
+    /// An error about one of its pages.
+    pub(super) fn broken(&self, index: u64, page: u32, reason: PageReason) -> StoreError {
+        broken(index, self.meta.locate(page).0, reason)
+    }
+
+    /// Reads a long record.
+    pub(super) async fn read_long(&self, index: u64, record: LongRecord) -> Result<Vec<u8>> {
+        let payload = self.files.payload_bytes();
+        let mut bytes = Vec::with_capacity(record.bytes as usize);
+        let mut page = record.page;
+        while bytes.len() < record.bytes as usize {
+            let left = (record.bytes as usize - bytes.len()).div_ceil(payload) as u32;
+            if page.checked_add(left).is_none_or(|end| end > self.meta.pages) {
+                let reason = PageReason::Contents("a long record lies outside of its piece");
+                return Err(self.broken(index, self.meta.pages.saturating_sub(1), reason));
+            }
+            let (reading, count) = self.start_read(page, left.min(self.files.chunk_pages() as u32));
+            self.files.page_reads.fetch_add(1, Ordering::Relaxed);
+            let number = self.meta.locate(page).0;
+            let read = reading.await.map_err(|reason| broken(index, number, reason))?;
+            for (at, of_page) in read.chunks_exact(self.files.page_bytes()).enumerate() {
+                let number = number + at as u64;
+                let part = check(&self.files, of_page, number, self.meta.id, block::LONG)
+                    .map_err(|reason| broken(index, number, reason))?;
+                bytes.extend_from_slice(&part[..payload.min(record.bytes as usize - bytes.len())]);
+            }
+            page += count;
+        }
+        Ok(bytes)
+    }
+}
+
+fn broken(index: u64, number: u64, reason: PageReason) -> StoreError {
+    StoreError::Page { index: IndexId::from_u64(index), number, reason }
+}
+
+fn check<'a>(
+    files: &Files,
+    bytes: &'a [u8],
+    number: u64,
+    version: u64,
+    kind: PageKind,
+) -> std::result::Result<&'a [u8], PageReason> {
+    let open = page::open(bytes, files.device.seal(), number, Some(version)).map_err(PageReason::Bytes)?;
+    if open.kind == kind { Ok(open.payload) } else { Err(PageReason::Contents("it is of another kind")) }
+}
+
+/// A read of whole pages under way.
+#[derive(Debug)]
+pub(super) struct Reading {
+    completion: Completion,
+    device: Arc<PageDevice>,
+    number: u64,
+    bytes: usize,
+}
+
+fn read_pages(files: &Files, number: u64, count: u32) -> Reading {
+    let bytes = count as usize * files.page_bytes();
+    files.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
+    let completion = files.device.read(number, Buffer::from(AlignedBytes::zeroed(bytes)));
+    Reading { completion, device: Arc::clone(&files.device), number, bytes }
+}
+
+impl Reading {
+    /// For the store's own threads.
+    pub(super) fn wait(self) -> std::result::Result<AlignedBytes, PageReason> {
+        let outcome = self.completion.wait();
+        match taken(outcome, self.bytes)? {
+            (bytes, 0) => Ok(bytes),
+            (bytes, missing) => finish_short(&self.device, self.number, bytes, missing),
+        }
+    }
+
+    async fn into_pages(self) -> std::result::Result<AlignedBytes, PageReason> {
+        let outcome = self.completion.await;
+        let (mut bytes, mut missing) = taken(outcome, self.bytes)?;
+        // Reads may be short. What follows begins where a page does, so that direct files take it.
+        let page = self.device.page_size().bytes();
+        while missing > 0 {
+            let done = (bytes.len() - missing) / page * page;
+            let rest = AlignedBytes::zeroed(bytes.len() - done);
+            let outcome = self.device.read(self.number + (done / page) as u64, Buffer::from(rest)).await;
+            missing = patch(outcome, &mut bytes, done, missing)?;
+        }
+        Ok(bytes)
+    }
+}
+
+impl std::future::IntoFuture for Reading {
+    type Output = std::result::Result<AlignedBytes, PageReason>;
+    type IntoFuture = std::pin::Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.into_pages())
+    }
+}
+
+/// The buffer, and how many bytes at its end did not come.
+fn taken(
+    outcome: thermocline_base::io::Outcome,
+    bytes: usize,
+) -> std::result::Result<(AlignedBytes, usize), PageReason> {
+    match outcome.result {
+        Err(error) => Err(PageReason::Io(error)),
+        Ok(0) => Err(PageReason::Cut),
+        Ok(count) => {
+            let buffer = outcome.buffer.into_aligned().expect("the buffer that was given");
+            Ok((buffer, bytes - count))
+        }
+    }
+}
+
+/// Puts what a further read gave behind `done` bytes; how many are missing then.
+fn patch(
+    outcome: thermocline_base::io::Outcome,
+    bytes: &mut AlignedBytes,
+    done: usize,
+    missing: usize,
+) -> std::result::Result<usize, PageReason> {
+    let (rest, still) = taken(outcome, bytes.len() - done)?;
+    if still >= missing {
+        return Err(PageReason::Cut);
+    }
+    let come = rest.len() - still;
+    bytes[done..done + come].copy_from_slice(&rest[..come]);
+    Ok(still)
+}
+
+fn finish_short(
+    device: &PageDevice,
+    number: u64,
+    mut bytes: AlignedBytes,
+    mut missing: usize,
+) -> std::result::Result<AlignedBytes, PageReason> {
+    let page = device.page_size().bytes();
+    while missing > 0 {
+        let done = (bytes.len() - missing) / page * page;
+        let rest = AlignedBytes::zeroed(bytes.len() - done);
+        let outcome = device.read(number + (done / page) as u64, Buffer::from(rest)).wait();
+        missing = patch(outcome, &mut bytes, done, missing)?;
+    }
+    Ok(bytes)
+}
+
+/// Writes a piece. Dropped before [`PieceBuilder::finish`], it gives its extents back.
+#[derive(Debug)]
+pub(super) struct PieceBuilder {
+    files: Arc<Files>,
+    id: u64,
+    wide_filter: bool,
+    page: PageBuilder,
+    fences: FencesBuilder,
+    hashes: Vec<u64>,
+    last_hash: Option<u64>,
+    counts: Vec<IndexCounts>,
+    /// Long records that the page being built refers to, in bytes.
+    long_bytes: usize,
+    writer: Writer,
+}
+
+/// A data page refers to no more bytes of long records than this, unless one alone is longer.
+const LONG_BYTES_MAX: usize = 1 << 20;
+
+impl PieceBuilder {
+    /// A piece of about `expected_bytes`.
+    pub(super) fn new(files: &Arc<Files>, id: u64, wide_filter: bool, expected_bytes: u64) -> Self {
+        let expected_pages = expected_bytes / files.page_bytes() as u64 + 1;
+        Self {
+            id,
+            wide_filter,
+            page: PageBuilder::default(),
+            fences: FencesBuilder::default(),
+            hashes: Vec::new(),
+            last_hash: None,
+            counts: Vec::new(),
+            long_bytes: 0,
+            writer: Writer::new(Arc::clone(files), id, expected_pages),
+            files: Arc::clone(files),
+        }
+    }
+
+    /// Bytes written so far, about.
+    pub(super) fn bytes(&self) -> u64 {
+        u64::from(self.writer.pages) * self.files.page_bytes() as u64
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// Adds an entry, which sorts behind those before it.
+    #[inline]
+    pub(super) fn add(
+        &mut self,
+        index: u64,
+        key: &[u8],
+        hash: u64,
+        batch: u64,
+        kind: Kind,
+        record: &[u8],
+    ) -> Result<()> {
+        let payload = self.files.payload_bytes();
+        let value = if record.len() > PageBuilder::inline_max(payload) {
+            if self.long_bytes + record.len() > LONG_BYTES_MAX {
+                self.end_page()?;
+            }
+            self.long_bytes += record.len();
+            Value::Long(self.add_long(record)?)
+        } else {
+            Value::Inline(record)
+        };
+        if !self.page.add(payload, index, key, batch, kind, value) {
+            self.end_page()?;
+            let fits = self.page.add(payload, index, key, batch, kind, value);
+            assert!(fits, "an empty page takes any entry");
+        }
+        if self.last_hash != Some(hash) {
+            self.last_hash = Some(hash);
+            self.hashes.push(hash);
+        }
+        if self.counts.last().is_none_or(|counts| counts.index != index) {
+            self.counts.push(IndexCounts { index, ..IndexCounts::default() });
+        }
+        let counts = self.counts.last_mut().expect("it was pushed");
+        if kind == Kind::Put {
+            counts.records += 1;
+            counts.bytes += (key.len() + record.len()) as u64;
+        } else {
+            counts.removals += 1;
+        }
+        if let Value::Long(_) = value {
+            counts.pages += record.len().div_ceil(payload) as u64;
+        }
+        Ok(())
+    }
+
+    /// Long records lie before the page that refers to them, so one that starts a new page begins with the page.
+    fn add_long(&mut self, record: &[u8]) -> Result<LongRecord> {
+        let page = self.writer.pages;
+        for part in record.chunks(self.files.payload_bytes()) {
+            self.writer.page(block::LONG, |page| {
+                page[HEADER_BYTES..HEADER_BYTES + part.len()].copy_from_slice(part);
+                page[HEADER_BYTES + part.len()..].fill(0);
+            })?;
+        }
+        Ok(LongRecord { page, bytes: record.len() as u32 })
+    }
+
+    fn end_page(&mut self) -> Result<()> {
+        if self.page.is_empty() {
+            return Ok(());
+        }
+        let index = self.page.index();
+        self.fences.add(index, self.writer.pages, self.page.first_key(), self.page.last_key());
+        let counts = self.counts.iter_mut().rev().find(|counts| counts.index == index);
+        counts.expect("the page's entries were counted").pages += 1;
+        self.long_bytes = 0;
+        let page = &mut self.page;
+        self.writer.page(block::DATA, |bytes| page.write(bytes))
+    }
+
+    /// Writes what is left, with fences and filter. The bytes are on their way to the device, not durable.
+    pub(super) fn finish(mut self, from: u64, to: u64, scratch: &mut Scratch) -> Result<Piece> {
+        self.end_page()?;
+        let pages = self.writer.pages;
+        let fences = std::mem::take(&mut self.fences).finish();
+        if mutation::off(Rule::FilterOfAllEntries) {
+            self.hashes.pop();
+        }
+        let filter = Filter::build(&mut self.hashes, self.wide_filter, scratch);
+        let mut tail = Vec::new();
+        fences.encode(&mut tail);
+        filter.encode(&mut tail);
+        for part in tail.chunks(self.files.payload_bytes()) {
+            self.writer.page(block::TAIL, |page| {
+                page[HEADER_BYTES..HEADER_BYTES + part.len()].copy_from_slice(part);
+                page[HEADER_BYTES + part.len()..].fill(0);
+            })?;
+        }
+        let (runs, all_pages) = self.writer.finish()?;
+        let meta = PieceMeta {
+            id: self.id,
+            from,
+            to,
+            runs,
+            pages,
+            tail_pages: all_pages - pages,
+            tail_bytes: tail.len() as u32,
+            counts: self.counts,
+        };
+        let files = Arc::clone(&self.files);
+        let given_up = AtomicBool::new(false);
+        let hashes = if self.wide_filter { self.hashes } else { Vec::new() };
+        Ok(Piece {
+            meta,
+            position: OnceLock::new(),
+            hashes: Mutex::new(hashes),
+            fences,
+            filter,
+            files,
+            given_up,
+        })
+    }
+}
+
+/// Writes pages into extents, a chunk at a time, one chunk ahead of the device.
+#[derive(Debug)]
+struct Writer {
+    files: Arc<Files>,
+    id: u64,
+    expected_pages: u64,
+    runs: Vec<ExtentRun>,
+    /// Pages handed in.
+    pages: u32,
+    /// Room in the runs, in pages.
+    room: u64,
+    chunk: Option<AlignedBytes>,
+    /// Pages in the chunk.
+    filled: usize,
+    /// Number of the chunk's first page.
+    chunk_page: u64,
+    under_way: Option<Completion>,
+}
+
+impl Writer {
+    fn new(files: Arc<Files>, id: u64, expected_pages: u64) -> Self {
+        Self {
+            files,
+            id,
+            expected_pages,
+            runs: Vec::new(),
+            pages: 0,
+            room: 0,
+            chunk: None,
+            filled: 0,
+            chunk_page: 0,
+            under_way: None,
+        }
+    }
+
+    fn page(&mut self, kind: PageKind, fill: impl FnOnce(&mut [u8])) -> Result<()> {
+        let page_bytes = self.files.page_bytes();
+        if self.filled == 0 {
+            self.begin_chunk()?;
+        }
+        let chunk = self.chunk.as_mut().expect("a chunk was begun");
+        let bytes = &mut chunk[self.filled * page_bytes..][..page_bytes];
+        fill(bytes);
+        let number = self.chunk_page + self.filled as u64;
+        page::seal(bytes, self.files.device.seal(), number, self.id, kind);
+        self.filled += 1;
+        self.pages += 1;
+        if self.filled * page_bytes == chunk.len() || u64::from(self.pages) == self.room {
+            self.end_chunk()?;
+        }
+        Ok(())
+    }
+
+    fn begin_chunk(&mut self) -> Result<()> {
+        let chunk_pages = self.files.chunk_pages();
+        if u64::from(self.pages) == self.room {
+            let left = self.expected_pages.saturating_sub(self.room).clamp(1, 8 * chunk_pages);
+            let run = self.files.space.allocate(ExtentRun::extents_for(left))?;
+            match self.runs.last_mut() {
+                Some(last) if last.first + last.count == run.first => last.count += run.count,
+                _ => self.runs.push(run),
+            }
+            self.room += run.pages();
+        }
+        let last = self.runs.last().expect("a run was allocated");
+        let left = self.room - u64::from(self.pages);
+        self.chunk_page = last.first_page() + last.pages() - left;
+        if self.chunk.is_none() {
+            self.chunk = Some(AlignedBytes::zeroed(chunk_pages as usize * self.files.page_bytes()));
+        }
+        Ok(())
+    }
+
+    fn end_chunk(&mut self) -> Result<()> {
+        if self.filled == 0 {
+            return Ok(());
+        }
+        let spare = self.wait()?;
+        let mut chunk = self.chunk.take().expect("a chunk was begun");
+        let bytes = self.filled * self.files.page_bytes();
+        if bytes < chunk.len() {
+            let mut exact = AlignedBytes::zeroed(bytes);
+            exact.copy_from_slice(&chunk[..bytes]);
+            chunk = exact;
+        }
+        self.files.bytes_written.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.under_way = Some(self.files.device.write(self.chunk_page, Buffer::from(chunk)));
+        self.chunk = spare;
+        self.filled = 0;
+        Ok(())
+    }
+
+    /// Waits for the chunk that is under way; gives its buffer back if it is a whole one.
+    fn wait(&mut self) -> Result<Option<AlignedBytes>> {
+        let Some(completion) = self.under_way.take() else { return Ok(None) };
+        let outcome = completion.wait();
+        outcome.result?;
+        let whole = self.files.chunk_pages() as usize * self.files.page_bytes();
+        Ok(outcome.buffer.into_aligned().filter(|buffer| buffer.len() == whole))
+    }
+
+    fn finish(&mut self) -> Result<(Vec<ExtentRun>, u32)> {
+        self.end_chunk()?;
+        self.wait()?;
+        // Extents that were not needed go back.
+        let mut spare = (self.room - u64::from(self.pages)) / EXTENT_PAGES;
+        let mut runs = std::mem::take(&mut self.runs);
+        while spare > 0 {
+            let last = runs.last_mut().expect("spare extents are in runs");
+            let count = spare.min(last.count);
+            last.count -= count;
+            spare -= count;
+            self.files.space.free(ExtentRun { first: last.first + last.count, count });
+            if last.count == 0 {
+                runs.pop();
+            }
+        }
+        Ok((runs, self.pages))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // The extents may be used by others only when the write is over.
+        if let Some(completion) = self.under_way.take() {
+            let _ = completion.wait();
+        }
+        for run in &self.runs {
+            self.files.space.free(*run);
+        }
+    }
+}

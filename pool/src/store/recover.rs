@@ -1,0 +1,196 @@
+//! Opening a store: creating it, or finding out what a crash has left.
+//!
+//! | found | meaning | what is done |
+//! |---|---|---|
+//! | nothing | a new store | page file, journal, and last the manifest are created |
+//! | no manifest, page file or journal without contents | creation was interrupted | they are removed, and created |
+//! | no manifest, contents | the manifest was lost | error |
+//! | manifest, no page file or no journal | a file was lost | error |
+//! | torn edit at the end of the manifest | a change was not acknowledged | it is forgotten: the manifest is written anew |
+//! | extents that no piece of the manifest has | a flush or merge was under way | they are free |
+//! | torn group at the end of the journal | its batches were not acknowledged | it is forgotten: what follows goes to a new segment |
+//! | segments of generations before the manifest's floor | they were about to be used again | they are used again |
+//! | batches in the journal that are not in pieces | a crash, or a store that was closed | memory holds them again |
+//! | batches without a decision | their owner had not decided, or that was lost | `unconfirmed` names them |
+//!
+//! Time: the tails of all pieces (fences and filters), the manifest, and the journal since the last flush are read; no
+//! records in pieces are.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock, RwLock};
+
+use thermocline_base::io::{Io, OpenMode};
+use thermocline_base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex};
+
+use super::error::{Result, StoreError};
+use super::inner::{Control, Counters, Inner, Queue, Signal};
+use super::journal::{Journal, Record};
+use super::manifest::{MANIFEST_NAME, Manifest};
+use super::memory::MemoryBlock;
+use super::options::StoreOptions;
+use super::piece::{Files, Piece};
+use super::types::BatchId;
+use super::version::{Leaf, Leaves, Version, WaitingBatch};
+use crate::device::PageDevice;
+use crate::error::DeviceError;
+use crate::space::Space;
+
+pub(super) const PAGES_NAME: &str = "store.pages";
+const LOCK_NAME: &str = "store.lock";
+
+/// Opens a store, or creates it.
+pub(super) fn open(io: &Arc<dyn Io>, dir: &Path, options: StoreOptions) -> Result<Arc<Inner>> {
+    options.check()?;
+    io.create_dir_all(dir)?;
+    let lock = io.lock_exclusive(&dir.join(LOCK_NAME)).map_err(|error| match error.is_locked() {
+        true => StoreError::InUse { path: Arc::new(dir.to_path_buf()) },
+        false => error.into(),
+    })?;
+    let create = !Manifest::exists(&**io, dir)?;
+    if create {
+        remove_unfinished(&**io, dir, &options)?;
+    }
+    let database = options.database_id;
+    let pages = dir.join(PAGES_NAME);
+    let device = if create {
+        PageDevice::create(&**io, &pages, options.page_size, database)?
+    } else {
+        PageDevice::open(&**io, &pages, None, database)?
+    };
+    let device = Arc::new(device);
+    let (mut journal, replayed, manifest) = if create {
+        let (mut journal, replayed) = Journal::open(io, dir, database, options.segment_bytes, 0, 0, true)?;
+        journal.begin()?;
+        (journal, replayed, Manifest::create(io, dir, database, device.page_size())?)
+    } else {
+        let manifest = Manifest::open(io, dir, database, device.page_size())?;
+        let (flushed, floor) = (manifest.state.flushed, manifest.state.journal_floor);
+        let (journal, replayed) =
+            Journal::open(io, dir, database, options.segment_bytes, flushed, floor, false)?;
+        (journal, replayed, manifest)
+    };
+    let space = Space::new(Arc::clone(&device))?;
+    for run in manifest.state.pieces.values().flat_map(|meta| &meta.runs) {
+        space.claim(*run)?;
+    }
+    let files = Arc::new(Files::new(device, space));
+    let version = load(&files, &manifest, &options)?;
+    let flushed = manifest.state.flushed;
+    journal.applied();
+    let inner = Arc::new(Inner {
+        dir: dir.to_path_buf(),
+        files,
+        version: RwLock::new(Arc::new(version)),
+        queue: Mutex::new(Queue::default()),
+        control: Mutex::new(Control { sealed_to: flushed, ..Control::default() }),
+        next_piece: AtomicU64::new(manifest.state.next_piece),
+        flushed: AtomicU64::new(flushed),
+        journal_segments: AtomicU64::new(journal.segment_count() as u64),
+        journal: Mutex::new(journal),
+        manifest: Mutex::new(manifest),
+        failure: OnceLock::new(),
+        full: Mutex::new(None),
+        closing: AtomicBool::new(false),
+        crowd: Mutex::new(Vec::new()),
+        queue_signal: Signal::default(),
+        work_signal: Signal::default(),
+        counters: Counters::default(),
+        memory_peak: AtomicUsize::new(0),
+        _lock: lock,
+        options,
+    });
+    for (number, record) in replayed.records {
+        inner.replay(number, flushed, &record);
+    }
+    Ok(inner)
+}
+
+/// Without a manifest nothing was ever acknowledged; but a manifest may also have been lost.
+fn remove_unfinished(io: &dyn Io, dir: &Path, options: &StoreOptions) -> Result<()> {
+    let lost = || StoreError::Damaged {
+        path: Arc::new(dir.join(MANIFEST_NAME)),
+        offset: 0,
+        what: "it is missing, though the store has contents",
+    };
+    let pages = dir.join(PAGES_NAME);
+    if io.exists(&pages)? {
+        let len = io.open(&pages, OpenMode::Read)?.len()?;
+        if len > options.page_size.bytes().max(64 << 10) as u64 {
+            return Err(lost());
+        }
+        match PageDevice::open(io, &pages, None, options.database_id) {
+            Ok(_) | Err(DeviceError::Unfinished { .. } | DeviceError::Damaged { .. }) => {}
+            Err(DeviceError::Foreign { .. }) if len == 0 => {}
+            Err(error) => return Err(error.into()),
+        }
+        io.remove(&pages)?;
+    }
+    for name in io.list(dir)? {
+        if name.starts_with("journal-") {
+            let file = io.open(&dir.join(&name), OpenMode::Read)?;
+            let mut first_group = [0; 4];
+            file.read_full_at(4096, &mut first_group)?;
+            if first_group != [0; 4] {
+                return Err(lost());
+            }
+            io.remove(&dir.join(&name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Loads the pieces that the manifest names.
+fn load(files: &Arc<Files>, manifest: &Manifest, options: &StoreOptions) -> Result<Version> {
+    let state = &manifest.state;
+    let mut pieces = std::collections::BTreeMap::new();
+    for (id, meta) in &state.pieces {
+        pieces.insert(*id, Arc::new(Piece::load(files, meta.clone())?));
+    }
+    let piece = |id: &u64| Arc::clone(&pieces[id]);
+    let leaves = state.leaves.iter().map(|(lower, leaf)| {
+        let young = leaf.young.iter().map(piece).collect();
+        Arc::new(Leaf::new(lower.clone(), young, leaf.last.as_ref().map(piece)))
+    });
+    let waiting =
+        state.waiting.iter().map(|(batch, id)| WaitingBatch::Piece { id: BatchId(*batch), piece: piece(id) });
+    Ok(Version {
+        waiting: waiting.collect(),
+        active: Arc::new(MemoryBlock::new(options.memory_bytes, 0)),
+        sealed: Vec::new(),
+        leaves: Arc::new(Leaves::new(leaves.collect())),
+    })
+}
+
+impl Inner {
+    /// Lets a record of the journal take effect again; those up to `flushed` are in pieces, if they were confirmed.
+    fn replay(&self, number: u64, flushed: u64, record: &Record) {
+        match record {
+            Record::Written(batch) => {
+                // The piece of an unconfirmed batch is as good.
+                let has_piece = self.current().waiting.iter().any(|waiting| waiting.id() == batch.id());
+                if has_piece || (batch.confirmed && number <= flushed) {
+                    return;
+                }
+            }
+            Record::Confirmed(id) if number <= flushed => {
+                self.forget(*id);
+                return;
+            }
+            Record::Loaded(_) => return,
+            Record::Confirmed(_) | Record::Discarded(_) => {}
+        }
+        self.apply(number, record);
+        let mut control = self.control.lock();
+        if number > control.sealed_to && self.current().active.batch_bytes() >= self.options.memory_bytes {
+            self.seal(&mut control, number, 0);
+        }
+    }
+
+    /// A batch that was confirmed is in pieces.
+    fn forget(&self, id: BatchId) {
+        let _control = self.control.lock();
+        let mut version = Version::clone(&self.current());
+        version.waiting.retain(|waiting| waiting.id() != id);
+        self.publish(version);
+    }
+}

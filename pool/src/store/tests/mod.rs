@@ -1,0 +1,7 @@
+//! Tests of the store as a whole.
+
+mod bulk;
+mod crash;
+mod faults;
+mod files;
+mod model;

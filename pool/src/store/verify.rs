@@ -1,0 +1,134 @@
+//! Verification of everything: every page, every order, every promise of a filter.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::error::{PageReason, Result, StoreError};
+use super::filter::hash_of;
+use super::inner::Inner;
+use super::manifest::Bound;
+use super::merge::Walk;
+use super::piece::Piece;
+use super::types::IndexId;
+use super::version::{Sealed, WaitingBatch};
+use crate::space::ClaimError;
+
+/// What [`super::Store::verify`] found.
+#[derive(Clone, Debug, Default)]
+pub struct Verification {
+    /// Pieces that were read.
+    pub pieces: u64,
+    /// Pages that were read.
+    pub pages: u64,
+    /// Entries and removals that were looked at.
+    pub entries: u64,
+    /// What is wrong; empty: nothing is.
+    pub problems: Vec<StoreError>,
+}
+
+impl Inner {
+    /// Reads everything that is in pieces. Writers and merges go on meanwhile.
+    pub(super) fn verify(&self) -> Verification {
+        let version = self.current();
+        let waiting = version.waiting.iter().filter_map(|waiting| match waiting {
+            WaitingBatch::Piece { piece, .. } => Some(Arc::clone(piece)),
+            WaitingBatch::Memory { .. } => None,
+        });
+        let sealed = version.sealed.iter().filter_map(|sealed| match sealed {
+            Sealed::Piece { piece, .. } => Some(Arc::clone(piece)),
+            Sealed::Block { .. } | Sealed::Load { .. } => None,
+        });
+        let mut all = Verification::default();
+        let mut extents: BTreeMap<u64, u64> = BTreeMap::new();
+        for piece in version.leaves.pieces().into_iter().chain(sealed).chain(waiting) {
+            all.pieces += 1;
+            for run in &piece.meta.runs {
+                for extent in run.first..run.first + run.count {
+                    if extents.insert(extent, piece.meta.id).is_some() {
+                        all.problems.push(StoreError::Claim(ClaimError::Twice { extent }));
+                    }
+                }
+            }
+            if let Err(error) = self.verify_piece(&piece, &mut all) {
+                all.problems.push(error);
+            }
+        }
+        all
+    }
+
+    fn verify_piece(&self, piece: &Arc<Piece>, all: &mut Verification) -> Result<()> {
+        // The tail is read again: what memory holds of it proves nothing about the disk.
+        let tail = Piece::load(&self.files, piece.meta.clone())?;
+        let wrong = |index, page, what| Err(piece.broken(index, page, PageReason::Contents(what)));
+        if tail.fences != piece.fences || tail.filter != piece.filter {
+            return wrong(0, piece.meta.pages, "its fences or filter are not those in memory");
+        }
+        let mut walk = Walk::new(piece, &Bound::default(), None);
+        let mut before: Option<(u64, Vec<u8>, std::cmp::Reverse<u64>, super::types::Kind)> = None;
+        let mut counts: BTreeMap<u64, (u64, u64, u64)> = BTreeMap::new();
+        while walk.advance()? {
+            let entry = walk.current();
+            all.entries += 1;
+            let order = (entry.index, entry.key.to_vec(), std::cmp::Reverse(entry.batch), entry.kind);
+            if before.as_ref().is_some_and(|before| *before >= order) {
+                return wrong(entry.index, walk.page(), "its entries are not in order");
+            }
+            if !piece.filter.may_contain(hash_of(entry.index, entry.key)) {
+                return wrong(entry.index, walk.page(), "the filter says no to an entry that is there");
+            }
+            let mut pages =
+                piece.fences.pages_of(entry.index, entry.key).map(|fence| piece.fences.page(fence));
+            if !pages.any(|page| page == walk.page()) {
+                return wrong(
+                    entry.index,
+                    walk.page(),
+                    "the fences lead elsewhere for an entry that is there",
+                );
+            }
+            let of = counts.entry(entry.index).or_default();
+            if entry.kind.is_removal() {
+                of.1 += 1;
+            } else {
+                of.0 += 1;
+                of.2 += (entry.key.len() + entry.value.len()) as u64;
+            }
+            before = Some(order);
+        }
+        for expected in &piece.meta.counts {
+            let found = counts.remove(&expected.index).unwrap_or_default();
+            if found != (expected.records, expected.removals, expected.bytes) {
+                return wrong(expected.index, 0, "the manifest counts other entries than there are");
+            }
+        }
+        all.pages += u64::from(piece.meta.pages + piece.meta.tail_pages);
+        if counts.is_empty() {
+            Ok(())
+        } else {
+            wrong(0, 0, "it has entries of an index that the manifest does not name")
+        }
+    }
+}
+
+impl Verification {
+    /// Is everything as it should be?
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    /// The indexes that a problem names.
+    #[must_use]
+    pub fn damaged_indexes(&self) -> Vec<IndexId> {
+        let mut indexes: Vec<IndexId> = self
+            .problems
+            .iter()
+            .filter_map(|problem| match problem {
+                StoreError::Page { index, .. } => Some(*index),
+                _ => None,
+            })
+            .collect();
+        indexes.sort_unstable();
+        indexes.dedup();
+        indexes
+    }
+}

@@ -1,0 +1,294 @@
+//! What a reader sees: an immutable list of structures, from the newest to the oldest.
+//!
+//! ```text
+//!   waiting     unconfirmed batches, each alone, in memory or as a piece
+//!   active      the block in memory that takes confirmed batches                 ▲ newer
+//!   sealed      full blocks (and pieces of late confirmed batches) on their way  │
+//!   leaf        for the part of all keys from its lower bound to the next one's: │
+//!                 young pieces                                                   │
+//!                 the last-level piece                                           │ older
+//! ```
+//!
+//! Everything from `active` on stands in the order of *positions*: the number in the journal of the record that confirmed
+//! a batch. The structures' ranges of positions do not overlap. A removal may only name a batch that is confirmed, so it
+//! has a greater position than its entry and lies in the same or a newer structure.
+//!
+//! # Why a reader may stop early
+//! A removal of key K that says *last* promises that every other entry of K whose batch was confirmed before it is
+//! removed as well. All entries in older structures were confirmed before, so none of them lives: a reader that has
+//! finished with the structure in which it found the removal need not look at older ones. (Entries of K in the same
+//! structure may have been confirmed before or after; each dead one there is named by a removal in the same or a newer
+//! structure, all of which the reader has seen.) Unconfirmed batches stand outside of the order and are always looked at.
+//! When a removal vanishes together with its entry, the promise goes with it: what it said about older entries is said by
+//! their own removals.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::error::Result;
+use super::manifest::Bound;
+use super::memory::{MemoryBlock, Waiting};
+use super::piece::Piece;
+use super::promise::Promise;
+use super::screen::Screen;
+use super::types::BatchId;
+
+/// A part of all keys.
+#[derive(Clone, Debug)]
+pub(super) struct Leaf {
+    pub(super) lower: Bound,
+    /// The newest first. A piece may be in several leaves.
+    pub(super) young: Vec<Arc<Piece>>,
+    pub(super) last: Option<Arc<Piece>>,
+    /// Young pieces behind screens, and those without.
+    groups: Vec<Group>,
+    loose: Vec<Arc<Piece>>,
+}
+
+/// Young pieces behind a screen.
+#[derive(Clone, Debug)]
+struct Group {
+    screen: Arc<Screen>,
+    pieces: Vec<Arc<Piece>>,
+}
+
+impl Leaf {
+    /// A leaf whose young pieces, the newest first, are behind no screen.
+    pub(super) fn new(lower: Bound, young: Vec<Arc<Piece>>, last: Option<Arc<Piece>>) -> Self {
+        Self { lower, loose: young.clone(), young, last, groups: Vec::new() }
+    }
+
+    /// Puts in a young piece; behind a screen if its hashes are there, which are those of this leaf only.
+    fn insert(&mut self, piece: &Arc<Piece>, hashes: &[u64]) {
+        let older = |other: &Arc<Piece>| other.from() < piece.from();
+        let at = self.young.iter().position(older).unwrap_or(self.young.len());
+        self.young.insert(at, Arc::clone(piece));
+        if hashes.is_empty() {
+            self.loose.push(Arc::clone(piece));
+            return;
+        }
+        if !self.groups.last().is_some_and(|group| group.screen.takes(hashes.len())) {
+            let records = self.last.as_ref().map_or(0, |last| last.meta.records() as usize);
+            let screen = Arc::new(Screen::new((records / 8).max(hashes.len())));
+            self.groups.push(Group { screen, pieces: Vec::new() });
+        }
+        let group = self.groups.last_mut().expect("it was pushed");
+        group.screen.add(hashes);
+        group.pieces.push(Arc::clone(piece));
+    }
+
+    /// Takes out young pieces.
+    pub(super) fn without(&self, gone: impl Fn(&Piece) -> bool) -> Self {
+        let mut leaf = self.clone();
+        leaf.young.retain(|piece| !gone(piece));
+        leaf.loose.retain(|piece| !gone(piece));
+        leaf.groups.iter_mut().for_each(|group| group.pieces.retain(|piece| !gone(piece)));
+        leaf.groups.retain(|group| !group.pieces.is_empty());
+        leaf
+    }
+
+    /// May there be an entry of a key with this hash?
+    #[inline]
+    fn may_contain(&self, hash: u64) -> bool {
+        self.last.as_ref().is_some_and(|piece| piece.filter.may_contain(hash))
+            || self.loose.iter().any(|piece| piece.filter.may_contain(hash))
+            || self.groups.iter().any(|group| {
+                group.screen.may_contain(hash)
+                    && group.pieces.iter().any(|piece| piece.filter.may_contain(hash))
+            })
+    }
+
+    /// Memory of its screens.
+    pub(super) fn screen_bytes(&self) -> usize {
+        self.groups.iter().map(|group| group.screen.memory_bytes()).sum()
+    }
+
+    /// All of its pieces, the newest first.
+    #[inline]
+    pub(super) fn pieces(&self) -> impl Iterator<Item = &Arc<Piece>> {
+        self.young.iter().chain(&self.last)
+    }
+}
+
+/// An unconfirmed batch.
+#[derive(Clone, Debug)]
+pub(super) enum WaitingBatch {
+    Memory {
+        waiting: Arc<Waiting>,
+        /// Number of its record in the journal.
+        number: u64,
+        /// It is being written as a piece.
+        spilling: bool,
+    },
+    Piece {
+        id: BatchId,
+        piece: Arc<Piece>,
+    },
+}
+
+impl WaitingBatch {
+    pub(super) fn id(&self) -> BatchId {
+        match self {
+            Self::Memory { waiting, .. } => waiting.id(),
+            Self::Piece { id, .. } => *id,
+        }
+    }
+}
+
+/// On its way into the leaves.
+#[derive(Clone, Debug)]
+pub(super) enum Sealed {
+    /// A full block.
+    Block { block: Arc<MemoryBlock>, from: u64, to: u64 },
+    /// The piece of a batch that was confirmed at a position.
+    Piece { id: BatchId, piece: Arc<Piece>, position: u64 },
+    /// A bulk load at a position.
+    Load { load: Arc<Load>, position: u64 },
+}
+
+/// What was loaded in bulk. Readers see it when it is in the leaves.
+#[derive(Debug)]
+pub(super) struct Load {
+    /// With the bounds at which they begin.
+    pub(super) pieces: Vec<(Bound, Arc<Piece>)>,
+    pub(super) done: Promise<Result<()>>,
+}
+
+/// What a reader sees.
+#[derive(Clone, Debug)]
+pub(super) struct Version {
+    pub(super) waiting: Vec<WaitingBatch>,
+    pub(super) active: Arc<MemoryBlock>,
+    /// The newest first.
+    pub(super) sealed: Vec<Sealed>,
+    pub(super) leaves: Arc<Leaves>,
+}
+
+/// The leaves, in order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Leaves {
+    /// Index and first bytes of the lower bounds.
+    heads: Vec<(u64, u64)>,
+    pub(super) list: Vec<Arc<Leaf>>,
+    /// Bytes of the young pieces of each leaf; a piece in several counts in equal parts.
+    pub(super) young_bytes: Vec<u64>,
+    pub(super) young_bytes_all: u64,
+    pub(super) last_bytes_all: u64,
+}
+
+impl Leaves {
+    /// `list` is sorted, and begins at the least bound.
+    pub(super) fn new(list: Vec<Arc<Leaf>>) -> Self {
+        let heads =
+            list.iter().map(|leaf| (leaf.lower.index, super::codec::head_of(&leaf.lower.key))).collect();
+        let bytes = |piece: &Arc<Piece>| piece.meta.disk_bytes(piece.files().page_bytes());
+        let mut shared: HashMap<u64, u64> = HashMap::new();
+        for piece in list.iter().flat_map(|leaf| &leaf.young) {
+            *shared.entry(piece.meta.id).or_default() += 1;
+        }
+        let of_leaf =
+            |leaf: &Arc<Leaf>| leaf.young.iter().map(|piece| bytes(piece) / shared[&piece.meta.id]).sum();
+        let young_bytes: Vec<u64> = list.iter().map(of_leaf).collect();
+        let young_bytes_all = young_bytes.iter().sum();
+        let last_bytes_all = list.iter().filter_map(|leaf| leaf.last.as_ref()).map(bytes).sum();
+        Self { heads, list, young_bytes, young_bytes_all, last_bytes_all }
+    }
+
+    /// Number of the leaf in which a key would be.
+    #[inline]
+    pub(super) fn find(&self, index: u64, key: &[u8]) -> usize {
+        let head = (index, super::codec::head_of(key));
+        // Those above the head are above the key; those that equal it in the head are compared whole.
+        let mut count = self.heads.partition_point(|lower| *lower <= head);
+        while count > 1 && self.heads[count - 1] == head && *self.list[count - 1].lower.key > *key {
+            count -= 1;
+        }
+        count.max(1) - 1
+    }
+
+    /// The bound at which the leaf ends.
+    pub(super) fn upper(&self, leaf: usize) -> Option<&Bound> {
+        self.list.get(leaf + 1).map(|next| &next.lower)
+    }
+
+    /// Puts pieces into all leaves that have a part of what lies between two bounds.
+    pub(super) fn with(&self, pieces: &[(Arc<Piece>, Bound, Option<Bound>)]) -> Self {
+        let mut list = self.list.clone();
+        for (piece, from, to) in pieces {
+            let first = self.find(from.index, &from.key);
+            let hashes = piece.take_hashes();
+            let uppers = self.list[first + 1..].iter().map(|leaf| Some(&leaf.lower)).chain([None]);
+            for (leaf, upper) in list[first..].iter_mut().zip(uppers) {
+                if to.as_ref().is_some_and(|to| leaf.lower >= *to) {
+                    break;
+                }
+                let only = leaf.lower == *from && upper == to.as_ref();
+                Arc::make_mut(leaf).insert(piece, if only { &hashes } else { &[] });
+            }
+        }
+        Self::new(list)
+    }
+
+    /// All pieces, each once.
+    pub(super) fn pieces(&self) -> Vec<Arc<Piece>> {
+        let mut pieces: Vec<_> = self.list.iter().flat_map(|leaf| leaf.pieces().cloned()).collect();
+        pieces.sort_by_key(|piece| piece.meta.id);
+        pieces.dedup_by_key(|piece| piece.meta.id);
+        pieces
+    }
+}
+
+impl Version {
+    /// May there be an entry of this key?
+    #[inline]
+    pub(super) fn may_contain(&self, index: u64, key: &[u8], hash: u64) -> bool {
+        let leaf = &self.leaves.list[self.leaves.find(index, key)];
+        leaf.may_contain(hash)
+            || self.active.may_contain(hash)
+            || self.sealed.iter().any(|sealed| match sealed {
+                Sealed::Block { block, .. } => block.may_contain(hash),
+                Sealed::Piece { piece, .. } => piece.filter.may_contain(hash),
+                Sealed::Load { .. } => false,
+            })
+            || self.waiting.iter().any(|waiting| match waiting {
+                WaitingBatch::Memory { waiting, .. } => waiting.find(index, key).is_some(),
+                WaitingBatch::Piece { piece, .. } => piece.filter.may_contain(hash),
+            })
+    }
+
+    /// The least number in the journal that is needed when the oldest sealed structure is in pieces: of unconfirmed
+    /// batches, and of those that were written early and confirmed late.
+    pub(super) fn pinned(&self) -> Option<u64> {
+        let blocks = self.sealed.iter().rev().skip(1).filter_map(|sealed| match sealed {
+            Sealed::Block { block, .. } => Some(block.least()),
+            Sealed::Piece { .. } | Sealed::Load { .. } => None,
+        });
+        self.waiting_numbers().chain(blocks).chain([self.active.least()]).min()
+    }
+
+    /// Numbers in the journal of the unconfirmed batches that only it keeps.
+    pub(super) fn waiting_numbers(&self) -> impl Iterator<Item = u64> {
+        self.waiting.iter().filter_map(|waiting| match waiting {
+            WaitingBatch::Memory { number, .. } => Some(*number),
+            WaitingBatch::Piece { .. } => None,
+        })
+    }
+
+    /// Memory of blocks and unconfirmed batches.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let sealed = self.sealed.iter().map(|sealed| match sealed {
+            Sealed::Block { block, .. } => block.memory_bytes(),
+            Sealed::Piece { .. } | Sealed::Load { .. } => 0,
+        });
+        self.active.memory_bytes() + sealed.sum::<usize>() + self.waiting_bytes()
+    }
+
+    /// Memory of unconfirmed batches.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        let waiting = self.waiting.iter().map(|waiting| match waiting {
+            WaitingBatch::Memory { waiting, .. } => waiting.memory_bytes(),
+            WaitingBatch::Piece { .. } => 0,
+        });
+        waiting.sum()
+    }
+}

@@ -1,0 +1,691 @@
+//! What happens in the background: flushing blocks, merging leaves, writing unconfirmed batches that are many as pieces.
+//!
+//! # Merge policy (lazy leveling over a partition of the keys)
+//! ```text
+//!   sealed block ──flush──► a young piece for each leaf (or one for all of them, if they would be too small)
+//!   leaf: young pieces + last-level piece ──merge──► a new last-level piece, or several and as many leaves
+//! ```
+//! - As long as all young pieces together are below a share of the last level nothing is merged; then the leaf with the most
+//!   young bytes for its last-level bytes is. So leaves are merged one after the other, each when it holds about twice
+//!   the share, and on average half of that waits: that is where write amplification (1 / twice the share) and space
+//!   amplification (1 + the share) come from. No merge is larger than a leaf, so little space is needed meanwhile.
+//! - A leaf that gets too long is cut, one that gets short is merged together with its neighbour.
+//! - In a store with many leaves a block's part for each would be a few pages: such a block becomes one *wide* piece in all
+//!   leaves. When there are many wide pieces they are merged with each other and cut by leaves.
+//!
+//! Rules:
+//! - Sealed blocks are flushed one at a time and in their order, so that pieces come in the order of positions.
+//! - A merge takes in all pieces that a leaf has when it begins, or the oldest wide ones: always a contiguous stretch of
+//!   positions of each leaf.
+//! - Pages are durable before the manifest names them; the manifest is durable before readers see what it says; and
+//!   extents and journal segments are given up after that.
+//! - Only confirmed batches are in blocks, so only they are merged with others.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+use thermocline_base::multiplex::block_on;
+use thermocline_base::mutation::{self, Rule};
+use thermocline_base::sync::Ordering;
+
+use super::error::{Result, StoreError};
+use super::filter::Scratch;
+use super::inner::Inner;
+use super::manifest::{Bound, Change, Manifest};
+use super::memory::{MemoryBlock, Waiting};
+use super::merge::{Merge, Merged, Source};
+use super::piece::{Piece, PieceBuilder};
+use super::version::{Leaf, Leaves, Sealed, Version, WaitingBatch};
+
+/// A block's part for a leaf is at least this long on average; else the block becomes one wide piece.
+const SLICE_BYTES_MIN: u64 = 64 << 10;
+/// Journal segments in use at which the batches that keep them are written as pieces.
+const SEGMENTS_MAX: u64 = 16;
+/// Wide pieces that wait to be merged with each other.
+const WIDE_MAX: usize = 16;
+
+/// What to do next.
+#[derive(Debug)]
+enum Task {
+    Flush(Sealed),
+    Spill {
+        waiting: Arc<Waiting>,
+    },
+    /// Leaves that lie next to each other.
+    Merge {
+        lowers: Vec<Bound>,
+    },
+    /// Wide pieces, the newest first.
+    Narrow {
+        pieces: Vec<Arc<Piece>>,
+    },
+    ForgetDiscarded,
+}
+
+/// A piece and the part of the keys that it is for.
+type Placed = (Arc<Piece>, Bound, Option<Bound>);
+
+impl Inner {
+    /// Does one thing. `false`: there was nothing to do.
+    pub(super) fn step_work(self: &Arc<Self>, scratch: &mut Scratch) -> bool {
+        if self.failure.get().is_some() {
+            return false;
+        }
+        let Some(task) = self.pick() else { return false };
+        let result = match &task {
+            Task::Flush(sealed) => self.flush(sealed, scratch),
+            Task::Spill { waiting } => self.spill(waiting, scratch),
+            Task::Merge { lowers } => self.merge(lowers, scratch),
+            Task::Narrow { pieces } => self.narrow(pieces, scratch),
+            Task::ForgetDiscarded => self.change(Vec::new(), |_| None, Vec::new(), |_| Ok(())),
+        };
+        self.finish(&task, result);
+        true
+    }
+
+    fn finish(self: &Arc<Self>, task: &Task, result: Result<()>) {
+        {
+            let mut control = self.control.lock();
+            match task {
+                Task::Flush(_) | Task::ForgetDiscarded => control.flushing = false,
+                Task::Narrow { .. } => (control.flushing, control.narrowing) = (false, false),
+                Task::Spill { .. } => {}
+                Task::Merge { lowers } => lowers.iter().for_each(|lower| {
+                    control.merging.remove(lower);
+                }),
+            }
+            match (&result, task) {
+                (Ok(()), _) => control.stuck = false,
+                (Err(StoreError::Page { .. }), Task::Merge { lowers }) => {
+                    // Its other pages can be read, and other leaves merged.
+                    control.broken.extend(lowers.iter().cloned());
+                }
+                (Err(_), _) => control.stuck = true,
+            }
+        }
+        match result {
+            Ok(()) => *self.full.lock() = None,
+            Err(error) if error.is_full() => {
+                tracing::warn!(%error, "the store cannot write records on until there is space");
+                *self.full.lock() = Some(error);
+            }
+            Err(error) => tracing::error!(%error, "work of the store in the background failed"),
+        }
+        self.wake_crowd();
+        self.work_signal.ring();
+    }
+
+    /// Is nothing being done, and nothing to be done?
+    pub(super) fn is_idle(&self) -> bool {
+        let control = self.control.lock();
+        let version = self.current();
+        let quiet = !control.flushing && control.merging.is_empty() && control.discarded.is_empty();
+        let nothing = version.sealed.is_empty() && self.pick_leaves(&version.leaves, &control).is_none();
+        quiet && nothing && self.queue.lock().in_flight.is_empty()
+    }
+
+    /// Something has changed: work that failed may be tried again.
+    pub(super) fn try_again(&self) {
+        let stuck = std::mem::take(&mut self.control.lock().stuck);
+        if stuck {
+            self.work_signal.ring();
+        }
+    }
+
+    /// Unconfirmed batches take a lot of memory, or hold on to a lot of the journal.
+    pub(super) fn is_spill_due(&self) -> bool {
+        let version = self.current();
+        let flushed = self.flushed.load(Ordering::Relaxed);
+        version.waiting_bytes() > self.options.memory_bytes / 2
+            || (self.journal_segments.load(Ordering::Relaxed) > SEGMENTS_MAX
+                && version.waiting_numbers().min().is_some_and(|number| number <= flushed))
+    }
+
+    /// Merging is so far behind that writers have to wait. What cannot be merged nobody waits for.
+    pub(super) fn is_behind(&self, version: &Version) -> bool {
+        let leaves = &version.leaves;
+        let most = self.young_target(leaves) * 5 / 4 + self.options.memory_bytes as u64;
+        let behind = leaves.young_bytes_all > most;
+        if !behind {
+            return false;
+        }
+        let control = self.control.lock();
+        !control.merging.is_empty() || self.pick_leaves(leaves, &control).is_some()
+    }
+
+    /// Bytes of young pieces above which leaves are merged.
+    fn young_target(&self, leaves: &Leaves) -> u64 {
+        (leaves.last_bytes_all * self.options.young_percent / 100).max(2 * self.options.memory_bytes as u64)
+    }
+
+    fn pick(&self) -> Option<Task> {
+        let mut control = self.control.lock();
+        let version = self.current();
+        if control.stuck && self.options.threads > 0 {
+            return None;
+        }
+        if !control.flushing {
+            if let Some(oldest) = version.sealed.last() {
+                control.flushing = true;
+                return Some(Task::Flush(oldest.clone()));
+            }
+            if !control.discarded.is_empty() {
+                control.flushing = true;
+                return Some(Task::ForgetDiscarded);
+            }
+        }
+        if self.is_spill_due()
+            && let Some(waiting) = self.mark_spilling(&version)
+        {
+            return Some(Task::Spill { waiting });
+        }
+        if !control.flushing && control.merging.is_empty() {
+            let pieces = wide_pieces(&version.leaves);
+            if pieces.len() >= WIDE_MAX && version.leaves.list.len() > 2 * WIDE_MAX {
+                (control.flushing, control.narrowing) = (true, true);
+                return Some(Task::Narrow { pieces });
+            }
+        }
+        if control.narrowing {
+            return None;
+        }
+        let lowers = self.pick_leaves(&version.leaves, &control)?;
+        control.merging.extend(lowers.iter().cloned());
+        Some(Task::Merge { lowers })
+    }
+
+    /// The leaf that most needs to be merged, with short neighbours.
+    fn pick_leaves(&self, leaves: &Leaves, control: &super::inner::Control) -> Option<Vec<Bound>> {
+        let free =
+            |leaf: &Leaf| !control.merging.contains(&leaf.lower) && !control.broken.contains(&leaf.lower);
+        let last = |at: usize| {
+            let last = leaves.list[at].last.as_ref();
+            last.map_or(0, |piece| piece.meta.disk_bytes(self.files.page_bytes()))
+        };
+        let all = leaves.young_bytes_all > self.young_target(leaves);
+        let due = |at: usize| {
+            let leaf = &leaves.list[at];
+            free(leaf) && !leaf.young.is_empty() && (all || leaf.young.len() > self.options.young_max)
+        };
+        // The share of young bytes, in 2^-16; too many pieces go first.
+        let need = |at: usize| {
+            let leaf = &leaves.list[at];
+            let many = leaf.young.len() > self.options.young_max;
+            (many, (leaves.young_bytes[at] << 16) / (last(at) + self.options.leaf_bytes / 16))
+        };
+        let chosen = (0..leaves.list.len()).filter(|at| due(*at)).max_by_key(|at| need(*at))?;
+        let bytes = |at: usize| leaves.young_bytes[at] + last(at);
+        let mut total = bytes(chosen);
+        let mut range = chosen..chosen + 1;
+        let short = self.options.leaf_bytes / 2;
+        while range.end < leaves.list.len()
+            && free(&leaves.list[range.end])
+            && total + bytes(range.end) < short
+        {
+            total += bytes(range.end);
+            range.end += 1;
+        }
+        while range.start > 0 && free(&leaves.list[range.start - 1]) && total + bytes(range.start - 1) < short
+        {
+            range.start -= 1;
+            total += bytes(range.start);
+        }
+        Some(leaves.list[range].iter().map(|leaf| leaf.lower.clone()).collect())
+    }
+
+    /// Writes a sealed block, or a late confirmed batch, into the leaves.
+    fn flush(&self, sealed: &Sealed, scratch: &mut Scratch) -> Result<()> {
+        let (pieces, to, confirm) = match sealed {
+            Sealed::Load { load, position } => {
+                let floor = self.journal.lock().floor(*position, self.current().pinned());
+                if let Err(error) = self.flush_load(load, *position, floor) {
+                    // Its pieces are given up; who loads it may try again.
+                    let _control = self.control.lock();
+                    let mut version = Version::clone(&self.current());
+                    version.sealed.pop();
+                    self.publish(version);
+                    load.done.keep(Err(error.clone()));
+                    return Err(error);
+                }
+                load.done.keep(Ok(()));
+                return self.flushed(*position, floor);
+            }
+            Sealed::Block { block, from, to } => (self.write_block(block, *from, *to, scratch)?, *to, None),
+            Sealed::Piece { id, piece, position } => {
+                (vec![(Arc::clone(piece), Bound::default(), None)], *position, Some(*id))
+            }
+        };
+        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        let mut changes = match confirm {
+            Some(id) => vec![Change::Confirm { batch: id.0, position: to }],
+            None => placing(&pieces),
+        };
+        changes.push(Change::Flushed(to));
+        let floor = self.journal.lock().floor(to, self.current().pinned());
+        changes.push(Change::JournalFloor(floor));
+        let new = if confirm.is_some() {
+            Vec::new()
+        } else {
+            pieces.iter().map(|(piece, ..)| Arc::clone(piece)).collect()
+        };
+        self.change(
+            new,
+            |_| Some(changes),
+            Vec::new(),
+            |version| {
+                version.leaves = Arc::new(version.leaves.with(&pieces));
+                version.sealed.pop();
+                Ok(())
+            },
+        )?;
+        self.flushed(to, floor)
+    }
+
+    /// The manifest says that everything up to `to` is in pieces.
+    fn flushed(&self, to: u64, floor: u64) -> Result<()> {
+        self.flushed.store(to, Ordering::Relaxed);
+        let mut journal = self.journal.lock();
+        journal.release(floor);
+        self.journal_segments.store(journal.segment_count() as u64, Ordering::Relaxed);
+        self.control.lock().journal_mark = journal.bytes_in_use();
+        Ok(())
+    }
+
+    fn write_block(
+        &self,
+        block: &Arc<MemoryBlock>,
+        from: u64,
+        to: u64,
+        scratch: &mut Scratch,
+    ) -> Result<Vec<Placed>> {
+        let segments = block.segments(block.published());
+        let sources = segments.into_iter().map(|segment| Source::segment(block, segment)).collect();
+        let leaves = Arc::clone(&self.current().leaves);
+        let bytes = block.batch_bytes() as u64;
+        let narrow = bytes / leaves.list.len() as u64 >= SLICE_BYTES_MIN.min(self.options.leaf_bytes / 64);
+        let bounds = if narrow { bounds_of(&leaves) } else { vec![Bound::default()] };
+        self.cut(Merge::new(sources, false)?, &bounds, from, to, bytes, scratch)
+    }
+
+    /// Writes what a merge gives as pieces for the parts of the keys that begin at `bounds`.
+    fn cut(
+        &self,
+        merge: Merge,
+        bounds: &[Bound],
+        from: u64,
+        to: u64,
+        bytes: u64,
+        scratch: &mut Scratch,
+    ) -> Result<Vec<Placed>> {
+        let expected = bytes / bounds.len() as u64;
+        let new_piece = || PieceBuilder::new(&self.files, self.piece_id(), true, expected);
+        let mut placed: Vec<Placed> = Vec::new();
+        let mut part = 0;
+        let mut builder = new_piece();
+        let upper = |part: usize| bounds.get(part + 1);
+        let mut add = |placed: &mut Vec<Placed>, entry: Merged<'_>, scratch: &mut Scratch| {
+            while let Some(next) = upper(part)
+                && (entry.index, entry.key) >= (next.index, &*next.key)
+            {
+                if !builder.is_empty() {
+                    let full = std::mem::replace(&mut builder, new_piece());
+                    let piece = Arc::new(full.finish(from, to, scratch)?);
+                    placed.push((piece, bounds[part].clone(), upper(part).cloned()));
+                }
+                part += 1;
+            }
+            builder.add(entry.index, entry.key, entry.hash, entry.batch, entry.kind, entry.value)
+        };
+        let result = merge.run(|entry| add(&mut placed, entry, scratch)).and_then(|()| {
+            if !builder.is_empty() {
+                let piece = Arc::new(builder.finish(from, to, scratch)?);
+                placed.push((piece, bounds[part].clone(), upper(part).cloned()));
+            }
+            Ok(())
+        });
+        if let Err(error) = result {
+            // Nobody refers to them.
+            placed.iter().for_each(|(piece, ..)| piece.give_up());
+            return Err(error);
+        }
+        Ok(placed)
+    }
+
+    /// Merges wide pieces with each other and cuts them by leaves.
+    fn narrow(&self, pieces: &[Arc<Piece>], scratch: &mut Scratch) -> Result<()> {
+        let whole = Bound::default();
+        let sources = pieces.iter().map(|piece| Source::piece(piece, &whole, None)).collect();
+        let from = pieces.iter().map(|piece| piece.from()).min().unwrap_or(0);
+        let to = pieces.iter().map(|piece| piece.to()).max().unwrap_or(0);
+        let bytes = pieces.iter().map(|piece| piece.meta.disk_bytes(self.files.page_bytes())).sum();
+        let bounds = bounds_of(&self.current().leaves);
+        let placed = self.cut(Merge::new(sources, false)?, &bounds, from, to, bytes, scratch)?;
+        self.counters.merges.fetch_add(1, Ordering::Relaxed);
+        let gone: HashSet<u64> = pieces.iter().map(|piece| piece.meta.id).collect();
+        let new = placed.iter().map(|(piece, ..)| Arc::clone(piece)).collect();
+        // No leaf is being merged, and no other piece comes meanwhile: the leaves are those of the beginning.
+        let leaves = Arc::clone(&self.current().leaves);
+        let without =
+            leaves.list.iter().map(|leaf| Arc::new(leaf.without(|piece| gone.contains(&piece.meta.id))));
+        let next = Leaves::new(without.collect()).with(&placed);
+        let mut changes: Vec<Change> =
+            placed.iter().map(|(piece, ..)| Change::AddPiece(piece.meta.clone())).collect();
+        changes.extend(next.list.iter().map(|leaf| set_leaf(leaf)));
+        changes.extend(gone.iter().map(|id| Change::RemovePiece(*id)));
+        self.change(
+            new,
+            |_| Some(changes),
+            pieces.to_vec(),
+            |version| {
+                version.leaves = Arc::new(next);
+                Ok(())
+            },
+        )
+    }
+
+    /// Merges leaves that lie next to each other.
+    fn merge(&self, lowers: &[Bound], scratch: &mut Scratch) -> Result<()> {
+        let leaves = Arc::clone(&self.current().leaves);
+        let first = leaves.find(lowers[0].index, &lowers[0].key);
+        let range = first..first + lowers.len();
+        let bytes: u64 = range
+            .clone()
+            .map(|at| {
+                let last = leaves.list[at].last.as_ref();
+                leaves.young_bytes[at]
+                    + last.map_or(0, |piece| piece.meta.disk_bytes(self.files.page_bytes()))
+            })
+            .sum();
+        let inputs: Vec<Arc<Piece>> =
+            leaves.list[range.clone()].iter().flat_map(|leaf| leaf.pieces().cloned()).collect();
+        let from = inputs.iter().map(|piece| piece.from()).min().unwrap_or(0);
+        let to = inputs.iter().map(|piece| piece.to()).max().unwrap_or(0);
+        let parts = bytes.div_ceil(self.options.leaf_bytes).max(1);
+        let part_bytes = bytes.div_ceil(parts);
+        let mut output = Output {
+            inner: self,
+            from,
+            to,
+            part_bytes,
+            cut_at: if parts > 1 { part_bytes } else { u64::MAX },
+            builder: None,
+            last: Bound::default(),
+            pieces: Vec::new(),
+            lower: lowers[0].clone(),
+            records: 0,
+        };
+        let result = range.clone().try_for_each(|at| {
+            let leaf = &leaves.list[at];
+            let sources =
+                leaf.pieces().map(|piece| Source::piece(piece, &leaf.lower, leaves.upper(at))).collect();
+            Merge::new(sources, true)?.run(|entry| output.add(entry, scratch))
+        });
+        if let Err(error) = result.and_then(|()| output.end_piece(scratch)) {
+            output.pieces.iter().for_each(|(_, piece)| piece.give_up());
+            return Err(error);
+        }
+        self.counters.merges.fetch_add(1, Ordering::Relaxed);
+        self.counters.merged_records.fetch_add(output.records, Ordering::Relaxed);
+        self.install(lowers, &inputs, &output.pieces)
+    }
+
+    /// Replaces merged leaves by those of the pieces that came out.
+    fn install(&self, lowers: &[Bound], inputs: &[Arc<Piece>], pieces: &[(Bound, Arc<Piece>)]) -> Result<()> {
+        let merged: HashSet<u64> = inputs.iter().map(|piece| piece.meta.id).collect();
+        let mut next = None;
+        let mut gone = Vec::new();
+        let new = pieces.iter().map(|(_, piece)| Arc::clone(piece)).collect();
+        let mut plan = |version: &Version| {
+            let leaves = &version.leaves;
+            let first = leaves.find(lowers[0].index, &lowers[0].key);
+            let old = &leaves.list[first..first + lowers.len()];
+            // What came while the merge was under way is newer, and stays.
+            let mut young: Vec<Arc<Piece>> = old.iter().flat_map(|leaf| leaf.young.iter().cloned()).collect();
+            young.retain(|piece| !merged.contains(&piece.meta.id));
+            young.sort_by_key(|piece| (std::cmp::Reverse(piece.from()), piece.meta.id));
+            young.dedup_by_key(|piece| piece.meta.id);
+            let mut fresh: Vec<Arc<Leaf>> = pieces
+                .iter()
+                .map(|(lower, piece)| {
+                    Arc::new(Leaf::new(lower.clone(), young.clone(), Some(Arc::clone(piece))))
+                })
+                .collect();
+            if fresh.is_empty() && (first == 0 || !young.is_empty()) {
+                fresh.push(Arc::new(Leaf::new(lowers[0].clone(), young, None)));
+            }
+            let mut list = leaves.list.clone();
+            let kept: BTreeSet<&Bound> = fresh.iter().map(|leaf| &leaf.lower).collect();
+            let mut changes: Vec<Change> =
+                pieces.iter().map(|(_, piece)| Change::AddPiece(piece.meta.clone())).collect();
+            changes
+                .extend(lowers.iter().filter(|lower| !kept.contains(lower)).cloned().map(Change::RemoveLeaf));
+            changes.extend(fresh.iter().map(|leaf| set_leaf(leaf)));
+            list.splice(first..first + lowers.len(), fresh);
+            let used: HashSet<u64> =
+                list.iter().flat_map(|leaf| leaf.pieces().map(|piece| piece.meta.id)).collect();
+            for piece in inputs {
+                if !used.contains(&piece.meta.id)
+                    && !gone.iter().any(|other: &Arc<Piece>| Arc::ptr_eq(other, piece))
+                {
+                    changes.push(Change::RemovePiece(piece.meta.id));
+                    gone.push(Arc::clone(piece));
+                }
+            }
+            next = Some(Leaves::new(list));
+            Some(changes)
+        };
+        let mut manifest = self.manifest.lock();
+        let changes = plan(&self.current()).expect("a plan always has changes");
+        let next = Arc::new(next.expect("the plan made it"));
+        self.change_locked(&mut manifest, new, changes, gone, |version| {
+            version.leaves = next;
+            Ok(())
+        })
+    }
+
+    fn change(
+        &self,
+        new: Vec<Arc<Piece>>,
+        changes: impl FnOnce(&Version) -> Option<Vec<Change>>,
+        gone: Vec<Arc<Piece>>,
+        update: impl FnOnce(&mut Version) -> Result<()>,
+    ) -> Result<()> {
+        let mut manifest = self.manifest.lock();
+        let changes = changes(&self.current()).unwrap_or_default();
+        self.change_locked(&mut manifest, new, changes, gone, update)
+    }
+
+    /// Makes changes durable, lets readers see them, and gives up what is gone. `new` pieces are written, not durable.
+    pub(super) fn change_locked(
+        &self,
+        manifest: &mut Manifest,
+        new: Vec<Arc<Piece>>,
+        mut changes: Vec<Change>,
+        gone: Vec<Arc<Piece>>,
+        update: impl FnOnce(&mut Version) -> Result<()>,
+    ) -> Result<()> {
+        if !new.is_empty()
+            && let Err(error) = block_on(self.files.device.sync())
+        {
+            return Err(self.fail(StoreError::Io(error)));
+        }
+        let discarded = std::mem::take(&mut self.control.lock().discarded);
+        for (id, piece) in &discarded {
+            changes.push(Change::RemoveWaiting(id.0));
+            changes.push(Change::RemovePiece(piece.meta.id));
+        }
+        changes.insert(0, Change::NextPiece(self.next_piece.load(Ordering::Relaxed)));
+        if mutation::off(Rule::FreeAfterManifest) {
+            gone.iter().for_each(|piece| piece.meta.runs.iter().for_each(|run| self.files.space.free(*run)));
+        }
+        if let Err((error, unknown)) = manifest.commit(&changes) {
+            if unknown {
+                return Err(self.fail(error));
+            }
+            self.control.lock().discarded.extend(discarded);
+            new.iter().for_each(|piece| piece.give_up());
+            return Err(error);
+        }
+        self.counters.manifest_bytes.store(manifest.bytes_written, Ordering::Relaxed);
+        {
+            let _control = self.control.lock();
+            let mut version = Version::clone(&self.current());
+            update(&mut version)?;
+            self.publish(version);
+        }
+        if !mutation::off(Rule::FreeAfterManifest) {
+            gone.iter().for_each(|piece| piece.give_up());
+        }
+        discarded.iter().for_each(|(_, piece)| piece.give_up());
+        Ok(())
+    }
+
+    /// The oldest unconfirmed batch that is in memory and not being written, now being written. Under control's lock.
+    fn mark_spilling(&self, version: &Version) -> Option<Arc<Waiting>> {
+        let at = version
+            .waiting
+            .iter()
+            .position(|waiting| matches!(waiting, WaitingBatch::Memory { spilling: false, .. }))?;
+        let mut version = Version::clone(version);
+        let WaitingBatch::Memory { waiting, spilling, .. } = &mut version.waiting[at] else { return None };
+        *spilling = true;
+        let waiting = Arc::clone(waiting);
+        self.publish(version);
+        Some(waiting)
+    }
+
+    /// Writes an unconfirmed batch as a piece of its own.
+    fn spill(&self, waiting: &Arc<Waiting>, scratch: &mut Scratch) -> Result<()> {
+        let result = self.try_spill(waiting, scratch);
+        if result.is_err() {
+            let _control = self.control.lock();
+            let mut version = Version::clone(&self.current());
+            for other in &mut version.waiting {
+                if let WaitingBatch::Memory { waiting: of, spilling, .. } = other
+                    && Arc::ptr_eq(of, waiting)
+                {
+                    *spilling = false;
+                }
+            }
+            self.publish(version);
+        }
+        result
+    }
+
+    fn try_spill(&self, waiting: &Arc<Waiting>, scratch: &mut Scratch) -> Result<()> {
+        let bytes = waiting.batch.bytes.len() as u64;
+        let mut builder = PieceBuilder::new(&self.files, self.piece_id(), true, bytes);
+        Merge::new(vec![Source::waiting(waiting)], false)?.run(|entry| {
+            builder.add(entry.index, entry.key, entry.hash, entry.batch, entry.kind, entry.value)
+        })?;
+        let piece = Arc::new(builder.finish(0, 0, scratch)?);
+        let id = waiting.id();
+        let mut manifest = self.manifest.lock();
+        let changes = vec![
+            Change::AddPiece(piece.meta.clone()),
+            Change::AddWaiting { batch: id.0, piece: piece.meta.id },
+        ];
+        let mut decided = false;
+        self.change_locked(&mut manifest, vec![Arc::clone(&piece)], changes, Vec::new(), |version| {
+            let at = version.waiting.iter().position(
+                |other| matches!(other, WaitingBatch::Memory { waiting: of, .. } if Arc::ptr_eq(of, waiting)),
+            );
+            match at {
+                Some(at) => version.waiting[at] = WaitingBatch::Piece { id, piece: Arc::clone(&piece) },
+                None => decided = true,
+            }
+            Ok(())
+        })?;
+        if decided {
+            // Its owner has decided meanwhile. The manifest's lock is still held, so no flush has told the journal that
+            // the decision is not needed any more.
+            self.control.lock().discarded.push((id, piece));
+            self.change_locked(&mut manifest, Vec::new(), Vec::new(), Vec::new(), |_| Ok(()))?;
+        }
+        Ok(())
+    }
+}
+
+fn bounds_of(leaves: &Leaves) -> Vec<Bound> {
+    leaves.list.iter().map(|leaf| leaf.lower.clone()).collect()
+}
+
+pub(super) fn set_leaf(leaf: &Leaf) -> Change {
+    Change::SetLeaf {
+        lower: leaf.lower.clone(),
+        young: leaf.young.iter().map(|piece| piece.meta.id).collect(),
+        last: leaf.last.as_ref().map(|piece| piece.meta.id),
+    }
+}
+
+fn placing(pieces: &[Placed]) -> Vec<Change> {
+    let add = pieces.iter().map(|(piece, ..)| Change::AddPiece(piece.meta.clone()));
+    let place = pieces.iter().map(|(piece, from, to)| Change::Place {
+        piece: piece.meta.id,
+        from: from.clone(),
+        to: to.clone(),
+    });
+    add.chain(place).collect()
+}
+
+/// The pieces that are in all leaves, the newest first, if in each leaf they are newer than all others.
+fn wide_pieces(leaves: &Leaves) -> Vec<Arc<Piece>> {
+    let Some(first) = leaves.list.first() else { return Vec::new() };
+    let in_front = |leaf: &Leaf, count: usize| {
+        leaf.young.len() >= count
+            && leaf.young[..count].iter().zip(&first.young).all(|(one, two)| Arc::ptr_eq(one, two))
+    };
+    let mut count = first.young.len();
+    for leaf in &leaves.list {
+        while !in_front(leaf, count) {
+            count -= 1;
+        }
+    }
+    first.young[..count].to_vec()
+}
+
+/// The pieces that come out of the merge of leaves.
+struct Output<'a> {
+    inner: &'a Inner,
+    from: u64,
+    to: u64,
+    part_bytes: u64,
+    cut_at: u64,
+    builder: Option<PieceBuilder>,
+    /// The entry added last.
+    last: Bound,
+    pieces: Vec<(Bound, Arc<Piece>)>,
+    /// Where the piece being built begins.
+    lower: Bound,
+    records: u64,
+}
+
+impl Output<'_> {
+    fn add(&mut self, entry: Merged<'_>, scratch: &mut Scratch) -> Result<()> {
+        let full = self.builder.as_ref().is_some_and(|builder| builder.bytes() >= self.cut_at);
+        // Entries of one key stay in one leaf.
+        if full && (self.last.index, &*self.last.key) != (entry.index, entry.key) {
+            self.end_piece(scratch)?;
+            self.lower = Bound::new(entry.index, entry.key);
+        }
+        let inner = self.inner;
+        let bytes = self.part_bytes;
+        let builder = self
+            .builder
+            .get_or_insert_with(|| PieceBuilder::new(&inner.files, inner.piece_id(), false, bytes));
+        builder.add(entry.index, entry.key, entry.hash, entry.batch, entry.kind, entry.value)?;
+        self.records += 1;
+        if builder.bytes() >= self.cut_at {
+            self.last = Bound::new(entry.index, entry.key);
+        }
+        Ok(())
+    }
+
+    fn end_piece(&mut self, scratch: &mut Scratch) -> Result<()> {
+        if let Some(builder) = self.builder.take() {
+            let piece = Arc::new(builder.finish(self.from, self.to, scratch)?);
+            self.pieces.push((self.lower.clone(), piece));
+        }
+        Ok(())
+    }
+}
