@@ -31,6 +31,8 @@ use crate::time;
 
 /// Records of a batch.
 const BATCH_RECORDS: u64 = 1000;
+/// Keys that are asked for together.
+const TOGETHER: usize = 16;
 const PRIMARY: IndexId = IndexId { table: 1, index: 0 };
 const SECONDARY: IndexId = IndexId { table: 1, index: 1 };
 
@@ -72,10 +74,14 @@ pub struct StoreReport {
     pub calibration: Option<Calibration>,
     /// Records a second while loading.
     pub load_records_per_s: f64,
-    /// `may_contain` a second, one thread, keys that are there.
+    /// Keys a second that are asked for, one thread, 16 together, keys that are there.
     pub may_contain_per_s: f64,
     /// The same, keys that are not there.
     pub may_contain_absent_per_s: f64,
+    /// One by one, keys that are there.
+    pub may_contain_one_by_one_per_s: f64,
+    /// The same, keys that are not there.
+    pub may_contain_absent_one_by_one_per_s: f64,
     /// Device reads of a point read of a record that is there, merges running.
     pub device_reads_per_hit: f64,
     /// Device reads of a point read of a record that never was there, merges running.
@@ -407,16 +413,24 @@ impl Bench<'_> {
         })
     }
 
-    fn may_contain(&self, store: &Store, there: bool, seconds: f64) -> f64 {
+    fn may_contain(&self, store: &Store, there: bool, together: bool, seconds: f64) -> f64 {
         let mut rng = Rng::new(self.settings.seed ^ 0xc0ffee);
         let keys: Vec<[u8; 8]> = (0..1 << 16)
             .map(|_| primary_key(rng.below(self.settings.records) + if there { 0 } else { 1 << 40 }))
             .collect();
         let began = time::now();
         let (mut asked, mut yes) = (0_u64, 0_u64);
+        let mut answers = [false; TOGETHER];
         while began.elapsed() < Duration::from_secs_f64(seconds) {
-            for key in &keys {
-                yes += u64::from(store.may_contain(PRIMARY, key));
+            if together {
+                for keys in keys.chunks_exact(TOGETHER) {
+                    store.may_contain_all(PRIMARY, keys, &mut answers);
+                    yes += answers.iter().filter(|yes| **yes).count() as u64;
+                }
+            } else {
+                for key in &keys {
+                    yes += u64::from(store.may_contain(PRIMARY, key));
+                }
             }
             asked += keys.len() as u64;
         }
@@ -522,8 +536,11 @@ pub fn run(settings: &StoreSettings, with_calibration: bool, quiet: bool) -> Res
     while !store.is_idle() {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let may_contain_per_s = bench.may_contain(&store, true, settings.seconds);
-    let may_contain_absent_per_s = bench.may_contain(&store, false, settings.seconds);
+    let filters = |there, together| bench.may_contain(&store, there, together, settings.seconds);
+    let may_contain_per_s = filters(true, true);
+    let may_contain_absent_per_s = filters(false, true);
+    let may_contain_one_by_one_per_s = filters(true, false);
+    let may_contain_absent_one_by_one_per_s = filters(false, false);
     progress.begin("reads while merging");
     let stop = AtomicBool::new(false);
     let (there, absent, deleted) = std::thread::scope(|scope| {
@@ -562,6 +579,8 @@ pub fn run(settings: &StoreSettings, with_calibration: bool, quiet: bool) -> Res
         load_records_per_s,
         may_contain_per_s,
         may_contain_absent_per_s,
+        may_contain_one_by_one_per_s,
+        may_contain_absent_one_by_one_per_s,
         device_reads_per_hit: there.device_reads,
         device_reads_per_miss: absent.device_reads,
         device_reads_per_deleted: deleted.device_reads,
@@ -641,9 +660,11 @@ impl StoreReport {
             (
                 "filters",
                 format!(
-                    "{} may_contain/s, {} for absent keys",
+                    "{} may_contain/s, {} for absent keys ({} and {} one by one)",
                     grouped(self.may_contain_per_s),
-                    grouped(self.may_contain_absent_per_s)
+                    grouped(self.may_contain_absent_per_s),
+                    grouped(self.may_contain_one_by_one_per_s),
+                    grouped(self.may_contain_absent_one_by_one_per_s)
                 ),
             ),
             (

@@ -7,5 +7,6 @@ pub mod error;
 pub mod frames;
 pub mod page;
 pub mod policy;
+mod prefetch;
 pub mod space;
 pub mod store;

@@ -38,6 +38,7 @@ use thermocline_base::vm::Reservation;
 
 use super::memory;
 use crate::error::PoolError;
+use crate::prefetch::prefetch;
 
 /// Pages in a bucket.
 const LANES: usize = 3;
@@ -272,7 +273,7 @@ impl PageMap {
     /// Asks the processor for the home bucket of a page.
     #[inline(always)]
     pub(super) fn prefetch(&self, page: u64) {
-        memory::prefetch(self.bucket(self.home(page)));
+        prefetch(self.bucket(self.home(page)));
     }
 
     /// Pins a page. Gives its slot and frame; the caller gives the pin back through [`Self::unpin`]. A pin on a wrong page,

@@ -25,6 +25,7 @@ use thermocline_base::vm::{HUGE_PAGE_BYTES, Reservation};
 
 use crate::error::PoolError;
 use crate::page::{HEADER_BYTES, PageSize};
+use crate::prefetch::prefetch;
 
 const WORD: usize = 8;
 
@@ -220,18 +221,6 @@ impl OptimisticPage<'_> {
         }
         true
     }
-}
-
-/// Asks the processor for a cache line.
-#[inline(always)]
-pub(super) fn prefetch<T>(place: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch of any address has no effect that the program could see.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast::<i8>());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
 }
 
 impl FrameMemory {

@@ -16,6 +16,7 @@
 //! - The hash of a key is the same for all filters, so it is computed once for many probes.
 
 use super::codec::Reader;
+use crate::prefetch::prefetch;
 
 /// The hash of an index's key that all filters and tables in memory use.
 #[inline]
@@ -160,6 +161,17 @@ impl Filter {
             Prints::Never => false,
             Prints::Always => true,
         }
+    }
+
+    /// Asks the processor for what [`Filter::may_contain`] will look at.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u64) {
+        let places = || self.shape.three(self.shape.mixed(hash));
+        match &self.prints {
+            Prints::Words(prints) => places().map(|place| prefetch(&raw const prints[place as usize])),
+            Prints::Bytes(prints) => places().map(|place| prefetch(&raw const prints[place as usize])),
+            Prints::Never | Prints::Always => return,
+        };
     }
 
     /// Memory that it takes beyond itself.

@@ -24,6 +24,7 @@ use thermocline_base::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 
 use super::codec;
 use super::types::{Batch, BatchId, EntryRef, Kind};
+use crate::prefetch::prefetch;
 
 const BATCHES_MAX: usize = 1 << 14;
 
@@ -224,6 +225,12 @@ impl MemoryBlock {
         }
     }
 
+    /// Asks the processor for what [`MemoryBlock::may_contain`] will look at.
+    #[inline]
+    pub(super) fn prefetch_slot(&self, hash: u64) {
+        prefetch(&raw const self.slots[hash as usize & (self.slots.len() - 1)]);
+    }
+
     /// Calls `found` for all entries of a key in the first `published` batches.
     pub(super) fn for_key<'a>(
         &'a self,
@@ -338,18 +345,6 @@ impl MemoryBlock {
 
 fn sorted_refs(batch: &Batch, number: usize) -> impl Iterator<Item = SortedRef> + '_ {
     batch.entries.iter().enumerate().map(move |(at, entry)| SortedRef::of(batch, entry, number, at))
-}
-
-/// Asks the processor for a cache line. A hint.
-#[inline(always)]
-fn prefetch<T>(place: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing and never faults, whatever the address.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast::<i8>());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
 }
 
 /// By index and head first, without touching the entries; then what is equal in these.

@@ -186,6 +186,15 @@ impl Store {
         self.inner.may_contain(index.as_u64(), key)
     }
 
+    /// [`Store::may_contain`] for many keys at once: their cache misses overlap, which makes it several times as fast.
+    ///
+    /// # Panics
+    /// When there are not as many answers as keys.
+    pub fn may_contain_all<K: AsRef<[u8]>>(&self, index: IndexId, keys: &[K], answers: &mut [bool]) {
+        assert_eq!(keys.len(), answers.len(), "each key has an answer");
+        self.inner.may_contain_all(index.as_u64(), keys, answers);
+    }
+
     /// May there be an entry of the index from `low` (included) to `high` (excluded)? No I/O. "No" is certain.
     #[must_use]
     pub fn may_contain_range(&self, index: IndexId, low: &[u8], high: Option<&[u8]>) -> bool {

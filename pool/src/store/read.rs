@@ -18,6 +18,9 @@ use super::types::{BatchId, Found, Kind};
 use super::version::{Sealed, Version, WaitingBatch};
 use crate::page::HEADER_BYTES;
 
+/// Keys whose cache misses overlap.
+const TOGETHER: usize = 16;
+
 /// What a read is after.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Want {
@@ -200,5 +203,20 @@ impl Inner {
         let hash = hash_of(index, key);
         let version = self.version.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         version.may_contain(index, key, hash)
+    }
+
+    /// May there be entries of the keys? Answers are in the keys' order.
+    pub(super) fn may_contain_all<K: AsRef<[u8]>>(&self, index: u64, keys: &[K], answers: &mut [bool]) {
+        let version = self.version.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut hashes = [0; TOGETHER];
+        for (keys, answers) in keys.chunks(TOGETHER).zip(answers.chunks_mut(TOGETHER)) {
+            for (hash, key) in hashes.iter_mut().zip(keys) {
+                *hash = hash_of(index, key.as_ref());
+                version.prefetch(index, key.as_ref(), *hash);
+            }
+            for ((hash, key), answer) in hashes.iter().zip(keys).zip(answers) {
+                *answer = version.may_contain(index, key.as_ref(), *hash);
+            }
+        }
     }
 }

@@ -13,6 +13,8 @@
 
 use thermocline_base::sync::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::prefetch::prefetch;
+
 const BLOCK_WORDS: usize = 8;
 const BITS_PER_KEY: usize = 8;
 
@@ -63,6 +65,12 @@ impl Screen {
         let there = |bit: usize| self.words[block + bit / 64].load(Ordering::Relaxed) >> (bit % 64) & 1;
         let [a, b, c, d] = bits(hash).map(there);
         a & b & c & d == 1
+    }
+
+    /// Asks the processor for what [`Screen::may_contain`] will look at.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u64) {
+        prefetch(&raw const self.words[self.block(hash)]);
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

@@ -98,6 +98,16 @@ impl Leaf {
             })
     }
 
+    /// Asks the processor for what [`Leaf::may_contain`] will look at.
+    #[inline]
+    fn prefetch(&self, hash: u64) {
+        if let Some(last) = &self.last {
+            last.filter.prefetch(hash);
+        }
+        self.loose.iter().for_each(|piece| piece.filter.prefetch(hash));
+        self.groups.iter().for_each(|group| group.screen.prefetch(hash));
+    }
+
     /// Memory of its screens.
     pub(super) fn screen_bytes(&self) -> usize {
         self.groups.iter().map(|group| group.screen.memory_bytes()).sum()
@@ -254,6 +264,13 @@ impl Version {
                 WaitingBatch::Memory { waiting, .. } => waiting.find(index, key).is_some(),
                 WaitingBatch::Piece { piece, .. } => piece.filter.may_contain(hash),
             })
+    }
+
+    /// Asks the processor for what [`Version::may_contain`] will look at.
+    #[inline]
+    pub(super) fn prefetch(&self, index: u64, key: &[u8], hash: u64) {
+        self.leaves.list[self.leaves.find(index, key)].prefetch(hash);
+        self.active.prefetch_slot(hash);
     }
 
     /// The least number in the journal that is needed when the oldest sealed structure is in pieces: of unconfirmed

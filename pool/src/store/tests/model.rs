@@ -165,6 +165,9 @@ impl Model {
                         if found != expected {
                             return Err(format!("{key:?}: {found:?}, not {expected:?}"));
                         }
+                        let mut together = [false];
+                        store.may_contain_all(key.0, &[&key.1], &mut together);
+                        assert_eq!(together, [store.may_contain(key.0, &key.1)]);
                         if !expected.is_empty() && !store.may_contain(key.0, &key.1) {
                             return Err(format!("{key:?}: a filter says no"));
                         }
