@@ -4,6 +4,7 @@
 //! Invariant: `base` knows nothing of tables, transactions or pages. Whatever only Linux has stands here behind a
 //! trait or a function with a portable twin (feature `portable` builds the twins on Linux, so that they are tested).
 
+pub mod background;
 pub mod checksum;
 pub mod clock;
 pub mod epoch;

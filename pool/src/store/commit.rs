@@ -29,7 +29,7 @@ use super::types::{Batch, BatchId};
 use super::version::{Sealed, Version, WaitingBatch};
 
 /// A group gets no longer than this, unless one batch alone does.
-const GROUP_BYTES_MAX: usize = 4 << 20;
+const GROUP_BYTES_MAX: usize = 512 << 10;
 /// Bytes in the queue at which writers wait.
 const QUEUE_BYTES_MAX: usize = 16 << 20;
 /// Sealed structures at which writers wait.

@@ -305,6 +305,7 @@ fn journal_thread(inner: &Arc<Inner>) {
 }
 
 fn work_thread(inner: &Arc<Inner>) {
+    thermocline_base::background::stand_back();
     let mut scratch = Scratch::default();
     loop {
         let heard = inner.work_signal.heard();
