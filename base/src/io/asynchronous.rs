@@ -4,8 +4,8 @@
 //!
 //! | backend | where | how |
 //! |---|---|---|
-//! | [`uring`](super::uring) | Linux | the kernel; no thread is involved |
-//! | [`threads`](super::threads) | elsewhere, and where `io_uring` is refused (containers, hardened systems) | one thread an operation |
+//! | `uring` | Linux | the kernel; no thread is involved |
+//! | `threads` | elsewhere, and where `io_uring` is refused (containers, hardened systems) | one thread an operation |
 
 use std::io;
 use std::path::Path;

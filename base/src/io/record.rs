@@ -172,7 +172,7 @@ impl RecordingIo {
         self.lock().faults.clear();
     }
 
-    /// From now on reads give at most half of what was asked for, but a byte.
+    /// From now on reads give about half of what was asked for, but a byte; those of direct files a block.
     pub fn short_reads(&self, short: bool) {
         self.lock().short_reads = short;
     }
@@ -560,7 +560,8 @@ struct Target {
 impl Target {
     fn read(&self, state: &mut State, offset: u64, bytes: &mut [u8]) -> Result<usize> {
         state.check(Action::Read, self.inner.path(), Some(offset))?;
-        let count = if state.short_reads { bytes.len().div_ceil(2) } else { bytes.len() };
+        let half = bytes.len().div_ceil(2).next_multiple_of(self.inner.alignment());
+        let count = if state.short_reads { half } else { bytes.len() };
         self.inner.read_at(offset, &mut bytes[..count])
     }
 

@@ -1,6 +1,7 @@
 //! The recorder's crash images, faults and operations under way.
 
 use super::*;
+use crate::io::{AlignedBytes, DIRECT_ALIGNMENT};
 
 fn recorded() -> (RecordingIo, Arc<dyn File>) {
     let io = RecordingIo::new(&MemoryIo::new());
@@ -72,6 +73,12 @@ fn faults_come_when_they_are_due() {
     let mut bytes = [0; 2];
     assert_eq!(file.read_at(0, &mut bytes).expect("read"), 1);
     assert_eq!(file.read_full_at(0, &mut bytes).expect("read"), 2);
+    // Those of direct files end at blocks.
+    let direct = io.open_direct(Path::new("d/direct"), OpenMode::Create).expect("created");
+    let mut blocks = AlignedBytes::zeroed(3 * DIRECT_ALIGNMENT);
+    direct.write_at(0, &blocks).expect("written");
+    assert_eq!(direct.read_at(0, &mut blocks).expect("read"), 2 * DIRECT_ALIGNMENT);
+    assert_eq!(direct.read_at(0, &mut blocks[..DIRECT_ALIGNMENT]).expect("read"), DIRECT_ALIGNMENT);
 }
 
 #[test]

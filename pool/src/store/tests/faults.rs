@@ -53,6 +53,26 @@ fn a_page_that_cannot_be_read_is_named_and_others_can() {
 }
 
 #[test]
+fn reads_that_give_less_than_was_asked_for_go_on() {
+    let memory = MemoryIo::new();
+    let io = RecordingIo::new(&memory);
+    io.short_reads(true);
+    let store = flushed(&io, 3);
+    let check = |store: &Store| {
+        for number in 0..200_u64 {
+            let found = block_on(store.get(INDEX, &number.to_be_bytes())).expect("it is there");
+            let batches: Vec<u64> = found.iter().map(|found| found.batch.0).collect();
+            assert_eq!(batches, [3, 2, 1], "record {number}");
+        }
+        assert!(store.verify().problems.is_empty(), "{:?}", store.verify().problems);
+    };
+    check(&store);
+    store.close();
+    drop(store);
+    check(&open(&io));
+}
+
+#[test]
 fn a_failed_sync_makes_the_store_read_only() {
     let io = RecordingIo::new(&MemoryIo::new());
     let store = flushed(&io, 1);
