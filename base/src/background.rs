@@ -1,4 +1,4 @@
-//! Threads whose work can wait: merging, checkpoints, classification.
+//! Threads whose work can wait, such as merging.
 
 /// Makes the calling thread stand back: where processors are scarce, others come first. It still gets a share, so that
 /// whoever waits for it does not wait for ever. Without effect where the system has no priorities of threads.

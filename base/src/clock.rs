@@ -43,6 +43,30 @@ impl Clock for SystemClock {
     }
 }
 
+/// Processor time that the calling thread has used, in nanoseconds; 0 where the system does not tell.
+#[must_use]
+pub fn thread_cpu_ns() -> u64 {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    return cpu_ns(rustix::time::ClockId::ThreadCPUTime);
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    0
+}
+
+/// Processor time that all threads of the process have used, in nanoseconds; 0 where the system does not tell.
+#[must_use]
+pub fn process_cpu_ns() -> u64 {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    return cpu_ns(rustix::time::ClockId::ProcessCPUTime);
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    0
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+fn cpu_ns(of: rustix::time::ClockId) -> u64 {
+    let used = rustix::time::clock_gettime(of);
+    used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
+}
+
 /// A clock that stands until somebody moves it.
 #[derive(Debug, Default)]
 pub struct ManualClock {

@@ -84,6 +84,28 @@ pub enum Rule {
     FilterOfAllEntries,
     /// A journal segment is used again only when all that it holds is in pieces.
     SegmentOutlivesBatches,
+    /// A batch that was decided about while it was written as a piece is not entered as one that waits.
+    SpillLooksAgain,
+    /// A batch in memory can be seen only when all of its entries can be found.
+    BatchPublishedLast,
+    /// Who reads a block in memory passes over entries of batches that cannot be seen yet.
+    ReaderPassesUnpublished,
+    /// What is flushed leaves memory and enters the leaves at once.
+    FlushSwitchesAtOnce,
+    /// A screen says maybe to all keys of the pieces behind it.
+    ScreenOfAllEntries,
+    /// A confirmed batch is in its block before it stops waiting.
+    ConfirmTakesInFirst,
+    /// A leaf of which a merge leaves nothing stays between its neighbours.
+    EmptyLeafStays,
+    /// What readers of the store see is changed by one at a time.
+    VersionChangesUnderControl,
+    /// A batch is acknowledged, and quiescent, only when it has taken effect.
+    AckAfterEffect,
+    /// Who awaits a promise is entered before it can be kept unseen.
+    PromiseEntersUnderLock,
+    /// A thread notes how often it was called before it looks for work.
+    HeardBeforeLook,
     /// A removal that says *last* ends a read only behind the structure that it was found in.
     LastEndsBehindStructure,
     /// A pinned page stays in its frame.
@@ -102,6 +124,86 @@ pub enum Rule {
     OneWriteAPage,
     /// A page that is changed while it is written is still to be written afterwards.
     ChangeDuringWriteStays,
+    /// A record of an access ring is whole before the tail passes it.
+    AccessRingFillsBeforeTail,
+    /// The writer of an access ring uses a slot again only when the reader's head has passed it.
+    AccessRingWaitsForReader,
+    /// The reader of an access ring moves its head only when it has read what is behind it.
+    AccessRingReadsBeforeHead,
+    /// The check of a unique key looks into memory and into the cold store at one time (18).
+    ColdClaimAtOneTime,
+    /// A moved mark says when the version had begun that moved (10, 11).
+    MarkKeepsBegin,
+    /// Two who end one record collide (19).
+    EndsCollide,
+    /// Nothing is written to the cold store before the log is durable past its notice (25).
+    ColdWriteAfterLog,
+    /// A record is removed only when the log is durable past its end (26).
+    RemovalAfterLog,
+    /// The store is told that a batch stays only when the log is durable past its move.
+    ConfirmAfterLog,
+    /// At the start the batches of notices that still say N are discarded (29).
+    RecoveryDiscards,
+    /// After a crash of a session without a log, all is forgotten of a database with a cold store.
+    VolatileForgets,
+    /// A backup cuts the log while no row moves (32).
+    BackupPausesMoves,
+    /// No record is removed while a backup copies the cold store (32).
+    BackupPausesRemovals,
+    /// What was in the cold store before a table was emptied is not in it (`since`).
+    EmptiedForGood,
+    /// What is younger than a transaction that will validate its scans stays in memory.
+    YoungStay,
+    /// While a snapshot older than a move lives, the row does not move again (11).
+    MovesOnce,
+    /// The record of a row that has left its batch ends with the move (16).
+    LeaversEnd,
+    /// A notice is dropped only when no snapshot is older than the removal of its record (22).
+    NoticeOutlivesReaders,
+    /// A record is removed only when no snapshot is older than its end.
+    RecordOutlivesReaders,
+    /// A batch's write is not in flight any more when it is discarded (21).
+    DiscardAfterWrite,
+    /// A promoted version is no phantom (12).
+    PromotedIsNoPhantom,
+    /// A promoted version is visible from the promotion on, not from the begin of the record (13).
+    PromotedBeginsLater,
+    /// Memory and the cold store are looked into at one time (17).
+    BothLooksAtOneTime,
+    /// To who is older than a batch's notice its records are not there (8).
+    OlderThanNotice,
+    /// A notice is dropped later than its record is removed (23).
+    NoticeAfterRecord,
+    /// What was read from the cold store is forgotten with the snapshot (17, 22).
+    CacheEndsWithSnapshot,
+    /// A batch has failed only if it does not run any more and its notice says N then.
+    FailedRunsNoMore,
+    /// A dropped notice of a batch hides nothing, whatever stands below in its chain.
+    DroppedIsThere,
+    /// Of several notices of one end, of which all but one are about to be taken back, the one that counts is found.
+    AllEndsCount,
+    /// Levels that validate ask the memo again for every record that was read (20).
+    ValidationProbesAgain,
+    /// Nobody takes a mark away whose mover is not decided (14).
+    MarksAreNotStolen,
+    /// Who needs a row that is being moved waits that moment out, whether he waits for transactions or not (15).
+    MovesAreWaitedOut,
+    /// The check of a unique key asks for a batch's begin before its records' ends (18).
+    BeginBeforeEnd,
+    /// A move is counted before it draws its timestamp (18).
+    MovesCountedFirst,
+    /// Readers are told of cold rows before the first ones move.
+    ColdBeforeMove,
+    /// Who ends a record looks for locks of its row (6).
+    EndLooksForLocks,
+    /// Ends stay while a snapshot lives that is older (10).
+    EndOutlivesFollowers,
+    /// Who waits for a transaction knows how often that had undone something before he found it in his way.
+    CountBeforeLook,
+    /// A row that has refused a key to who validates reads, and that is younger than his snapshot, stays in memory.
+    RefusersStay,
+    /// … even if it was about to move.
+    RefusersStayLate,
 }
 
 #[cfg(feature = "model")]

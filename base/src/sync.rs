@@ -73,6 +73,19 @@ pub fn fence(order: Ordering) {
     std_atomic::fence(order);
 }
 
+/// Writes words which belong to the caller, but which others may look at, knowing that what they see means nothing yet. For
+/// the model checker this is no step: whoever acts on such words is wrong at any time.
+///
+/// # Safety
+/// From `at` on, aligned to 8 bytes, there is memory for all of them, which everybody else only reads, as atomics.
+#[inline(always)]
+pub unsafe fn write_unshared(at: std::ptr::NonNull<u64>, words: impl IntoIterator<Item = u64>) {
+    for (number, word) in words.into_iter().enumerate() {
+        // SAFETY: as the caller says.
+        unsafe { std_atomic::AtomicU64::from_ptr(at.add(number).as_ptr()) }.store(word, Ordering::Relaxed);
+    }
+}
+
 macro_rules! atomic {
     ($name:ident, $int:ty) => {
         #[doc = concat!("An atomic `", stringify!($int), "` of the façade.")]
@@ -281,13 +294,7 @@ impl<T> Mutex<T> {
     pub fn lock(&self) -> MutexGuard<'_, T> {
         #[cfg(feature = "model")]
         if model::active() {
-            loop {
-                schedule_point();
-                if let Some(guard) = self.try_lock() {
-                    return guard;
-                }
-                shuttle::thread::yield_now();
-            }
+            return model::wait_for(|| self.try_lock());
         }
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -310,6 +317,83 @@ impl<T> Mutex<T> {
     /// Takes the value out.
     pub fn into_inner(self) -> T {
         self.0.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// A lock for many readers or one writer, over `std`'s, as [`Mutex`] is.
+#[derive(Debug, Default)]
+pub struct RwLock<T>(std::sync::RwLock<T>);
+
+/// The guard of a reader of a [`RwLock`].
+pub type RwLockReadGuard<'a, T> = std::sync::RwLockReadGuard<'a, T>;
+/// The guard of a writer of a [`RwLock`].
+pub type RwLockWriteGuard<'a, T> = std::sync::RwLockWriteGuard<'a, T>;
+
+impl<T> RwLock<T> {
+    /// A new one around `value`.
+    #[must_use]
+    pub const fn new(value: T) -> Self {
+        Self(std::sync::RwLock::new(value))
+    }
+
+    /// Waits until nobody writes.
+    #[inline]
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        #[cfg(feature = "model")]
+        if model::active() {
+            return model::wait_for(|| match self.0.try_read() {
+                Ok(guard) => Some(guard),
+                Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Err(std::sync::TryLockError::WouldBlock) => None,
+            });
+        }
+        self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Waits until nobody reads or writes.
+    #[inline]
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        #[cfg(feature = "model")]
+        if model::active() {
+            return model::wait_for(|| match self.0.try_write() {
+                Ok(guard) => Some(guard),
+                Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Err(std::sync::TryLockError::WouldBlock) => None,
+            });
+        }
+        self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Threads that wait for news of what a [`Mutex`] guards.
+#[derive(Debug, Default)]
+pub struct Condvar {
+    real: std::sync::Condvar,
+    /// Under the model checker: how often it was notified.
+    #[cfg(feature = "model")]
+    notified: std_atomic::AtomicU64,
+}
+
+impl Condvar {
+    /// Lets go of the lock until somebody notifies, or for nothing; then takes it again.
+    pub fn wait<'a, T>(&self, mutex: &'a Mutex<T>, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        #[cfg(feature = "model")]
+        if model::active() {
+            // Nobody else has run since the caller looked, so a notification before this counts as missed.
+            let before = self.notified.load(Ordering::SeqCst);
+            drop(guard);
+            model::wait_for(|| (self.notified.load(Ordering::SeqCst) != before).then_some(()));
+            return mutex.lock();
+        }
+        let _ = mutex;
+        self.real.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Wakes all who wait.
+    pub fn notify_all(&self) {
+        #[cfg(feature = "model")]
+        self.notified.fetch_add(1, Ordering::SeqCst);
+        self.real.notify_all();
     }
 }
 
@@ -404,6 +488,17 @@ pub mod model {
             // Not for what it does itself.
             step();
             STEP.set(Some(step));
+        }
+    }
+
+    /// Lets other threads run until `look` finds something.
+    pub(super) fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
+        loop {
+            schedule_point();
+            if let Some(found) = look() {
+                return found;
+            }
+            shuttle::thread::yield_now();
         }
     }
 

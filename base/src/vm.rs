@@ -127,6 +127,37 @@ pub fn available_memory() -> Option<u64> {
     system::available_memory()
 }
 
+/// Does [`map_pages`] take memory from the system?
+pub(crate) const MAPS_PAGES: bool = cfg!(all(target_os = "linux", not(feature = "portable")));
+
+/// Takes memory of `bytes`, which is zero, from the system. Whole pages, resident at once: it is about to be used.
+pub(crate) fn map_pages(bytes: usize) -> Option<NonNull<u8>> {
+    system::map_pages(bytes)
+}
+
+/// Gives back what [`map_pages`] gave.
+///
+/// # Safety
+/// All of it, and nobody uses it any more.
+pub(crate) unsafe fn unmap_pages(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { system::unmap_pages(start, bytes) }
+}
+
+/// Has the allocator take what is longer than 128 KiB from the system, and give it back when it is free, for good. The GNU
+/// C library's does so at first, but with every such piece that becomes free it raises the bound, up to 32 MiB, and keeps
+/// twice the bound for the next one, for each of its arenas. Without effect elsewhere, and on other allocators.
+pub fn bound_heap() {
+    system::bound_heap();
+}
+
+/// Has the allocator give to the system what it keeps and nobody uses. What it keeps may be more than what is in use
+/// after work that took and gave back much, in many sizes. Slow (up to milliseconds); without effect where the allocator is
+/// not the system's, or the system is none with the GNU C library.
+pub fn trim_heap() {
+    system::trim_heap();
+}
+
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 mod system {
     use std::fs;
@@ -189,6 +220,54 @@ mod system {
             // SAFETY: the mapping is ours and goes with the reservation; nobody may use it afterwards.
             unsafe { munmap(self.mapping.as_ptr().cast(), self.bytes) }
                 .expect("a mapping of our own can be unmapped");
+        }
+    }
+
+    pub(super) fn map_pages(bytes: usize) -> Option<NonNull<u8>> {
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let mapping = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::POPULATE,
+            )
+        };
+        NonNull::new(mapping.ok()?.cast::<u8>())
+    }
+
+    /// # Safety
+    /// As [`super::unmap_pages`].
+    pub(super) unsafe fn unmap_pages(start: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { munmap(start.as_ptr().cast(), bytes) }.expect("a mapping of our own can be unmapped");
+    }
+
+    pub(super) fn bound_heap() {
+        #[cfg(target_env = "gnu")]
+        {
+            use std::ffi::c_int;
+            const TRIM_THRESHOLD: c_int = -1;
+            const MMAP_THRESHOLD: c_int = -3;
+            const BYTES: c_int = 128 << 10;
+            unsafe extern "C" {
+                fn mallopt(which: c_int, value: c_int) -> c_int;
+            }
+            for which in [MMAP_THRESHOLD, TRIM_THRESHOLD] {
+                // SAFETY: it may be called at any time, by any thread, with these names.
+                unsafe { mallopt(which, BYTES) };
+            }
+        }
+    }
+
+    pub(super) fn trim_heap() {
+        #[cfg(target_env = "gnu")]
+        {
+            unsafe extern "C" {
+                fn malloc_trim(pad: usize) -> std::ffi::c_int;
+            }
+            // SAFETY: it may be called at any time, by any thread; memory in use stays as it is.
+            unsafe { malloc_trim(0) };
         }
     }
 
@@ -307,6 +386,16 @@ mod system {
     pub(super) fn page_size() -> usize {
         4096
     }
+
+    pub(super) fn map_pages(_bytes: usize) -> Option<NonNull<u8>> {
+        None
+    }
+
+    pub(super) unsafe fn unmap_pages(_start: NonNull<u8>, _bytes: usize) {}
+
+    pub(super) fn bound_heap() {}
+
+    pub(super) fn trim_heap() {}
 
     pub(super) fn resident_bytes_of(_part: NonNull<u8>, _bytes: usize) -> Option<usize> {
         None

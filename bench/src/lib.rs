@@ -7,14 +7,20 @@
 //! Invariant: nothing in here reads the command line or decides how the process ends; `cli` does.
 
 pub mod calibration;
+pub mod classify_bench;
+pub mod demo;
 pub mod drive;
+pub mod inspect;
 pub mod latency;
 pub mod machine;
+pub mod peak;
 pub mod plot;
 pub mod pool_bench;
 pub mod progress;
 pub mod report;
+pub mod repro;
 pub mod run;
 pub mod settings;
+pub mod siberia_bench;
 pub mod store_bench;
 mod time;

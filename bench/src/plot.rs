@@ -1,4 +1,4 @@
-//! Throughput over time as an SVG, with the checkpoints in it.
+//! Plots as SVG: throughput over time with the checkpoints in it, and lines of points.
 
 use std::path::Path;
 
@@ -73,6 +73,95 @@ fn draw(svg: &mut String, title: &str, samples: &[Sample], marks: &[Mark]) -> Dr
     })()
 }
 
+/// A line of points.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Its name in the legend.
+    pub name: String,
+    /// From left to right, or from right to left.
+    pub points: Vec<(f64, f64)>,
+    /// It is of a paper: rings that nothing joins.
+    pub paper: bool,
+}
+
+/// The colours of lines.
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0x1f, 0x77, 0xb4),
+    RGBColor(0xd9, 0x82, 0x2b),
+    RGBColor(0x2c, 0xa0, 0x2c),
+    RGBColor(0xb0, 0x30, 0x60),
+    RGBColor(0x6a, 0x51, 0xa3),
+    RGBColor(0x55, 0x60, 0x6e),
+];
+
+/// Writes a plot of lines over the same axes, which are called `x` and `y`. Lines of a paper have the colour of the line
+/// before them.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn lines(path: &Path, title: &str, axes: (&str, &str), lines: &[Line]) -> std::io::Result<()> {
+    let mut svg = String::new();
+    draw_lines(&mut svg, title, axes, lines).map_err(|error| std::io::Error::other(error.to_string()))?;
+    std::fs::write(path, svg)
+}
+
+fn draw_lines(svg: &mut String, title: &str, (x, y): (&str, &str), lines: &[Line]) -> DrawResult {
+    let all = || lines.iter().flat_map(|line| &line.points);
+    let least = |of: fn(&(f64, f64)) -> f64| all().map(of).fold(f64::INFINITY, f64::min);
+    let most = |of: fn(&(f64, f64)) -> f64| all().map(of).fold(f64::NEG_INFINITY, f64::max);
+    let (left, right) = (least(|point| point.0), most(|point| point.0));
+    let (left, right) = if left < right { (left, right) } else { (left - 1.0, left + 1.0) };
+    let (low, high) = (least(|point| point.1).min(0.0) * 1.1, most(|point| point.1).max(1e-9) * 1.1);
+    let falls = lines.iter().any(|line| matches!(line.points[..], [first, .., last] if first.0 > last.0));
+    let area = SVGBackend::with_string(svg, (900, 420)).into_drawing_area();
+    let area = &area;
+    (|| {
+        area.fill(&WHITE)?;
+        let mut builder = ChartBuilder::on(area);
+        builder
+            .margin(16)
+            .caption(title, ("sans-serif", 18, &INK))
+            .x_label_area_size(40)
+            .y_label_area_size(90);
+        // Rates that fall from left to right are turned round.
+        let place = |value: f64| if falls { left + right - value } else { value };
+        let mut chart = builder.build_cartesian_2d(left..right, low..high)?;
+        chart
+            .configure_mesh()
+            .light_line_style(WHITE)
+            .x_desc(x)
+            .y_desc(y)
+            .x_label_formatter(&|value| {
+                format!("{:.4}", place(*value)).trim_end_matches('0').trim_end_matches('.').to_owned()
+            })
+            .y_label_formatter(&|value| match high {
+                1000.0.. => crate::report::grouped(*value),
+                _ => format!("{value:.1}"),
+            })
+            .draw()?;
+        let mut colour = 0;
+        for (number, line) in lines.iter().enumerate() {
+            if number > 0 && !line.paper {
+                colour += 1;
+            }
+            let style = COLOURS[colour % COLOURS.len()];
+            let points = line.points.iter().map(|(x, y)| (place(*x), *y));
+            let series = if line.paper {
+                chart.draw_series(points.map(|point| Circle::new(point, 6, style.stroke_width(2))))?
+            } else {
+                chart.draw_series(LineSeries::new(points, style.stroke_width(2)).point_size(3))?
+            };
+            let paper = line.paper;
+            series.label(line.name.as_str()).legend(move |(x, y)| {
+                let end = if paper { x + 6 } else { x + 18 };
+                PathElement::new([(x, y), (end, y)], style.stroke_width(2))
+            });
+        }
+        chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(INK.mix(0.4)).draw()?;
+        area.present()
+    })()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,5 +179,24 @@ mod tests {
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
         assert!(svg.contains("tpcc") && svg.contains("polyline") && svg.contains("#D9822B"), "{svg}");
         write(&path, "nothing", &[], &[]).expect("an empty run has a plot as well");
+    }
+
+    #[test]
+    fn lines_have_a_legend_and_a_papers_points_are_rings() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("lines.svg");
+        let line = |name: &str, paper| Line {
+            name: name.to_owned(),
+            points: vec![(100.0, 1.0), (50.0, 30.0)],
+            paper,
+        };
+        lines(&path, "loss", ("hits", "lost"), &[line("ours", false), line("theirs", true)])
+            .expect("writable");
+        let svg = std::fs::read_to_string(&path).expect("written");
+        for part in ["ours", "theirs", "polyline", "circle", "hits", "lost"] {
+            assert!(svg.contains(part), "{part}: {svg}");
+        }
+        lines(&path, "one", ("x", "y"), &[Line { name: "a".into(), points: vec![(1.0, 0.0)], paper: false }])
+            .expect("one point has a plot as well");
     }
 }

@@ -219,9 +219,7 @@ impl PoolReport {
     /// Never: a report has string keys only.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("a report has string keys only");
-        text.push('\n');
-        text
+        crate::report::json(self)
     }
 
     /// The result for people.

@@ -64,16 +64,29 @@ pub struct Throughput {
     /// Each kind of transaction.
     #[serde(serialize_with = "as_map")]
     pub by_type: Vec<(&'static str, ByType)>,
+    /// Processor time of the whole process in the measured time: transactions, and all that goes on beside them.
+    pub cpu_seconds: f64,
     /// Rolled back as the workload wants it.
     pub rolled_back: u64,
     /// Given up after retries.
     pub gave_up: u64,
     /// Aborted attempts by cause, retried ones included.
     pub aborts: BTreeMap<String, u64>,
+    /// What transactions have waited for in the measured time.
+    pub waits: BTreeMap<String, Wait>,
     /// Memory at the end of the run, by component.
     pub memory_bytes: BTreeMap<String, u64>,
     /// The highest resident memory of the process during load and run.
     pub rss_bytes_max: Option<u64>,
+    /// The most anonymous memory of the process during load and run, sampled every 10 ms.
+    pub anonymous_bytes_max: Option<u64>,
+    /// By how much anonymous memory and what the database counts differed, at most, seen once a second of the run. What the
+    /// benchmark takes itself is in it.
+    pub unattributed_bytes_max: Option<u64>,
+    /// What was done to the database while it ran, and how its throughput came back.
+    pub disturbed: Vec<Disturbed>,
+    /// Rows outside of memory.
+    pub cold: Cold,
     /// Log written in the measured time.
     pub log_bytes: u64,
     /// Checkpoints completed in the measured time.
@@ -95,6 +108,61 @@ pub struct ByType {
     pub throughput_tps: f64,
     /// Its latencies.
     pub latency_us: Percentiles,
+}
+
+/// Something that was done to a database that ran, and what became of its throughput.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Disturbed {
+    /// `shift`: other rows became the popular ones. `restart`: it was closed and opened again.
+    pub what: &'static str,
+    /// When, in measured seconds.
+    pub at_seconds: f64,
+    /// Transactions a second in the ten seconds before.
+    pub before_tps: f64,
+    /// The same in the slowest second after.
+    pub least_tps: f64,
+    /// Seconds until three seconds together had 90 % of that; none: they never had. Closing is not in it, opening is.
+    pub back_seconds: Option<f64>,
+}
+
+/// Waits for one kind of thing, of all transactions together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Wait {
+    /// How many.
+    pub count: u64,
+    /// How long they took together.
+    pub seconds: f64,
+}
+
+/// Rows outside of memory: counts of the measured time, and what there was at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Cold {
+    /// Reads of the cold store by transactions.
+    pub reads: u64,
+    /// Reads of its device.
+    pub device_reads: u64,
+    /// Bytes written to its device.
+    pub device_write_bytes: u64,
+    /// Reads of its device that an access filter could not prevent, and that found nothing.
+    pub filter_false_positives: u64,
+    /// Rows that have moved to the cold store.
+    pub migrated_rows: u64,
+    /// Rows that have come back.
+    pub promoted_rows: u64,
+    /// Notices in the update memo, at the end.
+    pub memo_rows: u64,
+    /// Rows in the cold store, at the end.
+    pub rows_cold: u64,
+    /// Bytes of memory that each of them takes.
+    pub bytes_per_cold_row: f64,
+    /// Processor time of the governor for each row that has moved, the load's included.
+    pub cpu_us_per_migrated_row: f64,
+    /// Snapshots that were cancelled because they kept memory that others needed.
+    pub cancelled_snapshots: u64,
+    /// How often an operation, or a transaction that was to begin, has waited for memory.
+    pub memory_waits: u64,
+    /// How long the longest of these waits was, the load's included.
+    pub memory_wait_us_max: u64,
 }
 
 /// A checkpoint begins or ends.
@@ -161,6 +229,16 @@ pub struct Recovered {
     pub conditions: Option<Vec<Condition>>,
 }
 
+/// A result as one JSON object, and the end of a line.
+///
+/// # Panics
+/// When a map in it has other keys than strings, which none of ours has.
+pub(crate) fn json(result: &impl Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(result).expect("a report has string keys only");
+    text.push('\n');
+    text
+}
+
 fn as_map<S: Serializer, V: Serialize>(entries: &[(&'static str, V)], to: S) -> Result<S::Ok, S::Error> {
     let mut map = to.serialize_map(Some(entries.len()))?;
     for (name, value) in entries {
@@ -190,11 +268,17 @@ impl Throughput {
             latency_us: measured.latencies().percentiles(),
             latency_timed_one_in: time_one_in,
             by_type: by_type.collect(),
+            cpu_seconds: 0.0,
             rolled_back: measured.rolled_back,
             gave_up: measured.gave_up,
             aborts: BTreeMap::new(),
+            waits: BTreeMap::new(),
             memory_bytes: BTreeMap::new(),
             rss_bytes_max: None,
+            anonymous_bytes_max: None,
+            unattributed_bytes_max: None,
+            disturbed: Vec::new(),
+            cold: Cold::default(),
             log_bytes: 0,
             checkpoints: 0,
             samples: measured.samples.clone(),
@@ -228,9 +312,7 @@ impl Report {
     /// Never: a report has string keys only.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("a report has string keys only");
-        text.push('\n');
-        text
+        json(self)
     }
 
     /// The result for people.
@@ -319,6 +401,22 @@ impl Table {
             causes.push(format!("given up {}", grouped(found.gave_up as f64)));
         }
         self.line("aborts", if causes.is_empty() { "none".to_owned() } else { causes.join(", ") });
+        let mut waits: Vec<_> = found.waits.iter().filter(|(_, wait)| wait.count > 0).collect();
+        waits.sort_by(|(_, one), (_, other)| other.seconds.total_cmp(&one.seconds));
+        let all = |seconds: f64| seconds / found.seconds.max(f64::MIN_POSITIVE);
+        let waits = waits.into_iter().map(|(of, wait)| {
+            let us = wait.seconds * 1e6 / wait.count as f64;
+            format!("{of} {:.2} ({} of {us:.0} µs)", all(wait.seconds), grouped(wait.count as f64))
+        });
+        let waits: Vec<String> = waits.collect();
+        if found.commits > 0 {
+            let us = found.cpu_seconds * 1e6 / found.commits as f64;
+            let share = all(found.cpu_seconds);
+            self.line("processor time", format_args!("{us:.1} µs a transaction, {share:.2} processors"));
+        }
+        if !waits.is_empty() {
+            self.line("waiting", format_args!("transactions at a time for {}", waits.join(", ")));
+        }
         if found.rolled_back > 0 {
             self.line(
                 "rolled back",
@@ -326,6 +424,23 @@ impl Table {
             );
         }
         self.memory(&found.memory_bytes, found.rss_bytes_max);
+        if let (Some(most), Some(off)) = (found.anonymous_bytes_max, found.unattributed_bytes_max) {
+            let text = format_args!("{} at most, {} of them not counted above", size(most), size(off));
+            self.line("anonymous memory", text);
+        }
+        self.cold(&found.cold);
+        for of in &found.disturbed {
+            let back = match of.back_seconds {
+                Some(seconds) => format!("90 % of that again after {seconds:.0} s"),
+                None => "not 90 % of that again".to_owned(),
+            };
+            let (before, least) = (grouped(of.before_tps), grouped(of.least_tps));
+            let at = of.at_seconds;
+            self.line(
+                of.what,
+                format_args!("at {at:.0} s: {before}/s before, {least}/s at the least, {back}"),
+            );
+        }
         self.line("log", size(found.log_bytes));
         self.line("checkpoints", found.checkpoints);
         self.conditions(found.conditions.as_deref());
@@ -358,6 +473,34 @@ impl Table {
         if let Some(bytes) = rss_bytes_max {
             self.line("resident memory", format_args!("{} at most", size(bytes)));
         }
+    }
+
+    fn cold(&mut self, found: &Cold) {
+        if *found == Cold::default() {
+            return;
+        }
+        let count = |number: u64| grouped(number as f64);
+        self.line(
+            "cold",
+            format_args!(
+                "{} rows ({:.1} bytes of memory each), {} reads ({} of the device, {} for nothing), {} migrated \
+                 ({:.2} µs of CPU each), {} promoted, {} notices, {} written, {} waits for memory (up to {:.0} ms), \
+                 {} snapshots cancelled",
+                count(found.rows_cold),
+                found.bytes_per_cold_row,
+                count(found.reads),
+                count(found.device_reads),
+                count(found.filter_false_positives),
+                count(found.migrated_rows),
+                found.cpu_us_per_migrated_row,
+                count(found.promoted_rows),
+                count(found.memo_rows),
+                size(found.device_write_bytes),
+                count(found.memory_waits),
+                found.memory_wait_us_max as f64 / 1e3,
+                count(found.cancelled_snapshots)
+            ),
+        );
     }
 
     fn conditions(&mut self, conditions: Option<&[Condition]>) {
@@ -510,7 +653,16 @@ mod tests {
         };
         let mut throughput = Throughput::of(&measured, 1);
         throughput.aborts.insert("write-conflict".into(), 1234);
+        throughput.waits.insert("cold_reads".into(), Wait { count: 1000, seconds: 0.5 });
         throughput.memory_bytes.insert("versions".into(), 1 << 30);
+        throughput.disturbed = vec![Disturbed {
+            what: "shift",
+            at_seconds: 5.0,
+            before_tps: 1e6,
+            least_tps: 2e5,
+            back_seconds: Some(12.0),
+        }];
+        throughput.cold = Cold { reads: 4321, rows_cold: 1_000_000, ..Cold::default() };
         throughput.conditions =
             Some(vec![condition(1, "sums agree", &[]), condition(2, "numbers follow", &["district 3"])]);
         Report::new(settings, None, Outcome::Throughput(Box::new(throughput)))
@@ -525,10 +677,31 @@ mod tests {
         assert_eq!(json["by_type"]["payment"]["commits"], 3_000_000);
         assert!(json["latency_us"]["p999"].as_f64().is_some_and(|value| value > 990.0));
         assert_eq!(json["aborts"]["write-conflict"], 1234);
+        assert_eq!(json["waits"]["cold_reads"]["count"], 1000);
         assert_eq!(json["memory_bytes"]["versions"], 1 << 30);
+        assert_eq!(json["cold"]["reads"], 4321);
+        assert_eq!(json["disturbed"][0]["back_seconds"], 12.0);
+        for name in [
+            "device_reads",
+            "device_write_bytes",
+            "filter_false_positives",
+            "migrated_rows",
+            "promoted_rows",
+            "memo_rows",
+            "rows_cold",
+            "bytes_per_cold_row",
+            "cpu_us_per_migrated_row",
+            "cancelled_snapshots",
+            "memory_waits",
+            "memory_wait_us_max",
+        ] {
+            assert!(json["cold"][name].is_number(), "{name} is missing");
+        }
         assert!(json["calibration"].is_null());
         assert!(json["machine"]["cpu"].is_string() && json["machine"]["kernel"].is_string());
-        for name in ["seconds", "rss_bytes_max", "log_bytes", "checkpoints", "samples"] {
+        let memory = ["rss_bytes_max", "anonymous_bytes_max", "unattributed_bytes_max"];
+        let others = ["seconds", "cpu_seconds", "log_bytes", "checkpoints", "samples"];
+        for name in memory.into_iter().chain(others) {
             assert!(json.get(name).is_some(), "{name} is missing");
         }
     }
@@ -543,6 +716,8 @@ mod tests {
             "new-order",
             "write-conflict 1,234",
             "1.0 GiB",
+            "1,000,000 rows (0.0 bytes of memory each), 4,321 reads",
+            "at 5 s: 1,000,000/s before, 200,000/s at the least, 90 % of that again after 12 s",
             "1. holds",
             "1 of 2 conditions are VIOLATED",
             "district 3",

@@ -1,6 +1,7 @@
 //! One run, from its settings to its report: calibrates, opens a database, hands it to the benchmark, and watches.
 
 mod delete;
+mod disturb;
 mod observe;
 mod plain;
 mod point;
@@ -12,20 +13,22 @@ mod ycsb;
 use std::fmt;
 use std::time::Duration;
 
-use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
+use thermocline_base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use thermocline_engine::{Database, Durability, Isolation, Options, Transaction, TransactionOptions};
 
 use crate::calibration::{CalibrationError, calibrate};
-use crate::drive::{DriveError, End, Workload, drive};
+use crate::drive::{DriveError, End, Load, Workload, drive};
 use crate::machine;
+use crate::peak::Peak;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, Throughput, grouped, size};
 use crate::settings::{Benchmark, Settings};
 use crate::time;
+use disturb::At;
 use observe::{Numbers, Observer};
 
 pub use recovery::{Builder, Built, build_for_recovery};
-pub use verify::{Checked, check};
+pub use verify::{Checked, check, open_to_look};
 
 /// What a run does beside its benchmark.
 #[derive(Clone, Copy, Debug)]
@@ -113,15 +116,16 @@ fn engine(step: &'static str) -> impl FnOnce(thermocline_engine::Error) -> RunEr
 /// # Errors
 /// When there is nothing to report.
 pub fn run(settings: &Settings, options: &RunOptions, builder: &Builder<'_>) -> Result<Report, RunError> {
-    let mut session = Session { settings, check: options.check, progress: Progress::new(options.quiet) };
+    let mut progress = Progress::new(options.quiet);
     let calibration = if options.calibrate {
-        session.progress.begin("calibrating");
+        progress.begin("calibrating");
         Some(calibrate(&settings.data_dir).map_err(RunError::Calibration)?)
     } else {
         None
     };
     // What the calibration took is not the database's.
     let _ = machine::forget_rss_max();
+    let mut session = Session { settings, check: options.check, progress, peak: Peak::watch() };
     let outcome = match &settings.benchmark {
         Benchmark::Ycsb { .. } => ycsb::run(&mut session).map(throughput),
         Benchmark::Tpcc { .. } => tpcc::run(&mut session).map(throughput),
@@ -146,6 +150,7 @@ struct Session<'a> {
     settings: &'a Settings,
     check: bool,
     progress: Progress,
+    peak: Peak,
 }
 
 /// What a load did.
@@ -230,16 +235,63 @@ impl Session<'_> {
         loaded: &Loaded,
         workload: &W,
     ) -> Result<Throughput, RunError> {
+        self.measure_shifting(database, loaded, workload, None, &AtomicBool::new(false))
+    }
+
+    /// The same; after so many measured seconds `shifted` is set.
+    fn measure_shifting<W: Workload>(
+        &mut self,
+        database: &Database,
+        loaded: &Loaded,
+        workload: &W,
+        seconds: Option<f64>,
+        shifted: &AtomicBool,
+    ) -> Result<Throughput, RunError> {
         let held = if self.settings.hold_snapshot { Some(hold_snapshot(database)?) } else { None };
         let load = self.settings.load();
-        let mut observer = Observer::new(database, &mut self.progress, self.settings);
-        let measured = drive(workload, &load, &mut observer)?;
+        let observer = Observer::new(database, &mut self.progress, self.settings);
+        let mut watcher = At { watcher: observer, seconds, shifted };
+        let measured = drive(workload, &load, &mut watcher)?;
+        let observer = watcher.watcher;
         let mut found = Throughput::of(&measured, load.time_one_in);
         found.load_seconds = loaded.seconds;
         found.load_rows = loaded.rows;
         observer.finish(&mut found);
+        found.anonymous_bytes_max = self.peak.bytes();
+        if let Some(at) = seconds {
+            let before = disturb::before(&found.samples, at);
+            found.disturbed.push(disturb::disturbed("shift", at, before, &found.samples, 0.0));
+        }
         drop(held);
         Ok(found)
+    }
+
+    /// Closes the database and opens it again; how many seconds opening took.
+    fn reopen(&mut self, database: Database) -> Result<(Database, f64), RunError> {
+        self.close(database)?;
+        self.progress.begin("opening again");
+        let began = time::now();
+        let database = self.open()?;
+        Ok((database, began.elapsed().as_secs_f64()))
+    }
+
+    /// Drives `workload` as long as before, on a database that was opened again, and adds how its throughput came back.
+    fn measure_again<W: Workload>(
+        &mut self,
+        database: &Database,
+        workload: &W,
+        opening_seconds: f64,
+        found: &mut Throughput,
+    ) -> Result<(), RunError> {
+        let load = Load { warm_up: Duration::ZERO, ..self.settings.load() };
+        let mut observer = Observer::new(database, &mut self.progress, self.settings);
+        let measured = drive(workload, &load, &mut observer)?;
+        let before = disturb::before(&found.samples, f64::INFINITY);
+        let mut after = disturb::disturbed("restart", 0.0, before, &measured.samples, opening_seconds);
+        after.at_seconds = found.seconds;
+        found.disturbed.push(after);
+        found.anonymous_bytes_max = self.peak.bytes();
+        Ok(())
     }
 }
 

@@ -55,6 +55,10 @@ pub enum Benchmark {
         field_bytes: u32,
         /// Skew of the Zipf distribution; 0: uniform.
         theta: f64,
+        /// After so many of the measured seconds other rows are the popular ones.
+        shift_seconds: Option<f64>,
+        /// The database is closed after the run, opened again, and run as long again.
+        restart: bool,
     },
     /// TPC-C, as far as a database can run it without its terminals: no keying and thinking times.
     Tpcc {

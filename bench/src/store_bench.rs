@@ -8,7 +8,12 @@
 //!   check     every key is compared with what should be there
 //! ```
 //!
-//! The driver remembers for each record which batch wrote it (4 bytes a record), as the engine's notices would.
+//! The driver remembers for each record which batch wrote it (8 bytes a record), as the engine's notices would.
+//!
+//! Whose processor time it is: the driver draws keys, looks up and notes who wrote them, and makes up the contents of
+//! records (`Plan`). Those stretches have no `await` in them and are timed with the clock of the thread that runs them.
+//! All other processor time of the process is the store's: making batches (hashes and copies), waiting and waking, journal,
+//! blocks, flushes and merges. Afterwards the same stretches are run without the store, for comparison.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -31,6 +36,8 @@ use crate::time;
 
 /// Records of a batch.
 const BATCH_RECORDS: u64 = 1000;
+/// Frames: so few that almost every read is one of the device.
+const FRAME_BYTES: u64 = 1 << 20;
 /// Keys that are asked for together.
 const TOGETHER: usize = 16;
 const PRIMARY: IndexId = IndexId { table: 1, index: 0 };
@@ -84,6 +91,8 @@ pub struct StoreReport {
     pub may_contain_absent_one_by_one_per_s: f64,
     /// Device reads of a point read of a record that is there, merges running.
     pub device_reads_per_hit: f64,
+    /// Pages that such a read found in a frame instead.
+    pub frame_hits_per_hit: f64,
     /// Device reads of a point read of a record that never was there, merges running.
     pub device_reads_per_miss: f64,
     /// Device reads of a point read of a deleted record, merges running.
@@ -96,8 +105,13 @@ pub struct StoreReport {
     pub space_amplification_pages: f64,
     /// Records a second that durable batches replace or delete, merges included.
     pub records_per_s: f64,
-    /// Processor time of the whole process for each of them, the driver's own included.
+    /// The store's own processor time for each of them: that of the whole process without the driver's.
     pub cpu_us_per_record: f64,
+    /// The driver's processor time for each of them: keys, who wrote them, and the contents of records. It is not in the
+    /// store's; clock calls around it are.
+    pub driver_cpu_us_per_record: f64,
+    /// What the driver's work takes when the store is not called, on an otherwise idle process, by the process's clock.
+    pub driver_alone_cpu_us_per_record: f64,
     /// Device bytes written in relation to bytes of keys and records.
     pub write_amplification: f64,
     /// 99th percentile of point reads at depth 16 of a store that does nothing else.
@@ -160,15 +174,26 @@ impl From<StoreError> for StoreBenchError {
 
 type Result<T> = std::result::Result<T, StoreBenchError>;
 
-/// Processor time of the process so far, in microseconds.
-fn cpu_us() -> f64 {
+/// Processor time of the process so far, in nanoseconds.
+fn process_ns() -> u64 {
     #[cfg(unix)]
     {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
     #[cfg(not(unix))]
-    0.0
+    0
+}
+
+/// Processor time of the calling thread so far, in nanoseconds.
+fn thread_ns() -> u64 {
+    #[cfg(unix)]
+    {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    }
+    #[cfg(not(unix))]
+    0
 }
 
 /// Spreads record numbers over the keys, one to one.
@@ -190,12 +215,39 @@ fn secondary_key(record: u64) -> [u8; 16] {
     key
 }
 
-/// The batch that wrote each record; 0: it is deleted.
 struct Bench<'a> {
     settings: &'a StoreSettings,
     options: StoreOptions,
+    /// The batch that wrote each record; 0: it is deleted.
     batches: Vec<AtomicU64>,
     next_batch: AtomicU64,
+    /// Processor time of the driver, in nanoseconds.
+    driver_ns: AtomicU64,
+}
+
+/// What becomes of a record.
+#[derive(Clone, Copy)]
+struct Change {
+    record: u64,
+    key: [u8; 8],
+    secondary: [u8; 16],
+    /// The batch that wrote it; 0: it is deleted.
+    former: u64,
+    delete: bool,
+}
+
+impl Change {
+    fn new(record: u64, former: u64, delete: bool) -> Self {
+        Self { record, key: primary_key(record), secondary: secondary_key(record), former, delete }
+    }
+}
+
+/// What a batch is to say, and the contents of its records: all that the driver does before the store is called.
+struct Plan {
+    id: u64,
+    changes: Vec<Change>,
+    /// The contents of those that are not deleted.
+    contents: Vec<u8>,
 }
 
 impl Bench<'_> {
@@ -207,44 +259,96 @@ impl Bench<'_> {
         }
     }
 
-    fn put(&self, batch: &mut Batch, record: u64, bytes: &mut [u8]) -> Result<()> {
-        self.fill(record, batch.id().0, bytes);
-        batch.put(PRIMARY, &primary_key(record), bytes)?;
-        Ok(())
+    /// Runs a stretch of the driver's own work.
+    fn as_driver<T>(&self, body: impl FnOnce() -> T) -> T {
+        let began = thread_ns();
+        let result = body();
+        self.driver_ns.fetch_add(thread_ns() - began, Ordering::Relaxed);
+        result
     }
 
-    /// A batch that replaces or deletes records, and what the records' batches are then.
-    fn replacement(&self, rng: &mut Rng, part: (u64, u64)) -> Result<(Batch, Vec<(u64, u64)>)> {
+    /// Replaces or deletes records.
+    fn plan(&self, rng: &mut Rng, part: (u64, u64)) -> Plan {
         let id = self.next_batch.fetch_add(1, Ordering::Relaxed);
-        let mut batch = Batch::confirmed(BatchId(id));
-        let mut bytes = vec![0; self.settings.record_bytes];
         let mut records: Vec<u64> = (0..BATCH_RECORDS).map(|_| part.0 + rng.below(part.1 - part.0)).collect();
         records.sort_unstable();
         records.dedup();
-        let mut after = Vec::with_capacity(records.len());
-        for record in &records {
-            let former = self.batches[*record as usize].load(Ordering::Relaxed);
-            if former != 0 {
-                batch.remove(PRIMARY, &primary_key(*record), BatchId(former), Removal::Last)?;
-            }
+        let length = self.settings.record_bytes;
+        let mut contents = vec![0; records.len() * length];
+        let mut at = 0;
+        let changes = records.into_iter().map(|record| {
+            let former = self.batches[record as usize].load(Ordering::Relaxed);
             let delete = former != 0 && rng.below(10) == 0;
             if !delete {
-                self.put(&mut batch, *record, &mut bytes)?;
+                self.fill(record, id, &mut contents[at..at + length]);
+                at += length;
             }
-            after.push((*record, if delete { 0 } else { id }));
+            Change::new(record, former, delete)
+        });
+        let changes = changes.collect();
+        Plan { id, changes, contents }
+    }
+
+    /// All records of a part of the load.
+    fn load_plan(&self, number: u64) -> Plan {
+        let id = self.next_batch.fetch_add(1, Ordering::Relaxed);
+        let records = number * BATCH_RECORDS..((number + 1) * BATCH_RECORDS).min(self.settings.records);
+        let mut contents = vec![0; (records.end - records.start) as usize * self.settings.record_bytes];
+        for (record, bytes) in records.clone().zip(contents.chunks_mut(self.settings.record_bytes)) {
+            self.fill(record, id, bytes);
+        }
+        let changes = records.map(|record| Change::new(record, 0, false)).collect();
+        Plan { id, changes, contents }
+    }
+
+    /// Notes what a plan has done.
+    fn note(&self, plan: &Plan) {
+        for change in &plan.changes {
+            let now = if change.delete { 0 } else { plan.id };
+            self.batches[change.record as usize].store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// The batch that a plan asks for.
+    fn batch(&self, plan: &Plan) -> Result<Batch> {
+        let mut batch = Batch::confirmed(BatchId(plan.id));
+        let mut contents = plan.contents.chunks(self.settings.record_bytes);
+        for change in &plan.changes {
+            if change.former != 0 {
+                batch.remove(PRIMARY, &change.key, BatchId(change.former), Removal::Last)?;
+            }
+            if !change.delete {
+                batch.put(PRIMARY, &change.key, contents.next().expect("each has its contents"))?;
+            }
         }
         if self.settings.secondary {
-            for (record, now) in &after {
-                let former = self.batches[*record as usize].load(Ordering::Relaxed);
-                if former != 0 {
-                    batch.remove(SECONDARY, &secondary_key(*record), BatchId(former), Removal::Last)?;
+            for change in &plan.changes {
+                if change.former != 0 {
+                    batch.remove(SECONDARY, &change.secondary, BatchId(change.former), Removal::Last)?;
                 }
-                if *now != 0 {
-                    batch.put(SECONDARY, &secondary_key(*record), &primary_key(*record))?;
+                if !change.delete {
+                    batch.put(SECONDARY, &change.secondary, &change.key)?;
                 }
             }
         }
-        Ok((batch, after))
+        Ok(batch)
+    }
+
+    /// Processor time that the driver's work takes for a record when the store is not called, in microseconds.
+    fn driver_alone_us(&self) -> f64 {
+        let mut rng = Rng::new(self.settings.seed ^ 3);
+        let began = process_ns();
+        let mut records = 0;
+        for _ in 0..200 {
+            let plan = self.as_driver(|| self.plan(&mut rng, (0, self.settings.records)));
+            for change in &plan.changes {
+                // What is there stays there, since the store knows of nothing.
+                self.batches[change.record as usize].store(change.former, Ordering::Relaxed);
+            }
+            records += plan.changes.len();
+            std::hint::black_box(plan);
+        }
+        (process_ns() - began) as f64 / 1e3 / records as f64
     }
 
     fn load(&self, store: &Arc<Store>) -> Result<f64> {
@@ -272,22 +376,9 @@ impl Bench<'_> {
     }
 
     async fn load_batch(&self, store: &Arc<Store>, number: u64) -> Result<()> {
-        let id = self.next_batch.fetch_add(1, Ordering::Relaxed);
-        let mut batch = Batch::confirmed(BatchId(id));
-        let mut bytes = vec![0; self.settings.record_bytes];
-        let records = number * BATCH_RECORDS..((number + 1) * BATCH_RECORDS).min(self.settings.records);
-        for record in records.clone() {
-            self.put(&mut batch, record, &mut bytes)?;
-        }
-        if self.settings.secondary {
-            for record in records.clone() {
-                batch.put(SECONDARY, &secondary_key(record), &primary_key(record))?;
-            }
-        }
-        store.write(batch).await?;
-        for record in records {
-            self.batches[record as usize].store(id, Ordering::Relaxed);
-        }
+        let plan = self.as_driver(|| self.load_plan(number));
+        store.write(self.batch(&plan)?).await?;
+        self.as_driver(|| self.note(&plan));
         Ok(())
     }
 
@@ -321,17 +412,12 @@ impl Bench<'_> {
                 let (done, failed) = (&done, &failed);
                 async move {
                     while done.load(Ordering::Relaxed) < count && !stop.load(Ordering::Relaxed) {
-                        let result = async {
-                            let (batch, after) = self.replacement(&mut rng, part)?;
-                            store.write(batch).await?;
-                            Ok(after)
-                        };
+                        let plan = self.as_driver(|| self.plan(&mut rng, part));
+                        let result = async { Ok(store.write(self.batch(&plan)?).await?) };
                         match result.await {
-                            Ok(after) => {
-                                done.fetch_add(after.len() as u64, Ordering::Relaxed);
-                                for (record, now) in after {
-                                    self.batches[record as usize].store(now, Ordering::Relaxed);
-                                }
+                            Ok(()) => {
+                                done.fetch_add(plan.changes.len() as u64, Ordering::Relaxed);
+                                self.as_driver(|| self.note(&plan));
                             }
                             Err(error) => {
                                 *failed.lock().expect("nobody panics") = Some(error);
@@ -349,7 +435,7 @@ impl Bench<'_> {
 
     /// Point reads at a depth for a while, on one thread: reads, device reads, latencies.
     fn read(&self, store: &Arc<Store>, what: What, depth: usize, seconds: f64, seed: u64) -> Result<Reads> {
-        let before = store.statistics().page_reads;
+        let before = store.statistics();
         let began = time::now();
         let limit = Duration::from_secs_f64(seconds);
         let wrong = std::sync::Mutex::new(None);
@@ -405,9 +491,11 @@ impl Bench<'_> {
             return Err(error);
         }
         let (reads, latencies) = results.into_inner().expect("nobody panics");
-        let device = store.statistics().page_reads - before;
+        let after = store.statistics();
+        let each = |count: u64| count as f64 / reads.max(1) as f64;
         Ok(Reads {
-            device_reads: device as f64 / reads.max(1) as f64,
+            device_reads: each(after.page_reads - before.page_reads),
+            frame_hits: each(after.frame_hits - before.frame_hits),
             per_s: reads as f64 / began.elapsed().as_secs_f64(),
             p99_us: latencies.percentiles().p99,
         })
@@ -488,6 +576,7 @@ enum What {
 #[derive(Clone, Copy, Debug)]
 struct Reads {
     device_reads: f64,
+    frame_hits: f64,
     per_s: f64,
     p99_us: f64,
 }
@@ -506,9 +595,10 @@ pub fn run(settings: &StoreSettings, with_calibration: bool, quiet: bool) -> Res
     };
     let bench = Bench {
         settings,
-        options: StoreOptions::new(fresh_id()),
+        options: StoreOptions { frame_bytes: FRAME_BYTES, ..StoreOptions::new(fresh_id()) },
         batches: (0..settings.records).map(|_| AtomicU64::new(0)).collect(),
         next_batch: AtomicU64::new(1),
+        driver_ns: AtomicU64::new(0),
     };
     let open =
         || Store::open(Arc::new(SystemIo::new()), &settings.data_dir.join("store"), bench.options.clone());
@@ -520,10 +610,14 @@ pub fn run(settings: &StoreSettings, with_calibration: bool, quiet: bool) -> Res
     let never = AtomicBool::new(false);
     let all = (settings.records as f64 * settings.rounds) as u64;
     bench.replace(&store, all / 4, &never, settings.seed)?;
-    let (cpu, began, before) = (cpu_us(), time::now(), store.statistics());
+    let driver_ns = || bench.driver_ns.load(Ordering::Relaxed);
+    let (began, before) = (time::now(), store.statistics());
+    let (process, driver) = (process_ns(), driver_ns());
     let replaced = bench.replace(&store, all - all / 4, &never, settings.seed ^ 1)?;
     let seconds = began.elapsed().as_secs_f64();
-    let cpu_us_per_record = (cpu_us() - cpu) / replaced as f64;
+    let (process, driver) = (process_ns() - process, driver_ns() - driver);
+    let driver_cpu_us_per_record = driver as f64 / 1e3 / replaced as f64;
+    let cpu_us_per_record = process as f64 / 1e3 / replaced as f64 - driver_cpu_us_per_record;
     let after = store.statistics();
     let written = (after.device_bytes_written - before.device_bytes_written) as f64;
     let write_amplification = written / (after.record_bytes_in - before.record_bytes_in) as f64;
@@ -536,6 +630,7 @@ pub fn run(settings: &StoreSettings, with_calibration: bool, quiet: bool) -> Res
     while !store.is_idle() {
         std::thread::sleep(Duration::from_millis(20));
     }
+    let driver_alone_cpu_us_per_record = bench.driver_alone_us();
     let filters = |there, together| bench.may_contain(&store, there, together, settings.seconds);
     let may_contain_per_s = filters(true, true);
     let may_contain_absent_per_s = filters(false, true);
@@ -582,6 +677,7 @@ pub fn run(settings: &StoreSettings, with_calibration: bool, quiet: bool) -> Res
         may_contain_one_by_one_per_s,
         may_contain_absent_one_by_one_per_s,
         device_reads_per_hit: there.device_reads,
+        frame_hits_per_hit: there.frame_hits,
         device_reads_per_miss: absent.device_reads,
         device_reads_per_deleted: deleted.device_reads,
         bytes_per_record,
@@ -589,6 +685,8 @@ pub fn run(settings: &StoreSettings, with_calibration: bool, quiet: bool) -> Res
         space_amplification_pages,
         records_per_s: replaced as f64 / seconds,
         cpu_us_per_record,
+        driver_cpu_us_per_record,
+        driver_alone_cpu_us_per_record,
         write_amplification,
         read_p99_us_idle: idle.p99_us,
         read_p99_us_merging: there.p99_us,
@@ -607,9 +705,7 @@ impl StoreReport {
     /// Never: a report has string keys only.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("a report has string keys only");
-        text.push('\n');
-        text
+        crate::report::json(self)
     }
 
     /// The result for people.
@@ -635,11 +731,19 @@ impl StoreReport {
             (
                 "replacing",
                 format!(
-                    "{} records/s, {:.2} µs of processor time each, write amplification {:.2}, {} merges",
+                    "{} records/s, write amplification {:.2}, {} merges",
                     grouped(self.records_per_s),
-                    self.cpu_us_per_record,
                     self.write_amplification,
                     self.merges
+                ),
+            ),
+            (
+                "processor time",
+                format!(
+                    "{:.2} µs a record for the store itself; the driver took {:.2} ({:.2} when it ran alone)",
+                    self.cpu_us_per_record,
+                    self.driver_cpu_us_per_record,
+                    self.driver_alone_cpu_us_per_record
                 ),
             ),
             (
@@ -670,8 +774,11 @@ impl StoreReport {
             (
                 "device reads",
                 format!(
-                    "{:.4} a hit, {:.4} a miss, {:.4} a deleted record",
-                    self.device_reads_per_hit, self.device_reads_per_miss, self.device_reads_per_deleted
+                    "{:.4} a hit (and {:.4} in frames), {:.4} a miss, {:.4} a deleted record",
+                    self.device_reads_per_hit,
+                    self.frame_hits_per_hit,
+                    self.device_reads_per_miss,
+                    self.device_reads_per_deleted
                 ),
             ),
             (

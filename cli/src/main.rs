@@ -5,8 +5,12 @@
 
 mod bench;
 mod check;
+mod classify;
 mod data_dir;
+mod demo;
 mod failure;
+mod inspect;
+mod repro;
 mod values;
 
 use std::process::ExitCode;
@@ -30,11 +34,19 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// TPC-C in memory, and under a memory limit that it does not fit into, side by side
+    Demo(demo::Arguments),
     /// Measure the engine on this machine
     #[command(subcommand)]
     Bench(bench::Command),
     /// Verify every checksum of a database, and its consistency where its schema is known
     Check(check::Arguments),
+    /// Say where the rows of a database are, and how warm they are
+    Inspect(inspect::Arguments),
+    /// Repeat the experiments of the paper on cold rows, scaled to this machine, beside what it says
+    Repro(repro::Arguments),
+    /// Find the rows of an access log that belong into memory
+    Classify(classify::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -49,7 +61,11 @@ fn main() -> ExitCode {
     }
     let outcome = match arguments.command {
         Command::Bench(command) => bench::run(command, arguments.quiet),
+        Command::Demo(demo) => demo::run(&demo, arguments.quiet),
         Command::Check(check) => check::run(&check, arguments.quiet),
+        Command::Inspect(inspect) => inspect::run(&inspect, arguments.quiet),
+        Command::Repro(repro) => repro::run(&repro, arguments.quiet),
+        Command::Classify(classify) => classify::run(&classify, arguments.quiet),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -18,6 +18,7 @@ pub(crate) fn count(text: &str) -> Result<u64, String> {
     let (digits, factor) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1_000),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 1_000_000),
+        Some(b'b' | b'B') => (&text[..text.len() - 1], 1_000_000_000),
         _ => (text, 1),
     };
     let number = digits.replace('_', "").parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
@@ -89,6 +90,30 @@ pub(crate) fn theta(text: &str) -> Result<f64, String> {
     number(text, 0.0..=2.0, "a skew from 0 (uniform) to 2, for instance 0.99")
 }
 
+/// A share above 0 and below 1.
+pub(crate) fn share(text: &str) -> Result<f64, String> {
+    match number(text, 0.0..=1.0, SHARE)? {
+        share if share > 0.0 && share < 1.0 => Ok(share),
+        _ => Err(format!("is not {SHARE}")),
+    }
+}
+
+/// A scale: above 0, up to 1.
+pub(crate) fn scale(text: &str) -> Result<f64, String> {
+    const SCALE: &str = "a scale above 0 and up to 1, for instance 0.01";
+    match number(text, 0.0..=1.0, SCALE)? {
+        scale if scale > 0.0 => Ok(scale),
+        _ => Err(format!("is not {SCALE}")),
+    }
+}
+
+/// How many times larger.
+pub(crate) fn times(text: &str) -> Result<f64, String> {
+    number(text, 1.0..=100.0, "a number of times from 1 to 100, for instance 4")
+}
+
+const SHARE: &str = "a share above 0 and below 1, for instance 0.05";
+
 /// A whole percentage.
 pub(crate) fn percent(text: &str) -> Result<u32, String> {
     let bare = text.trim_end_matches('%').trim_end();
@@ -136,6 +161,9 @@ mod tests {
         for wrong in ["0", "-1", "nan", "inf", "1e9", "soon"] {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
+        assert_eq!((share("0.05"), scale("1"), times("4")), (Ok(0.05), Ok(1.0), Ok(4.0)));
+        assert!(scale("0").is_err() && scale("1.5").is_err() && times("0.5").is_err());
+        assert!(share("0").is_err() && share("1").is_err() && share("nan").is_err());
         assert!(percent("101").is_err() && percent("-1").is_err() && theta("3").is_err());
     }
 }

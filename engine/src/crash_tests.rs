@@ -9,7 +9,7 @@ use thermocline_base::checksum::{Seed, crc32c_append};
 use thermocline_base::ids::{Lsn, TableId, Timestamp};
 use thermocline_base::io::{Io, MemoryIo, OpenMode};
 
-use crate::catalog::schema::decode_catalog;
+use crate::catalog::schema::{PastColumns, StoredTable, decode_catalog, encode_catalog};
 use crate::checkpoint::format::{BLOCK_HEADER_BYTES, image_seed};
 use crate::checkpoint::manifest::{image_path, manifest_name};
 use crate::checkpoint::{
@@ -74,6 +74,49 @@ fn encode_some_catalog() -> Vec<u8> {
     let inner = db.inner();
     let guard = inner.epochs.pin();
     inner.catalog.encode(&guard)
+}
+
+#[test]
+fn catalogs_of_older_versions_are_read() {
+    let bytes = catalog();
+    let (tables, ..) = decode_catalog(&bytes).expect("a catalog");
+    // One table: version 2 has no time of its own at which it was emptied, nor past columns at the end.
+    let (version, emptied) = (0, 1 + 3 * 4 + 2 * 4 + 8);
+    let mut older = [&bytes[..emptied], &bytes[emptied + 8..bytes.len() - 4]].concat();
+    older[version] = 2;
+    let (found, ..) = decode_catalog(&older).expect("a catalog of version 2");
+    assert_eq!(found, tables);
+    older[emptied - 8] = 9;
+    let (found, ..) = decode_catalog(&older).expect("a catalog of version 2");
+    assert_eq!((found[0].since, found[0].emptied), (Timestamp(9), Timestamp(9)));
+}
+
+#[test]
+fn past_columns_are_kept_and_lead_to_the_present_ones() {
+    let (mut tables, next_table, next_index) = decode_catalog(&catalog()).expect("a catalog");
+    let columns = tables[0].schema.columns.clone();
+    let past = |until: u64, columns: &[Column], dropped: Option<u32>| PastColumns {
+        until: Timestamp(until),
+        columns: columns.to_vec(),
+        dropped,
+    };
+    let with = |past: Vec<PastColumns>, tables: &mut Vec<StoredTable>| {
+        tables[0].past = past;
+        decode_catalog(&encode_catalog(tables, next_table, next_index)).map(|(tables, ..)| tables)
+    };
+    // A column was added, one dropped, and another one added.
+    let first = &columns[..columns.len() - 1];
+    let lead = vec![past(3, first, None), past(5, &columns, Some(1)), past(8, first, None)];
+    let found = with(lead.clone(), &mut tables).expect("they lead there");
+    assert_eq!(found, tables);
+    let bad = [
+        lead[..2].to_vec(),
+        vec![past(5, first, None), past(5, &columns, Some(1)), past(8, first, None)],
+        vec![past(3, &columns, Some(columns.len() as u32))],
+    ];
+    for bad in bad {
+        assert!(with(bad.clone(), &mut tables).is_err(), "{bad:?}");
+    }
 }
 
 /// Changes some bytes, and cuts or lengthens.

@@ -4,26 +4,29 @@
 //! flushed, and transactions that are still open can only be rolled back.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use serde::Serialize;
 use thermocline_base::clock::SystemClock;
 use thermocline_base::epoch::Epochs;
 use thermocline_base::ids::{IndexId, Lsn, Timestamp};
-use thermocline_base::io::{Io, LockGuard, MemoryIo, StdIo};
+use thermocline_base::io::{Io, LockGuard, MemoryIo, StdIo, SystemIo};
 use thermocline_base::sync::{AtomicBool, CachePadded, Mutex, Ordering, thread_index};
 
 use crate::catalog::Catalog;
 use crate::catalog::schema::TableSchema;
 use crate::catalog::table::{TableEntry, TableForm};
-use crate::counters::Counters;
+use crate::cold::Cold;
+use crate::cold::memo::Memo;
+use crate::counters::{Counters, WaitKind};
 use crate::error::{Error, Result};
+use crate::governor::{Governor, Warmth};
 use crate::hot::budget::Budget;
 use crate::log::error::LogError;
 use crate::log::{Log, ReserveError};
 use crate::ops::checkpoint::Checkpoints;
-use crate::options::{Durability, Options, TransactionOptions};
+use crate::options::{Durability, Isolation, Options, TransactionOptions};
 use crate::row::{KeyBuf, Layout, RowError, Type, Value};
 use crate::transaction::Transaction;
 use crate::txn::locks::Locks;
@@ -54,10 +57,18 @@ pub(crate) struct Inner {
     pub(crate) undurable: Undurable,
     pub(crate) counters: Counters,
     pub(crate) catalog: Catalog,
+    /// Made when the first row leaves memory, or when it is found at the start.
+    pub(crate) memo: OnceLock<Memo>,
+    /// As `memo`.
+    pub(crate) cold: OnceLock<Cold>,
     pub(crate) log: Option<Log>,
     /// Where the log ended when the database was opened.
     pub(crate) log_end: Lsn,
     pub(crate) io: Arc<dyn Io>,
+    /// That of the cold store: workers wait for its reads, so they must not happen on the calling thread.
+    pub(crate) cold_io: Arc<dyn Io>,
+    /// The id that all files of the database carry.
+    pub(crate) database: [u8; 16],
     pub(crate) clock: Arc<dyn thermocline_base::clock::Clock>,
     pub(crate) dir: PathBuf,
     /// Held by who moves things about: maintenance, checkpoints, changes of definitions.
@@ -66,6 +77,9 @@ pub(crate) struct Inner {
     pub(crate) definition: Mutex<()>,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) sessions: Pool,
+    pub(crate) governor: Governor,
+    /// Made when memory begins to be short.
+    pub(crate) warmth: OnceLock<Warmth>,
     pub(crate) closed: AtomicBool,
 }
 
@@ -86,6 +100,30 @@ impl std::fmt::Debug for Inner {
 }
 
 impl Inner {
+    /// Waits, and counts that unless it is over at once.
+    pub(crate) async fn counted<T>(&self, kind: WaitKind, wait: impl Future<Output = T>) -> T {
+        let mut wait = std::pin::pin!(wait);
+        let mut waited = None;
+        std::future::poll_fn(|context| {
+            let polled = wait.as_mut().poll(context);
+            if polled.is_pending() {
+                waited.get_or_insert_with(|| self.counters.waiting(&*self.clock, kind));
+            }
+            polled
+        })
+        .await
+    }
+
+    /// The name of a table, for messages.
+    pub(crate) fn name_of(&self, entry: &TableEntry) -> String {
+        entry.form_pinned(&self.epochs.pin()).schema.name.clone()
+    }
+
+    /// The memory limit; while the database is being opened, the one that it will have.
+    pub(crate) fn memory_limit(&self) -> Option<u64> {
+        self.budget.limit().or(self.options.memory_limit)
+    }
+
     /// The log, unless the database keeps none.
     #[inline]
     pub(crate) fn log(&self) -> Option<&Log> {
@@ -164,6 +202,11 @@ impl Inner {
         Some(session)
     }
 
+    /// Begins a transaction of the engine's own. Its snapshot is that of its first read.
+    pub(crate) fn begin_internal(self: &Arc<Self>) -> Result<Transaction> {
+        self.begin(TransactionOptions::new().isolation(Isolation::Snapshot), true)
+    }
+
     /// Begins a transaction.
     pub(crate) fn begin(self: &Arc<Self>, options: TransactionOptions, late: bool) -> Result<Transaction> {
         if self.closed.load(Ordering::Relaxed) {
@@ -196,7 +239,7 @@ impl Database {
     /// The directory cannot be used, belongs to something else, is open in another process, or holds damaged or newer
     /// files; options that make no sense.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
-        Self::open_with(path.as_ref(), options, Arc::new(StdIo), true)
+        Self::open_over(path.as_ref(), options, (Arc::new(StdIo), Arc::new(SystemIo::new())), true)
     }
 
     /// Opens a database that lives in memory only, and is gone when it is closed.
@@ -214,6 +257,17 @@ impl Database {
     /// As [`Database::open`].
     #[doc(hidden)]
     pub fn open_with(path: &Path, options: Options, io: Arc<dyn Io>, background: bool) -> Result<Self> {
+        let cold_io = Arc::clone(&io);
+        Self::open_over(path, options, (io, cold_io), background)
+    }
+
+    /// Opens a database over one [`Io`] for log and checkpoints, whose threads may block, and one for the cold store.
+    fn open_over(
+        path: &Path,
+        options: Options,
+        io: (Arc<dyn Io>, Arc<dyn Io>),
+        background: bool,
+    ) -> Result<Self> {
         options.check()?;
         let (inner, lock) = crate::ops::recover::open(path, options, io, Arc::new(SystemClock))?;
         let database = Self {
@@ -231,7 +285,7 @@ impl Database {
             log.start_flusher().map_err(|error| Error::Refused(format!("no thread for the log: {error}")))?;
         }
         let mut threads = self.handle.threads.lock();
-        let mut start = |name: &str, work: fn(&Inner)| {
+        let mut start = |name: &str, work: fn(&Arc<Inner>)| {
             let inner = Arc::clone(inner);
             std::thread::Builder::new()
                 .name(name.to_owned())
@@ -239,9 +293,12 @@ impl Database {
                 .map(|thread| threads.push(thread))
                 .map_err(|error| Error::Refused(format!("no thread for {name}: {error}")))
         };
-        start("thermocline-maintenance", crate::ops::maintain::run)?;
+        start("thermocline-maintenance", |inner| crate::ops::maintain::run(inner))?;
         if inner.checkpoints.are_kept() && !inner.options.read_only {
-            start("thermocline-checkpoint", crate::ops::checkpoint::run)?;
+            start("thermocline-checkpoint", |inner| crate::ops::checkpoint::run(inner))?;
+        }
+        if crate::governor::is_wanted(inner) {
+            start("thermocline-governor", crate::governor::run)?;
         }
         Ok(())
     }
@@ -281,6 +338,7 @@ impl Database {
     ) -> Result<T> {
         let mut attempt = 0;
         loop {
+            self.before_begin(options).await;
             let mut transaction = self.inner().begin(options, true)?;
             let outcome = body(&mut transaction).await;
             if let Some(outcome) = self.conclude(transaction, outcome, &mut attempt).await {
@@ -313,11 +371,21 @@ impl Database {
     ) -> Result<T> {
         let mut attempt = 0;
         loop {
+            self.before_begin(options).await;
             let mut transaction = self.inner().begin(options, true)?;
             let outcome = body(&mut transaction).await;
             if let Some(outcome) = self.conclude(transaction, outcome, &mut attempt).await {
                 return outcome;
             }
+        }
+    }
+
+    /// A transaction that may write waits while memory is short, before it keeps anything there.
+    #[inline]
+    async fn before_begin(&self, options: TransactionOptions) {
+        let inner = self.inner();
+        if !options.read_only && inner.governor.is_pressing(&inner.budget) {
+            inner.counted(WaitKind::Memory, inner.take_turn(None)).await;
         }
     }
 
@@ -421,6 +489,9 @@ impl Handle {
             }
         }
         let outcome = crate::ops::checkpoint::close(inner);
+        if let Some(cold) = inner.cold.get() {
+            cold.store.close();
+        }
         for shard in &inner.sessions {
             shard.lock().clear();
         }

@@ -83,6 +83,13 @@ pub enum Error {
     },
     /// The memory limit is reached.
     OutOfMemory(OutOfMemory),
+    /// The transaction's snapshot was older than any other, and kept memory from being freed that others need.
+    SnapshotTooOld {
+        /// How old it was, in milliseconds.
+        age_ms: u64,
+        /// How many bytes it kept in memory, about.
+        pinned_bytes: u64,
+    },
     /// The disk is full: the write was refused; the database can be read, and written again once space returns.
     DiskFull {
         /// The database's directory.
@@ -120,6 +127,13 @@ pub enum Error {
         file: PathBuf,
         /// Where and how.
         what: String,
+    },
+    /// Rows of a table that have left memory cannot be read or written now.
+    ColdStore {
+        /// The table.
+        table: String,
+        /// What is wrong.
+        source: thermocline_pool::store::StoreError,
     },
     /// The system refused a file operation.
     Io(IoError),
@@ -171,10 +185,15 @@ impl fmt::Display for SerializationCause {
 }
 
 impl Error {
+    /// Stands for a table where an error of the cold store is about none.
+    pub(crate) const ALL_TABLES: &str = "(all)";
+
     /// Would the same transaction have a chance if it ran again?
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
+        // A transaction that ran into a shortage of memory may find more of it; one that was long will be long again.
         matches!(self, Self::SerializationFailure { .. } | Self::Deadlock { .. })
+            || matches!(self, Self::SnapshotTooOld { age_ms, .. } if *age_ms < 5_000)
     }
 
     /// The SQLSTATE of the error (PostgreSQL's where it has one).
@@ -193,11 +212,17 @@ impl Error {
             Self::Schema(_) => "42P16",
             Self::Row { source, .. } => source.sqlstate(),
             Self::OutOfMemory(_) => "53200",
+            Self::SnapshotTooOld { .. } => "72000",
             Self::DiskFull { .. } => "53100",
             Self::LogFailed { .. } | Self::Io(_) => "58030",
             Self::Locked { .. } => "55006",
             Self::NotADatabase { .. } | Self::NewerFormat { .. } | Self::InvalidOption { .. } => "22023",
             Self::Damaged { .. } => "XX001",
+            Self::ColdStore { source, .. } => match source {
+                thermocline_pool::store::StoreError::Full(_) => "53100",
+                thermocline_pool::store::StoreError::Io(_) => "58030",
+                _ => "XX001",
+            },
             Self::SchemaChangeTimeout { .. } => "57014",
             Self::TooManyTransactions { .. } => "53300",
             Self::Closed => "57P01",
@@ -242,6 +267,11 @@ impl fmt::Display for Error {
             Self::Row { table, source } if table.is_empty() => source.fmt(f),
             Self::Row { table, source } => write!(f, "table {table:?}: {source}"),
             Self::OutOfMemory(error) => error.fmt(f),
+            Self::SnapshotTooOld { age_ms, pinned_bytes } => write!(
+                f,
+                "snapshot too old: after {age_ms} ms it kept about {pinned_bytes} bytes in memory that others need, \
+                 and was cancelled; run the transaction again, shorter, or raise memory_limit"
+            ),
             Self::DiskFull { directory } => write!(
                 f,
                 "the disk of {} is full: nothing can be written until space is freed; reading goes on",
@@ -268,6 +298,12 @@ impl fmt::Display for Error {
             Self::Damaged { file, what } => {
                 write!(f, "{} is damaged: {what}; restore it from a backup", file.display())
             }
+            Self::ColdStore { table, source } if table == Self::ALL_TABLES => {
+                write!(f, "the cold store cannot be opened: {source}")
+            }
+            Self::ColdStore { table, source } => {
+                write!(f, "cold rows of table {table:?} cannot be reached: {source}; the rest goes on")
+            }
             Self::Io(error) => error.fmt(f),
             Self::InvalidOption { option, reason } => write!(f, "option {option}: {reason}"),
             Self::SchemaChangeTimeout { table, waited_ms } => write!(
@@ -291,6 +327,7 @@ impl std::error::Error for Error {
             Self::Row { source, .. } => Some(source),
             Self::OutOfMemory(error) => Some(error),
             Self::Io(error) => Some(error),
+            Self::ColdStore { source, .. } => Some(source),
             _ => None,
         }
     }

@@ -39,13 +39,19 @@
 
 mod catalog;
 mod checkpoint;
+mod cold;
+#[cfg(test)]
+mod cold_tests;
 mod counters;
 #[cfg(test)]
 mod crash_tests;
 mod db;
+#[cfg(test)]
+mod define_tests;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod governor;
 mod hot;
 #[doc(hidden)]
 pub mod index;
@@ -58,23 +64,26 @@ mod options;
 pub mod row;
 mod statistics;
 mod steps;
+pub mod temperature;
 mod transaction;
 mod txn;
 
-pub use catalog::{IndexKind, IndexSchema, SchemaError, TableSchema};
-pub use counters::AbortCounts;
+pub use catalog::{IndexKind, IndexSchema, SchemaError, TableSchema, Tiering};
+pub use counters::{AbortCounts, WaitTotal, Waits};
 pub use db::{BodyFuture, Database, Index, Table};
 pub use error::{Error, Result, SerializationCause};
 pub use hot::budget::OutOfMemory;
 pub use index::tree::Direction;
 pub use load::{BulkLoad, LoadRow};
 #[doc(hidden)]
+pub use ops::cold_steps::ColdSteps;
+#[doc(hidden)]
 pub use ops::maintain::MaintenanceSteps;
 pub use ops::rollback::Savepoint;
 pub use ops::scan::KeyRange;
 pub use ops::verify::Verification;
-pub use options::{Durability, Isolation, Options, TransactionOptions};
-pub use statistics::{MemoryUse, Statistics};
+pub use options::{ColdStoreKind, Durability, Isolation, Options, TransactionOptions};
+pub use statistics::{ColdStatistics, MemoNotices, MemoryUse, Statistics, TableStatistics};
 pub use thermocline_base::multiplex::{block_on, run_tasks, yield_now};
 pub use transaction::Transaction;
 pub use txn::locks::LockMode;

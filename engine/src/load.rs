@@ -3,16 +3,30 @@
 //! All of it is one transaction, so either every row is there afterwards, for everybody at once, or none is; the same
 //! after a crash. What it costs beside the rows: 32 bytes of memory a row until it ends, counted against the memory
 //! limit, and the log of its rows, which no checkpoint can shorten before it ends. A load that fails or is dropped
-//! takes all its rows back; its log is shortened by the next checkpoint. Where that is too much, load in several.
+//! takes all its rows back; its log is shortened by the next checkpoint.
+//!
+//! Rows leave memory only when they are committed, so one load cannot be larger than the memory limit: then it fails with
+//! SQLSTATE 53200. What is larger, or is not to be all or nothing, is loaded in portions, each a transaction
+//! ([`Database::bulk_load_in_portions`], [`BulkLoad::commit_portion`]): while one is loaded, those before it leave memory.
+//! Whoever loads says which of the two it is; it does not depend on how much memory there happens to be.
+
+use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::db::{Database, Table};
+use crate::counters::WaitKind;
+use crate::db::{Database, Inner, Table};
 use crate::error::{Error, Result};
 use crate::ops::load::{Batch, LoadState};
 use crate::options::{Isolation, TransactionOptions};
 use crate::row::Value;
 use crate::transaction::Transaction;
+
+/// Of the memory limit, 1 in so many bytes makes a portion, within bounds: many writers load at a time, and what is
+/// loaded takes more than its rows.
+const PORTION_SHARE: u64 = 64;
+const PORTION_BYTES_MIN: u64 = 256 << 10;
+const PORTION_BYTES_MAX: u64 = 16 << 20;
 
 /// A row that can be loaded: encoded bytes, one value for each column, or what makes one and may fail.
 pub trait LoadRow {
@@ -69,6 +83,9 @@ impl Database {
     /// Loads rows into a table, blocking the calling thread: all of them, or none if there is an error. Returns how
     /// many. When it returns they are as durable as the database's setting says.
     ///
+    /// What one load brings stays in memory until it ends: [`Database::bulk_load_in_portions`] loads what is larger than
+    /// the memory limit.
+    ///
     /// Much faster than a transaction for each row, and somewhat faster than transactions of many. Other transactions
     /// go on meanwhile, and see nothing of the rows until all are there. Rows are encoded bytes, values for each column
     /// (nulls become defaults and auto-increment numbers), or a [`Result`] of one of these: a source that fails ends
@@ -112,6 +129,46 @@ impl Database {
         })
     }
 
+    /// Loads any number of rows into a table, blocking the calling thread, in portions: each is a transaction, and what is
+    /// there may be many times larger than the memory limit. After each portion `progress` is told how many rows are
+    /// loaded for good; they stay when a later one fails. Returns how many there are in all.
+    ///
+    /// ```
+    /// # use thermocline_engine::row::{Column, Type, Value};
+    /// # use thermocline_engine::{Database, Options, TableSchema};
+    /// # fn main() -> thermocline_engine::Result<()> {
+    /// # let db = Database::open_in_memory(Options::default())?;
+    /// let numbers = db.create_table(TableSchema::new("numbers").column(Column::new("number", Type::Int8)))?;
+    /// let mut loaded = 0;
+    /// let rows = (0..1_000_000).map(|number| [Value::Int8(number)]);
+    /// db.bulk_load_in_portions(&numbers, rows, |rows| loaded = rows)?;
+    /// assert_eq!(loaded, 1_000_000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::bulk_load`]: what `progress` was told of stays, nothing else does.
+    pub fn bulk_load_in_portions<R: LoadRow>(
+        &self,
+        table: &Table,
+        rows: impl IntoIterator<Item = R>,
+        mut progress: impl FnMut(u64),
+    ) -> Result<u64> {
+        thermocline_base::multiplex::block_on(async {
+            let mut load = self.begin_bulk_load(table)?;
+            for row in rows {
+                row.load(&mut load).await?;
+                if load.is_portion() {
+                    progress(load.commit_portion().await?);
+                }
+            }
+            let rows = load.commit().await?;
+            progress(rows);
+            Ok(rows)
+        })
+    }
+
     /// Begins to load rows into a table: the asynchronous form of [`Database::bulk_load`].
     ///
     /// ```
@@ -128,19 +185,23 @@ impl Database {
     /// # Errors
     /// Too many transactions are open, or the database is closed.
     pub fn begin_bulk_load(&self, table: &Table) -> Result<BulkLoad> {
-        // It reads nothing, so it needs no snapshot, and holds no pruning up however long it takes.
-        let options = TransactionOptions::new().isolation(Isolation::ReadCommitted);
         let inner = self.inner();
         Ok(BulkLoad {
-            transaction: inner.begin(options, true)?,
+            transaction: begin(inner)?,
             state: LoadState::new(&inner.budget),
             table: table.clone(),
             batch: Batch::default(),
             row: Vec::new(),
             rows: 0,
+            portion_bytes: 0,
             failed: false,
         })
     }
+}
+
+/// The transaction of a load. It reads nothing, so it needs no snapshot, and holds no pruning up however long it takes.
+fn begin(inner: &Arc<Inner>) -> Result<Transaction> {
+    inner.begin(TransactionOptions::new().isolation(Isolation::ReadCommitted), true)
 }
 
 /// A load on its way; see [`Database::begin_bulk_load`]. Dropping it takes all its rows back.
@@ -154,6 +215,8 @@ pub struct BulkLoad {
     /// A row that is being encoded.
     row: Vec<u8>,
     rows: u64,
+    /// Bytes of the rows that were added since the last portion.
+    portion_bytes: u64,
     failed: bool,
 }
 
@@ -165,6 +228,7 @@ impl BulkLoad {
     pub async fn push(&mut self, row: &[u8]) -> Result<()> {
         self.batch.push(row);
         self.rows += 1;
+        self.portion_bytes += row.len() as u64;
         if self.batch.is_full() { self.insert_batch().await } else { Ok(()) }
     }
 
@@ -218,6 +282,35 @@ impl BulkLoad {
         outcome
     }
 
+    /// Is it time to commit a portion, so that memory has room for the load whatever the limit is?
+    #[must_use]
+    pub fn is_portion(&self) -> bool {
+        let limit = self.table.db.memory_limit().unwrap_or(u64::MAX);
+        self.portion_bytes >= (limit / PORTION_SHARE).clamp(PORTION_BYTES_MIN, PORTION_BYTES_MAX)
+    }
+
+    /// Commits what was added so far, and lets the load go on with another transaction: from here on everybody sees
+    /// these rows, and they stay whatever becomes of the rest. Returns how many there are, those of earlier portions
+    /// included. Waits for a moment if memory is short.
+    ///
+    /// # Errors
+    /// As [`BulkLoad::commit`]. The load has failed then; earlier portions stay.
+    pub async fn commit_portion(&mut self) -> Result<u64> {
+        self.insert_batch().await?;
+        let db = Arc::clone(&self.table.db);
+        // The new transaction has neither a snapshot nor a row, so it is in nobody's way meanwhile.
+        let transaction = std::mem::replace(&mut self.transaction, begin(&db)?);
+        let mut state = std::mem::replace(&mut self.state, LoadState::new(&db.budget));
+        let outcome = transaction.commit_parts(&mut state.parts).await;
+        self.failed = outcome.is_err();
+        self.portion_bytes = 0;
+        outcome?;
+        if db.governor.is_pressing(&db.budget) {
+            db.counted(WaitKind::Memory, db.take_turn(None)).await;
+        }
+        Ok(self.rows)
+    }
+
     /// Ends the load: from here on everybody sees all its rows. Returns how many there are.
     ///
     /// # Errors
@@ -236,6 +329,42 @@ impl BulkLoad {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is many times larger than memory is loaded in portions, and those before an error stay.
+    #[test]
+    fn what_is_larger_than_memory_is_loaded_in_portions() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = crate::Options::default().with_memory_limit(Some(24 << 20));
+        let db = Database::open(dir.path(), options).expect("it opens");
+        let schema = crate::TableSchema::new("t")
+            .column(crate::row::Column::new("id", crate::row::Type::Int8))
+            .column(crate::row::Column::new("text", crate::row::Type::Text))
+            .primary_key(crate::IndexSchema::hash("t_key", &["id"]));
+        let table = db.create_table(schema).expect("a table");
+        let row = |id: i64| [Value::Int8(id), Value::from("x".repeat(100).as_str())];
+        let many = 500_000;
+        let mut told = Vec::new();
+        let loaded = db.bulk_load_in_portions(&table, (0..many).map(row), |rows| told.push(rows));
+        assert_eq!(loaded.expect("there is always room"), 500_000);
+        assert!(told.len() > 50 && told.is_sorted() && told.last() == Some(&500_000), "{told:?}");
+        let statistics = db.statistics();
+        assert!(statistics.cold.migrated_rows > 300_000, "{statistics:?}");
+        assert!(statistics.memory.total() <= 24 << 20, "{statistics:?}");
+        // The row before the last one is there already: the portions before it stay, and nothing of the last one.
+        told.clear();
+        let again = (many..many + 20_000).chain([5, many + 20_000]).map(row);
+        let error = db.bulk_load_in_portions(&table, again, |rows| told.push(rows)).expect_err("a duplicate");
+        assert!(matches!(error, Error::DuplicateKey { .. }), "{error}");
+        let stayed = i64::try_from(*told.last().expect("portions")).expect("few");
+        let (index, mut there) = (table.primary(), 0);
+        for id in many..=many + 20_000 {
+            let key = crate::row::KeyBuf::new().i64(id);
+            let found =
+                db.run(TransactionOptions::new().read_only(), async |tx| tx.read(&index, &key, |_| ()).await);
+            there += i64::from(found.expect("it reads").is_some());
+        }
+        assert!(stayed > 0 && there == stayed, "{there} rows are there, {stayed} were committed");
+    }
 
     /// A load goes wherever its task goes.
     #[test]

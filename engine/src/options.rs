@@ -20,6 +20,19 @@ pub enum Durability {
     Off,
 }
 
+/// Where rows go that leave memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum ColdStoreKind {
+    /// Pages of a file, behind access filters.
+    #[default]
+    Pages,
+    /// A file in which the primary key says where a row stands (seed 001, §6.1.3).
+    Direct,
+    /// Memory: shows what the machinery costs without a device.
+    Memory,
+}
+
 /// What a transaction sees of others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Isolation {
@@ -60,6 +73,7 @@ macro_rules! names {
 }
 
 names!(Durability, "durability", Sync = "sync", Group = "group", Async = "async", Off = "off");
+names!(ColdStoreKind, "cold_store", Pages = "pages", Direct = "direct", Memory = "memory");
 names!(
     Isolation,
     "isolation",
@@ -75,7 +89,9 @@ names!(
 pub struct Options {
     /// When commits are acknowledged.
     pub durability: Durability,
-    /// Bytes of memory for rows and indexes; `None`: 80 % of what the machine (or its control group) has.
+    /// Bytes of memory for the database: anonymous memory of the process that it takes, its buffers and threads included;
+    /// `None`: 80 % of what the machine (or its control group) has. With the GNU C library opening a database has the
+    /// allocator give back long pieces when they are free (`mallopt`), for the whole process.
     pub memory_limit: Option<u64>,
     /// Isolation of transactions that do not say.
     pub isolation: Isolation,
@@ -87,7 +103,8 @@ pub struct Options {
     pub checkpoint_log_bytes: u64,
     /// Time since the last checkpoint that starts one if anything was logged.
     pub checkpoint_interval: Duration,
-    /// Size of the log's ring in memory; a power of two, at least 8 MiB.
+    /// Size of the log's ring in memory; a power of two, at least 8 MiB. No more than a sixteenth of the memory limit is
+    /// taken, as long as that leaves the 8 MiB.
     pub log_buffer_bytes: u64,
     /// Size of a log segment on disk.
     pub log_segment_bytes: u64,
@@ -95,12 +112,23 @@ pub struct Options {
     pub definition_wait: Duration,
     /// Open without ever writing. The directory must hold a database.
     pub read_only: bool,
+    /// Where rows go that leave memory.
+    pub cold_store: ColdStoreKind,
+    /// Which share of the accesses to rows in memory is sampled to tell hot rows from cold ones, once memory is short:
+    /// from 0 (none: rows leave memory in the order in which they came) to 1.
+    pub sampling: f64,
     /// Threads that recovery and verification use; `None`: one for each processor.
     pub threads: Option<usize>,
     /// Log payload above which a transaction is written in parts. The smallest buffer is 8 times, the smallest segment
     /// a sixteenth of it: tests make it small.
     #[doc(hidden)]
     pub part_bytes: u64,
+    /// Memory of a block of the cold store `pages`; tests make it small, and with it the store's files.
+    #[doc(hidden)]
+    pub cold_block_bytes: usize,
+    /// Threads of the cold store. 0: tests drive its steps.
+    #[doc(hidden)]
+    pub cold_threads: usize,
 }
 
 impl Default for Options {
@@ -117,8 +145,12 @@ impl Default for Options {
             log_segment_bytes: (64 << 20) - 4096,
             definition_wait: Duration::from_secs(10),
             read_only: false,
+            cold_store: ColdStoreKind::default(),
+            sampling: 0.1,
             threads: None,
             part_bytes: 1 << 20,
+            cold_block_bytes: 4 << 20,
+            cold_threads: 1,
         }
     }
 }
@@ -150,8 +182,12 @@ with! {
     with_log_segment_bytes, log_segment_bytes: u64;
     with_definition_wait, definition_wait: Duration;
     with_read_only, read_only: bool;
+    with_cold_store, cold_store: ColdStoreKind;
+    with_sampling, sampling: f64;
     with_threads, threads: Option<usize>;
     with_part_bytes, part_bytes: u64;
+    with_cold_block_bytes, cold_block_bytes: usize;
+    with_cold_threads, cold_threads: usize;
 }
 
 impl Options {
@@ -166,10 +202,22 @@ impl Options {
         if self.log_segment_bytes < self.part_bytes / 16 || !self.log_segment_bytes.is_multiple_of(8) {
             return bad("log_segment_bytes", "a multiple of 8 from 64 KiB on is needed");
         }
+        if !(0.0..=1.0).contains(&self.sampling) {
+            return bad("sampling", "a share from 0 to 1 is needed");
+        }
         if self.threads == Some(0) {
             return bad("threads", "at least one is needed");
         }
         Ok(())
+    }
+}
+
+impl Options {
+    /// The size of the log's ring under a memory limit.
+    pub(crate) fn log_buffer_within(&self, limit: Option<u64>) -> u64 {
+        let Some(limit) = limit else { return self.log_buffer_bytes };
+        let share = (limit / 32 + 1).next_power_of_two() / 2;
+        self.log_buffer_bytes.min(share.max(8 * self.part_bytes))
     }
 }
 

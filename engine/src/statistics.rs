@@ -1,11 +1,15 @@
 //! What a database can tell about itself.
 
-use thermocline_base::sync::Ordering;
+use thermocline_base::epoch::Guard;
+use thermocline_base::ids::TableId;
+use thermocline_base::sync::{AtomicU64, Ordering};
 
-use crate::catalog::table::Structure;
-use crate::counters::AbortCounts;
-use crate::db::Database;
+use crate::catalog::Tiering;
+use crate::catalog::table::{Structure, TableForm};
+use crate::counters::{AbortCounts, Waits};
+use crate::db::{Database, Inner, Table};
 use crate::hot::budget::MemoryKind;
+use crate::temperature::Temperatures;
 
 /// Bytes of memory by what they are for. Whole blocks as they were taken from the system, so that the sum is what the
 /// memory limit counts.
@@ -20,14 +24,123 @@ pub struct MemoryUse {
     pub hash_indexes: u64,
     /// Ordered indexes.
     pub ordered_indexes: u64,
+    /// The update memo.
+    pub memo: u64,
+    /// Access filters of the cold store.
+    pub cold_filters: u64,
+    /// Fences of the cold store, and the like.
+    pub cold_fences: u64,
+    /// What is on its way to the cold store's device.
+    pub cold_buffers: u64,
+    /// Cached pages of the cold store.
+    pub cold_frames: u64,
+    /// What is known of temperatures.
+    pub temperature: u64,
+    /// The log's ring and buffers.
+    pub log_buffer: u64,
+    /// What the process takes for the database apart from all that: stacks of its threads, tables of fixed size, what the
+    /// allocator keeps. An estimate.
+    pub process: u64,
     /// Everything else that the memory limit counts.
     pub other: u64,
-    /// The log's ring (outside of the limit).
-    pub log_buffer: u64,
+}
+
+impl MemoryUse {
+    /// All of it: what the memory limit counts.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.parts().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Each part, with its name.
+    pub fn parts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("versions", self.versions),
+            ("slots", self.slots),
+            ("hash_indexes", self.hash_indexes),
+            ("ordered_indexes", self.ordered_indexes),
+            ("memo", self.memo),
+            ("cold_filters", self.cold_filters),
+            ("cold_fences", self.cold_fences),
+            ("cold_buffers", self.cold_buffers),
+            ("cold_frames", self.cold_frames),
+            ("temperature", self.temperature),
+            ("log_buffer", self.log_buffer),
+            ("process", self.process),
+            ("other", self.other),
+        ]
+        .into_iter()
+    }
+}
+
+/// What is in the cold store, and what moves between it and memory. Counters count since the database was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct ColdStatistics {
+    /// Reads of the cold store by transactions.
+    pub reads: u64,
+    /// Reads of its device for them.
+    pub device_reads: u64,
+    /// Bytes written to its device.
+    pub device_write_bytes: u64,
+    /// Reads of its device that found nothing, because an access filter said "maybe".
+    pub filter_false_positives: u64,
+    /// Rows that have moved to the cold store.
+    pub migrated_rows: u64,
+    /// Rows that have come back because they were read often.
+    pub promoted_rows: u64,
+    /// Notices in the update memo.
+    pub memo_rows: u64,
+    /// Rows in the cold store, as far as that is known: ended ones are among them until they are removed.
+    pub rows_cold: u64,
+    /// Bytes of their records.
+    pub bytes_cold: u64,
+    /// Bytes of memory that a row in the cold store takes: filters, fences and notices.
+    pub bytes_per_cold_row: f64,
+    /// Processor time of the governor for each row that has moved, in microseconds.
+    pub cpu_us_per_migrated_row: f64,
+    /// Snapshots that were cancelled because they kept memory that others needed.
+    pub cancelled_snapshots: u64,
+    /// How often an operation, or a transaction that was to begin, has waited for memory.
+    pub memory_waits: u64,
+    /// How long the longest of these waits was, in microseconds.
+    pub memory_wait_us_max: u64,
+    /// Bytes on the cold store's device.
+    pub disk_bytes: u64,
+}
+
+/// Where the rows of a table are.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct TableStatistics {
+    /// May its rows leave memory?
+    pub tiering: Tiering,
+    /// Rows in memory, with versions of them that are not pruned yet.
+    pub rows_hot: u64,
+    /// Bytes of their versions.
+    pub bytes_hot: u64,
+    /// Rows in the cold store, as far as that is known: ended ones count until they are removed.
+    pub rows_cold: u64,
+    /// Bytes of their keys and records; in a store with slots of a fixed length, of the slots.
+    pub bytes_cold: u64,
+    /// Bytes of memory that the access filters of the table's indexes take.
+    pub filter_bytes: u64,
+    /// Reads of the device that a look for an absent primary key costs on average, because filters are wrong.
+    pub filter_error_rate: f64,
+}
+
+/// Notices that the update memo holds of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoNotices {
+    /// Of batches: moves that some reader may not see yet.
+    pub batches: u64,
+    /// Of ends: records that are to be removed from the cold store, or wait for readers.
+    pub ends: u64,
 }
 
 /// Counters and sizes of a database since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Statistics {
     /// Transactions that committed writes.
@@ -38,8 +151,12 @@ pub struct Statistics {
     pub rollbacks: u64,
     /// Failed operations by cause.
     pub aborts: AbortCounts,
+    /// What operations have waited for.
+    pub waits: Waits,
     /// Memory by use.
     pub memory: MemoryUse,
+    /// Rows outside of memory.
+    pub cold: ColdStatistics,
     /// The memory limit.
     pub memory_limit: Option<u64>,
     /// Bytes that versions occupy, free cells aside.
@@ -67,6 +184,9 @@ impl Database {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let inner = self.inner();
+        if !inner.governor.is_there() {
+            crate::governor::note_memory(inner);
+        }
         let sums = inner.counters.sums();
         let guard = inner.epochs.pin();
         let (mut version_bytes_used, mut index_entries) = (0, 0);
@@ -88,14 +208,23 @@ impl Database {
             read_only_commits: sums.read_only_commits,
             rollbacks: sums.rollbacks,
             aborts: sums.aborts,
+            waits: sums.waits,
             memory: MemoryUse {
                 versions: used(MemoryKind::Versions),
                 slots: used(MemoryKind::Slots),
                 hash_indexes: used(MemoryKind::Hash),
                 ordered_indexes: used(MemoryKind::Tree),
+                memo: used(MemoryKind::Memo),
+                cold_filters: used(MemoryKind::ColdFilters),
+                cold_fences: used(MemoryKind::ColdFences),
+                cold_buffers: used(MemoryKind::ColdBuffers),
+                cold_frames: used(MemoryKind::ColdFrames),
+                temperature: used(MemoryKind::Temperature),
+                log_buffer: used(MemoryKind::Log),
+                process: used(MemoryKind::Process),
                 other: used(MemoryKind::Other),
-                log_buffer: if inner.log().is_some() { inner.options.log_buffer_bytes } else { 0 },
             },
+            cold: cold_statistics(inner, &guard),
             memory_limit: inner.budget.limit(),
             version_bytes_used,
             index_entries,
@@ -109,8 +238,91 @@ impl Database {
         }
     }
 
-    /// Changes the memory limit while the database runs. Writers are refused while more is in use.
+    /// How warm rows are, by table, as far as that is known; what was known when the database was closed last, while this
+    /// session has not begun to measure (it does when half of the memory limit is used). Units are accesses a second.
+    /// `None`: nothing is known.
+    #[must_use]
+    pub fn temperatures(&self) -> Option<Temperatures> {
+        crate::governor::temperatures(self.inner())
+    }
+
+    /// Changes the memory limit while the database runs. While more is in use rows leave memory, and writers wait.
     pub fn set_memory_limit(&self, limit: Option<u64>) {
-        self.inner().budget.set_limit(limit);
+        let inner = self.inner();
+        inner.budget.set_limit(limit);
+        inner.governor.wake();
+    }
+}
+
+impl Table {
+    /// Its number, by which [`Temperatures`] name it. It stays the same as long as the table is there.
+    #[must_use]
+    pub fn id(&self) -> TableId {
+        self.entry.id
+    }
+
+    /// What the update memo holds of it. Goes through all notices, of other tables too: not for every second.
+    #[must_use]
+    pub fn memo_notices(&self) -> MemoNotices {
+        let memo = self.db.memo.get();
+        memo.map(|memo| memo.notices_of(self.entry.id, &self.db.epochs.pin())).unwrap_or_default()
+    }
+
+    /// Where its rows are.
+    #[must_use]
+    pub fn statistics(&self) -> TableStatistics {
+        let mut found = TableStatistics::default();
+        self.with_form(|form| {
+            found.tiering = form.schema.tiering;
+            found.rows_hot = entries_of(form);
+            found.bytes_hot = form.store.memory.used_bytes();
+        });
+        if let Some(cold) = self.db.cold.get() {
+            let usage = cold.store.tables().remove(&self.entry.id.0).unwrap_or_default();
+            (found.rows_cold, found.bytes_cold) = (usage.records, usage.bytes);
+            (found.filter_bytes, found.filter_error_rate) = (usage.filter_bytes, usage.filter_error_rate);
+        }
+        found
+    }
+}
+
+/// Entries of the primary key.
+pub(crate) fn entries_of(form: &TableForm) -> u64 {
+    match &form.primary().structure {
+        Structure::Hash(hash) => hash.len(),
+        Structure::Tree(tree) => tree.len(),
+    }
+}
+
+fn cold_statistics(inner: &Inner, guard: &Guard<'_>) -> ColdStatistics {
+    let (Some(cold), Some(memo)) = (inner.cold.get(), inner.memo.get()) else {
+        return ColdStatistics::default();
+    };
+    let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let (usage, counters) = (cold.store.usage(), &cold.counters);
+    let memo_rows =
+        [&memo.batches, &memo.ends].map(|entry| entries_of(entry.form_pinned(guard))).iter().sum();
+    let migrated_rows = get(&counters.migrated_rows);
+    let tables = cold.store.tables();
+    // A store that cannot tell tables apart knows them all together.
+    let rows_cold = tables.values().map(|of| of.records).sum::<u64>().max(usage.records);
+    let each = |sum: f64, count: u64| if count == 0 { 0.0 } else { sum / count as f64 };
+    let resident = usage.filter_bytes + usage.fence_bytes + inner.budget.used_by(MemoryKind::Memo);
+    ColdStatistics {
+        reads: get(&counters.reads),
+        device_reads: usage.device_reads,
+        device_write_bytes: usage.device_write_bytes,
+        filter_false_positives: usage.false_positives,
+        migrated_rows,
+        promoted_rows: get(&counters.promoted_rows),
+        memo_rows,
+        rows_cold,
+        bytes_cold: tables.values().map(|of| of.bytes).sum(),
+        bytes_per_cold_row: each(resident as f64, rows_cold),
+        cpu_us_per_migrated_row: each(get(&inner.governor.counters.cpu_ns) as f64 / 1e3, migrated_rows),
+        cancelled_snapshots: get(&inner.governor.counters.cancelled),
+        memory_waits: get(&inner.governor.counters.waits),
+        memory_wait_us_max: get(&inner.governor.counters.longest_wait_ns) / 1000,
+        disk_bytes: usage.disk_bytes,
     }
 }

@@ -19,6 +19,11 @@ impl Database {
     /// The log has failed, or the disk is full.
     pub fn step_flush(&self) -> Result<()> {
         let inner = self.inner();
+        if let Some(cold) = inner.cold.get()
+            && inner.options.cold_threads == 0
+        {
+            while cold.store.step(false) {}
+        }
         match inner.log() {
             Some(log) => log.flush_once().map(drop).map_err(|error| inner.log_error(&error)),
             None => Ok(()),

@@ -15,25 +15,31 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thermocline_base::ids::RowId;
 use thermocline_base::sync::{Backoff, Ordering};
+use thermocline_pool::store::StoreError;
 
 use crate::catalog::table::TableEntry;
+use crate::counters::WaitKind;
 use crate::db::{Index, Inner, Table};
 use crate::error::{Error, Result};
+use crate::governor::Verdict;
+use crate::hot::budget::OutOfMemoryCause;
 use crate::hot::version::TxnId;
 use crate::index::tree::Direction;
 use crate::log::ReserveError;
 use crate::log::record::Kind;
+use crate::ops::ahead::read_ahead;
+use crate::ops::cold::fetch;
 use crate::ops::commit::{PartsState, Ticket};
 use crate::ops::load::{Batch, LoadState};
 use crate::ops::read::Approach;
 use crate::ops::rollback::Savepoint;
-use crate::ops::scan::{KeyRange, ScanState};
+use crate::ops::scan::{KeyRange, ScanState, TableScanState, advance};
 use crate::ops::write::InsertState;
 use crate::ops::{Step, Wait};
 use crate::row::{KeyBuf, RowEditor, Value};
 use crate::txn::locks::LockMode;
 use crate::txn::registry::{Place, Registry, activity};
-use crate::txn::session::{Health, Session};
+use crate::txn::session::{Health, NO_SNAPSHOT, Session};
 use thermocline_base::multiplex::{give_way, has_company};
 
 /// An open transaction. Dropping it aborts it.
@@ -51,6 +57,14 @@ pub struct Transaction {
 unsafe impl Send for Transaction {}
 // SAFETY: a shared reference gives no access to the session.
 unsafe impl Sync for Transaction {}
+
+/// What the owner of a cancelled snapshot is told.
+fn cancelled_error(place: &Place) -> Error {
+    Error::SnapshotTooOld {
+        age_ms: place.cancelled_age_ms.load(Ordering::Relaxed),
+        pinned_bytes: place.cancelled_bytes.load(Ordering::Relaxed),
+    }
+}
 
 /// Holds `activity` as busy.
 struct Busy(*const Place);
@@ -85,8 +99,17 @@ impl Transaction {
     }
 
     #[inline]
-    fn enter(&self) -> Result<Busy> {
-        if self.become_busy() { Ok(Busy(self.place)) } else { Err(self.reaped()) }
+    fn enter(&mut self) -> Result<Busy> {
+        if !self.become_busy() {
+            return Err(self.reaped());
+        }
+        let busy = Busy(self.place);
+        if self.place().cancelled.load(Ordering::Relaxed) != 0 {
+            self.check_cancelled()?;
+        }
+        // An operation that was dropped while it waited leaves nothing to the next one.
+        self.session().resumed = false;
+        Ok(busy)
     }
 
     /// Takes `activity` from *rest*; waits for a reaper, who may find that the transaction was not idle and let it be.
@@ -118,8 +141,28 @@ impl Transaction {
         }
     }
 
+    /// The error of a transaction whose snapshot was cancelled. It is rolled back here if nobody else could.
+    #[cold]
+    fn check_cancelled(&mut self) -> Result<()> {
+        let session = self.session();
+        let place = session.place();
+        let cancelled = place.cancelled.load(Ordering::Acquire);
+        if cancelled == 0 || cancelled != session.snapshot.0.wrapping_add(1) {
+            return Ok(());
+        }
+        if session.health == Health::Well {
+            session.cancel();
+        }
+        let error = cancelled_error(place);
+        session.db.counters.failed(&error);
+        Err(error)
+    }
+
     #[cold]
     fn reaped(&self) -> Error {
+        if self.place().cancelled.load(Ordering::Acquire) != 0 {
+            return cancelled_error(self.place());
+        }
         // SAFETY: the reaper has finished, so the session is ours again; the options never change.
         let options = unsafe { &self.session.as_ref().db.options };
         Error::IdleTimeout {
@@ -136,6 +179,26 @@ impl Transaction {
         unsafe { self.session.as_mut() }
     }
 
+    /// Lets the engine's own operations work on the session.
+    pub(crate) fn with_session<T>(&mut self, body: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
+        let _busy = self.enter()?;
+        body(self.session())
+    }
+
+    /// The same for a step that may have to wait: the transaction is in an operation until the step is done.
+    pub(crate) async fn finish_step<T>(
+        &mut self,
+        mut step: impl FnMut(&mut Session) -> Result<Step<T>>,
+    ) -> Result<T> {
+        let _busy = self.enter()?;
+        loop {
+            match step(self.session())? {
+                Step::Done(outcome) => return Ok(outcome),
+                Step::Wait(wait) => self.wait(wait).await?,
+            }
+        }
+    }
+
     /// Notes what an error means for the rest of the transaction.
     #[cold]
     fn failed(&mut self, error: Error) -> Error {
@@ -148,11 +211,14 @@ impl Transaction {
         error
     }
 
-    async fn wait(&mut self, wait: Wait) -> Result<()> {
+    pub(crate) async fn wait(&mut self, wait: Wait) -> Result<()> {
         let session = self.session();
         let db = session.db();
         match wait {
-            Wait::Decision(id) => Over { registry: &db.registry, id }.await,
+            Wait::Decision(id) => {
+                let over = Over { registry: &db.registry, id };
+                db.counted(WaitKind::Decisions, over).await;
+            }
             Wait::Holder { id, since, table, key } => {
                 if !session.wait {
                     let error = Error::WouldWait { table, key };
@@ -165,18 +231,67 @@ impl Transaction {
                     return Err(self.failed(Error::Deadlock { table, key }));
                 }
                 let _waiting = Waiting { registry: &db.registry, me };
-                Woken { registry: &db.registry, id, since, polled: false }.await;
+                let woken = Woken { registry: &db.registry, id, since, polled: false };
+                db.counted(WaitKind::Rows, woken).await;
             }
-            Wait::Held(entry) => LetGo(&entry).await,
+            Wait::Held(entry) => db.counted(WaitKind::Definitions, LetGo(&entry)).await,
             Wait::LogSpace { payload } => {
                 if let Some(log) = db.log()
                     && let Err(ReserveError::Full(space)) = log.try_reserve(Kind::Commit, payload).map(drop)
                 {
-                    space.await;
+                    db.counted(WaitKind::LogSpace, space).await;
                 }
             }
+            Wait::Cold(wait) => match db.counted(WaitKind::ColdReads, fetch(db, &wait)).await {
+                Ok(answer) => self.session().note_cold_answer(&wait, answer),
+                Err(error) => return Err(self.failed(error)),
+            },
+            Wait::ColdScan => unreachable!("scans read on by themselves"),
+        }
+        if self.place().cancelled.load(Ordering::Relaxed) != 0 {
+            self.check_cancelled()?;
         }
         Ok(())
+    }
+
+    /// A transaction is about to write. If memory is short and this is the first time, it waits now, while it keeps
+    /// nothing in memory, rather than later: what its snapshot sees could not leave.
+    #[inline]
+    async fn before_write(&mut self) {
+        let db = self.session().db();
+        if db.governor.is_pressing(&db.budget) {
+            let session = self.session();
+            if session.writes.is_empty() && session.may_renew_snapshot() {
+                session.let_snapshot_go();
+                db.counted(WaitKind::Memory, db.take_turn(Some(session.place_index))).await;
+            }
+        }
+    }
+
+    /// A step has failed. If that was for want of memory, what it has left behind is undone, down to the first `writes`
+    /// writes, and the governor is waited for, without holding anything; the step may be tried again then.
+    #[cold]
+    async fn make_room(&mut self, error: Error, writes: usize, since: &mut Option<u64>) -> Result<()> {
+        let Error::OutOfMemory(wanted) = &error else { return Err(self.failed(error)) };
+        let session = self.session();
+        let db = session.db();
+        if wanted.cause != OutOfMemoryCause::Limit || !db.governor.is_there() {
+            return Err(self.failed(error));
+        }
+        session.undo_step(writes);
+        session.let_snapshot_go();
+        let pins = session.writes.len() as u64;
+        let since = *since.get_or_insert_with(|| db.clock.now_ns());
+        let room = db.governor.wait_for_room(Some(session.place_index), pins, since);
+        let verdict = db.counted(WaitKind::Memory, room).await;
+        db.governor.counters.note_wait(db.clock.now_ns().saturating_sub(since));
+        if self.place().cancelled.load(Ordering::Relaxed) != 0 {
+            self.check_cancelled()?;
+        }
+        match verdict {
+            Verdict::TryAgain => Ok(()),
+            Verdict::Refused => Err(self.failed(error)),
+        }
     }
 
     /// Brings what a lookup will need into the processor's caches while other tasks of the worker run.
@@ -197,7 +312,48 @@ impl Transaction {
     /// The transaction was aborted for idleness.
     pub fn prefetch<'k>(&mut self, index: &Index, keys: impl IntoIterator<Item = &'k [u8]>) -> Result<()> {
         let _busy = self.enter()?;
+        self.session().note_hint();
         self.session().prefetch(&index.entry, index.id, keys.into_iter());
+        Ok(())
+    }
+
+    /// As [`Transaction::prefetch`], and reads what is cold: waits for all of these rows (32 at most) at the same time, so
+    /// that the following operations do not wait for one after the other. Best before anything else, while the
+    /// transaction has neither a snapshot nor locks.
+    ///
+    /// # Errors
+    /// The transaction was aborted for idleness.
+    pub async fn prefetch_cold<'k>(
+        &mut self,
+        index: &Index,
+        keys: impl IntoIterator<Item = &'k [u8], IntoIter: Clone>,
+    ) -> Result<()> {
+        let _busy = self.enter()?;
+        let session = self.session();
+        session.note_hint();
+        let keys = keys.into_iter();
+        session.prefetch(&index.entry, index.id, keys.clone());
+        let cold = session.keys_to_read(&index.entry, index.id, keys);
+        if !cold.is_empty() {
+            let db = session.db();
+            db.counted(WaitKind::ReadsAhead, read_ahead(db, &cold)).await;
+        }
+        Ok(())
+    }
+
+    /// The same for the rows whose keys in a secondary index begin with `prefix`, as far as they are cold: the first 32.
+    ///
+    /// # Errors
+    /// The transaction was aborted for idleness.
+    pub async fn prefetch_cold_prefix(&mut self, index: &Index, prefix: &[u8]) -> Result<()> {
+        let _busy = self.enter()?;
+        let session = self.session();
+        session.note_hint();
+        let cold = session.prefix_to_read(&index.entry, index.id, prefix);
+        if !cold.is_empty() {
+            let db = session.db();
+            db.counted(WaitKind::ReadsAhead, read_ahead(db, &cold)).await;
+        }
         Ok(())
     }
 
@@ -236,9 +392,10 @@ impl Transaction {
         mut see: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
         let _busy = self.enter()?;
-        let mut seen = Vec::new();
+        let (mut seen, mut seen_cold) = (Vec::new(), Vec::new());
         loop {
-            match self.session().try_read_all(&index.entry, index.id, key, &mut seen, &mut see) {
+            let seen = (&mut seen, &mut seen_cold);
+            match self.session().try_read_all(&index.entry, index.id, key, seen, &mut see) {
                 Ok(Step::Done(())) => return Ok(()),
                 Ok(Step::Wait(wait)) => self.wait(wait).await?,
                 Err(error) => return Err(self.failed(error)),
@@ -262,6 +419,11 @@ impl Transaction {
         loop {
             match self.session().try_scan(&index.entry, index.id, &mut state, &mut see) {
                 Ok(Step::Done(())) => return Ok(()),
+                Ok(Step::Wait(Wait::ColdScan)) => {
+                    let db = self.session().db();
+                    let read = db.counted(WaitKind::ColdScans, advance(state.cold())).await;
+                    self.read_cold(&index.entry, read)?;
+                }
                 Ok(Step::Wait(wait)) => self.wait(wait).await?,
                 Err(error) => return Err(self.failed(error)),
             }
@@ -278,14 +440,34 @@ impl Transaction {
         mut see: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
         let _busy = self.enter()?;
-        let mut next = None;
+        let mut state = TableScanState::default();
         loop {
-            match self.session().try_scan_table(&table.entry, &mut next, &mut see) {
+            match self.session().try_scan_table(&table.entry, &mut state, &mut see) {
                 Ok(Step::Done(())) => return Ok(()),
+                Ok(Step::Wait(Wait::ColdScan)) => {
+                    let db = self.session().db();
+                    let read = db.counted(WaitKind::ColdScans, advance(state.cold())).await;
+                    self.read_cold(&table.entry, read)?;
+                }
                 Ok(Step::Wait(wait)) => self.wait(wait).await?,
                 Err(error) => return Err(self.failed(error)),
             }
         }
+    }
+
+    /// What a read of the cold store by a scan came to.
+    fn read_cold(&mut self, entry: &TableEntry, read: std::result::Result<(), StoreError>) -> Result<()> {
+        if let Some(cold) = self.session().db().cold.get() {
+            cold.counters.reads.fetch_add(1, Ordering::Relaxed);
+        }
+        read.map_err(|source| {
+            let table = self.session().db().name_of(entry);
+            self.failed(Error::ColdStore { table, source })
+        })?;
+        if self.place().cancelled.load(Ordering::Relaxed) != 0 {
+            self.check_cancelled()?;
+        }
+        Ok(())
     }
 
     /// Inserts an encoded row.
@@ -295,12 +477,14 @@ impl Transaction {
     /// limit.
     pub async fn insert(&mut self, table: &Table, row: &[u8]) -> Result<RowId> {
         let _busy = self.enter()?;
+        self.before_write().await;
         let mut state = InsertState::default();
+        let (writes, mut since) = (self.session().writes.len(), None);
         loop {
             match self.session().try_insert(&table.entry, row, &mut state) {
                 Ok(Step::Done(row_id)) => return Ok(row_id),
                 Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                Err(error) => return Err(self.failed(error)),
+                Err(error) => self.make_room(error, writes, &mut since).await?,
             }
         }
     }
@@ -345,13 +529,25 @@ impl Transaction {
         state: &mut LoadState,
     ) -> Result<()> {
         let _busy = self.enter()?;
+        self.before_write().await;
+        let mut since = None;
         loop {
+            let (writes, done) = (self.session().writes.len(), batch.done());
             match self.session().try_load(&table.entry, batch, state) {
-                Ok(Step::Done(())) => return Ok(()),
-                Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                Err(error) => return Err(self.failed(error)),
+                Ok(Step::Done(())) => break,
+                Ok(Step::Wait(wait)) => {
+                    // What is read of the cold store needs the notices that a snapshot keeps.
+                    if matches!(wait, Wait::Cold(_)) && self.session().snapshot == NO_SNAPSHOT {
+                        self.session().take_snapshot();
+                    }
+                    self.wait(wait).await?;
+                }
+                // Each row that is done is a write.
+                Err(error) => self.make_room(error, writes + batch.done() - done, &mut since).await?,
             }
         }
+        self.session().let_snapshot_go();
+        Ok(())
     }
 
     /// Changes the row with this key through `edit`, which may run more than once. `None`: there is no such row.
@@ -365,13 +561,15 @@ impl Transaction {
         mut edit: impl FnMut(&mut RowEditor<'_>) -> Result<R>,
     ) -> Result<Option<R>> {
         let _busy = self.enter()?;
+        self.before_write().await;
         self.approach(index, key).await;
         let mut contested = false;
+        let (writes, mut since) = (self.session().writes.len(), None);
         loop {
             match self.session().try_update(&index.entry, index.id, key, &mut edit, &mut contested) {
                 Ok(Step::Done(result)) => return Ok(result),
                 Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                Err(error) => return Err(self.failed(error)),
+                Err(error) => self.make_room(error, writes, &mut since).await?,
             }
         }
     }
@@ -382,12 +580,14 @@ impl Transaction {
     /// A serialization failure or a deadlock.
     pub async fn delete(&mut self, index: &Index, key: &[u8]) -> Result<bool> {
         let _busy = self.enter()?;
+        self.before_write().await;
         self.approach(index, key).await;
+        let (writes, mut since) = (self.session().writes.len(), None);
         loop {
             match self.session().try_delete(&index.entry, index.id, key) {
                 Ok(Step::Done(found)) => return Ok(found),
                 Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                Err(error) => return Err(self.failed(error)),
+                Err(error) => self.make_room(error, writes, &mut since).await?,
             }
         }
     }
@@ -443,11 +643,12 @@ impl Transaction {
     pub async fn lock(&mut self, index: &Index, key: &[u8], mode: LockMode) -> Result<bool> {
         let _busy = self.enter()?;
         self.approach(index, key).await;
+        let (writes, mut since) = (self.session().writes.len(), None);
         loop {
             match self.session().try_lock(&index.entry, index.id, key, mode) {
                 Ok(Step::Done(found)) => return Ok(found),
                 Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                Err(error) => return Err(self.failed(error)),
+                Err(error) => self.make_room(error, writes, &mut since).await?,
             }
         }
     }
@@ -517,13 +718,15 @@ async fn acknowledge(db: &Inner, ticket: Ticket) -> Result<()> {
         if let Some(log) = db.log()
             && !thermocline_base::mutation::off(thermocline_base::mutation::Rule::AckAfterDurable)
         {
-            log.wait_acknowledged(ticket.lsn).await.map_err(|error| db.log_error(&error))?;
+            let acknowledged = db.counted(WaitKind::LogSync, log.wait_acknowledged(ticket.lsn)).await;
+            acknowledged.map_err(|error| db.log_error(&error))?;
         }
     } else if let Some(log) = db.log_to_wait_for()
         && !ticket.harmless
         && !thermocline_base::mutation::off(thermocline_base::mutation::Rule::ReadOnlyAckAfterDurable)
     {
-        log.wait_durable(ticket.lsn).await.map_err(|error| db.log_error(&error))?;
+        let durable = db.counted(WaitKind::LogSync, log.wait_durable(ticket.lsn)).await;
+        durable.map_err(|error| db.log_error(&error))?;
     }
     Ok(())
 }

@@ -29,7 +29,7 @@ use thermocline_base::io::{
 };
 use thermocline_base::rng::fresh_id;
 
-use crate::error::DeviceError;
+use crate::error::{DeviceError, WrongFile};
 use crate::page::{MAX_PAGE_NUMBER, PageSeal, PageSize};
 
 /// The format of files that this program writes, and the newest that it reads.
@@ -86,14 +86,14 @@ impl Header {
             return Err(DeviceError::Unfinished { path: path() });
         }
         let Some(bytes) = bytes.first_chunk::<HEADER_USED>().filter(|bytes| bytes.starts_with(MAGIC)) else {
-            return Err(DeviceError::Foreign { path: path() });
+            return Err(WrongFile::Foreign { path: path() }.into());
         };
         let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let id_at = |at: usize| std::array::from_fn(|index| bytes[at + index]);
         // A newer format may sum its header in another way, so this comes first.
         let found = u32_at(8);
         if found > DEVICE_FORMAT {
-            return Err(DeviceError::Newer { path: path(), found, supported: DEVICE_FORMAT });
+            return Err(WrongFile::Newer { path: path(), found, supported: DEVICE_FORMAT }.into());
         }
         let sum_is_right = u32_at(HEADER_SUMMED) == crc32c(&bytes[..HEADER_SUMMED]);
         match PageSize::new(u32_at(12)) {
@@ -149,7 +149,7 @@ impl PageDevice {
         let header = Header::decode(&bytes[..len], &shared_path)?;
         if header.database != database {
             let (expected, found) = (database, header.database);
-            return Err(DeviceError::OtherDatabase { path: shared_path, expected, found });
+            return Err(WrongFile::OtherDatabase { path: shared_path, expected, found }.into());
         }
         if let Some(expected) = page_size
             && expected != header.page_size
@@ -306,20 +306,29 @@ mod tests {
     #[test]
     fn what_is_not_ours_is_named() {
         let header = created().files()[path()].clone();
-        assert!(matches!(open(&with_bytes(vec![b'x'; 8192])), Err(DeviceError::Foreign { .. })));
-        assert!(matches!(open(&with_bytes(vec![b'x'; 3])), Err(DeviceError::Foreign { .. })));
+        assert!(matches!(
+            open(&with_bytes(vec![b'x'; 8192])),
+            Err(DeviceError::File(WrongFile::Foreign { .. }))
+        ));
+        assert!(matches!(
+            open(&with_bytes(vec![b'x'; 3])),
+            Err(DeviceError::File(WrongFile::Foreign { .. }))
+        ));
         assert!(matches!(open(&with_bytes(Vec::new())), Err(DeviceError::Unfinished { .. })));
         assert!(matches!(open(&with_bytes(vec![0; 4096])), Err(DeviceError::Unfinished { .. })));
         let mut newer = header.clone();
         newer[8] = DEVICE_FORMAT as u8 + 1;
-        assert!(matches!(open(&with_bytes(newer)), Err(DeviceError::Newer { found: 2, supported: 1, .. })));
+        assert!(matches!(
+            open(&with_bytes(newer)),
+            Err(DeviceError::File(WrongFile::Newer { found: 2, supported: 1, .. }))
+        ));
         for at in 12..HEADER_USED {
             let mut damaged = header.clone();
             damaged[at] ^= 1;
             assert!(matches!(open(&with_bytes(damaged)), Err(DeviceError::Damaged { .. })), "byte {at}");
         }
         let other = PageDevice::open(&created(), path(), None, [4; 16]);
-        assert!(matches!(other, Err(DeviceError::OtherDatabase { expected, found, .. })
+        assert!(matches!(other, Err(DeviceError::File(WrongFile::OtherDatabase { expected, found, .. }))
             if expected == [4; 16] && found == DATABASE));
         let size = PageSize::new(8192).expect("a page size");
         let other = PageDevice::open(&created(), path(), Some(size), DATABASE);

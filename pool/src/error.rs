@@ -8,14 +8,10 @@ use thermocline_base::io::IoError;
 
 use crate::page::{BadPageSize, PageError, PageSize};
 
-/// Why a device file could not be created or opened.
-#[derive(Clone, Debug)]
+/// A file that is not the one that was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum DeviceError {
-    /// The system's error.
-    Io(IoError),
-    /// The page size asked for is impossible.
-    BadPageSize(BadPageSize),
+pub enum WrongFile {
     /// The file is none of ours.
     Foreign {
         /// The file.
@@ -30,6 +26,103 @@ pub enum DeviceError {
         /// The newest format that this program reads.
         supported: u32,
     },
+    /// The file belongs to another database.
+    OtherDatabase {
+        /// The file.
+        path: Arc<PathBuf>,
+        /// The database that was asked for.
+        expected: [u8; 16],
+        /// The database that it belongs to.
+        found: [u8; 16],
+    },
+}
+
+struct Id<'a>(&'a [u8; 16]);
+
+impl fmt::Display for Id<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Display for WrongFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign { path } => {
+                write!(f, "{} is no file of Thermocline's cold store; name another path", path.display())
+            }
+            Self::Newer { path, found, supported } => write!(
+                f,
+                "{} has format {found}, this program reads formats up to {supported}; use a newer program",
+                path.display()
+            ),
+            Self::OtherDatabase { path, expected, found } => write!(
+                f,
+                "{} belongs to database {}, not to {}; put the right file there",
+                path.display(),
+                Id(found),
+                Id(expected)
+            ),
+        }
+    }
+}
+
+impl std::error::Error for WrongFile {}
+
+/// Why a page cannot be read.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum PageReason {
+    /// The device failed. Repeating the operation asks it again.
+    Io(IoError),
+    /// The bytes are not those of the page: it was damaged, lost, or is of another time.
+    Bytes(PageError),
+    /// The page checks out, but what it holds makes no sense: a program error wrote it.
+    Contents(&'static str),
+    /// The file ends before the page: it was cut, or the page was never written.
+    Cut,
+    /// The device gives ever fewer bytes than it was asked for.
+    Short {
+        /// How many bytes of the page came.
+        bytes: usize,
+    },
+}
+
+impl fmt::Display for PageReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Bytes(error) => write!(f, "{error}; restore the file from a backup"),
+            Self::Contents(what) => write!(f, "{what}; restore the file from a backup"),
+            Self::Cut => f.write_str("the file ends before it; restore the file from a backup"),
+            Self::Short { bytes } => {
+                write!(f, "the device gives only {bytes} bytes of it; repair the device")
+            }
+        }
+    }
+}
+
+impl PageReason {
+    /// What is behind it.
+    pub(crate) fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            Self::Bytes(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Why a device file could not be created or opened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The system's error.
+    Io(IoError),
+    /// The page size asked for is impossible.
+    BadPageSize(BadPageSize),
+    /// The file is not the one that was asked for.
+    File(WrongFile),
     /// The header is one of ours, but damaged.
     Damaged {
         /// The file.
@@ -39,15 +132,6 @@ pub enum DeviceError {
     Unfinished {
         /// The file.
         path: Arc<PathBuf>,
-    },
-    /// The file belongs to another database.
-    OtherDatabase {
-        /// The file.
-        path: Arc<PathBuf>,
-        /// The database that was asked for.
-        expected: [u8; 16],
-        /// The database that it belongs to.
-        found: [u8; 16],
     },
     /// The file has pages of another size.
     OtherPageSize {
@@ -60,40 +144,18 @@ pub enum DeviceError {
     },
 }
 
-struct Id<'a>(&'a [u8; 16]);
-
-impl fmt::Display for Id<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
 impl fmt::Display for DeviceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
             Self::BadPageSize(error) => error.fmt(f),
-            Self::Foreign { path } => {
-                write!(f, "{} is no page file of Thermocline; name another path", path.display())
-            }
-            Self::Newer { path, found, supported } => write!(
-                f,
-                "{} has format {found}, this program reads formats up to {supported}; use a newer program",
-                path.display()
-            ),
+            Self::File(error) => error.fmt(f),
             Self::Damaged { path } => {
                 write!(f, "the header of {} is damaged; restore the file from a backup", path.display())
             }
             Self::Unfinished { path } => {
                 write!(f, "{} has no header: its creation was interrupted; remove it", path.display())
             }
-            Self::OtherDatabase { path, expected, found } => write!(
-                f,
-                "{} belongs to database {}, not to {}; put the right file there",
-                path.display(),
-                Id(found),
-                Id(expected)
-            ),
             Self::OtherPageSize { path, expected, found } => write!(
                 f,
                 "{} has pages of {found}, not of {expected}; open it with its own page size",
@@ -108,6 +170,7 @@ impl std::error::Error for DeviceError {
         match self {
             Self::Io(error) => Some(error),
             Self::BadPageSize(error) => Some(error),
+            Self::File(error) => Some(error),
             _ => None,
         }
     }
@@ -116,6 +179,12 @@ impl std::error::Error for DeviceError {
 impl From<IoError> for DeviceError {
     fn from(error: IoError) -> Self {
         Self::Io(error)
+    }
+}
+
+impl From<WrongFile> for DeviceError {
+    fn from(error: WrongFile) -> Self {
+        Self::File(error)
     }
 }
 
@@ -129,31 +198,16 @@ impl From<BadPageSize> for DeviceError {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// The device failed. Repeating the operation asks it again.
+    /// The device failed to make changes durable. Repeating the operation asks it again.
     Io(IoError),
-    /// The device answered, but not with the page: it was damaged, lost, or is of another time. What refers to it
-    /// cannot be read; restore the file from a backup, or drop what refers to it.
+    /// A page cannot be read. Others can.
     Page {
         /// The file.
         path: Arc<PathBuf>,
-        /// What is wrong with the page.
-        error: PageError,
-    },
-    /// The file ends before the page: it was cut, or the page was never written.
-    Cut {
-        /// The file.
-        path: Arc<PathBuf>,
         /// The page.
         number: u64,
-    },
-    /// The device gives ever fewer bytes than it was asked for.
-    Short {
-        /// The file.
-        path: Arc<PathBuf>,
-        /// The page.
-        number: u64,
-        /// How many bytes of it came.
-        bytes: usize,
+        /// What is wrong.
+        reason: PageReason,
     },
     /// No frame can be had, and waiting for one would never end: the budget holds none.
     NoFrames {
@@ -186,16 +240,8 @@ impl fmt::Display for PoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
-            Self::Page { path, error } => write!(f, "{}: {error}", path.display()),
-            Self::Cut { path, number } => {
-                write!(
-                    f,
-                    "{} ends before page {number}: the file was cut, or the page was never written",
-                    path.display()
-                )
-            }
-            Self::Short { path, number, bytes } => {
-                write!(f, "{}: only {bytes} bytes of page {number} could be read", path.display())
+            Self::Page { path, number, reason } => {
+                write!(f, "cannot read page {number} of {}: {reason}", path.display())
             }
             Self::NoFrames { budget_bytes, page_bytes } => write!(
                 f,
@@ -222,7 +268,7 @@ impl std::error::Error for PoolError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io(error) | Self::WriteBack(error) => Some(error),
-            Self::Page { error, .. } => Some(error),
+            Self::Page { reason, .. } => reason.source(),
             Self::Memory { error, .. } => Some(&**error),
             _ => None,
         }

@@ -5,8 +5,14 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
+use crate::vm;
+
 /// What every device and file system that we know of is content with.
 pub const DIRECT_ALIGNMENT: usize = 4096;
+
+/// Buffers from this length on are taken from the system, and go back to it. An allocator would keep what is free, in parts
+/// that fit nobody: with buffers that live for milliseconds it kept more than all of them together.
+const MAPPED_FROM: usize = 64 << 10;
 
 /// A fixed number of bytes at an aligned address, zero at first.
 pub struct AlignedBytes {
@@ -25,6 +31,10 @@ impl AlignedBytes {
     pub fn zeroed(len: usize) -> Self {
         let len = len.max(1).next_multiple_of(DIRECT_ALIGNMENT);
         let layout = Self::layout(len);
+        if len >= MAPPED_FROM && vm::MAPS_PAGES {
+            let start = vm::map_pages(len).unwrap_or_else(|| handle_alloc_error(layout));
+            return Self { start, len };
+        }
         // SAFETY: the layout has a size.
         let start = unsafe { alloc_zeroed(layout) };
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
@@ -54,6 +64,10 @@ impl DerefMut for AlignedBytes {
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
+        if self.len >= MAPPED_FROM && vm::MAPS_PAGES {
+            // SAFETY: mapped in `zeroed` with this length, and nobody has it any more.
+            return unsafe { vm::unmap_pages(self.start, self.len) };
+        }
         // SAFETY: allocated in `zeroed` with this layout.
         unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) };
     }
@@ -83,7 +97,7 @@ mod tests {
 
     #[test]
     fn bytes_are_aligned_and_zero() {
-        for len in [0, 1, 4096, 4097, 1 << 20] {
+        for len in [0, 1, 4096, 4097, MAPPED_FROM - 1, MAPPED_FROM, MAPPED_FROM + 1, 1 << 20] {
             let mut bytes = AlignedBytes::zeroed(len);
             assert!(bytes.len() >= len && !bytes.is_empty());
             assert_aligned(8192, &bytes);

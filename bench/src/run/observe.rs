@@ -3,21 +3,25 @@
 
 use std::collections::BTreeMap;
 
-use thermocline_engine::{AbortCounts, Database, MemoryUse};
+use thermocline_engine::{AbortCounts, Database};
 
 use super::resident;
 use crate::drive::{Failure, Glance, Phase, Watcher};
 use crate::machine;
+use crate::peak::anonymous_bytes;
 use crate::progress::Progress;
-use crate::report::{Mark, Throughput, grouped};
+use crate::report::{Cold, Mark, Throughput, Wait, grouped};
 use crate::settings::Settings;
 
 /// The engine's counters at one moment, in the words of a result.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
     pub(super) commits: u64,
+    pub(super) cpu_ns: u64,
     pub(super) aborts: BTreeMap<String, u64>,
+    pub(super) waits: BTreeMap<String, Wait>,
     pub(super) memory_bytes: BTreeMap<String, u64>,
+    pub(super) cold: Cold,
     pub(super) log_bytes: u64,
     pub(super) checkpoints: u64,
 }
@@ -25,14 +29,15 @@ pub(super) struct Numbers {
 impl Numbers {
     pub(super) fn of(database: &Database) -> Self {
         let found = database.statistics();
+        let cold = &found.cold;
         let AbortCounts { serialization, deadlock, duplicate_key, out_of_memory, idle, other, .. } =
             found.aborts;
-        let MemoryUse { versions, slots, hash_indexes, ordered_indexes, log_buffer, .. } = found.memory;
         let named = |numbers: &[(&str, u64)]| {
             numbers.iter().map(|(name, number)| ((*name).to_owned(), *number)).collect()
         };
         Self {
             commits: found.commits + found.read_only_commits,
+            cpu_ns: thermocline_base::clock::process_cpu_ns(),
             aborts: named(&[
                 ("serialization", serialization),
                 ("deadlock", deadlock),
@@ -41,14 +46,30 @@ impl Numbers {
                 ("idle", idle),
                 ("other", other),
             ]),
-            memory_bytes: named(&[
-                ("versions", versions),
-                ("slots", slots),
-                ("hash_indexes", hash_indexes),
-                ("ordered_indexes", ordered_indexes),
-                ("log_buffer", log_buffer),
-                ("other", found.memory.other),
-            ]),
+            waits: found
+                .waits
+                .parts()
+                .map(|(name, total)| {
+                    let wait = Wait { count: total.count, seconds: total.ns as f64 / 1e9 };
+                    (name.to_owned(), wait)
+                })
+                .collect(),
+            memory_bytes: found.memory.parts().map(|(name, bytes)| (name.to_owned(), bytes)).collect(),
+            cold: Cold {
+                reads: cold.reads,
+                device_reads: cold.device_reads,
+                device_write_bytes: cold.device_write_bytes,
+                filter_false_positives: cold.filter_false_positives,
+                migrated_rows: cold.migrated_rows,
+                promoted_rows: cold.promoted_rows,
+                memo_rows: cold.memo_rows,
+                rows_cold: cold.rows_cold,
+                bytes_per_cold_row: cold.bytes_per_cold_row,
+                cpu_us_per_migrated_row: cold.cpu_us_per_migrated_row,
+                cancelled_snapshots: cold.cancelled_snapshots,
+                memory_waits: cold.memory_waits,
+                memory_wait_us_max: cold.memory_wait_us_max,
+            },
             log_bytes: found.log_bytes,
             checkpoints: found.checkpoints,
         }
@@ -64,13 +85,21 @@ pub(super) struct Observer<'a> {
     /// Checkpoints that had begun and that had ended at the last look.
     checkpoints: (u64, u64),
     marks: Vec<Mark>,
+    unattributed_bytes_max: Option<u64>,
 }
 
 impl<'a> Observer<'a> {
     pub(super) fn new(database: &'a Database, progress: &'a mut Progress, settings: &'a Settings) -> Self {
         let at_start = Numbers::of(database);
-        let mut observer =
-            Self { database, progress, settings, at_start, checkpoints: (0, 0), marks: Vec::new() };
+        let mut observer = Self {
+            database,
+            progress,
+            settings,
+            at_start,
+            checkpoints: (0, 0),
+            marks: Vec::new(),
+            unattributed_bytes_max: None,
+        };
         observer.checkpoints = observer.count_checkpoints();
         observer
     }
@@ -91,11 +120,41 @@ impl<'a> Observer<'a> {
                 (cause, count - before)
             })
             .collect();
+        found.cpu_seconds = (at_end.cpu_ns - self.at_start.cpu_ns) as f64 / 1e9;
+        found.waits = at_end
+            .waits
+            .into_iter()
+            .map(|(of, wait)| {
+                let before = self.at_start.waits.get(&of).copied().unwrap_or_default();
+                (of, Wait { count: wait.count - before.count, seconds: wait.seconds - before.seconds })
+            })
+            .collect();
         found.log_bytes = at_end.log_bytes - self.at_start.log_bytes;
         found.checkpoints = at_end.checkpoints - self.at_start.checkpoints;
         found.checkpoint_marks = self.marks;
         found.memory_bytes = at_end.memory_bytes;
+        let (end, start) = (at_end.cold, self.at_start.cold);
+        found.cold = Cold {
+            reads: end.reads - start.reads,
+            device_reads: end.device_reads - start.device_reads,
+            device_write_bytes: end.device_write_bytes - start.device_write_bytes,
+            filter_false_positives: end.filter_false_positives - start.filter_false_positives,
+            migrated_rows: end.migrated_rows - start.migrated_rows,
+            promoted_rows: end.promoted_rows - start.promoted_rows,
+            cancelled_snapshots: end.cancelled_snapshots - start.cancelled_snapshots,
+            memory_waits: end.memory_waits - start.memory_waits,
+            ..end
+        };
         found.rss_bytes_max = machine::rss_bytes_max();
+        found.unattributed_bytes_max = self.unattributed_bytes_max;
+    }
+
+    /// How much memory is there, and how much of it does the database know?
+    fn compare_memory(&mut self) {
+        if let Some(there) = anonymous_bytes() {
+            let off = there.abs_diff(self.database.statistics().memory.total());
+            self.unattributed_bytes_max = self.unattributed_bytes_max.max(Some(off));
+        }
     }
 }
 
@@ -123,6 +182,7 @@ impl Watcher for Observer<'_> {
     fn second(&mut self, glance: Glance) {
         let Settings { warm_up_seconds, seconds, benchmark, .. } = self.settings;
         let name = benchmark.name();
+        self.compare_memory();
         self.progress.show(|| {
             let rate = grouped(glance.throughput_tps);
             let (what, at, of) = match glance.phase {

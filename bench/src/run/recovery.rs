@@ -22,6 +22,7 @@ use thermocline_engine::Database;
 use super::{Numbers, RunError, Session, engine, tpcc};
 use crate::drive::{Load, Watcher, drive};
 use crate::machine;
+use crate::peak::Peak;
 use crate::progress::Progress;
 use crate::report::{Recovered, grouped, size};
 use crate::settings::{Benchmark, Settings};
@@ -77,7 +78,7 @@ pub fn build_for_recovery(
     let Benchmark::Recovery { warehouses, log_mib } = settings.benchmark else {
         unreachable!("the builder runs with the settings of `recovery`");
     };
-    let mut session = Session { settings, check: false, progress: Progress::new(quiet) };
+    let mut session = Session { settings, check: false, progress: Progress::new(quiet), peak: Peak::watch() };
     let database = session.open()?;
     let (workload, _) = tpcc::load(&mut session, &database, warehouses, false)?;
     database.checkpoint().map_err(engine("write a checkpoint"))?;

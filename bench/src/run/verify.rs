@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use thermocline_engine::{Database, Error, Options};
+use thermocline_engine::{ColdStoreKind, Database, Error, Options};
 use thermocline_workloads::tpcc::check::{NewOrders, check_with};
 use thermocline_workloads::tpcc::schema::Tables;
 
@@ -33,7 +33,24 @@ impl Checked {
     }
 }
 
-/// Checks the database in `dir`, which no process may have open. Writes nothing. `keeps_new_orders`: the deliveries of
+/// Opens a database only to look at it: for reading, unless some of its rows are in a cold store, which is opened for
+/// writing only. Then the database starts as it always does. `kind` of the cold store; none given: the one that is there.
+///
+/// # Errors
+/// As [`Database::open`]; the directory must hold a database.
+pub fn open_to_look(dir: &Path, options: Options, kind: Option<ColdStoreKind>) -> Result<Database, Error> {
+    let kind = match kind {
+        Some(kind) => kind,
+        None => Database::cold_store_in(dir)?.unwrap_or(options.cold_store),
+    };
+    let options = options.with_cold_store(kind);
+    match Database::open(dir, options.clone().with_read_only(true)) {
+        Err(Error::InvalidOption { option: "read_only", .. }) => Database::open(dir, options),
+        opened => opened,
+    }
+}
+
+/// Checks the database in `dir`, which no process may have open. Changes no row. `keeps_new_orders`: the deliveries of
 /// TPC-C kept the rows of NEW-ORDER.
 ///
 /// # Errors
@@ -52,7 +69,7 @@ pub fn check(dir: &Path, keeps_new_orders: bool) -> Result<Checked, Error> {
         // Nothing damaged is opened.
         return Ok(checked);
     }
-    let database = Database::open(dir, Options::default().with_read_only(true))?;
+    let database = open_to_look(dir, Options::default(), None)?;
     match Tables::open(&database) {
         Ok(_) => {
             let new_orders = if keeps_new_orders { NewOrders::Kept } else { NewOrders::Deleted };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use thermocline_base::sync::{AtomicBool, Ordering};
 use thermocline_engine::{Database, TransactionOptions};
 use thermocline_workloads::ycsb::generate::{
     Config, Generator, KeySpace, Operation, Requests, Workload as Mix,
@@ -9,27 +10,45 @@ use thermocline_workloads::ycsb::generate::{
 use thermocline_workloads::ycsb::load::{LoadOptions, UserTable, load};
 use thermocline_workloads::ycsb::operations::{Executor, Outcome};
 
-use super::{RunError, Session, end_of, setting};
+use super::{RunError, Session, end_of, engine, setting};
 use crate::drive::{Client, End, Ended, Place, Workload};
 use crate::report::Throughput;
 use crate::settings::{Benchmark, Settings};
 
 pub(super) fn run(session: &mut Session<'_>) -> Result<Throughput, RunError> {
     let config = config(session.settings)?;
-    let database = session.open()?;
+    let Benchmark::Ycsb { shift_seconds, restart, .. } = session.settings.benchmark else {
+        unreachable!("`ycsb` runs with its own settings");
+    };
+    if let Some(shift) = shift_seconds.filter(|shift| *shift >= session.settings.seconds) {
+        return Err(RunError::Setting(format!(
+            "--shift {shift} is not before the end of the counted seconds"
+        )));
+    }
+    let mut database = session.open()?;
     let options = LoadOptions { threads: session.settings.threads, ..LoadOptions::default() };
     let (table, loaded) = session
         .load(|count| load(&database, &config, options, &|progress| count(progress, config.records)))?;
     let keys = KeySpace::new(config.records);
-    let ycsb = Ycsb { database: &database, table, config, keys };
-    let found = session.measure(&database, &loaded, &ycsb)?;
+    let shifted = AtomicBool::new(false);
+    let (shifted, config) = (&shifted, &config);
+    let ycsb = Ycsb { database: &database, table, config, keys: Arc::clone(&keys), shifted };
+    let mut found = session.measure_shifting(&database, &loaded, &ycsb, shift_seconds, shifted)?;
     drop(ycsb);
+    if restart {
+        let (again, seconds) = session.reopen(database)?;
+        database = again;
+        let table = UserTable::open(&database).map_err(engine("find the table"))?;
+        let ycsb = Ycsb { database: &database, table, config, keys, shifted };
+        session.measure_again(&database, &ycsb, seconds, &mut found)?;
+    }
     session.close(database)?;
     Ok(found)
 }
 
 fn config(settings: &Settings) -> Result<Config, RunError> {
-    let Benchmark::Ycsb { workload, read_percent, records, fields, field_bytes, theta } = &settings.benchmark
+    let Benchmark::Ycsb { workload, read_percent, records, fields, field_bytes, theta, .. } =
+        &settings.benchmark
     else {
         unreachable!("`ycsb` runs with its own settings");
     };
@@ -56,8 +75,10 @@ fn too_many(name: &str, value: u32) -> RunError {
 struct Ycsb<'a> {
     database: &'a Database,
     table: UserTable,
-    config: Config,
+    config: &'a Config,
     keys: Arc<KeySpace>,
+    /// Other rows are the popular ones now.
+    shifted: &'a AtomicBool,
 }
 
 const KINDS: [&str; 5] = ["read", "update", "insert", "scan", "read-modify-write"];
@@ -85,9 +106,11 @@ impl Workload for Ycsb<'_> {
     fn client(&self, place: Place) -> YcsbClient<'_> {
         YcsbClient {
             database: self.database,
-            executor: Executor::new(&self.table, &self.config),
-            generator: Generator::new(&self.config, Arc::clone(&self.keys), place.client as u64),
+            executor: Executor::new(&self.table, self.config),
+            generator: Generator::new(self.config, Arc::clone(&self.keys), place.client as u64),
             keys: &self.keys,
+            shifted: self.shifted,
+            shift_seed: Some(self.config.seed.wrapping_add(1)),
             all_keys_are_there: !matches!(self.config.workload, Mix::D | Mix::E),
             reading: TransactionOptions::default().read_only(),
             writing: TransactionOptions::default(),
@@ -100,6 +123,9 @@ struct YcsbClient<'a> {
     executor: Executor,
     generator: Generator,
     keys: &'a KeySpace,
+    shifted: &'a AtomicBool,
+    /// Which rows are popular after the shift; none after it.
+    shift_seed: Option<u64>,
     /// Nobody inserts or deletes, so a key that is missing is an error.
     all_keys_are_there: bool,
     reading: TransactionOptions,
@@ -109,6 +135,11 @@ struct YcsbClient<'a> {
 impl Client for YcsbClient<'_> {
     #[inline]
     async fn transaction(&mut self) -> Ended {
+        if self.shifted.load(Ordering::Relaxed)
+            && let Some(seed) = self.shift_seed.take()
+        {
+            self.generator.shift(seed);
+        }
         let operation = self.generator.operation();
         let kind = kind_of(&operation);
         let only_reads = matches!(operation, Operation::Read { .. } | Operation::Scan { .. });

@@ -1,9 +1,11 @@
 //! `thermocline bench`: what all benchmarks have in common on the command line, and what is done with their results.
 
+mod classify;
 mod delete;
 mod point;
 mod pool;
 mod recovery;
+mod siberia;
 mod store;
 mod tpcc;
 mod ycsb;
@@ -36,6 +38,10 @@ pub(crate) enum Command {
     Delete(delete::Arguments),
     /// The store of cold records: writing, space, filters, reads
     Store(store::Arguments),
+    /// Cold rows: what their machinery costs, beside the bare device
+    Siberia(siberia::Arguments),
+    /// Classification of an access log, from both ends
+    Classify(classify::Arguments),
     /// End without closing, and see how long opening takes
     Recovery(recovery::Arguments),
 }
@@ -62,7 +68,50 @@ enum IsolationArgument {
     Serializable,
 }
 
-/// Options of every benchmark.
+/// Options of every benchmark: where it runs, and where its result goes.
+#[derive(Debug, Args)]
+struct RunArguments {
+    /// An empty or new directory for the files, kept afterwards [default: a temporary one, removed afterwards]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Write the result to this file as one JSON object
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// One seed gives one sequence of requests
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Do not measure the machine first (that takes about 3 s)
+    #[arg(long)]
+    no_calibration: bool,
+}
+
+impl RunArguments {
+    /// The directory to run in. Also finds out, better now than after the run, whether the result can be written.
+    fn prepare(&self, quiet: bool) -> Result<DataDir, Failure> {
+        if let Some(file) = &self.json {
+            can_be_written(file)?;
+        }
+        let data_dir = DataDir::prepare(self.data_dir.as_deref())?;
+        if machine::lies_in_memory(data_dir.path()) && !quiet {
+            eprintln!(
+                "note: {} lies in memory, so figures that depend on the disk mean nothing; --data-dir names another \
+                 directory",
+                data_dir.path().display()
+            );
+        }
+        Ok(data_dir)
+    }
+
+    /// Writes the result, if somebody wants it.
+    fn save(&self, report: impl FnOnce() -> String) -> Result<(), Failure> {
+        match &self.json {
+            Some(file) => write(file, std::fs::write(file, report())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Options of every benchmark of a database.
 #[derive(Debug, Args)]
 struct DatabaseArguments {
     /// Threads that run transactions [default: one a core]
@@ -77,18 +126,8 @@ struct DatabaseArguments {
     /// The engine's memory limit, for instance 1GiB [default: the engine's own, 80 % of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory_limit: Option<u64>,
-    /// An empty or new directory for the database, kept afterwards [default: a temporary one, removed afterwards]
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
-    /// Write the result to this file as one JSON object
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// One seed gives one sequence of requests for each client
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Do not measure the machine first (that takes about 3 s)
-    #[arg(long)]
-    no_calibration: bool,
+    #[command(flatten)]
+    run: RunArguments,
     /// Seconds between checkpoints [default: the engine's own]
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds, allow_negative_numbers = true, hide_short_help = true)]
     checkpoint_interval: Option<f64>,
@@ -123,6 +162,8 @@ pub(crate) fn run(command: Command, quiet: bool) -> Result<(), Failure> {
         Command::Pool(arguments) => arguments.run(quiet),
         Command::Delete(arguments) => arguments.run(quiet),
         Command::Store(arguments) => arguments.run(quiet),
+        Command::Siberia(arguments) => arguments.run(quiet),
+        Command::Classify(arguments) => arguments.run(quiet),
         Command::Recovery(arguments) => arguments.run(quiet),
     }
 }
@@ -141,19 +182,12 @@ impl Job<'_> {
         let database = self.database;
         let plot_to = self.load.and_then(|load| load.plot.as_deref());
         // Better now than after the run.
-        for file in [database.json.as_deref(), plot_to].into_iter().flatten() {
+        if let Some(file) = plot_to {
             can_be_written(file)?;
         }
-        let data_dir = DataDir::prepare(database.data_dir.as_deref())?;
-        if machine::lies_in_memory(data_dir.path()) && !self.quiet {
-            eprintln!(
-                "note: {} lies in memory, so figures that depend on the disk mean nothing; --data-dir names another \
-                 directory",
-                data_dir.path().display()
-            );
-        }
+        let data_dir = database.run.prepare(self.quiet)?;
         let options =
-            RunOptions { calibrate: !database.no_calibration, check: self.check, quiet: self.quiet };
+            RunOptions { calibrate: !database.run.no_calibration, check: self.check, quiet: self.quiet };
         let report = run::run(&self.settings(data_dir.path()), &options, &|settings| {
             recovery::builder(settings, self.quiet)
         })
@@ -162,9 +196,7 @@ impl Job<'_> {
             false => Failure::Failed(error.to_string()),
         })?;
         print!("{}", report.to_table());
-        if let Some(file) = &database.json {
-            write(file, std::fs::write(file, report.to_json()))?;
-        }
+        database.run.save(|| report.to_json())?;
         if let (Some(file), Outcome::Throughput(found)) = (plot_to, &report.outcome) {
             write(file, plot::write(file, &title(&report), &found.samples, &found.checkpoint_marks))?;
         }
@@ -183,7 +215,7 @@ impl Job<'_> {
             durability: name(&database.durability),
             memory_limit_bytes: database.memory_limit,
             data_dir: data_dir.to_owned(),
-            seed: database.seed,
+            seed: database.run.seed,
             hold_snapshot: self.load.is_some_and(|load| load.hold_snapshot),
             checkpoint_interval_seconds: database.checkpoint_interval,
         }
@@ -206,7 +238,7 @@ fn title(report: &Report) -> String {
     )
 }
 
-fn can_be_written(file: &Path) -> Result<(), Failure> {
+pub(crate) fn can_be_written(file: &Path) -> Result<(), Failure> {
     let folder = match file.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
@@ -222,6 +254,6 @@ fn can_be_written(file: &Path) -> Result<(), Failure> {
     })
 }
 
-fn write(file: &Path, outcome: std::io::Result<()>) -> Result<(), Failure> {
+pub(crate) fn write(file: &Path, outcome: std::io::Result<()>) -> Result<(), Failure> {
     outcome.map_err(|error| Failure::Failed(format!("cannot write {}: {error}", file.display())))
 }

@@ -1,13 +1,9 @@
 //! `thermocline bench pool`.
 
-use std::path::PathBuf;
-
 use clap::Args;
-use thermocline_bench::machine;
 use thermocline_bench::pool_bench::{self, PoolBenchError, PoolSettings};
 
-use super::{can_be_written, write};
-use crate::data_dir::DataDir;
+use super::RunArguments;
 use crate::failure::Failure;
 use crate::values;
 
@@ -32,33 +28,13 @@ pub(crate) struct Arguments {
     /// Length of the file; the larger, the less of it a cache below the system can hold
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = values::size)]
     file: u64,
-    /// An empty or new directory for the file, kept afterwards [default: a temporary one, removed afterwards]
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
-    /// Write the result to this file as one JSON object
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// One seed gives one sequence of pages
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Do not measure the machine first (that takes about 3 s)
-    #[arg(long)]
-    no_calibration: bool,
+    #[command(flatten)]
+    run: RunArguments,
 }
 
 impl Arguments {
     pub(super) fn run(&self, quiet: bool) -> Result<(), Failure> {
-        // Better now than after the run.
-        if let Some(file) = &self.json {
-            can_be_written(file)?;
-        }
-        let data_dir = DataDir::prepare(self.data_dir.as_deref())?;
-        if machine::lies_in_memory(data_dir.path()) && !quiet {
-            eprintln!(
-                "note: {} lies in memory, so what is said of misses means nothing; --data-dir names another directory",
-                data_dir.path().display()
-            );
-        }
+        let data_dir = self.run.prepare(quiet)?;
         let settings = PoolSettings {
             seconds: self.seconds,
             threads: self.threads,
@@ -68,17 +44,14 @@ impl Arguments {
             frame_bytes: self.frames,
             file_bytes: self.file,
             data_dir: data_dir.path().to_owned(),
-            seed: self.seed,
+            seed: self.run.seed,
         };
         let report =
-            pool_bench::run(&settings, !self.no_calibration, quiet).map_err(|error| match error {
+            pool_bench::run(&settings, !self.run.no_calibration, quiet).map_err(|error| match error {
                 PoolBenchError::Setting(said) => Failure::Usage(said),
                 other => Failure::Failed(other.to_string()),
             })?;
         print!("{}", report.to_table());
-        match &self.json {
-            Some(file) => write(file, std::fs::write(file, report.to_json())),
-            None => Ok(()),
-        }
+        self.run.save(|| report.to_json())
     }
 }

@@ -45,6 +45,14 @@ pub(crate) struct Arguments {
     /// Skew of the Zipf distribution; 0 is uniform
     #[arg(long, default_value = "0.99", value_parser = values::theta, allow_negative_numbers = true)]
     theta: f64,
+    /// After so many of the counted seconds other rows become the popular ones; how long the throughput takes to come back is
+    /// reported
+    #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
+    shift: Option<f64>,
+    /// Afterwards close the database, open it again, and run as long again; how long the throughput takes to come back is
+    /// reported
+    #[arg(long)]
+    restart: bool,
     #[command(flatten)]
     load: LoadArguments,
     #[command(flatten)]
@@ -65,6 +73,8 @@ impl Arguments {
             fields: self.fields,
             field_bytes: self.field_bytes,
             theta: self.theta,
+            shift_seconds: self.shift,
+            restart: self.restart,
         };
         Job { benchmark, database: &self.database, load: Some(&self.load), check: false, quiet }.run()
     }

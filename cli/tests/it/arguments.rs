@@ -18,6 +18,10 @@ fn numbers_that_cannot_be() {
     refused(&["bench", "tpcc", "--warehouses", "0"], &["--warehouses", "at least 1"]);
     refused(&["bench", "ycsb", "--records", "none"], &["--records", "no whole number"]);
     refused(&["bench", "ycsb", "--theta", "-1"], &["--theta", "0 (uniform)"]);
+    refused(
+        &["bench", "ycsb", "--shift", "20", "--seconds", "20", "--no-calibration"],
+        &["--shift", "not before the end"],
+    );
     refused(&["bench", "ycsb", "--read-percent", "101"], &["--read-percent", "from 0 to 100"]);
     refused(&["bench", "point", "--threads", "0"], &["--threads", "at least 1"]);
     refused(&["bench", "point", "--seconds", "0"], &["--seconds", "more than 0"]);

@@ -2,6 +2,10 @@
 
 mod arguments;
 mod check;
+mod classify;
+mod demo;
+mod inspect;
+mod repro;
 mod runs;
 
 use std::path::Path;

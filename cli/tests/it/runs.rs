@@ -71,6 +71,19 @@ fn ycsb_runs_every_workload() {
 }
 
 #[test]
+fn ycsb_tells_how_throughput_comes_back() {
+    let options = ["--records", "2000", "--seconds", "3", "--shift", "1", "--restart"];
+    let value = throughput("ycsb", &[&options[..], &["--no-calibration"]].concat());
+    let disturbed = value["disturbed"].as_array().expect("a list");
+    let whats: Vec<_> = disturbed.iter().map(|of| of["what"].as_str()).collect();
+    assert_eq!(whats, [Some("shift"), Some("restart")]);
+    for of in disturbed {
+        let (before, least) = (of["before_tps"].as_f64(), of["least_tps"].as_f64());
+        assert!(before > Some(0.0) && least <= before, "{of}");
+    }
+}
+
+#[test]
 fn ycsb_takes_a_share_of_reads_and_a_held_snapshot() {
     let value = throughput(
         "ycsb",

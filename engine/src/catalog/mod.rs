@@ -3,6 +3,7 @@
 //! Its durable form is part of the checkpoint manifest; every change of a definition writes a manifest before it
 //! returns (`ops/define.rs`).
 
+pub(crate) mod past;
 pub(crate) mod schema;
 pub(crate) mod table;
 
@@ -11,12 +12,12 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, TableId};
-use thermocline_base::sync::Ordering;
 
-pub use schema::{IndexKind, IndexSchema, SchemaError, TableSchema};
+pub use schema::{IndexKind, IndexSchema, SchemaError, TableSchema, Tiering};
 
 use crate::catalog::schema::{StoredTable, encode_catalog};
 use crate::catalog::table::TableEntry;
+use crate::cold::memo::is_system;
 
 /// Names and ids of all tables.
 #[derive(Debug, Default)]
@@ -51,7 +52,7 @@ impl Catalog {
         self.read().by_id.get(&id).cloned()
     }
 
-    /// All tables, by id.
+    /// All tables, by id, those that users do not see too.
     pub(crate) fn all(&self) -> Vec<Arc<TableEntry>> {
         self.read().by_id.values().cloned().collect()
     }
@@ -96,6 +97,11 @@ impl Catalog {
         tables.by_name.insert(name.to_owned(), entry);
     }
 
+    /// Adds a table that users do not see: it has no name, and is no part of the catalog's durable form.
+    pub(crate) fn add_system(&self, entry: Arc<TableEntry>) {
+        self.write().by_id.insert(entry.id, entry);
+    }
+
     /// Takes a table out.
     pub(crate) fn remove(&self, name: &str) {
         let mut tables = self.write();
@@ -118,17 +124,10 @@ impl Catalog {
         let stored: Vec<StoredTable> = tables
             .by_id
             .values()
+            .filter(|entry| !is_system(entry.id))
             .map(|entry| {
                 let form = entry.form_pinned(guard);
-                StoredTable {
-                    id: entry.id,
-                    schema: form.schema.clone(),
-                    index_ids: form.indexes.iter().map(|index| index.id).collect(),
-                    layout_version: form.layout_version,
-                    since: form.since,
-                    auto: form.counters.auto.load(Ordering::Relaxed),
-                    hidden: form.counters.hidden.load(Ordering::Relaxed),
-                }
+                StoredTable { id: entry.id, ..form.stored() }
             })
             .collect();
         encode_catalog(&stored, tables.next_table, tables.next_index)

@@ -85,9 +85,67 @@ impl IndexSchema {
     }
 }
 
+/// Where the rows of a table may go (`tiering`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Tiering {
+    /// The coldest rows leave memory while more is used than may be. As `cold`, until there are frozen chunks.
+    #[default]
+    Auto,
+    /// No row leaves memory.
+    Hot,
+    /// Rows leave memory one by one, the coldest first, while more is used than may be.
+    Cold,
+    /// Chunks that cool are compressed in place. Refused: there are no frozen chunks yet.
+    Frozen,
+    /// The table stays in one range of addresses, which is paged. Refused: there are no paged regions yet.
+    Paged,
+}
+
+impl Tiering {
+    const ALL: [Self; 5] = [Self::Auto, Self::Hot, Self::Cold, Self::Frozen, Self::Paged];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Hot => "hot",
+            Self::Cold => "cold",
+            Self::Frozen => "frozen",
+            Self::Paged => "paged",
+        }
+    }
+
+    /// May rows leave memory?
+    pub(crate) const fn migrates(self) -> bool {
+        matches!(self, Self::Auto | Self::Cold)
+    }
+}
+
+impl fmt::Display for Tiering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Tiering {
+    type Err = crate::Error;
+
+    fn from_str(name: &str) -> Result<Self, crate::Error> {
+        Self::ALL.into_iter().find(|tiering| tiering.name() == name).ok_or_else(|| {
+            crate::Error::InvalidOption {
+                option: "tiering",
+                reason: format!("{name:?} is not one of auto, hot, cold"),
+            }
+        })
+    }
+}
+
 /// Definition of a table.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableSchema {
+    pub(crate) tiering: Tiering,
     pub(crate) name: String,
     pub(crate) columns: Vec<Column>,
     pub(crate) primary: Option<IndexSchema>,
@@ -98,7 +156,26 @@ impl TableSchema {
     /// A table without columns yet.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), columns: Vec::new(), primary: None, indexes: Vec::new() }
+        Self {
+            tiering: Tiering::default(),
+            name: name.to_owned(),
+            columns: Vec::new(),
+            primary: None,
+            indexes: Vec::new(),
+        }
+    }
+
+    /// Says where the rows may go.
+    #[must_use]
+    pub fn tiering(mut self, tiering: Tiering) -> Self {
+        self.tiering = tiering;
+        self
+    }
+
+    /// Where the rows may go.
+    #[must_use]
+    pub fn row_tiering(&self) -> Tiering {
+        self.tiering
     }
 
     /// Adds a column.
@@ -161,6 +238,9 @@ impl TableSchema {
 
     pub(crate) fn check(&self) -> Result<(), SchemaError> {
         check_name(&self.name)?;
+        if matches!(self.tiering, Tiering::Frozen | Tiering::Paged) {
+            return Err(SchemaError::Tiering { table: self.name.clone(), tiering: self.tiering });
+        }
         if self.columns.is_empty() {
             return Err(SchemaError::NoColumns { table: self.name.clone() });
         }
@@ -231,6 +311,13 @@ pub enum SchemaError {
     BadName {
         /// The name.
         name: String,
+    },
+    /// The tiering does not exist yet.
+    Tiering {
+        /// The table.
+        table: String,
+        /// What was asked for.
+        tiering: Tiering,
     },
     /// A table needs a column.
     NoColumns {
@@ -313,6 +400,10 @@ impl fmt::Display for SchemaError {
             Self::BadName { name } => {
                 write!(f, "{name:?} is no name: 1 to {NAME_BYTES} bytes, none of them zero")
             }
+            Self::Tiering { table, tiering } => write!(
+                f,
+                "table {table:?} cannot have tiering {tiering}: this version of Thermocline knows auto, hot and cold"
+            ),
             Self::NoColumns { table } => write!(f, "table {table:?} needs at least one column"),
             Self::NoKeyColumns { table, index } => {
                 write!(f, "index {index:?} of table {table:?} needs at least one column")
@@ -362,11 +453,27 @@ pub(crate) struct StoredTable {
     pub(crate) layout_version: u32,
     /// Changes up to then are not the table's any more (it was created, emptied or rewritten then).
     pub(crate) since: Timestamp,
+    /// Cold records of batches with ids up to this are not the table's any more (it was emptied then).
+    pub(crate) emptied: Timestamp,
+    /// What older cold records are like, the oldest first.
+    pub(crate) past: Vec<PastColumns>,
     pub(crate) auto: u64,
     pub(crate) hidden: u64,
 }
 
-const CATALOG_VERSION: u8 = 1;
+/// The columns that a table had before a change of them.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct PastColumns {
+    /// Batches with ids up to this have rows of them.
+    pub(crate) until: Timestamp,
+    pub(crate) columns: Vec<Column>,
+    /// Number of the column that was dropped; `None`: one was added at the end.
+    pub(crate) dropped: Option<u32>,
+}
+
+/// Version 1 had no tiering, version 2 no past columns, and one time for what `since` and `emptied` say.
+const CATALOG_VERSION: u8 = 3;
+const ADDED: u32 = u32::MAX;
 
 /// Encodes the catalog for the manifest.
 pub(crate) fn encode_catalog(tables: &[StoredTable], next_table: u32, next_index: u32) -> Vec<u8> {
@@ -378,8 +485,10 @@ pub(crate) fn encode_catalog(tables: &[StoredTable], next_table: u32, next_index
         out.extend(table.id.0.to_le_bytes());
         out.extend(table.layout_version.to_le_bytes());
         out.extend(table.since.0.to_le_bytes());
+        out.extend(table.emptied.0.to_le_bytes());
         out.extend(table.auto.to_le_bytes());
         out.extend(table.hidden.to_le_bytes());
+        out.push(table.schema.tiering as u8);
         put_str(&mut out, &table.schema.name);
         put_len(&mut out, table.schema.columns.len());
         for column in &table.schema.columns {
@@ -398,6 +507,15 @@ pub(crate) fn encode_catalog(tables: &[StoredTable], next_table: u32, next_index
             for (name, descending) in &index.columns {
                 put_str(&mut out, name);
                 out.push(u8::from(*descending));
+            }
+        }
+        put_len(&mut out, table.past.len());
+        for past in &table.past {
+            out.extend(past.until.0.to_le_bytes());
+            out.extend(past.dropped.unwrap_or(ADDED).to_le_bytes());
+            put_len(&mut out, past.columns.len());
+            for column in &past.columns {
+                column.encode(&mut out);
             }
         }
     }
@@ -420,7 +538,7 @@ pub(crate) type StoredCatalog = (Vec<StoredTable>, u32, u32);
 pub(crate) fn decode_catalog(mut bytes: &[u8]) -> Result<StoredCatalog, String> {
     let input = &mut bytes;
     let version = take::<1>(input)?[0];
-    if version != CATALOG_VERSION {
+    if !(1..=CATALOG_VERSION).contains(&version) {
         return Err(format!("catalog version {version} is not known"));
     }
     let (next_table, next_index) = (take_u32(input)?, take_u32(input)?);
@@ -429,9 +547,21 @@ pub(crate) fn decode_catalog(mut bytes: &[u8]) -> Result<StoredCatalog, String> 
         let id = TableId(take_u32(input)?);
         let layout_version = take_u32(input)?;
         let since = Timestamp(u64::from_le_bytes(take(input)?));
+        let emptied = match version {
+            1 | 2 => since,
+            _ => Timestamp(u64::from_le_bytes(take(input)?)),
+        };
         let auto = u64::from_le_bytes(take(input)?);
         let hidden = u64::from_le_bytes(take(input)?);
-        let mut schema = TableSchema::new(&take_str(input)?);
+        let tiering = match version {
+            1 => Tiering::default(),
+            _ => {
+                let number = take::<1>(input)?[0];
+                let known = Tiering::ALL.into_iter().find(|tiering| *tiering as u8 == number);
+                known.ok_or_else(|| format!("tiering {number} is not known"))?
+            }
+        };
+        let mut schema = TableSchema::new(&take_str(input)?).tiering(tiering);
         for _ in 0..take_u32(input)? {
             schema.columns.push(Column::decode(input).map_err(|error| error.to_string())?);
         }
@@ -460,12 +590,53 @@ pub(crate) fn decode_catalog(mut bytes: &[u8]) -> Result<StoredCatalog, String> 
             return Err(format!("table {:?} has {} index ids", schema.name, index_ids.len()));
         }
         schema.check().map_err(|error| error.to_string())?;
-        tables.push(StoredTable { id, schema, index_ids, layout_version, since, auto, hidden });
+        let past = if version < 3 { Vec::new() } else { decode_past(input, &schema)? };
+        tables.push(StoredTable {
+            id,
+            schema,
+            index_ids,
+            layout_version,
+            since,
+            emptied,
+            past,
+            auto,
+            hidden,
+        });
     }
     if !input.is_empty() {
         return Err(format!("{} bytes follow the catalog", input.len()));
     }
     Ok((tables, next_table, next_index))
+}
+
+fn decode_past(input: &mut &[u8], schema: &TableSchema) -> Result<Vec<PastColumns>, String> {
+    let mut all: Vec<PastColumns> = Vec::new();
+    for _ in 0..take_u32(input)? {
+        let until = Timestamp(u64::from_le_bytes(take(input)?));
+        let dropped = Some(take_u32(input)?).filter(|column| *column != ADDED);
+        let mut columns = Vec::new();
+        for _ in 0..take_u32(input)? {
+            columns.push(Column::decode(input).map_err(|error| error.to_string())?);
+        }
+        all.push(PastColumns { until, columns, dropped });
+    }
+    // Each one leads to the next.
+    let after = all.iter().skip(1).map(|next| (next.until, next.columns.len()));
+    let after = after.chain([(Timestamp(u64::MAX), schema.columns.len())]);
+    for (past, (until, count)) in all.iter().zip(after) {
+        let expected = match past.dropped {
+            Some(column) if (column as usize) < past.columns.len() => past.columns.len() - 1,
+            Some(column) => return Err(format!("table {:?} never had a column {column}", schema.name)),
+            None => past.columns.len() + 1,
+        };
+        if expected != count || past.until >= until {
+            return Err(format!(
+                "the past columns of table {:?} do not lead to its present ones",
+                schema.name
+            ));
+        }
+    }
+    Ok(all)
 }
 
 fn take<const N: usize>(input: &mut &[u8]) -> Result<[u8; N], String> {

@@ -17,6 +17,7 @@ use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
 use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering};
 
+use crate::catalog::past::Past;
 use crate::catalog::schema::{IndexSchema, TableSchema};
 use crate::hot::budget::OutOfMemory;
 use crate::hot::memory::Memory;
@@ -141,6 +142,10 @@ pub(crate) struct TableForm {
     pub(crate) layout_version: u32,
     /// Changes up to then are not the table's any more.
     pub(crate) since: Timestamp,
+    /// Cold records of batches with ids up to then are not, either. It was emptied then; its columns may have changed since.
+    pub(crate) emptied: Timestamp,
+    /// What older cold records are like.
+    pub(crate) past: Arc<Past>,
     pub(crate) store: Arc<Store>,
     /// The primary key first.
     pub(crate) indexes: Vec<Arc<IndexForm>>,
@@ -186,6 +191,10 @@ pub(crate) struct TableCounters {
     pub(crate) hidden: AtomicU64,
     /// Row locks held on the table.
     pub(crate) locks: AtomicU32,
+    /// Some of its rows are or were in the cold store: readers have to look there. Set before the first move.
+    pub(crate) cold: AtomicBool,
+    /// Moves to the cold store that have begun; counted before they draw their timestamp.
+    pub(crate) moves: AtomicU64,
 }
 
 impl TableForm {
@@ -204,6 +213,18 @@ impl TableForm {
     pub(crate) fn row<'a>(&self, version: Version) -> &'a [u8] {
         let row = version.row();
         &row[..row.len() - self.suffix_bytes]
+    }
+
+    /// The row in a record of the cold store, without the hidden key.
+    #[inline]
+    pub(crate) fn row_in<'r>(&self, payload: &'r [u8]) -> &'r [u8] {
+        &payload[..payload.len() - self.suffix_bytes]
+    }
+
+    /// What stands behind the row in a record of the cold store.
+    #[inline]
+    pub(crate) fn suffix_in<'r>(&self, payload: &'r [u8]) -> &'r [u8] {
+        &payload[payload.len() - self.suffix_bytes..]
     }
 
     /// What stands behind the row in a version.
@@ -327,6 +348,14 @@ impl IndexForm {
     pub(crate) fn is_exempt(&self, row: &[u8]) -> bool {
         match &self.key {
             KeySource::Columns(spec) => spec.contains_null(row),
+            KeySource::Hidden => false,
+        }
+    }
+
+    /// As [`IndexForm::is_exempt`], for a row with this key.
+    pub(crate) fn is_exempt_key(&self, key: &[u8]) -> bool {
+        match &self.key {
+            KeySource::Columns(spec) => spec.decode(key).is_ok_and(|values| values.contains(&Value::Null)),
             KeySource::Hidden => false,
         }
     }

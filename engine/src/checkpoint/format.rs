@@ -23,7 +23,7 @@ pub(crate) const FILE_HEADER_BYTES: usize = 64;
 /// Bytes before the rows of a block.
 pub(crate) const BLOCK_HEADER_BYTES: usize = 56;
 /// Rows are gathered into blocks up to this size.
-pub(crate) const BLOCK_BYTES: usize = 1 << 20;
+pub(crate) const BLOCK_BYTES: usize = 256 << 10;
 /// Bytes before the bytes of a row.
 pub(crate) const ROW_BYTES: usize = 14;
 

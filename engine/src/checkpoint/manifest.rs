@@ -3,7 +3,7 @@
 //! ```text
 //! manifest = magic "TCLNMAN1" | format u32 | crc u32 | body
 //! body     = database 16 bytes | sequence u64 | clock u64 | next table u32 | next index u32 | next transaction u64
-//!          | log start u64 | log durable u64 | next file u64 | run state u32
+//!          | log start u64 | log durable u64 | next file u64 | run state u32 (0x100: has a cold store)
 //!          | files u32 | (number u64, bytes u64)…
 //!          | chunks u32 | (table u32, chunk u32, schema version u32, file u64, offset u64, bytes u64, rows u64,
 //!                          timestamp u64, replay of the image u64, replay u64)…
@@ -28,6 +28,8 @@ const MAGIC: &[u8; 8] = b"TCLNMAN1";
 const HEADER_BYTES: usize = 16;
 const CHUNK_BYTES: usize = 68;
 const FILE_BYTES: usize = 16;
+/// Stands beside the run state if the database has a cold store.
+const COLD: u32 = 1 << 8;
 
 /// What the manifest says about the run that wrote it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -61,6 +63,8 @@ pub(crate) struct Manifest {
     /// The number of the next image file.
     pub(crate) next_file: u64,
     pub(crate) state: RunState,
+    /// The database has a cold store: without its files it is not whole.
+    pub(crate) cold: bool,
     /// What the catalog wrote.
     pub(crate) catalog: Vec<u8>,
     /// The image files, and how long they are.
@@ -83,6 +87,7 @@ impl Manifest {
             log_durable: Lsn(0),
             next_file: 1,
             state: RunState::Logged,
+            cold: false,
             catalog: Vec::new(),
             files: BTreeMap::new(),
             chunks: BTreeMap::new(),
@@ -100,7 +105,7 @@ impl Manifest {
         body.u64(self.log_start.0);
         body.u64(self.log_durable.0);
         body.u64(self.next_file);
-        body.u32(self.state as u32);
+        body.u32(self.state as u32 | if self.cold { COLD } else { 0 });
         body.u32(u32::try_from(self.files.len()).expect("fewer than 2^32 image files"));
         for (number, bytes) in &self.files {
             body.u64(*number);
@@ -140,7 +145,9 @@ impl Manifest {
         let log_start = Lsn(fields.u64()?);
         let log_durable = Lsn(fields.u64()?);
         let next_file = fields.u64()?;
-        let state = match fields.u32()? {
+        let state = fields.u32()?;
+        let cold = state & COLD != 0;
+        let state = match state & !COLD {
             0 => RunState::Logged,
             1 => RunState::Closed,
             2 => RunState::Volatile,
@@ -176,6 +183,7 @@ impl Manifest {
             log_durable,
             next_file,
             state,
+            cold,
             catalog,
             files,
             chunks,

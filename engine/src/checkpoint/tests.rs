@@ -391,7 +391,7 @@ fn files_of_another_database_are_refused() {
 proptest! {
     #[test]
     fn manifests_come_back(
-        numbers: [u64; 6], small: [u32; 2], state in 0_u8..3,
+        numbers: [u64; 6], small: [u32; 2], state in 0_u8..3, cold in any::<bool>(),
         catalog in proptest::collection::vec(any::<u8>(), 0..50),
         chunks in proptest::collection::vec((any::<[u32; 3]>(), any::<[u64; 7]>()), 0..10),
     ) {
@@ -405,6 +405,7 @@ proptest! {
             log_durable: Lsn(numbers[4]),
             next_file: numbers[5],
             state: [RunState::Logged, RunState::Closed, RunState::Volatile][usize::from(state)],
+            cold,
             catalog,
             ..Manifest::empty(DATABASE)
         };

@@ -18,7 +18,7 @@ use super::format::{
 use super::manifest::image_path;
 
 /// Writes are gathered up to this size.
-const WRITE_BYTES: usize = 1 << 20;
+const WRITE_BYTES: usize = 256 << 10;
 /// What has been written is synced in pieces of this size.
 const SYNC_BYTES: u64 = 16 << 20;
 

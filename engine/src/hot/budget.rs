@@ -5,15 +5,19 @@
 //!   the same kind.
 //! - A charge succeeds only if `used` stays within the limit afterwards. Lowering the limit below `used` takes nothing
 //!   away; it makes charges fail until enough was released.
-//! - Work that makes memory free (pruning, undoing an abort) may need some first. It charges through
-//!   [`Budget::charge_reserve`], which may overshoot the limit by [`Budget::reserve_bytes`] in total.
+//! - Work that makes memory free (pruning, undoing an abort, migrating) may need some first. It charges through
+//!   [`Budget::charge_reserve`], to which [`Budget::reserve_bytes`] more are open than to everybody else. Under a
+//!   governor these are the last bytes below the limit, so that the limit holds; without one, the first beyond it.
+//! - What others allocate and tell of afterwards (the cold store, the log's ring) is [noted](Budget::note): it counts,
+//!   but is not refused. The governor sees to it that there is room: what of it comes and goes faster than it can tell
+//!   has room [kept](Budget::keep) for it, below the limit.
 //!
 //! Charges are rare (one in hundreds of allocations), so one counter for the sum and one for each kind suffice. The
 //! counter of a kind follows the sum a moment later.
 
 use std::fmt;
 
-use thermocline_base::sync::{AtomicU64, CachePadded, Ordering};
+use thermocline_base::sync::{AtomicBool, AtomicU64, CachePadded, Ordering};
 
 /// What a piece of memory is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -27,13 +31,43 @@ pub enum MemoryKind {
     Tree,
     /// Chunks' slots.
     Slots,
+    /// The update memo: its versions, slots and indexes.
+    Memo,
+    /// Access filters of the cold store.
+    ColdFilters,
+    /// Fences of the cold store, and the like.
+    ColdFences,
+    /// What is on its way to the cold store's device.
+    ColdBuffers,
+    /// Cached pages of the cold store.
+    ColdFrames,
+    /// What is known of temperatures.
+    Temperature,
+    /// The log's ring and buffers.
+    Log,
+    /// What the process takes for the database apart from all that.
+    Process,
     /// Everything else.
     Other,
 }
 
 impl MemoryKind {
     /// All of them, for statistics.
-    pub(crate) const ALL: [Self; 5] = [Self::Versions, Self::Hash, Self::Tree, Self::Slots, Self::Other];
+    pub(crate) const ALL: [Self; 13] = [
+        Self::Versions,
+        Self::Hash,
+        Self::Tree,
+        Self::Slots,
+        Self::Memo,
+        Self::ColdFilters,
+        Self::ColdFences,
+        Self::ColdBuffers,
+        Self::ColdFrames,
+        Self::Temperature,
+        Self::Log,
+        Self::Process,
+        Self::Other,
+    ];
 
     /// Its name in statistics.
     pub(crate) const fn name(self) -> &'static str {
@@ -42,6 +76,14 @@ impl MemoryKind {
             Self::Hash => "hash indexes",
             Self::Tree => "ordered indexes",
             Self::Slots => "slots",
+            Self::Memo => "the update memo",
+            Self::ColdFilters => "access filters",
+            Self::ColdFences => "fences of the cold store",
+            Self::ColdBuffers => "buffers of the cold store",
+            Self::ColdFrames => "frames",
+            Self::Temperature => "temperatures",
+            Self::Log => "the log's buffers",
+            Self::Process => "the process",
             Self::Other => "other",
         }
     }
@@ -114,6 +156,12 @@ pub(crate) struct Budget {
     used: CachePadded<AtomicU64>,
     used_by: [AtomicU64; MemoryKind::ALL.len()],
     limit: AtomicU64,
+    /// Below the limit, and not to be charged: for what is noted only when it is there.
+    kept: AtomicU64,
+    /// Somebody sees to it that there is room: the reserve lies below the limit.
+    governed: AtomicBool,
+    /// What was used when the limit was set below that; what frees memory may go on from there.
+    overdrawn: AtomicU64,
 }
 
 impl Budget {
@@ -123,24 +171,37 @@ impl Budget {
             used: CachePadded::default(),
             used_by: Default::default(),
             limit: AtomicU64::new(limit.unwrap_or(NO_LIMIT)),
+            kept: AtomicU64::new(0),
+            governed: AtomicBool::new(false),
+            overdrawn: AtomicU64::new(0),
         }
     }
 
     /// Takes `bytes` for `kind`.
     ///
     /// # Errors
-    /// When the limit would be passed; nothing is charged then.
+    /// When the hard mark would be passed; nothing is charged then.
     pub(crate) fn charge(&self, kind: MemoryKind, bytes: u64) -> Result<(), OutOfMemory> {
-        self.charge_within(kind, bytes, self.limit.load(Ordering::Relaxed))
+        self.charge_within(kind, bytes, self.hard_mark())
     }
 
-    /// Takes `bytes` for work that frees memory: may pass the limit by [`reserve_bytes`](Self::reserve_bytes).
+    /// Takes `bytes` for work that frees memory: may pass the hard mark by [`reserve_bytes`](Self::reserve_bytes).
     ///
     /// # Errors
     /// When even the reserve would be passed; nothing is charged then.
     pub(crate) fn charge_reserve(&self, kind: MemoryKind, bytes: u64) -> Result<(), OutOfMemory> {
-        let limit = self.limit.load(Ordering::Relaxed);
-        self.charge_within(kind, bytes, limit.saturating_add(self.reserve_bytes()))
+        let reserve = self.reserve_bytes();
+        // Under a governor the reserve lies below the limit, where what others have allocated may fill it, and what is
+        // kept free for them besides. It is worse not to be able to free anything any more than to pass the limit for a
+        // moment: so once more as much.
+        let bound = self.limit.load(Ordering::Relaxed).saturating_add(reserve);
+        // Migrating takes buffers, frames and filters first, which are noted.
+        let lead = reserve.saturating_add(self.limit.load(Ordering::Relaxed) / 8);
+        let bound = match self.overdrawn.load(Ordering::Relaxed) {
+            0 => bound,
+            overdrawn => bound.max(overdrawn.saturating_add(lead)),
+        };
+        self.charge_within(kind, bytes, bound)
     }
 
     fn charge_within(&self, kind: MemoryKind, bytes: u64, bound: u64) -> Result<(), OutOfMemory> {
@@ -188,10 +249,63 @@ impl Budget {
 
     /// Changes the limit.
     pub(crate) fn set_limit(&self, limit: Option<u64>) {
+        let is_lower = limit.is_some_and(|limit| limit < self.used());
+        self.overdrawn.store(if is_lower { self.used() } else { 0 }, Ordering::Relaxed);
         self.limit.store(limit.unwrap_or(NO_LIMIT), Ordering::Relaxed);
     }
 
-    /// By how much work that frees memory may pass the limit.
+    /// What is used now is there for good reasons, even if it is more than the limit: what frees memory may go on from
+    /// there. For who opens a database.
+    pub(crate) fn note_beginning(&self) {
+        if self.used() > self.limit.load(Ordering::Relaxed) {
+            self.overdrawn.fetch_max(self.used(), Ordering::Relaxed);
+        }
+    }
+
+    /// What has been freed since the limit was lowered is not to be used again.
+    pub(crate) fn note_progress(&self) {
+        let (before, used) = (self.overdrawn.load(Ordering::Relaxed), self.used());
+        if used < before {
+            // Whoever sets the limit meanwhile knows better.
+            let _ = self.overdrawn.compare_exchange(before, used, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Keeps so many bytes free for what is noted.
+    pub(crate) fn keep(&self, bytes: u64) {
+        self.kept.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The limit without what is kept free.
+    pub(crate) fn room(&self) -> Option<u64> {
+        self.limit().map(|limit| limit.saturating_sub(self.kept.load(Ordering::Relaxed)))
+    }
+
+    /// Up to where everybody may charge.
+    pub(crate) fn hard_mark(&self) -> u64 {
+        match self.room() {
+            Some(room) if self.governed.load(Ordering::Relaxed) => room.saturating_sub(self.reserve_bytes()),
+            _ => self.limit.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Says whether there is a governor.
+    pub(crate) fn set_governed(&self, governed: bool) {
+        self.governed.store(governed, Ordering::Relaxed);
+    }
+
+    /// Lets `kind` stand at `bytes`, which were allocated already. One thread at a time for each kind, which is charged
+    /// in no other way.
+    pub(crate) fn note(&self, kind: MemoryKind, bytes: u64) {
+        let before = self.used_by[kind as usize].swap(bytes, Ordering::Relaxed);
+        if bytes >= before {
+            self.used.fetch_add(bytes - before, Ordering::Relaxed);
+        } else {
+            self.used.fetch_sub(before - bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// By how much work that frees memory may pass the hard mark.
     pub(crate) fn reserve_bytes(&self) -> u64 {
         (self.limit.load(Ordering::Relaxed) / 32).clamp(MIN_RESERVE_BYTES, MAX_RESERVE_BYTES)
     }
@@ -222,6 +336,58 @@ mod tests {
         budget.charge(Versions, 1000).expect("within the limit");
         budget.charge_reserve(Versions, budget.reserve_bytes()).expect("within the reserve");
         assert!(budget.charge_reserve(Versions, 1).is_err());
+    }
+
+    #[test]
+    fn under_a_governor_the_reserve_lies_below_the_limit() {
+        let limit = 64 << 20;
+        let budget = Budget::new(Some(limit));
+        budget.set_governed(true);
+        let reserve = budget.reserve_bytes();
+        budget.charge(Versions, limit - reserve).expect("up to the hard mark");
+        assert!(budget.charge(Versions, 1).is_err());
+        budget.charge_reserve(Versions, reserve).expect("up to the limit");
+        budget.note(MemoryKind::ColdFilters, reserve + 1);
+        budget.note(MemoryKind::ColdFilters, reserve);
+        assert_eq!((budget.used(), budget.used_by(MemoryKind::ColdFilters)), (limit + reserve, reserve));
+        assert!(
+            budget.charge_reserve(Versions, 1).is_err(),
+            "what frees memory stays within twice the reserve"
+        );
+        budget.note(MemoryKind::ColdFilters, reserve - 1);
+        budget.charge_reserve(Versions, 1).expect("others use less");
+    }
+
+    #[test]
+    fn what_is_kept_free_is_for_what_is_noted_and_for_what_frees_memory() {
+        let limit = 64 << 20;
+        let budget = Budget::new(Some(limit));
+        budget.set_governed(true);
+        let (reserve, kept) = (budget.reserve_bytes(), 6 << 20);
+        budget.keep(kept);
+        assert_eq!((budget.room(), budget.hard_mark()), (Some(limit - kept), limit - kept - reserve));
+        budget.charge(Versions, limit - kept - reserve).expect("up to the hard mark");
+        assert!(budget.charge(Versions, 1).is_err());
+        budget.note(MemoryKind::ColdBuffers, kept);
+        assert_eq!(budget.used(), limit - reserve);
+        budget.charge_reserve(Versions, 2 * reserve).expect("as if nothing were kept");
+        budget.set_limit(None);
+        budget.charge(Versions, limit).expect("without a limit nothing is kept");
+    }
+
+    #[test]
+    fn under_a_lowered_limit_there_is_a_reserve_for_what_frees_memory() {
+        let budget = Budget::new(Some(100 << 20));
+        budget.set_governed(true);
+        budget.charge(Versions, 90 << 20).expect("within the limit");
+        budget.set_limit(Some(32 << 20));
+        let reserve = budget.reserve_bytes() + (32 << 20) / 8;
+        budget.charge_reserve(Hash, reserve).expect("beside what was there");
+        assert!(budget.charge_reserve(Hash, 1).is_err());
+        budget.release(Versions, 40 << 20);
+        budget.note_progress();
+        budget.charge_reserve(Hash, reserve).expect("beside what is left");
+        assert!(budget.charge_reserve(Hash, 1).is_err());
     }
 
     #[test]

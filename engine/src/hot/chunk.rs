@@ -247,9 +247,12 @@ impl Chunk {
         self.used.fetch_max(slot + 1, Ordering::AcqRel);
     }
 
-    /// Takes all slots that are left, so that nobody inserts here any more (recovery, end of a bulk load).
-    pub(crate) fn seal(&self) {
+    /// Takes all slots that are left, so that nobody inserts here any more (recovery, end of a bulk load). They count as
+    /// emptied: the chunk may be sparse from now on. Nobody else changes the chunk meanwhile.
+    pub(crate) fn seal(&self, guard: &Guard<'_>) {
         self.used.fetch_max(self.capacity, Ordering::AcqRel);
+        let empty = self.capacity as usize - self.occupied(guard).len();
+        self.emptied.store(u32::try_from(empty).expect("a chunk's capacity is small"), Ordering::Relaxed);
     }
 
     /// The slot, unless the chunk was packed and the slot had no row then.
@@ -450,6 +453,16 @@ impl Directory {
             Found::Newest(version) => Some(version),
             Found::Empty => None,
             Found::Moved => self.newest_after_move(row, guard),
+        }
+    }
+
+    /// Asks the processor for the newest version of a row. A hint, which would only make the schedules of a model longer.
+    #[inline]
+    pub(crate) fn approach(&self, row: RowId, guard: &Guard<'_>) {
+        if !cfg!(feature = "model")
+            && let Some(Found::Newest(version)) = self.slot(row, guard).map(Slot::load)
+        {
+            version.prefetch();
         }
     }
 

@@ -38,7 +38,9 @@ use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 use thermocline_base::epoch::Epochs;
-use thermocline_base::sync::{AtomicU32, AtomicU64, CachePadded, Mutex, Ordering, thread_index};
+use thermocline_base::sync::{
+    AtomicU32, AtomicU64, CachePadded, Mutex, Ordering, thread_index, write_unshared,
+};
 use thermocline_base::vm::Reservation;
 
 use self::latch::Latch;
@@ -228,6 +230,7 @@ impl Memory {
     fn alloc_from(&self, bytes: usize, reserve: bool) -> Result<NonNull<u8>, OutOfMemory> {
         let class = class_of(bytes);
         if class == SPAN {
+            let reserve = self.may_use_reserve(reserve);
             return self.alloc_span(bytes, reserve);
         }
         let shard = self.shard();
@@ -237,6 +240,11 @@ impl Memory {
         }
         drop(cells);
         self.alloc_slowly(shard, class, reserve)
+    }
+
+    /// Without notices nothing leaves memory, so the memo may always use the reserve.
+    fn may_use_reserve(&self, reserve: bool) -> bool {
+        reserve || self.ground.kind == MemoryKind::Memo
     }
 
     /// Takes a cell from the magazine.
@@ -261,6 +269,7 @@ impl Memory {
     /// First what may be had, then what can be reclaimed, and only then the reserve.
     #[cold]
     fn alloc_slowly(&self, shard: &Shard, class: u8, reserve: bool) -> Result<NonNull<u8>, OutOfMemory> {
+        let reserve = self.may_use_reserve(reserve);
         self.refill_and_pop(shard, class, false).or_else(|_| {
             self.reclaim();
             self.refill_and_pop(shard, class, reserve)
@@ -759,8 +768,9 @@ impl Memory {
             first & FREE != FREE,
             "a cell is freed once, and its owner never sets both top bits of its first word"
         );
-        // SAFETY: the cell behind its first word is the allocator's now.
-        unsafe { self.at(units).add(8).write_bytes(POISON, shape.cell_bytes as usize - 8) };
+        let poison = std::iter::repeat_n(u64::from_ne_bytes([POISON; 8]), shape.cell_bytes as usize / 8 - 1);
+        // SAFETY: the cell behind its first word is the allocator's now; who walks over the block may still look at it.
+        unsafe { write_unshared(self.at(units + 1).cast(), poison) };
     }
 
     /// Looks whether a free cell was written to.

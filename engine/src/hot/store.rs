@@ -42,19 +42,26 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// An empty store whose memories may span `reserve_bytes` each.
+    /// An empty store whose memories may span `reserve_bytes` each; `is_memo`: of the update memo.
     ///
     /// # Errors
     /// The system has no address space left.
     pub(crate) fn new(
         reserve_bytes: usize,
+        is_memo: bool,
         budget: &Arc<Budget>,
         epochs: &Arc<Epochs>,
     ) -> Result<Self, OutOfMemory> {
+        let kind = |kind| if is_memo { MemoryKind::Memo } else { kind };
         Ok(Self {
-            memory: Memory::new(MemoryKind::Versions, reserve_bytes, Arc::clone(budget), Arc::clone(epochs))?,
+            memory: Memory::new(
+                kind(MemoryKind::Versions),
+                reserve_bytes,
+                Arc::clone(budget),
+                Arc::clone(epochs),
+            )?,
             slots: Memory::new(
-                MemoryKind::Slots,
+                kind(MemoryKind::Slots),
                 (reserve_bytes / 4).max(64 << 20),
                 Arc::clone(budget),
                 Arc::clone(epochs),
@@ -111,7 +118,7 @@ impl Store {
     pub(crate) fn seal_all(&self, guard: &Guard<'_>) {
         for number in 0..self.directory.len() {
             if let Some(chunk) = self.directory.get(number, guard) {
-                chunk.seal();
+                chunk.seal(guard);
             }
         }
     }
@@ -150,6 +157,27 @@ impl Store {
         let bytes = version.cell_bytes();
         // SAFETY: the version was unlinked by the caller, who retires it once.
         unsafe { self.memory.retire(version.cell(), bytes) };
+    }
+
+    /// Calls `see` with every row and its newest version.
+    ///
+    /// # Errors
+    /// Those of `see`.
+    pub(crate) fn for_each_row(
+        &self,
+        guard: &Guard<'_>,
+        mut see: impl FnMut(RowId, Version) -> crate::error::Result<()>,
+    ) -> crate::error::Result<()> {
+        for number in 0..self.directory.len() {
+            let Some(chunk) = self.directory.get(number, guard) else { continue };
+            for slot in chunk.occupied(guard) {
+                let row = RowId::new(number, slot);
+                if let Some(newest) = self.directory.newest(row, guard) {
+                    see(row, newest)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Moves the version in `cell` to other memory, if it is still part of a chain and committed. `false`: it stays

@@ -11,12 +11,18 @@
 //!   link   40 bits: next older version, in units of 8 bytes from the range's start, plus one; 0 = none
 //!          21 bits: length of the row in bytes
 //!   place  48 bits: RowId; bit 63: tombstone; bit 62: parked; bit 61: superseded;
-//!          bit 60: keys changed; bit 59: settled
+//!          bit 60: keys changed; bit 59: settled; bit 58: moved; bit 57: promoted;
+//!          bits 48-55: when it was read last, roughly; 0 = not known
 //! ```
 //!
 //! A version has no end timestamp of its own: it ends where the next newer one begins, and a deletion is a version
 //! without a row, a *tombstone*. That takes 8 bytes from every row and makes publishing a write one store instead of
 //! two (`docs/decisions/0002-end-is-the-next-begin.md`).
+//!
+//! A row that has moved to the cold store ends with a *moved mark*: a tombstone whose 16 bytes say into which batch the
+//! row went, and when the version that moved had begun. Moved is not deleted: who wants to change the row, or validates
+//! having read it, follows the mark. A version that a promotion brought back is *promoted*: it is visible from the
+//! promotion on, but nothing about the row has changed then.
 //!
 //! Rules:
 //! - `begin` goes once from a transaction id to a timestamp, and never changes again.
@@ -26,7 +32,7 @@
 use std::ptr::NonNull;
 
 use thermocline_base::ids::{ROW_ID_BITS, RowId, Timestamp};
-use thermocline_base::sync::{AtomicU64, Ordering};
+use thermocline_base::sync::{AtomicU64, Ordering, write_unshared};
 
 use crate::hot::memory::Memory;
 
@@ -41,11 +47,37 @@ const PARKED: u64 = 1 << 62;
 const SUPERSEDED: u64 = 1 << 61;
 const KEYS_CHANGED: u64 = 1 << 60;
 const SETTLED: u64 = 1 << 59;
+const MOVED: u64 = 1 << 58;
+const PROMOTED: u64 = 1 << 57;
+const USE_SHIFT: u32 = 48;
+const USE: u64 = 0xff << USE_SHIFT;
 const IS_TXN: u64 = 1 << 63;
 
 /// Id of a transaction that may write: a place in the registry and a generation. Never written to disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub(crate) struct TxnId(pub(crate) u64);
+
+/// Where a row went that is not in memory any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Moved {
+    /// The batch that it went into.
+    pub(crate) batch: u64,
+    /// When the version had begun that moved.
+    pub(crate) begin: Timestamp,
+}
+
+impl Moved {
+    /// Bytes of a mark.
+    pub(crate) const BYTES: usize = 16;
+
+    /// The mark's bytes.
+    pub(crate) fn encode(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.batch.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.begin.0.to_le_bytes());
+        bytes
+    }
+}
 
 /// What stands in `begin`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,11 +144,8 @@ impl Version {
         let place = row_id.0 | if tombstone { TOMBSTONE } else { 0 };
         // SAFETY: the cell is large enough, aligned and ours.
         unsafe {
-            header.write(Header {
-                begin: AtomicU64::new(begin.to_bits()),
-                link: AtomicU64::new(older | ((row.len() + suffix.len()) as u64) << OLDER_BITS),
-                place: AtomicU64::new(place),
-            });
+            let link = older | ((row.len() + suffix.len()) as u64) << OLDER_BITS;
+            write_unshared(header.cast(), [begin.to_bits(), link, place]);
             let body = cell.add(HEADER_BYTES);
             std::ptr::copy_nonoverlapping(row.as_ptr(), body.as_ptr(), row.len());
             std::ptr::copy_nonoverlapping(suffix.as_ptr(), body.add(row.len()).as_ptr(), suffix.len());
@@ -133,11 +162,8 @@ impl Version {
         let (from, header) = (self.header(), cell.cast::<Header>());
         // SAFETY: the cell is large enough, aligned and ours.
         unsafe {
-            header.write(Header {
-                begin: AtomicU64::new(from.begin.load(Ordering::Acquire)),
-                link: AtomicU64::new(from.link.load(Ordering::Acquire)),
-                place: AtomicU64::new(from.place.load(Ordering::Acquire)),
-            });
+            let words = [&from.begin, &from.link, &from.place].map(|word| word.load(Ordering::Acquire));
+            write_unshared(header.cast(), words);
             let row = self.row();
             std::ptr::copy_nonoverlapping(row.as_ptr(), cell.add(HEADER_BYTES).as_ptr(), row.len());
         }
@@ -247,6 +273,51 @@ impl Version {
     #[inline]
     pub(crate) fn is_tombstone(self) -> bool {
         self.header().place.load(Ordering::Relaxed) & TOMBSTONE != 0
+    }
+
+    /// Makes a tombstone a moved mark, before it can be reached. Its bytes are [`Moved::encode`]'s.
+    pub(crate) fn mark_moved(self) {
+        self.header().place.fetch_or(MOVED, Ordering::Relaxed);
+    }
+
+    /// Where the row went, if this is a moved mark.
+    #[inline]
+    pub(crate) fn moved(self) -> Option<Moved> {
+        if self.header().place.load(Ordering::Relaxed) & MOVED == 0 {
+            return None;
+        }
+        let row: &[u8; Moved::BYTES] = self.row().try_into().expect("a moved mark has 16 bytes");
+        let (batch, begin) = row.split_at(8);
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        Some(Moved { batch: word(batch), begin: Timestamp(word(begin)) })
+    }
+
+    /// Marks that the version came back from the cold store, before it can be reached.
+    pub(crate) fn mark_promoted(self) {
+        self.header().place.fetch_or(PROMOTED, Ordering::Relaxed);
+    }
+
+    /// Did it come back from the cold store, unchanged?
+    #[inline]
+    pub(crate) fn is_promoted(self) -> bool {
+        self.header().place.load(Ordering::Relaxed) & PROMOTED != 0
+    }
+
+    /// Notes when it was read last, or forgets it (0). A hint for who chooses what leaves memory: of two at one time one
+    /// may be lost.
+    #[inline]
+    pub(crate) fn note_use(self, when: u8) {
+        let place = &self.header().place;
+        let word = place.load(Ordering::Relaxed);
+        let noted = word & !USE | u64::from(when) << USE_SHIFT;
+        if word != noted {
+            let _ = place.compare_exchange(word, noted, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// When it was read last; 0: that is not known.
+    pub(crate) fn last_use(self) -> u8 {
+        (self.header().place.load(Ordering::Relaxed) >> USE_SHIFT) as u8
     }
 
     /// Marks that the pruner keeps an item for this version until the snapshot that pins it has gone. Returns whether

@@ -20,6 +20,8 @@ use super::{COMPANY_MAX_NS, Core, FlushMode, LogEnd, LogError, LogOptions, LogSt
 const WRITE_BYTES: usize = 1 << 20;
 /// Space that was never written is filled with zeros in pieces of this size.
 const ZEROS_BYTES: usize = 1 << 20;
+/// Memory of both.
+pub(super) const BUFFER_BYTES: u64 = (WRITE_BYTES + ZEROS_BYTES) as u64;
 /// At least so many files of truncated segments wait to be used again.
 const SPARES_MIN: usize = 2;
 

@@ -302,6 +302,11 @@ impl Log {
         self.core.failed().then(|| self.core.failure())
     }
 
+    /// Memory of its ring and of the buffers for its file.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.core.ring.capacity() + flush::BUFFER_BYTES
+    }
+
     /// What it has done.
     pub(crate) fn statistics(&self) -> LogStatistics {
         self.core.flusher.lock().statistics()

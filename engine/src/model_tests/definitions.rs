@@ -93,11 +93,6 @@ fn rows_that_are_written_anew_keep_every_change() {
     model::run(1500, a_column_and_a_writer);
 }
 
-#[test]
-fn a_change_that_was_made_to_the_old_rows_is_caught() {
-    misses(Rule::MarkBeforeLook, 20_000, a_column_and_a_writer);
-}
-
 /// A reader scans a table that is dropped: it finds the whole table or is told that there is none.
 fn a_drop_and_a_reader() {
     let world = world(&[(1, 10), (2, 20), (3, 30)]);

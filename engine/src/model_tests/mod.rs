@@ -7,6 +7,7 @@
 //! middle of the engine would leave latches behind that the others wait for.
 
 mod acknowledge;
+mod cold;
 mod definitions;
 mod isolation;
 mod maintenance;

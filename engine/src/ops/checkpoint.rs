@@ -128,6 +128,7 @@ pub(crate) fn run(inner: &Inner) {
             tracing::warn!(%error, "a checkpoint failed; the one before stays valid");
         } else {
             last_tail = tail;
+            crate::governor::store_now_and_then(inner);
         }
         last_end = inner.clock.now_ns();
     }
@@ -309,6 +310,8 @@ impl Inner {
         writer: &mut ImageWriter<'_>,
     ) -> std::result::Result<ChunkImage, CheckpointError> {
         const ROWS_A_PIN: u32 = 512;
+        /// How far ahead the processor is asked for versions.
+        const ROWS_AHEAD: u32 = 16;
         let place = self.registry.checkpointer();
         let (replay, timestamp);
         if mutation::off(Rule::ReplayPositionBeforeTimestamp) {
@@ -333,9 +336,14 @@ impl Inner {
             let guard = self.epochs.pin();
             let mut backoff = Backoff::new();
             let end = (slot + ROWS_A_PIN).min(used);
+            let row_of = |slot: u32| thermocline_base::ids::RowId::new(chunk.number(), slot as u16);
+            let directory = &form.store.directory;
+            (slot..end.min(slot + ROWS_AHEAD)).for_each(|slot| directory.approach(row_of(slot), &guard));
             while slot < end {
-                let row = thermocline_base::ids::RowId::new(chunk.number(), slot as u16);
-                let newest = form.store.directory.newest(row, &guard);
+                if slot + ROWS_AHEAD < end {
+                    directory.approach(row_of(slot + ROWS_AHEAD), &guard);
+                }
+                let newest = directory.newest(row_of(slot), &guard);
                 match visible(newest, &form.store.memory, &self.registry, timestamp, None) {
                     Sees::Nothing => {}
                     Sees::Row(version) => {
@@ -445,6 +453,8 @@ impl Inner {
                 manifest.next_file = next_file;
                 manifest.clock = self.registry.clock.now();
                 manifest.state = state;
+                // It is there before its first record is: from then on, each manifest says so.
+                manifest.cold |= self.cold.get().is_some();
                 manifest.log_durable = self.log().map_or(manifest.log_durable, crate::log::Log::durable);
                 manifest.catalog = catalog;
             },
@@ -509,6 +519,20 @@ impl Inner {
                 self.remove_superfluous(&mut durable);
             }
         }
+    }
+
+    /// Makes durable that there is a cold store from now on. Before that no row may leave memory: nobody would miss the
+    /// store's files.
+    pub(crate) fn write_cold_mark(&self) -> Result<()> {
+        let marked = |durable: &Mutex<Durable>| durable.lock().manifest.cold;
+        let Some(durable) = &self.checkpoints.durable else { return Ok(()) };
+        // Without a log the manifest of the close counts.
+        if self.log().is_none() || marked(durable) {
+            return Ok(());
+        }
+        // No definition is half changed.
+        let _maintenance = self.maintenance.lock();
+        if marked(durable) { Ok(()) } else { self.write_definitions() }
     }
 
     /// Makes the catalog as it is now durable, with the images that there are.

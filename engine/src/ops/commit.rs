@@ -116,12 +116,20 @@ impl Session {
         };
         let group = parts.first.map(|first| PartGroup { first, parts: parts.parts });
         let end = self.decide(Some((&mut reservation, group, parts.done)))?;
-        let lsn = reservation.complete();
-        if db.log_to_wait_for().is_some() {
-            db.undurable.note(end, lsn, self.place().touched.load(Ordering::Relaxed), log.durable());
-        }
+        let lsn = self.complete(reservation, end);
         self.publish(end);
         Ok(Step::Done(Ticket { lsn, wrote: true, harmless: false }))
+    }
+
+    /// The record of a decided commit is whole: it may go to the disk, and until it is there the commit stands among those
+    /// that are not durable. Before the commit is published.
+    pub(crate) fn complete(&self, reservation: Reservation<'_>, end: Timestamp) -> Lsn {
+        let db = self.db();
+        let lsn = reservation.complete();
+        if let Some(log) = db.log_to_wait_for() {
+            db.undurable.note(end, lsn, self.place().touched.load(Ordering::Relaxed), log.durable());
+        }
+        lsn
     }
 
     /// Writes all but the last part of a large transaction; the bytes of the writes that are left.
@@ -160,7 +168,7 @@ impl Session {
     }
 
     /// The stretch without an await: from *preparing* to the filled record. An error has rolled back.
-    fn decide(
+    pub(crate) fn decide(
         &mut self,
         record: Option<(&mut Reservation<'_>, Option<PartGroup>, usize)>,
     ) -> Result<Timestamp> {
@@ -189,13 +197,16 @@ impl Session {
 
     /// Is everything that was read still so at `end`?
     fn validate(&self, end: Timestamp) -> Result<()> {
-        if self.reads.is_empty() && self.scans.is_empty() {
+        if self.reads.is_empty() && self.scans.is_empty() && self.cold_reads.is_empty() {
             return Ok(());
         }
         let guard = self.db.epochs.pin();
         if !mutation::off(Rule::ValidateReads) {
             for read in &self.reads {
                 self.validate_read(read, end, &guard)?;
+            }
+            for read in &self.cold_reads {
+                self.validate_cold_read(read.form, read.name, end, &guard)?;
             }
         }
         if !mutation::off(Rule::ValidateScans) {
@@ -206,7 +217,7 @@ impl Session {
         Ok(())
     }
 
-    fn validate_read(&self, read: &Read, end: Timestamp, guard: &Guard<'_>) -> Result<()> {
+    pub(crate) fn validate_read(&self, read: &Read, end: Timestamp, guard: &Guard<'_>) -> Result<()> {
         let form = read.form.get();
         let mut backoff = thermocline_base::sync::Backoff::new();
         'again: loop {
@@ -218,6 +229,15 @@ impl Session {
                     Resolved::Later(_) => {}
                     Resolved::At(begin) if begin > end => {}
                     Resolved::At(begin) if begin == read.begin => return Ok(()),
+                    // It has moved since, which is no change: go on where it is.
+                    Resolved::At(_)
+                        if let Some(moved) = version.moved()
+                            && moved.begin == read.begin
+                            && let Some(before) = version.older(&form.store.memory) =>
+                    {
+                        let name = self.record_of(form, moved.batch, before);
+                        return self.validate_cold_read(read.form, name, end, guard);
+                    }
                     Resolved::At(_) => {
                         let changed =
                             if version.is_tombstone() { version.older(&form.store.memory) } else { None };
@@ -327,7 +347,10 @@ impl Session {
                         backoff.wait();
                         continue;
                     };
-                    if begin <= self.snapshot {
+                    // A promotion brings back what was there before.
+                    if begin <= self.snapshot
+                        || version.is_promoted() && !mutation::off(Rule::PromotedIsNoPhantom)
+                    {
                         return false;
                     }
                     let mut key = KeyBuf::new();
@@ -341,7 +364,7 @@ impl Session {
     }
 
     /// Publishes a decided transaction and ends it.
-    fn publish(&mut self, end: Timestamp) {
+    pub(crate) fn publish(&mut self, end: Timestamp) {
         // Pinned before anybody can see the versions as committed: from then on another transaction may replace one,
         // commit, and have it pruned. The pin keeps it in its place until its timestamp has been written here.
         let db = self.db();
@@ -351,6 +374,8 @@ impl Session {
         for write in self.writes.iter().rev() {
             if write.version.is_superseded() {
                 self.unlink_superseded(write, &guard);
+            } else if write.version.is_promoted() && mutation::off(Rule::PromotedBeginsLater) {
+                write.version.publish(Timestamp(1));
             } else {
                 write.version.publish(end);
             }

@@ -6,25 +6,37 @@
 //! then shown. A crash before the manifest leaves the old definition, a crash after it the new one.
 //!
 //! Changing the columns writes the table anew (same RowIds, new rows and indexes), and images it in the same manifest.
+//! Rows in the cold store stay as they are, and are brought up to date when they are read ([`crate::catalog::past`]); in a
+//! new index they get entries ([`crate::ops::backfill`]).
+//!
+//! A change that is refused memory undoes itself and lets go of all it holds; then it waits for the governor, and is tried
+//! again ([`Inner::defining`]).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
+use thermocline_base::multiplex::block_on;
 use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{Backoff, MutexGuard};
 
-use crate::catalog::schema::{IndexSchema, SchemaError, StoredTable, TableSchema};
-use crate::catalog::table::{IndexForm, KeySource, Structure, TableCounters, TableEntry, TableForm};
+use crate::catalog::past::{Past, may_be_too_long};
+use crate::catalog::schema::{IndexSchema, PastColumns, SchemaError, StoredTable, TableSchema, Tiering};
+use crate::catalog::table::{FormRef, IndexForm, KeySource, Structure, TableCounters, TableEntry, TableForm};
+use crate::cold::memo::is_system;
+use crate::cold::store::{StoreMemory, secondary_of};
+use crate::counters::WaitKind;
 use crate::db::{Database, Index, Inner, Table};
 use crate::error::{Error, Result};
-use crate::hot::budget::MemoryKind;
+use crate::governor::Verdict;
+use crate::hot::budget::{MemoryKind, OutOfMemoryCause};
 use crate::hot::memory::Memory;
 use crate::hot::store::Store;
 use crate::hot::version::{Begin, Version};
 use crate::index::hash::HashIndex;
 use crate::index::tree::Tree;
+use crate::ops::backfill::ColdFill;
 use crate::row::{Column, ColumnSet, KeyBuf, KeySpec, Layout, RowError, Value};
 
 impl Inner {
@@ -37,16 +49,20 @@ impl Inner {
         let schema = stored.schema;
         schema.check()?;
         let layout = Layout::new(&schema.columns).map_err(|error| Self::schema_error(&schema.name, error))?;
-        let store = Store::new(self.address_bytes, &self.budget, &self.epochs)?;
+        let past = Past::new(&stored.past, &schema)?;
+        let is_memo = is_system(stored.id);
+        let store = Store::new(self.address_bytes, is_memo, &self.budget, &self.epochs)?;
         let mut indexes = Vec::new();
         let mut ids = stored.index_ids.into_iter();
         let mut next_id = || ids.next().unwrap_or_else(|| self.catalog.fresh_index_id());
         match &schema.primary {
-            Some(primary) => indexes.push(self.make_index(next_id(), &schema, primary, &layout)?),
+            Some(primary) => {
+                indexes.push(self.make_index_of(next_id(), &schema, primary, &layout, is_memo)?);
+            }
             None => indexes.push(self.make_hidden_index(next_id())?),
         }
         for index in &schema.indexes {
-            indexes.push(self.make_index(next_id(), &schema, index, &layout)?);
+            indexes.push(self.make_index_of(next_id(), &schema, index, &layout, is_memo)?);
         }
         counters.auto.fetch_max(stored.auto, std::sync::atomic::Ordering::Relaxed);
         counters.hidden.fetch_max(stored.hidden, std::sync::atomic::Ordering::Relaxed);
@@ -57,6 +73,8 @@ impl Inner {
             layout: Arc::new(layout),
             layout_version: stored.layout_version,
             since: stored.since,
+            emptied: stored.emptied,
+            past: Arc::new(past),
             store: Arc::new(store),
             indexes,
             counters,
@@ -80,15 +98,26 @@ impl Inner {
         schema: &IndexSchema,
         layout: &Layout,
     ) -> Result<Arc<IndexForm>> {
+        self.make_index_of(id, table, schema, layout, false)
+    }
+
+    fn make_index_of(
+        &self,
+        id: IndexId,
+        table: &TableSchema,
+        schema: &IndexSchema,
+        layout: &Layout,
+        is_memo: bool,
+    ) -> Result<Arc<IndexForm>> {
         let spec = KeySpec::new(layout, &table.key_columns(schema))
             .map_err(|error| Self::schema_error(&table.name, error))?;
         let columns = spec.columns().clone();
-        self.build_structure(id, schema.clone(), KeySource::Columns(spec), columns)
+        self.build_structure(id, schema.clone(), KeySource::Columns(spec), columns, is_memo)
     }
 
     fn make_hidden_index(&self, id: IndexId) -> Result<Arc<IndexForm>> {
         let schema = IndexSchema::hash("hidden key", &[]).unique();
-        self.build_structure(id, schema, KeySource::Hidden, ColumnSet::default())
+        self.build_structure(id, schema, KeySource::Hidden, ColumnSet::default(), false)
     }
 
     fn build_structure(
@@ -97,21 +126,101 @@ impl Inner {
         schema: IndexSchema,
         key: KeySource,
         columns: ColumnSet,
+        is_memo: bool,
     ) -> Result<Arc<IndexForm>> {
+        let kind = |kind| if is_memo { MemoryKind::Memo } else { kind };
         let refused = |memory: &Memory| Error::OutOfMemory(memory.refusal(4096));
         let (memory, structure) = match schema.kind {
             crate::catalog::IndexKind::Hash => {
-                let memory = self.index_memory(MemoryKind::Hash)?;
+                let memory = self.index_memory(kind(MemoryKind::Hash))?;
                 let hash = HashIndex::new(Arc::clone(&memory)).map_err(|_| refused(&memory))?;
                 (memory, Structure::Hash(hash))
             }
             crate::catalog::IndexKind::Ordered => {
-                let memory = self.index_memory(MemoryKind::Tree)?;
+                let memory = self.index_memory(kind(MemoryKind::Tree))?;
                 let tree = Tree::new(Arc::clone(&memory)).map_err(|_| refused(&memory))?;
                 (memory, Structure::Tree(tree))
             }
         };
         Ok(Arc::new(IndexForm { id, schema, key, columns, memory, structure }))
+    }
+
+    /// Runs a change of definitions. When it is refused memory, the governor is waited for, and it is run again: it has
+    /// undone itself then, and holds nothing. Blocks.
+    fn defining<T>(&self, change: impl FnMut() -> Result<T>) -> Result<T> {
+        self.defining_with(change, || {})
+    }
+
+    /// The same; `make_room` is called before each wait.
+    fn defining_with<T>(
+        &self,
+        mut change: impl FnMut() -> Result<T>,
+        mut make_room: impl FnMut(),
+    ) -> Result<T> {
+        let mut since = None;
+        loop {
+            let error = match change() {
+                Err(Error::OutOfMemory(wanted))
+                    if wanted.cause == OutOfMemoryCause::Limit && self.governor.is_there() =>
+                {
+                    Error::OutOfMemory(wanted)
+                }
+                outcome => return outcome,
+            };
+            self.epochs.collect();
+            make_room();
+            let since = *since.get_or_insert_with(|| self.clock.now_ns());
+            let room = self.governor.wait_for_room(None, 0, since);
+            let verdict = block_on(self.counted(WaitKind::Memory, room));
+            self.governor.counters.note_wait(self.clock.now_ns().saturating_sub(since));
+            if verdict == Verdict::Refused {
+                return Err(error);
+            }
+        }
+    }
+
+    /// There is no room for the rows of a table beside themselves: half of those in memory leave it, whatever their
+    /// temperature, as far as they may. Blocks.
+    fn move_half(self: &Arc<Self>, table: &str) -> Result<()> {
+        const ROWS: usize = 512;
+        let entry = self.entry(table)?;
+        let (count, chunks) = {
+            let guard = self.epochs.pin();
+            let form = entry.form_pinned(&guard);
+            if form.schema.tiering == Tiering::Hot {
+                return Ok(());
+            }
+            let mut count = 0_usize;
+            form.store.for_each_row(&guard, |_, newest| {
+                count += usize::from(!newest.is_tombstone());
+                Ok(())
+            })?;
+            (count, form.store.directory.len())
+        };
+        let mut moved = 0;
+        for number in 0..chunks {
+            let rows: Vec<RowId> = {
+                let guard = self.epochs.pin();
+                let store = &entry.form_pinned(&guard).store;
+                let slots = store.directory.get(number, &guard).map_or(0, crate::hot::chunk::Chunk::used);
+                let rows = (0..slots).filter_map(|slot| u16::try_from(slot).ok());
+                let is_there = |row: &RowId| {
+                    store.directory.newest(*row, &guard).is_some_and(|newest| !newest.is_tombstone())
+                };
+                rows.map(|slot| RowId::new(number, slot)).filter(is_there).collect()
+            };
+            for rows in rows.chunks(ROWS) {
+                if moved * 2 >= count {
+                    return Ok(());
+                }
+                moved += block_on(self.migrate(&entry, rows))?.rows;
+                if let Some(cold) = self.cold.get() {
+                    // What is on its way takes memory, too.
+                    cold.let_catch_up(StoreMemory::within(self.memory_limit()).buffer_bytes());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Begins a change of a table's definition: nobody else changes one meanwhile, and no transaction uses the table.
@@ -179,7 +288,7 @@ impl Inner {
     /// Enters all versions of all rows of `form` into one of its indexes. The table is held.
     pub(crate) fn fill_index(&self, form: &TableForm, index: &IndexForm, guard: &Guard<'_>) -> Result<()> {
         let mut key = KeyBuf::new();
-        for_each_row(&form.store, guard, |row, newest| {
+        form.store.for_each_row(guard, |row, newest| {
             let mut next = Some(newest);
             while let Some(version) = next {
                 next = version.older(&form.store.memory);
@@ -203,7 +312,7 @@ impl Inner {
             return Ok(());
         }
         let mut key = KeyBuf::new();
-        for_each_row(&form.store, guard, |row, newest| {
+        form.store.for_each_row(guard, |row, newest| {
             if newest.is_tombstone() || index.is_exempt(form.row(newest)) {
                 return Ok(());
             }
@@ -241,7 +350,7 @@ impl Inner {
                 new.store.directory.make(number, &new.store.slots)?;
             }
         }
-        for_each_row(&old.store, guard, |row_id, newest| {
+        old.store.for_each_row(guard, |row_id, newest| {
             let mut chain = vec![newest];
             while let Some(older) = chain.last().and_then(|version| version.older(&old.store.memory)) {
                 chain.push(older);
@@ -251,6 +360,8 @@ impl Inner {
                 row.clear();
                 if !version.is_tombstone() {
                     convert(old.row(version), &mut row)?;
+                } else if version.moved().is_some() {
+                    row.extend_from_slice(version.row());
                 }
                 let Begin::At(begin) = version.begin() else {
                     unreachable!("a held table has no unfinished versions")
@@ -264,6 +375,12 @@ impl Inner {
                     &row,
                     suffix,
                 )?;
+                if version.moved().is_some() {
+                    copy.mark_moved();
+                }
+                if version.is_promoted() {
+                    copy.mark_promoted();
+                }
                 below = Some(copy);
             }
             let chunk = new.store.directory.get(row_id.chunk(), guard).expect("it was made above");
@@ -282,24 +399,6 @@ impl Inner {
     }
 }
 
-/// Calls `see` with every row of a store and its newest version.
-pub(crate) fn for_each_row(
-    store: &Store,
-    guard: &Guard<'_>,
-    mut see: impl FnMut(RowId, Version) -> Result<()>,
-) -> Result<()> {
-    for number in 0..store.directory.len() {
-        let Some(chunk) = store.directory.get(number, guard) else { continue };
-        for slot in chunk.occupied(guard) {
-            let row = RowId::new(number, slot);
-            if let Some(newest) = store.directory.newest(row, guard) {
-                see(row, newest)?;
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Makes a row of the new layout out of one of the old.
 type Convert<'a> = dyn Fn(&[u8], &mut Vec<u8>) -> Result<()> + 'a;
 
@@ -311,11 +410,38 @@ struct Change<'a> {
     _definition: MutexGuard<'a, ()>,
 }
 
-impl Change<'_> {
+impl<'a> Change<'a> {
     /// The form that is to be changed. It stays until [`Change::finish`]: only who holds the table replaces it.
     fn old(&self) -> &TableForm {
         // SAFETY: the table is held, by this change, which replaces the form only when it ends.
         unsafe { &*self.entry.form() }
+    }
+
+    /// Gives the rows in the cold store their entries in a new index. That may take long: maintenance and checkpoints go
+    /// on, which leave a held table alone, or only read it.
+    fn fill_cold(&mut self, index: &IndexForm) -> Result<Option<ColdFill<'a>>> {
+        // SAFETY: the table is held, by this change, which replaces the form only later.
+        let old = unsafe { FormRef::of(&self.entry) }.get();
+        if !old.counters.cold.load(std::sync::atomic::Ordering::SeqCst) {
+            return Ok(None);
+        }
+        // Uses up the index's number, and makes the log durable past the moves of what is cold.
+        self.inner.write_definitions()?;
+        self.maintenance = None;
+        let filled = self.inner.fill_cold_index(old, index);
+        self.maintenance = Some(self.inner.maintenance.lock());
+        filled
+    }
+
+    /// Does each row in the cold store fit the layout of a new form? Maintenance goes on.
+    fn check_cold_lengths(&mut self, new: &TableForm) -> Result<()> {
+        if !new.has_past() || !may_be_too_long(&new.schema) {
+            return Ok(());
+        }
+        self.maintenance = None;
+        let outcome = self.inner.check_cold_lengths(new);
+        self.maintenance = Some(self.inner.maintenance.lock());
+        outcome
     }
 
     /// Shows everybody the new form, durably, or leaves the old one.
@@ -337,6 +463,10 @@ impl Database {
     /// # Errors
     /// The definition is not acceptable, or a table has the name.
     pub fn create_table(&self, schema: TableSchema) -> Result<Table> {
+        self.inner().defining(|| self.try_create_table(schema.clone()))
+    }
+
+    fn try_create_table(&self, schema: TableSchema) -> Result<Table> {
         let inner = self.inner();
         inner.may_define()?;
         schema.check()?;
@@ -352,6 +482,8 @@ impl Database {
             index_ids: Vec::new(),
             layout_version: 1,
             since: Timestamp(0),
+            emptied: Timestamp(0),
+            past: Vec::new(),
             auto: 0,
             hidden: 0,
         };
@@ -385,10 +517,14 @@ impl Database {
             return Err(error);
         }
         change.entry.mark_dropped();
-        // Handles keep the entry; its memory goes now.
+        // Handles keep the entry; its memory goes now. If there is none for an empty form, it goes with the last handle.
         let old = change.old();
-        let emptied = old.emptied(inner.make_form(old.stored(), Arc::clone(&old.counters))?);
-        inner.retire_form(change.entry.replace(emptied));
+        if let Ok(empty) = inner.make_form(old.stored(), Arc::clone(&old.counters)) {
+            inner.retire_form(change.entry.replace(old.emptied(empty)));
+        }
+        if let Some(cold) = inner.cold.get().filter(|cold| cold.may_drop()) {
+            cold.store.drop_table(change.entry.id);
+        }
         drop(change);
         inner.epochs.collect();
         Ok(())
@@ -399,10 +535,15 @@ impl Database {
     /// # Errors
     /// There is none with this name, or transactions use it for too long.
     pub fn truncate_table(&self, name: &str) -> Result<()> {
+        self.inner().defining(|| self.try_truncate_table(name))
+    }
+
+    fn try_truncate_table(&self, name: &str) -> Result<()> {
         let inner = self.inner();
         let mut change = inner.change(name)?;
         let old = change.old();
-        let stored = StoredTable { since: inner.registry.clock.tick(), ..old.stored() };
+        let now = inner.registry.clock.tick();
+        let stored = StoredTable { since: now, emptied: now, past: Vec::new(), ..old.stored() };
         let new = inner.make_form(stored, Arc::clone(&old.counters))?;
         change.finish(new)
     }
@@ -413,6 +554,10 @@ impl Database {
     /// The definition is not acceptable; the index is unique and two rows have one key; transactions use the table for
     /// too long.
     pub fn create_index(&self, table: &str, index: IndexSchema) -> Result<Index> {
+        self.inner().defining(|| self.try_create_index(table, index.clone()))
+    }
+
+    fn try_create_index(&self, table: &str, index: IndexSchema) -> Result<Index> {
         let inner = self.inner();
         let mut change = inner.change(table)?;
         let old = change.old();
@@ -425,11 +570,16 @@ impl Database {
         inner.fill_index(old, &fresh, &guard)?;
         inner.check_unique(old, &fresh, &guard)?;
         drop(guard);
+        let filled = change.fill_cold(&fresh)?;
+        let old = change.old();
         let mut indexes = old.indexes.clone();
         indexes.push(fresh);
         let new = TableForm { schema, indexes, ..old.share() };
         let entry = Arc::clone(&change.entry);
         change.finish(new)?;
+        if let Some(filled) = filled {
+            filled.keep();
+        }
         Ok(Index { db: Arc::clone(inner), entry, id })
     }
 
@@ -451,9 +601,13 @@ impl Database {
         }
         let (mut schema, mut indexes) = (old.schema.clone(), old.indexes.clone());
         schema.indexes.remove(position - 1);
-        indexes.remove(position);
+        let gone = secondary_of(old.id, indexes.remove(position).id);
         let new = TableForm { schema, indexes, ..old.share() };
-        change.finish(new)
+        change.finish(new)?;
+        if let Some(cold) = inner.cold.get().filter(|cold| cold.may_drop()) {
+            cold.store.drop_index(gone);
+        }
+        Ok(())
     }
 
     /// Gives a table another name.
@@ -472,6 +626,20 @@ impl Database {
         let new = TableForm { schema, ..old.share() };
         inner.catalog.rename(from, to);
         change.finish(new).inspect_err(|_| inner.catalog.rename(to, from))
+    }
+
+    /// Says anew where the rows of a table may go. Rows that are in the cold store already come back only as they are
+    /// read or changed.
+    ///
+    /// # Errors
+    /// There is no such table, or the tiering does not exist yet.
+    pub fn alter_tiering(&self, table: &str, tiering: Tiering) -> Result<()> {
+        let mut change = self.inner().change(table)?;
+        let old = change.old();
+        let schema = old.schema.clone().tiering(tiering);
+        schema.check()?;
+        let new = TableForm { schema, ..old.share() };
+        change.finish(new)
     }
 
     /// Gives a column another name.
@@ -514,6 +682,7 @@ impl Database {
                 schema.columns.push(column.clone());
                 Ok(())
             },
+            None,
             &|values| values.push(value.clone()),
         )
     }
@@ -547,6 +716,7 @@ impl Database {
                 schema.columns.remove(position);
                 Ok(())
             },
+            Some(position),
             &|values| {
                 values.remove(position);
             },
@@ -557,6 +727,22 @@ impl Database {
         &self,
         table: &str,
         alter: &mut dyn FnMut(&mut TableSchema) -> Result<()>,
+        dropped: Option<usize>,
+        convert: &dyn Fn(&mut Vec<Value>),
+    ) -> Result<()> {
+        let make_room = || {
+            if let Err(error) = self.inner().move_half(table) {
+                tracing::debug!(%error, "rows stay in memory beside which their columns are to change");
+            }
+        };
+        self.inner().defining_with(|| self.try_change_columns(table, alter, dropped, convert), make_room)
+    }
+
+    fn try_change_columns(
+        &self,
+        table: &str,
+        alter: &mut dyn FnMut(&mut TableSchema) -> Result<()>,
+        dropped: Option<usize>,
         convert: &dyn Fn(&mut Vec<Value>),
     ) -> Result<()> {
         let inner = self.inner();
@@ -566,7 +752,20 @@ impl Database {
         alter(&mut stored.schema)?;
         stored.layout_version += 1;
         stored.since = inner.registry.clock.tick();
+        if old.counters.cold.load(std::sync::atomic::Ordering::SeqCst) {
+            stored.past.push(PastColumns {
+                until: stored.since,
+                columns: old.schema.columns.clone(),
+                dropped: dropped.and_then(|column| u32::try_from(column).ok()),
+            });
+        } else {
+            stored.past.clear();
+        }
         let new = inner.make_form(stored, Arc::clone(&old.counters))?;
+        if dropped.is_none() {
+            change.check_cold_lengths(&new)?;
+        }
+        let old = change.old();
         let row_error = |source| Error::Row { table: table.to_owned(), source };
         inner.rewrite(
             old,
@@ -618,6 +817,8 @@ impl TableForm {
             index_ids: self.indexes.iter().map(|index| index.id).collect(),
             layout_version: self.layout_version,
             since: self.since,
+            emptied: self.emptied,
+            past: self.past.stored(),
             auto: self.counters.auto.load(std::sync::atomic::Ordering::Relaxed),
             hidden: self.counters.hidden.load(std::sync::atomic::Ordering::Relaxed),
         }
@@ -631,6 +832,8 @@ impl TableForm {
             layout: Arc::clone(&self.layout),
             layout_version: self.layout_version,
             since: self.since,
+            emptied: self.emptied,
+            past: Arc::clone(&self.past),
             store: Arc::clone(&self.store),
             indexes: self.indexes.clone(),
             counters: Arc::clone(&self.counters),

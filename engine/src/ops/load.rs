@@ -23,7 +23,7 @@ use crate::hot::budget::{Budget, MemoryKind};
 use crate::index::hash_of;
 use crate::log::record::WRITE_BYTES;
 use crate::ops::commit::PartsState;
-use crate::ops::write::Claimant;
+use crate::ops::write::{Claimant, Origin};
 use crate::ops::{Step, Wait, step};
 use crate::txn::session::{Session, Write};
 
@@ -58,6 +58,11 @@ impl Batch {
         self.bytes.clear();
         self.ends.clear();
         self.done = 0;
+    }
+
+    /// How many rows stand in the table, their keys checked.
+    pub(crate) fn done(&self) -> usize {
+        self.done
     }
 
     /// The rows that are not done yet.
@@ -123,7 +128,12 @@ impl Session {
             if state.contested {
                 // Whom there is to wait for is looked for without the claims.
                 let row = batch.left().next().expect("rows are left");
-                step!(self.check_claims(form_ref, Claimant { row, suffix: &[], id: None }, None, &guard)?);
+                step!(self.check_claims(
+                    form_ref,
+                    Claimant { row, suffix: &[], id: None, record: None },
+                    None,
+                    &guard
+                )?);
                 state.contested = false;
             }
             if let Some(at) = self.claim_rows(form_ref, batch, state, &guard)? {
@@ -151,11 +161,12 @@ impl Session {
         let form = form_ref.get();
         let first = self.writes.len();
         for row in batch.left() {
-            self.claim_row(form_ref, row, guard)?;
+            self.claim_row(form_ref, row, Origin::Fresh, guard)?;
         }
         for at in first..self.writes.len() {
             let Write { row: id, version, .. } = self.writes[at];
-            let claimant = Claimant { row: form.row(version), suffix: form.suffix(version), id: Some(id) };
+            let claimant =
+                Claimant { row: form.row(version), suffix: form.suffix(version), id: Some(id), record: None };
             match self.check_claims(form_ref, claimant, None, guard)? {
                 Step::Done(()) => {
                     batch.done += 1;

@@ -7,6 +7,8 @@ use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::TableEntry;
 use crate::error::{Error, Result};
+use crate::ops::cold::EndNow;
+use crate::ops::write::{InTheWay, Place};
 use crate::ops::{Step, step};
 use crate::row::KeyBuf;
 use crate::txn::locks::{Acquired, LockKey, LockMode};
@@ -31,20 +33,40 @@ impl Session {
         let db = self.db();
         let guard = db.epochs.pin();
         let reads = self.reads.len();
-        let Some(target) = step!(self.find_target(form_ref, index, key, &guard)?) else {
+        let cold_reads = self.cold_reads.len();
+        let Some(place) = step!(self.find_target(form_ref, index, key, &guard)?) else {
             return Ok(Step::Done(false));
         };
         // What the lock forbids cannot change; what it admits (other columns, under key share) is no concern of who
         // holds it. So the row is not validated as one that was read.
         self.reads.truncate(reads);
+        self.cold_reads.truncate(cold_reads);
         let me = self.identify();
         let primary = form.primary();
         let mut primary_key = KeyBuf::new();
-        primary.key_of(form, target.base, &mut primary_key);
+        match &place {
+            Place::Hot(target) => primary.key_of(form, target.base, &mut primary_key),
+            Place::Cold(target) => primary_key.push(&target.key),
+        }
         let lock = LockKey { table: form.id, key: (&*primary_key).into() };
         form.counters.locks.fetch_add(1, Ordering::SeqCst);
-        let unchanged = || form.store.directory.newest(target.row, &guard) == Some(target.base);
-        let acquired = self.db.locks.acquire(me, &lock, mode, unchanged);
+        let unchanged = || match &place {
+            Place::Hot(target) => form.store.directory.newest(target.row, &guard) == Some(target.base),
+            Place::Cold(target) => {
+                let memo = db.memo.get().expect("where a record is, there is a memo");
+                db.end_now(memo, target.name, Some(me), &guard) == EndNow::Open
+            }
+        };
+        let mut in_the_way = InTheWay::default();
+        let mut since = 0;
+        let acquired = loop {
+            let acquired = self.db.locks.acquire(me, &lock, mode, unchanged);
+            let Acquired::Held(other) = acquired else { break acquired };
+            if let Some(known) = in_the_way.since(other, &db.registry) {
+                since = known;
+                break acquired;
+            }
+        };
         if let Acquired::Now { before } = acquired {
             self.locks.push((lock, form_ref, before));
         }
@@ -53,7 +75,7 @@ impl Session {
         }
         match acquired {
             Acquired::Now { .. } | Acquired::Already => Ok(Step::Done(true)),
-            Acquired::Held(other) => Ok(Step::Wait(self.holder(other, form, primary, &primary_key))),
+            Acquired::Held(other) => Ok(Step::Wait(Self::holder(other, since, form, primary, &primary_key))),
             Acquired::Changed => {
                 // Somebody has written between the two looks, or the version was relocated.
                 drop(guard);

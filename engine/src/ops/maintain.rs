@@ -16,18 +16,32 @@ use thermocline_base::sync::{Ordering, thread_index};
 
 use crate::catalog::table::{Structure, TableEntry, TableForm};
 use crate::db::Inner;
-use crate::txn::prune::{Item, prune_row};
-use crate::txn::registry::{ActiveSnapshots, activity};
+use crate::txn::prune::{Item, approach_rows, prune_row};
+use crate::txn::registry::{ActiveSnapshots, Place, activity};
 use crate::txn::session::Session;
 
+/// Rows that are pruned under one pin, and whose lines are asked for together.
+const PRUNED_TOGETHER: usize = 32;
 const TICK: Duration = Duration::from_millis(10);
 const SLOW_TICKS: u32 = 25;
 /// A chunk is packed when no more than this share of its slots leads to a row.
 const PACK_PERCENT: u32 = 25;
 /// A packed chunk is packed again when no more than this share of what it had kept is left.
 const REPACK_PERCENT: u32 = 50;
-/// A block of version memory is emptied when no more than this share of it is in use.
-const SPARSE_PERCENT: u32 = 60;
+
+/// When versions are moved out of sparse memory.
+struct Effort {
+    /// A table's version memory is left alone while it is smaller.
+    committed_min: u64,
+    /// Or while at least this share of it is in use.
+    used_percent: u64,
+    /// A block is emptied when no more than this share of it is in use.
+    sparse_percent: u32,
+}
+
+const LAZY: Effort = Effort { committed_min: 4 << 20, used_percent: 80, sparse_percent: 60 };
+const EAGER: Effort = Effort { committed_min: 1 << 20, used_percent: 95, sparse_percent: 80 };
+
 /// Blocks that are emptied in one step, so that no step holds the maintenance lock for long.
 const BLOCKS_PER_STEP: usize = 1024;
 
@@ -113,21 +127,20 @@ impl Inner {
     }
 
     fn prune(&self, items: &[Item], active: &ActiveSnapshots) {
-        let mut entry: Option<std::sync::Arc<TableEntry>> = None;
-        for batch in items.chunks(64) {
-            let guard = self.epochs.pin();
-            for &item in batch {
-                if entry.as_ref().is_none_or(|entry| entry.id != item.table) {
-                    entry = self.catalog.by_id(item.table);
-                }
-                let Some(entry) = &entry else { continue };
-                if entry.is_held() {
-                    self.garbage.leave(std::iter::once(item));
-                    continue;
-                }
+        for of_table in items.chunk_by(|one, other| one.table == other.table) {
+            let Some(entry) = self.catalog.by_id(of_table[0].table) else { continue };
+            for batch in of_table.chunks(PRUNED_TOGETHER) {
+                let guard = self.epochs.pin();
                 let form = entry.form_pinned(&guard);
-                for snapshot in prune_row(form, item, &self.registry, active, &guard) {
-                    self.garbage.park(snapshot, item);
+                approach_rows(form, batch, &guard);
+                for &item in batch {
+                    if entry.is_held() {
+                        self.garbage.leave(std::iter::once(item));
+                        continue;
+                    }
+                    for snapshot in prune_row(form, item, &self.registry, active, &guard) {
+                        self.garbage.park(snapshot, item);
+                    }
                 }
             }
         }
@@ -150,37 +163,64 @@ impl Inner {
                 (*seen, *since) = (operations, now);
                 continue;
             }
-            if now.saturating_sub(*since) > limit_ns
-                && place
-                    .activity
-                    .compare_exchange(activity::REST, activity::REAPING, Ordering::AcqRel, Ordering::Relaxed)
-                    .is_ok()
-            {
-                *since = now;
-                // It may have ended, or another may have begun in its place, since the pointer was read.
-                let session = place.session.load(Ordering::Acquire);
-                if session != 0 && place.operations.load(Ordering::Relaxed) == operations {
-                    // SAFETY: the owner puts the pointer there for as long as the session is its own, and keeps its
-                    // hands off while `activity` says *reaping*.
-                    let session = unsafe { &mut *std::ptr::with_exposed_provenance_mut::<Session>(session) };
-                    if mutation::off(Rule::IdleAbortUndoesFirst) {
-                        place.activity.store(activity::REAPED, Ordering::Release);
-                    }
-                    if session.is_open() {
-                        tracing::warn!(?limit, "an idle transaction was aborted");
-                        self.counters.failed(&crate::Error::IdleTimeout { limit_ms: limit_ns / 1_000_000 });
-                        session.rollback();
-                    }
-                    place.activity.store(activity::REAPED, Ordering::Release);
-                } else {
-                    place.activity.store(activity::REST, Ordering::Release);
+            if now.saturating_sub(*since) > limit_ns {
+                let is_idle = || place.operations.load(Ordering::Relaxed) == operations;
+                if self.reap(place, is_idle, || {
+                    tracing::warn!(?limit, "an idle transaction was aborted");
+                    crate::Error::IdleTimeout { limit_ms: limit_ns / 1_000_000 }
+                }) {
+                    *since = now;
                 }
             }
         }
     }
 
+    /// Aborts the transaction in this place, if it does nothing and `is_it` finds that it is the right one. `false`: it
+    /// does something.
+    pub(crate) fn reap(
+        &self,
+        place: &Place,
+        is_it: impl Fn() -> bool,
+        why: impl FnOnce() -> crate::Error,
+    ) -> bool {
+        if place
+            .activity
+            .compare_exchange(activity::REST, activity::REAPING, Ordering::AcqRel, Ordering::Relaxed)
+            .is_err()
+        {
+            return false;
+        }
+        // It may have ended, or another may have begun in its place, since it was looked at.
+        let session = place.session.load(Ordering::Acquire);
+        if session != 0 && is_it() {
+            // SAFETY: the owner puts the pointer there for as long as the session is its own, and keeps its hands off
+            // while `activity` says *reaping*.
+            let session = unsafe { &mut *std::ptr::with_exposed_provenance_mut::<Session>(session) };
+            if mutation::off(Rule::IdleAbortUndoesFirst) {
+                place.activity.store(activity::REAPED, Ordering::Release);
+            }
+            if session.is_open() {
+                self.counters.failed(&why());
+                session.rollback();
+            }
+            place.activity.store(activity::REAPED, Ordering::Release);
+        } else {
+            place.activity.store(activity::REST, Ordering::Release);
+        }
+        true
+    }
+
     /// One bounded step of giving memory back, for every table.
     pub(crate) fn shrink(&self, rounds: &mut Rounds) {
+        self.shrink_to(rounds, &LAZY);
+    }
+
+    /// The same, with more effort: memory is short.
+    pub(crate) fn shrink_eagerly(&self, rounds: &mut Rounds) {
+        self.shrink_to(rounds, &EAGER);
+    }
+
+    fn shrink_to(&self, rounds: &mut Rounds, effort: &Effort) {
         for entry in self.catalog.all() {
             if self.closed.load(Ordering::SeqCst) {
                 return;
@@ -194,7 +234,7 @@ impl Inner {
             self.pack_chunks(form, rounds, &guard);
             self.shrink_indexes(form, &guard);
             drop(guard);
-            self.compact(&entry);
+            self.compact(&entry, effort);
         }
     }
 
@@ -258,7 +298,7 @@ impl Inner {
     }
 
     /// Moves versions out of sparse memory, if much of the table's memory is empty.
-    fn compact(&self, entry: &TableEntry) {
+    fn compact(&self, entry: &TableEntry, effort: &Effort) {
         let guard = self.epochs.pin();
         let form = entry.form_pinned(&guard);
         let memory = &form.store.memory;
@@ -266,14 +306,14 @@ impl Inner {
         form.store.slots.collect();
         form.store.slots.trim();
         let (used, committed) = (memory.used_bytes(), memory.committed_bytes());
-        if committed < 4 << 20 || used * 100 > committed * 80 {
+        if committed < effort.committed_min || used * 100 > committed * effort.used_percent {
             return;
         }
         memory.trim();
         let mut moved = 0_u64;
         // All marks first: else what moves out of one sparse block fills the one that was emptied before it.
         let blocks: Vec<_> = memory
-            .sparse_blocks(SPARSE_PERCENT)
+            .sparse_blocks(effort.sparse_percent)
             .into_iter()
             .take(BLOCKS_PER_STEP)
             .filter(|block| memory.begin_evacuation(*block))

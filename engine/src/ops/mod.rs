@@ -3,13 +3,20 @@
 //! Each operation is a synchronous step (`try_…`) that either finishes or says what it has to wait for ([`Step`]);
 //! [`crate::transaction`] awaits in between and tries again. No pointer into version memory survives a step.
 
-pub(crate) mod backup;
+pub(crate) mod ahead;
+pub(crate) mod backfill;
+mod backup;
 pub(crate) mod checkpoint;
+pub(crate) mod clean;
+pub(crate) mod cold;
+pub(crate) mod cold_steps;
 pub(crate) mod commit;
 pub(crate) mod define;
 pub(crate) mod load;
 pub(crate) mod lock;
 pub(crate) mod maintain;
+pub(crate) mod migrate;
+pub(crate) mod promote;
 pub(crate) mod read;
 pub(crate) mod recover;
 pub(crate) mod rollback;
@@ -42,6 +49,10 @@ pub(crate) enum Wait {
     Held(Arc<TableEntry>),
     /// Room in the log.
     LogSpace { payload: u64 },
+    /// A read of the cold store.
+    Cold(cold::ColdWait),
+    /// The next entry of the scan of the cold store that is part of the scan.
+    ColdScan,
 }
 
 /// Unwraps a step, or hands the wait up.

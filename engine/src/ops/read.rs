@@ -9,8 +9,10 @@ use std::sync::Arc;
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, Lsn, RowId};
 use thermocline_base::mutation::{self, Rule};
+use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};
+use crate::cold::store::primary_of;
 use crate::error::{Error, Result};
 use crate::hot::version::{Begin, TxnId, Version};
 use crate::index::hash_of;
@@ -80,14 +82,25 @@ impl Session {
     /// a snapshot was taken when the transaction began.
     #[inline]
     pub(crate) fn begin_statement(&mut self) {
+        self.looked = true;
+        self.begin_insert();
+    }
+
+    /// The same for a statement that only inserts: it looks at nothing that its snapshot would matter to.
+    #[inline]
+    pub(crate) fn begin_insert(&mut self) {
+        // A statement that has waited for cold data goes on where it was: what it has read is good for its snapshot.
+        if std::mem::take(&mut self.resumed) && self.snapshot != NO_SNAPSHOT {
+            return;
+        }
         if self.isolation == Isolation::ReadCommitted || self.snapshot == NO_SNAPSHOT {
             self.take_snapshot();
         }
     }
 
     /// Asks the processor for the next thing that a lookup of this key will need: the bucket, then the slots that it
-    /// names, then the versions that they lead to. `false`: nothing is worth asking for any more.
-    ///
+    /// names, then the versions that they lead to; for a row that is not in memory, what the cold store looks at first.
+    /// `false`: nothing is worth asking for any more.
     #[inline]
     pub(crate) fn approach(
         &mut self,
@@ -119,7 +132,10 @@ impl Session {
                         Structure::Hash(hash) => hash.lookup(&guard, hash_of(key), note),
                         Structure::Tree(tree) => tree.lookup(&guard, key, note),
                     };
-                    let Some(row) = state.row else { return false };
+                    let Some(row) = state.row else {
+                        state.stage = 3;
+                        return self.approach_cold(form, index, key);
+                    };
                     let Some(slot) = form.store.directory.slot(row, &guard) else { return false };
                     slot.prefetch();
                     return true;
@@ -136,10 +152,22 @@ impl Session {
         }
     }
 
+    /// The same for a key that nobody in memory has. `false`: the store has none of the table's rows.
+    #[inline]
+    pub(crate) fn approach_cold(&self, form: &TableForm, index: &IndexForm, key: &[u8]) -> bool {
+        let cold = self.db().cold.get().filter(|_| form.counters.cold.load(Ordering::Relaxed));
+        let Some(cold) = cold.filter(|_| index.id == form.primary().id) else { return false };
+        cold.store.prefetch(primary_of(form.id), key);
+        true
+    }
+
     /// Takes a snapshot, and notes the log's tail behind it: the reader's commit must not be acknowledged before that
     /// is on disk.
     #[inline]
     pub(crate) fn take_snapshot(&mut self) {
+        if !mutation::off(Rule::CacheEndsWithSnapshot) {
+            self.cold_cache.clear();
+        }
         let first = self.snapshot == NO_SNAPSHOT;
         self.snapshot = self.place().take_snapshot(&self.db.registry.clock);
         if let Some(log) = self.db.log_to_wait_for() {
@@ -172,7 +200,9 @@ impl Session {
         let examine = |row: RowId| {
             let newest = form.store.directory.newest(row, guard);
             match visible(newest, memory, registry, snapshot, id) {
-                Sees::Row(version) if index.matches(form, version, key) => {
+                Sees::Row(version)
+                    if index.matches(form, version, key) && !self.has_followed(form, row, guard) =>
+                {
                     ControlFlow::Break(Lookup::Row(row, version))
                 }
                 Sees::Row(_) | Sees::Nothing => ControlFlow::Continue(()),
@@ -221,9 +251,25 @@ impl Session {
         }
     }
 
-    /// Remembers a row for validation.
+    /// Notes when a row was read last, if it matters: memory is short or may become so.
+    #[inline]
+    pub(crate) fn note_use(&self, version: Version) {
+        if self.sampler.is_some() {
+            version.note_use(self.db.governor.moment());
+        }
+    }
+
+    /// Remembers a row for validation, and now and then its being accessed.
     #[inline]
     pub(crate) fn note_read(&mut self, form: FormRef, row: RowId, version: Version) {
+        if let Some(sampler) = &mut self.sampler {
+            let hash = || {
+                let mut key = crate::row::KeyBuf::new();
+                form.get().primary().key_of(form.get(), version, &mut key);
+                hash_of(&key)
+            };
+            sampler.touch(form.get().id, hash, version.cell_bytes() as u32);
+        }
         if !self.validates_reads() && !self.watches {
             return;
         }
@@ -273,6 +319,7 @@ impl Session {
         loop {
             match self.look_up(form, index, key, &guard) {
                 Lookup::Row(row, version) => {
+                    self.note_use(version);
                     self.note_read(form_ref, row, version);
                     if !index.is_unique() {
                         self.note_key(form_ref, index, key);
@@ -281,8 +328,14 @@ impl Session {
                     return Ok(Step::Done(Some(see(form.row(version)))));
                 }
                 Lookup::Absent => {
-                    self.note_key(form_ref, index, key);
-                    return Ok(Step::Done(None));
+                    let row = step!(self.look_up_cold(form, index, key, &guard)?);
+                    if row.is_none() || !index.is_unique() {
+                        self.note_key(form_ref, index, key);
+                    }
+                    let Some(row) = row else { return Ok(Step::Done(None)) };
+                    self.note_cold_read(form_ref, row.name());
+                    let see = see.take().expect("a read finds its row once");
+                    return Ok(Step::Done(Some(see(form.row_in(row.record().bytes)))));
                 }
                 Lookup::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),
                 Lookup::Changed => {}

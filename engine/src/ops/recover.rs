@@ -20,8 +20,9 @@ use std::sync::atomic::{AtomicUsize, Ordering as Plain};
 
 use thermocline_base::clock::Clock;
 use thermocline_base::epoch::Epochs;
-use thermocline_base::ids::{Lsn, RowId, Timestamp};
+use thermocline_base::ids::{Lsn, RowId, TableId, Timestamp};
 use thermocline_base::io::{Io, LockGuard};
+use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicBool, Mutex};
 
 use crate::catalog::Catalog;
@@ -30,15 +31,18 @@ use crate::catalog::table::{TableEntry, TableForm};
 use crate::checkpoint::manifest::manifest_name;
 use crate::checkpoint::superblock::LOCK_FILE;
 use crate::checkpoint::{ChunkImage, Images, Manifest, RunState, Superblock, dir_of};
+use crate::cold::memo::{Memo, NoticeKind, is_system};
+use crate::cold::store::{primary_of, secondary_of};
 use crate::counters::Counters;
 use crate::db::Inner;
 use crate::error::{Error, Result};
+use crate::governor::Governor;
 use crate::hot::budget::Budget;
 use crate::hot::version::Begin;
 use crate::log::record::{Commit, DecodeError, Kind, Op, Part, Write};
 use crate::log::{FlushMode, Log, LogEnd, LogOptions, LogReader};
 use crate::ops::checkpoint::{Checkpoints, is_of};
-use crate::options::{Durability, Options};
+use crate::options::{ColdStoreKind, Durability, Options};
 use crate::txn::locks::Locks;
 use crate::txn::prune::Garbage;
 use crate::txn::registry::Registry;
@@ -56,13 +60,14 @@ fn address_bytes(limit: Option<u64>) -> usize {
 pub(crate) fn open(
     path: &Path,
     options: Options,
-    io: Arc<dyn Io>,
+    (io, cold_io): (Arc<dyn Io>, Arc<dyn Io>),
     clock: Arc<dyn Clock>,
 ) -> Result<(Arc<Inner>, Option<LockGuard>)> {
     let limit = match options.memory_limit {
         Some(limit) => Some(limit),
         None => thermocline_base::vm::available_memory().map(|bytes| bytes / 5 * 4),
     };
+    let options = Options { log_buffer_bytes: options.log_buffer_within(limit), ..options };
     let mut inner = Inner {
         epochs: Arc::new(Epochs::new()),
         // Set when everything is in: a database that is at its limit, or beyond a lower one, opens all the same, and
@@ -75,15 +80,21 @@ pub(crate) fn open(
         undurable: crate::txn::undurable::Undurable::new(),
         counters: Counters::new(),
         catalog: Catalog::default(),
+        memo: std::sync::OnceLock::new(),
+        cold: std::sync::OnceLock::new(),
         log: None,
         log_end: Lsn(0),
         io,
+        cold_io,
+        database: thermocline_base::rng::fresh_id(),
         clock,
         dir: path.to_path_buf(),
         maintenance: Mutex::new(()),
         definition: Mutex::new(()),
         checkpoints: Checkpoints::default(),
         sessions: crate::db::empty_pool(),
+        governor: Governor::default(),
+        warmth: std::sync::OnceLock::new(),
         closed: AtomicBool::new(false),
         options,
     };
@@ -91,7 +102,10 @@ pub(crate) fn open(
         inner.budget.set_limit(limit);
         return Ok((Arc::new(inner), None));
     }
+    // The limit is of what the process takes, not of what is in use of that.
+    thermocline_base::vm::bound_heap();
     let (lock, superblock) = claim(&inner, path)?;
+    inner.database = superblock.database;
     let checkpoints = dir_of(path);
     let found = newest_manifest(&*inner.io, path, superblock.database)?;
     let fresh = found.is_none();
@@ -109,10 +123,13 @@ pub(crate) fn open(
         }
     }
     inner.registry.clock.reach(manifest.clock);
+    let crashed_volatile = manifest.state == RunState::Volatile;
+    if crashed_volatile {
+        forget_cold_rows(&inner, &mut manifest)?;
+    }
     open_catalog(&inner, &manifest)?;
     load_images(&inner, &manifest)?;
     let end = replay(&inner, &manifest)?;
-    let crashed_volatile = manifest.state == RunState::Volatile;
     if crashed_volatile {
         tracing::warn!(
             directory = %path.display(),
@@ -120,6 +137,9 @@ pub(crate) fn open(
         );
     }
     build_indexes(&inner)?;
+    // Nobody will need again what this has used.
+    thermocline_base::vm::trim_heap();
+    let cold = manifest.cold;
     inner.budget.set_limit(limit);
     inner.checkpoints = Checkpoints::of(manifest, crashed_volatile);
     inner.log_end = end.lsn;
@@ -132,6 +152,9 @@ pub(crate) fn open(
             inner.write_definitions()?;
         }
     }
+    find_cold_rows(&inner, cold)?;
+    thermocline_base::vm::trim_heap();
+    crate::governor::check_minimum(&inner)?;
     Ok((Arc::new(inner), lock))
 }
 
@@ -231,11 +254,103 @@ fn in_parallel<J: Sync>(inner: &Inner, jobs: &[J], work: impl Fn(&J) -> Result<(
     failure.into_inner().map_or(Ok(()), Err)
 }
 
+/// After a crash of a session without a log: what was in the cold store before it may have been removed meanwhile. So
+/// all rows are gone, those of the images too, if there was a cold store.
+fn forget_cold_rows(inner: &Inner, manifest: &mut Manifest) -> Result<()> {
+    let dir = crate::cold::store::dir_of(&inner.dir);
+    if inner.options.read_only || !inner.io.exists(&dir)? || mutation::off(Rule::VolatileForgets) {
+        return Ok(());
+    }
+    for name in inner.io.list(&dir)? {
+        inner.io.remove(&dir.join(name))?;
+    }
+    inner.io.sync_dir(&dir)?;
+    manifest.cold = false;
+    manifest.chunks.clear();
+    manifest.files.clear();
+    Ok(())
+}
+
+/// Opens the cold store, if there is one, and decides about the batches that wait for it: those that the log knows to
+/// have moved stay. A notice that is gone had been B, since N goes only after its batch. A batch from beyond the log's
+/// end is of a history that has not happened.
+/// `known`: the manifest says that there is one.
+fn find_cold_rows(inner: &Inner, known: bool) -> Result<()> {
+    let dir = crate::cold::store::dir_of(&inner.dir);
+    let (found, wanted) = (crate::cold::kind_in(&*inner.io, &dir)?, inner.options.cold_store);
+    match found {
+        Some(found) if found != wanted => {
+            return Err(Error::InvalidOption {
+                option: "cold_store",
+                reason: format!(
+                    "the cold rows of this database are in a store of the kind {found}, not {wanted}; open it with \
+                     cold_store = {found}"
+                ),
+            });
+        }
+        None if known && wanted != ColdStoreKind::Memory => {
+            return Err(Error::Damaged {
+                file: dir,
+                what: "the cold store is missing, though rows are in it".to_owned(),
+            });
+        }
+        _ => {}
+    }
+    if inner.memo.get().is_none() && !inner.io.exists(&dir)? {
+        return Ok(());
+    }
+    if inner.options.read_only {
+        return Err(Error::InvalidOption {
+            option: "read_only",
+            reason: "some rows are in the cold store, which is opened for writing only".to_owned(),
+        });
+    }
+    let (memo, cold) = inner.open_cold()?;
+    let failed = |source| Error::ColdStore { table: Error::ALL_TABLES.to_owned(), source };
+    let guard = inner.epochs.pin();
+    let now = inner.registry.clock.now();
+    for batch in cold.store.unconfirmed() {
+        let stays = match memo.batch_notice(batch.0, &guard) {
+            Some((_, version)) => {
+                memo.read_batch(version).1 == NoticeKind::Begin || mutation::off(Rule::RecoveryDiscards)
+            }
+            None => batch.0 <= now.0,
+        };
+        let decided = if stays { cold.store.confirm(batch) } else { cold.store.discard(batch) };
+        cold.finish(decided).map_err(failed)?;
+    }
+    // What was dropped before, and may still be there.
+    cold.store.retain(&|index| {
+        inner.catalog.by_id(TableId(index.table)).is_some_and(|entry| {
+            let form = entry.form_pinned(&guard);
+            index == primary_of(form.id)
+                || form.indexes[1..].iter().any(|of| index == secondary_of(form.id, of.id))
+        })
+    });
+    for entry in inner.catalog.all() {
+        if cold.store.may_contain_table(entry.id) {
+            let form = entry.form_pinned(&guard);
+            form.counters.cold.store(true, thermocline_base::sync::Ordering::SeqCst);
+        }
+    }
+    Ok(())
+}
+
+/// The memo's tables, if one of them is meant.
+fn memo_of(inner: &Inner, table: TableId) -> Result<()> {
+    if is_system(table) && inner.memo.get().is_none() {
+        let memo = Memo::create(inner)?;
+        inner.memo.get_or_init(|| memo);
+    }
+    Ok(())
+}
+
 fn load_images(inner: &Inner, manifest: &Manifest) -> Result<()> {
     let images = Images::new(Arc::clone(&inner.io), dir_of(&inner.dir), manifest.database);
     let guard = inner.epochs.pin();
     let mut jobs: Vec<(Arc<TableEntry>, &ChunkImage)> = Vec::new();
     for (&(table, number), image) in &manifest.chunks {
+        memo_of(inner, table)?;
         let Some(entry) = inner.catalog.by_id(table) else { continue };
         let form = entry.form_pinned(&guard);
         if !is_of(image, form) {
@@ -356,6 +471,7 @@ impl Replay<'_> {
 
     fn write(&mut self, timestamp: Timestamp, write: &Write<'_>) -> Result<()> {
         if self.last.as_ref().is_none_or(|entry| entry.id != write.table) {
+            memo_of(self.inner, write.table)?;
             self.last = self.inner.catalog.by_id(write.table);
         }
         let Some(entry) = &self.last else {

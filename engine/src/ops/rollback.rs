@@ -35,6 +35,25 @@ impl Session {
         self.release();
     }
 
+    /// Undoes what a step has left behind that could not be finished.
+    pub(crate) fn undo_step(&mut self, len: usize) {
+        if self.writes.len() > len {
+            let db = self.db();
+            let guard = db.epochs.pin();
+            self.undo_to(len, &guard);
+            self.place().note_undone();
+        }
+    }
+
+    /// Undoes everything and gives the snapshot up, which keeps memory that others need: nothing is left of the
+    /// transaction but its end, not even its savepoints.
+    pub(crate) fn cancel(&mut self) {
+        self.undo_step(0);
+        self.savepoints.clear();
+        self.health = Health::Failed;
+        self.place().drop_snapshot();
+    }
+
     /// Ends the transaction, whose writes are published or undone.
     pub(crate) fn release(&mut self) {
         self.release_locks(0);

@@ -3,17 +3,26 @@
 //! The index hands out entries a leaf at a time; each entry is resolved under the snapshot, and counts only if the
 //! visible version has the entry's key. Between two leaves, and wherever a step has to wait, only the last entry's key
 //! and RowId are kept.
+//!
+//! Where rows of the table may be in the cold store, its entries are merged in by key, lazily: the next one is read only
+//! when the scan has come that far. At the scan's snapshot each row is in one of the two places.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::{Bound, ControlFlow, RangeBounds};
 use std::sync::Arc;
 
 use thermocline_base::ids::{IndexId, RowId};
+use thermocline_base::sync::Ordering;
+use thermocline_pool::store::StoreError;
 
 use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};
+use crate::cold::cursor::{ColdCursor, ColdEntry};
+use crate::cold::memo::RecordName;
+use crate::cold::store::{Record, behind, primary_of, secondary_of};
 use crate::error::{Error, Result};
 use crate::hot::version::TxnId;
 use crate::index::hash_of;
 use crate::index::tree::{Batch, Direction};
+use crate::ops::cold::Seen;
 use crate::ops::{Step, Wait, step};
 use crate::txn::session::{Scan, ScanRange, Session};
 use crate::txn::visibility::{Sees, visible};
@@ -47,14 +56,6 @@ impl<'k> KeyRange<'k> {
     pub const fn between(from: Bound<&'k [u8]>, to: Bound<&'k [u8]>) -> Self {
         Self { from, to, prefix: None }
     }
-
-    /// The exclusive end of a prefix: the next byte string of its length. `None`: there is none.
-    fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
-        let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
-        let mut end = prefix[..=last].to_vec();
-        end[last] += 1;
-        Some(end)
-    }
 }
 
 type Position = Bound<(Box<[u8]>, RowId)>;
@@ -68,6 +69,51 @@ pub(crate) struct ScanState {
     position: Position,
     batch: Batch,
     begun: bool,
+    cold: Option<ColdCursor>,
+}
+
+/// Where the scan of a whole table stands.
+#[derive(Debug, Default)]
+pub(crate) struct TableScanState {
+    /// The next slot; behind the last one, the cold rows follow.
+    next: Option<RowId>,
+    cold: Option<ColdCursor>,
+}
+
+/// Reads on in the cold store.
+pub(crate) async fn advance(cursor: &mut Option<ColdCursor>) -> std::result::Result<(), StoreError> {
+    match cursor {
+        Some(cursor) => cursor.advance().await,
+        None => Ok(()),
+    }
+}
+
+impl ScanState {
+    /// The cold side.
+    pub(crate) fn cold(&mut self) -> &mut Option<ColdCursor> {
+        &mut self.cold
+    }
+
+    /// Lies a key in the range?
+    fn has(&self, key: &[u8]) -> bool {
+        (borrow(&self.from), borrow(&self.to)).contains(key)
+    }
+}
+
+impl TableScanState {
+    /// The cold side.
+    pub(crate) fn cold(&mut self) -> &mut Option<ColdCursor> {
+        &mut self.cold
+    }
+}
+
+/// What the cold rows before some key came to.
+enum ColdSide {
+    /// They have been seen.
+    Passed,
+    /// The scan stops at this key.
+    Stop(Vec<u8>),
+    Waits(Wait),
 }
 
 fn own(bound: Bound<&[u8]>) -> Bound<Box<[u8]>> {
@@ -81,7 +127,7 @@ fn borrow(bound: &Bound<Box<[u8]>>) -> Bound<&[u8]> {
 impl ScanState {
     /// At the start of `range`.
     pub(crate) fn new(range: KeyRange<'_>, direction: Direction) -> Self {
-        let end = range.prefix.and_then(KeyRange::prefix_end);
+        let end = range.prefix.and_then(behind);
         let to = match (&end, range.prefix) {
             (Some(end), _) => Bound::Excluded(&**end),
             (None, _) => range.to,
@@ -98,7 +144,15 @@ impl ScanState {
                 Bound::Unbounded => Bound::Unbounded,
             },
         };
-        Self { direction, from: own(range.from), to: own(to), position, batch: Batch::new(), begun: false }
+        Self {
+            direction,
+            from: own(range.from),
+            to: own(to),
+            position,
+            batch: Batch::new(),
+            begun: false,
+            cold: None,
+        }
     }
 
     /// The far end, seen in the direction of the scan.
@@ -155,11 +209,31 @@ impl Session {
         see: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Step<()>> {
         let form_ref = step!(self.touch(entry)?);
-        if !std::mem::replace(&mut state.begun, true) {
+        let begins = !std::mem::replace(&mut state.begun, true);
+        if begins {
             self.begin_statement();
         }
         let form = form_ref.get();
         let index = Self::index_of(form, index)?;
+        if begins {
+            let (from, to) = (borrow(&state.from), borrow(&state.to));
+            state.cold = self.open_cold(form, index, from, to, state.direction);
+        }
+        let mut cold = state.cold.take();
+        let outcome = self.scan_on(form_ref, index, state, &mut cold, see);
+        state.cold = cold;
+        outcome
+    }
+
+    fn scan_on(
+        &mut self,
+        form_ref: FormRef,
+        index: &IndexForm,
+        state: &mut ScanState,
+        cold: &mut Option<ColdCursor>,
+        see: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<Step<()>> {
+        let form = form_ref.get();
         let Structure::Tree(tree) = &index.structure else {
             return Err(Error::InvalidOption {
                 option: "scan",
@@ -183,7 +257,30 @@ impl Session {
             let mut last: Option<(&[u8], RowId)> = None;
             let mut waits = None;
             let mut stopped = false;
-            for (key, row) in batch.iter() {
+            let mut stopped_at = None;
+            let rest = (!more).then_some(None);
+            for entry in batch.iter().map(Some).chain(rest) {
+                match self.cold_before(
+                    form_ref,
+                    index,
+                    state,
+                    cold,
+                    entry.map(|(key, _)| key),
+                    &guard,
+                    see,
+                )? {
+                    ColdSide::Passed => {}
+                    ColdSide::Stop(key) => {
+                        stopped = true;
+                        stopped_at = Some(key);
+                        break;
+                    }
+                    ColdSide::Waits(wait) => {
+                        waits = Some(wait);
+                        break;
+                    }
+                }
+                let Some((key, row)) = entry else { break };
                 match self.visit(form_ref, Some((index, key)), row, &guard, see) {
                     Entry::Next => last = Some((key, row)),
                     Entry::Stop => {
@@ -192,7 +289,7 @@ impl Session {
                         break;
                     }
                     Entry::Undecided(id) => {
-                        waits = Some(id);
+                        waits = Some(Wait::Decision(id));
                         break;
                     }
                 }
@@ -200,7 +297,8 @@ impl Session {
             if stopped || !more && waits.is_none() {
                 self.watch_absence(form);
                 if self.validates_scans() {
-                    let range = state.covered(last.map(|(key, _)| key).filter(|_| stopped));
+                    let last = stopped_at.as_deref().or(last.map(|(key, _)| key));
+                    let range = state.covered(last.filter(|_| stopped));
                     self.scans.push(Scan { form: form_ref, index: index.id, range });
                 }
                 return Ok(Step::Done(()));
@@ -209,28 +307,134 @@ impl Session {
                 state.position = Bound::Excluded((key.into(), row));
             }
             state.batch = batch;
-            if let Some(id) = waits {
-                return Ok(Step::Wait(Wait::Decision(id)));
+            if let Some(wait) = waits {
+                return Ok(Step::Wait(wait));
             }
         }
+    }
+
+    /// The cold side of a scan, if there may be any.
+    fn open_cold(
+        &self,
+        form: &TableForm,
+        index: &IndexForm,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        direction: Direction,
+    ) -> Option<ColdCursor> {
+        let cold = self.db().cold.get()?;
+        if !form.counters.cold.load(Ordering::Acquire) {
+            return None;
+        }
+        let secondary = index.id != form.primary().id;
+        let number = if secondary { secondary_of(form.id, index.id) } else { primary_of(form.id) };
+        let low = match from {
+            Bound::Included(key) | Bound::Excluded(key) => key,
+            Bound::Unbounded => &[],
+        };
+        // A little more than the range: what lies outside of it is passed over.
+        let high = match to {
+            Bound::Included(key) => behind(key),
+            Bound::Excluded(key) => Some(key.to_vec()),
+            Bound::Unbounded => None,
+        };
+        let direction = match direction {
+            Direction::Forward => thermocline_pool::store::Direction::Forward,
+            Direction::Backward => thermocline_pool::store::Direction::Backward,
+        };
+        cold.store
+            .may_contain_range(number, low, high.as_deref())
+            .then(|| ColdCursor::new(cold.store.scan(number, low, high.as_deref(), direction), secondary))
+    }
+
+    /// Shows the cold rows that come before `limit`, or all that are left.
+    #[expect(clippy::too_many_arguments, reason = "the two sides of a scan, and who looks")]
+    fn cold_before(
+        &mut self,
+        form_ref: FormRef,
+        index: &IndexForm,
+        state: &ScanState,
+        cold: &mut Option<ColdCursor>,
+        limit: Option<&[u8]>,
+        guard: &thermocline_base::epoch::Guard<'_>,
+        see: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<ColdSide> {
+        let Some(cursor) = cold else { return Ok(ColdSide::Passed) };
+        loop {
+            let Some(entry) = cursor.head() else {
+                return Ok(if cursor.is_at_end() {
+                    ColdSide::Passed
+                } else {
+                    ColdSide::Waits(Wait::ColdScan)
+                });
+            };
+            let beyond = limit.is_some_and(|limit| match state.direction {
+                Direction::Forward => *entry.key > *limit,
+                Direction::Backward => *entry.key < *limit,
+            });
+            if beyond {
+                return Ok(ColdSide::Passed);
+            }
+            if state.has(&entry.key) {
+                match self.visit_cold(form_ref, index, entry, guard, see)? {
+                    Step::Done(ControlFlow::Continue(())) => {}
+                    Step::Done(ControlFlow::Break(())) => return Ok(ColdSide::Stop(entry.key.clone())),
+                    Step::Wait(wait) => return Ok(ColdSide::Waits(wait)),
+                }
+            }
+            cursor.pop();
+        }
+    }
+
+    /// Shows the row of an entry of the cold store, if the snapshot sees it.
+    fn visit_cold(
+        &mut self,
+        form_ref: FormRef,
+        index: &IndexForm,
+        entry: &ColdEntry,
+        guard: &thermocline_base::epoch::Guard<'_>,
+        see: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<Step<ControlFlow<()>>> {
+        let form = form_ref.get();
+        let name = RecordName::new(entry.batch, &entry.primary);
+        match self.record_at(form, name, self.snapshot, guard) {
+            Seen::No => return Ok(Step::Done(ControlFlow::Continue(()))),
+            Seen::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),
+            Seen::Live => {}
+        }
+        if index.id == form.primary().id {
+            let renewed = form.renew(entry.batch, &entry.bytes);
+            let bytes = renewed.as_deref().unwrap_or(&entry.bytes);
+            let record = Record { batch: entry.batch, key: &entry.primary, bytes };
+            self.note_cold_access(form.id, record);
+            self.note_cold_read(form_ref, name);
+            return Ok(Step::Done(see(form.row_in(record.bytes))));
+        }
+        let Some(row) = step!(self.cold_by_primary(form, &entry.primary, Some(name.batch), guard)) else {
+            return Err(self.lost_record(form, index, &entry.key));
+        };
+        self.note_cold_read(form_ref, name);
+        Ok(Step::Done(see(form.row_in(row.record().bytes))))
     }
 
     /// Reads all rows of a table in no particular order, on from where `next` stands.
     pub(crate) fn try_scan_table(
         &mut self,
         entry: &Arc<TableEntry>,
-        next: &mut Option<RowId>,
+        state: &mut TableScanState,
         see: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Step<()>> {
         let form_ref = step!(self.touch(entry)?);
-        let start = match *next {
+        let form = form_ref.get();
+        let start = match state.next {
             Some(row) => row,
             None => {
                 self.begin_statement();
+                let all = (Bound::Unbounded, Bound::Unbounded);
+                state.cold = self.open_cold(form, form.primary(), all.0, all.1, Direction::Forward);
                 RowId(0)
             }
         };
-        let form = form_ref.get();
         let db = self.db();
         let (mut number, mut slot) = (start.chunk(), u32::from(start.slot()));
         while number < form.store.directory.len() {
@@ -239,7 +443,7 @@ impl Session {
             let end = used.min(slot + SLOTS_A_PIN);
             while slot < end {
                 let row = RowId::new(number, u16::try_from(slot).expect("slot numbers have 16 bits"));
-                *next = Some(row);
+                state.next = Some(row);
                 match self.visit(form_ref, None, row, &guard, see) {
                     Entry::Next => slot += 1,
                     Entry::Stop => {
@@ -251,6 +455,17 @@ impl Session {
             }
             if slot >= used {
                 (number, slot) = (number + 1, 0);
+            }
+        }
+        // Chunks that were added since hold nothing that the snapshot sees.
+        state.next = Some(RowId::new(number, 0));
+        let guard = db.epochs.pin();
+        while let Some(cursor) = state.cold.as_mut().filter(|cursor| !cursor.is_at_end()) {
+            let Some(entry) = cursor.head() else { return Ok(Step::Wait(Wait::ColdScan)) };
+            let seen = step!(self.visit_cold(form_ref, form.primary(), entry, &guard, see)?);
+            cursor.pop();
+            if seen.is_break() {
+                break;
             }
         }
         self.note_table(form_ref);
@@ -280,8 +495,14 @@ impl Session {
             match visible(newest, &form.store.memory, &self.db.registry, self.snapshot, self.id) {
                 Sees::Nothing => return Entry::Next,
                 Sees::Row(version) => {
-                    if entry.is_some_and(|(index, key)| !index.matches(form, version, key)) {
+                    if entry.is_some_and(|(index, key)| !index.matches(form, version, key))
+                        || self.has_followed(form, row, guard)
+                    {
                         return Entry::Next;
+                    }
+                    // Who reads a whole table does not care for any of its rows.
+                    if entry.is_some() {
+                        self.note_use(version);
                     }
                     self.note_read(form_ref, row, version);
                     return match see(form.row(version)) {
@@ -301,11 +522,11 @@ impl Session {
         entry: &Arc<TableEntry>,
         index: IndexId,
         key: &[u8],
-        seen: &mut Vec<RowId>,
+        (seen, seen_cold): (&mut Vec<RowId>, &mut Vec<RecordName>),
         see: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Step<()>> {
         let form_ref = step!(self.touch(entry)?);
-        if seen.is_empty() {
+        if seen.is_empty() && seen_cold.is_empty() {
             self.begin_statement();
         }
         let form: &TableForm = form_ref.get();
@@ -334,6 +555,18 @@ impl Session {
         };
         if let Entry::Undecided(id) = outcome {
             return Ok(Step::Wait(Wait::Decision(id)));
+        }
+        if !matches!(outcome, Entry::Stop) {
+            let mut shown = Vec::new();
+            let step = self.each_cold(form, index, key, seen_cold, &guard, &mut |row| {
+                shown.push(row.name());
+                see(form.row_in(row.record().bytes)).is_continue()
+            });
+            for &name in &shown {
+                self.note_cold_read(form_ref, name);
+            }
+            seen_cold.append(&mut shown);
+            step!(step?);
         }
         self.note_key(form_ref, index, key);
         Ok(Step::Done(()))

@@ -4,15 +4,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thermocline_base::io::{Io, StdIo};
+use thermocline_base::multiplex::block_on;
+use thermocline_pool::store::{Direction, IndexId as StoreIndex, Store, StoreError};
 
-use crate::catalog::schema::decode_catalog;
+use crate::catalog::schema::{StoredTable, decode_catalog};
 use crate::checkpoint::superblock::LOCK_FILE;
 use crate::checkpoint::{CheckpointError, Images, Manifest, Superblock, dir_of};
+use crate::cold::store::{SECONDARY, split_secondary};
 use crate::db::Database;
 use crate::error::{Error, Result};
 use crate::log::LogReader;
 use crate::log::record::{Commit, Kind, Part};
 use crate::ops::recover::newest_manifest;
+use crate::options::{ColdStoreKind, Options};
+use crate::row::{KeySpec, Layout};
 
 /// What a verification has looked at, and what it has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,17 +31,31 @@ pub struct Verification {
     pub rows: u64,
     /// Records of the log that were read.
     pub log_records: u64,
+    /// Pages of the cold store that were read.
+    pub cold_pages: u64,
+    /// Entries of its indexes on them; a row has one in each.
+    pub cold_entries: u64,
     /// Everything that is wrong, in words that name the file.
     pub findings: Vec<String>,
 }
 
 impl Database {
-    /// Reads every file of the database in this directory and checks every checksum. The database must not be open.
+    /// Reads every file of the database in this directory and checks every checksum. The database must not be open. The
+    /// cold store is opened as a start would, which may repair what a crash has left of its last write.
     ///
     /// # Errors
     /// The directory is no database, is open, or cannot be read at all. Damage is a finding, not an error.
     pub fn verify(directory: impl AsRef<Path>) -> Result<Verification> {
         verify(directory.as_ref(), &(Arc::new(StdIo) as Arc<dyn Io>))
+    }
+
+    /// Which kind of cold store the database in this directory has; `None`: no row has left memory yet, or what had
+    /// left it was in memory only. Opens nothing.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn cold_store_in(directory: impl AsRef<Path>) -> Result<Option<ColdStoreKind>> {
+        Ok(crate::cold::kind_in(&StdIo, &crate::cold::store::dir_of(directory.as_ref()))?)
     }
 }
 
@@ -69,15 +88,108 @@ pub(crate) fn verify(directory: &Path, io: &Arc<dyn Io>) -> Result<Verification>
             return Ok(report);
         }
     };
+    let mut tables = Vec::new();
     if !manifest.catalog.is_empty() {
         match decode_catalog(&manifest.catalog) {
-            Ok((tables, _, _)) => report.tables = tables.len() as u64,
+            Ok((found, _, _)) => {
+                report.tables = found.len() as u64;
+                tables = found;
+            }
             Err(what) => report.findings.push(format!("the catalog of the newest manifest: {what}")),
         }
     }
     verify_images(&manifest, Images::new(Arc::clone(io), checkpoints, superblock.database), &mut report);
     verify_log(io, crate::log::dir_of(directory), &manifest, &mut report);
+    verify_cold_store(io, directory, superblock.database, &tables, manifest.cold, &mut report)?;
     Ok(report)
+}
+
+fn verify_cold_store(
+    io: &Arc<dyn Io>,
+    directory: &Path,
+    database: [u8; 16],
+    tables: &[StoredTable],
+    known: bool,
+    report: &mut Verification,
+) -> Result<()> {
+    let dir = crate::cold::store::dir_of(directory);
+    match crate::cold::kind_in(&**io, &dir)? {
+        Some(ColdStoreKind::Direct) => {
+            // Opening reads every slot.
+            match crate::cold::verify_direct(io, &dir, database) {
+                Ok((entries, damages)) => {
+                    report.cold_entries += entries;
+                    report.findings.extend(damages.iter().map(|error| format!("the cold store: {error}")));
+                }
+                Err(error) => report.findings.push(format!("the cold store: {error}")),
+            }
+            return Ok(());
+        }
+        None if known => {
+            report.findings.push(format!("the cold store is missing from {}", dir.display()));
+            return Ok(());
+        }
+        None if !io.exists(&dir)? => return Ok(()),
+        _ => {}
+    }
+    let options = Options::default().with_cold_threads(0);
+    let options =
+        crate::cold::page_options(&options, database, crate::cold::store::StoreMemory::within(None));
+    let store = match thermocline_pool::store::Store::open(Arc::clone(io), &dir, options) {
+        Ok(store) => store,
+        Err(error) => {
+            report.findings.push(format!("the cold store: {error}"));
+            return Ok(());
+        }
+    };
+    let found = store.verify();
+    (report.cold_pages, report.cold_entries) = (found.pages, found.entries);
+    for problem in &found.problems {
+        let place = match problem {
+            StoreError::Page { index, .. } => place_of(&store, tables, *index),
+            _ => String::new(),
+        };
+        report.findings.push(format!("the cold store: {problem}{place}"));
+    }
+    Ok(())
+}
+
+/// Which rows are behind a page of an index that cannot be read: table, index, and the nearest keys on both sides.
+fn place_of(store: &Store, tables: &[StoredTable], index: StoreIndex) -> String {
+    let Some(table) = tables.iter().find(|table| table.id.0 == index.table) else {
+        return "; its table was dropped".to_owned();
+    };
+    let schemas = table.schema.primary.iter().chain(&table.schema.indexes);
+    let offset = usize::from(table.schema.primary.is_none());
+    let position = match index.index & SECONDARY {
+        0 => Some(0),
+        _ => table.index_ids.iter().position(|id| id.0 == index.index & !SECONDARY),
+    };
+    let schema = position.and_then(|position| schemas.clone().nth(position.checked_sub(offset)?));
+    let spec = schema.and_then(|schema| {
+        let layout = Layout::new(&table.schema.columns).ok()?;
+        KeySpec::new(&layout, &table.schema.key_columns(schema)).ok()
+    });
+    let describe = |key: &[u8]| {
+        let key = match index.index & SECONDARY {
+            0 => key,
+            _ => split_secondary(key).map_or(key, |(key, _)| key),
+        };
+        spec.as_ref().map_or_else(|| format!("{key:02x?}"), |spec| spec.display_key(key))
+    };
+    // The last key that can be read from this side.
+    let nearest = |direction: Direction| {
+        let mut scan = store.scan(index, &[], None, direction);
+        let mut last = None;
+        while let Ok(Some(found)) = block_on(scan.next()) {
+            last = Some(found.key);
+        }
+        last.as_deref().map(describe)
+    };
+    let low = nearest(Direction::Forward).unwrap_or_else(|| "the first key".to_owned());
+    let high = nearest(Direction::Backward).unwrap_or_else(|| "the last key".to_owned());
+    let name = schema.map_or("hidden key", |schema| schema.name());
+    format!("; rows of table {:?}, index {name:?}, between {low} and {high}", table.schema.name)
 }
 
 fn verify_images(manifest: &Manifest, images: Images, report: &mut Verification) {

@@ -99,6 +99,12 @@ impl Locks {
         &self.shards[crate::index::hash_of(key) as usize % SHARDS]
     }
 
+    /// Is the row locked by anybody?
+    pub(crate) fn is_locked(&self, table: TableId, key: &[u8]) -> bool {
+        let key = LockKey { table, key: key.into() };
+        self.shard(&key.key).lock().contains_key(&key)
+    }
+
     /// Takes a lock, or makes one that is held stronger, if `unchanged` says so of the row once the lock is entered.
     pub(crate) fn acquire(
         &self,

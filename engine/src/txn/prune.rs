@@ -27,7 +27,7 @@ use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{CachePadded, Mutex, thread_index};
 
 use crate::catalog::table::TableForm;
-use crate::hot::chunk::Latched;
+use crate::hot::chunk::{Found, Latched, Slot};
 use crate::hot::version::{Begin, Version};
 use crate::row::KeyBuf;
 use crate::txn::registry::{ActiveSnapshots, Registry, State};
@@ -141,6 +141,23 @@ fn committed(version: Version, registry: &Registry) -> Option<Timestamp> {
             },
         },
     }
+}
+
+/// Asks the processor for what pruning these rows will look at: it would wait for one line after the other otherwise.
+pub(crate) fn approach_rows(form: &TableForm, items: &[Item], guard: &Guard<'_>) {
+    if items.len() == 1 || cfg!(feature = "model") {
+        return;
+    }
+    let slots = || items.iter().filter_map(|item| form.store.directory.slot(item.row, guard));
+    slots().for_each(Slot::prefetch);
+    let newest = || {
+        slots().filter_map(|slot| match slot.load() {
+            Found::Newest(version) => Some(version),
+            Found::Empty | Found::Moved => None,
+        })
+    };
+    newest().for_each(Version::prefetch);
+    newest().filter_map(|version| version.older(&form.store.memory)).for_each(Version::prefetch);
 }
 
 /// Frees what nobody can see of one row. `Some`: a version is kept for this snapshot alone, park an item for it.

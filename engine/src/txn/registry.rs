@@ -86,12 +86,20 @@ pub(crate) struct Place {
     end: AtomicU64,
     /// 0: none; else the timestamp + 1, shifted left by one, and a bit that says that it is exact.
     snapshot: AtomicU64,
+    /// A lower bound, plus one, of the snapshot of a transaction that will validate its scans, or keys that it was
+    /// refused; 0: it will not.
+    validating: AtomicU64,
     /// Tables that the transaction uses, one bit for `id % 64`.
     pub(crate) touched: AtomicU64,
     /// See [`activity`].
     pub(crate) activity: AtomicU32,
     /// Counts operations, so that idleness shows without a clock on the hot path.
     pub(crate) operations: AtomicU32,
+    /// The snapshot, plus one, that was cancelled because it kept memory that others need; 0: none.
+    pub(crate) cancelled: AtomicU64,
+    /// How old that was, in milliseconds, and how many bytes it kept. Written before `cancelled`.
+    pub(crate) cancelled_age_ms: AtomicU64,
+    pub(crate) cancelled_bytes: AtomicU64,
     /// The session, for whoever aborts an idle transaction; 0: none.
     pub(crate) session: AtomicUsize,
     /// While the parts of a large transaction are being written: a log position before the first one, plus one.
@@ -182,9 +190,37 @@ impl Place {
         now
     }
 
+    /// Says whether the transaction that begins will validate its scans, before it takes its snapshot. Nothing that was
+    /// committed after that snapshot may leave memory before the transaction ends, so that it finds its phantoms there.
+    #[inline]
+    pub(crate) fn set_validating(&self, validates: bool, clock: &Clock) {
+        if validates {
+            self.validating.swap(clock.now().0 + 1, Ordering::SeqCst);
+        }
+    }
+
+    /// Says from now on that nothing younger than `snapshot` may leave memory, until the transaction ends. `false`: that
+    /// was said before.
+    pub(crate) fn keep_young(&self, snapshot: Timestamp) -> bool {
+        if self.validating.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        self.validating.swap(snapshot.0 + 1, Ordering::SeqCst);
+        true
+    }
+
+    /// The snapshot that is held here, if it is known exactly.
+    pub(crate) fn snapshot(&self) -> Option<Timestamp> {
+        let word = self.snapshot.load(Ordering::SeqCst);
+        (word & 1 == 1).then(|| Timestamp((word >> 1) - 1))
+    }
+
     /// Gives the snapshot up.
     #[inline]
     pub(crate) fn drop_snapshot(&self) {
+        if self.validating.load(Ordering::Relaxed) != 0 {
+            self.validating.store(0, Ordering::Release);
+        }
         self.snapshot.store(0, Ordering::Release);
     }
 }
@@ -246,7 +282,6 @@ impl ActiveSnapshots {
     }
 
     /// The oldest snapshot that somebody may hold.
-    #[cfg(test)]
     pub(crate) fn oldest(&self) -> Timestamp {
         Timestamp(self.exact.first().copied().unwrap_or(self.floor).min(self.floor))
     }
@@ -388,13 +423,14 @@ impl Registry {
         place.waiting_for.store(other.0 + 1, Ordering::SeqCst);
         let (mut next, mut since) = (other, since);
         for _ in 0..MAX_TRANSACTIONS {
+            // Who waits for something that is not in its way any more is about to look again; for `me`, too, which may have
+            // undone what was met.
+            if !self.is_in_the_way(next, since) {
+                return true;
+            }
             if next == me {
                 place.waiting_for.store(0, Ordering::SeqCst);
                 return false;
-            }
-            // Who waits for something that is not in its way any more is about to look again.
-            if !self.is_in_the_way(next, since) {
-                return true;
             }
             let place = self.place_of(next).0;
             since = place.waiting_since.load(Ordering::SeqCst);
@@ -409,6 +445,53 @@ impl Registry {
     /// `me` waits no longer.
     pub(crate) fn waited(&self, me: TxnId) {
         self.place_of(me).0.waiting_for.store(0, Ordering::SeqCst);
+    }
+
+    /// The oldest snapshot of a transaction that will validate its scans, or a lower bound of it; at most the clock. Who
+    /// begins later has a newer one.
+    pub(crate) fn oldest_validating(&self) -> Timestamp {
+        let now = self.clock.now().0;
+        let bound = |place: &Place| match place.validating.load(Ordering::SeqCst) {
+            0 => None,
+            bound => Some(bound - 1),
+        };
+        Timestamp(self.places().filter_map(bound).fold(now, u64::min))
+    }
+
+    /// Who is open and who waits for whom, a line each, for people who look into a hang.
+    pub(crate) fn describe(&self) -> Vec<String> {
+        let of = |(index, place): (usize, &Place)| {
+            let word = place.state.load(Ordering::SeqCst);
+            let is_open = place.session.load(Ordering::SeqCst) != 0;
+            let state = match word & ((1 << STATE_BITS) - 1) {
+                IDLE if !is_open => return None,
+                IDLE => "has written nothing",
+                ACTIVE => "active",
+                PREPARING => "preparing",
+                _ => "committed",
+            };
+            let id = TxnId((word >> STATE_BITS) << PLACE_BITS | index as u64);
+            let activity = match place.activity.load(Ordering::SeqCst) {
+                activity::REST => "at rest",
+                activity::BUSY => "in an operation",
+                activity::REAPING => "being aborted for idleness",
+                _ => "aborted for idleness",
+            };
+            let snapshot = place.snapshot().map_or_else(|| "none".to_owned(), |at| at.0.to_string());
+            let waits = match place.waiting_for.load(Ordering::SeqCst) {
+                0 => String::new(),
+                other => format!(", waits for {:?}", TxnId(other - 1)),
+            };
+            let operations = place.operations.load(Ordering::Relaxed);
+            Some(format!("{id:?}: {state}, {activity}, {operations} operations, snapshot {snapshot}{waits}"))
+        };
+        self.places().enumerate().skip(CHECKPOINTER as usize + 1).filter_map(of).collect()
+    }
+
+    /// The places of transactions with the snapshots that they hold. Not the checkpointer's.
+    pub(crate) fn snapshots(&self) -> impl Iterator<Item = (u32, Timestamp)> {
+        (CHECKPOINTER + 1..self.used.load(Ordering::SeqCst) as u32)
+            .filter_map(|index| self.place(index).snapshot().map(|snapshot| (index, snapshot)))
     }
 
     /// The snapshots that somebody may read at.
@@ -478,6 +561,12 @@ mod tests {
         registry.place_of(ids[1]).0.note_undone();
         assert!(registry.wait_for(ids[2], ids[0], 0));
         assert!(!registry.is_in_the_way(ids[1], 0) && registry.is_in_the_way(ids[1], 1));
+        registry.waited(ids[1]);
+        registry.waited(ids[2]);
+        // Nor is anything of the one whose wait would close the circle.
+        assert!(registry.wait_for(ids[0], ids[1], 1));
+        registry.place_of(ids[1]).0.note_undone();
+        assert!(registry.wait_for(ids[1], ids[0], 0));
     }
 
     #[test]

@@ -6,14 +6,18 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use thermocline_base::ids::{IndexId, Lsn, RowId, Timestamp};
+use thermocline_base::ids::{IndexId, Lsn, RowId, TableId, Timestamp};
 use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::{FormRef, TableEntry};
+use crate::cold::cache::PrivateCache;
+use crate::cold::memo::RecordName;
 use crate::db::Inner;
+use crate::governor::Warmth;
 use crate::hot::version::{TxnId, Version};
 use crate::options::{Isolation, TransactionOptions};
 use crate::row::KeyBuf;
+use crate::temperature::Sampler;
 use crate::txn::locks::{LockKey, LockMode};
 use crate::txn::registry::Place;
 
@@ -78,6 +82,21 @@ pub(crate) struct Read {
     pub(crate) begin: Timestamp,
 }
 
+/// A row that was read from the cold store: validation asks the memo for its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ColdRead {
+    pub(crate) form: FormRef,
+    pub(crate) name: RecordName,
+}
+
+/// A row that moved to the cold store after the snapshot, and was changed there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Followed {
+    pub(crate) table: TableId,
+    pub(crate) row: RowId,
+    pub(crate) name: RecordName,
+}
+
 /// A range or key that was read: validation looks for rows that have appeared in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan {
@@ -130,6 +149,8 @@ pub(crate) struct Session {
     number: u64,
     /// Its first operation takes the snapshot.
     late: bool,
+    /// It has looked at rows: what it has seen goes with its snapshot. Inserting is no looking.
+    pub(crate) looked: bool,
     /// Operations that were offered to give way.
     pub(crate) approaches: u8,
     /// Operations that its place had counted when it began.
@@ -139,6 +160,12 @@ pub(crate) struct Session {
     write_index: WriteIndex,
     pub(crate) reads: Vec<Read>,
     pub(crate) scans: Vec<Scan>,
+    pub(crate) cold_reads: Vec<ColdRead>,
+    pub(crate) cold_cache: PrivateCache,
+    /// Rows that are in memory for the snapshot, and that this transaction has changed where they have gone.
+    pub(crate) followed: Vec<Followed>,
+    /// The statement has waited for cold data, and goes on under its snapshot.
+    pub(crate) resumed: bool,
     /// Locks that were taken or made stronger, with the mode that they had before.
     pub(crate) locks: Vec<(LockKey, FormRef, Option<LockMode>)>,
     /// Writes before this one belong to an earlier savepoint, and must stay as they are.
@@ -146,6 +173,8 @@ pub(crate) struct Session {
     /// Numbers of the savepoints that can be gone back to.
     pub(crate) savepoints: Vec<u64>,
     pub(crate) last_savepoint: u64,
+    /// Samples accesses, once the governor wants to know.
+    pub(crate) sampler: Option<Sampler>,
     pub(crate) scratch: Vec<u8>,
     pub(crate) key: KeyBuf,
 }
@@ -174,6 +203,7 @@ impl Session {
             open: false,
             number: 0,
             late: false,
+            looked: false,
             approaches: 0,
             begun_at: 0,
             tables: Vec::new(),
@@ -181,10 +211,15 @@ impl Session {
             write_index: WriteIndex::default(),
             reads: Vec::new(),
             scans: Vec::new(),
+            cold_reads: Vec::new(),
+            cold_cache: PrivateCache::default(),
+            followed: Vec::new(),
+            resumed: false,
             locks: Vec::new(),
             savepoint: 0,
             savepoints: Vec::new(),
             last_savepoint: 0,
+            sampler: None,
             scratch: Vec::new(),
             key: KeyBuf::new(),
         }
@@ -211,12 +246,18 @@ impl Session {
         // A commit that failed has left its verdict in a session that may be used again.
         self.health = Health::Well;
         self.late = late;
+        if self.sampler.is_none() {
+            self.sampler = self.db.warmth.get().map(Warmth::sampler);
+        }
         (self.watches, self.saw_undurable) = (false, false);
+        self.looked = false;
         self.approaches = 0;
         // A fresh transaction is not as idle as the one before it in this place.
         let operations = &self.place().operations;
         self.begun_at = operations.load(Ordering::Relaxed).wrapping_add(1);
         operations.store(self.begun_at, Ordering::Relaxed);
+        self.place().cancelled.store(0, Ordering::Relaxed);
+        self.place().set_validating(self.validates_scans(), &self.db.registry.clock);
         if !late {
             self.take_snapshot();
         }
@@ -232,6 +273,27 @@ impl Session {
     pub(crate) fn may_renew_snapshot(&self) -> bool {
         self.isolation == Isolation::ReadCommitted
             || self.late && self.place().operations.load(Ordering::Relaxed) == self.begun_at
+    }
+
+    /// The operation that is under way is a hint: the transaction has done nothing by it.
+    pub(crate) fn note_hint(&mut self) {
+        if self.place().operations.load(Ordering::Relaxed) == self.begun_at {
+            self.begun_at = self.begun_at.wrapping_add(1);
+        }
+    }
+
+    /// Gives the snapshot up while the transaction waits, if it can have a newer one then: it has done nothing yet, or
+    /// has inserted and nothing else.
+    pub(crate) fn let_snapshot_go(&mut self) {
+        let has_inserted = self.late && !self.looked;
+        if self.snapshot != NO_SNAPSHOT
+            && (has_inserted || self.writes.is_empty() && self.may_renew_snapshot())
+        {
+            self.snapshot = NO_SNAPSHOT;
+            let place = self.place();
+            place.drop_snapshot();
+            place.set_validating(self.validates_scans(), &self.db.registry.clock);
+        }
     }
 
     /// Has it begun, and neither committed nor rolled back?
@@ -280,6 +342,9 @@ impl Session {
         }
         self.reads.clear();
         self.scans.clear();
+        self.cold_reads.clear();
+        self.cold_cache.clear();
+        self.followed.clear();
         self.locks.clear();
         self.savepoint = 0;
         self.savepoints.clear();

@@ -82,6 +82,35 @@ fn committed_rows_are_there_after_a_restart() {
     }
 }
 
+/// Inserts go on behind all slots that there were. What is left of those before is packed, however few rows a run of the
+/// database had inserted.
+#[test]
+#[cfg_attr(feature = "model", ignore = "chunks have eight slots in that build")]
+fn opening_again_and_again_costs_no_memory() {
+    const ROUNDS: i64 = 14;
+    let scratch = Scratch::new("again");
+    for round in 1..=ROUNDS {
+        let db = Database::open(&scratch.0, small()).expect("it opens");
+        if round == 1 {
+            numbers(&db);
+        }
+        assert_eq!(insert(&db, "one more"), round);
+        db.close().expect("it closes");
+    }
+    let db = Database::open(&scratch.0, small().with_threads(Some(1))).expect("it opens");
+    insert(&db, "the last");
+    let slots = || db.statistics().memory.slots;
+    let before = slots();
+    let mut steps = db.maintenance_steps();
+    for _ in 0..5 {
+        steps.step();
+    }
+    assert!(before > 4 << 20 && slots() < 1 << 20, "{before} bytes of slots, and {} packed", slots());
+    for id in 1..=ROUNDS {
+        assert_eq!(read(&db, id).as_deref(), Some("one more"));
+    }
+}
+
 #[test]
 fn checkpoints_images_and_the_log_together_make_the_database() {
     let scratch = Scratch::new("checkpoints");

@@ -121,6 +121,36 @@ fn a_dropped_transaction_and_a_dropped_operation_leave_nothing() {
 }
 
 #[test]
+fn what_is_waited_for_is_counted_and_nothing_else() {
+    let db = Database::open_in_memory(Options::default()).expect("it opens");
+    let table = counters(&db, 1);
+    let (index, key) = (table.primary(), KeyBuf::new().i64(0));
+    let edit = |row: &mut thermocline_engine::row::RowEditor<'_>| Ok(row.set_i64(1, 99)?);
+    let all = || db.statistics().waits.parts().map(|(_, wait)| wait.count).sum::<u64>();
+    assert_eq!(all(), 0);
+    for given_up in [false, true] {
+        let before = db.statistics().waits.rows;
+        let mut first = db.begin(TransactionOptions::new()).expect("it begins");
+        thermocline_engine::block_on(first.update(&index, &key, edit)).expect("an update");
+        let mut second = db.begin(TransactionOptions::new()).expect("it begins");
+        {
+            let mut waits = std::pin::pin!(second.update(&index, &key, edit));
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(waits.as_mut().poll(&mut context).is_pending());
+            std::thread::sleep(std::time::Duration::from_millis(3));
+            if !given_up {
+                first.rollback();
+                thermocline_engine::block_on(waits).expect("its turn has come");
+            }
+        }
+        let rows = db.statistics().waits.rows;
+        assert_eq!(rows.count, before.count + 1, "given up: {given_up}");
+        assert!(rows.ns >= before.ns + 3_000_000, "{rows:?} after {before:?}");
+        assert_eq!(all(), rows.count);
+    }
+}
+
+#[test]
 fn writers_meet_the_memory_limit_and_readers_do_not() {
     let options = Options::default().with_memory_limit(Some(32 << 20));
     let db = Database::open_in_memory(options).expect("it opens");

@@ -7,4 +7,5 @@ mod durability;
 mod embedding;
 mod history;
 mod load;
+mod moves;
 mod stress;

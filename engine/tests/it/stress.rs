@@ -9,14 +9,17 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use thermocline_base::io::MemoryIo;
 use thermocline_base::rng::Rng;
 use thermocline_engine::row::{Column, KeyBuf, Type, Value};
 use thermocline_engine::{
-    Database, Direction, Durability, Error, Index, IndexSchema, Isolation, KeyRange, LockMode, Options,
-    Result, Table, TableSchema, Transaction, TransactionOptions, block_on,
+    ColdStoreKind, Database, Direction, Durability, Error, Index, IndexSchema, Isolation, KeyRange, LockMode,
+    Options, Result, Table, TableSchema, Transaction, TransactionOptions, block_on,
 };
+
+use crate::moves::{Mover, Running, Watch, World, rounds, within};
 
 const ACCOUNTS: i64 = 48;
 /// Numbers that an account may have.
@@ -24,6 +27,12 @@ const NUMBERS: u64 = 96;
 const BALANCE: i64 = 1_000;
 const THREADS: u64 = 4;
 const TRANSACTIONS: u64 = 40_000;
+/// The same where rows move, which takes longer.
+const MOVING_TRANSACTIONS: u64 = 5_000;
+/// For so many transactions of each thread there is a step of the mover.
+const TRANSACTIONS_PER_MOVE: u64 = 50;
+/// A run takes much less.
+const LIMIT: Duration = Duration::from_secs(300);
 
 const LEVELS: [Isolation; 4] =
     [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::RepeatableRead, Isolation::Serializable];
@@ -44,8 +53,9 @@ fn key(number: i64) -> KeyBuf {
 }
 
 impl Bank {
-    fn open() -> Self {
-        let options = Options::default()
+    fn open(world: World) -> Self {
+        let options = world
+            .options(Options::default())
             .with_durability(Durability::Off)
             .with_memory_limit(Some(256 << 20))
             .with_retries(1_000);
@@ -224,19 +234,42 @@ impl Bank {
 
 #[test]
 fn nothing_is_lost_and_nothing_is_left() {
-    let bank = Bank::open();
+    within(LIMIT, |watch| stress(World::Still, TRANSACTIONS, watch));
+}
+
+/// The same while rows leave memory and come back all the time.
+#[test]
+fn nothing_is_lost_over_moves() {
+    within(LIMIT * rounds(1) as u32, |watch| {
+        for round in 0..rounds(1) {
+            stress(World::Random(ColdStoreKind::Memory, round), MOVING_TRANSACTIONS, watch);
+            stress(World::ToAndFro(ColdStoreKind::Pages), MOVING_TRANSACTIONS, watch);
+        }
+    });
+}
+
+fn stress(world: World, transactions: u64, watch: &Watch) {
+    let bank = Bank::open(world);
+    watch.note(format!("stress, {world:?}"), &bank.db);
+    let mut mover = Mover::new(world, &bank.db, &bank.table, 0..NUMBERS as i64);
     let baseline = bank.db.statistics();
     let mut old = bank.db.begin(TransactionOptions::new().read_only()).expect("it begins");
     let before = block_on(bank.state(&mut old, false)).expect("a scan");
-    let running = AtomicBool::new(true);
+    let is_running = AtomicBool::new(true);
+    let moved = AtomicU64::new(if world == World::Still { u64::MAX } else { 0 });
     let (committed, refused, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        let running = Running(&is_running);
         let actors: Vec<_> = (0..THREADS)
             .map(|thread| {
-                let (bank, committed, refused, failed) = (&bank, &committed, &refused, &failed);
+                let (bank, moved) = (&bank, &moved);
+                let (committed, refused, failed) = (&committed, &refused, &failed);
                 scope.spawn(move || {
                     let mut rng = Rng::new(0x5eed + thread);
-                    for round in 0..TRANSACTIONS {
+                    for round in 0..transactions {
+                        while moved.load(Ordering::Relaxed) < round / TRANSACTIONS_PER_MOVE {
+                            std::thread::yield_now();
+                        }
                         let level = LEVELS[rng.below(4) as usize];
                         if round % 8 == 0 && level != Isolation::ReadCommitted {
                             bank.check(level, &mut rng);
@@ -264,24 +297,47 @@ fn nothing_is_lost_and_nothing_is_left() {
             .collect();
         let keeper = scope.spawn(|| {
             let mut steps = bank.db.maintenance_steps();
-            while running.load(Ordering::Relaxed) {
+            while is_running.load(Ordering::Relaxed) {
                 steps.step();
                 std::thread::yield_now();
             }
         });
+        if world != World::Still {
+            scope.spawn(|| mover.run(&is_running, &moved));
+        }
+        // While a snapshot is older than a move, the row does not come back.
+        let mut old = Some(old);
+        let mut check_old = || {
+            if let Some(mut old) = old.take() {
+                let now = block_on(bank.state(&mut old, true)).expect("a scan");
+                assert_eq!(now, before, "the old snapshot has changed");
+            }
+        };
+        if world != World::Still {
+            let done = || committed.load(Ordering::Relaxed) + failed.load(Ordering::Relaxed);
+            while done() < THREADS * transactions / 4 && actors.iter().any(|actor| !actor.is_finished()) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            check_old();
+        }
         for actor in actors {
             actor.join().expect("an actor");
         }
-        running.store(false, Ordering::Relaxed);
+        drop(running);
         keeper.join().expect("the keeper");
+        check_old();
     });
-    assert_eq!(block_on(bank.state(&mut old, true)).expect("a scan"), before, "the old snapshot has changed");
-    drop(old);
-    let total = THREADS * TRANSACTIONS;
+    let total = THREADS * transactions;
     let (committed, refused, failed) = (committed.into_inner(), refused.into_inner(), failed.into_inner());
     assert!(committed > total / 4 && refused > 0 && failed > 0, "{committed} {refused} {failed} of {total}");
 
     let mut steps = bank.db.maintenance_steps();
+    if world != World::Still {
+        let cold = bank.db.statistics().cold;
+        let moved = (cold.migrated_rows, cold.promoted_rows, cold.reads);
+        assert!(moved.0 > 1_000 && moved.1 > 100 && moved.2 > 1_000, "hardly anything has moved: {moved:?}");
+        mover.settle(&steps);
+    }
     for _ in 0..8 {
         steps.step();
     }

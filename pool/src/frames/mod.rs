@@ -17,7 +17,8 @@
 //! |---|---|---|
 //! | [`PagePool::read_optimistic`] | never | a few values out of a page: no atomic writes, but the read may fail and be repeated |
 //! | [`PagePool::try_pin`] | never | plain bytes, as long as the guard lives |
-//! | [`PagePool::pin`] | for the device | the same, whether it is in memory or not |
+//! | [`PagePool::pin`] | for the device, for a frame | the same, whether it is in memory or not |
+//! | [`PagePool::pin_if_free`] | for the device | the same; without a frame its user reads past the pool |
 //! | [`PagePool::pin_mut`], [`PagePool::create`] | for the device, for other pins | a changed or new page |
 //!
 //! Rules, each with the rule of `base::mutation` that a test switches off to see that it would be missed:
@@ -33,10 +34,11 @@
 //!   began before (`DiscardDetachesReads`), and no former write lands on it (`DiscardWaitsForWrites`).
 //! - A device that does not answer holds those who need its answer, the frames of its reads, and nobody else.
 //!
-//! Memory: the budget bounds the frames. Beside it, and counted in [`PoolStats`]: the map (48 bytes a frame of the
-//! *largest* budget once pages have come everywhere, 1.2 % with pages of 4 KiB), about 50 bytes a frame for what the pool
-//! and the policy know, and a buffer for each read or write that is under way. Shrinking takes effect at once but for pages
-//! that are pinned, changed or being read; these follow.
+//! Memory: the budget bounds the frames. Beside it, and counted in [`PoolStats`]: the map (48 to 96 bytes a frame, 1.2 to
+//! 2.4 % with pages of 4 KiB, by how close the budget comes to the largest one or to a half, a quarter … of it), about 50
+//! bytes a frame for what the pool and the policy know, and a buffer for each read or write that is under way. All of it
+//! follows the budget. Shrinking drops the coldest pages, wherever they are, and moves the others together; it takes effect
+//! at once but for pages that are pinned, changed or being read: these follow.
 //!
 //! Limits: one page size a pool; 2^28 frames; 65,533 devices; a million pins of one page.
 
@@ -65,10 +67,10 @@ use thermocline_base::mutation::{self, Rule};
 
 pub use guard::{PageGuard, WriteGuard};
 pub use memory::OptimisticPage;
-pub use stats::PoolStats;
+pub use stats::{DeviceStats, PoolStats};
 
 use crate::device::{FIRST_PAGE, PageDevice};
-use crate::error::PoolError;
+use crate::error::{PageReason, PoolError};
 use crate::page::{self, MAX_PAGE_NUMBER, PageError, PageSize};
 use crate::policy::{Policy, PolicyKind};
 use crate::space::EXTENT_PAGES;
@@ -228,17 +230,9 @@ impl PagePool {
     /// Takes a device away. Its pages are dropped, changed ones too (flush first); ends when nothing of it is under way.
     /// Nobody may use its pages meanwhile or later; its id may be given to another device.
     pub async fn remove_device(&self, device: DeviceId) {
-        let all = PageId::new(device, FIRST_PAGE)..PageId(u64::from(device.0) << 48 | MAX_PAGE_NUMBER);
-        self.shared.with(|core| {
-            let inside = |page: &u64| (all.start.0..=all.end.0).contains(page);
-            let frames = core.frames.iter().filter(|frame| frame.usage == shared::Use::Resident);
-            let mut pages: Vec<u64> = frames.map(|frame| frame.page).collect();
-            pages.extend(core.reads.keys());
-            for page in pages.into_iter().filter(inside) {
-                self.shared.forget_page(core, page);
-            }
-        });
-        self.written(all.start.0, all.end.0).await;
+        let (first, last) = (PageId::new(device, FIRST_PAGE).0, u64::from(device.0) << 48 | MAX_PAGE_NUMBER);
+        self.shared.with(|core| self.shared.forget_pages(core, first, last));
+        self.written(first, last).await;
         self.shared.with(|core| core.remove_device(device));
     }
 
@@ -284,23 +278,52 @@ impl PagePool {
     /// # Errors
     /// When the device fails, gives another page than this one (in this version), or no frame can ever be had.
     pub async fn pin(&self, page: PageId, version: Option<u64>) -> Result<PageGuard<'_>, PoolError> {
+        let guard = self.pin_checked(page, version, true).await?;
+        Ok(guard.expect("who waits for a frame gets one or an error"))
+    }
+
+    /// As [`Self::pin`], for users that can do without a frame: `None` where `pin` would wait for a frame or for a writer,
+    /// and where the budget holds no frame at all. So who keeps futures without polling them, and with them pins, holds
+    /// nobody up. Still waits for the device.
+    ///
+    /// # Errors
+    /// When the device fails, or gives another page than this one (in this version).
+    pub async fn pin_if_free(
+        &self,
+        page: PageId,
+        version: Option<u64>,
+    ) -> Result<Option<PageGuard<'_>>, PoolError> {
+        self.pin_checked(page, version, false).await
+    }
+
+    /// Pins a page in its version; `None` only if it would have to `wait` for a frame and shall not.
+    async fn pin_checked(
+        &self,
+        page: PageId,
+        version: Option<u64>,
+        wait: bool,
+    ) -> Result<Option<PageGuard<'_>>, PoolError> {
         let mut guard = match self.try_pin(page) {
             Some(guard) => guard,
-            None => self.pin_slowly(page).await?,
+            None => match self.pin_slowly(page, wait).await? {
+                Some(guard) => guard,
+                None => return Ok(None),
+            },
         };
-        let Some(expected) = version else { return Ok(guard) };
+        let Some(expected) = version else { return Ok(Some(guard)) };
         if guard.version() != expected && self.drop_stale(page, &guard) {
             // What is in the frame may be older than what the device has by now: its user writes past the pool.
             drop(guard);
-            guard = self.pin_slowly(page).await?;
+            let Some(anew) = self.pin_slowly(page, wait).await? else { return Ok(None) };
+            guard = anew;
         }
         if guard.version() == expected {
-            return Ok(guard);
+            return Ok(Some(guard));
         }
         let error = PageError::Version { number: page.number(), expected, found: guard.version() };
         let path =
             self.shared.with(|core| core.device(page.device()).map(|device| Arc::clone(device.path())))?;
-        Err(PoolError::Page { path, error })
+        Err(PoolError::Page { path, number: page.number(), reason: PageReason::Bytes(error) })
     }
 
     /// Drops a page that is not as its user expects it, unless it is newer than on the device.
@@ -315,18 +338,23 @@ impl PagePool {
         })
     }
 
-    async fn pin_slowly(&self, page: PageId) -> Result<PageGuard<'_>, PoolError> {
+    async fn pin_slowly(&self, page: PageId, wait: bool) -> Result<Option<PageGuard<'_>>, PoolError> {
         let mut ticket: Option<Ticket<'_>> = None;
         let mut failures_before = None;
         loop {
-            match self.shared.begin(page)? {
-                Begin::Hit(guard) => return Ok(guard),
+            let begun = match self.shared.begin(page) {
+                Err(PoolError::NoFrames { .. }) if !wait => return Ok(None),
+                begun => begun?,
+            };
+            match begun {
+                Begin::Hit(guard) => return Ok(Some(guard)),
                 Begin::Wait(wait) => {
                     ticket = None;
                     if let Some(guard) = wait.await? {
-                        return Ok(guard);
+                        return Ok(Some(guard));
                     }
                 }
+                Begin::Busy(..) if !wait => return Ok(None),
                 Begin::Busy(failures, error) => {
                     let before = *failures_before.get_or_insert(failures);
                     if let Some(error) = error
@@ -494,7 +522,16 @@ impl PagePool {
     pub fn discard(&self, device: DeviceId, pages: Range<u64>) -> impl Future<Output = ()> + Send + '_ {
         let first = u64::from(device.0) << 48 | pages.start.min(MAX_PAGE_NUMBER);
         let count = pages.end.saturating_sub(pages.start);
-        let mut at = 0;
+        // More pages than frames: the frames are looked through instead, all at once, since pages change frames.
+        let few_frames = count > 0
+            && self.shared.with(|core| {
+                let few = core.frames.len() as u64 <= count.min(FRAMES_AT_ONCE);
+                if few {
+                    self.shared.forget_pages(core, first, first + count - 1);
+                }
+                few
+            });
+        let mut at = if few_frames { count } else { 0 };
         while at < count {
             let until = count.min(at + DISCARD_AT_ONCE);
             self.shared
@@ -519,6 +556,18 @@ impl PagePool {
         }
     }
 
+    /// Is the page in memory? Without a lock: the answer may be outdated, and now and then it is wrong.
+    #[must_use]
+    pub fn is_resident(&self, page: PageId) -> bool {
+        self.shared.map.peek(page.packed()).is_some()
+    }
+
+    /// The budget.
+    #[must_use]
+    pub fn budget_bytes(&self) -> u64 {
+        self.shared.with(|core| core.budget_bytes)
+    }
+
     /// Changes the budget. More is there at once; less drops pages until it fits, but for those in use or to be written,
     /// which go as soon as they can. Returns by how many bytes the frames are still over. Never above the largest budget
     /// of the options.
@@ -526,15 +575,30 @@ impl PagePool {
         self.shared.resize(bytes)
     }
 
+    /// All memory of the pool that is in use: frames that hold a page, in huge pages as far as the budget consists of
+    /// these, and what the pool takes beside them.
+    #[must_use]
+    pub fn memory_bytes_used(&self) -> u64 {
+        self.shared.memory_bytes_used()
+    }
+
     /// Counts since the start, and where the memory is.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         self.shared.stats()
     }
+
+    /// The part of one device in them; zero if there is no such device.
+    #[must_use]
+    pub fn device_stats(&self, device: DeviceId) -> DeviceStats {
+        self.shared.device_stats(device)
+    }
 }
 
 /// Pages that are dropped under one hold of the lock.
 const DISCARD_AT_ONCE: u64 = 256;
+/// Frames that are looked through under one hold of the lock, instead.
+const FRAMES_AT_ONCE: u64 = 16384;
 /// Pages that a flush has under way.
 const FLUSH_AT_ONCE: usize = 1024;
 
@@ -548,6 +612,9 @@ pub fn verify<'a>(
     number: u64,
     version: Option<u64>,
 ) -> Result<page::OpenPage<'a>, PoolError> {
-    page::open(bytes, device.seal(), number, version)
-        .map_err(|error| PoolError::Page { path: Arc::clone(device.path()), error })
+    page::open(bytes, device.seal(), number, version).map_err(|error| PoolError::Page {
+        path: Arc::clone(device.path()),
+        number,
+        reason: PageReason::Bytes(error),
+    })
 }

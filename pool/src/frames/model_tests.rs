@@ -9,12 +9,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use thermocline_base::io::{MemoryIo, RecordingIo};
 use thermocline_base::multiplex::block_on;
 use thermocline_base::mutation::{self, Rule};
-use thermocline_base::sync::model;
+use thermocline_base::sync::{AtomicBool, Ordering, model};
 
-use super::tests::held::{Held, HeldIo};
-use super::tests::{KIND, device_on, fill, value_of, write_page};
+use super::tests::{KIND, device_on, fill, opened, value_of, write_page};
 use super::*;
 
 const ROUNDS: usize = 1500;
@@ -23,16 +23,16 @@ struct World {
     pool: PagePool,
     id: DeviceId,
     file: Arc<PageDevice>,
-    held: Arc<Held>,
+    io: RecordingIo,
 }
 
 fn world(pages: u64, frames: u64) -> World {
-    let io = HeldIo::default();
+    let io = RecordingIo::new(&MemoryIo::new());
     let file = device_on(&io, pages);
     let options = PoolOptions::new(frames * 4096).policy(PolicyKind::Clock.build());
     let pool = PagePool::new(options).expect("address space");
     let id = pool.add_device(Arc::clone(&file)).expect("the same page size");
-    World { pool, id, file, held: io.held() }
+    World { pool, id, file, io }
 }
 
 impl World {
@@ -42,6 +42,11 @@ impl World {
 
     fn pin(&self, number: u64) -> PageGuard<'_> {
         block_on(self.pool.pin(self.page(number), None)).expect("the device is whole")
+    }
+
+    /// The file, past what is under way.
+    fn past(&self) -> PageDevice {
+        opened(self.io.memory())
     }
 
     fn change(&self, number: u64, value: u64, version: u64) {
@@ -152,7 +157,7 @@ fn who_waits_for_a_frame_is_woken() {
 fn a_dropped_future_leaves_no_pin() {
     let scenario = || {
         let world = Arc::new(world(4, 1));
-        world.held.hold();
+        world.io.defer(1);
         let dropper = spawn(&world, |world| {
             let mut pinning = pin!(world.pool.pin(world.page(1), None));
             let polled = pinning.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -160,10 +165,10 @@ fn a_dropped_future_leaves_no_pin() {
             drop(polled);
             model_pause();
         });
-        while world.held.waiting() == 0 {
+        while world.io.under_way() == 0 {
             shuttle::thread::yield_now();
         }
-        world.held.let_go();
+        world.io.release_all();
         dropper.join().expect("the dropper");
         assert_eq!(value_of(world.pin(2).payload()), 2);
     };
@@ -175,14 +180,14 @@ fn a_dropped_future_leaves_no_pin() {
 fn a_discarded_page_does_not_come_back() {
     let scenario = || {
         let world = Arc::new(world(4, 3));
-        world.held.hold();
+        world.io.defer(1);
         let reader = spawn(&world, |world| value_of(world.pin(1).payload()));
-        while world.held.waiting() == 0 {
+        while world.io.under_way() == 0 {
             shuttle::thread::yield_now();
         }
-        let device = spawn(&world, |world| world.held.let_go());
+        let device = spawn(&world, |world| world.io.release_all());
         block_on(world.pool.discard(world.id, 1..2));
-        world.held.let_go();
+        world.io.release_all();
         device.join().expect("the device");
         write_page(&world.file, 1, 2, 11);
         // The reader may have started over and read what the device had then: who asks for the new page gets it.
@@ -196,7 +201,7 @@ fn a_discarded_page_does_not_come_back() {
     // The read is answered after the page is used again: the order that needs the rule.
     let late = || {
         let world = Arc::new(world(4, 3));
-        world.held.hold();
+        world.io.defer(1);
         let mut pinning = pin!(world.pool.pin(world.page(1), None));
         assert!(pinning.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         let discard = spawn(&world, |world| {
@@ -205,7 +210,7 @@ fn a_discarded_page_does_not_come_back() {
             fill(guard.payload_mut(), 11);
             guard.publish(2, KIND);
         });
-        world.held.let_go();
+        world.io.release_all();
         discard.join().expect("the writer");
         let now = world.pin(1);
         assert_eq!((now.version(), value_of(now.payload())), (2, 11), "a discarded page came back");
@@ -219,19 +224,19 @@ fn no_former_write_lands_on_a_discarded_page() {
     let scenario = || {
         let world = Arc::new(world(4, 3));
         world.change(1, 7, 2);
-        world.held.hold();
+        world.io.defer(1);
         let flusher = spawn(&world, |world| block_on(world.pool.flush(world.id)).is_ok());
         let device = spawn(&world, |world| {
-            while !world.held.answer(0) {
+            while !world.io.release() {
                 shuttle::thread::yield_now();
             }
-            world.held.let_go();
+            world.io.release_all();
         });
-        while world.held.waiting() == 0 && world.pool.stats().dirty_bytes > 0 {
+        while world.io.under_way() == 0 && world.pool.stats().dirty_bytes > 0 {
             shuttle::thread::yield_now();
         }
         block_on(world.pool.discard(world.id, 1..2));
-        world.held.write_now(&world.file, 1, 3, 11);
+        write_page(&world.past(), 1, 3, 11);
         assert!(flusher.join().expect("the flusher"));
         device.join().expect("the device");
         let now = world.pin(1);
@@ -246,24 +251,25 @@ fn the_last_change_reaches_the_device() {
     let scenario = || {
         let world = Arc::new(world(4, 2));
         world.change(1, 7, 2);
-        world.held.hold();
+        world.io.defer(1);
         let first = spawn(&world, |world| block_on(world.pool.flush(world.id)).is_ok());
         let second = spawn(&world, |world| {
             world.change(1, 8, 3);
             block_on(world.pool.flush(world.id)).is_ok()
         });
-        let device = spawn(&world, |world| {
-            // Newest first.
-            while world.held.holds() {
-                let waiting = world.held.waiting();
-                if waiting > 0 {
-                    world.held.answer(waiting - 1);
+        let answers = Arc::new(AtomicBool::new(true));
+        let device = spawn(&world, {
+            let answers = Arc::clone(&answers);
+            move |world| {
+                while answers.load(Ordering::Relaxed) {
+                    world.io.release();
+                    shuttle::thread::yield_now();
                 }
-                shuttle::thread::yield_now();
             }
         });
         assert!(first.join().expect("the first") && second.join().expect("the second"));
-        world.held.let_go();
+        answers.store(false, Ordering::Relaxed);
+        world.io.release_all();
         device.join().expect("the device");
         drop((world.pin(2), world.pin(3)));
         let now = world.pin(1);
@@ -293,4 +299,74 @@ fn shrinking_waits_for_nobody_and_loses_nothing() {
         assert!(world.pool.stats().used_bytes <= 4096);
     };
     model::run(ROUNDS, scenario);
+}
+
+/// A page moves to another frame, whose former one is given back, beside readers of it.
+#[test]
+fn a_page_that_moves_is_read_whole() {
+    let scenario = || {
+        let world = Arc::new(world(4, 3));
+        drop((world.pin(1), world.pin(2), world.pin(3)));
+        let optimistic = spawn(&world, |world| {
+            world.pool.read_optimistic(world.page(3), |bytes| {
+                let mut last = [0; 8];
+                let copied = bytes.copy_to(4000, &mut last);
+                (bytes.u64(0), copied.then(|| u64::from_le_bytes(last)))
+            })
+        });
+        let pinned = spawn(&world, |world| {
+            let guard = world.pool.try_pin(world.page(3))?;
+            model_pause();
+            Some(value_of(guard.payload()))
+        });
+        world.pool.set_budget(4096);
+        let seen = optimistic.join().expect("the reader");
+        assert!(seen.is_none_or(|seen| seen == (Some(3), Some(3))), "a reader saw {seen:?}");
+        let seen = pinned.join().expect("the reader");
+        assert!(seen.is_none_or(|seen| seen == 3), "a pinned page became {seen:?}");
+        let stats = world.pool.stats();
+        assert_eq!((stats.used_bytes, stats.over_budget_bytes), (4096, 0));
+        assert_eq!(value_of(world.pin(3).payload()), 3);
+    };
+    check(scenario, &[Rule::OptimisticRecheck, Rule::PinnedPageStays, Rule::LastUnpinNotifies]);
+}
+
+/// The map changes its table beside readers, one of whom keeps a pin for a while.
+#[test]
+fn pages_are_found_while_the_map_grows_and_shrinks() {
+    let scenario = || {
+        let io = MemoryIo::new();
+        let file = device_on(&io, 3);
+        let options = PoolOptions::new(2 * 4096).budget_max(2048 * 4096).policy(PolicyKind::Clock.build());
+        let pool = PagePool::new(options).expect("address space");
+        let id = pool.add_device(file).expect("the same page size");
+        let (one, two) = (PageId::new(id, 1), PageId::new(id, 2));
+        for page in [one, two] {
+            drop(block_on(pool.pin(page, None)).expect("the device is whole"));
+        }
+        let optimistic = shuttle::thread::spawn({
+            let pool = pool.clone();
+            move || pool.read_optimistic(two, |bytes| (bytes.u64(0), bytes.u64(4000)))
+        });
+        let pinned = shuttle::thread::spawn({
+            let pool = pool.clone();
+            move || {
+                let guard = pool.try_pin(one);
+                model_pause();
+                guard.map(|guard| value_of(guard.payload()))
+            }
+        });
+        pool.set_budget(2048 * 4096);
+        pool.set_budget(2 * 4096);
+        let seen = optimistic.join().expect("the reader");
+        assert!(seen.is_none_or(|seen| seen == (Some(2), Some(2))), "a reader saw {seen:?}");
+        assert!(pinned.join().expect("the reader").is_none_or(|seen| seen == 1));
+        assert!(!pool.shared.map.has_former(), "a page was left behind in a former table");
+        let reads = pool.stats().reads;
+        for page in [one, two] {
+            assert_eq!(value_of(block_on(pool.pin(page, Some(1))).expect("there").payload()), page.number());
+        }
+        assert_eq!(pool.stats().reads, reads, "both are still in memory");
+    };
+    check(scenario, &[Rule::LastUnpinNotifies, Rule::PinnedPageStays]);
 }

@@ -26,7 +26,7 @@ use super::guard::PageGuard;
 use super::map::Slot;
 use super::shared::{Core, Shared};
 use crate::device::PageDevice;
-use crate::error::PoolError;
+use crate::error::{PageReason, PoolError};
 use crate::page;
 
 /// How often a device may give less than a page before that is an error.
@@ -104,8 +104,13 @@ impl ReadJob {
         let number = self.first.number() + index as u64;
         match page::open(bytes, self.device.seal(), number, None) {
             Ok(_) => Ok(()),
-            Err(error) => Err(PoolError::Page { path: Arc::clone(self.device.path()), error }),
+            Err(error) => Err(self.failed(index, PageReason::Bytes(error))),
         }
+    }
+
+    fn failed(&self, index: usize, reason: PageReason) -> PoolError {
+        let number = self.first.number() + index as u64;
+        PoolError::Page { path: Arc::clone(self.device.path()), number, reason }
     }
 
     /// One page is there, or cannot be had.
@@ -159,28 +164,25 @@ impl Job for ReadJob {
         }
         self.shared.give_buffer(buffer);
         let answered = results.len();
-        let rest = match outcome.result {
-            Err(error) => Some(PoolError::Io(error)),
+        let reason = match outcome.result {
+            Err(error) => Some(PageReason::Io(error)),
             Ok(_) if answered > 0 => None,
-            Ok(0) => Some(PoolError::Cut {
-                path: Arc::clone(self.device.path()),
-                number: self.first.number() + next as u64,
-            }),
+            Ok(0) => Some(PageReason::Cut),
             Ok(bytes) => {
                 let mut state = self.state.lock();
                 state.short_answers += 1;
-                (state.short_answers >= SHORT_ANSWERS).then(|| PoolError::Short {
-                    path: Arc::clone(self.device.path()),
-                    number: self.first.number() + next as u64,
-                    bytes,
-                })
+                (state.short_answers >= SHORT_ANSWERS).then_some(PageReason::Short { bytes })
             }
         };
-        if let Some(error) = rest {
-            results.resize_with(count - next, || Err(error.clone()));
+        if let Some(reason) = reason {
+            results.extend((next..count).map(|index| Err(self.failed(index, reason.clone()))));
         }
         let done = self.shared.with(|core| {
             core.counts.reads += 1;
+            core.counts_of(self.first.device(), |counts| {
+                counts.reads += 1;
+                counts.bytes_read += ((count - next) * page_bytes) as u64;
+            });
             let mut state = self.state.lock();
             for result in results {
                 let index = state.next;

@@ -1,13 +1,20 @@
 //! Growing and shrinking.
 //!
 //! Frames `0..limit` are the budget. Growing moves the limit. Shrinking moves it first, so that nobody gets a frame
-//! behind it any more, then empties what lies behind in steps (the lock is free in between) and gives the memory back.
-//! What cannot go yet is the *overhang*: pinned pages go with their last pin, changed ones when they are written (that
-//! begins here), reads when they have ended and nobody waits for them.
+//! behind it any more; then, in steps between which the lock is free,
+//!
+//! 1. the policy takes pages out, wherever they are, until what is left has room before the limit: the coldest pages go;
+//! 2. pages behind the limit move into the frames that became free;
+//! 3. the memory behind the limit is given back, in as few pieces as possible.
+//!
+//! What cannot move yet is the *overhang*: pinned pages move (or go, if they are the coldest) with their last pin, changed
+//! ones that find no frame when they were written (that begins here), reads when they have ended.
+//!
+//! The map's table and what pool and policy know of frames follow the budget.
 
-use std::sync::atomic::Ordering;
+use thermocline_base::sync::Ordering;
 
-use super::map::{DIRTY, DOOMED, FRAME_BITS, WRITING};
+use super::map::FRAME_BITS;
 use super::shared::{Core, Shared, Use};
 
 /// Frames that are looked at under one hold of the lock.
@@ -20,22 +27,45 @@ impl Shared {
         let frames = self.memory.frames().min(1 << FRAME_BITS);
         let limit = (budget_bytes / self.page_size.bytes() as u64).min(frames) as u32;
         let (before, used) = self.with(|core| {
-            let before = core.limit;
+            let (before, used) = (core.limit, core.frames.len() as u32);
             core.budget_bytes = budget_bytes;
             self.move_limit(core, limit);
+            if limit > before {
+                self.choose_table(core);
+            }
+            core.give_back_later = limit < before;
             core.notify();
-            (before, core.frames.len() as u32)
+            (before, used)
         });
         self.memory.advise(limit);
         if limit < before {
-            let mut from = limit;
-            while from < used {
-                let until = used.min(from.saturating_add(STEP));
-                self.with(|core| (from..until).for_each(|frame| self.empty(core, frame)));
-                from = until;
-            }
+            while self.with(|core| self.evict_some(core)) {}
+            self.in_steps(limit, used, |core, frame| self.tidy_frame(core, frame));
+            self.give_back_behind(limit);
+            self.with(|core| {
+                self.choose_table(core);
+                if core.overhang == 0 {
+                    core.frames.truncate(limit as usize);
+                    core.frames.shrink_to_fit();
+                    core.free.shrink_to_fit();
+                    core.policy.shrink(limit);
+                }
+            });
+        }
+        if self.map.has_former() {
+            let used = self.with(|core| core.frames.len() as u32);
+            self.in_steps(0, used, |core, frame| self.tidy_frame(core, frame));
         }
         u64::from(self.with(|core| core.overhang)) * self.page_size.bytes() as u64
+    }
+
+    fn in_steps(&self, from: u32, until: u32, mut step: impl FnMut(&mut Core, u32)) {
+        let mut at = from;
+        while at < until {
+            let end = until.min(at.saturating_add(STEP));
+            self.with(|core| (at..end).for_each(|frame| step(core, frame)));
+            at = end;
+        }
     }
 
     fn move_limit(&self, core: &mut Core, limit: u32) {
@@ -50,42 +80,72 @@ impl Shared {
             }
         } else {
             core.free.retain(|frame| *frame < limit);
-            // What was free behind the limit is nothing now; its memory goes in one piece where it lies together.
-            let mut start = None;
-            for frame in limit..core.frames.len() as u32 + 1 {
-                let free = core.frames.get(frame as usize).is_some_and(|it| it.usage == Use::Free);
-                if free {
-                    core.frames[frame as usize].usage = Use::Nothing;
-                    start.get_or_insert(frame);
-                } else if let Some(first) = start.take() {
-                    self.memory.give_back(first, frame - first);
+            // What was free behind the limit is nothing now; who shrinks gives it back.
+            for frame in core.frames.iter_mut().skip(limit as usize) {
+                if frame.usage == Use::Free {
+                    frame.usage = Use::Nothing;
                 }
             }
         }
         let behind = core.frames.get(limit as usize..).unwrap_or_default();
-        let overhang =
-            behind.iter().filter(|frame| !matches!(frame.usage, Use::Nothing | Use::Free)).count() as u32;
+        let overhang = behind.iter().filter(|frame| frame.usage != Use::Nothing).count() as u32;
         let had = std::mem::replace(&mut core.overhang, overhang) > 0;
-        match (had, overhang > 0) {
+        self.wait_while(had, overhang > 0);
+    }
+
+    /// The map's table follows the limit.
+    fn choose_table(&self, core: &Core) {
+        let (had, has) = self.map.choose_table(u64::from(core.limit), u64::from(core.overhang));
+        self.wait_while(had, has);
+    }
+
+    /// Last pins are of interest from now on, or not any more.
+    fn wait_while(&self, before: bool, now: bool) {
+        match (before, now) {
             (false, true) => _ = self.waiting.fetch_add(1, Ordering::SeqCst),
             (true, false) => _ = self.waiting.fetch_sub(1, Ordering::SeqCst),
             _ => {}
         }
     }
 
-    /// Empties a frame behind the limit if that is possible now.
-    fn empty(&self, core: &mut Core, frame: u32) {
-        let entry = core.frames[frame as usize];
-        if entry.usage != Use::Resident || frame < core.limit {
-            return;
-        }
-        if self.map.latch(entry.slot, DIRTY | WRITING | DOOMED).is_some() {
-            self.map.remove(entry.slot, entry.page);
-            core.policy.remove(frame);
-            core.counts.evictions += 1;
+    /// Takes out the coldest pages, as long as the overhang has no room before the limit. `true`: there is more to do.
+    fn evict_some(&self, core: &mut Core) -> bool {
+        for _ in 0..STEP {
+            let room = core.free.len() as u32 + core.limit.saturating_sub(core.frames.len() as u32);
+            if core.overhang <= room {
+                return false;
+            }
+            let Some(frame) = self.evict(core) else { return false };
             self.release_frame(core, frame);
-        } else if core.dirty.contains_key(&entry.page) {
-            self.start_write(core, entry.page);
+        }
+        true
+    }
+
+    fn tidy_frame(&self, core: &mut Core, frame: u32) {
+        if let Some(it) = core.frames.get(frame as usize)
+            && it.usage == Use::Resident
+        {
+            self.tidy(core, it.slot);
+        }
+    }
+
+    /// Gives the memory of frames back that are nothing. Nobody gets one of them as long as nobody grows.
+    fn give_back_behind(&self, limit: u32) {
+        let mut stretches = Vec::new();
+        self.with(|core| {
+            core.give_back_later = false;
+            let mut start = None;
+            for frame in limit..core.frames.len() as u32 + 1 {
+                let nothing = core.frames.get(frame as usize).is_some_and(|it| it.usage == Use::Nothing);
+                if nothing {
+                    start.get_or_insert(frame);
+                } else if let Some(first) = start.take() {
+                    stretches.push((first, frame - first));
+                }
+            }
+        });
+        for (first, count) in stretches {
+            self.memory.give_back(first, count);
         }
     }
 }

@@ -24,6 +24,7 @@ use super::guard::{PageGuard, Target};
 use super::map::{self, DIRTY, DOOMED, DOOMED_KEY, LATCHED, PageMap, Slot, WRITING};
 use super::memory::FrameMemory;
 use super::read::{ReadFlight, ReadWait};
+use super::stats::DeviceStats;
 use super::write::WriteFlight;
 use super::{DeviceId, PageId};
 use crate::device::PageDevice;
@@ -40,7 +41,8 @@ pub(super) struct Shared {
     pub(super) page_size: PageSize,
     /// Hits of a page are counted up to this number.
     pub(super) most_uses: u16,
-    /// How many want to know when a last pin goes: tickets, and one more while frames lie behind the limit.
+    /// How many want to know when a last pin goes: tickets, one more while frames lie behind the limit, and one while
+    /// pages stand in a former table of the map.
     pub(super) waiting: CachePadded<AtomicU32>,
     pub(super) hits: Box<[CachePadded<Hits>; MAX_THREADS]>,
     pub(super) core: Mutex<Core>,
@@ -107,6 +109,8 @@ pub(super) struct Core {
     pub(super) free: Vec<u32>,
     /// Frames behind the limit that are still in use.
     pub(super) overhang: u32,
+    /// Memory of frames behind the limit is given back by who shrinks, together.
+    pub(super) give_back_later: bool,
     pub(super) policy: Box<dyn Policy>,
     /// Pages that are being read, and which of a read's pages they are.
     pub(super) reads: HashMap<u64, (ReadFlight, usize)>,
@@ -126,6 +130,7 @@ pub(super) struct Core {
 
 struct Device {
     device: Arc<PageDevice>,
+    counts: DeviceStats,
     write_failures: u64,
     last_failure: Option<IoError>,
 }
@@ -148,7 +153,8 @@ impl Core {
     }
 
     pub(super) fn add_device(&mut self, device: Arc<PageDevice>) -> DeviceId {
-        let entry = Some(Device { device, write_failures: 0, last_failure: None });
+        let entry =
+            Some(Device { device, counts: DeviceStats::default(), write_failures: 0, last_failure: None });
         let place = self.devices.iter().position(Option::is_none).unwrap_or(self.devices.len());
         let id = u16::try_from(place + 1).ok().filter(|id| *id < u16::MAX);
         let id = id.expect("a database has fewer than 65,534 page files");
@@ -158,6 +164,17 @@ impl Core {
             self.devices[place] = entry;
         }
         DeviceId(id)
+    }
+
+    /// What was done with a device; something to count in, if it was removed.
+    pub(super) fn counts_of<T: Default>(
+        &mut self,
+        id: DeviceId,
+        count: impl FnOnce(&mut DeviceStats) -> T,
+    ) -> T {
+        let place = usize::from(id.0).checked_sub(1);
+        let entry = place.and_then(|place| self.devices.get_mut(place)).and_then(Option::as_mut);
+        entry.map_or_else(T::default, |entry| count(&mut entry.counts))
     }
 
     pub(super) fn remove_device(&mut self, id: DeviceId) {
@@ -214,6 +231,8 @@ struct Eviction<'a> {
     frames: &'a [Frame],
     /// Pages that have to be written before they can go.
     dirty: Vec<u64>,
+    /// The page taken was the last one in former tables of the map.
+    emptied: bool,
 }
 
 /// Pages that are written at a time because frames are needed.
@@ -231,7 +250,7 @@ impl Candidates for Eviction<'_> {
     fn take(&mut self, frame: u32) -> bool {
         let Frame { page, slot, .. } = self.frames[frame as usize];
         if self.map.latch(slot, DIRTY | WRITING | DOOMED).is_some() {
-            self.map.remove(slot, page);
+            self.emptied = self.map.remove(slot, page);
             return true;
         }
         let state = self.map.state(slot).load(Ordering::Relaxed);
@@ -258,6 +277,7 @@ impl Shared {
             frames: Vec::new(),
             free: Vec::new(),
             overhang: 0,
+            give_back_later: false,
             reads: HashMap::new(),
             dirty: BTreeMap::new(),
             writes: BTreeMap::new(),
@@ -361,34 +381,77 @@ impl Shared {
             if self.map.page_in(slot) == DOOMED_KEY {
                 self.free_doomed(core, slot);
             } else {
-                self.retire_behind_limit(core, slot);
+                self.tidy(core, slot);
             }
             core.notify();
         });
+    }
+
+    /// Takes an entry out of the map that the caller has latched.
+    fn remove_entry(&self, slot: Slot, page: u64) {
+        if self.map.remove(slot, page) {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
     /// Frees a doomed page if nobody has it any more.
     fn free_doomed(&self, core: &mut Core, slot: Slot) {
         if let Some(state) = self.map.latch(slot, 0) {
             let frame = map::frame_of(state);
-            self.map.remove(slot, core.frames[frame as usize].page);
+            self.remove_entry(slot, core.frames[frame as usize].page);
             self.release_frame(core, frame);
         }
     }
 
-    /// Takes a page out if its frame lies behind the limit and nobody needs it there.
-    pub(super) fn retire_behind_limit(&self, core: &mut Core, slot: Slot) {
+    /// Puts a page where it belongs by now, if nobody has it: into a frame before the limit, or nowhere if there is none,
+    /// and into the current table of the map.
+    pub(super) fn tidy(&self, core: &mut Core, slot: Slot) {
         let frame = map::frame_of(self.map.state(slot).load(Ordering::SeqCst));
-        if core.overhang > 0
-            && frame >= core.limit
-            && core.frames.get(frame as usize).is_some_and(|it| it.usage == Use::Resident && it.slot == slot)
-            && self.map.latch(slot, DIRTY | WRITING | DOOMED).is_some()
-        {
-            self.map.remove(slot, core.frames[frame as usize].page);
-            core.policy.remove(frame);
-            core.counts.evictions += 1;
-            self.release_frame(core, frame);
+        let is_page = |it: &Frame| it.usage == Use::Resident && it.slot == slot;
+        if !core.frames.get(frame as usize).is_some_and(is_page) {
+            return;
         }
+        let frame = if frame < core.limit { Some(frame) } else { self.leave_overhang(core, slot, frame) };
+        if let Some(frame) = frame
+            && self.map.is_former(slot)
+            && self.map.latch(slot, DOOMED).is_some()
+        {
+            let page = core.frames[frame as usize].page;
+            core.frames[frame as usize].slot = self.map.insert_again(slot);
+            self.remove_entry(slot, page);
+        }
+    }
+
+    /// Moves a page from behind the limit into a free frame, or into that of the coldest page; takes it out if there is
+    /// neither. Gives the frame that it has then; it keeps its own as long as it is in use, or to be written and in
+    /// nobody's place.
+    fn leave_overhang(&self, core: &mut Core, slot: Slot, from: u32) -> Option<u32> {
+        // Latched, it is no candidate itself.
+        if self.map.latch(slot, DOOMED).is_none() {
+            return Some(from);
+        }
+        let page = core.frames[from as usize].page;
+        if let Ok(Some(to)) = self.acquire_frame(core) {
+            // SAFETY: the latch is ours, so nobody fills the frame.
+            self.memory.fill(to, unsafe { self.memory.bytes(from) });
+            self.map.relocate(slot, to);
+            core.frames[to as usize] = Frame { page, slot, usage: Use::Resident };
+            core.policy.moved(from, to);
+            self.release_frame(core, from);
+            return Some(to);
+        }
+        if self.map.state(slot).load(Ordering::SeqCst) & (DIRTY | WRITING) == 0 {
+            self.remove_entry(slot, page);
+            core.policy.remove(from);
+            core.counts.evictions += 1;
+            self.release_frame(core, from);
+            return None;
+        }
+        self.map.state(slot).fetch_and(!LATCHED, Ordering::SeqCst);
+        if core.dirty.contains_key(&page) {
+            self.start_write(core, page);
+        }
+        Some(from)
     }
 
     // Frames.
@@ -408,23 +471,30 @@ impl Shared {
             return Ok(Some(core.frames.len() as u32 - 1));
         }
         loop {
-            let Core { policy, frames, .. } = core;
-            let mut eviction = Eviction { map: &self.map, frames, dirty: Vec::new() };
-            let chosen = policy.choose(&mut eviction);
-            let dirty = eviction.dirty;
-            let Some(frame) = chosen else {
-                for page in dirty {
-                    self.start_write(core, page);
-                }
-                return Ok(None);
-            };
-            core.counts.evictions += 1;
+            let Some(frame) = self.evict(core) else { return Ok(None) };
             core.frames[frame as usize].usage = Use::Reserved;
             if frame < core.limit {
                 return Ok(Some(frame));
             }
             self.release_frame(core, frame);
         }
+    }
+
+    /// Lets the policy take a page out of its frame, which is the caller's then. If that is impossible, changed pages may
+    /// be on their way to the device.
+    pub(super) fn evict(&self, core: &mut Core) -> Option<u32> {
+        let Core { policy, frames, .. } = core;
+        let mut eviction = Eviction { map: &self.map, frames, dirty: Vec::new(), emptied: false };
+        let chosen = policy.choose(&mut eviction);
+        let Eviction { dirty, emptied, .. } = eviction;
+        if emptied {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+        match chosen {
+            Some(_) => core.counts.evictions += 1,
+            None => dirty.into_iter().for_each(|page| self.start_write(core, page)),
+        }
+        chosen
     }
 
     /// A frame is nobody's any more.
@@ -440,7 +510,9 @@ impl Shared {
             if core.overhang == 0 {
                 self.waiting.fetch_sub(1, Ordering::SeqCst);
             }
-            self.memory.give_back(frame, 1);
+            if !core.give_back_later {
+                self.memory.give_back(frame, 1);
+            }
         }
         core.notify();
     }
@@ -460,7 +532,7 @@ impl Shared {
         let frame = map::frame_of(self.map.state(slot).load(Ordering::SeqCst));
         core.policy.remove(frame);
         if self.map.latch(slot, 0).is_some() {
-            self.map.remove(slot, page);
+            self.remove_entry(slot, page);
             self.release_frame(core, frame);
             return;
         }
@@ -481,6 +553,16 @@ impl Shared {
         }
     }
 
+    /// The same for a range of pages, at once. Looks through all frames.
+    pub(super) fn forget_pages(&self, core: &mut Core, first: u64, last: u64) {
+        let frames = core.frames.iter().filter(|frame| frame.usage == Use::Resident);
+        let mut pages: Vec<u64> = frames.map(|frame| frame.page).collect();
+        pages.extend(core.reads.keys());
+        for page in pages.into_iter().filter(|page| (first..=last).contains(page)) {
+            self.forget_page(core, page);
+        }
+    }
+
     /// The first step of a pin.
     pub(super) fn begin(&self, id: PageId) -> Result<Begin<'_>, PoolError> {
         self.with(|core| {
@@ -498,6 +580,7 @@ impl Shared {
             if let Some((flight, index)) = core.reads.get(&page) {
                 let wait = ReadWait::join(self, flight, *index);
                 core.counts.joined += 1;
+                core.counts_of(id.device(), |counts| counts.joined += 1);
                 return Ok(Begin::Wait(wait));
             }
             let device = Arc::clone(core.device(id.device())?);
@@ -507,6 +590,7 @@ impl Shared {
             }
             let Some(frame) = self.acquire_frame(core)? else { return busy(core) };
             core.counts.misses += 1;
+            core.counts_of(id.device(), |counts| counts.misses += 1);
             let flight = ReadFlight::new(self.me(), device, id, vec![frame]);
             let wait = ReadWait::join(self, &flight, 0);
             core.reads.insert(page, (flight.clone(), 0));
@@ -524,7 +608,7 @@ impl Shared {
             match *target {
                 Target::Resident(slot, frame) => {
                     if self.map.state(slot).load(Ordering::SeqCst) & DOOMED != 0 {
-                        self.map.remove(slot, page);
+                        self.remove_entry(slot, page);
                         self.release_frame(core, frame);
                         return;
                     }
@@ -540,6 +624,11 @@ impl Shared {
             }
             core.changes += 1;
             core.dirty.insert(page, core.changes);
+            if (core.overhang > 0 || self.map.has_former())
+                && let Some(slot) = self.map.find(page)
+            {
+                self.tidy(core, slot);
+            }
             core.notify();
         });
     }
@@ -549,11 +638,11 @@ impl Shared {
         self.with(|core| match *target {
             Target::Resident(slot, frame) => {
                 if self.map.state(slot).load(Ordering::SeqCst) & DOOMED != 0 {
-                    self.map.remove(slot, id.packed());
+                    self.remove_entry(slot, id.packed());
                     self.release_frame(core, frame);
                 } else {
                     self.map.state(slot).fetch_and(!LATCHED, Ordering::SeqCst);
-                    self.retire_behind_limit(core, slot);
+                    self.tidy(core, slot);
                     core.notify();
                 }
             }

@@ -93,7 +93,7 @@ impl Job for WriteJob {
                     core.dirty.remove(&page);
                 }
                 state.fetch_and(!WRITING, Ordering::SeqCst);
-                self.shared.retire_behind_limit(core, slot);
+                self.shared.tidy(core, slot);
             }
             match &outcome.result {
                 Ok(_) => {

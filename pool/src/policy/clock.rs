@@ -65,6 +65,17 @@ impl Policy for Clock {
         None
     }
 
+    fn moved(&mut self, from: u32, to: u32) {
+        self.remove(from);
+        self.insert(to, 0);
+    }
+
+    fn shrink(&mut self, frames: u32) {
+        self.full.truncate(frames as usize);
+        self.full.shrink_to_fit();
+        self.hand = if self.hand < self.full.len() { self.hand } else { 0 };
+    }
+
     fn bytes(&self) -> usize {
         self.full.capacity()
     }

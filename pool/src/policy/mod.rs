@@ -48,6 +48,12 @@ pub trait Policy: Send + fmt::Debug {
     /// Takes the page out of one frame. `None` if no frame could be taken; ends in any case.
     fn choose(&mut self, candidates: &mut dyn Candidates) -> Option<u32>;
 
+    /// The page of a frame is in another one now, which was empty, and is as cold or hot as before.
+    fn moved(&mut self, from: u32, to: u32);
+
+    /// Frames from this one on are empty and stay so for long: what is known of them can go.
+    fn shrink(&mut self, frames: u32);
+
     /// Memory that it uses.
     fn bytes(&self) -> usize;
 }

@@ -246,6 +246,36 @@ impl Policy for S3Fifo {
         None
     }
 
+    fn moved(&mut self, from: u32, to: u32) {
+        if self.nodes.len() <= to as usize {
+            self.nodes.resize(to as usize + 1, EMPTY);
+        }
+        assert!(self.nodes[to as usize].place == Place::Nowhere, "a page comes into an empty frame");
+        let node = std::mem::replace(&mut self.nodes[from as usize], EMPTY);
+        let queue = match node.place {
+            Place::Small => &mut self.small,
+            Place::Main => &mut self.main,
+            Place::Nowhere => panic!("a page leaves a full frame"),
+        };
+        match node.newer {
+            NONE => queue.newest = to,
+            newer => self.nodes[newer as usize].older = to,
+        }
+        match node.older {
+            NONE => queue.oldest = to,
+            older => self.nodes[older as usize].newer = to,
+        }
+        self.nodes[to as usize] = node;
+    }
+
+    fn shrink(&mut self, frames: u32) {
+        self.nodes.truncate(frames as usize);
+        self.nodes.shrink_to_fit();
+        if self.ghost.places.len() > 2 * (frames as usize).next_power_of_two() {
+            self.ghost = Ghost::default();
+        }
+    }
+
     fn bytes(&self) -> usize {
         self.nodes.capacity() * size_of::<Node>() + self.ghost.places.capacity() * size_of::<(u32, u32)>()
     }

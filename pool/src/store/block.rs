@@ -2,14 +2,17 @@
 //!
 //! ```text
 //!   page header (see `page`) · table u32 · index u32 · entries u16 · prefix length u16 · end of the entries u16 · 0 u16
-//!   · least batch u64 · prefix · entry, entry, …
-//!   entry    (suffix length << 2 | form) varint · (batch − least batch) varint · record length varint (form inline)
+//!   · base batch u64 · prefix · entry, entry, …
+//!   entry    (suffix length << 2 | form) varint · (batch − base batch) varint · record length varint (form inline)
 //!            · suffix · record (form inline) | first page of the piece u32, record length u32 (form long)
+//!            suffix length 4095: the key of the entry before, so no suffix (a removal behind the entry that replaces)
 //!   form     0 removal that says last · 1 removal · 2 record inline · 3 long record on pages of its own  little-endian
 //! ```
 //!
 //! Rules:
 //! - A page is of one index, so entries do not repeat it, and an error can name it.
+//! - The prefix is one of all keys of the page, and the base batch at or below all of its batches; neither need be the
+//!   longest or the greatest that is.
 //! - [`PageCursor`] checks lengths and form as it goes: whatever the bytes, it ends and never panics.
 //! - Long records lie on the pages of the piece before the data page that refers to them.
 
@@ -22,12 +25,14 @@ pub(super) const DATA: PageKind = PageKind(0x5301);
 /// A page of a long record.
 pub(super) const LONG: PageKind = PageKind(0x5302);
 /// A page of a piece's tail: its fences and filter.
-pub(super) const TAIL: PageKind = PageKind(0x5303);
+pub(super) const TAIL: PageKind = PageKind(0x5304);
 
 const BLOCK_HEADER: usize = 24;
 const FORM_INLINE: u64 = 2;
 const FORM_LONG: u64 = 3;
 const LONG_REFERENCE_BYTES: usize = 8;
+/// A suffix length that says: the key of the entry before. Two bytes as a varint, with the form.
+const SAME_KEY: usize = 4095;
 
 /// Where a record is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +56,20 @@ pub(super) struct LongRecord {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct PageEntry<'a> {
     pub(super) suffix: &'a [u8],
+    /// It has the key of the entry before.
+    pub(super) same_key: bool,
+    pub(super) batch: u64,
+    pub(super) kind: Kind,
+    pub(super) value: Value<'a>,
+}
+
+/// An entry for a page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewEntry<'a> {
+    pub(super) index: u64,
+    pub(super) key: &'a [u8],
+    /// The key's, as [`codec::head_of`] gives it.
+    pub(super) head: u64,
     pub(super) batch: u64,
     pub(super) kind: Kind,
     pub(super) value: Value<'a>,
@@ -64,7 +83,9 @@ pub(super) struct PageCursor {
     left: u16,
     end: u32,
     at: u32,
-    least_batch: u64,
+    base_batch: u64,
+    /// Where the suffix before lies; none before the first entry.
+    suffix: Option<(u32, u32)>,
 }
 
 impl PageCursor {
@@ -77,12 +98,12 @@ impl PageCursor {
         let prefix_len = reader.u16()?;
         let end = reader.u16()?;
         reader.u16()?;
-        let least_batch = reader.u64()?;
+        let base_batch = reader.u64()?;
         reader.bytes(usize::from(prefix_len))?;
         let at = reader.at() as u32;
         let sound = u32::from(end) >= at && usize::from(end) <= payload.len();
         let index = u64::from(table) << 32 | u64::from(index);
-        sound.then_some(Self { index, prefix_len, left, end: u32::from(end), at, least_batch })
+        sound.then_some(Self { index, prefix_len, left, end: u32::from(end), at, base_batch, suffix: None })
     }
 
     /// How many entries are left.
@@ -107,24 +128,30 @@ impl PageCursor {
             return if self.at == self.end { Ok(None) } else { Err("there are bytes behind its entries") };
         }
         self.left -= 1;
-        let entries = payload.get(self.at as usize..self.end as usize);
-        let (entry, used) = entries.and_then(|bytes| self.entry(bytes)).ok_or("an entry makes no sense")?;
-        self.at += used as u32;
-        Ok(Some(entry))
+        self.entry(payload).map(Some).ok_or("an entry makes no sense")
     }
 
     #[inline]
-    fn entry<'a>(&self, bytes: &'a [u8]) -> Option<(PageEntry<'a>, usize)> {
-        let mut reader = Reader::new(bytes);
+    fn entry<'a>(&mut self, payload: &'a [u8]) -> Option<PageEntry<'a>> {
+        let start = self.at as usize;
+        let mut reader = Reader::new(payload.get(start..self.end as usize)?);
         let head = reader.varint()?;
-        let batch = self.least_batch.checked_add(reader.varint()?)?;
+        let batch = self.base_batch.checked_add(reader.varint()?)?;
         let suffix_len = usize::try_from(head >> 2).ok()?;
         let (kind, value_len) = match head & 3 {
             FORM_INLINE => (Kind::Put, usize::try_from(reader.varint()?).ok()?),
             FORM_LONG => (Kind::Put, LONG_REFERENCE_BYTES),
             form => (Kind::from_bits(form as u8)?, 0),
         };
-        let suffix = reader.bytes(suffix_len)?;
+        let same_key = suffix_len == SAME_KEY;
+        let suffix = if same_key {
+            let (at, end) = self.suffix?;
+            &payload[at as usize..end as usize]
+        } else {
+            let at = start + reader.at();
+            self.suffix = Some((at as u32, (at + suffix_len) as u32));
+            reader.bytes(suffix_len)?
+        };
         let bytes = reader.bytes(value_len)?;
         let value = if head & 3 == FORM_LONG {
             let mut reference = Reader::new(bytes);
@@ -132,33 +159,36 @@ impl PageCursor {
         } else {
             Value::Inline(bytes)
         };
-        Some((PageEntry { suffix, batch, kind, value }, reader.at()))
+        self.at = (start + reader.at()) as u32;
+        Some(PageEntry { suffix, same_key, batch, kind, value })
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Pending {
-    key_at: u32,
-    key_len: u16,
-    form: u8,
-    batch: u64,
-    value_at: u32,
-    value_len: u32,
-}
-
-/// Collects the entries of one page.
+/// Collects the entries of one page, in the form in which they will lie there.
+///
+/// How much of the keys is the page's prefix, and which batch the others are counted from, is guessed when a page begins:
+/// what the first keys of this page and of the one before have in common, and the least batch so far. Almost always that is
+/// right to the end; an entry that does not fit in with it has those before it laid out anew. (A guess may be worse than
+/// what the whole page would allow, by a byte an entry on a page that follows a change of the prefix.)
 #[derive(Debug, Default)]
 pub(super) struct PageBuilder {
     index: u64,
-    entries: Vec<Pending>,
-    /// Keys and records of the entries.
+    /// The payload: header, prefix, entries.
     bytes: Vec<u8>,
+    /// For laying out anew.
+    spare: Vec<u8>,
+    at: usize,
+    entries: u16,
     prefix_len: usize,
-    keys_len: usize,
-    values_len: usize,
-    least_batch: u64,
-    greatest_batch: u64,
+    base_batch: u64,
+    first_key: Vec<u8>,
+    first_head: u64,
+    /// Where the suffix of the last entry lies.
+    last_suffix: (usize, usize),
 }
+
+/// An entry's head and its three numbers take no more.
+const HEADS_MAX: usize = 24;
 
 impl PageBuilder {
     /// The longest record that lies inline in pages with this payload.
@@ -167,126 +197,178 @@ impl PageBuilder {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries == 0
     }
 
     pub(super) fn index(&self) -> u64 {
         self.index
     }
 
-    fn key(&self, entry: &Pending) -> &[u8] {
-        &self.bytes[entry.key_at as usize..][..usize::from(entry.key_len)]
-    }
-
     pub(super) fn first_key(&self) -> &[u8] {
-        self.entries.first().map_or(&[], |entry| self.key(entry))
+        &self.first_key
     }
 
-    pub(super) fn last_key(&self) -> &[u8] {
-        self.entries.last().map_or(&[], |entry| self.key(entry))
+    pub(super) fn last_key(&self) -> Vec<u8> {
+        let (at, len) = self.last_suffix;
+        [&self.first_key[..self.prefix_len], &self.bytes[at..at + len]].concat()
     }
 
-    /// An upper bound of the page's payload with `entries` entries like that.
-    fn bytes_with(prefix: usize, entries: usize, keys: usize, values: usize, batches: u64) -> usize {
-        // A suffix below 32 bytes needs a byte for its length; the quotient is a bound for the longer ones' second.
-        let lengths = entries * (1 + codec::varint_bytes(batches)) + keys / 31;
-        BLOCK_HEADER + prefix + (keys - entries * prefix) + values + lengths
+    fn begin(&mut self, payload: usize, index: u64, key: &[u8], batch: u64) {
+        let guess = if index == self.index { codec::common_prefix(&self.first_key, key) } else { 0 };
+        if index != self.index || self.bytes.is_empty() {
+            (self.index, self.base_batch) = (index, batch);
+        }
+        self.base_batch = self.base_batch.min(batch);
+        self.prefix_len = guess;
+        self.first_key.clear();
+        self.first_key.extend_from_slice(key);
+        // Heads are written before it is known whether they fit.
+        self.bytes.resize(payload + HEADS_MAX, 0);
+        self.at = BLOCK_HEADER + guess;
+        self.bytes[BLOCK_HEADER..self.at].copy_from_slice(&key[..guess]);
     }
 
-    /// Adds an entry, if it fits into a page with this payload. An empty page takes any.
+    /// Lays out the entries anew, with another prefix and another batch to count from, if there is room for them.
+    #[cold]
+    fn lay_out(&mut self, payload: usize, prefix_len: usize, base_batch: u64) -> bool {
+        self.seal();
+        let mut spare = std::mem::take(&mut self.spare);
+        spare.clear();
+        spare.resize(payload + HEADS_MAX, 0);
+        let mut at = BLOCK_HEADER + prefix_len;
+        spare[BLOCK_HEADER..at].copy_from_slice(&self.first_key[..prefix_len]);
+        let mut last_suffix = (0, 0);
+        let mut cursor = PageCursor::new(&self.bytes).expect("a page that was just made");
+        while let Some(entry) = cursor.next(&self.bytes).expect("a page that was just made") {
+            let more = if entry.same_key { &[] } else { &self.first_key[prefix_len..self.prefix_len] };
+            let suffix = if entry.same_key { &[] } else { entry.suffix };
+            let suffix_len = more.len() + suffix.len();
+            let (form, value_len) = match entry.value {
+                Value::Inline(bytes) => (entry.kind as u64, bytes.len()),
+                Value::Long(_) => (FORM_LONG, LONG_REFERENCE_BYTES),
+            };
+            if at + suffix_len + value_len + HEADS_MAX > payload {
+                self.spare = spare;
+                return false;
+            }
+            let length = if entry.same_key { SAME_KEY } else { suffix_len };
+            at = put_varint_at(&mut spare, at, (length as u64) << 2 | form);
+            at = put_varint_at(&mut spare, at, entry.batch - base_batch);
+            if form == FORM_INLINE {
+                at = put_varint_at(&mut spare, at, value_len as u64);
+            }
+            if !entry.same_key {
+                last_suffix = (at, suffix_len);
+            }
+            spare[at..at + more.len()].copy_from_slice(more);
+            at += more.len();
+            spare[at..at + suffix.len()].copy_from_slice(suffix);
+            at += suffix.len();
+            match entry.value {
+                Value::Inline(bytes) => spare[at..at + value_len].copy_from_slice(bytes),
+                Value::Long(record) => put_long_at(&mut spare, at, record),
+            }
+            at += value_len;
+        }
+        self.spare = std::mem::replace(&mut self.bytes, spare);
+        (self.at, self.prefix_len, self.base_batch) = (at, prefix_len, base_batch);
+        self.last_suffix = last_suffix;
+        true
+    }
+
+    /// Adds an entry, whose key has this head, if it fits into a page with this payload. An empty page takes any.
     #[inline]
-    pub(super) fn add(
-        &mut self,
-        payload: usize,
-        index: u64,
-        key: &[u8],
-        batch: u64,
-        kind: Kind,
-        value: Value<'_>,
-    ) -> bool {
+    pub(super) fn add(&mut self, payload: usize, entry: NewEntry<'_>) -> bool {
+        let NewEntry { index, key, head, batch, kind, value } = entry;
+        if self.entries == 0 {
+            self.begin(payload, index, key, batch);
+            self.first_head = head;
+        } else if index != self.index {
+            return false;
+        }
         let value_len = match value {
             Value::Inline(bytes) => bytes.len(),
             Value::Long(_) => LONG_REFERENCE_BYTES,
         };
-        let with_length = match value {
-            Value::Inline(_) if kind == Kind::Put => value_len + codec::varint_bytes(value_len as u64),
-            _ => value_len,
-        };
-        let (mut prefix, mut least, mut greatest) = (key.len(), batch, batch);
-        if !self.entries.is_empty() {
-            if index != self.index {
+        let prefix = &self.first_key[..self.prefix_len];
+        if !codec::starts_with(key, head, prefix, self.first_head) || batch < self.base_batch {
+            if self.at + key.len() - self.prefix_len + value_len > payload {
                 return false;
             }
-            let first = &self.first_key()[..self.prefix_len];
-            prefix = if key.starts_with(first) { self.prefix_len } else { codec::common_prefix(first, key) };
-            (least, greatest) = (batch.min(self.least_batch), batch.max(self.greatest_batch));
-            let (keys, values) = (self.keys_len + key.len(), self.values_len + with_length);
-            if Self::bytes_with(prefix, self.entries.len() + 1, keys, values, greatest - least) > payload {
+            let prefix_len = codec::common_prefix(prefix, key);
+            if !self.lay_out(payload, prefix_len, batch.min(self.base_batch)) {
                 return false;
             }
         }
-        self.index = index;
-        (self.prefix_len, self.least_batch, self.greatest_batch) = (prefix, least, greatest);
-        self.keys_len += key.len();
-        self.values_len += with_length;
-        let key_at = self.bytes.len();
-        self.bytes.extend_from_slice(key);
-        let form = match value {
-            Value::Inline(bytes) => {
-                self.bytes.extend_from_slice(bytes);
-                kind as u8
-            }
-            Value::Long(record) => {
-                self.bytes.extend_from_slice(&record.page.to_le_bytes());
-                self.bytes.extend_from_slice(&record.bytes.to_le_bytes());
-                FORM_LONG as u8
-            }
+        let mut suffix = &key[self.prefix_len..];
+        let mut length = suffix.len();
+        let same_key = kind.is_removal() && self.entries > 0 && {
+            let (at, len) = self.last_suffix;
+            suffix == &self.bytes[at..at + len]
         };
-        self.entries.push(Pending {
-            key_at: key_at as u32,
-            key_len: key.len() as u16,
-            form,
-            batch,
-            value_at: (key_at + key.len()) as u32,
-            value_len: value_len as u32,
-        });
+        if same_key {
+            (suffix, length) = (&[], SAME_KEY);
+        }
+        if self.at + suffix.len() + value_len > payload {
+            return false;
+        }
+        let bytes = &mut self.bytes[..];
+        let form = match value {
+            Value::Inline(_) => kind as u64,
+            Value::Long(_) => FORM_LONG,
+        };
+        let mut at = put_varint_at(bytes, self.at, (length as u64) << 2 | form);
+        at = put_varint_at(bytes, at, batch - self.base_batch);
+        if form == FORM_INLINE {
+            at = put_varint_at(bytes, at, value_len as u64);
+        }
+        let end = at + suffix.len() + value_len;
+        if end > payload {
+            return false;
+        }
+        let (to_suffix, to_value) = bytes[at..end].split_at_mut(suffix.len());
+        codec::copy(to_suffix, suffix);
+        match value {
+            Value::Inline(record) => codec::copy(to_value, record),
+            Value::Long(record) => put_long_at(to_value, 0, record),
+        }
+        if !same_key {
+            self.last_suffix = (at, suffix.len());
+        }
+        self.at = end;
+        self.entries += 1;
         true
+    }
+
+    /// Writes the header.
+    fn seal(&mut self) {
+        let (prefix_len, at) = (self.prefix_len as u16, self.at as u16);
+        let payload = &mut self.bytes[..];
+        payload[..4].copy_from_slice(&((self.index >> 32) as u32).to_le_bytes());
+        payload[4..8].copy_from_slice(&(self.index as u32).to_le_bytes());
+        payload[8..10].copy_from_slice(&self.entries.to_le_bytes());
+        payload[10..12].copy_from_slice(&prefix_len.to_le_bytes());
+        payload[12..14].copy_from_slice(&at.to_le_bytes());
+        payload[14..16].fill(0);
+        payload[16..24].copy_from_slice(&self.base_batch.to_le_bytes());
     }
 
     /// Writes the payload into `page`, which holds zeros or an old page, and empties the builder.
     pub(super) fn write(&mut self, page: &mut [u8]) {
+        self.seal();
         let payload = &mut page[HEADER_BYTES..];
-        let prefix_len = self.prefix_len;
-        let mut at = BLOCK_HEADER;
-        payload[at..at + prefix_len].copy_from_slice(&self.first_key()[..prefix_len]);
-        at += prefix_len;
-        for entry in &self.entries {
-            let suffix_len = usize::from(entry.key_len) - prefix_len;
-            at = put_varint_at(payload, at, (suffix_len as u64) << 2 | u64::from(entry.form));
-            at = put_varint_at(payload, at, entry.batch - self.least_batch);
-            if u64::from(entry.form) == FORM_INLINE {
-                at = put_varint_at(payload, at, u64::from(entry.value_len));
-            }
-            let from = entry.key_at as usize + prefix_len;
-            let to = entry.value_at as usize + entry.value_len as usize;
-            payload[at..at + to - from].copy_from_slice(&self.bytes[from..to]);
-            at += to - from;
-        }
-        payload[at..].fill(0);
-        payload[..4].copy_from_slice(&((self.index >> 32) as u32).to_le_bytes());
-        payload[4..8].copy_from_slice(&(self.index as u32).to_le_bytes());
-        payload[8..10].copy_from_slice(&(self.entries.len() as u16).to_le_bytes());
-        payload[10..12].copy_from_slice(&(prefix_len as u16).to_le_bytes());
-        payload[12..14].copy_from_slice(&(at as u16).to_le_bytes());
-        payload[14..16].fill(0);
-        payload[16..24].copy_from_slice(&self.least_batch.to_le_bytes());
-        self.entries.clear();
-        self.bytes.clear();
-        (self.keys_len, self.values_len) = (0, 0);
+        payload[..self.at].copy_from_slice(&self.bytes[..self.at]);
+        payload[self.at..].fill(0);
+        self.entries = 0;
     }
 }
 
-#[inline]
+fn put_long_at(bytes: &mut [u8], at: usize, record: LongRecord) {
+    bytes[at..at + 4].copy_from_slice(&record.page.to_le_bytes());
+    bytes[at + 4..at + 8].copy_from_slice(&record.bytes.to_le_bytes());
+}
+
+#[inline(always)]
 fn put_varint_at(bytes: &mut [u8], mut at: usize, mut number: u64) -> usize {
     while number >= 0x80 {
         bytes[at] = number as u8 | 0x80;
@@ -318,7 +400,16 @@ mod tests {
             let payload = 4096 - HEADER_BYTES;
             let mut key = vec![7_u8; rng.below(60) as usize];
             loop {
-                key.push(rng.next_u64() as u8);
+                // Keys of any order will do.
+                match rng.below(4) {
+                    0 => {}
+                    1 if !key.is_empty() => *key.last_mut().expect("not empty") ^= 1,
+                    2 if rng.chance(0.1) && !key.is_empty() => {
+                        let at = rng.below(key.len() as u64) as usize;
+                        key[at] ^= 1;
+                    }
+                    _ => key.push(rng.next_u64() as u8),
+                }
                 let kind = Kind::from_bits(rng.below(3) as u8).expect("a kind");
                 let record = vec![
                     3;
@@ -329,7 +420,9 @@ mod tests {
                 let long = LongRecord { page: 1, bytes: 7000 };
                 let is_long = kind == Kind::Put && rng.chance(0.1);
                 let value = if is_long { Value::Long(long) } else { Value::Inline(&record) };
-                if !builder.add(payload, 9, &key, batch, kind, value) {
+                let head = codec::head_of(&key);
+                let entry = NewEntry { index: 9, key: &key, head, batch, kind, value };
+                if !builder.add(payload, entry) {
                     break;
                 }
                 entries.push((key.clone(), batch, kind, record, is_long));
@@ -358,7 +451,8 @@ mod tests {
         let payload = 4096 - HEADER_BYTES;
         let (key, record) = (vec![1; 2048], vec![2; PageBuilder::inline_max(payload)]);
         let mut builder = PageBuilder::default();
-        assert!(builder.add(payload, 1, &key, u64::MAX, Kind::Put, Value::Inline(&record)));
+        let (head, kind, value) = (codec::head_of(&key), Kind::Put, Value::Inline(&record));
+        assert!(builder.add(payload, NewEntry { index: 1, key: &key, head, batch: u64::MAX, kind, value }));
         builder.write(&mut vec![0; 4096]);
     }
 

@@ -10,11 +10,13 @@ use std::task::{Context, Poll, Waker};
 
 use thermocline_base::multiplex::block_on;
 
+use super::codec;
 use super::error::{Result, StoreError};
-use super::filter::{Scratch, hash_of};
+use super::filter::hash_of;
 use super::inner::Inner;
 use super::journal::Record;
 use super::manifest::{Bound, Change};
+use super::merge::Merged;
 use super::piece::{Piece, PieceBuilder, PieceMeta};
 use super::promise::Promise;
 use super::types::{BatchId, IndexId, Kind, MAX_KEY_BYTES, MAX_RECORD_BYTES};
@@ -46,7 +48,7 @@ impl Inner {
         entries: impl Iterator<Item = (IndexId, &'a [u8], &'a [u8])>,
         pieces: &mut Vec<(Bound, Arc<Piece>)>,
     ) -> Result<u64> {
-        let mut scratch = Scratch::default();
+        let mut scratch = self.new_scratch();
         let new_piece = || PieceBuilder::new(&self.files, self.piece_id(), false, self.options.leaf_bytes);
         let mut builder = new_piece();
         let mut lower = Bound::default();
@@ -71,7 +73,15 @@ impl Inner {
             } else if count == 0 {
                 lower = here.clone();
             }
-            builder.add(index, key, hash_of(index, key), batch.0, Kind::Put, record)?;
+            builder.add(Merged {
+                index,
+                key,
+                head: codec::head_of(key),
+                hash: hash_of(index, key),
+                batch: batch.0,
+                kind: Kind::Put,
+                value: record,
+            })?;
             before = Some(here);
             count += 1;
         }
@@ -102,7 +112,7 @@ impl Inner {
             self.publish(version);
             self.work_signal.ring();
         }
-        let mut scratch = Scratch::default();
+        let mut scratch = self.new_scratch();
         let mut wait = std::pin::pin!(done.wait());
         let mut context = Context::from_waker(Waker::noop());
         if self.options.threads > 0 {

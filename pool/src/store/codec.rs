@@ -11,9 +11,54 @@ pub(super) fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
 }
 
 /// How many bytes [`put_varint`] needs.
-#[inline]
+#[cfg(test)]
 pub(super) const fn varint_bytes(number: u64) -> usize {
     (63 - (number | 1).leading_zeros() as usize) / 7 + 1
+}
+
+/// Copies few bytes without a call, and many with one.
+#[inline(always)]
+pub(super) fn copy(to: &mut [u8], from: &[u8]) {
+    /// The first N and the last N, which overlap.
+    #[inline(always)]
+    fn ends<const N: usize>(to: &mut [u8], from: &[u8]) {
+        let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) else { return };
+        let (first, last) = (*first, *last);
+        if let Some(to) = to.first_chunk_mut::<N>() {
+            *to = first;
+        }
+        if let Some(to) = to.last_chunk_mut::<N>() {
+            *to = last;
+        }
+    }
+    assert_eq!(to.len(), from.len(), "a copy is as long as what is copied");
+    match from.len() {
+        8..=16 => ends::<8>(to, from),
+        4..=7 => ends::<4>(to, from),
+        17..=32 => ends::<16>(to, from),
+        _ => to.copy_from_slice(from),
+    }
+}
+
+/// Does a key begin with a prefix? Both come with their heads, so short prefixes need no look at the bytes, which may just have
+/// been written: a load that covers several stores has to wait for them.
+#[inline(always)]
+pub(super) fn starts_with(key: &[u8], head: u64, prefix: &[u8], prefix_head: u64) -> bool {
+    match prefix.len() {
+        0 => true,
+        len @ 1..=8 => key.len() >= len && (head ^ prefix_head) >> (64 - 8 * len) == 0,
+        _ => key.starts_with(prefix),
+    }
+}
+
+/// The head of what lies at `at` in `bytes`, of which `len` bytes count.
+#[inline(always)]
+pub(super) fn head_at(bytes: &[u8], at: usize, len: usize) -> u64 {
+    match bytes.get(at..).and_then(<[u8]>::first_chunk) {
+        Some(first) if len >= 8 => u64::from_be_bytes(*first),
+        Some(first) => u64::from_be_bytes(*first) & !(u64::MAX >> (8 * len)),
+        None => head_of(&bytes[at..at + len.min(8)]),
+    }
 }
 
 /// Reads what was written, from the front.
@@ -69,6 +114,10 @@ impl<'a> Reader<'a> {
 
     #[inline]
     pub(super) fn varint(&mut self) -> Option<u64> {
+        if let Some(byte) = self.bytes.get(self.at).filter(|byte| **byte < 0x80) {
+            self.at += 1;
+            return Some(u64::from(*byte));
+        }
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
@@ -128,6 +177,32 @@ mod tests {
             }
         }
         assert_eq!(Reader::new(&[0xff; 11]).varint(), None);
+    }
+
+    #[test]
+    fn copies_and_prefixes_are_what_the_slow_way_gives() {
+        let bytes: Vec<u8> = (1..=81).collect();
+        for len in 0..80 {
+            let mut copied = vec![0; len];
+            copy(&mut copied, &bytes[..len]);
+            assert_eq!(copied, bytes[..len]);
+            for prefix in 0..=len {
+                let mut start = bytes[..prefix].to_vec();
+                let key = &bytes[..len];
+                assert!(starts_with(key, head_of(key), &start, head_of(&start)));
+                for at in 0..prefix {
+                    start[at] ^= 1;
+                    assert!(!starts_with(key, head_of(key), &start, head_of(&start)));
+                    start[at] ^= 1;
+                }
+            }
+            let (key, longer) = (&bytes[..len], &bytes[..len + 1]);
+            assert!(!starts_with(key, head_of(key), longer, head_of(longer)));
+            for at in 0..=len {
+                assert_eq!(head_at(key, at, len - at), head_of(&key[at..]));
+                assert_eq!(head_at(&bytes, at, len - at), head_of(&key[at..]));
+            }
+        }
     }
 
     #[test]

@@ -28,10 +28,12 @@ use super::promise::Promise;
 use super::types::{Batch, BatchId};
 use super::version::{Sealed, Version, WaitingBatch};
 
-/// A group gets no longer than this, unless one batch alone does.
+/// A group gets no longer than this, nor than a quarter of a block in memory, unless one batch alone does.
 const GROUP_BYTES_MAX: usize = 512 << 10;
-/// Bytes in the queue at which writers wait.
+const GROUP_BYTES_MIN: usize = 64 << 10;
+/// Bytes in the queue at which writers wait: as many as a block in memory, within these bounds.
 const QUEUE_BYTES_MAX: usize = 16 << 20;
+const QUEUE_BYTES_MIN: usize = 1 << 20;
 /// Sealed structures at which writers wait.
 const SEALED_MAX: usize = 2;
 
@@ -80,6 +82,7 @@ impl Inner {
         }
         if let Record::Written(batch) = &record {
             queue.bytes += batch.bytes.len();
+            self.files.work_bytes.fetch_add(batch.memory_bytes() as u64, Ordering::Relaxed);
         }
         queue.in_flight.entry(id).or_insert_with(|| (0, Promise::new())).0 += 1;
         let done = Promise::new();
@@ -117,7 +120,7 @@ impl Inner {
     }
 
     fn is_crowded(&self) -> bool {
-        if self.queue.lock().bytes > QUEUE_BYTES_MAX {
+        if self.queue.lock().bytes > self.options.memory_bytes.clamp(QUEUE_BYTES_MIN, QUEUE_BYTES_MAX) {
             return true;
         }
         let version = self.current();
@@ -134,13 +137,14 @@ impl Inner {
     /// Takes what is in the queue one step further. `false`: nothing was there.
     pub(super) fn step_journal(self: &Arc<Self>) -> bool {
         let mut journal = self.journal.lock();
+        let group_max = (self.options.memory_bytes / 4).clamp(GROUP_BYTES_MIN, GROUP_BYTES_MAX);
         let items = {
             let mut queue = self.queue.lock();
             let mut bytes = 0;
             let mut count = 0;
             for item in &queue.items {
                 if let Record::Written(batch) = &item.record {
-                    if count > 0 && bytes + batch.bytes.len() > GROUP_BYTES_MAX {
+                    if count > 0 && bytes + batch.bytes.len() > group_max {
                         break;
                     }
                     bytes += batch.bytes.len();
@@ -195,6 +199,7 @@ impl Inner {
             self.wake_crowd();
             return true;
         }
+        self.counters.journal_memory_bytes.store(journal.memory_bytes() as u64, Ordering::Relaxed);
         self.counters.journal_bytes.store(journal.bytes_written, Ordering::Relaxed);
         self.counters.journal_syncs.store(journal.syncs, Ordering::Relaxed);
         journal.applied();
@@ -202,8 +207,14 @@ impl Inner {
         let all_durable = !journal.has_collected();
         let mut last = 0;
         for (number, item) in numbered {
-            self.apply(number, &item.record);
             last = number;
+            if mutation::off(Rule::AckAfterEffect) {
+                let record = item.record.clone();
+                self.answer(item, Ok(()));
+                self.apply(number, &record);
+                continue;
+            }
+            self.apply(number, &item.record);
             self.answer(item, Ok(()));
         }
         drop(journal);
@@ -258,7 +269,10 @@ impl Inner {
 
     fn answer(&self, item: Item, answer: Result<()>) {
         let id = match &item.record {
-            Record::Written(batch) => batch.id(),
+            Record::Written(batch) => {
+                self.files.work_bytes.fetch_sub(batch.memory_bytes() as u64, Ordering::Relaxed);
+                batch.id()
+            }
             Record::Confirmed(id) | Record::Discarded(id) | Record::Loaded(id) => *id,
         };
         let quiet = {
@@ -295,11 +309,18 @@ impl Inner {
                 let Some(at) = version.waiting.iter().position(|waiting| waiting.id() == *id) else { return };
                 match &version.waiting[at] {
                     WaitingBatch::Memory { waiting, number: written, .. } => {
+                        let forget = || {
+                            let mut version = Version::clone(&self.current());
+                            version.waiting.remove(at);
+                            self.publish(version);
+                        };
+                        if mutation::off(Rule::ConfirmTakesInFirst) {
+                            forget();
+                            return self.take_in(&mut control, &waiting.batch, number, *written);
+                        }
                         // Readers meanwhile see it twice, which is once.
                         self.take_in(&mut control, &waiting.batch, number, *written);
-                        let mut version = Version::clone(&self.current());
-                        version.waiting.remove(at);
-                        self.publish(version);
+                        forget();
                     }
                     WaitingBatch::Piece { id, piece } => {
                         piece.confirm(number);

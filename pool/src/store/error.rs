@@ -7,8 +7,8 @@ use std::sync::Arc;
 use thermocline_base::io::IoError;
 
 use super::types::{BatchId, IndexId};
-use crate::error::DeviceError;
-use crate::page::PageError;
+pub use crate::error::PageReason;
+use crate::error::{DeviceError, PoolError, WrongFile};
 use crate::space::ClaimError;
 
 /// The result of an operation on the store.
@@ -40,31 +40,12 @@ pub enum StoreError {
         /// What is wrong.
         what: &'static str,
     },
+    /// There are no frames for the pages: no address space for them, or those that were given are of another length.
+    Frames(PoolError),
     /// The manifest describes pages that the page file cannot have.
     Claim(ClaimError),
-    /// A file is none of ours.
-    Foreign {
-        /// The file.
-        path: Arc<PathBuf>,
-    },
-    /// A file was written by a newer program.
-    Newer {
-        /// The file.
-        path: Arc<PathBuf>,
-        /// Its format.
-        found: u32,
-        /// The newest format that this program reads.
-        supported: u32,
-    },
-    /// A file belongs to another database.
-    OtherDatabase {
-        /// The file.
-        path: Arc<PathBuf>,
-        /// The database that was asked for.
-        expected: [u8; 16],
-        /// The database that it belongs to.
-        found: [u8; 16],
-    },
+    /// A file is not the one that was asked for.
+    File(WrongFile),
     /// Another process, or another handle of this one, has the store open.
     InUse {
         /// The directory.
@@ -109,30 +90,23 @@ pub enum StoreError {
         /// Number of the entry in the input, from 0.
         entry: u64,
     },
+    /// The store keeps no such entries.
+    Unsupported {
+        /// The index.
+        index: IndexId,
+        /// What it does not keep, and what to do.
+        what: &'static str,
+    },
+    /// The place of a key is taken: the record that another batch put there has not been removed yet. Nothing of the
+    /// batch is there; write it again when that record is gone.
+    Occupied {
+        /// The index.
+        index: IndexId,
+        /// Whose record it is.
+        predecessor: BatchId,
+    },
     /// Options that make no sense.
     BadOption(&'static str),
-}
-
-/// What is wrong with a page.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum PageReason {
-    /// The device failed.
-    Io(IoError),
-    /// The bytes are not those of the page.
-    Bytes(PageError),
-    /// The page checks out, but what it holds makes no sense: a program error wrote it.
-    Contents(&'static str),
-    /// The file ends before the page.
-    Cut,
-}
-
-struct Id<'a>(&'a [u8; 16]);
-
-impl fmt::Display for Id<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
 }
 
 impl fmt::Display for StoreError {
@@ -141,35 +115,16 @@ impl fmt::Display for StoreError {
             Self::Io(error) => error.fmt(f),
             Self::Device(error) => error.fmt(f),
             Self::Page { index, number, reason } => {
-                write!(f, "cannot read page {number} of {index}: ")?;
-                match reason {
-                    PageReason::Io(error) => error.fmt(f),
-                    PageReason::Bytes(error) => error.fmt(f),
-                    PageReason::Contents(what) => write!(f, "{what}; restore the store from a backup"),
-                    PageReason::Cut => write!(f, "the file ends before it; restore the store from a backup"),
-                }
+                write!(f, "cannot read page {number} of {index}: {reason}")
             }
             Self::Damaged { path, offset, what } => write!(
                 f,
                 "{} is damaged at byte {offset}: {what}; restore the store from a backup",
                 path.display()
             ),
+            Self::Frames(error) => error.fmt(f),
             Self::Claim(error) => write!(f, "{error}; restore the store from a backup"),
-            Self::Foreign { path } => {
-                write!(f, "{} is no file of a store; name another directory", path.display())
-            }
-            Self::Newer { path, found, supported } => write!(
-                f,
-                "{} has format {found}, this program reads formats up to {supported}; use a newer program",
-                path.display()
-            ),
-            Self::OtherDatabase { path, expected, found } => write!(
-                f,
-                "{} belongs to database {}, not to {}; put the right files there",
-                path.display(),
-                Id(found),
-                Id(expected)
-            ),
+            Self::File(error) => error.fmt(f),
             Self::InUse { path } => {
                 write!(f, "the store in {} is open already; close it there first", path.display())
             }
@@ -197,6 +152,11 @@ impl fmt::Display for StoreError {
                     "entry {entry} of the bulk load into {index} is not above its predecessor; sort the input"
                 )
             }
+            Self::Unsupported { index, what } => write!(f, "{index}: {what}"),
+            Self::Occupied { index, predecessor } => write!(
+                f,
+                "a key of {index} still has the record of {predecessor}; write the batch again when that is cleaned"
+            ),
             Self::BadOption(what) => f.write_str(what),
         }
     }
@@ -208,9 +168,10 @@ impl std::error::Error for StoreError {
             Self::Io(error) | Self::Full(error) => Some(error),
             Self::Device(error) => Some(error),
             Self::Claim(error) => Some(error),
+            Self::Frames(error) => Some(error),
             Self::ReadOnly(error) => Some(&**error),
-            Self::Page { reason: PageReason::Io(error), .. } => Some(error),
-            Self::Page { reason: PageReason::Bytes(error), .. } => Some(error),
+            Self::File(error) => Some(error),
+            Self::Page { reason, .. } => reason.source(),
             _ => None,
         }
     }
@@ -222,10 +183,17 @@ impl From<IoError> for StoreError {
     }
 }
 
+impl From<WrongFile> for StoreError {
+    fn from(error: WrongFile) -> Self {
+        Self::File(error)
+    }
+}
+
 impl From<DeviceError> for StoreError {
     fn from(error: DeviceError) -> Self {
         match error {
             DeviceError::Io(error) => error.into(),
+            DeviceError::File(error) => error.into(),
             error => Self::Device(error),
         }
     }
@@ -234,6 +202,22 @@ impl From<DeviceError> for StoreError {
 impl From<ClaimError> for StoreError {
     fn from(error: ClaimError) -> Self {
         Self::Claim(error)
+    }
+}
+
+impl From<PoolError> for StoreError {
+    fn from(error: PoolError) -> Self {
+        Self::Frames(error)
+    }
+}
+
+impl From<PoolError> for PageReason {
+    fn from(error: PoolError) -> Self {
+        match error {
+            PoolError::Io(error) | PoolError::WriteBack(error) => Self::Io(error),
+            PoolError::Page { reason, .. } => reason,
+            other => unreachable!("the store has its device in the pool and waits for no frame: {other}"),
+        }
     }
 }
 

@@ -80,6 +80,11 @@ impl FencesBuilder {
         self.pages.push(page);
     }
 
+    /// Memory that it takes, about.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + (self.ends.capacity() + self.pages.capacity()) * size_of::<u32>()
+    }
+
     pub(super) fn finish(mut self) -> Fences {
         let mut bytes = Vec::with_capacity(self.bytes.len());
         let mut ends = Vec::with_capacity(self.ends.len());
@@ -192,6 +197,27 @@ impl Fences {
             None => fences.end,
         };
         start..end.max(start)
+    }
+
+    /// May the page of a fence of the index hold keys at or before `key`, as a scan goes on towards greater keys?
+    pub(super) fn begins_by(&self, index: u64, fence: u32, key: &[u8]) -> bool {
+        self.of_index(index).is_some_and(|fences| self.cmp_separator(fences, fence, key).is_le())
+    }
+
+    /// May it hold keys at or above `key`?
+    pub(super) fn ends_behind(&self, index: u64, fence: u32, key: &[u8]) -> bool {
+        self.of_index(index).is_some_and(|fences| {
+            if fence + 1 == fences.end {
+                return *fences.last_key >= *key;
+            }
+            let next = self.cmp_separator(fences, fence + 1, key);
+            next.is_gt() || (next.is_eq() && self.continued.binary_search(&(fence + 1)).is_ok())
+        })
+    }
+
+    fn cmp_separator(&self, fences: &IndexFences, fence: u32, key: &[u8]) -> std::cmp::Ordering {
+        let common = &fences.first_key[..usize::from(fences.common)];
+        common.iter().chain(self.separator(fence)).cmp(key)
     }
 
     /// Memory that they take beyond themselves.

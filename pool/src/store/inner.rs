@@ -5,13 +5,16 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use thermocline_base::io::LockGuard;
-use thermocline_base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
+use thermocline_base::sync::{
+    AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, RwLock, RwLockReadGuard,
+};
 
 use super::error::{Result, StoreError};
+use super::filter::Scratch;
 use super::journal::{Journal, Record};
 use super::manifest::{Bound, Manifest};
 use super::memory::MemoryBlock;
@@ -66,6 +69,7 @@ pub(super) struct Counters {
     pub(super) record_bytes_in: AtomicU64,
     pub(super) journal_bytes: AtomicU64,
     pub(super) journal_syncs: AtomicU64,
+    pub(super) journal_memory_bytes: AtomicU64,
     pub(super) manifest_bytes: AtomicU64,
     pub(super) flushes: AtomicU64,
     pub(super) merges: AtomicU64,
@@ -96,43 +100,62 @@ pub(super) struct Inner {
     /// Writers that wait for room.
     pub(super) crowd: Mutex<Vec<Waker>>,
     pub(super) queue_signal: Signal,
-    pub(super) work_signal: Signal,
+    pub(super) work_signal: Arc<Signal>,
     pub(super) counters: Counters,
     pub(super) memory_peak: AtomicUsize,
-    pub(super) _lock: LockGuard,
+    /// Indexes whose entries merges leave out.
+    pub(super) dropped: RwLock<BTreeSet<u64>>,
+    pub(super) lock: Mutex<Option<LockGuard>>,
 }
 
 /// Wakes threads. A ring that comes while nobody waits is kept.
 #[derive(Debug, Default)]
 pub(super) struct Signal {
-    rings: std::sync::Mutex<u64>,
+    rings: Mutex<u64>,
     bell: Condvar,
 }
 
 impl Signal {
     pub(super) fn ring(&self) {
-        *self.rings.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *self.rings.lock() += 1;
         self.bell.notify_all();
     }
 
     /// What to pass to [`Signal::wait`]; to be asked before looking for work.
     pub(super) fn heard(&self) -> u64 {
-        *self.rings.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.rings.lock()
     }
 
     /// Waits for a ring after `heard`.
     pub(super) fn wait(&self, heard: u64) {
-        let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rings = self.rings.lock();
         while *rings == heard {
-            rings = self.bell.wait(rings).unwrap_or_else(PoisonError::into_inner);
+            rings = self.bell.wait(&self.rings, rings);
         }
     }
 }
 
 impl Inner {
+    /// The entries of an index are of no use any more.
+    pub(super) fn drop_index(&self, index: u64) {
+        self.dropped.write().insert(index);
+        self.work_signal.ring();
+    }
+
+    /// Indexes whose entries are of no use any more.
+    pub(super) fn dropped(&self) -> RwLockReadGuard<'_, BTreeSet<u64>> {
+        self.dropped.read()
+    }
+
     /// What readers see now.
     pub(super) fn current(&self) -> Arc<Version> {
-        Arc::clone(&self.version.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.version.read())
+    }
+
+    /// The same for a look that does not wait: who changes it waits meanwhile.
+    #[inline]
+    pub(super) fn look(&self) -> RwLockReadGuard<'_, Arc<Version>> {
+        self.version.read()
     }
 
     /// Changes what readers see. The caller holds control's lock.
@@ -140,7 +163,7 @@ impl Inner {
         self.memory_peak.fetch_max(version.memory_bytes(), Ordering::Relaxed);
         let version = Arc::new(version);
         let former = {
-            let mut current = self.version.write().unwrap_or_else(PoisonError::into_inner);
+            let mut current = self.version.write();
             std::mem::replace(&mut *current, version)
         };
         // Pieces may go with it, which is no work for readers to wait for.
@@ -168,6 +191,11 @@ impl Inner {
         for waker in wakers {
             waker.wake();
         }
+    }
+
+    /// Memory for building filters.
+    pub(super) fn new_scratch(&self) -> Scratch {
+        Scratch::within(self.options.memory_bytes, &self.files.work_bytes)
     }
 
     pub(super) fn new_block(&self, entries: usize) -> Arc<MemoryBlock> {

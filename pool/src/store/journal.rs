@@ -22,7 +22,7 @@
 //! - Writing zeros once matters: appending to an unwritten extent makes the file system change its own records with
 //!   every sync, which doubles the time of one.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,6 +33,7 @@ use thermocline_base::mutation::{self, Rule};
 use super::codec::Reader;
 use super::error::{Result, StoreError};
 use super::types::{Batch, BatchId};
+use crate::error::WrongFile;
 
 const MAGIC: &[u8; 8] = b"thcljrnl";
 /// The format of segments that this program writes.
@@ -40,6 +41,8 @@ pub(super) const JOURNAL_FORMAT: u32 = 1;
 const GROUP_MAGIC: u32 = 0x6a67_7270;
 const GROUP_HEADER_BYTES: usize = 32;
 const BLOCK: u64 = DIRECT_ALIGNMENT as u64;
+/// A new segment is filled in pieces of this length.
+const ZEROS_BYTES: usize = 256 << 10;
 /// Free segments that are kept.
 const SPARE_SEGMENTS: usize = 2;
 
@@ -149,6 +152,38 @@ fn name(number: u64) -> String {
 pub(super) struct Replayed {
     /// Records with their numbers.
     pub(super) records: Vec<(u64, Record)>,
+    /// Where the batches are that nobody has decided about.
+    undecided: HashMap<BatchId, usize>,
+}
+
+impl Replayed {
+    /// A batch that is in pieces, or was discarded, need not be kept until all has been read: only its place is.
+    fn push(&mut self, number: u64, record: Record, flushed: u64) {
+        let void = |id| Record::Loaded(id);
+        let record = match record {
+            Record::Written(batch) if !batch.confirmed => {
+                self.undecided.insert(batch.id(), self.records.len());
+                Record::Written(batch)
+            }
+            Record::Written(batch) if number <= flushed => void(batch.id()),
+            Record::Confirmed(id) => {
+                if let Some(at) = self.undecided.remove(&id)
+                    && number <= flushed
+                {
+                    self.records[at].1 = void(id);
+                }
+                record
+            }
+            Record::Discarded(id) => {
+                if let Some(at) = self.undecided.remove(&id) {
+                    self.records[at].1 = void(id);
+                }
+                record
+            }
+            other => other,
+        };
+        self.records.push((number, record));
+    }
 }
 
 impl Journal {
@@ -235,7 +270,7 @@ impl Journal {
             return Ok(None);
         }
         if !bytes.starts_with(MAGIC) {
-            return Err(StoreError::Foreign { path: path() });
+            return Err(WrongFile::Foreign { path: path() }.into());
         }
         let mut reader = Reader::new(&bytes[8..]);
         let mut read = || -> Option<(u32, [u8; 16], u64, u32)> {
@@ -246,7 +281,7 @@ impl Journal {
         };
         let Some((found, database, generation, sum)) = read() else { return Ok(None) };
         if found > JOURNAL_FORMAT {
-            return Err(StoreError::Newer { path: path(), found, supported: JOURNAL_FORMAT });
+            return Err(WrongFile::Newer { path: path(), found, supported: JOURNAL_FORMAT }.into());
         }
         if sum != crc32c(&bytes[..40]) {
             return Err(StoreError::Damaged {
@@ -257,7 +292,7 @@ impl Journal {
         }
         if database != self.database {
             let expected = self.database;
-            return Err(StoreError::OtherDatabase { path: path(), expected, found: database });
+            return Err(WrongFile::OtherDatabase { path: path(), expected, found: database }.into());
         }
         Ok(Some(generation))
     }
@@ -284,7 +319,7 @@ impl Journal {
             let Some(records) = records else { return damaged(at, "a group checks out but makes no sense") };
             for (number, record) in (first..).zip(records) {
                 last = number;
-                replayed.records.push((number, record));
+                replayed.push(number, record, flushed);
             }
             at += used;
         }
@@ -315,6 +350,11 @@ impl Journal {
     pub(super) fn bytes_in_use(&self) -> u64 {
         let full: u64 = self.segments.iter().map(|segment| segment.len).sum();
         full - self.segments.back().map_or(0, |segment| segment.len - self.at)
+    }
+
+    /// Memory of the group being collected and written.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.group.capacity() + self.buffer.len()
     }
 
     /// Bytes of all segments.
@@ -413,7 +453,7 @@ impl Journal {
         let path = self.dir.join(name(self.next_file));
         let file = self.io.open_direct(&path, OpenMode::CreateNew)?;
         self.next_file += 1;
-        let zeros = AlignedBytes::zeroed((1 << 20).min(len as usize));
+        let zeros = AlignedBytes::zeroed(ZEROS_BYTES.min(len as usize));
         let fill = || -> Result<()> {
             let mut at = 0;
             while at < len {

@@ -26,12 +26,14 @@ use thermocline_base::io::{File, Io, OpenMode};
 use super::codec::{self, Reader};
 use super::error::{Result, StoreError};
 use super::piece::PieceMeta;
+use crate::error::WrongFile;
 use crate::page::PageSize;
 
 const MAGIC: &[u8; 8] = b"thclmnfs";
 /// The format of manifests that this program writes.
 pub(super) const MANIFEST_FORMAT: u32 = 1;
-pub(super) const MANIFEST_NAME: &str = "store.manifest";
+/// The name of the file without which a directory holds no store.
+pub const MANIFEST_NAME: &str = "store.manifest";
 const TEMPORARY_NAME: &str = "store.manifest.tmp";
 const HEADER_BYTES: usize = 48;
 const EDIT_HEADER_BYTES: usize = 8;
@@ -390,7 +392,7 @@ impl Manifest {
         let path = || Arc::clone(path);
         let damaged = |what| StoreError::Damaged { path: path(), offset: 0, what };
         if !bytes.starts_with(MAGIC) {
-            return Err(StoreError::Foreign { path: path() });
+            return Err(WrongFile::Foreign { path: path() }.into());
         }
         let mut reader = Reader::new(&bytes[8..]);
         let mut fields = || -> Option<(u32, u32, [u8; 16], u64, u32)> {
@@ -403,13 +405,13 @@ impl Manifest {
         let (found, page_bytes, id, generation, sum) =
             fields().ok_or_else(|| damaged("its header is cut"))?;
         if found > MANIFEST_FORMAT {
-            return Err(StoreError::Newer { path: path(), found, supported: MANIFEST_FORMAT });
+            return Err(WrongFile::Newer { path: path(), found, supported: MANIFEST_FORMAT }.into());
         }
         if sum != crc32c(&bytes[..40]) {
             return Err(damaged("its header does not check out"));
         }
         if id != database {
-            return Err(StoreError::OtherDatabase { path: path(), expected: database, found: id });
+            return Err(WrongFile::OtherDatabase { path: path(), expected: database, found: id }.into());
         }
         if page_bytes as usize != page_size.bytes() {
             return Err(damaged("its pages are not as long as those of the page file"));

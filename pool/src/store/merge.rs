@@ -7,8 +7,17 @@
 //! - A removal of a batch was confirmed after that batch, and merges take in a contiguous stretch of positions, so an
 //!   entry never lies in a younger structure than its removal.
 //! - Sources are checked as they are read: every page's checksum, number and version.
+//!
+//! Most of the entries of a merge come from one source, the last-level piece. It does not play in the tree: its entry is
+//! compared with the tree's winner, once for each entry that it gives, and only the others cost a way up the tree.
+//!
+//! ```text
+//!   last-level piece ───────────────┬─► next entry
+//!   young ─┐                        │
+//!   young ─┼─ tree of losers ───────┘      (compared: index and first 8 bytes of the key, as one number;
+//!   young ─┘                                whole entries only if these are equal)
+//! ```
 
-use std::cmp::Ordering as Order;
 use std::sync::Arc;
 
 use thermocline_base::io::AlignedBytes;
@@ -19,20 +28,12 @@ use super::block::{self, PageCursor, Value};
 use super::codec;
 use super::error::{PageReason, Result};
 use super::filter::hash_of;
+use super::held::Held;
 use super::manifest::Bound;
 use super::memory::{MemoryBlock, Segment, Waiting};
 use super::piece::{Piece, Reading};
-use super::types::Kind;
+use super::types::{Kind, MAX_KEY_BYTES};
 use crate::page::HEADER_BYTES;
-
-/// Where the record of a stream's entry is.
-#[derive(Debug)]
-enum Held {
-    /// In the chunk.
-    Chunk { at: u32, len: u32 },
-    /// Read on its own.
-    Own(Vec<u8>),
-}
 
 /// The entries of a piece between two bounds, read in long stretches.
 #[derive(Debug)]
@@ -44,24 +45,36 @@ struct PieceStream {
     page: u32,
     end: u32,
     chunk: Option<AlignedBytes>,
+    /// Pages that are read at once.
+    chunk_pages: u32,
     /// Pages of the piece that are in the chunk.
     chunk_first: u32,
     chunk_count: u32,
     ahead: Option<(Reading, u32)>,
+    held: Held,
     /// The page being walked over, and where its payload begins in the chunk.
     cursor: Option<(PageCursor, usize)>,
     skipping: bool,
+    page_bytes: usize,
+    /// Index of the page.
+    index: u64,
+    /// The entry's key, with the page's prefix in front, and something behind.
     key: Vec<u8>,
+    prefix_len: usize,
+    prefix_head: u64,
+    key_len: usize,
     head: u64,
     /// The head of the key at which the stream ends.
     to_head: u64,
     batch: u64,
     kind: Kind,
-    held: Held,
+    /// Where in the chunk the record is, unless it was read on its own.
+    value: (u32, u32),
+    own: Option<Vec<u8>>,
 }
 
 impl PieceStream {
-    fn new(piece: Arc<Piece>, from: Bound, to: Option<Bound>) -> Self {
+    fn new(piece: Arc<Piece>, from: Bound, to: Option<Bound>, chunk_pages: u32) -> Self {
         let (mut start, mut end) = (None, 0);
         for fences in piece.fences.indexes() {
             let index = fences.index;
@@ -81,30 +94,39 @@ impl PieceStream {
         let to_head = to.as_ref().map_or(0, |to| codec::head_of(&to.key));
         let page = start.map_or(0, |fence| piece.fences.page(fence));
         let end = if start.is_some() { piece.fences.page(end - 1) + 1 } else { 0 };
+        let page_bytes = piece.files().page_bytes();
         Self {
+            held: Held::new(&piece.files().work_bytes),
             piece,
             from,
             to,
             page,
             end,
             chunk: None,
+            chunk_pages,
             chunk_first: 0,
             chunk_count: 0,
             ahead: None,
             cursor: None,
             skipping: true,
-            key: Vec::new(),
+            page_bytes,
+            index: 0,
+            key: vec![0; MAX_KEY_BYTES],
+            prefix_len: 0,
+            prefix_head: 0,
+            key_len: 0,
             head: 0,
             to_head,
             batch: 0,
             kind: Kind::Put,
-            held: Held::Own(Vec::new()),
+            value: (0, 0),
+            own: None,
         }
     }
 
     fn read_ahead(&mut self, page: u32) {
         if page < self.end && self.ahead.is_none() {
-            let count = (self.end - page).min(self.piece.files().chunk_pages() as u32);
+            let count = (self.end - page).min(self.chunk_pages);
             self.ahead = Some(self.piece.start_read(page, count));
         }
     }
@@ -120,6 +142,8 @@ impl PieceStream {
         self.chunk = Some(chunk);
         (self.chunk_first, self.chunk_count) = (self.page, count);
         self.read_ahead(self.page + count);
+        let pages = count + self.ahead.as_ref().map_or(0, |(_, count)| *count);
+        self.held.set(self.key.capacity() + pages as usize * self.page_bytes);
         Ok(())
     }
 
@@ -140,53 +164,68 @@ impl PieceStream {
                 self.next_page()?;
                 continue;
             };
-            let page_bytes = self.piece.files().page_bytes();
             let start = *start;
             let chunk = self.chunk.as_ref().expect("a page of it is being walked over");
-            let payload = &chunk[start..start - HEADER_BYTES + page_bytes];
-            let (index, page) = (cursor.index, self.page - 1);
+            let payload = &chunk[start..start - HEADER_BYTES + self.page_bytes];
             let entry = match cursor.next(payload) {
                 Ok(Some(entry)) => entry,
                 Ok(None) => {
                     self.cursor = None;
                     continue;
                 }
-                Err(what) => return Err(self.piece.broken(index, page, PageReason::Contents(what))),
+                Err(what) => {
+                    return Err(self.piece.broken(self.index, self.page - 1, PageReason::Contents(what)));
+                }
             };
-            self.key.clear();
-            self.key.extend_from_slice(cursor.prefix(payload));
-            self.key.extend_from_slice(entry.suffix);
+            self.key_len = self.prefix_len + entry.suffix.len();
+            if self.key.len() < self.key_len {
+                self.key.resize(self.key_len, 0);
+            }
+            if !entry.same_key {
+                codec::copy(&mut self.key[self.prefix_len..self.key_len], entry.suffix);
+                // From where the bytes come, not from where they have just been written.
+                let at = entry.suffix.as_ptr() as usize - payload.as_ptr() as usize;
+                let rest = 8_usize.saturating_sub(self.prefix_len);
+                self.head = self.prefix_head;
+                if rest > 0 {
+                    self.head |= codec::head_at(payload, at, entry.suffix.len()) >> (64 - 8 * rest);
+                }
+            }
+            let key = &self.key[..self.key_len];
             if self.skipping {
-                if (index, &*self.key) < (self.from.index, &*self.from.key) {
+                if (self.index, key) < (self.from.index, &*self.from.key) {
                     continue;
                 }
                 self.skipping = false;
             }
-            self.head = codec::head_of(&self.key);
             if let Some(to) = &self.to
-                && index == to.index
                 && self.head >= self.to_head
-                && *self.key >= *to.key
+                && self.index == to.index
+                && *key >= *to.key
             {
                 self.page = self.end;
                 self.cursor = None;
                 return Ok(false);
             }
             (self.batch, self.kind) = (entry.batch, entry.kind);
-            self.held = match entry.value {
+            self.own = None;
+            match entry.value {
                 Value::Inline(bytes) => {
                     let at = bytes.as_ptr() as usize - chunk.as_ptr() as usize;
-                    Held::Chunk { at: at as u32, len: bytes.len() as u32 }
+                    self.value = (at as u32, bytes.len() as u32);
                 }
-                Value::Long(record) => Held::Own(block_on(self.piece.read_long(index, record))?),
-            };
+                Value::Long(record) => {
+                    self.own = Some(block_on(self.piece.read_long(self.index, record))?);
+                }
+            }
             return Ok(true);
         }
     }
 
+    #[inline(never)]
     fn next_page(&mut self) -> Result<()> {
         self.fetch()?;
-        let page_bytes = self.piece.files().page_bytes();
+        let page_bytes = self.page_bytes;
         let at = (self.page - self.chunk_first) as usize * page_bytes;
         let chunk = self.chunk.as_ref().expect("it was fetched");
         let (kind, payload) = self.piece.check(self.owner(), self.page, &chunk[at..at + page_bytes])?;
@@ -194,6 +233,13 @@ impl PieceStream {
             let cursor = PageCursor::new(payload);
             let nonsense = PageReason::Contents("its header makes no sense");
             let cursor = cursor.ok_or_else(|| self.piece.broken(self.owner(), self.page, nonsense))?;
+            let prefix = cursor.prefix(payload);
+            (self.prefix_len, self.prefix_head) = (prefix.len(), codec::head_of(prefix));
+            if self.key.len() < prefix.len() {
+                self.key.resize(prefix.len(), 0);
+            }
+            self.key[..prefix.len()].copy_from_slice(prefix);
+            self.index = cursor.index;
             self.cursor = Some((cursor, at + HEADER_BYTES));
         } else if kind != block::LONG {
             let reason = PageReason::Contents("it is of another kind");
@@ -203,17 +249,24 @@ impl PieceStream {
         Ok(())
     }
 
-    fn index(&self) -> u64 {
-        self.cursor.as_ref().expect("it stands on an entry").0.index
-    }
-
-    fn value(&self) -> &[u8] {
-        match &self.held {
-            Held::Own(bytes) => bytes,
-            Held::Chunk { at, len } => {
+    #[inline]
+    fn current(&self) -> Current<'_> {
+        let value = match &self.own {
+            Some(own) => own,
+            None => {
                 let chunk = self.chunk.as_ref().expect("the entry lies in it");
-                &chunk[*at as usize..(*at + *len) as usize]
+                &chunk[self.value.0 as usize..(self.value.0 + self.value.1) as usize]
             }
+        };
+        let key = &self.key[..self.key_len];
+        Current {
+            index: self.index,
+            key,
+            head: self.head,
+            hash: None,
+            batch: self.batch,
+            kind: self.kind,
+            value,
         }
     }
 }
@@ -225,7 +278,8 @@ pub(super) struct Walk(PieceStream);
 impl Walk {
     /// Over the part between two bounds.
     pub(super) fn new(piece: &Arc<Piece>, from: &Bound, to: Option<&Bound>) -> Self {
-        Self(PieceStream::new(Arc::clone(piece), from.clone(), to.cloned()))
+        let chunk_pages = piece.files().chunk_pages() as u32;
+        Self(PieceStream::new(Arc::clone(piece), from.clone(), to.cloned(), chunk_pages))
     }
 
     /// Goes to the next entry. `false`: there is none.
@@ -239,15 +293,7 @@ impl Walk {
     }
 
     pub(super) fn current(&self) -> Current<'_> {
-        let stream = &self.0;
-        Current {
-            index: stream.index(),
-            key: &stream.key,
-            hash: None,
-            batch: stream.batch,
-            kind: stream.kind,
-            value: stream.value(),
-        }
+        self.0.current()
     }
 }
 
@@ -275,10 +321,14 @@ enum Kinded {
 
 /// A source of a merge.
 #[derive(Debug)]
-pub(super) struct Source {
-    stream: Kinded,
-    /// Index and first bytes of the key it stands on; nothing at the end.
-    head: Option<(u64, u64)>,
+pub(super) struct Source(Kinded);
+
+/// Index and first bytes of the key on which a source stands, as one number. [`END`] at its end, and for one key.
+type Head = u128;
+const END: Head = Head::MAX;
+
+fn head(index: u64, head: u64) -> Head {
+    Head::from(index) << 64 | Head::from(head)
 }
 
 /// The entry that a merge stands on.
@@ -286,6 +336,7 @@ pub(super) struct Source {
 pub(super) struct Current<'a> {
     pub(super) index: u64,
     pub(super) key: &'a [u8],
+    head: u64,
     hash: Option<u64>,
     pub(super) batch: u64,
     pub(super) kind: Kind,
@@ -299,64 +350,59 @@ impl Current<'_> {
 }
 
 impl Source {
-    /// The part of a piece between two bounds.
-    pub(super) fn piece(piece: &Arc<Piece>, from: &Bound, to: Option<&Bound>) -> Self {
-        let stream = PieceStream::new(Arc::clone(piece), from.clone(), to.cloned());
-        Self { stream: Kinded::Piece(Box::new(stream)), head: None }
+    /// The part of a piece between two bounds, of which so many pages are read at once.
+    pub(super) fn piece(piece: &Arc<Piece>, from: &Bound, to: Option<&Bound>, chunk_pages: u32) -> Self {
+        let stream = PieceStream::new(Arc::clone(piece), from.clone(), to.cloned(), chunk_pages);
+        Self(Kinded::Piece(Box::new(stream)))
     }
 
     /// A segment of a block.
     pub(super) fn segment(block: &Arc<MemoryBlock>, segment: Segment) -> Self {
-        let stream = SegmentStream { block: Arc::clone(block), segment, next: 0 };
-        Self { stream: Kinded::Segment(stream), head: None }
+        Self(Kinded::Segment(SegmentStream { block: Arc::clone(block), segment, next: 0 }))
     }
 
     /// A batch of its own.
     pub(super) fn waiting(waiting: &Arc<Waiting>) -> Self {
-        let stream = WaitingStream { waiting: Arc::clone(waiting), next: 0 };
-        Self { stream: Kinded::Waiting(stream), head: None }
+        Self(Kinded::Waiting(WaitingStream { waiting: Arc::clone(waiting), next: 0 }))
     }
 
-    fn advance(&mut self) -> Result<()> {
-        self.head = match &mut self.stream {
-            Kinded::Piece(stream) => {
-                if stream.advance()? {
-                    Some((stream.index(), stream.head))
-                } else {
-                    None
-                }
-            }
+    /// How much it has to give; to be compared with that of sources of the same kind.
+    fn weight(&self) -> usize {
+        match &self.0 {
+            Kinded::Piece(stream) => stream.end.saturating_sub(stream.page) as usize,
+            Kinded::Segment(stream) => stream.segment.len(),
+            Kinded::Waiting(stream) => stream.waiting.sorted().len(),
+        }
+    }
+
+    /// Goes to the next entry, and gives its head; `None` at the end.
+    #[inline]
+    fn advance(&mut self) -> Result<Option<Head>> {
+        Ok(match &mut self.0 {
+            Kinded::Piece(stream) => stream.advance()?.then(|| head(stream.index, stream.head)),
             Kinded::Segment(stream) => {
                 stream.next += 1;
                 stream.block.prefetch(&stream.segment, stream.next);
-                stream.segment.get(stream.next - 1).map(|at| (at.index(), at.head()))
+                stream.segment.get(stream.next - 1).map(|at| head(at.index(), at.head()))
             }
             Kinded::Waiting(stream) => {
                 stream.next += 1;
-                stream.waiting.sorted().get(stream.next - 1).map(|at| (at.index(), at.head()))
+                stream.waiting.sorted().get(stream.next - 1).map(|at| head(at.index(), at.head()))
             }
-        };
-        Ok(())
+        })
     }
 
+    #[inline]
     fn current(&self) -> Current<'_> {
-        let entry = match &self.stream {
-            Kinded::Piece(stream) => {
-                return Current {
-                    index: stream.index(),
-                    key: &stream.key,
-                    hash: None,
-                    batch: stream.batch,
-                    kind: stream.kind,
-                    value: stream.value(),
-                };
-            }
+        let entry = match &self.0 {
+            Kinded::Piece(stream) => return stream.current(),
             Kinded::Segment(stream) => stream.block.entry(stream.segment[stream.next - 1]),
             Kinded::Waiting(stream) => stream.waiting.entry(stream.waiting.sorted()[stream.next - 1]),
         };
         Current {
             index: entry.index,
             key: entry.key,
+            head: codec::head_of(entry.key),
             hash: Some(entry.hash),
             batch: entry.batch,
             kind: entry.kind,
@@ -370,6 +416,8 @@ impl Source {
 pub(super) struct Merged<'a> {
     pub(super) index: u64,
     pub(super) key: &'a [u8],
+    /// Its first bytes, as [`codec::head_of`] gives them.
+    pub(super) head: u64,
     pub(super) hash: u64,
     pub(super) batch: u64,
     pub(super) kind: Kind,
@@ -381,6 +429,7 @@ pub(super) struct Merged<'a> {
 struct Removal {
     index: u64,
     key: Vec<u8>,
+    head: u64,
     hash: u64,
     batch: u64,
     kind: Option<Kind>,
@@ -390,65 +439,80 @@ struct Removal {
 /// A merge.
 #[derive(Debug)]
 pub(super) struct Merge {
+    /// The heaviest comes last.
     sources: Vec<Source>,
-    /// A tree of losers; the winner is in front.
+    /// Where each stands.
+    heads: Vec<Head>,
+    /// Which are at their end.
+    ended: Vec<bool>,
+    left: usize,
+    /// A tree of losers over all sources but the last; the winner is in front.
     tree: Vec<u32>,
     bottom: bool,
     removal: Removal,
 }
 
+const NOBODY: u32 = u32::MAX;
+
 impl Merge {
     /// Of `sources`; `bottom`: nothing older than they are is there.
-    pub(super) fn new(mut sources: Vec<Source>, bottom: bool) -> Result<Self> {
-        for source in &mut sources {
-            source.advance()?;
+    pub(super) fn new(sources: Vec<Source>, bottom: bool) -> Result<Self> {
+        let (mut started, mut heads) = (Vec::with_capacity(sources.len()), Vec::with_capacity(sources.len()));
+        for mut source in sources {
+            if let Some(head) = source.advance()? {
+                started.push(source);
+                heads.push(head);
+            }
         }
-        sources.retain(|source| source.head.is_some());
-        let mut merge = Self { sources, tree: Vec::new(), bottom, removal: Removal::default() };
-        merge.build();
+        let left = started.len();
+        if let Some(heaviest) = (0..left).max_by_key(|at| started[*at].weight()) {
+            started.swap(heaviest, left - 1);
+            heads.swap(heaviest, left - 1);
+        }
+        let mut merge = Self {
+            sources: started,
+            heads,
+            ended: vec![false; left],
+            left,
+            tree: vec![NOBODY; left.max(2) - 1],
+            bottom,
+            removal: Removal::default(),
+        };
+        for source in 0..left.max(1) as u32 - 1 {
+            merge.play(source);
+        }
         Ok(merge)
     }
 
+    #[inline(always)]
     fn beats(&self, one: u32, two: u32) -> bool {
-        let (first, second) = (&self.sources[one as usize], &self.sources[two as usize]);
-        match (first.head, second.head) {
-            (None, _) => false,
-            (_, None) => true,
-            (Some(a), Some(b)) => match a.cmp(&b) {
-                Order::Less => true,
-                Order::Greater => false,
-                Order::Equal => {
-                    let (a, b) = (first.current(), second.current());
-                    a.key
-                        .cmp(b.key)
-                        .then_with(|| b.batch.cmp(&a.batch))
-                        .then_with(|| a.kind.cmp(&b.kind))
-                        .is_lt()
-                }
-            },
-        }
+        let (a, b) = (self.heads[one as usize], self.heads[two as usize]);
+        if a == b { self.beats_whole(one as usize, two as usize) } else { a < b }
     }
 
-    fn build(&mut self) {
-        let count = self.sources.len();
-        self.tree = vec![u32::MAX; count.max(1)];
-        for source in 0..count as u32 {
-            self.play(source, true);
+    /// What stands behind the heads decides.
+    #[inline(never)]
+    fn beats_whole(&self, one: usize, two: usize) -> bool {
+        if self.ended[one] || self.ended[two] {
+            return !self.ended[one];
         }
+        let (a, b) = (self.sources[one].current(), self.sources[two].current());
+        let order = a.key.cmp(b.key).then_with(|| b.batch.cmp(&a.batch)).then_with(|| a.kind.cmp(&b.kind));
+        order.is_lt()
     }
 
     /// Lets a source play its way up. While the tree is built it waits at the first empty place.
-    fn play(&mut self, source: u32, building: bool) {
+    #[inline]
+    fn play(&mut self, source: u32) {
         let mut winner = source;
-        let mut place = (source as usize + self.sources.len()) / 2;
+        let mut place = (source as usize + self.tree.len()) / 2;
         while place > 0 {
             let other = self.tree[place];
-            if other == u32::MAX {
-                if building {
-                    self.tree[place] = winner;
-                    return;
-                }
-            } else if self.beats(other, winner) {
+            if other == NOBODY {
+                self.tree[place] = winner;
+                return;
+            }
+            if self.beats(other, winner) {
                 self.tree[place] = winner;
                 winner = other;
             }
@@ -459,13 +523,12 @@ impl Merge {
 
     /// Gives all entries in order. `sink` takes each.
     pub(super) fn run(mut self, mut sink: impl FnMut(Merged<'_>) -> Result<()>) -> Result<()> {
-        loop {
-            let winner = self.tree[0];
-            let Some(source) = self.sources.get(winner as usize).filter(|source| source.head.is_some())
-            else {
-                return self.removal.end(self.bottom, &mut sink);
-            };
-            let current = source.current();
+        let Some(heaviest) = self.sources.len().checked_sub(1) else { return Ok(()) };
+        while self.left > 0 {
+            let light = self.tree[0];
+            let heavy = light == NOBODY || self.beats(heaviest as u32, light);
+            let winner = if heavy { heaviest } else { light as usize };
+            let current = self.sources[winner].current();
             if !self.removal.takes(&current) {
                 self.removal.end(self.bottom, &mut sink)?;
                 if current.kind.is_removal() {
@@ -474,6 +537,7 @@ impl Merge {
                     sink(Merged {
                         index: current.index,
                         key: current.key,
+                        head: current.head,
                         hash: current.hash(),
                         batch: current.batch,
                         kind: current.kind,
@@ -481,9 +545,18 @@ impl Merge {
                     })?;
                 }
             }
-            self.sources[winner as usize].advance()?;
-            self.play(winner, false);
+            match self.sources[winner].advance()? {
+                Some(head) => self.heads[winner] = head,
+                None => {
+                    (self.heads[winner], self.ended[winner]) = (END, true);
+                    self.left -= 1;
+                }
+            }
+            if !heavy {
+                self.play(light);
+            }
         }
+        self.removal.end(self.bottom, &mut sink)
     }
 }
 
@@ -492,6 +565,7 @@ impl Removal {
         self.index = current.index;
         self.key.clear();
         self.key.extend_from_slice(current.key);
+        self.head = current.head;
         self.hash = current.hash();
         self.batch = current.batch;
         self.kind = Some(current.kind);
@@ -518,6 +592,7 @@ impl Removal {
         sink(Merged {
             index: self.index,
             key: &self.key,
+            head: self.head,
             hash: self.hash,
             batch: self.batch,
             kind,

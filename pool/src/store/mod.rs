@@ -40,11 +40,15 @@ mod error;
 mod fence;
 mod filter;
 pub mod fuzzing;
+mod group;
+mod held;
 mod inner;
 mod journal;
 mod manifest;
 mod memory;
 mod merge;
+#[cfg(all(test, feature = "model"))]
+mod model_tests;
 mod options;
 mod piece;
 mod promise;
@@ -65,16 +69,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thermocline_base::io::Io;
+use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{Mutex, Ordering};
 
 pub use error::{PageReason, Result, StoreError};
 use filter::Scratch;
 use inner::Inner;
+pub use manifest::MANIFEST_NAME;
 pub use options::StoreOptions;
 use read::Want;
 pub use scan::{Direction, FoundKey, Scan};
-pub use statistics::{IndexStatistics, Statistics};
-pub use types::{Batch, BatchId, Found, IndexId, MAX_BATCH_BYTES, MAX_KEY_BYTES, MAX_RECORD_BYTES, Removal};
+pub use statistics::{IndexStatistics, MemoryUse, Statistics};
+pub use types::{
+    Batch, BatchEntry, BatchId, Change, Found, IndexId, MAX_BATCH_BYTES, MAX_KEY_BYTES, MAX_RECORD_BYTES,
+    Removal, TAILED,
+};
 pub use verify::Verification;
 
 /// A store of cold records in a directory.
@@ -102,11 +111,7 @@ impl Store {
     /// When the files are foreign, newer, damaged or another database's, when the store is open already, and the system's.
     pub fn open(io: Arc<dyn Io>, dir: &Path, options: StoreOptions) -> Result<Arc<Self>> {
         let inner = recover::open(&io, dir, options)?;
-        let store = Self {
-            inner: Arc::clone(&inner),
-            threads: Mutex::new(Vec::new()),
-            scratch: Mutex::new(Scratch::default()),
-        };
+        let store = Self { threads: Mutex::new(Vec::new()), scratch: Mutex::new(inner.new_scratch()), inner };
         store.start()?;
         Ok(Arc::new(store))
     }
@@ -136,7 +141,8 @@ impl Store {
     }
 
     /// Writes a batch. Resolves when it is durable. Dropping the future does not take back what is in flight; the batch may
-    /// then be there or not, and [`Store::quiescent`] tells when that is decided.
+    /// then be there or not, and [`Store::quiescent`] tells when that is decided. Once a batch is confirmed, another confirmed
+    /// one with its id may add entries under other keys.
     ///
     /// # Errors
     /// [`StoreError::Full`], when nothing of it is there; and when the store is read-only or closed.
@@ -195,6 +201,30 @@ impl Store {
         self.inner.may_contain_all(index.as_u64(), keys, answers);
     }
 
+    /// May there be an entry of this group, in an index whose keys have tails ([`TAILED`])? No I/O. "No" is certain.
+    #[must_use]
+    #[inline]
+    pub fn may_contain_group(&self, index: IndexId, group: &[u8]) -> bool {
+        self.inner.may_contain_group(index.as_u64(), group)
+    }
+
+    /// [`Store::may_contain_group`] for many groups at once; see [`Store::may_contain_all`].
+    ///
+    /// # Panics
+    /// When there are not as many answers as groups.
+    pub fn may_contain_groups<K: AsRef<[u8]>>(&self, index: IndexId, groups: &[K], answers: &mut [bool]) {
+        assert_eq!(groups.len(), answers.len(), "each group has an answer");
+        self.inner.may_contain_groups(index.as_u64(), groups, answers);
+    }
+
+    /// All live entries of a group, in an index whose keys have tails, in the order of their keys; unconfirmed ones too.
+    ///
+    /// # Errors
+    /// When a page cannot be read.
+    pub async fn get_group(&self, index: IndexId, group: &[u8]) -> Result<Vec<FoundKey>> {
+        self.inner.get_group(index.as_u64(), group).await
+    }
+
     /// May there be an entry of the index from `low` (included) to `high` (excluded)? No I/O. "No" is certain.
     #[must_use]
     pub fn may_contain_range(&self, index: IndexId, low: &[u8], high: Option<&[u8]>) -> bool {
@@ -214,6 +244,20 @@ impl Store {
     /// When a page cannot be read.
     pub async fn get(&self, index: IndexId, key: &[u8]) -> Result<Vec<Found>> {
         self.inner.get(index.as_u64(), key, Want::All).await
+    }
+
+    /// [`Store::get`], as far as it goes without waiting: if blocks in memory and cached pages have the answer, or filters
+    /// deny the key. `None`: it takes a read of the device to know.
+    ///
+    /// # Errors
+    /// When a page makes no sense.
+    pub fn get_now(&self, index: IndexId, key: &[u8]) -> Result<Option<Vec<Found>>> {
+        self.inner.get_now(index.as_u64(), key, Want::All)
+    }
+
+    /// Asks the processor for what [`Store::may_contain`] and [`Store::get_now`] will look at first. Changes nothing.
+    pub fn prefetch(&self, index: IndexId, key: &[u8]) {
+        self.inner.prefetch(index.as_u64(), key);
     }
 
     /// The live entry of a key that was confirmed last.
@@ -244,10 +288,41 @@ impl Store {
         self.inner.bulk_load(batch, entries)
     }
 
+    /// The indexes of which something may be there, sorted.
+    #[must_use]
+    pub fn indexes(&self) -> Vec<IndexId> {
+        self.inner.indexes()
+    }
+
+    /// An index is gone for good, and nobody will ask for its entries or write any: merges leave them out, and leaves that
+    /// have some are merged. Not durable: its owner, who knows which indexes exist, says it again after opening.
+    pub fn drop_index(&self, index: IndexId) {
+        self.inner.drop_index(index.as_u64());
+    }
+
     /// What the store says about itself.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.inner.statistics()
+    }
+
+    /// What [`Statistics::indexes`] leaves out: confirmed entries that stand in memory, and in the journal, until their
+    /// block is flushed. Only records, removals and bytes are set. Goes through all of them: not for every millisecond.
+    #[must_use]
+    pub fn unflushed(&self) -> std::collections::BTreeMap<IndexId, IndexStatistics> {
+        self.inner.unflushed()
+    }
+
+    /// How much memory it takes, and for what. Cheaper than [`Store::statistics`].
+    #[must_use]
+    pub fn memory(&self) -> MemoryUse {
+        self.inner.memory()
+    }
+
+    /// Changes the bytes of frames, up to those of the options; less takes effect at once but for pages that are in use,
+    /// and drops the coldest ones. Returns by how many bytes they are still over. Frames that are shared change for all.
+    pub fn set_frame_bytes(&self, bytes: u64) -> u64 {
+        self.inner.files.pool.set_budget(bytes)
     }
 
     /// Is there nothing to do in the background, now?
@@ -282,6 +357,8 @@ impl Store {
             let _ = thread.join();
         }
         self.inner.wake_crowd();
+        // Who keeps the handle does not keep others from opening the store.
+        self.inner.lock.lock().take();
     }
 }
 
@@ -293,12 +370,15 @@ impl Drop for Store {
 
 fn journal_thread(inner: &Arc<Inner>) {
     loop {
-        let heard = inner.queue_signal.heard();
+        let mut heard = inner.queue_signal.heard();
         if inner.step_journal() {
             continue;
         }
         if inner.queue.lock().closed {
             return;
+        }
+        if mutation::off(Rule::HeardBeforeLook) {
+            heard = inner.queue_signal.heard();
         }
         inner.queue_signal.wait(heard);
     }
@@ -306,7 +386,7 @@ fn journal_thread(inner: &Arc<Inner>) {
 
 fn work_thread(inner: &Arc<Inner>) {
     thermocline_base::background::stand_back();
-    let mut scratch = Scratch::default();
+    let mut scratch = inner.new_scratch();
     loop {
         let heard = inner.work_signal.heard();
         if inner.closing.load(Ordering::Acquire) {

@@ -1,6 +1,7 @@
 //! What a store is opened with.
 
 use super::error::{Result, StoreError};
+use crate::frames::PagePool;
 use crate::page::PageSize;
 
 /// What a store is opened with.
@@ -21,6 +22,12 @@ pub struct StoreOptions {
     pub young_percent: u64,
     /// Young pieces of one leaf, at most: each costs a reader a look at its filter.
     pub young_max: usize,
+    /// Bytes of frames at first, which keep pages that were read: [`super::Store::set_frame_bytes`] changes them. 0: none.
+    pub frame_bytes: u64,
+    /// The most that they may ever be: address space is reserved for them.
+    pub frame_bytes_max: u64,
+    /// Frames that others use as well, instead of those of its own; the budget is theirs together.
+    pub frames: Option<PagePool>,
     /// Threads that flush and merge, beside the one of the journal. 0: none at all, and whoever has the store calls
     /// [`super::Store::step`]. Tests do, to decide what happens when.
     pub threads: usize,
@@ -36,8 +43,11 @@ impl StoreOptions {
             memory_bytes: 32 << 20,
             segment_bytes: 16 << 20,
             leaf_bytes: 32 << 20,
-            young_percent: 14,
+            young_percent: 18,
             young_max: 40,
+            frame_bytes: 8 << 20,
+            frame_bytes_max: 1 << 30,
+            frames: None,
             threads: 2,
         }
     }

@@ -13,21 +13,30 @@
 //!   (interleaving 24).
 //! - All of its pages carry its id as their page version, so a page that was left in its place by another piece is noticed.
 //! - Its extents are free again when nobody refers to it any more (`Arc`), *and* the manifest without it is durable
-//!   ([`Piece::give_up`]). Until then a reader who began before sees what it saw.
+//!   ([`Piece::give_up`]). Until then a reader who began before sees what it saw. Its pages leave the frames, and reads of
+//!   them that are under way lose their place there, *before* the extents are free.
+//! - Readers look at a page through the frames, inside of a closure that cannot wait ([`Piece::look`]): no pin survives
+//!   an await. Where no frame is free they read past them, so nobody waits for a frame either. Who reads everything
+//!   once (flushes, merges, verification, tails) reads past the frames always.
 
 use std::sync::{Arc, OnceLock};
 
 use thermocline_base::io::{AlignedBytes, Buffer, Completion};
+use thermocline_base::multiplex::block_on;
 use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
-use super::block::{self, LongRecord, PageBuilder, Value};
+use super::block::{self, LongRecord, NewEntry, PageBuilder, Value};
 use super::codec::{self, Reader};
 use super::error::{PageReason, Result, StoreError};
 use super::fence::{Fences, FencesBuilder};
 use super::filter::{Filter, Scratch};
+use super::held::{Held, Sum};
+use super::merge::Merged;
+use super::screen;
 use super::types::{IndexId, Kind};
 use crate::device::PageDevice;
+use crate::frames::{DeviceId, PageGuard, PageId, PagePool, PoolOptions};
 use crate::page::{self, HEADER_BYTES, PageKind};
 use crate::space::{EXTENT_PAGES, ExtentRun, Space};
 
@@ -36,22 +45,59 @@ use crate::space::{EXTENT_PAGES, ExtentRun, Space};
 pub(super) struct Files {
     pub(super) device: Arc<PageDevice>,
     pub(super) space: Space,
+    /// The frames, and the file's name there.
+    pub(super) pool: PagePool,
+    pub(super) in_pool: DeviceId,
+    /// The frames are others' too, and outlive the store.
+    pool_is_shared: bool,
     pub(super) bytes_written: AtomicU64,
+    /// Past the frames.
     pub(super) bytes_read: AtomicU64,
+    /// Reads for readers, past the frames.
     pub(super) page_reads: AtomicU64,
+    /// Looks at pages that were in a frame.
+    pub(super) frame_hits: AtomicU64,
+    /// Looks that found no free frame.
+    pub(super) frame_bypasses: AtomicU64,
+    /// Memory of what readers read past the frames.
+    pub(super) buffer_bytes: AtomicU64,
+    /// Memory that flushes and merges hold for their work.
+    pub(super) work_bytes: Sum,
+    /// Pages that they read and write at once.
+    chunk_pages: u64,
     pub(super) false_positives: AtomicU64,
 }
 
 impl Files {
-    pub(super) fn new(device: Arc<PageDevice>, space: Space) -> Self {
-        Self {
+    pub(super) fn new(
+        device: Arc<PageDevice>,
+        space: Space,
+        options: &super::options::StoreOptions,
+    ) -> Result<Self> {
+        let pool = match &options.frames {
+            Some(shared) => shared.clone(),
+            None => {
+                let pool = PoolOptions::new(options.frame_bytes).budget_max(options.frame_bytes_max);
+                PagePool::new(pool.page_size(device.page_size()))?
+            }
+        };
+        let page_bytes = device.page_size().bytes();
+        Ok(Self {
+            chunk_pages: (CHUNK_BYTES.min(options.memory_bytes / 8) / page_bytes).max(CHUNK_PAGES_MIN) as u64,
+            in_pool: pool.add_device(Arc::clone(&device))?,
+            pool,
+            pool_is_shared: options.frames.is_some(),
             device,
             space,
             bytes_written: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
             page_reads: AtomicU64::new(0),
+            frame_hits: AtomicU64::new(0),
+            frame_bypasses: AtomicU64::new(0),
+            buffer_bytes: AtomicU64::new(0),
+            work_bytes: Sum::default(),
             false_positives: AtomicU64::new(0),
-        }
+        })
     }
 
     pub(super) fn page_bytes(&self) -> usize {
@@ -62,13 +108,49 @@ impl Files {
         self.device.page_size().payload_bytes()
     }
 
-    /// Pages that merges read and write at once: 256 KiB of them, and at least an extent.
+    /// Are there so many frames that those of pages that are asked for together are not needed before they are looked at?
+    pub(super) fn has_frames_for(&self, pages: u64) -> bool {
+        pages * FRAMES_SHARE <= self.pool.budget_bytes() / self.page_bytes() as u64
+    }
+
+    /// Pages that merges read and write at once: 256 KiB of them, less beside short blocks.
     pub(super) fn chunk_pages(&self) -> u64 {
-        (CHUNK_BYTES / self.page_bytes() as u64).max(EXTENT_PAGES)
+        self.chunk_pages
+    }
+
+    /// Pages of a long record that are read at once: 256 KiB of them, and at least an extent.
+    fn long_pages(&self) -> u64 {
+        (CHUNK_BYTES as u64 / self.page_bytes() as u64).max(EXTENT_PAGES)
     }
 }
 
-const CHUNK_BYTES: u64 = 256 << 10;
+/// Pages that are asked for together go into frames if there are this many times as many frames.
+const FRAMES_SHARE: u64 = 32;
+
+/// Counts a buffer as long as it is there.
+#[derive(Debug)]
+pub(super) struct Counted {
+    files: Arc<Files>,
+    bytes: u64,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.files.buffer_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        if self.pool_is_shared {
+            // Waits for writes only, and the store writes past the frames.
+            block_on(self.pool.remove_device(self.in_pool));
+        }
+    }
+}
+
+const CHUNK_BYTES: usize = 256 << 10;
+pub(super) const CHUNK_PAGES_MIN: usize = 4;
 
 /// What a piece holds of one index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -183,19 +265,24 @@ pub(super) struct Piece {
     pub(super) meta: PieceMeta,
     /// An unconfirmed batch gets its position when it is confirmed.
     position: OnceLock<u64>,
-    /// Hashes of its keys, from its writing until it is put into the leaves.
-    hashes: Mutex<Vec<u64>>,
+    /// What screens need of its keys, if it is young, until it is put into the leaves.
+    prints: Mutex<Vec<u32>>,
     pub(super) fences: Fences,
     pub(super) filter: Filter,
     files: Arc<Files>,
     given_up: AtomicBool,
+    /// In how many leaves it has been, at most. Not the façade's: it decides what is merged when, and nothing else.
+    spread: std::sync::atomic::AtomicU32,
 }
 
 impl Drop for Piece {
     fn drop(&mut self) {
         if self.given_up.load(Ordering::Acquire) {
+            let Files { pool, in_pool, space, .. } = &*self.files;
             for run in &self.meta.runs {
-                self.files.space.free(*run);
+                // Done when it returns; the rest of it waits for writes, and the store writes past the frames.
+                drop(pool.discard(*in_pool, run.first_page()..run.first_page() + run.pages()));
+                space.free(*run);
             }
         }
     }
@@ -205,6 +292,17 @@ impl Piece {
     /// The manifest does not name it any more, durably: its extents are free when the last reader is gone.
     pub(super) fn give_up(&self) {
         self.given_up.store(true, Ordering::Release);
+    }
+
+    /// It is in so many leaves now.
+    pub(super) fn note_leaves(&self, leaves: u32) {
+        self.spread.fetch_max(leaves, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Of what is in it, about how much is one leaf's: where it was merged already, nothing of it counts any more. (After
+    /// opening nobody knows in how many leaves it has been; then those count where it is.)
+    pub(super) fn share_of_leaf(&self) -> f64 {
+        1.0 / f64::from(self.spread.load(std::sync::atomic::Ordering::Relaxed).max(1))
     }
 
     /// Everything in it was confirmed at this position or a later one.
@@ -217,9 +315,14 @@ impl Piece {
         self.position.get().copied().unwrap_or(self.meta.to)
     }
 
-    /// The hashes of its keys, once, if it was just written.
-    pub(super) fn take_hashes(&self) -> Vec<u64> {
-        std::mem::take(&mut *self.hashes.lock())
+    /// The prints of its keys, once, if it was written as a young piece.
+    pub(super) fn take_prints(&self) -> Vec<u32> {
+        std::mem::take(&mut *self.prints.lock())
+    }
+
+    /// Has it entries of any of these indexes?
+    pub(super) fn has_any(&self, indexes: &std::collections::BTreeSet<u64>) -> bool {
+        self.meta.counts.iter().any(|counts| indexes.contains(&counts.index))
     }
 
     /// The batch in it is confirmed.
@@ -251,7 +354,9 @@ impl Piece {
             || broken(owner, meta.locate(meta.pages).0, PageReason::Contents("its tail makes no sense"));
         let mut reader = Reader::new(bytes.get(..meta.tail_bytes as usize).ok_or_else(nonsense)?);
         let decoded = Fences::decode(&mut reader).zip(Filter::decode(&mut reader));
-        let (fences, filter) = decoded.filter(|_| reader.is_at_end()).ok_or_else(nonsense)?;
+        let (fences, filter) = decoded.ok_or_else(nonsense)?;
+        let prints = if reader.is_at_end() { Some(Vec::new()) } else { screen::decode(&mut reader) };
+        let prints = prints.filter(|_| reader.is_at_end()).ok_or_else(nonsense)?;
         if fences.len() > 0 && fences.page(fences.len() - 1) >= meta.pages {
             return Err(nonsense());
         }
@@ -259,11 +364,12 @@ impl Piece {
         Ok(Self {
             meta,
             position: OnceLock::new(),
-            hashes: Mutex::default(),
+            prints: Mutex::new(prints),
             fences,
             filter,
             files,
             given_up,
+            spread: Default::default(),
         })
     }
 
@@ -274,21 +380,72 @@ impl Piece {
     /// Memory of its fences and filter.
     pub(super) fn memory_bytes(&self) -> usize {
         size_of::<Self>()
+            + self.prints.lock().capacity() * size_of::<u32>()
             + self.fences.memory_bytes()
             + self.filter.memory_bytes()
             + self.meta.runs.len() * size_of::<ExtentRun>()
             + self.meta.counts.len() * size_of::<IndexCounts>()
     }
 
-    /// Reads a data page: its payload is behind the header.
-    pub(super) async fn read_data(&self, index: u64, page: u32) -> Result<AlignedBytes> {
+    /// Looks at the payload of a page, in its frame if that is possible. `look` cannot wait, so no pin survives an await.
+    pub(super) async fn look<T>(
+        &self,
+        index: u64,
+        page: u32,
+        kind: PageKind,
+        look: impl FnOnce(&[u8]) -> Result<T>,
+    ) -> Result<T> {
         let (number, _) = self.meta.locate(page);
+        let files = &*self.files;
+        let id = PageId::new(files.in_pool, number);
+        if let Some(guard) = self.try_pin(id) {
+            is_kind(index, number, kind, guard.kind())?;
+            return look(guard.payload());
+        }
+        let pinned = files.pool.pin_if_free(id, Some(self.meta.id)).await;
+        if let Some(guard) = pinned.map_err(|error| broken(index, number, error.into()))? {
+            is_kind(index, number, kind, guard.kind())?;
+            return look(guard.payload());
+        }
+        files.frame_bypasses.fetch_add(1, Ordering::Relaxed);
+        let _counted = self.count_read(1);
+        let bytes = read_pages(files, number, 1).await.map_err(|reason| broken(index, number, reason))?;
+        let payload = check(files, &bytes, number, self.meta.id, kind);
+        look(payload.map_err(|reason| broken(index, number, reason))?)
+    }
+
+    /// [`Piece::look`], if the page is in a frame. Does not wait.
+    pub(super) fn look_now<T>(
+        &self,
+        index: u64,
+        page: u32,
+        kind: PageKind,
+        look: impl FnOnce(&[u8]) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let (number, _) = self.meta.locate(page);
+        let Some(guard) = self.try_pin(PageId::new(self.files.in_pool, number)) else { return Ok(None) };
+        is_kind(index, number, kind, guard.kind())?;
+        look(guard.payload()).map(Some)
+    }
+
+    /// A page of it that is in a frame.
+    fn try_pin(&self, id: PageId) -> Option<PageGuard<'_>> {
+        let guard = self.files.pool.try_pin(id).filter(|guard| guard.version() == self.meta.id)?;
+        self.files.frame_hits.fetch_add(1, Ordering::Relaxed);
+        Some(guard)
+    }
+
+    /// Counts a read past the frames for a reader, and the buffer of so many pages as long as the result lives.
+    pub(super) fn count_read(&self, pages: u32) -> Counted {
+        let bytes = u64::from(pages) * self.files.page_bytes() as u64;
         self.files.page_reads.fetch_add(1, Ordering::Relaxed);
-        let read = read_pages(&self.files, number, 1).await;
-        let bytes = read.map_err(|reason| broken(index, number, reason))?;
-        check(&self.files, &bytes, number, self.meta.id, block::DATA)
-            .map_err(|reason| broken(index, number, reason))?;
-        Ok(bytes)
+        self.files.buffer_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Counted { files: Arc::clone(&self.files), bytes }
+    }
+
+    /// A page of it as the frames name it.
+    pub(super) fn page_id(&self, page: u32) -> PageId {
+        PageId::new(self.files.in_pool, self.meta.locate(page).0)
     }
 
     /// Starts reading pages from `page` on, as many as lie together, at most `count`. Gives how many.
@@ -296,6 +453,18 @@ impl Piece {
         let (number, together) = self.meta.locate(page);
         let count = together.min(u64::from(count)) as u32;
         (read_pages(&self.files, number, count), count)
+    }
+
+    /// Checks a page of a kind that was read, and gives its payload.
+    pub(super) fn check_kind<'a>(
+        &self,
+        index: u64,
+        page: u32,
+        bytes: &'a [u8],
+        kind: PageKind,
+    ) -> Result<&'a [u8]> {
+        let (number, _) = self.meta.locate(page);
+        check(&self.files, bytes, number, self.meta.id, kind).map_err(|reason| broken(index, number, reason))
     }
 
     /// Checks a page that was read.
@@ -311,7 +480,36 @@ impl Piece {
         broken(index, self.meta.locate(page).0, reason)
     }
 
-    /// Reads a long record.
+    /// Reads a long record for a reader: one of few pages through the frames.
+    pub(super) async fn look_long(&self, index: u64, record: LongRecord) -> Result<Vec<u8>> {
+        let payload = self.files.payload_bytes();
+        let pages = (record.bytes as usize).div_ceil(payload) as u32;
+        let first = record.page;
+        let end = first.saturating_add(pages);
+        let few = pages == 1 || (pages <= LONG_FRAMES_MAX && self.files.has_frames_for(u64::from(pages)));
+        if !few || end > self.meta.pages {
+            let operations = u64::from(pages).div_ceil(self.files.long_pages());
+            self.files.page_reads.fetch_add(operations, Ordering::Relaxed);
+            return self.read_long(index, record).await;
+        }
+        if pages > 1 {
+            let (number, together) = self.meta.locate(first);
+            let together = together.min(u64::from(pages));
+            // Without frames the pages are read one by one, below.
+            let _ = self.files.pool.read_ahead(self.files.in_pool, number..number + together);
+        }
+        let mut bytes = Vec::with_capacity(record.bytes as usize);
+        for page in first..end {
+            let take = |part: &[u8]| {
+                bytes.extend_from_slice(&part[..payload.min(record.bytes as usize - bytes.len())]);
+                Ok(())
+            };
+            self.look(index, page, block::LONG, take).await?;
+        }
+        Ok(bytes)
+    }
+
+    /// Reads a long record, past the frames.
     pub(super) async fn read_long(&self, index: u64, record: LongRecord) -> Result<Vec<u8>> {
         let payload = self.files.payload_bytes();
         let mut bytes = Vec::with_capacity(record.bytes as usize);
@@ -322,8 +520,7 @@ impl Piece {
                 let reason = PageReason::Contents("a long record lies outside of its piece");
                 return Err(self.broken(index, self.meta.pages.saturating_sub(1), reason));
             }
-            let (reading, count) = self.start_read(page, left.min(self.files.chunk_pages() as u32));
-            self.files.page_reads.fetch_add(1, Ordering::Relaxed);
+            let (reading, count) = self.start_read(page, left.min(self.files.long_pages() as u32));
             let number = self.meta.locate(page).0;
             let read = reading.await.map_err(|reason| broken(index, number, reason))?;
             for (at, of_page) in read.chunks_exact(self.files.page_bytes()).enumerate() {
@@ -338,6 +535,11 @@ impl Piece {
     }
 }
 
+/// Is the page of the kind that it should be of?
+fn is_kind(index: u64, number: u64, kind: PageKind, found: PageKind) -> Result<()> {
+    if found == kind { Ok(()) } else { Err(broken(index, number, PageReason::Contents(OTHER_KIND))) }
+}
+
 fn broken(index: u64, number: u64, reason: PageReason) -> StoreError {
     StoreError::Page { index: IndexId::from_u64(index), number, reason }
 }
@@ -350,8 +552,13 @@ fn check<'a>(
     kind: PageKind,
 ) -> std::result::Result<&'a [u8], PageReason> {
     let open = page::open(bytes, files.device.seal(), number, Some(version)).map_err(PageReason::Bytes)?;
-    if open.kind == kind { Ok(open.payload) } else { Err(PageReason::Contents("it is of another kind")) }
+    if open.kind == kind { Ok(open.payload) } else { Err(PageReason::Contents(OTHER_KIND)) }
 }
+
+const OTHER_KIND: &str = "it is of another kind";
+
+/// Long records of up to so many pages go through the frames; the others would push out too much.
+const LONG_FRAMES_MAX: u32 = 8;
 
 /// A read of whole pages under way.
 #[derive(Debug)]
@@ -464,6 +671,7 @@ pub(super) struct PieceBuilder {
     /// Long records that the page being built refers to, in bytes.
     long_bytes: usize,
     writer: Writer,
+    held: Held,
 }
 
 /// A data page refers to no more bytes of long records than this, unless one alone is longer.
@@ -483,6 +691,7 @@ impl PieceBuilder {
             counts: Vec::new(),
             long_bytes: 0,
             writer: Writer::new(Arc::clone(files), id, expected_pages),
+            held: Held::new(&files.work_bytes),
             files: Arc::clone(files),
         }
     }
@@ -498,15 +707,8 @@ impl PieceBuilder {
 
     /// Adds an entry, which sorts behind those before it.
     #[inline]
-    pub(super) fn add(
-        &mut self,
-        index: u64,
-        key: &[u8],
-        hash: u64,
-        batch: u64,
-        kind: Kind,
-        record: &[u8],
-    ) -> Result<()> {
+    pub(super) fn add(&mut self, entry: Merged<'_>) -> Result<()> {
+        let Merged { index, key, head, hash, batch, kind, value: record } = entry;
         let payload = self.files.payload_bytes();
         let value = if record.len() > PageBuilder::inline_max(payload) {
             if self.long_bytes + record.len() > LONG_BYTES_MAX {
@@ -517,9 +719,10 @@ impl PieceBuilder {
         } else {
             Value::Inline(record)
         };
-        if !self.page.add(payload, index, key, batch, kind, value) {
+        let entry = NewEntry { index, key, head, batch, kind, value };
+        if !self.page.add(payload, entry) {
             self.end_page()?;
-            let fits = self.page.add(payload, index, key, batch, kind, value);
+            let fits = self.page.add(payload, entry);
             assert!(fits, "an empty page takes any entry");
         }
         if self.last_hash != Some(hash) {
@@ -559,10 +762,11 @@ impl PieceBuilder {
             return Ok(());
         }
         let index = self.page.index();
-        self.fences.add(index, self.writer.pages, self.page.first_key(), self.page.last_key());
+        self.fences.add(index, self.writer.pages, self.page.first_key(), &self.page.last_key());
         let counts = self.counts.iter_mut().rev().find(|counts| counts.index == index);
         counts.expect("the page's entries were counted").pages += 1;
         self.long_bytes = 0;
+        self.held.set(self.hashes.capacity() * size_of::<u64>() + self.fences.memory_bytes());
         let page = &mut self.page;
         self.writer.page(block::DATA, |bytes| page.write(bytes))
     }
@@ -579,6 +783,12 @@ impl PieceBuilder {
         let mut tail = Vec::new();
         fences.encode(&mut tail);
         filter.encode(&mut tail);
+        let young = self.wide_filter;
+        let prints: Vec<u32> = self.hashes.iter().filter(|_| young).copied().map(screen::print_of).collect();
+        if young {
+            screen::encode(&prints, &mut tail);
+        }
+        self.held.set(self.hashes.capacity() * size_of::<u64>() + tail.capacity());
         for part in tail.chunks(self.files.payload_bytes()) {
             self.writer.page(block::TAIL, |page| {
                 page[HEADER_BYTES..HEADER_BYTES + part.len()].copy_from_slice(part);
@@ -598,15 +808,15 @@ impl PieceBuilder {
         };
         let files = Arc::clone(&self.files);
         let given_up = AtomicBool::new(false);
-        let hashes = if self.wide_filter { self.hashes } else { Vec::new() };
         Ok(Piece {
             meta,
             position: OnceLock::new(),
-            hashes: Mutex::new(hashes),
+            prints: Mutex::new(prints),
             fences,
             filter,
             files,
             given_up,
+            spread: Default::default(),
         })
     }
 }
@@ -628,11 +838,13 @@ struct Writer {
     /// Number of the chunk's first page.
     chunk_page: u64,
     under_way: Option<Completion>,
+    held: Held,
 }
 
 impl Writer {
     fn new(files: Arc<Files>, id: u64, expected_pages: u64) -> Self {
         Self {
+            held: Held::new(&files.work_bytes),
             files,
             id,
             expected_pages,
@@ -679,7 +891,10 @@ impl Writer {
         let left = self.room - u64::from(self.pages);
         self.chunk_page = last.first_page() + last.pages() - left;
         if self.chunk.is_none() {
-            self.chunk = Some(AlignedBytes::zeroed(chunk_pages as usize * self.files.page_bytes()));
+            let bytes = chunk_pages as usize * self.files.page_bytes();
+            self.chunk = Some(AlignedBytes::zeroed(bytes));
+            // Of this one and the one under way.
+            self.held.set(2 * bytes);
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::Mutex;
 
 #[derive(Debug)]
@@ -59,6 +60,10 @@ impl<T: Clone> Future for Awaited<T> {
         let mut state = self.0.0.lock();
         if let Some(value) = &state.value {
             return Poll::Ready(value.clone());
+        }
+        if mutation::off(Rule::PromiseEntersUnderLock) {
+            drop(state);
+            state = self.0.0.lock();
         }
         if !state.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
             state.wakers.push(cx.waker().clone());

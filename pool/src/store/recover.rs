@@ -13,14 +13,15 @@
 //! | batches in the journal that are not in pieces | a crash, or a store that was closed | memory holds them again |
 //! | batches without a decision | their owner had not decided, or that was lost | `unconfirmed` names them |
 //!
-//! Time: the tails of all pieces (fences and filters), the manifest, and the journal since the last flush are read; no
-//! records in pieces are.
+//! Time: the tails of all pieces (fences, filters, and of young ones what screens are made of), the manifest, and the
+//! journal since the last flush are read; no records in pieces are.
 
+use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use thermocline_base::io::{Io, OpenMode};
-use thermocline_base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex};
+use thermocline_base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, RwLock};
 
 use super::error::{Result, StoreError};
 use super::inner::{Control, Counters, Inner, Queue, Signal};
@@ -32,7 +33,7 @@ use super::piece::{Files, Piece};
 use super::types::BatchId;
 use super::version::{Leaf, Leaves, Version, WaitingBatch};
 use crate::device::PageDevice;
-use crate::error::DeviceError;
+use crate::error::{DeviceError, WrongFile};
 use crate::space::Space;
 
 pub(super) const PAGES_NAME: &str = "store.pages";
@@ -73,7 +74,7 @@ pub(super) fn open(io: &Arc<dyn Io>, dir: &Path, options: StoreOptions) -> Resul
     for run in manifest.state.pieces.values().flat_map(|meta| &meta.runs) {
         space.claim(*run)?;
     }
-    let files = Arc::new(Files::new(device, space));
+    let files = Arc::new(Files::new(device, space, &options)?);
     let version = load(&files, &manifest, &options)?;
     let flushed = manifest.state.flushed;
     journal.applied();
@@ -93,10 +94,11 @@ pub(super) fn open(io: &Arc<dyn Io>, dir: &Path, options: StoreOptions) -> Resul
         closing: AtomicBool::new(false),
         crowd: Mutex::new(Vec::new()),
         queue_signal: Signal::default(),
-        work_signal: Signal::default(),
+        work_signal: Arc::default(),
         counters: Counters::default(),
         memory_peak: AtomicUsize::new(0),
-        _lock: lock,
+        dropped: RwLock::default(),
+        lock: Mutex::new(Some(lock)),
         options,
     });
     for (number, record) in replayed.records {
@@ -120,7 +122,7 @@ fn remove_unfinished(io: &dyn Io, dir: &Path, options: &StoreOptions) -> Result<
         }
         match PageDevice::open(io, &pages, None, options.database_id) {
             Ok(_) | Err(DeviceError::Unfinished { .. } | DeviceError::Damaged { .. }) => {}
-            Err(DeviceError::Foreign { .. }) if len == 0 => {}
+            Err(DeviceError::File(WrongFile::Foreign { .. })) if len == 0 => {}
             Err(error) => return Err(error.into()),
         }
         io.remove(&pages)?;
@@ -147,9 +149,17 @@ fn load(files: &Arc<Files>, manifest: &Manifest, options: &StoreOptions) -> Resu
         pieces.insert(*id, Arc::new(Piece::load(files, meta.clone())?));
     }
     let piece = |id: &u64| Arc::clone(&pieces[id]);
+    let mut leaves_of: HashMap<u64, usize> = HashMap::new();
+    for id in state.leaves.values().flat_map(|leaf| &leaf.young) {
+        *leaves_of.entry(*id).or_default() += 1;
+    }
     let leaves = state.leaves.iter().map(|(lower, leaf)| {
-        let young = leaf.young.iter().map(piece).collect();
-        Arc::new(Leaf::new(lower.clone(), young, leaf.last.as_ref().map(piece)))
+        let young: Vec<Arc<Piece>> = leaf.young.iter().map(piece).collect();
+        let only = |piece: &Piece| leaves_of[&piece.meta.id] == 1;
+        let found = Leaf::found(lower.clone(), young, leaf.last.as_ref().map(piece), only);
+        // Nobody will ask for those of the others.
+        found.young.iter().for_each(|piece| drop(piece.take_prints()));
+        Arc::new(found)
     });
     let waiting =
         state.waiting.iter().map(|(batch, id)| WaitingBatch::Piece { id: BatchId(*batch), piece: piece(id) });

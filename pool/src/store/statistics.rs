@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use thermocline_base::sync::Ordering;
 
 use super::inner::Inner;
-use super::types::IndexId;
+use super::types::{IndexId, Kind};
 use super::version::Sealed;
+use crate::frames::PoolStats;
 use crate::space::EXTENT_PAGES;
 
 /// A store in numbers. Counters count from the opening.
@@ -26,8 +27,22 @@ pub struct Statistics {
     pub journal_syncs: u64,
     /// Bytes read from the page file, merges included.
     pub device_bytes_read: u64,
-    /// Reads of pages for point reads and scans.
+    /// Reads of the device for point reads and scans; each may be of several pages. What was in a frame needed none.
     pub page_reads: u64,
+    /// Pages that point reads and scans found in a frame.
+    pub frame_hits: u64,
+    /// Pages that they did not find there, and had read into one.
+    pub frame_misses: u64,
+    /// Pages that somebody else was reading already.
+    pub frame_joins: u64,
+    /// Pages for which no frame was free: they were read past the frames.
+    pub frame_bypasses: u64,
+    /// Frames with pages of the store.
+    pub frame_bytes: u64,
+    /// Memory of what is being read past the frames for point reads and scans.
+    pub read_buffer_bytes: u64,
+    /// The frames in numbers: budget, and all their memory. Those of all users, if the store shares them.
+    pub frames: PoolStats,
     /// Reads of a page that did not hold the key.
     pub false_positives: u64,
     /// Point reads.
@@ -62,10 +77,27 @@ pub struct Statistics {
     pub unconfirmed: u64,
 }
 
+/// The memory of a store, as cheap to ask for as can be: without waiting for a write that is under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MemoryUse {
+    /// Filters, screens included.
+    pub filters: u64,
+    /// Fences, and what else is kept of a piece.
+    pub fences: u64,
+    /// Blocks and unconfirmed batches.
+    pub blocks: u64,
+    /// Batches that wait for the journal and the journal's buffers; buffers of flushes and merges, and what they build;
+    /// what is being read past the frames.
+    pub buffers: u64,
+    /// The frames with their map. Others' frames too, if the store shares them.
+    pub frames: u64,
+}
+
 /// An index in numbers, pieces only.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct IndexStatistics {
-    /// Records, those that removals elsewhere are about to remove included.
+    /// Records, those that removals elsewhere are about to remove included. Of a piece over several leaves, some of which
+    /// were merged since, the rest is estimated.
     pub records: u64,
     /// Removals that have not met their entries.
     pub removals: u64,
@@ -83,6 +115,52 @@ pub struct IndexStatistics {
 }
 
 impl Inner {
+    /// What is confirmed and stands in blocks in memory yet: records, removals and bytes of each index. Goes through all of
+    /// it, which is some MiB at most.
+    pub(super) fn unflushed(&self) -> BTreeMap<IndexId, IndexStatistics> {
+        let version = self.current();
+        let sealed = version.sealed.iter().filter_map(|sealed| match sealed {
+            Sealed::Block { block, .. } => Some(block),
+            Sealed::Piece { .. } | Sealed::Load { .. } => None,
+        });
+        let mut indexes: BTreeMap<u64, IndexStatistics> = BTreeMap::new();
+        for block in sealed.chain([&version.active]) {
+            block.for_each_size(|index, kind, bytes| {
+                let of = indexes.entry(index).or_default();
+                match kind {
+                    Kind::Put => of.records += 1,
+                    Kind::Remove | Kind::RemoveLast => of.removals += 1,
+                }
+                of.bytes += bytes;
+            });
+        }
+        indexes.into_iter().map(|(index, of)| (IndexId::from_u64(index), of)).collect()
+    }
+
+    pub(super) fn memory(&self) -> MemoryUse {
+        let version = self.current();
+        let sealed = version.sealed.iter().filter_map(|sealed| match sealed {
+            Sealed::Piece { piece, .. } => Some(piece.clone()),
+            Sealed::Block { .. } | Sealed::Load { .. } => None,
+        });
+        let (mut filters, mut pieces) = (0, 0);
+        for piece in version.leaves.pieces().into_iter().chain(sealed) {
+            filters += piece.filter.memory_bytes();
+            pieces += piece.memory_bytes();
+        }
+        let screens: usize = version.leaves.list.iter().map(|leaf| leaf.screen_bytes()).sum();
+        let load = |counter: &thermocline_base::sync::AtomicU64| counter.load(Ordering::Relaxed);
+        MemoryUse {
+            filters: (filters + screens) as u64,
+            fences: (pieces - filters) as u64,
+            blocks: version.memory_bytes() as u64,
+            buffers: self.files.work_bytes.load(Ordering::Relaxed)
+                + load(&self.files.buffer_bytes)
+                + load(&self.counters.journal_memory_bytes),
+            frames: self.files.pool.memory_bytes_used(),
+        }
+    }
+
     pub(super) fn statistics(&self) -> Statistics {
         let counters = &self.counters;
         let load = |counter: &thermocline_base::sync::AtomicU64| counter.load(Ordering::Relaxed);
@@ -92,15 +170,17 @@ impl Inner {
             Sealed::Piece { piece, .. } => Some(piece.clone()),
             Sealed::Block { .. } | Sealed::Load { .. } => None,
         });
-        let pieces: Vec<_> = version.leaves.pieces().into_iter().chain(sealed).collect();
+        let sealed = sealed.map(|piece| (piece, 1.0));
+        let unmerged: Vec<_> = version.leaves.unmerged().chain(sealed).collect();
         let mut indexes: BTreeMap<IndexId, IndexStatistics> = BTreeMap::new();
-        for piece in &pieces {
+        for (piece, share) in &unmerged {
             let entries: u64 = piece.meta.records() + piece.meta.removals();
+            let part = |count: u64| (count as f64 * share).round() as u64;
             for counts in &piece.meta.counts {
                 let of = indexes.entry(IndexId::from_u64(counts.index)).or_default();
-                of.records += counts.records;
-                of.removals += counts.removals;
-                of.bytes += counts.bytes;
+                of.records += part(counts.records);
+                of.removals += part(counts.removals);
+                of.bytes += part(counts.bytes);
                 of.page_bytes += counts.pages * page_bytes;
                 let share = (counts.records + counts.removals) as f64 / entries.max(1) as f64;
                 of.filter_bytes += (piece.filter.memory_bytes() as f64 * share) as u64;
@@ -119,11 +199,12 @@ impl Inner {
             let with: Vec<f64> = leaves.filter(|rate| *rate > 0.0).collect();
             of.filter_error_rate = with.iter().sum::<f64>() / with.len().max(1) as f64;
         }
-        let of_pieces: usize = pieces.iter().map(|piece| piece.filter.memory_bytes()).sum();
+        let of_pieces: usize = unmerged.iter().map(|(piece, _)| piece.filter.memory_bytes()).sum();
         let screens: usize = version.leaves.list.iter().map(|leaf| leaf.screen_bytes()).sum();
         let filters = of_pieces + screens;
-        let all = pieces.iter().map(|piece| piece.memory_bytes()).sum::<usize>() + screens;
+        let all = unmerged.iter().map(|(piece, _)| piece.memory_bytes()).sum::<usize>() + screens;
         let journal = load(&counters.journal_bytes);
+        let in_frames = self.files.pool.device_stats(self.files.in_pool);
         Statistics {
             indexes,
             batches: load(&counters.batches),
@@ -131,15 +212,22 @@ impl Inner {
             device_bytes_written: load(&self.files.bytes_written) + journal + load(&counters.manifest_bytes),
             journal_bytes_written: journal,
             journal_syncs: load(&counters.journal_syncs),
-            device_bytes_read: load(&self.files.bytes_read),
-            page_reads: load(&self.files.page_reads),
+            device_bytes_read: load(&self.files.bytes_read) + in_frames.bytes_read,
+            page_reads: load(&self.files.page_reads) + in_frames.reads,
+            frame_hits: load(&self.files.frame_hits),
+            frame_misses: in_frames.misses,
+            frame_joins: in_frames.joined,
+            frame_bypasses: load(&self.files.frame_bypasses),
+            frame_bytes: in_frames.used_bytes,
+            read_buffer_bytes: load(&self.files.buffer_bytes),
+            frames: self.files.pool.stats(),
             false_positives: load(&self.files.false_positives),
             gets: load(&counters.gets),
             flushes: load(&counters.flushes),
             merges: load(&counters.merges),
             merged_records: load(&counters.merged_records),
             leaves: version.leaves.list.len() as u64,
-            pieces: pieces.len() as u64,
+            pieces: unmerged.len() as u64,
             young_pieces_max: version
                 .leaves
                 .list

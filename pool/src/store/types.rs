@@ -21,6 +21,10 @@ pub const MAX_RECORD_BYTES: usize = 16 << 20;
 /// The longest batch.
 pub const MAX_BATCH_BYTES: usize = 64 << 20;
 
+/// Indexes whose number has this bit have keys with *tails*: key ∥ tail ∥ length of the tail (u16, big-endian). All entries
+/// with the same key before the tail are a *group*, and filters know groups, not entries.
+pub const TAILED: u32 = 1 << 31;
+
 /// An index of a table. The primary one holds records, the others primary keys; the store does not look.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct IndexId {
@@ -155,6 +159,25 @@ impl Batch {
         self.entries.is_empty()
     }
 
+    /// Is it confirmed as soon as it is durable?
+    #[must_use]
+    pub fn is_confirmed(&self) -> bool {
+        self.confirmed
+    }
+
+    /// Its entries and removals, in the order in which they were added.
+    pub fn entries(&self) -> impl Iterator<Item = BatchEntry<'_>> {
+        self.entries.iter().map(|entry| BatchEntry {
+            index: IndexId::from_u64(entry.index),
+            key: self.key(entry),
+            change: match entry.kind {
+                Kind::Put => Change::Put(self.value(entry)),
+                Kind::Remove => Change::Remove(BatchId(self.entry_batch(entry)), Removal::Only),
+                Kind::RemoveLast => Change::Remove(BatchId(self.entry_batch(entry)), Removal::Last),
+            },
+        })
+    }
+
     /// Bytes of the keys and records of its entries.
     #[must_use]
     pub fn record_bytes(&self) -> u64 {
@@ -283,6 +306,26 @@ impl Batch {
     }
 }
 
+/// An entry or a removal of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BatchEntry<'a> {
+    /// The index.
+    pub index: IndexId,
+    /// The key.
+    pub key: &'a [u8],
+    /// What becomes of it.
+    pub change: Change<'a>,
+}
+
+/// What a batch does to a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change<'a> {
+    /// It gets this record.
+    Put(&'a [u8]),
+    /// The entry that another batch wrote goes.
+    Remove(BatchId, Removal),
+}
+
 /// An entry that a reader finds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
@@ -311,6 +354,11 @@ mod tests {
         assert_eq!(back.key(&back.entries[2]), b"old");
         assert_eq!(back.entry_batch(&back.entries[2]), 3);
         assert_eq!(back.entry_batch(&back.entries[3]), 9);
+        let entries: Vec<_> = back.entries().collect();
+        assert_eq!(entries[0], BatchEntry { index: one, key: b"key", change: Change::Put(b"record") });
+        let removal = Change::Remove(BatchId(3), Removal::Last);
+        assert_eq!(entries[2], BatchEntry { index: two, key: b"old", change: removal });
+        assert!(back.is_confirmed() && !batch.is_confirmed());
         for cut in 0..batch.bytes.len() {
             assert!(Batch::decode(&batch.bytes[..cut], true).is_none());
         }

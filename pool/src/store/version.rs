@@ -25,6 +25,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use thermocline_base::mutation::{self, Rule};
+use thermocline_base::sync::{AtomicU64, Ordering};
+
 use super::error::Result;
 use super::manifest::Bound;
 use super::memory::{MemoryBlock, Waiting};
@@ -43,6 +46,8 @@ pub(super) struct Leaf {
     /// Young pieces behind screens, and those without.
     groups: Vec<Group>,
     loose: Vec<Arc<Piece>>,
+    /// Keys that scans have passed here because removals leave nothing of them, since the leaf was merged.
+    passed: Arc<AtomicU64>,
 }
 
 /// Young pieces behind a screen.
@@ -55,25 +60,42 @@ struct Group {
 impl Leaf {
     /// A leaf whose young pieces, the newest first, are behind no screen.
     pub(super) fn new(lower: Bound, young: Vec<Arc<Piece>>, last: Option<Arc<Piece>>) -> Self {
-        Self { lower, loose: young.clone(), young, last, groups: Vec::new() }
+        Self { lower, loose: young.clone(), young, last, groups: Vec::new(), passed: Arc::default() }
     }
 
-    /// Puts in a young piece; behind a screen if its hashes are there, which are those of this leaf only.
-    fn insert(&mut self, piece: &Arc<Piece>, hashes: &[u64]) {
+    /// A leaf that was found on disk: those of its young pieces that are `only` its own are behind screens.
+    pub(super) fn found(
+        lower: Bound,
+        young: Vec<Arc<Piece>>,
+        last: Option<Arc<Piece>>,
+        only: impl Fn(&Piece) -> bool,
+    ) -> Self {
+        let mut leaf = Self::new(lower, Vec::new(), last);
+        for piece in young.iter().rev() {
+            let prints = if only(piece) { piece.take_prints() } else { Vec::new() };
+            leaf.insert(piece, &prints);
+        }
+        leaf.young = young;
+        leaf
+    }
+
+    /// Puts in a young piece; behind a screen if its prints are there, which are those of this leaf only.
+    fn insert(&mut self, piece: &Arc<Piece>, prints: &[u32]) {
         let older = |other: &Arc<Piece>| other.from() < piece.from();
         let at = self.young.iter().position(older).unwrap_or(self.young.len());
         self.young.insert(at, Arc::clone(piece));
-        if hashes.is_empty() {
+        if prints.is_empty() {
             self.loose.push(Arc::clone(piece));
             return;
         }
-        if !self.groups.last().is_some_and(|group| group.screen.takes(hashes.len())) {
+        if !self.groups.last().is_some_and(|group| group.screen.takes(prints.len())) {
             let records = self.last.as_ref().map_or(0, |last| last.meta.records() as usize);
-            let screen = Arc::new(Screen::new((records / 8).max(hashes.len())));
+            let screen = Arc::new(Screen::new((records / 8).max(prints.len())));
             self.groups.push(Group { screen, pieces: Vec::new() });
         }
         let group = self.groups.last_mut().expect("it was pushed");
-        group.screen.add(hashes);
+        let left_out = usize::from(mutation::off(Rule::ScreenOfAllEntries));
+        group.screen.add(&prints[left_out..]);
         group.pieces.push(Arc::clone(piece));
     }
 
@@ -106,6 +128,17 @@ impl Leaf {
         }
         self.loose.iter().for_each(|piece| piece.filter.prefetch(hash));
         self.groups.iter().for_each(|group| group.screen.prefetch(hash));
+    }
+
+    /// Screens and filters that a look for an absent key asks, if no screen is wrong; the last level's is not counted.
+    #[cfg(test)]
+    pub(super) fn looks(&self) -> (usize, usize) {
+        (self.groups.len(), self.loose.len())
+    }
+
+    /// A scan has passed a key of which nothing is left. How many that makes.
+    pub(super) fn note_passed(&self) -> u64 {
+        self.passed.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Memory of its screens.
@@ -180,7 +213,7 @@ pub(super) struct Leaves {
     /// Index and first bytes of the lower bounds.
     heads: Vec<(u64, u64)>,
     pub(super) list: Vec<Arc<Leaf>>,
-    /// Bytes of the young pieces of each leaf; a piece in several counts in equal parts.
+    /// Bytes of the young pieces of each leaf; a piece that was put into several counts in equal parts.
     pub(super) young_bytes: Vec<u64>,
     pub(super) young_bytes_all: u64,
     pub(super) last_bytes_all: u64,
@@ -192,12 +225,11 @@ impl Leaves {
         let heads =
             list.iter().map(|leaf| (leaf.lower.index, super::codec::head_of(&leaf.lower.key))).collect();
         let bytes = |piece: &Arc<Piece>| piece.meta.disk_bytes(piece.files().page_bytes());
-        let mut shared: HashMap<u64, u64> = HashMap::new();
-        for piece in list.iter().flat_map(|leaf| &leaf.young) {
-            *shared.entry(piece.meta.id).or_default() += 1;
+        for (piece, leaves) in spread(&list) {
+            piece.note_leaves(leaves);
         }
-        let of_leaf =
-            |leaf: &Arc<Leaf>| leaf.young.iter().map(|piece| bytes(piece) / shared[&piece.meta.id]).sum();
+        let part = |piece: &Arc<Piece>| (bytes(piece) as f64 * piece.share_of_leaf()) as u64;
+        let of_leaf = |leaf: &Arc<Leaf>| leaf.young.iter().map(part).sum();
         let young_bytes: Vec<u64> = list.iter().map(of_leaf).collect();
         let young_bytes_all = young_bytes.iter().sum();
         let last_bytes_all = list.iter().filter_map(|leaf| leaf.last.as_ref()).map(bytes).sum();
@@ -216,9 +248,46 @@ impl Leaves {
         count.max(1) - 1
     }
 
+    /// Numbers of the leaves in which the entries of a group would be: nearly always one. Keys of one index, without their
+    /// tails, are never prefixes of each other.
+    #[inline]
+    pub(super) fn of_group(&self, index: u64, group: &[u8]) -> impl Iterator<Item = usize> + Clone {
+        let first = self.find(index, group);
+        let more = self.list[first + 1..]
+            .iter()
+            .take_while(|leaf| leaf.lower.index == index && leaf.lower.key.starts_with(group))
+            .count();
+        first..first + 1 + more
+    }
+
+    /// How many keys scans may pass in a leaf in vain: that costs them about as much as merging it would.
+    pub(super) fn passes(&self, leaf: usize) -> u64 {
+        /// Merging takes so many bytes in the time in which a scan passes a key.
+        const BYTES_A_KEY: u64 = 256;
+        let last = self.list[leaf].last.as_ref();
+        let last = last.map_or(0, |piece| piece.meta.disk_bytes(piece.files().page_bytes()));
+        ((self.young_bytes[leaf] + last) / BYTES_A_KEY).max(1024)
+    }
+
+    /// Have scans passed so many keys in vain that the leaf should be merged, and may that help?
+    pub(super) fn is_worn(&self, leaf: usize) -> bool {
+        let of = &self.list[leaf];
+        !of.young.is_empty() && of.passed.load(Ordering::Relaxed) >= self.passes(leaf)
+    }
+
     /// The bound at which the leaf ends.
     pub(super) fn upper(&self, leaf: usize) -> Option<&Bound> {
         self.list.get(leaf + 1).map(|next| &next.lower)
+    }
+
+    /// All pieces, with the share of what is in them that is not merged yet, about.
+    pub(super) fn unmerged(&self) -> impl Iterator<Item = (Arc<Piece>, f64)> {
+        let last = self.list.iter().filter_map(|leaf| leaf.last.clone()).map(|piece| (piece, 1.0));
+        let young = spread(&self.list).into_iter().map(|(piece, leaves)| {
+            let share = f64::from(leaves) * piece.share_of_leaf();
+            (Arc::clone(piece), share)
+        });
+        last.chain(young.collect::<Vec<_>>())
     }
 
     /// Puts pieces into all leaves that have a part of what lies between two bounds.
@@ -226,14 +295,14 @@ impl Leaves {
         let mut list = self.list.clone();
         for (piece, from, to) in pieces {
             let first = self.find(from.index, &from.key);
-            let hashes = piece.take_hashes();
+            let prints = piece.take_prints();
             let uppers = self.list[first + 1..].iter().map(|leaf| Some(&leaf.lower)).chain([None]);
             for (leaf, upper) in list[first..].iter_mut().zip(uppers) {
                 if to.as_ref().is_some_and(|to| leaf.lower >= *to) {
                     break;
                 }
                 let only = leaf.lower == *from && upper == to.as_ref();
-                Arc::make_mut(leaf).insert(piece, if only { &hashes } else { &[] });
+                Arc::make_mut(leaf).insert(piece, if only { &prints } else { &[] });
             }
         }
         Self::new(list)
@@ -246,6 +315,15 @@ impl Leaves {
         pieces.dedup_by_key(|piece| piece.meta.id);
         pieces
     }
+}
+
+/// Young pieces, with the number of leaves that each is in.
+fn spread(leaves: &[Arc<Leaf>]) -> Vec<(&Arc<Piece>, u32)> {
+    let mut spread: HashMap<u64, (&Arc<Piece>, u32)> = HashMap::new();
+    for piece in leaves.iter().flat_map(|leaf| &leaf.young) {
+        spread.entry(piece.meta.id).or_insert((piece, 0)).1 += 1;
+    }
+    spread.into_values().collect()
 }
 
 impl Version {
@@ -262,6 +340,21 @@ impl Version {
             })
             || self.waiting.iter().any(|waiting| match waiting {
                 WaitingBatch::Memory { waiting, .. } => waiting.find(index, key).is_some(),
+                WaitingBatch::Piece { piece, .. } => piece.filter.may_contain(hash),
+            })
+    }
+
+    /// May there be an entry of this group?
+    pub(super) fn may_contain_group(&self, index: u64, group: &[u8], hash: u64) -> bool {
+        self.leaves.of_group(index, group).any(|leaf| self.leaves.list[leaf].may_contain(hash))
+            || self.active.may_contain(hash)
+            || self.sealed.iter().any(|sealed| match sealed {
+                Sealed::Block { block, .. } => block.may_contain(hash),
+                Sealed::Piece { piece, .. } => piece.filter.may_contain(hash),
+                Sealed::Load { .. } => false,
+            })
+            || self.waiting.iter().any(|waiting| match waiting {
+                WaitingBatch::Memory { waiting, .. } => waiting.find_group(index, group).next().is_some(),
                 WaitingBatch::Piece { piece, .. } => piece.filter.may_contain(hash),
             })
     }

@@ -9,7 +9,10 @@
 //!   young bytes for its last-level bytes is. So leaves are merged one after the other, each when it holds about twice
 //!   the share, and on average half of that waits: that is where write amplification (1 / twice the share) and space
 //!   amplification (1 + the share) come from. No merge is larger than a leaf, so little space is needed meanwhile.
-//! - A leaf that gets too long is cut, one that gets short is merged together with its neighbour.
+//! - A leaf in which scans pass many keys that were removed (the front of a queue, say) is merged as soon as passing them has
+//!   cost about as much as merging it does.
+//! - A leaf that gets too long is cut, one that gets short is merged together with its neighbour. One that gets empty stays
+//!   until then: a piece may lie over several leaves, and where it was merged it must not be seen again.
 //! - In a store with many leaves a block's part for each would be a few pages: such a block becomes one *wide* piece in all
 //!   leaves. When there are many wide pieces they are merged with each other and cut by leaves.
 //!
@@ -34,7 +37,7 @@ use super::inner::Inner;
 use super::manifest::{Bound, Change, Manifest};
 use super::memory::{MemoryBlock, Waiting};
 use super::merge::{Merge, Merged, Source};
-use super::piece::{Piece, PieceBuilder};
+use super::piece::{CHUNK_PAGES_MIN, Piece, PieceBuilder};
 use super::version::{Leaf, Leaves, Sealed, Version, WaitingBatch};
 
 /// A block's part for a leaf is at least this long on average; else the block becomes one wide piece.
@@ -144,7 +147,7 @@ impl Inner {
     /// Merging is so far behind that writers have to wait. What cannot be merged nobody waits for.
     pub(super) fn is_behind(&self, version: &Version) -> bool {
         let leaves = &version.leaves;
-        let most = self.young_target(leaves) * 5 / 4 + self.options.memory_bytes as u64;
+        let most = self.young_target(leaves) * 9 / 8 + self.options.memory_bytes as u64;
         let behind = leaves.young_bytes_all > most;
         if !behind {
             return false;
@@ -203,30 +206,35 @@ impl Inner {
             last.map_or(0, |piece| piece.meta.disk_bytes(self.files.page_bytes()))
         };
         let all = leaves.young_bytes_all > self.young_target(leaves);
+        let dropped = self.dropped();
+        let useless = |leaf: &Leaf| !dropped.is_empty() && leaf.pieces().any(|piece| piece.has_any(&dropped));
         let due = |at: usize| {
             let leaf = &leaves.list[at];
-            free(leaf) && !leaf.young.is_empty() && (all || leaf.young.len() > self.options.young_max)
+            let young = !leaf.young.is_empty() && (all || leaf.young.len() > self.options.young_max);
+            free(leaf) && (young || leaves.is_worn(at) || useless(leaf))
         };
-        // The share of young bytes, in 2^-16; too many pieces go first.
+        // The share of young bytes, in 2^-16; too many pieces go first, and then what holds scans up.
         let need = |at: usize| {
             let leaf = &leaves.list[at];
             let many = leaf.young.len() > self.options.young_max;
-            (many, (leaves.young_bytes[at] << 16) / (last(at) + self.options.leaf_bytes / 16))
+            (
+                many,
+                leaves.is_worn(at),
+                (leaves.young_bytes[at] << 16) / (last(at) + self.options.leaf_bytes / 16),
+            )
         };
         let chosen = (0..leaves.list.len()).filter(|at| due(*at)).max_by_key(|at| need(*at))?;
         let bytes = |at: usize| leaves.young_bytes[at] + last(at);
         let mut total = bytes(chosen);
         let mut range = chosen..chosen + 1;
         let short = self.options.leaf_bytes / 2;
-        while range.end < leaves.list.len()
-            && free(&leaves.list[range.end])
-            && total + bytes(range.end) < short
-        {
+        let joins =
+            |at: usize, total| free(&leaves.list[at]) && (bytes(at) == 0 || total + bytes(at) < short);
+        while range.end < leaves.list.len() && joins(range.end, total) {
             total += bytes(range.end);
             range.end += 1;
         }
-        while range.start > 0 && free(&leaves.list[range.start - 1]) && total + bytes(range.start - 1) < short
-        {
+        while range.start > 0 && joins(range.start - 1, total) {
             range.start -= 1;
             total += bytes(range.start);
         }
@@ -273,8 +281,11 @@ impl Inner {
             |_| Some(changes),
             Vec::new(),
             |version| {
-                version.leaves = Arc::new(version.leaves.with(&pieces));
                 version.sealed.pop();
+                if mutation::off(Rule::FlushSwitchesAtOnce) {
+                    self.publish(version.clone());
+                }
+                version.leaves = Arc::new(version.leaves.with(&pieces));
                 Ok(())
             },
         )?;
@@ -334,7 +345,7 @@ impl Inner {
                 }
                 part += 1;
             }
-            builder.add(entry.index, entry.key, entry.hash, entry.batch, entry.kind, entry.value)
+            builder.add(entry)
         };
         let result = merge.run(|entry| add(&mut placed, entry, scratch)).and_then(|()| {
             if !builder.is_empty() {
@@ -351,10 +362,18 @@ impl Inner {
         Ok(placed)
     }
 
+    /// Pages that each of the sources of a merge reads at once: two such stretches of each are as much as a block, if the
+    /// sources are not too many.
+    fn chunk_among(&self, sources: usize) -> u32 {
+        let share = self.options.memory_bytes / (2 * sources.max(1) * self.files.page_bytes());
+        (share as u64).clamp(CHUNK_PAGES_MIN as u64, self.files.chunk_pages()) as u32
+    }
+
     /// Merges wide pieces with each other and cuts them by leaves.
     fn narrow(&self, pieces: &[Arc<Piece>], scratch: &mut Scratch) -> Result<()> {
         let whole = Bound::default();
-        let sources = pieces.iter().map(|piece| Source::piece(piece, &whole, None)).collect();
+        let chunk = self.chunk_among(pieces.len());
+        let sources = pieces.iter().map(|piece| Source::piece(piece, &whole, None, chunk)).collect();
         let from = pieces.iter().map(|piece| piece.from()).min().unwrap_or(0);
         let to = pieces.iter().map(|piece| piece.to()).max().unwrap_or(0);
         let bytes = pieces.iter().map(|piece| piece.meta.disk_bytes(self.files.page_bytes())).sum();
@@ -414,11 +433,16 @@ impl Inner {
             lower: lowers[0].clone(),
             records: 0,
         };
+        let dropped = self.dropped().clone();
         let result = range.clone().try_for_each(|at| {
             let leaf = &leaves.list[at];
-            let sources =
-                leaf.pieces().map(|piece| Source::piece(piece, &leaf.lower, leaves.upper(at))).collect();
-            Merge::new(sources, true)?.run(|entry| output.add(entry, scratch))
+            let chunk = self.chunk_among(leaf.pieces().count());
+            let sources = leaf
+                .pieces()
+                .map(|piece| Source::piece(piece, &leaf.lower, leaves.upper(at), chunk))
+                .collect();
+            Merge::new(sources, true)?
+                .run(|entry| if dropped.contains(&entry.index) { Ok(()) } else { output.add(entry, scratch) })
         });
         if let Err(error) = result.and_then(|()| output.end_piece(scratch)) {
             output.pieces.iter().for_each(|(_, piece)| piece.give_up());
@@ -450,7 +474,10 @@ impl Inner {
                     Arc::new(Leaf::new(lower.clone(), young.clone(), Some(Arc::clone(piece))))
                 })
                 .collect();
-            if fresh.is_empty() && (first == 0 || !young.is_empty()) {
+            // Of these keys nothing is left. If their leaf went, its neighbour's young pieces would count for them, and
+            // some of those may be what was merged here.
+            let stays = !mutation::off(Rule::EmptyLeafStays) || first == 0 || !young.is_empty();
+            if fresh.is_empty() && stays {
                 fresh.push(Arc::new(Leaf::new(lowers[0].clone(), young, None)));
             }
             let mut list = leaves.list.clone();
@@ -528,7 +555,7 @@ impl Inner {
         }
         self.counters.manifest_bytes.store(manifest.bytes_written, Ordering::Relaxed);
         {
-            let _control = self.control.lock();
+            let _control = (!mutation::off(Rule::VersionChangesUnderControl)).then(|| self.control.lock());
             let mut version = Version::clone(&self.current());
             update(&mut version)?;
             self.publish(version);
@@ -575,30 +602,36 @@ impl Inner {
     fn try_spill(&self, waiting: &Arc<Waiting>, scratch: &mut Scratch) -> Result<()> {
         let bytes = waiting.batch.bytes.len() as u64;
         let mut builder = PieceBuilder::new(&self.files, self.piece_id(), true, bytes);
-        Merge::new(vec![Source::waiting(waiting)], false)?.run(|entry| {
-            builder.add(entry.index, entry.key, entry.hash, entry.batch, entry.kind, entry.value)
-        })?;
+        Merge::new(vec![Source::waiting(waiting)], false)?.run(|entry| builder.add(entry))?;
         let piece = Arc::new(builder.finish(0, 0, scratch)?);
         let id = waiting.id();
+        let place = |version: &Version| {
+            version.waiting.iter().position(
+                |other| matches!(other, WaitingBatch::Memory { waiting: of, .. } if Arc::ptr_eq(of, waiting)),
+            )
+        };
         let mut manifest = self.manifest.lock();
+        if place(&self.current()).is_none() && !mutation::off(Rule::SpillLooksAgain) {
+            // Its owner has decided meanwhile, and the journal may have forgotten the decision already: a manifest that
+            // said that the batch waits would bring it back after a crash.
+            piece.give_up();
+            return Ok(());
+        }
         let changes = vec![
             Change::AddPiece(piece.meta.clone()),
             Change::AddWaiting { batch: id.0, piece: piece.meta.id },
         ];
         let mut decided = false;
         self.change_locked(&mut manifest, vec![Arc::clone(&piece)], changes, Vec::new(), |version| {
-            let at = version.waiting.iter().position(
-                |other| matches!(other, WaitingBatch::Memory { waiting: of, .. } if Arc::ptr_eq(of, waiting)),
-            );
-            match at {
+            match place(version) {
                 Some(at) => version.waiting[at] = WaitingBatch::Piece { id, piece: Arc::clone(&piece) },
                 None => decided = true,
             }
             Ok(())
         })?;
         if decided {
-            // Its owner has decided meanwhile. The manifest's lock is still held, so no flush has told the journal that
-            // the decision is not needed any more.
+            // Its owner has decided since the lock was taken. It is still held, so no flush has told the journal that the
+            // decision is not needed any more.
             self.control.lock().discarded.push((id, piece));
             self.change_locked(&mut manifest, Vec::new(), Vec::new(), Vec::new(), |_| Ok(()))?;
         }
@@ -673,7 +706,7 @@ impl Output<'_> {
         let builder = self
             .builder
             .get_or_insert_with(|| PieceBuilder::new(&inner.files, inner.piece_id(), false, bytes));
-        builder.add(entry.index, entry.key, entry.hash, entry.batch, entry.kind, entry.value)?;
+        builder.add(entry)?;
         self.records += 1;
         if builder.bytes() >= self.cut_at {
             self.last = Bound::new(entry.index, entry.key);

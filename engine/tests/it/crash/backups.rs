@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use thermocline_engine::{Database, Durability};
 
-use super::kill9::{Scratch, books, options, work};
+use super::kill9::{Rows, Scratch, books, options, work};
 
 /// What has been acknowledged: the last number of each thread, and the tables that are there for sure.
 #[derive(Clone, Debug, Default)]
@@ -28,15 +28,15 @@ impl Told {
     }
 }
 
-fn back_up_and_compare(db: &Database, told: &Mutex<Told>, name: &str) {
+fn back_up_and_compare(db: &Database, rows: Rows, told: &Mutex<Told>, name: &str) {
     let copy = Scratch::new(name);
     let before = told.lock().expect("nobody panicked").clone();
     db.backup(&copy.0).expect("a backup");
     let after = told.lock().expect("nobody panicked").clone();
     let report = Database::verify(&copy.0).expect("it can be verified");
     assert_eq!(report.findings, Vec::<String>::new(), "{name}");
-    let backup = Database::open(&copy.0, options(Durability::Group)).expect("the backup opens");
-    let found = books(&backup);
+    let backup = Database::open(&copy.0, options(Durability::Group, rows)).expect("the backup opens");
+    let found = books(&backup, rows, true);
     for (thread, number) in &before.counters {
         assert!(found.counters[thread] >= *number, "{name}: {before:?}, but {found:?}");
     }
@@ -53,16 +53,16 @@ fn back_up_and_compare(db: &Database, told: &Mutex<Told>, name: &str) {
     backup.close().expect("it closes");
 }
 
-fn under_load(durability: Durability, each: usize) {
-    let scratch = Scratch::new(&format!("load-{durability}"));
-    let db = Database::open(&scratch.0, options(durability)).expect("it opens");
+fn under_load(durability: Durability, rows: Rows, each: usize) {
+    let scratch = Scratch::new(&format!("load-{durability}-{rows:?}"));
+    let db = Database::open(&scratch.0, options(durability, rows)).expect("it opens");
     let told = Mutex::new(Told::default());
     let enough = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let tell =
             |what: &str, of: i64, number: i64| told.lock().expect("nobody panicked").hear(what, of, number);
         let (db, told, enough) = (&db, &told, &enough);
-        scope.spawn(move || work(db, &tell, enough, i64::MAX));
+        scope.spawn(move || work(db, rows, &tell, enough, i64::MAX));
         while told.lock().expect("nobody panicked").counters.len() < 3 {
             std::thread::yield_now();
         }
@@ -72,7 +72,8 @@ fn under_load(durability: Durability, each: usize) {
                 for clerk in 0..2 {
                     scope.spawn(move || {
                         for number in 0..each {
-                            back_up_and_compare(db, told, &format!("{durability}-{clerk}-{number}"));
+                            let name = format!("{durability}-{rows:?}-{clerk}-{number}");
+                            back_up_and_compare(db, rows, told, &name);
                         }
                     });
                 }
@@ -88,6 +89,12 @@ fn under_load(durability: Durability, each: usize) {
 
 #[test]
 fn backups_under_load() {
-    under_load(Durability::Group, 2);
-    under_load(Durability::Async, 1);
+    under_load(Durability::Group, Rows::InMemory, 2);
+    under_load(Durability::Async, Rows::InMemory, 1);
+}
+
+#[test]
+fn backups_while_rows_move() {
+    under_load(Durability::Group, Rows::Cold, 2);
+    under_load(Durability::Async, Rows::Cold, 1);
 }

@@ -11,8 +11,12 @@ use super::{dump, open, recover, tiny};
 const STEPS: usize = 30;
 
 /// Runs into one fault; `Ok(false)`: it never came.
-pub(super) fn run_into(fault: Fault, options: &Options, seed: u64) -> Result<bool, String> {
+pub(super) fn run_into(fault: Fault, options: &Options, seed: u64, cold: bool) -> Result<bool, String> {
     let mut run = Run::new(seed, options.clone());
+    if cold {
+        run = run.cold();
+        run.steps(20);
+    }
     run.tolerate();
     run.steps(5);
     run.io.inject(fault);
@@ -62,12 +66,23 @@ pub(super) fn run_into(fault: Fault, options: &Options, seed: u64) -> Result<boo
 
 /// Every place of a run where `action` can fail, `stride` apart.
 pub(super) fn sweep(action: Action, kind: FaultKind, times: u64, stride: u64) -> Result<u64, String> {
+    sweep_with(action, kind, times, stride, false)
+}
+
+/// The same, with rows in memory only or with rows that come and go.
+pub(super) fn sweep_with(
+    action: Action,
+    kind: FaultKind,
+    times: u64,
+    stride: u64,
+    cold: bool,
+) -> Result<u64, String> {
     let (mut skip, mut quiet, mut faults) = (0, 0, 0);
     // Some faults nobody is told of: a file that was not removed goes later. The end is where many are not.
     while quiet < 15 {
         let fault = Fault { on: action, skip, times, kind };
         let durability = if skip % 2 == 0 { Durability::Group } else { Durability::Async };
-        let hit = run_into(fault, &tiny(durability), 7 + skip % 5)
+        let hit = run_into(fault, &tiny(durability), 7 + skip % 5, cold)
             .map_err(|error| format!("{fault:?} with {durability}: {error}"))?;
         quiet = if hit { 0 } else { quiet + 1 };
         faults += u64::from(hit);

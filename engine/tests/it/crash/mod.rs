@@ -14,10 +14,16 @@
 //! | `definitions` | a crash around a change of a definition leaves the old one or the new one, and whole transactions |
 //! | [`damage`] | flipped, cut, missing, foreign and newer files are named, never served |
 //! | [`backups`] | a backup under load holds everything committed before the call, and nothing by halves |
+//! | [`cold`] | the same for rows that leave memory, come back, and are changed where they are |
+//! | `cold_definitions` | the same for definitions of tables with cold rows that change |
 //! | [`loads`] | a bulk load is there as a whole or not at all |
 //! | [`kill9`] | the same for a real process that is killed |
 
 mod backups;
+mod ballast;
+mod cold;
+mod cold_definitions;
+mod cold_faults;
 mod damage;
 #[cfg(feature = "model")]
 mod definitions;
@@ -54,6 +60,8 @@ fn tiny(durability: Durability) -> Options {
         .with_part_bytes(8 << 10)
         .with_log_buffer_bytes(64 << 10)
         .with_log_segment_bytes(16 << 10)
+        .with_cold_block_bytes(8 << 10)
+        .with_cold_threads(0)
 }
 
 /// Opens without threads.
@@ -69,12 +77,16 @@ fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
 /// Runs a future that may wait for the log, and flushes the log for it; `None` if flushing does not help.
 fn try_drive<F: Future>(db: &Database, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
-    for _ in 0..50 {
+    for round in 0..50 {
         if let Poll::Ready(output) = poll(future.as_mut()) {
             return Some(output);
         }
         // Its error is the future's, too.
         let _ = db.step_flush();
+        // Who writes to a cold store that is behind with its work waits for that.
+        if round > 2 {
+            let _ = db.cold_steps().store_work();
+        }
     }
     None
 }
@@ -106,6 +118,12 @@ impl TableState {
 struct State(BTreeMap<String, TableState>);
 
 impl State {
+    /// The same tables without their rows.
+    fn emptied(&self) -> Self {
+        let emptied = |table: &TableState| TableState { rows: BTreeMap::new(), ..table.clone() };
+        Self(self.0.iter().map(|(name, table)| (name.clone(), emptied(table))).collect())
+    }
+
     /// What differs, in words that fit on a screen.
     fn difference(&self, other: &Self) -> String {
         for (name, table) in &self.0 {
@@ -151,9 +169,9 @@ fn dump(db: &Database) -> std::result::Result<State, String> {
         entries += contents.entries();
         state.0.insert(name, contents);
     }
-    // While a database works, entries of what is to be pruned are there, too.
+    // While a database works, entries of what is to be pruned are there, too. Cold rows have theirs elsewhere.
     let found = db.statistics().index_entries;
-    if found < entries as u64 {
+    if found < entries as u64 && !db.cold_steps().is_open() {
         return Err(format!("the indexes have {found} entries, the rows should have {entries}"));
     }
     Ok(state)
@@ -224,10 +242,73 @@ fn recover(image: &MemoryIo, options: &Options) -> std::result::Result<(State, R
     let db = open(&io, options).map_err(|error| format!("it does not open: {error}"))?;
     let operations = io.operations();
     let state = dump(&db)?;
-    let entries: usize = state.0.values().map(TableState::entries).sum();
+    check_entries(&db, &state)?;
+    if db.cold_steps().is_open() {
+        settle(&db)?;
+        check_places(&db, &state)?;
+    }
+    Ok((state, io, operations))
+}
+
+/// Do the indexes in memory have the entries of the rows in memory, and of nothing else?
+fn check_entries(db: &Database, state: &State) -> std::result::Result<(), String> {
+    let mut entries = db.cold_steps().notices().0 + db.cold_steps().notices().1;
+    for (name, contents) in &state.0 {
+        let table = db.table(name).map_err(|error| error.to_string())?;
+        let rows = db.cold_steps().rows_in_memory(&table);
+        entries += rows * (contents.indexes.len() + usize::from(contents.hidden));
+    }
     let found = db.statistics().index_entries;
     if found != entries as u64 {
         return Err(format!("the indexes have {found} entries, the rows should have {entries}"));
     }
-    Ok((state, io, operations))
+    Ok(())
+}
+
+/// Cleans until nothing is left to clean.
+fn settle(db: &Database) -> std::result::Result<(), String> {
+    let steps = db.cold_steps();
+    for _ in 0..20 {
+        if !drive(db, steps.clean_once()).map_err(|error| format!("cleaning: {error}"))? {
+            break;
+        }
+        db.step_maintenance();
+    }
+    if (steps.notices(), steps.undecided()) != ((0, 0), 0) {
+        let notices = steps.notices();
+        return Err(format!("{notices:?} notices and {} undecided batches stay", steps.undecided()));
+    }
+    Ok(())
+}
+
+/// Is every row of a settled database in one place only, and nothing else anywhere?
+fn check_places(db: &Database, state: &State) -> std::result::Result<(), String> {
+    let steps = db.cold_steps();
+    let again = dump(db)?;
+    if again != *state {
+        return Err(format!("after cleaning: {}", state.difference(&again)));
+    }
+    for (name, contents) in &state.0 {
+        let table = db.table(name).map_err(|error| error.to_string())?;
+        let in_memory = steps.rows_in_memory(&table);
+        if contents.hidden {
+            continue;
+        }
+        let last = contents.rows.keys().next_back().copied().unwrap_or(0) + 20;
+        let mut records = 0;
+        for id in 0..last {
+            let here = steps.records(&table, &KeyBuf::new().i64(id));
+            if here > usize::from(contents.rows.contains_key(&id)) && !steps.was_emptied(&table) {
+                return Err(format!("row {id} of {name} has {here} records"));
+            }
+            records += here;
+        }
+        if in_memory + records != contents.rows.len() && !steps.was_emptied(&table) {
+            return Err(format!(
+                "{name} has {} rows, {in_memory} of them in memory, but {records} records",
+                contents.rows.len()
+            ));
+        }
+    }
+    Ok(())
 }

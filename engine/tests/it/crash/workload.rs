@@ -4,10 +4,15 @@
 //! insert, update, delete, move ids and numbers about (numbers of deleted rows come back), roll back to savepoints,
 //! and now and then are too large for one record. Between them: all changes of definitions, checkpoints, flushes, and
 //! the maintenance that packs and drops chunks. Some commits wait together for one flush, with readers among them.
+//!
+//! In a run that is [`Run::cold`], rows migrate, are promoted and cleaned away meanwhile, by futures that are polled now
+//! and then, so that a migration is between its steps while transactions change its rows.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::Poll;
 
 use thermocline_base::io::{MemoryIo, RecordingIo};
@@ -59,11 +64,19 @@ pub(super) struct Run {
     tolerant: bool,
     pub(super) errors: Vec<Error>,
     in_doubt: Option<State>,
+    /// Rows leave memory and come back.
+    cold: bool,
+    /// What moves rows or cleans, under way.
+    moves: Vec<Pending>,
+    /// Is one of them a round of cleaning? There is one at a time.
+    cleans: Rc<Cell<bool>>,
+    /// What has moved or was cleaned away, so that a test can tell whether it has tested something.
+    pub(super) moved: Rc<Cell<usize>>,
 }
 
 /// The errors that a device may be answered with.
 fn is_typed(error: &Error) -> bool {
-    matches!(error, Error::LogFailed { .. } | Error::DiskFull { .. } | Error::Io(_))
+    matches!(error, Error::LogFailed { .. } | Error::DiskFull { .. } | Error::Io(_) | Error::ColdStore { .. })
 }
 
 impl Run {
@@ -86,7 +99,17 @@ impl Run {
             tolerant: false,
             errors: Vec::new(),
             in_doubt: None,
+            cold: false,
+            moves: Vec::new(),
+            cleans: Rc::default(),
+            moved: Rc::default(),
         }
+    }
+
+    /// Rows leave memory and come back from now on.
+    pub(super) fn cold(mut self) -> Self {
+        self.cold = true;
+        self
     }
 
     /// From now on errors are expected.
@@ -128,6 +151,10 @@ impl Run {
     /// Goes on for so many steps.
     pub(super) fn steps(&mut self, count: usize) {
         for _ in 0..count {
+            if self.cold && self.rng.chance(0.5) {
+                self.move_about();
+                continue;
+            }
             match self.rng.below(100) {
                 0..60 => self.write(false),
                 60..64 => self.write(true),
@@ -197,6 +224,7 @@ impl Run {
         let outcome = self.db().step_flush();
         let flushed = self.judge(outcome, "a flush");
         self.poll_pending();
+        self.poll_moves();
         assert!(self.pending.is_empty() || !flushed, "a flush lets every commit go");
         if flushed && self.logged() {
             self.sure(self.last());
@@ -213,6 +241,70 @@ impl Run {
         }
     }
 
+    /// Something about cold rows: what is under way goes on, or something else begins.
+    fn move_about(&mut self) {
+        let (steps, tables) = (self.db().cold_steps(), self.db().table_names());
+        let choice = self.rng.below(12);
+        if choice < 4 || tables.is_empty() || self.moves.len() > 3 {
+            return self.poll_moves();
+        }
+        let name = &tables[self.rng.below(tables.len() as u64) as usize];
+        let table = self.db().table(name).expect("it exists");
+        let moved = Rc::clone(&self.moved);
+        let note = move |count: usize| moved.set(moved.get() + count);
+        let ids: Vec<i64> = self.tables[name].rows.keys().copied().collect();
+        match choice {
+            4..7 => {
+                let (seed, share) = (self.rng.next_u64(), 1 + self.rng.below(7));
+                let layout = table.layout();
+                self.moves.push(Box::pin(async move {
+                    let mut rng = Rng::new(seed);
+                    let which = |row: &[u8]| layout.i64(row, 0).is_some() && rng.below(8) < share;
+                    steps.migrate_batch(&table, which).await.map(note)
+                }));
+            }
+            7 if !ids.is_empty() && self.tables[name].keyed => {
+                let key = KeyBuf::new().i64(ids[self.rng.below(ids.len() as u64) as usize]);
+                self.moves.push(Box::pin(async move {
+                    steps.promote_one(&table, &key).await.map(|promoted| note(usize::from(promoted)))
+                }));
+            }
+            8 | 9 if !self.cleans.get() => {
+                let cleans = Rc::clone(&self.cleans);
+                cleans.set(true);
+                self.moves.push(Box::pin(async move {
+                    let cleaned = steps.clean_once().await;
+                    cleans.set(false);
+                    cleaned.map(|cleaned| note(usize::from(cleaned)))
+                }));
+            }
+            10 => _ = steps.store_work(),
+            _ => self.db().step_maintenance(),
+        }
+        self.poll_moves();
+    }
+
+    /// What is under way between memory and the cold store goes on, as far as it can without the disk.
+    fn poll_moves(&mut self) {
+        let mut moves = std::mem::take(&mut self.moves);
+        moves.retain_mut(|future| match poll(future.as_mut()) {
+            // Its table was dropped meanwhile.
+            Poll::Ready(Err(Error::UnknownTable { .. })) => false,
+            Poll::Ready(outcome) => {
+                self.judge(outcome, "a move");
+                false
+            }
+            Poll::Pending => true,
+        });
+        self.moves = moves;
+    }
+
+    /// Lets go of what is under way: a migration is given up between its steps.
+    pub(super) fn drop_moves(&mut self) {
+        self.moves.clear();
+        self.cleans.set(false);
+    }
+
     /// Closes and opens.
     pub(super) fn reopen(&mut self) {
         self.close();
@@ -225,6 +317,7 @@ impl Run {
     /// Closes.
     pub(super) fn close(&mut self) {
         self.pending.clear();
+        self.drop_moves();
         self.db.take().expect("it is open").close().expect("it closes");
         self.sure(self.last());
     }
@@ -432,6 +525,10 @@ impl Run {
 
     /// One change of definitions.
     fn define(&mut self) {
+        // A move that waits for space in the log holds its table.
+        if !self.moves.is_empty() {
+            self.flush();
+        }
         let begun = self.io.operations();
         let db = self.db();
         let mut tables = self.tables.clone();
@@ -478,6 +575,8 @@ impl Run {
                     model.indexes.remove(position);
                     db.drop_index(&name, "by_k")
                 } else {
+                    // A round of cleaning that stands still would be waited for.
+                    self.drop_moves();
                     model.indexes.push("by_k".to_owned());
                     db.create_index(&name, IndexSchema::ordered("by_k", &["k"]).unique()).map(drop)
                 }

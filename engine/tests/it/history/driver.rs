@@ -6,7 +6,10 @@
 //! stay short. Nothing is retried; what fails is recorded as aborted. At the end one transaction reads every list.
 
 use super::{History, Operation, Outcome, Transaction, check};
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::moves::{Mover, Running, Watch, World, rounds, within};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use thermocline_engine::ColdStoreKind::{Memory, Pages};
 use thermocline_engine::row::KeyBuf;
 use thermocline_engine::{
     Database, Index, IndexSchema, Isolation, Options, Result, Table, TableSchema, TransactionOptions, row,
@@ -21,8 +24,12 @@ row! {
     }
 }
 
+/// Histories of one level take much less, all together.
+const LIMIT: Duration = Duration::from_secs(300);
 /// Transactions of one history.
 const TRANSACTIONS: u64 = 2_000;
+/// For so many transactions there is a step of the mover: a fast machine would be at the end before rows move.
+const TRANSACTIONS_PER_MOVE: u64 = 20;
 /// Clients on each thread.
 const CLIENTS: usize = 4;
 /// Keys that are in use at a time.
@@ -66,6 +73,8 @@ struct Shared<'a> {
     started: AtomicU64,
     /// Transactions to start.
     transactions: u64,
+    /// Steps that the mover has made; all there are, if there is no mover.
+    moved: AtomicU64,
 }
 
 impl Shared<'_> {
@@ -84,9 +93,9 @@ pub(crate) fn history_of_random_workload(
     threads: usize,
     seed: u64,
     isolation: Isolation,
+    world: World,
 ) -> History {
-    history(database, threads, seed, isolation, TRANSACTIONS)
-        .expect("setting up and the final read meet nobody")
+    history(database, threads, seed, isolation, world).expect("setting up and the final read meet nobody")
 }
 
 fn history(
@@ -94,7 +103,7 @@ fn history(
     threads: usize,
     seed: u64,
     isolation: Isolation,
-    transactions: u64,
+    world: World,
 ) -> Result<History> {
     let schema = TableSchema::new("lists").columns(List::schema_columns());
     let table = database.create_table(schema.primary_key(IndexSchema::hash("pk", &["id"])))?;
@@ -105,7 +114,8 @@ fn history(
         isolation,
         clock: AtomicU64::new(0),
         started: AtomicU64::new(0),
-        transactions,
+        transactions: TRANSACTIONS,
+        moved: AtomicU64::new(if world == World::Still { u64::MAX } else { 0 }),
     };
     database.run(TransactionOptions::default(), async |transaction| {
         let mut bytes = Vec::new();
@@ -125,16 +135,23 @@ fn history(
         run_tasks(clients.collect());
         found.into_iter().flatten()
     };
-    // A single thread is the calling one, so that what is switched off for it (`base::mutation`) is off for the clients.
-    let mut transactions: Vec<Transaction> = if threads == 1 {
-        run(0).collect()
-    } else {
-        std::thread::scope(|scope| {
-            let spawn = |thread| scope.spawn(move || run(thread).collect::<Vec<_>>());
-            let threads: Vec<_> = (0..threads).map(spawn).collect();
-            threads.into_iter().flat_map(|thread| thread.join().expect("a client panicked")).collect()
-        })
-    };
+    let is_running = AtomicBool::new(true);
+    let mut transactions: Vec<Transaction> = std::thread::scope(|scope| {
+        let _running = Running(&is_running);
+        if world != World::Still {
+            let mut mover = Mover::new(world, database, &table, 0..shared.keys() as i64);
+            let (is_running, moved) = (&is_running, &shared.moved);
+            scope.spawn(move || mover.run(is_running, moved));
+        }
+        // A single thread is the calling one, so that what is switched off for it (`base::mutation`) is off for the
+        // clients.
+        if threads == 1 {
+            return run(0).collect();
+        }
+        let spawn = |thread| scope.spawn(move || run(thread).collect::<Vec<_>>());
+        let threads: Vec<_> = (0..threads).map(spawn).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("a client panicked")).collect()
+    });
     transactions.push(final_read(&shared)?);
     Ok(History { transactions })
 }
@@ -146,6 +163,9 @@ async fn client(shared: &Shared<'_>, number: u64, mut numbers: Numbers, found: &
         let started = shared.started.fetch_add(1, Ordering::Relaxed);
         if started >= shared.transactions {
             return;
+        }
+        while shared.moved.load(Ordering::Relaxed) < started / TRANSACTIONS_PER_MOVE {
+            yield_now().await;
         }
         let first = started / TRANSACTIONS_PER_KEY;
         let mut recorded = Recorded { operations: Vec::new(), undone: Vec::new() };
@@ -281,18 +301,61 @@ fn final_read(shared: &Shared<'_>) -> Result<Transaction> {
 
 /// Histories of several seeds keep `isolation`, and are such that breaking it would show.
 fn keeps(isolation: Isolation) {
-    for (seed, threads) in [(1, 1), (2, 2), (3, 2), (4, 4)] {
-        let database = Database::open_in_memory(Options::default()).expect("memory is enough");
-        let history = history_of_random_workload(&database, threads, seed, isolation);
-        let ended = |outcome| history.transactions.iter().filter(|it| it.outcome == outcome).count() as u64;
-        let (committed, aborted) = (ended(Outcome::Committed), ended(Outcome::Aborted));
-        assert!(
-            committed > TRANSACTIONS / 10 && aborted > TRANSACTIONS / 100,
-            "{committed} and {aborted}: too tame"
-        );
-        if let Err(anomaly) = check(&history, isolation.into()) {
-            panic!("{isolation}, seed {seed}, {threads} threads: {anomaly}");
+    within(LIMIT, move |watch| {
+        for (seed, threads) in [(1, 1), (2, 2), (3, 2), (4, 4)] {
+            is_kept(isolation, threads, seed, World::Still, watch);
         }
+    });
+}
+
+/// So do they while all rows move to and fro.
+fn keeps_over_moves(isolation: Isolation) {
+    within(LIMIT * rounds(1) as u32, move |watch| {
+        let mut promoted = 0;
+        for round in 0..rounds(1) {
+            let seed = 8 * round;
+            for (threads, world) in [
+                (1, World::ToAndFro(Memory)),
+                (2, World::Random(Memory, seed)),
+                (2, World::ToAndFro(Pages)),
+                (4, World::Random(Pages, seed)),
+            ] {
+                promoted += is_kept(isolation, threads, seed + threads as u64, world, watch);
+            }
+        }
+        assert!(promoted > 20, "only {promoted} rows were promoted");
+    });
+}
+
+/// How many rows were promoted.
+fn is_kept(isolation: Isolation, threads: usize, seed: u64, world: World, watch: &Watch) -> u64 {
+    let options = world.options(Options::default()).with_memory_limit(Some(256 << 20));
+    let database = Database::open_in_memory(options).expect("memory is enough");
+    watch.note(format!("{isolation}, seed {seed}, {threads} threads, {world:?}"), &database);
+    let history = history_of_random_workload(&database, threads, seed, isolation, world);
+    let ended = |outcome| history.transactions.iter().filter(|it| it.outcome == outcome).count() as u64;
+    let (committed, aborted) = (ended(Outcome::Committed), ended(Outcome::Aborted));
+    assert!(
+        committed > TRANSACTIONS / 10 && aborted > TRANSACTIONS / 100,
+        "{committed} and {aborted}: too tame"
+    );
+    if let Err(anomaly) = check(&history, isolation.into()) {
+        panic!("{isolation}, seed {seed}, {threads} threads, {world:?}: {anomaly}");
+    }
+    let cold = database.statistics().cold;
+    if world != World::Still {
+        let moved = (cold.migrated_rows, cold.reads);
+        assert!(moved.0 > 50 && moved.1 > 100, "hardly anything has moved: {moved:?}");
+    }
+    cold.promoted_rows
+}
+
+#[test]
+fn levels_are_kept_over_moves() {
+    for isolation in
+        [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::RepeatableRead, Isolation::Serializable]
+    {
+        keeps_over_moves(isolation);
     }
 }
 
@@ -320,7 +383,7 @@ fn serializable_is_kept() {
 #[test]
 fn snapshot_is_told_from_serializable() {
     let database = Database::open_in_memory(Options::default()).expect("memory is enough");
-    let history = history_of_random_workload(&database, 2, 4, Isolation::Snapshot);
+    let history = history_of_random_workload(&database, 2, 4, Isolation::Snapshot, World::Still);
     let anomaly = check(&history, super::Isolation::Serializable).expect_err("write skew is common here");
     assert_eq!(anomaly.kind, super::Kind::G2Item, "{anomaly}");
 }
@@ -335,7 +398,7 @@ mod mutations {
         for seed in 0..20 {
             let database = Database::open_in_memory(Options::default()).expect("memory is enough");
             let off = switch_off(rule);
-            let history = history_of_random_workload(&database, 1, seed, isolation);
+            let history = history_of_random_workload(&database, 1, seed, isolation, World::Still);
             drop(off);
             if check(&history, isolation.into()).is_err() {
                 return;

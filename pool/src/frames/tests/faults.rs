@@ -1,6 +1,5 @@
 //! What a device can do wrong: a named error, and everything else goes on.
 
-use super::held::HeldIo;
 use super::*;
 use thermocline_base::io::{Action, Fault, FaultKind, RecordingIo};
 
@@ -20,7 +19,9 @@ fn pin(pool: &PagePool, device: DeviceId, number: u64, version: u64) -> Result<u
 fn a_failed_read_is_reported_and_not_remembered() {
     let (io, pool, id) = setup(10, 4);
     io.inject(Fault { on: Action::Read, skip: 0, times: 1, kind: FaultKind::Broken });
-    assert!(matches!(pin(&pool, id, 5, 1), Err(PoolError::Io(error)) if error.action() == Action::Read));
+    assert!(
+        matches!(pin(&pool, id, 5, 1), Err(PoolError::Page { number: 5, reason: PageReason::Io(error), .. }) if error.action() == Action::Read)
+    );
     assert_eq!(pin(&pool, id, 5, 1).expect("the device is whole again"), 5);
     for number in 1..10 {
         assert_eq!(pin(&pool, id, number, 1).expect("every frame is there"), number);
@@ -30,14 +31,26 @@ fn a_failed_read_is_reported_and_not_remembered() {
 
 #[test]
 fn short_reads_end_in_a_named_error() {
-    let io = HeldIo::default();
-    let pool = pool_of(40);
-    let id = pool.add_device(device_on(&io, 40)).expect("the same page size");
-    io.held().short_reads(true);
-    assert!(matches!(pin(&pool, id, 5, 1), Err(PoolError::Short { number: 5, bytes: 2048, .. })));
+    // Direct files give whole blocks at least, so the pages are longer.
+    const BYTES: usize = 16384;
+    let (io, size) = (RecordingIo::new(&MemoryIo::new()), PageSize::new(BYTES as u32).expect("a page size"));
+    let device = PageDevice::create(&io, path(), size, DATABASE).expect("a fresh file");
+    for number in 1..40 {
+        let mut page = AlignedBytes::zeroed(BYTES);
+        fill(&mut page[page::HEADER_BYTES..], number);
+        seal(&mut page, device.seal(), number, 1, KIND);
+        device.write(number, page.into()).wait().result.expect("memory");
+    }
+    let pool = PagePool::new(PoolOptions::new(40 * BYTES as u64).page_size(size)).expect("address space");
+    let id = pool.add_device(Arc::new(device)).expect("the same page size");
+    io.short_reads(true);
+    assert!(matches!(
+        pin(&pool, id, 5, 1),
+        Err(PoolError::Page { number: 5, reason: PageReason::Short { bytes: 8192 }, .. })
+    ));
     // Of several pages whole ones come, fewer each time; what does not come is read by who needs it.
     assert_eq!(pool.read_ahead(id, 10..26).expect("frames"), 16);
-    io.held().short_reads(false);
+    io.short_reads(false);
     for number in 5..30 {
         assert_eq!(pin(&pool, id, number, 1).expect("whole again"), number);
     }
@@ -56,7 +69,7 @@ fn a_cut_file_loses_what_was_cut_and_nothing_else() {
     }
     for number in 12..20 {
         assert!(
-            matches!(pin(&pool, id, number, 1), Err(PoolError::Cut { number: cut, .. }) if cut == number)
+            matches!(pin(&pool, id, number, 1), Err(PoolError::Page { number: cut, reason: PageReason::Cut, .. }) if cut == number)
         );
     }
     assert_eq!(pool.stats().used_bytes, 11 * 4096, "frames of failed reads are free");
@@ -73,16 +86,22 @@ fn flipped_and_misplaced_pages_are_named() {
     let id = pool.add_device(device).expect("the same page size");
     for _ in 0..2 {
         let damaged = pin(&pool, id, 7, 1);
-        assert!(matches!(damaged, Err(PoolError::Page { error: PageError::Checksum { number: 7, .. }, .. })));
+        assert!(matches!(
+            damaged,
+            Err(PoolError::Page { reason: PageReason::Bytes(PageError::Checksum { number: 7, .. }), .. })
+        ));
         let misplaced = pin(&pool, id, 8, 1);
         assert!(matches!(
             misplaced,
-            Err(PoolError::Page { error: PageError::Number { number: 8, found: 9 }, .. })
+            Err(PoolError::Page { reason: PageReason::Bytes(PageError::Number { number: 8, found: 9 }), .. })
         ));
         let older = pin(&pool, id, 6, 2);
         assert!(matches!(
             older,
-            Err(PoolError::Page { error: PageError::Version { expected: 2, found: 1, .. }, .. })
+            Err(PoolError::Page {
+                reason: PageReason::Bytes(PageError::Version { expected: 2, found: 1, .. }),
+                ..
+            })
         ));
     }
     assert_eq!(pin(&pool, id, 6, 1).expect("whole"), 6);

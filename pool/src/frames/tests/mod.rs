@@ -2,7 +2,7 @@
 
 mod against_model;
 mod faults;
-pub(super) mod held;
+mod resizing;
 mod threads;
 mod waiting;
 
@@ -29,6 +29,12 @@ pub(super) fn device_on(io: &dyn Io, pages: u64) -> Arc<PageDevice> {
         write_page(&device, number, 1, number);
     }
     Arc::new(device)
+}
+
+/// Opens that device.
+#[cfg(feature = "model")]
+pub(super) fn opened(io: &dyn Io) -> PageDevice {
+    PageDevice::open(io, path(), None, DATABASE).expect("our own file")
 }
 
 /// Writes a page past the pool.

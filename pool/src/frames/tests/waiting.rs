@@ -3,18 +3,19 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use super::held::{Held, HeldIo};
 use super::*;
+use thermocline_base::io::RecordingIo;
 
 type Pinning<'a> = Pin<Box<dyn Future<Output = Result<PageGuard<'a>, PoolError>> + Send + 'a>>;
 
-fn setup(pages: u64, frames: u64) -> (Arc<Held>, PagePool, DeviceId) {
-    let io = HeldIo::default();
+/// A pool over a device that answers when it is told to.
+fn setup(pages: u64, frames: u64) -> (RecordingIo, PagePool, DeviceId) {
+    let io = RecordingIo::new(&MemoryIo::new());
     let device = device_on(&io, pages);
     let pool = pool_of(frames);
     let id = pool.add_device(device).expect("the same page size");
-    io.held().hold();
-    (io.held(), pool, id)
+    io.defer(0);
+    (io, pool, id)
 }
 
 fn pinning(pool: &PagePool, device: DeviceId, number: u64) -> Pinning<'_> {
@@ -30,11 +31,11 @@ fn poll<T>(future: &mut Pin<Box<dyn Future<Output = T> + Send + '_>>) -> Option<
 
 #[test]
 fn one_read_serves_all_who_wait() {
-    let (held, pool, id) = setup(10, 4);
+    let (io, pool, id) = setup(10, 4);
     let mut futures: Vec<_> = (0..5).map(|_| pinning(&pool, id, 3)).collect();
     assert!(futures.iter_mut().all(|future| poll(future).is_none()));
-    assert_eq!(held.waiting(), 1);
-    held.answer(0);
+    assert_eq!(io.under_way(), 1);
+    io.release();
     let guards: Vec<_> =
         futures.iter_mut().map(|future| poll(future).expect("it is there").expect("whole")).collect();
     assert!(guards.iter().all(|guard| value_of(guard.payload()) == 3));
@@ -44,17 +45,17 @@ fn one_read_serves_all_who_wait() {
 
 #[test]
 fn dropped_futures_leave_no_pin_and_no_frame() {
-    let (held, pool, id) = setup(10, 1);
+    let (io, pool, id) = setup(10, 1);
     // Dropped before the answer: the read goes on, and the page is there.
     let mut future = pinning(&pool, id, 3);
     assert!(poll(&mut future).is_none());
     drop(future);
-    held.answer(0);
+    io.release();
     assert!(pool.try_pin(PageId::new(id, 3)).is_some());
     // Dropped between the answer and the next poll: the pin goes back, or the only frame would be lost.
     let mut future = pinning(&pool, id, 4);
     assert!(poll(&mut future).is_none());
-    held.answer(0);
+    io.release();
     drop(future);
     // Dropped while it waits for the frame.
     let guard = pool.try_pin(PageId::new(id, 4)).expect("it is there");
@@ -64,15 +65,15 @@ fn dropped_futures_leave_no_pin_and_no_frame() {
     drop(guard);
     let mut future = pinning(&pool, id, 6);
     assert!(poll(&mut future).is_none());
-    held.answer(0);
+    io.release();
     assert!(poll(&mut future).expect("it is there").is_ok());
-    assert_eq!(held.waiting(), 0);
+    assert_eq!(io.under_way(), 0);
     assert_eq!(pool.shared.waiting.load(thermocline_base::sync::Ordering::SeqCst), 0);
 }
 
 #[test]
 fn a_device_that_hangs_holds_nobody_else() {
-    let (held, pool, id) = setup(10, 4);
+    let (io, pool, id) = setup(10, 4);
     let other_io = MemoryIo::new();
     let other = pool.add_device(device_on(&other_io, 50)).expect("the same page size");
     let mut hangs = pinning(&pool, id, 3);
@@ -81,14 +82,14 @@ fn a_device_that_hangs_holds_nobody_else() {
         assert_eq!(read(&pool, PageId::new(other, number)), number);
     }
     assert!(poll(&mut hangs).is_none());
-    held.let_go();
+    io.release_all();
     assert!(poll(&mut hangs).expect("it is there").is_ok());
 }
 
 #[test]
 fn who_waits_for_a_frame_gets_one_when_a_pin_goes() {
-    let (held, pool, id) = setup(10, 2);
-    held.let_go();
+    let (io, pool, id) = setup(10, 2);
+    io.release_all();
     let first = block_on(pool.pin(PageId::new(id, 1), None)).expect("a frame");
     let _second = block_on(pool.pin(PageId::new(id, 2), None)).expect("a frame");
     let mut future = pinning(&pool, id, 3);
@@ -103,7 +104,7 @@ fn many_reads_are_in_flight_on_one_thread() {
     const DELAY_MS: u64 = 10;
     const IN_FLIGHT: usize = 64;
     const READS: u64 = 1280;
-    let (held, pool, id) = setup(READS + 1, 2048);
+    let (io, pool, id) = setup(READS + 1, 2048);
     let mut numbers = 1..=READS;
     let mut futures: Vec<Option<Pinning<'_>>> = (0..IN_FLIGHT).map(|_| None).collect();
     let (mut done, mut now_ms) = (0, 0);
@@ -121,7 +122,7 @@ fn many_reads_are_in_flight_on_one_thread() {
         }
         // Nobody can go on: the device's delay passes, for all that were asked together.
         now_ms += DELAY_MS;
-        (0..held.waiting()).for_each(|_| assert!(held.answer(0)));
+        (0..io.under_way()).for_each(|_| assert!(io.release()));
     }
     let per_second = READS * 1000 / now_ms;
     assert!(per_second >= 5000, "{per_second} reads a second of the device's time");
@@ -129,16 +130,16 @@ fn many_reads_are_in_flight_on_one_thread() {
 
 #[test]
 fn read_ahead_joins_neighbours() {
-    let (held, pool, id) = setup(200, 100);
-    held.let_go();
+    let (io, pool, id) = setup(200, 100);
+    io.release_all();
     let _there = block_on(pool.pin(PageId::new(id, 20), None)).expect("a frame");
-    held.hold();
+    io.defer(0);
     assert_eq!(pool.read_ahead(id, 10..90).expect("frames"), 79);
-    assert_eq!(held.waiting(), 4, "10 to 19, 21 to 52, 53 to 84, 85 to 89");
+    assert_eq!(io.under_way(), 4, "10 to 19, 21 to 52, 53 to 84, 85 to 89");
     assert_eq!(pool.read_ahead(id, 10..90).expect("frames"), 0);
     let mut future = pinning(&pool, id, 60);
     assert!(poll(&mut future).is_none());
-    held.let_go();
+    io.release_all();
     assert_eq!(value_of(poll(&mut future).expect("read").expect("whole").payload()), 60);
     for number in 10..90 {
         let guard = pool.try_pin(PageId::new(id, number)).expect("read ahead");
@@ -149,36 +150,39 @@ fn read_ahead_joins_neighbours() {
 
 #[test]
 fn a_discarded_page_is_not_served_by_an_older_read() {
-    let (held, pool, id) = setup(10, 4);
+    let (io, pool, id) = setup(10, 4);
     let mut before = pinning(&pool, id, 3);
     assert!(poll(&mut before).is_none());
     block_on(pool.discard(id, 3..4));
     let mut guard = block_on(pool.create(PageId::new(id, 3))).expect("a frame");
     fill(guard.payload_mut(), 33);
     guard.publish(2, KIND);
-    held.answer(0);
+    io.release();
     let guard = block_on(pool.pin(PageId::new(id, 3), Some(2))).expect("the new page");
     assert_eq!(value_of(guard.payload()), 33);
     // Who asked before expects what is gone.
-    assert!(matches!(poll(&mut before), Some(Err(PoolError::Page { error: PageError::Version { .. }, .. }))));
+    assert!(matches!(
+        poll(&mut before),
+        Some(Err(PoolError::Page { reason: PageReason::Bytes(PageError::Version { .. }), .. }))
+    ));
 }
 
 #[test]
 fn discarding_waits_for_writes() {
-    let (held, pool, id) = setup(10, 4);
-    held.let_go();
+    let (io, pool, id) = setup(10, 4);
+    io.release_all();
     let mut guard = block_on(pool.pin_mut(PageId::new(id, 3), None)).expect("a frame");
     fill(guard.payload_mut(), 33);
     guard.publish(2, KIND);
-    held.hold();
+    io.defer(0);
     let mut flush: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(pool.flush(id));
     assert!(poll(&mut flush).is_none());
     let mut discard: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(pool.discard(id, 1..10));
     assert!(pool.try_pin(PageId::new(id, 3)).is_none());
     assert!(poll(&mut discard).is_none());
-    held.answer(0);
+    io.release();
     assert!(poll(&mut discard).is_some());
-    held.let_go();
+    io.release_all();
     assert!(poll(&mut flush).is_some_and(|result| result.is_ok()));
 }
 

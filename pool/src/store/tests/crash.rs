@@ -1,6 +1,9 @@
 //! Crashes at every operation: no acknowledged batch is lost, none is half visible, no discarded one is back, and no removed
 //! entry is.
 
+mod decisions;
+mod leaves;
+
 use std::sync::Arc;
 
 use thermocline_base::io::{Io, MemoryIo, RecordingIo};
@@ -13,55 +16,130 @@ use super::super::*;
 use super::model::{Model, dir, finish, options};
 
 /// What was acknowledged after how many operations on files.
-struct History {
-    io: RecordingIo,
+pub(super) struct History {
+    pub(super) io: RecordingIo,
+    options: StoreOptions,
     /// After this many operations the model was acknowledged.
     states: Vec<(usize, Model)>,
 }
 
+/// A store whose history is being recorded.
+pub(super) struct Recorder {
+    pub(super) history: History,
+    pub(super) store: Arc<Store>,
+    pub(super) model: Model,
+    pub(super) rng: Rng,
+}
+
+impl Recorder {
+    pub(super) fn new(seed: u64, options: StoreOptions) -> Self {
+        let io = RecordingIo::new(&MemoryIo::new());
+        Self::over(io.clone(), Arc::new(io), seed, options)
+    }
+
+    /// Over a file system that ends in `io`.
+    pub(super) fn over(io: RecordingIo, top: Arc<dyn Io>, seed: u64, options: StoreOptions) -> Self {
+        let store = Store::open(top, dir(), options.clone()).expect("it opens");
+        let states = vec![(io.operations(), Model::default())];
+        let history = History { io, options, states };
+        Self { history, store, model: Model::default(), rng: Rng::new(seed) }
+    }
+
+    /// Does something that makes another state of the model's. In between it may have happened or not.
+    fn acknowledge(&mut self, act: impl FnOnce(&Store), after: Model) {
+        let before = self.history.io.operations();
+        act(&self.store);
+        self.model = after;
+        self.history.states.push((before, self.model.clone()));
+        self.history.states.push((self.history.io.operations(), self.model.clone()));
+    }
+
+    fn write_batch(&mut self, (batch, after): (Batch, Model)) -> u64 {
+        let id = batch.id().0;
+        self.acknowledge(|store| finish(store, store.write(batch)).expect("written"), after);
+        id
+    }
+
+    /// A random batch.
+    pub(super) fn write(&mut self, confirmed: bool) -> u64 {
+        let batch = self.model.batch(&mut self.rng, confirmed);
+        self.write_batch(batch)
+    }
+
+    /// A batch over many keys, with records of this length.
+    pub(super) fn write_wide(&mut self, record_bytes: usize, confirmed: bool) -> u64 {
+        let batch = self.model.wide_batch(record_bytes, confirmed);
+        self.write_batch(batch)
+    }
+
+    pub(super) fn confirm(&mut self, id: u64) {
+        let mut after = self.model.clone();
+        after.confirm(id);
+        self.acknowledge(|store| finish(store, store.confirm(BatchId(id))).expect("it waits"), after);
+    }
+
+    pub(super) fn discard(&mut self, id: u64) {
+        let mut after = self.model.clone();
+        after.discard(id);
+        self.acknowledge(|store| finish(store, store.discard(BatchId(id))).expect("discarded"), after);
+    }
+
+    /// One flush, merge or the like. `false`: there was none.
+    pub(super) fn work(&self) -> bool {
+        self.store.step(Step::Work)
+    }
+
+    /// All of them.
+    pub(super) fn work_all(&self) {
+        while self.work() {}
+    }
+
+    /// The store must be like the model now, at the end, and after a crash at any place of its history.
+    pub(super) fn judge(self, stride: usize, seeds: u64) {
+        self.judge_from(0, stride, seeds);
+    }
+
+    /// The same, of crashes after so many operations.
+    pub(super) fn judge_from(self, first: usize, stride: usize, seeds: u64) {
+        let Self { history, store, model, .. } = self;
+        history.is_like(&store, &model).unwrap_or_else(|error| panic!("before any crash: {error}"));
+        drop(store);
+        history.from(first, stride, seeds).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
 /// Random operations on a recorded store, with the states that it went through.
 fn history(seed: u64, steps: usize) -> History {
-    let mut rng = Rng::new(seed);
-    let io = RecordingIo::new(&MemoryIo::new());
-    let store = Store::open(Arc::new(io.clone()) as Arc<dyn Io>, dir(), options()).expect("it opens");
-    let mut model = Model::default();
-    let mut states = vec![(io.operations(), model.clone())];
+    let mut recorder = Recorder::new(seed, options());
     for _ in 0..steps {
-        let before = io.operations();
-        match rng.below(100) {
+        match recorder.rng.below(100) {
             0..50 => {
-                let confirmed = rng.chance(0.6);
-                let (batch, after) = model.batch(&mut rng, confirmed);
-                finish(&store, store.write(batch)).expect("written");
-                model = after;
+                let confirmed = recorder.rng.chance(0.6);
+                recorder.write(confirmed);
             }
             50..65 => {
-                let Some(id) = model.waiting.keys().next_back().copied() else { continue };
-                finish(&store, store.confirm(BatchId(id))).expect("it waits");
-                model.confirm(id);
+                if let Some(id) = recorder.model.waiting.keys().next_back().copied() {
+                    recorder.confirm(id);
+                }
             }
             65..70 => {
-                let Some(id) = model.waiting.keys().next().copied() else { continue };
-                finish(&store, store.discard(BatchId(id))).expect("discarded");
-                model.discard(id);
+                if let Some(id) = recorder.model.waiting.keys().next().copied() {
+                    recorder.discard(id);
+                }
             }
             _ => {
-                store.step(Step::Work);
-                continue;
+                recorder.work();
             }
         }
-        // In between the operation may have happened or not.
-        states.push((before, model.clone()));
-        states.push((io.operations(), model.clone()));
     }
-    History { io, states }
+    recorder.history
 }
 
 impl History {
     /// Opens what a crash leaves, and says what is wrong with it.
     fn check(&self, operations: usize, seed: u64) -> std::result::Result<(), String> {
         let image = self.io.crash(operations, seed);
-        let store = match Store::open(Arc::new(image.clone()) as Arc<dyn Io>, dir(), options()) {
+        let store = match Store::open(Arc::new(image.clone()) as Arc<dyn Io>, dir(), self.options.clone()) {
             Ok(store) => store,
             // Before it was there for the first time.
             Err(error) => return Err(format!("it does not open: {error}")),
@@ -76,7 +154,7 @@ impl History {
                 Ok(()) => {
                     drop(store);
                     // Once more, after a clean close.
-                    let again = Store::open(Arc::new(image) as Arc<dyn Io>, dir(), options());
+                    let again = Store::open(Arc::new(image) as Arc<dyn Io>, dir(), self.options.clone());
                     let again = again.map_err(|error| format!("it does not open again: {error}"))?;
                     return self.is_like(&again, model).map_err(|error| format!("opened again: {error}"));
                 }
@@ -102,7 +180,11 @@ impl History {
     }
 
     fn all(&self, stride: usize, seeds: u64) -> std::result::Result<(), String> {
-        let first = self.states[0].0;
+        self.from(0, stride, seeds)
+    }
+
+    fn from(&self, first: usize, stride: usize, seeds: u64) -> std::result::Result<(), String> {
+        let first = self.states[0].0.max(first);
         for operations in (first..=self.io.operations()).step_by(stride) {
             for seed in 0..seeds {
                 self.check(operations, seed)

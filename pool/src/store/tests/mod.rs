@@ -1,7 +1,13 @@
 //! Tests of the store as a whole.
 
 mod bulk;
+mod cached;
+mod counts;
 mod crash;
 mod faults;
 mod files;
+mod group;
 mod model;
+mod queue;
+mod screens;
+mod stress;

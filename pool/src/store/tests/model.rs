@@ -109,6 +109,35 @@ impl Model {
         (batch, after)
     }
 
+    /// A batch that replaces every key but the long ones.
+    pub(super) fn wide_batch(&mut self, record_bytes: usize, confirmed: bool) -> (Batch, Model) {
+        self.next_batch += 1;
+        let id = self.next_batch;
+        let mut after = self.clone();
+        let mut batch = if confirmed { Batch::confirmed(BatchId(id)) } else { Batch::new(BatchId(id)) };
+        let mut removals = Vec::new();
+        let numbers = (1..3).flat_map(|table| (0..2).map(move |index| IndexId { table, index }));
+        for key in numbers.flat_map(|index| (0..150).map(move |at| (index, format!("k{at:03}").into_bytes())))
+        {
+            let claimed =
+                |batch: &u64| self.waiting.values().flatten().any(|(other, of)| (other, of) == (&key, batch));
+            let there = self.entries.get(&key).into_iter().flatten();
+            for (of, _) in there.filter(|(of, (confirmed, _))| *confirmed && !claimed(of)) {
+                batch.remove(key.0, &key.1, BatchId(*of), Removal::Only).expect("short");
+                removals.push((key.clone(), *of));
+            }
+            let record = vec![id as u8; record_bytes];
+            batch.put(key.0, &key.1, &record).expect("short");
+            after.entries.entry(key).or_default().insert(id, (confirmed, record));
+        }
+        if confirmed {
+            after.remove(&removals);
+        } else {
+            after.waiting.insert(id, removals);
+        }
+        (batch, after)
+    }
+
     fn remove(&mut self, removals: &[(Key, u64)]) {
         for (key, batch) in removals {
             if let Some(batches) = self.entries.get_mut(key) {
@@ -161,7 +190,11 @@ impl Model {
                     for key in [format!("k{number:03}"), format!("k{number:03}-and-a-longer-key")] {
                         let key = (IndexId { table, index }, key.into_bytes());
                         let expected = self.found(&key);
+                        let now = store.get_now(key.0, &key.1).map_err(|error| error.to_string())?;
                         let found = block_on(store.get(key.0, &key.1)).map_err(|error| error.to_string())?;
+                        if now.is_some_and(|now| now != found) {
+                            return Err(format!("{key:?} is not what it is without waiting"));
+                        }
                         if found != expected {
                             return Err(format!("{key:?}: {found:?}, not {expected:?}"));
                         }

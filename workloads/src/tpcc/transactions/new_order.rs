@@ -88,9 +88,9 @@ pub async fn new_order(
     let stock_keys: [KeyBuf; ORDER_LINES_MAX] = std::array::from_fn(|at| {
         lines.get(at).map_or_else(KeyBuf::new, |line| KeyBuf::new().i32(line.supply_w_id).i32(line.i_id))
     });
-    transaction.prefetch(&tables.stock, stock_keys[..lines.len()].iter().map(|key| &**key))?;
-    transaction.prefetch(&tables.item, item_keys[..lines.len()].iter().map(|key| &**key))?;
-    transaction.prefetch(&tables.customer, [&*customer_key])?;
+    transaction.prefetch_cold(&tables.stock, stock_keys[..lines.len()].iter().map(|key| &**key)).await?;
+    transaction.prefetch_cold(&tables.item, item_keys[..lines.len()].iter().map(|key| &**key)).await?;
+    transaction.prefetch_cold(&tables.customer, [&*customer_key]).await?;
 
     let district = transaction
         .update(

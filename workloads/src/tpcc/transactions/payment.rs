@@ -8,7 +8,7 @@ use thermocline_engine::{Result, Transaction};
 use super::{Scratch, district_key, missing, number_key, select_customer};
 use crate::rows::{editing, in_table};
 use crate::text::Text;
-use crate::tpcc::input::PaymentInput;
+use crate::tpcc::input::{CustomerSelector, PaymentInput};
 use crate::tpcc::schema::{CustomerRow, DistrictRow, Tables, WarehouseRow, money, units};
 
 /// An address, as payment displays three of them.
@@ -83,6 +83,17 @@ pub async fn payment(
     input: &PaymentInput,
 ) -> Result<PaymentOutput> {
     let PaymentInput { w_id, d_id, c_w_id, c_d_id, amount_cents, at_us, .. } = *input;
+
+    // Whatever is cold is read before anybody can wait for this payment's locks.
+    match &input.customer {
+        CustomerSelector::Id(c_id) => {
+            transaction.prefetch_cold(&tables.customer, [&*number_key(c_w_id, c_d_id, *c_id)]).await?;
+        }
+        CustomerSelector::LastName(name) => {
+            let prefix = district_key(c_w_id, c_d_id).str(name);
+            transaction.prefetch_cold_prefix(&tables.customer_by_name, &prefix).await?;
+        }
+    }
 
     let warehouse = transaction
         .update(

@@ -59,7 +59,7 @@ pub async fn stock_level(
         let keys: [KeyBuf; TOGETHER] = std::array::from_fn(|at| {
             some.get(at).map_or_else(KeyBuf::new, |s_i_id| KeyBuf::new().i32(w_id).i32(*s_i_id))
         });
-        transaction.prefetch(&tables.stock, keys[..some.len()].iter().map(|key| &**key))?;
+        transaction.prefetch_cold(&tables.stock, keys[..some.len()].iter().map(|key| &**key)).await?;
         for (key, s_i_id) in keys.iter().zip(some) {
             let is_low = transaction
                 .read(&tables.stock, key, |row| StockRow(row).s_quantity() < threshold)

@@ -1,0 +1,213 @@
+//! The experiments of "Trekking Through Siberia" (Eldawy, Levandoski and Larson, VLDB 2014), section 6, scaled to the machine, beside
+//! what the paper says.
+//!
+//! ```text
+//!   figure ─► set-up of the paper × scale ─► measure (rounds, in turns) ─► panels: series of points ─► table, JSON, plots
+//! ```
+//!
+//! | figure | what varies | file |
+//! |---|---|---|
+//! | 8 | accesses that find their row hot, store in memory, against a database without cold rows | `overhead.rs` |
+//! | table 1 | the update memo: empty, without a hit, with one | `overhead.rs` |
+//! | 9 | time, while rows migrate and while none do | `migration.rs` |
+//! | 11, 12 | accesses that find their row hot; stores in memory and in a direct-mapped file; 32 and 64 clients | `hit_rates.rs` |
+//! | 13, 14, 15 | skew of YCSB and how many times the database is larger than memory | `ycsb.rs` |
+//! | classify | from which end an access log is classified ([`crate::classify_bench`]) | `classify.rs` |
+//!
+//! A point of the paper is given only where its text states it: its plots are not read off.
+//!
+//! Limits: clients are tasks on the threads of this machine, not threads of their own; think time is spent asking for the
+//! time, so it takes processor time of a thread.
+
+mod classify;
+mod clients;
+mod hit_rates;
+mod migration;
+mod overhead;
+mod report;
+mod table;
+mod ycsb;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::Serialize;
+use thermocline_engine::Error;
+
+use crate::classify_bench::ClassifyError;
+use crate::progress::Progress;
+pub use report::{FigureReport, Panel, Point, Series, Spread};
+
+/// An experiment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Figure {
+    /// What the machinery costs in memory.
+    SiberiaFig8,
+    /// What migration costs who works beside it.
+    Fig9,
+    /// What the update memo costs.
+    Table1,
+    /// Read-only transactions, more and more of them cold.
+    Fig11,
+    /// Update-only ones.
+    Fig12,
+    /// YCSB, half updates.
+    Fig13,
+    /// YCSB, a tenth updates.
+    Fig14,
+    /// YCSB, reads only.
+    Fig15,
+    /// Classification of an access log.
+    Classify,
+}
+
+impl Figure {
+    /// All of them, in the order of the paper.
+    pub const ALL: [Self; 9] = [
+        Self::SiberiaFig8,
+        Self::Fig9,
+        Self::Table1,
+        Self::Fig11,
+        Self::Fig12,
+        Self::Fig13,
+        Self::Fig14,
+        Self::Fig15,
+        Self::Classify,
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SiberiaFig8 => "siberia-fig8",
+            Self::Fig9 => "fig9",
+            Self::Table1 => "table1",
+            Self::Fig11 => "fig11",
+            Self::Fig12 => "fig12",
+            Self::Fig13 => "fig13",
+            Self::Fig14 => "fig14",
+            Self::Fig15 => "fig15",
+            Self::Classify => "classify",
+        }
+    }
+
+    /// Seconds of each of its measures, if nobody says otherwise.
+    #[must_use]
+    pub const fn usual_seconds(self) -> f64 {
+        match self {
+            // The paper's 60 seconds.
+            Self::Fig9 => 60.0,
+            _ => 4.0,
+        }
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Figure {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        // The others are of the same paper: its name may stand before them, too.
+        let plain = |name: &str| name.trim_start_matches("siberia-").to_owned();
+        Self::ALL.into_iter().find(|figure| plain(figure.name()) == plain(name)).ok_or_else(|| {
+            format!("{name:?} is no figure of ours; name one of {}", Self::ALL.map(Self::name).join(", "))
+        })
+    }
+}
+
+/// What is measured, and how.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReproSettings {
+    /// How much of the paper's rows there are, from 0 (excluded) to 1.
+    pub scale: f64,
+    /// Seconds of each measure.
+    pub seconds: f64,
+    /// Threads that run clients.
+    pub threads: usize,
+    /// Where databases lie while they are measured.
+    pub data_dir: PathBuf,
+    /// One seed gives one sequence of accesses.
+    pub seed: u64,
+}
+
+impl ReproSettings {
+    /// So many of the paper's rows, `least` at the least.
+    fn scaled(&self, rows: u64, least: u64) -> u64 {
+        ((rows as f64 * self.scale) as u64).max(least)
+    }
+}
+
+/// Why there is no result.
+#[derive(Debug)]
+pub enum ReproError {
+    /// A setting that cannot be.
+    Setting(String),
+    /// The engine refused.
+    Engine(Error),
+    /// Classification failed.
+    Classify(ClassifyError),
+    /// What was found is not what was written.
+    Wrong(String),
+}
+
+impl fmt::Display for ReproError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Setting(said) => f.write_str(said),
+            Self::Engine(error) => error.fmt(f),
+            Self::Classify(error) => error.fmt(f),
+            Self::Wrong(what) => write!(f, "the database is wrong: {what}; please report this as a bug"),
+        }
+    }
+}
+
+impl std::error::Error for ReproError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Engine(error) => Some(error),
+            Self::Classify(error) => Some(error),
+            Self::Setting(_) | Self::Wrong(_) => None,
+        }
+    }
+}
+
+impl From<Error> for ReproError {
+    fn from(error: Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+type Result<T> = std::result::Result<T, ReproError>;
+
+/// Measures a figure.
+///
+/// # Errors
+/// When there is nothing to report.
+pub fn run(figure: Figure, settings: &ReproSettings, quiet: bool) -> Result<FigureReport> {
+    if !(settings.scale > 0.0 && settings.scale <= 1.0) {
+        return Err(ReproError::Setting(
+            "--scale is a number above 0, up to 1, for instance 0.01".to_owned(),
+        ));
+    }
+    let mut progress = Progress::new(quiet);
+    let report = match figure {
+        Figure::SiberiaFig8 => overhead::fig8(settings, &mut progress),
+        Figure::Table1 => overhead::table1(settings, &mut progress),
+        Figure::Fig9 => migration::fig9(settings, &mut progress),
+        Figure::Fig11 | Figure::Fig12 => hit_rates::run(figure, settings, &mut progress),
+        Figure::Fig13 | Figure::Fig14 | Figure::Fig15 => ycsb::run(figure, settings, &mut progress),
+        Figure::Classify => classify::run(settings, quiet),
+    };
+    progress.end();
+    report
+}
+
+#[cfg(test)]
+mod tests;

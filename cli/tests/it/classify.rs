@@ -1,0 +1,106 @@
+//! `thermocline classify`: from a file and from a socket, and what it says of damage.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::{command, directory, errors, results, thermocline};
+
+/// Runs the benchmark tiny, and leaves its log in `dir`.
+fn leave_a_log(dir: &Path) -> PathBuf {
+    let json = dir.join("bench.json");
+    let data = dir.join("data");
+    let paths = [&json, &data].map(|path| path.to_str().expect("a path of text"));
+    let mut arguments =
+        vec!["bench", "classify", "--accesses", "200k", "--rows", "5k", "--quantum-accesses", "500"];
+    arguments.extend([
+        "--rounds",
+        "1",
+        "--threads",
+        "2",
+        "--quiet",
+        "--json",
+        paths[0],
+        "--data-dir",
+        paths[1],
+    ]);
+    let output = thermocline(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    assert!(results(&output).starts_with("classify"), "{}", results(&output));
+    let value = json_of(&json);
+    assert_eq!(value["settings"]["benchmark"], "classify");
+    assert_eq!(value["quanta"], 400);
+    let read = value["backward_bytes_read"].as_u64().expect("a number");
+    assert!(read > 0 && read <= value["log_bytes"].as_u64().expect("a number"));
+    assert!(value["forward_seconds"].as_f64().is_some_and(|seconds| seconds > 0.0));
+    let share = value["hot_share_of_accesses"].as_f64().expect("a number");
+    assert!((0.5..1.0).contains(&share), "a tenth of the rows has {share} of the accesses");
+    data.join("accesses.log")
+}
+
+fn json_of(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).expect("written")).expect("JSON")
+}
+
+#[test]
+fn a_log_is_classified_from_both_ends_and_damage_is_named() {
+    let outer = directory();
+    let log = leave_a_log(outer.path());
+    let json = outer.path().join("classify.json");
+    let [log_text, json_text] = [&log, &json].map(|path| path.to_str().expect("a path of text"));
+    let mut hot = Vec::new();
+    for algorithm in ["forward", "backward"] {
+        let arguments =
+            ["classify", log_text, "--rows", "500", "--algorithm", algorithm, "--json", json_text];
+        let output = thermocline(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+        assert!(results(&output).contains("500 rows"), "{}", results(&output));
+        let value = json_of(&json);
+        assert_eq!((&value["hot_rows"], &value["algorithm"]), (&Value::from(500), &Value::from(algorithm)));
+        hot.push(value["density_min"].as_f64().expect("a number"));
+    }
+    assert!((hot[0] / hot[1] - 1.0).abs() < 1e-6, "{hot:?}");
+    let output = thermocline(&["classify", log_text, "--budget", "112000"]);
+    assert!(results(&output).contains("1,000 rows"), "{}", results(&output));
+
+    let mut bytes = std::fs::read(&log).expect("readable");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    std::fs::write(&log, &bytes).expect("writable");
+    let output = thermocline(&["classify", log_text, "--rows", "500", "--algorithm", "forward"]);
+    assert_eq!(output.status.code(), Some(1), "{}", results(&output));
+    assert!(results(&output).contains("DAMAGED"), "{}", results(&output));
+
+    std::fs::write(&log, "dear diary").expect("writable");
+    let output = thermocline(&["classify", log_text]);
+    assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
+    assert!(errors(&output).contains("no access log"), "{}", errors(&output));
+}
+
+#[test]
+fn a_log_is_received_from_another_machine() {
+    let outer = directory();
+    let bytes = std::fs::read(leave_a_log(outer.path())).expect("readable");
+    let temporary = directory();
+    let arguments = ["classify", "--listen", "127.0.0.1:0", "--rows", "100", "--quiet"];
+    let mut child = command(temporary.path(), &arguments)
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let mut said = BufReader::new(child.stderr.take().expect("it was asked for"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("it says where it listens");
+    let address = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("{line}"));
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.write_all(&bytes).expect("it reads");
+    drop(stream);
+    let mut text = String::new();
+    child.stdout.take().expect("it was asked for").read_to_string(&mut text).expect("text");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0), "{text}");
+    assert!(text.contains("100 rows"), "{text}");
+    assert_eq!(std::fs::read_dir(temporary.path()).expect("there").count(), 0, "a file was left behind");
+}

@@ -1,0 +1,282 @@
+//! Opening a direct store: everything that it knows in memory is read from its files.
+//!
+//! | found | what it means, and what is done |
+//! |---|---|
+//! | a file of slots whose header is zero | its creation was interrupted: it is created again when it is needed |
+//! | a slot whose stamp no decision names | its batch was never acknowledged, or was discarded: the slot is free |
+//! | a slot whose removal is decided | the removal did not reach it: it is removed now |
+//! | a slot that does not match its checksum, of a record that was removed | its successor was not acknowledged: free |
+//! | any other slot that does not match its checksum, or cannot be read | damaged: it stays taken, reads of it name it, and the secondary indexes of its table cannot answer |
+//!
+//! When all that is done and durable, the file of decisions is replaced by one without what nobody needs any more.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::path::Path;
+use std::sync::{Arc, OnceLock, RwLock};
+
+use thermocline_base::io::{Action, AlignedBytes, Io, IoError};
+use thermocline_base::multiplex::block_on;
+use thermocline_base::sync::{AtomicBool, Mutex, Ordering};
+use thermocline_pool::store::{BatchId, IndexId as StoreIndex, StoreError};
+
+use super::super::store::Presence;
+use super::decisions::{Decided, Decision, Decisions};
+use super::slots::{BLOCK, Geometry, Segment, SegmentId};
+use super::writer::Writer;
+use super::{
+    Counters, DirectOptions, DirectStore, Place, Queue, SecondaryKeys, Shared, Table, Waiting, read,
+};
+
+const LOCK_NAME: &str = "LOCK";
+/// Blocks that are read at once.
+const CHUNK_BLOCKS: u64 = 64;
+
+impl DirectOptions {
+    fn check(&self) -> Result<(), StoreError> {
+        if !matches!(self.slot_bytes, 512 | 1024 | 2048 | 4096) {
+            return Err(StoreError::BadOption("slots have 512, 1024, 2048 or 4096 bytes"));
+        }
+        let per_block = BLOCK as u32 / self.slot_bytes;
+        if self.segment_slots == 0 || !self.segment_slots.is_multiple_of(per_block) {
+            return Err(StoreError::BadOption(
+                "a segment has slots for whole blocks of 4 KiB, and at least one",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Table {
+    pub(super) fn new(key_len: u32) -> Self {
+        Self { key_len, segments: BTreeMap::new(), damage: None }
+    }
+}
+
+/// What the slots say.
+#[derive(Debug, Default)]
+struct Contents {
+    tables: BTreeMap<u32, Table>,
+    secondaries: BTreeMap<StoreIndex, SecondaryKeys>,
+    waiting: BTreeMap<BatchId, Waiting>,
+    stamps: BTreeSet<u64>,
+    last_stamp: u64,
+    records: u64,
+}
+
+impl DirectStore {
+    /// Opens the store in a directory, or creates it. Blocks, and reads all slots.
+    ///
+    /// # Errors
+    /// When the files are foreign, newer, damaged or another database's, when the store is open already, and the system's.
+    pub(crate) fn open(io: &Arc<dyn Io>, dir: &Path, options: DirectOptions) -> Result<Self, StoreError> {
+        options.check()?;
+        io.create_dir_all(dir)?;
+        let lock = io.lock_exclusive(&dir.join(LOCK_NAME)).map_err(|error| match error.is_locked() {
+            true => StoreError::InUse { path: Arc::new(dir.to_path_buf()) },
+            false => error.into(),
+        })?;
+        let DirectOptions { database_id: database, slot_bytes, segment_slots, .. } = options;
+        let geometry = Geometry { database, slot_bytes, segment_slots };
+        let (geometry, decided, generation) = Decisions::open(&**io, dir, geometry)?;
+        let contents = Contents::read(&**io, dir, geometry, &decided)?;
+        let Contents { tables, secondaries, waiting, stamps, last_stamp, records } = contents;
+        let presence = Presence::default();
+        tables.keys().for_each(|table| presence.add(*table));
+        let last_stamp = last_stamp.max(decided.last_stamp);
+        // The decisions as they will be; replaced again below, when what they say is in the slots.
+        let shared = Shared {
+            io: Arc::clone(io),
+            dir: dir.to_path_buf(),
+            geometry,
+            tables: RwLock::new(tables),
+            secondaries: RwLock::new(secondaries),
+            waiting: RwLock::new(waiting),
+            unapplied: RwLock::default(),
+            any_unapplied: AtomicBool::new(false),
+            new_files: Mutex::default(),
+            dropped: RwLock::default(),
+            presence,
+            queue: Mutex::new(Queue { items: VecDeque::new(), in_flight: HashMap::new(), closed: false }),
+            worker: OnceLock::new(),
+            writer: Mutex::new(None),
+            failure: OnceLock::new(),
+            counters: Counters::default(),
+            _lock: lock,
+        };
+        shared.counters.records.store(records, Ordering::Relaxed);
+        let removed = !decided.removals.is_empty();
+        shared.remove(decided.removals);
+        if let Some(error) = shared.failure.get() {
+            return Err(error.clone());
+        }
+        if removed {
+            for segment in read(&shared.tables).values().flat_map(|table| table.segments.values()) {
+                segment.file.sync_data()?;
+            }
+        }
+        let mut kept: Vec<Decision> = decided
+            .batches
+            .into_iter()
+            .filter(|(stamp, (_, confirmed, _))| !confirmed || stamps.contains(stamp))
+            .map(|(stamp, (batch, confirmed, removals))| {
+                let removals = if confirmed { Vec::new() } else { removals };
+                Decision::Written { stamp, batch, confirmed, removals }
+            })
+            .collect();
+        // Removals that did not get into their slots are decided once more, as a batch of nobody.
+        let unapplied = read(&shared.unapplied).clone();
+        let next_stamp = last_stamp + 1 + u64::from(!unapplied.is_empty());
+        if !unapplied.is_empty() {
+            let (stamp, batch) = (last_stamp + 1, BatchId(0));
+            kept.push(Decision::Written { stamp, batch, confirmed: true, removals: unapplied });
+        }
+        let files: Vec<_> =
+            read(&shared.tables).values().flat_map(|table| table.segments.values()).map(|of| of.id).collect();
+        kept.extend(files.into_iter().map(Decision::File));
+        let decisions = Decisions::create(&**io, dir, geometry, generation + 1, &kept)?;
+        *shared.writer.lock() = Some(Writer { decisions, next_stamp });
+        let shared = Arc::new(shared);
+        let mut thread = None;
+        if options.thread {
+            let shared = Arc::clone(&shared);
+            let spawned =
+                std::thread::Builder::new().name("direct store".into()).spawn(move || shared.work());
+            thread = Some(spawned.map_err(|error| IoError::new(Action::Open, dir, None, error))?);
+        }
+        Ok(Self { shared, thread: Mutex::new(thread) })
+    }
+}
+
+impl DirectStore {
+    /// What could not be read when the store was opened, one a table.
+    pub(crate) fn damages(&self) -> Vec<StoreError> {
+        read(&self.shared.tables).values().filter_map(|table| table.damage.clone()).collect()
+    }
+}
+
+impl Contents {
+    fn read(io: &dyn Io, dir: &Path, geometry: Geometry, decided: &Decided) -> Result<Self, StoreError> {
+        let mut contents = Self::default();
+        for (stamp, (batch, confirmed, removals)) in &decided.batches {
+            if !confirmed {
+                let removals = removals.clone();
+                let waiting = Waiting { stamp: *stamp, places: Vec::new(), tails: Vec::new(), removals };
+                contents.waiting.insert(*batch, waiting);
+            }
+        }
+        let removed: BTreeSet<(u32, &[u8], BatchId)> = decided
+            .removals
+            .iter()
+            .filter(|removed| removed.index.index == 0)
+            .map(|removed| (removed.index.table, &removed.key[..], removed.batch))
+            .collect();
+        for name in io.list(dir)? {
+            let Some(id) = SegmentId::from_file_name(&name) else { continue };
+            let Some(segment) = Segment::open(io, dir, id, geometry)? else { continue };
+            contents.segment(Arc::new(segment), geometry, decided, &removed)?;
+        }
+        for id in &decided.files {
+            let of_table = contents.tables.get(&id.table);
+            if of_table.is_none_or(|table| !table.segments.contains_key(&id.segment)) {
+                let (path, what) = (Arc::new(dir.join(id.file_name())), "the file is missing");
+                return Err(StoreError::Damaged { path, offset: 0, what });
+            }
+        }
+        Ok(contents)
+    }
+
+    fn segment(
+        &mut self,
+        segment: Arc<Segment>,
+        geometry: Geometry,
+        decided: &Decided,
+        removed: &BTreeSet<(u32, &[u8], BatchId)>,
+    ) -> Result<(), StoreError> {
+        let id = segment.id;
+        let table = self.tables.entry(id.table).or_insert_with(|| Table::new(id.key_len));
+        if table.key_len != id.key_len {
+            let what = "the files of its table are of keys of another length";
+            let path = Arc::new(segment.file.path().to_path_buf());
+            return Err(StoreError::Damaged { path, offset: 0, what });
+        }
+        table.segments.insert(id.segment, Arc::clone(&segment));
+        let per_block = geometry.slots_per_block();
+        let blocks = u64::from(geometry.segment_slots / per_block);
+        for first in (0..blocks).step_by(CHUNK_BLOCKS as usize) {
+            let count = CHUNK_BLOCKS.min(blocks - first);
+            let mut bytes = AlignedBytes::zeroed(count as usize * BLOCK);
+            let together = segment.file.read_full_at(Segment::offset_of(first), &mut bytes);
+            for block in first..first + count {
+                let at = (block - first) as usize * BLOCK;
+                let slots = block as u32 * per_block..(block as u32 + 1) * per_block;
+                // One that cannot be read does not take its neighbours with it.
+                let alone = match &together {
+                    Ok(_) => None,
+                    Err(_) => Some(block_on(segment.read_block(block))),
+                };
+                match alone {
+                    None => self.block(&segment, slots, &bytes[at..at + BLOCK], geometry, decided, removed),
+                    Some(Ok(bytes)) => self.block(&segment, slots, &bytes, geometry, decided, removed),
+                    Some(Err(error)) => {
+                        tracing::error!(%error, "a block of a direct store cannot be read");
+                        slots.for_each(|slot| segment.take(slot));
+                        self.damage(id.table, error);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn damage(&mut self, table: u32, error: StoreError) {
+        if let Some(table) = self.tables.get_mut(&table) {
+            table.damage.get_or_insert(error);
+        }
+    }
+
+    fn block(
+        &mut self,
+        segment: &Arc<Segment>,
+        slots: std::ops::Range<u32>,
+        block: &[u8],
+        geometry: Geometry,
+        decided: &Decided,
+        removed: &BTreeSet<(u32, &[u8], BatchId)>,
+    ) {
+        let table = segment.id.table;
+        for slot in slots {
+            let (_, at) = geometry.place(slot);
+            match segment.decode(slot, &block[at..]) {
+                Ok(None) => {}
+                Ok(Some(found)) => {
+                    self.last_stamp = self.last_stamp.max(found.stamp);
+                    let Some((batch, confirmed, _)) = decided.batches.get(&found.stamp) else { continue };
+                    segment.take(slot);
+                    self.stamps.insert(found.stamp);
+                    self.records += u64::from(found.record().is_some());
+                    for (index, key) in found.tails(table) {
+                        self.secondaries.entry(index).or_default().insert(key.to_vec(), *batch);
+                    }
+                    if !confirmed && let Some(waiting) = self.waiting.get_mut(batch) {
+                        waiting.places.push(Place { segment: Arc::clone(segment), slot });
+                        waiting.tails.extend(found.tails(table).map(|(index, key)| (index, key.to_vec())));
+                    }
+                }
+                Err(broken) => {
+                    self.last_stamp = self.last_stamp.max(broken.stamp.unwrap_or(0));
+                    if let Some(stamp) = broken.stamp {
+                        let Some((batch, ..)) = decided.batches.get(&stamp) else { continue };
+                        if removed.contains(&(table, &segment.key(slot)[..], *batch)) {
+                            continue;
+                        }
+                        self.stamps.insert(stamp);
+                    }
+                    segment.take(slot);
+                    let error = segment.damaged(slot, broken.what);
+                    tracing::error!(%error, "a slot of a direct store is damaged");
+                    self.damage(table, error);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Rows outside of memory: the cold store, the update memo that says when its records are valid, and what transactions
+//! keep of what they have read there (seed 001, §4-5).
+//!
+//! | module | what |
+//! |---|---|
+//! | `store` | what the engine asks of a store |
+//! | `memo` | notices: from when to when records are valid |
+//! | `cache` | records that one transaction has read |
+//! | `cursor` | the cold side of a scan |
+
+pub(crate) mod cache;
+pub(crate) mod cursor;
+mod direct;
+mod filter;
+pub(crate) mod memo;
+mod memory;
+mod pages;
+pub(crate) mod store;
+#[cfg(test)]
+mod store_tests;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use thermocline_base::ids::{RowId, Timestamp};
+use thermocline_base::io::{Io, IoError};
+use thermocline_base::multiplex::block_on;
+use thermocline_base::mutation::{self, Rule};
+use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
+use thermocline_pool::store::{StoreError, StoreOptions};
+
+use crate::cold::direct::{DirectOptions, DirectStore};
+use crate::cold::memory::MemoryStore;
+use crate::cold::pages::PageStore;
+use crate::cold::store::{ColdStore, StoreMemory};
+use crate::options::{ColdStoreKind, Options};
+
+/// What is cold in a database, and what is being done about it.
+#[derive(Debug)]
+pub(crate) struct Cold {
+    pub(crate) store: Arc<dyn ColdStore>,
+    /// The store has no threads: a test does its steps.
+    driven: bool,
+    /// What is under way.
+    pub(crate) progress: Mutex<Progress>,
+    pub(crate) counters: ColdCounters,
+}
+
+impl Cold {
+    pub(crate) fn new(store: Arc<dyn ColdStore>, driven: bool) -> Self {
+        Self { store, driven, progress: Mutex::default(), counters: ColdCounters::default() }
+    }
+
+    /// Runs a future of the store to its end, blocking. Where nobody else does the store's work, this does.
+    pub(crate) fn finish<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return output;
+            }
+            if !self.driven || !self.store.step(false) && !self.store.step(true) {
+                return block_on(future);
+            }
+        }
+    }
+}
+
+impl Cold {
+    /// Waits until the store has no more than so many bytes on their way to the device, or nothing to do; but not for long.
+    pub(crate) fn let_catch_up(&self, bytes: u64) {
+        const TURNS: usize = 5000;
+        for _ in 0..TURNS {
+            if self.store.memory().buffers <= bytes || self.store.is_idle() {
+                return;
+            }
+            if !self.driven {
+                std::thread::sleep(Duration::from_micros(200));
+            } else if !self.store.step(false) && !self.store.step(true) {
+                return;
+            }
+        }
+    }
+}
+
+/// A round of cleaning, or what keeps others from beginning one, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct CleaningRound<'a>(&'a Cold);
+
+impl Cold {
+    /// Begins a round of cleaning. `None`: one is under way, or a backup wants none.
+    pub(crate) fn begin_cleaning(&self) -> Option<CleaningRound<'_>> {
+        let mut progress = self.progress.lock();
+        let wanted = progress.no_cleaning == 0 || mutation::off(Rule::BackupPausesRemovals);
+        if progress.cleaning || !wanted {
+            return None;
+        }
+        progress.cleaning = true;
+        Some(CleaningRound(self))
+    }
+
+    /// Nothing is cleaned until what is returned is dropped. `None`: a round is under way.
+    pub(crate) fn instead_of_cleaning(&self) -> Option<CleaningRound<'_>> {
+        let begins = !std::mem::replace(&mut self.progress.lock().cleaning, true);
+        begins.then_some(CleaningRound(self))
+    }
+}
+
+impl Drop for CleaningRound<'_> {
+    fn drop(&mut self) {
+        self.0.progress.lock().cleaning = false;
+    }
+}
+
+impl Cold {
+    /// May what is left of dropped tables and indexes go? Not while a backup copies records: its catalog may be from before
+    /// the drop. It goes when the store is opened again. Asked by who changes definitions, under the lock for that.
+    pub(crate) fn may_drop(&self) -> bool {
+        self.progress.lock().no_cleaning == 0
+    }
+}
+
+/// What is under way between memory and the store.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Batches whose migration runs, up to the store's knowing that they stay.
+    pub(crate) running: BTreeSet<u64>,
+    /// Notices whose records have gone, and the clock then.
+    pub(crate) removed: VecDeque<Removed>,
+    /// Rows of notices in `removed`.
+    pub(crate) removing: BTreeSet<(NoticeTable, RowId)>,
+    /// A round of cleaning is under way. There is one at a time.
+    pub(crate) cleaning: bool,
+    /// Backups that want no row to leave memory now, and those that want no record to be removed.
+    pub(crate) no_moves: u32,
+    pub(crate) no_cleaning: u32,
+}
+
+/// Which of the memo's tables.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum NoticeTable {
+    Batches,
+    Ends,
+}
+
+/// A notice whose record has gone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Removed {
+    pub(crate) table: NoticeTable,
+    pub(crate) row: RowId,
+    /// The clock when the removal had become durable.
+    pub(crate) at: Timestamp,
+}
+
+/// Counters since the database was opened.
+#[derive(Debug, Default)]
+pub(crate) struct ColdCounters {
+    /// Reads of the store by transactions.
+    pub(crate) reads: AtomicU64,
+    /// Rows that were migrated, batches that were given up, rows that left their batch.
+    pub(crate) migrated_rows: AtomicU64,
+    pub(crate) migrated_bytes: AtomicU64,
+    pub(crate) abandoned_batches: AtomicU64,
+    pub(crate) left_rows: AtomicU64,
+    pub(crate) promoted_rows: AtomicU64,
+    pub(crate) removed_records: AtomicU64,
+    pub(crate) dropped_notices: AtomicU64,
+}
+
+impl ColdCounters {
+    pub(crate) fn add(counter: &AtomicU64, count: usize) {
+        counter.fetch_add(count as u64, Ordering::Relaxed);
+    }
+}
+
+/// What a database's store of pages is opened with. Its files follow the length of its blocks in memory.
+pub(crate) fn page_options(options: &Options, database: [u8; 16], memory: StoreMemory) -> StoreOptions {
+    let usual = pages::options(database, memory);
+    let block_bytes = options.cold_block_bytes.min(memory.block_bytes);
+    StoreOptions {
+        memory_bytes: block_bytes,
+        segment_bytes: usual.segment_bytes.min(2 * block_bytes as u64),
+        leaf_bytes: usual.leaf_bytes.min(8 * block_bytes as u64),
+        threads: options.cold_threads,
+        ..usual
+    }
+}
+
+/// Which kind of store there is in a directory, if any.
+pub(crate) fn kind_in(io: &dyn Io, dir: &Path) -> Result<Option<ColdStoreKind>, IoError> {
+    let kinds = [
+        (thermocline_pool::store::MANIFEST_NAME, ColdStoreKind::Pages),
+        (direct::decisions::FILE_NAME, ColdStoreKind::Direct),
+    ];
+    for (name, kind) in kinds {
+        if io.exists(&dir.join(name))? {
+            return Ok(Some(kind));
+        }
+    }
+    Ok(None)
+}
+
+/// Reads every slot of a store of the kind `direct`: how many records there are, and what is damaged.
+pub(crate) fn verify_direct(
+    io: &Arc<dyn Io>,
+    dir: &Path,
+    database: [u8; 16],
+) -> Result<(u64, Vec<StoreError>), StoreError> {
+    let options = DirectOptions { thread: false, ..DirectOptions::new(database) };
+    let store = DirectStore::open(io, dir, options)?;
+    let found = (store.usage().records, store.damages());
+    store.close();
+    Ok(found)
+}
+
+/// Opens the cold store of a database in a directory, to use about so much memory.
+pub(crate) fn open_store(
+    options: &Options,
+    io: &Arc<dyn Io>,
+    dir: &Path,
+    database: [u8; 16],
+    memory: StoreMemory,
+) -> Result<Arc<dyn ColdStore>, StoreError> {
+    Ok(match options.cold_store {
+        ColdStoreKind::Pages => {
+            Arc::new(PageStore::open(Arc::clone(io), dir, page_options(options, database, memory))?)
+        }
+        ColdStoreKind::Memory => Arc::new(MemoryStore::new()),
+        ColdStoreKind::Direct => Arc::new(DirectStore::open(io, dir, DirectOptions::new(database))?),
+    })
+}

@@ -1,0 +1,246 @@
+//! Changes of definitions where memory is short.
+
+use thermocline_base::sync::{AtomicBool, Ordering};
+
+use crate::hot::budget::MemoryKind;
+use crate::row::{Column, KeyBuf, Type, Value};
+use crate::{
+    ColdStoreKind, Database, Durability, Error, IndexSchema, Options, TableSchema, TransactionOptions,
+};
+
+const MIB: u64 = 1 << 20;
+
+fn options(limit: u64) -> Options {
+    Options::default().with_memory_limit(Some(limit)).with_durability(Durability::Group)
+}
+
+fn open(dir: &std::path::Path, limit: u64) -> Database {
+    Database::open(dir, options(limit)).expect("it opens")
+}
+
+fn schema(name: &str) -> TableSchema {
+    TableSchema::new(name)
+        .column(Column::new("id", Type::Int8))
+        .column(Column::new("text", Type::Text))
+        .primary_key(IndexSchema::hash("key", &["id"]))
+}
+
+fn fill(db: &Database, name: &str, rows: i64) {
+    let table = db.table(name).expect("it is there");
+    let text = "x".repeat(250);
+    for first in (0..rows).step_by(500) {
+        db.run(TransactionOptions::new(), async |tx| {
+            for id in first..rows.min(first + 500) {
+                tx.insert_values(&table, &[Value::Int8(id), Value::from(text.as_str())]).await?;
+            }
+            Ok(())
+        })
+        .expect("there is room");
+    }
+}
+
+/// Takes all memory that anybody may have; how much it was.
+fn take_all(db: &Database) -> u64 {
+    let budget = &db.inner().budget;
+    let mut taken = 0;
+    for piece in [MIB, 64 << 10, 1 << 10] {
+        while budget.charge(MemoryKind::Other, piece).is_ok() {
+            taken += piece;
+        }
+    }
+    taken
+}
+
+#[test]
+fn changes_of_definitions_wait_for_room() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = open(dir.path(), 64 * MIB);
+    db.create_table(schema("t")).expect("a table");
+    fill(&db, "t", 100_000);
+    let waits = |db: &Database| db.statistics().cold.memory_waits;
+    let before = waits(&db);
+    let mut taken = take_all(&db);
+    let table = db.create_table(schema("new")).expect("rows leave memory for it");
+    taken += take_all(&db);
+    let index =
+        db.create_index("new", IndexSchema::ordered("by_text", &["text"])).expect("and for its index");
+    taken += take_all(&db);
+    db.truncate_table("new").expect("and for an empty one");
+    assert!(waits(&db) > before, "nobody had to wait");
+    db.inner().budget.release(MemoryKind::Other, taken);
+    assert_eq!((table.name(), index.name()), ("new".to_owned(), "by_text".to_owned()));
+    drop((table, index));
+    db.close().expect("it closes");
+    let report = Database::verify(dir.path()).expect("it can be verified");
+    assert_eq!((report.tables, report.findings), (2, Vec::<String>::new()));
+}
+
+#[test]
+fn a_change_for_which_there_will_be_no_room_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = open(dir.path(), 64 * MIB);
+    db.create_table(schema("t")).expect("a table");
+    let taken = take_all(&db);
+    let refused = [
+        db.create_table(schema("new")).map(drop),
+        db.create_index("t", IndexSchema::ordered("by_text", &["text"])).map(drop),
+        db.truncate_table("t"),
+    ];
+    for outcome in refused {
+        assert!(matches!(outcome, Err(Error::OutOfMemory(_))), "{outcome:?}");
+    }
+    assert_eq!(db.table_names(), ["t"]);
+    // What gives memory back needs none.
+    db.drop_table("t").expect("it goes");
+    db.inner().budget.release(MemoryKind::Other, taken);
+    db.create_table(schema("new")).expect("there is room again");
+    db.close().expect("it closes");
+    let report = Database::verify(dir.path()).expect("it can be verified");
+    assert_eq!((report.tables, report.findings), (1, Vec::<String>::new()));
+}
+
+/// Does something, while another thread sees to it that memory stays within the limit.
+fn within_the_limit<T>(db: &Database, work: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
+    let limit = db.statistics().memory_limit.expect("there is a limit");
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut most = db.statistics().memory;
+            while !done.load(Ordering::SeqCst) {
+                let now = db.statistics().memory;
+                if now.total() > most.total() {
+                    most = now;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            most
+        });
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        done.store(true, Ordering::SeqCst);
+        let most = watcher.join().expect("it watches");
+        // What the store takes for moments is told afterwards.
+        assert!(most.total() <= limit / 20 * 21, "{} of {limit} bytes: {most:?}", most.total());
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[test]
+#[cfg_attr(feature = "model", ignore = "chunks have eight slots in that build, and take more memory")]
+fn tables_of_several_times_the_limit_get_indexes() {
+    const ROWS: i64 = 100_000;
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = options(24 * MIB)
+        .with_part_bytes(64 << 10)
+        .with_log_buffer_bytes(1 << 20)
+        .with_log_segment_bytes(1 << 20);
+    let db = Database::open(dir.path(), options).expect("it opens");
+    let columns = schema("t").column(Column::new("other", Type::Int8));
+    let table = db.create_table(columns).expect("a table");
+    let text = "x".repeat(600);
+    for first in (0..ROWS).step_by(500) {
+        db.run(TransactionOptions::new(), async |tx| {
+            for id in first..first + 500 {
+                let row = [Value::Int8(id), Value::from(text.as_str()), Value::Int8(id * 7919 % ROWS)];
+                tx.insert_values(&table, &row).await?;
+            }
+            Ok(())
+        })
+        .expect("there is room");
+    }
+    let cold = db.statistics().cold;
+    assert!(cold.bytes_cold > 2 * 24 * MIB, "{cold:?}");
+    let index = |name: &str| IndexSchema::ordered(name, &["other"]);
+    let late = within_the_limit(&db, || db.create_index("t", index("late").unique())).expect("it is filled");
+    let count = |other: i64| {
+        let mut found = Vec::new();
+        db.run(TransactionOptions::new().read_only(), async |tx| {
+            tx.read_all(&late, &KeyBuf::new().i64(other), |row| {
+                found.push(table.layout().i64(row, 0).expect("a number"));
+                std::ops::ControlFlow::Continue(())
+            })
+            .await
+        })
+        .expect("it can be read");
+        found
+    };
+    for id in (0..ROWS).step_by(997) {
+        assert_eq!(count(id * 7919 % ROWS), [id]);
+    }
+    // Cold rows get a column when they are read, those in memory at once; with both, the limit is kept.
+    let more = Column::new("more", Type::Text).default("more");
+    let patiently = |change: &dyn Fn() -> Result<(), Error>| {
+        // On a machine that is busy with other things it may take longer than anybody waits by himself.
+        let mut tries = 0;
+        while let Err(error) = within_the_limit(&db, change) {
+            tries += 1;
+            assert!(matches!(error, Error::OutOfMemory(_)) && tries < 10, "{error}");
+        }
+    };
+    patiently(&|| db.add_column("t", more.clone()));
+    patiently(&|| db.drop_column("t", "text"));
+    for id in (0..ROWS).step_by(997) {
+        let (layout, key) = (table.layout(), KeyBuf::new().i64(id));
+        let row = db.run(TransactionOptions::new().read_only(), async |tx| {
+            tx.read(&table.primary(), &key, |row| layout.decode(row).expect("a row")).await
+        });
+        let expected = [Value::Int8(id), Value::Int8(id * 7919 % ROWS), Value::from("more")];
+        assert_eq!(row.expect("it can be read").as_deref(), Some(&expected[..]));
+        assert_eq!(count(id * 7919 % ROWS), [id]);
+    }
+    // A twin among so many rows is found, and leaves nothing.
+    let twin = [Value::Int8(ROWS), Value::Int8(ROWS), Value::from("x")];
+    db.drop_index("t", "late").expect("it is there");
+    for id in [ROWS, ROWS + 1] {
+        let mut row = twin.clone();
+        row[0] = Value::Int8(id);
+        db.run(TransactionOptions::new(), async |tx| tx.insert_values(&table, &row).await.map(drop))
+            .expect("it is new");
+    }
+    db.cold_steps()
+        .migrate(&table, |row| table.layout().i64(row, 0).is_some_and(|id| id >= ROWS), 1)
+        .expect("they move");
+    let refused = within_the_limit(&db, || db.create_index("t", index("again").unique()));
+    assert!(matches!(refused, Err(Error::DuplicateKey { .. })), "{refused:?}");
+    drop((table, late, refused));
+    db.close().expect("it closes");
+    let report = Database::verify(dir.path()).expect("it can be verified");
+    assert_eq!(report.findings, Vec::<String>::new());
+}
+
+#[test]
+fn a_direct_store_takes_columns_but_no_index() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut direct = options(64 * MIB);
+    direct.cold_store = ColdStoreKind::Direct;
+    let db = Database::open(dir.path(), direct.clone()).expect("it opens");
+    let table = db.create_table(schema("t")).expect("a table");
+    fill(&db, "t", 100);
+    assert_eq!(db.cold_steps().migrate(&table, |_| true, 30).expect("they move"), 100);
+    let refused = db.create_index("t", IndexSchema::ordered("by_text", &["text"])).expect_err("no room");
+    assert!(refused.to_string().contains("cold_store = direct"), "{refused}");
+    assert!(table.index("by_text").is_err());
+    db.add_column("t", Column::new("more", Type::Int8).default(7_i64))
+        .expect("rows get it when they are read");
+    let read = |db: &Database, id: i64| {
+        let table = db.table("t").expect("it is there");
+        let (layout, primary) = (table.layout(), table.primary());
+        let row = db.run(TransactionOptions::new().read_only(), async |tx| {
+            tx.read(&primary, &KeyBuf::new().i64(id), |row| layout.decode(row).expect("a row")).await
+        });
+        row.expect("it can be read").expect("it is there").pop()
+    };
+    // Records of both layouts, and a row that has come back.
+    db.run(TransactionOptions::new(), async |tx| {
+        let row = [Value::Int8(100), Value::from("x"), Value::Int8(8)];
+        tx.insert_values(&table, &row).await.map(drop)
+    })
+    .expect("it is new");
+    assert_eq!(db.cold_steps().migrate(&table, |_| true, 30).expect("it moves"), 1);
+    assert!(db.cold_steps().promote(&table, &KeyBuf::new().i64(3)).expect("nothing fails"));
+    drop(table);
+    db.close().expect("it closes");
+    let db = Database::open(dir.path(), direct).expect("it opens again");
+    for id in 0..=100 {
+        assert_eq!(read(&db, id), Some(Value::Int8(if id == 100 { 8 } else { 7 })), "row {id}");
+    }
+}

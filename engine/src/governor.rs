@@ -1,0 +1,653 @@
+//! The governor: keeps a database under its `memory_limit`.
+//!
+//! ```text
+//!   0 ─────────────── goal ──── soft mark ───────── hard mark ── limit
+//!        nothing to do │ migrate  │ migrate, shrink │ │ writers   │
+//!                      │ (until)  │                 │ │ wait      │ nobody gets here
+//!                                            brake ─┘ └ reserve: for what frees memory
+//! ```
+//!
+//! One thread works in rounds. A round over the soft mark chooses rows ([`hand`]), migrates them in batches, several in
+//! flight so that the waits for the log and the store overlap, cleans the update memo beside that, prunes, and gives
+//! memory back: chunks are packed, versions moved out of sparse memory, indexes shrunk. Then it wakes the writers that
+//! wait for room ([`room`]).
+//!
+//! What counts is what the [budget](crate::hot::budget) says: memory that was taken from the system, whole blocks. Part of
+//! that is free cells, which new rows can have, so the goal is about what is *live*: migration ends when that is below
+//! the goal, and shrinking gives back the difference. Who waits although there are free cells (of other tables, or other
+//! sizes) makes the goal go down.
+//!
+//! Between the soft and the hard mark stands the *brake*: from there on a transaction waits before its first write, while
+//! it has no snapshot and has written nothing. One that waits later may keep in memory, by its snapshot, all that is to
+//! leave.
+//!
+//! When a round gets nowhere and somebody waits for room, what is left is pinned. Then, in this order: the oldest
+//! snapshot is cancelled, if it is old enough to be to blame (its transaction gets SQLSTATE 72000); the waiting
+//! transaction with the most writes of its own is refused (53200), since nobody can wait for itself; everybody is refused.
+//!
+//! Rules:
+//! - The governor waits for the log and for the store, never for a transaction.
+//! - A migration, a promotion or a round of cleaning that fails is not the end: rows are where they were, and the next
+//!   round tries again. Who waits meanwhile is refused in the end.
+//! - Databases without a directory have no governor, unless they were told to keep cold rows in memory.
+
+mod ages;
+mod hand;
+mod minimum;
+mod room;
+#[cfg(test)]
+mod tests;
+mod warmth;
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
+use std::time::Duration;
+
+use thermocline_base::ids::Timestamp;
+use thermocline_base::multiplex::run_tasks;
+use thermocline_base::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
+
+use crate::catalog::table::TableForm;
+use crate::cold::store::StoreMemory;
+use crate::db::Inner;
+use crate::error::Error;
+use crate::hot::budget::{Budget, MemoryKind};
+use crate::hot::memory::Memory;
+use crate::ops::maintain::Rounds;
+use crate::options::ColdStoreKind;
+
+use self::ages::Ages;
+use self::hand::{Choice, Hands, Mood, Rules, Uses};
+pub(crate) use self::minimum::check as check_minimum;
+pub(crate) use self::room::Verdict;
+use self::room::Waiters;
+use self::warmth::{Thermometer, Wanted};
+pub(crate) use self::warmth::{Warmth, store_now_and_then, temperatures};
+
+/// The soft mark, in thousandths of the limit.
+const SOFT: u64 = 880;
+/// Where who has not written yet waits before he does, in thousandths of the limit.
+const BRAKE: u64 = 920;
+/// Where what is live is to be, in thousandths of the limit: at best, and at the least when writers wait all the same.
+const GOAL: u64 = 840;
+const GOAL_MIN: u64 = 300;
+/// By how much the goal goes down when writers wait in vain, and up again.
+const GOAL_STEP: u64 = 20;
+/// Time between two steps down: so long shrinking has to give free cells back.
+const LOWERING_NS: u64 = 50_000_000;
+/// Rows of one batch, at first and within bounds.
+const BATCH_ROWS: usize = 512;
+const BATCH_ROWS_MIN: usize = 128;
+/// Batches in flight.
+const IN_FLIGHT: usize = 8;
+/// What is written down about a row that moves, in bytes.
+const MOVING_ROW_BYTES: u64 = 128;
+/// Rows that are brought back in one round.
+const PROMOTIONS: usize = 256;
+/// Time between two rounds when there is nothing to do.
+const PAUSE: Duration = Duration::from_millis(10);
+/// The same when memory is short, and nothing can be done at the moment.
+const PAUSE_SHORT: Duration = Duration::from_millis(2);
+/// Time between two rounds of cleaning, and when memory is short.
+const CLEANING: Duration = Duration::from_millis(50);
+const CLEANING_SHORT: Duration = Duration::from_millis(5);
+/// Time between two rounds of shrinking while memory is short.
+const SHRINKING_NS: u64 = 20_000_000;
+/// The same when shrinking brings nothing.
+const SHRINKING_NS_MAX: u64 = 1_000_000_000;
+/// Time between two rounds of trimming the heap while memory is short, and while it is not: merges go on.
+const TRIMMING_NS: u64 = 200_000_000;
+const TRIMMING_CALM_NS: u64 = 1_000_000_000;
+/// A snapshot that is older keeps what it sees in memory; rows that it sees are not migrated. What moves under a younger
+/// one is free when that ends, which is soon.
+const HELD_NS: u64 = 300_000_000;
+/// A snapshot that is older may be cancelled.
+const OLD_NS: u64 = 250_000_000;
+/// So long the governor may get nowhere while somebody waits.
+const STUCK_NS: u64 = 100_000_000;
+/// So long writers may wait for their turn, one after the other, before a snapshot that is as old is cancelled.
+const PRESSED_NS: u64 = 1_000_000_000;
+/// So long an operation waits for room in all, although the governor gets somewhere.
+const WAIT_NS: u64 = 10_000_000_000;
+
+/// What writers and the governor's thread share.
+#[derive(Debug, Default)]
+pub(crate) struct Governor {
+    there: AtomicBool,
+    /// When more is used, nobody should begin to write. 0: everybody may.
+    brake: AtomicU64,
+    /// Now, as what is read is marked with; 0: there is no governor.
+    moment: AtomicU32,
+    thread: OnceLock<Thread>,
+    waiters: Mutex<Waiters>,
+    pub(crate) counters: GovernorCounters,
+}
+
+/// Counters since the database was opened.
+#[derive(Debug, Default)]
+pub(crate) struct GovernorCounters {
+    /// CPU time of the governor's thread.
+    pub(crate) cpu_ns: AtomicU64,
+    /// Rounds over the soft mark.
+    pub(crate) rounds: AtomicU64,
+    /// Snapshots that were cancelled.
+    pub(crate) cancelled: AtomicU64,
+    /// Waits of operations and beginning transactions for room, and how long the longest of them took.
+    pub(crate) waits: AtomicU64,
+    pub(crate) longest_wait_ns: AtomicU64,
+}
+
+impl GovernorCounters {
+    /// Somebody has waited for room.
+    pub(crate) fn note_wait(&self, ns: u64) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        self.longest_wait_ns.fetch_max(ns, Ordering::Relaxed);
+    }
+}
+
+impl Governor {
+    /// Is there somebody to wait for?
+    pub(crate) fn is_there(&self) -> bool {
+        self.there.load(Ordering::SeqCst)
+    }
+
+    /// What a row that is read now is marked with ([`hand::Uses`]).
+    #[inline]
+    pub(crate) fn moment(&self) -> u8 {
+        self.moment.load(Ordering::Relaxed) as u8
+    }
+
+    /// Should who has not written anything yet wait before he does?
+    #[inline]
+    pub(crate) fn is_pressing(&self, budget: &Budget) -> bool {
+        let brake = self.brake.load(Ordering::Relaxed);
+        brake != 0 && budget.used() > brake
+    }
+}
+
+/// Does this database get a governor?
+pub(crate) fn is_wanted(inner: &Inner) -> bool {
+    let in_memory = inner.dir == std::path::Path::new(crate::ops::recover::IN_MEMORY);
+    !inner.options.read_only && (!in_memory || inner.options.cold_store == ColdStoreKind::Memory)
+}
+
+/// The thread's main function.
+pub(crate) fn run(inner: &Arc<Inner>) {
+    let governor = &inner.governor;
+    let _ = governor.thread.set(std::thread::current());
+    inner.budget.set_governed(true);
+    // What has been allocated since recovery ended, log and cold store among it, is no reason to leave a database that
+    // was opened beyond its limit there for ever.
+    note_memory(inner);
+    inner.budget.note_beginning();
+    governor.there.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        // Inside, so that those who wait learn of a panic before the cleaner ends.
+        let _ended = Ended(inner);
+        let clean = || clean_on(inner);
+        // Without a thread for it nothing is cleaned until the database is opened again, and memory gets tight earlier.
+        if let Err(error) =
+            std::thread::Builder::new().name("thermocline-cleaner".to_owned()).spawn_scoped(scope, clean)
+        {
+            tracing::error!(%error, "the cold store is not cleaned: there is no thread for it");
+        }
+        let mut work = Work::new(inner);
+        while !inner.closed.load(Ordering::SeqCst) {
+            let pause = work.round();
+            governor.counters.cpu_ns.store(thermocline_base::clock::thread_cpu_ns(), Ordering::Relaxed);
+            if !pause.is_zero() {
+                std::thread::park_timeout(pause);
+            }
+        }
+    });
+    warmth::store(inner);
+}
+
+/// Cleans beside the governor's rounds: a round of cleaning may wait long for the store, and nobody waits for it.
+fn clean_on(inner: &Arc<Inner>) {
+    let mut failure = None;
+    while !inner.closed.load(Ordering::SeqCst) {
+        let outcome = thermocline_base::multiplex::block_on(inner.clean());
+        let was_idle = outcome.as_ref().is_ok_and(|cleaning| cleaning.is_empty());
+        note_failure(&mut failure, outcome.err(), "the cold store could not be cleaned");
+        let is_short = inner.governor.is_pressing(&inner.budget);
+        std::thread::sleep(if is_short && !was_idle { CLEANING_SHORT } else { CLEANING });
+    }
+}
+
+/// Says what has failed, once.
+fn note_failure(known: &mut Option<String>, failure: Option<Error>, what: &str) {
+    let failure = failure.map(|error| error.to_string());
+    if failure != *known
+        && let Some(error) = &failure
+    {
+        tracing::error!(%error, "{what}; this is tried again and again");
+    }
+    *known = failure;
+}
+
+/// Sends away who waits, however the thread ends.
+struct Ended<'a>(&'a Inner);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.governor.brake.store(0, Ordering::Relaxed);
+        self.0.governor.there.store(false, Ordering::SeqCst);
+        self.0.governor.settle_all(Verdict::Refused);
+    }
+}
+
+/// What the governor remembers between its rounds.
+struct Work<'a> {
+    inner: &'a Arc<Inner>,
+    hands: Hands,
+    thermometer: Thermometer,
+    rounds: Rounds,
+    ages: Ages,
+    /// The limit of the last round.
+    limit: u64,
+    goal: u64,
+    batch_rows: usize,
+    /// Bytes that have moved and that somebody may still see, with the clock after the move.
+    leaving: VecDeque<(Timestamp, u64)>,
+    shrunk_ns: u64,
+    shrinking_ns: u64,
+    relaxed_ns: u64,
+    lowered_ns: u64,
+    /// When the heap was trimmed, and for how long it is left alone because that took so long.
+    trimmed_ns: u64,
+    trim_pause_ns: u64,
+    /// Since when nothing has been gained.
+    stuck_ns: Option<u64>,
+    /// Since when more has been used than the brake says, and somebody waits.
+    pressed_ns: Option<u64>,
+    /// Nothing can be gained: nobody need wait for his turn.
+    futile: bool,
+    /// Migrating has failed, and why.
+    failure: Option<String>,
+}
+
+/// What a round of migration came to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moved {
+    rows: usize,
+    bytes: usize,
+    stayed: usize,
+}
+
+impl<'a> Work<'a> {
+    fn new(inner: &'a Arc<Inner>) -> Self {
+        Self {
+            inner,
+            hands: Hands::default(),
+            thermometer: Thermometer::default(),
+            rounds: Rounds::default(),
+            ages: Ages::default(),
+            limit: 0,
+            goal: GOAL,
+            batch_rows: BATCH_ROWS,
+            leaving: VecDeque::new(),
+            shrunk_ns: 0,
+            shrinking_ns: SHRINKING_NS,
+            relaxed_ns: 0,
+            lowered_ns: 0,
+            trimmed_ns: 0,
+            trim_pause_ns: 0,
+            stuck_ns: None,
+            pressed_ns: None,
+            futile: false,
+            failure: None,
+        }
+    }
+
+    /// One round; how long to wait for the next.
+    fn round(&mut self) -> Duration {
+        let now = self.inner.clock.now_ns();
+        self.inner.governor.moment.store(u32::from(Uses::moment(now)), Ordering::Relaxed);
+        self.ages.look(&self.inner.registry, now);
+        note_memory(self.inner);
+        let budget = &self.inner.budget;
+        budget.note_progress();
+        let (Some(limit), Some(room)) = (budget.limit(), budget.room()) else {
+            self.inner.governor.brake.store(0, Ordering::Relaxed);
+            self.inner.governor.settle_all(Verdict::TryAgain);
+            return PAUSE;
+        };
+        let of = |thousandths: u64| room / 1000 * thousandths;
+        if limit != self.limit {
+            self.limit = limit;
+            if let Some(cold) = self.inner.cold.get() {
+                cold.store.set_frame_bytes(StoreMemory::within(Some(limit)).frame_bytes);
+            }
+        }
+        self.measure(now, of(self.goal));
+        let brake = if self.futile { 0 } else { of(BRAKE) };
+        self.inner.governor.brake.store(brake, Ordering::Relaxed);
+        let waiting = self.inner.governor.longest_wait();
+        if budget.used() <= of(SOFT) && waiting.is_none() {
+            (self.stuck_ns, self.pressed_ns) = (None, None);
+            if now.saturating_sub(self.relaxed_ns) > 200_000_000 {
+                self.relaxed_ns = now;
+                self.goal = (self.goal + GOAL_STEP / 4).min(GOAL);
+                self.hands.relax();
+            }
+            if budget.used() > limit / 2 {
+                self.trim(now, TRIMMING_CALM_NS);
+            }
+            self.promote();
+            return PAUSE;
+        }
+        self.inner.governor.counters.rounds.fetch_add(1, Ordering::Relaxed);
+        let before = live_bytes(self.inner);
+        let used_before = budget.used();
+        let leaving = self.leaving_bytes();
+        let wanted = before.saturating_sub(of(self.goal)).saturating_sub(leaving);
+        let moved = self.migrate(wanted);
+        if moved.rows > 0 {
+            self.leaving.push_back((self.inner.registry.clock.now(), moved.bytes as u64));
+        }
+        self.prune();
+        if budget.used() > of(SOFT) && now.saturating_sub(self.shrunk_ns) > self.shrinking_ns {
+            let before = budget.used();
+            self.inner.shrink_eagerly(&mut self.rounds);
+            self.shrunk_ns = self.inner.clock.now_ns();
+            // It need not look again at once where it has found nothing.
+            let paid = budget.used() + limit / 1000 < before || waiting.is_some();
+            self.shrinking_ns =
+                if paid { SHRINKING_NS } else { (self.shrinking_ns * 2).min(SHRINKING_NS_MAX) };
+        }
+        self.trim(now, TRIMMING_NS);
+        note_memory(self.inner);
+        self.futile &= moved.rows == 0;
+        let gained = moved.rows > 0 || live_bytes(self.inner) < before || budget.used() < used_before;
+        let Some(waiting) = waiting else {
+            (self.stuck_ns, self.pressed_ns) = (None, None);
+            return if gained { Duration::ZERO } else { PAUSE_SHORT };
+        };
+        // There was work for everybody to do with what is free: if they still wait, the free memory is no use to them.
+        let now = self.inner.clock.now_ns();
+        if self.mark_of_live(limit) < of(self.goal) && now.saturating_sub(self.lowered_ns) > LOWERING_NS {
+            self.lowered_ns = now;
+            self.goal = (self.goal - GOAL_STEP).max(GOAL_MIN);
+        }
+        if gained || leaving > 0 {
+            self.stuck_ns = None;
+        }
+        if budget.used() <= of(BRAKE) {
+            self.pressed_ns = None;
+        } else if now.saturating_sub(*self.pressed_ns.get_or_insert(now)) > PRESSED_NS {
+            // It gets somewhere, but not far enough: somebody keeps more than can come and go beside it.
+            self.pressed_ns = None;
+            self.cancel_oldest(now, PRESSED_NS);
+        }
+        let stuck_since = *self.stuck_ns.get_or_insert(now);
+        if now.saturating_sub(stuck_since) > STUCK_NS {
+            self.give_way(now);
+            self.stuck_ns = None;
+        } else if now.saturating_sub(waiting.since_ns) > WAIT_NS {
+            self.inner.governor.settle_since(now - WAIT_NS, Verdict::Refused);
+        }
+        self.inner.governor.settle_all(Verdict::TryAgain);
+        if gained { Duration::ZERO } else { PAUSE_SHORT }
+    }
+
+    /// What has moved, and is in memory until those end who may see it there.
+    fn leaving_bytes(&mut self) -> u64 {
+        let oldest = self.inner.registry.active_snapshots().oldest();
+        // What an old snapshot sees besides is no news to anybody who waits.
+        let recent = self.ages.timestamp_of(self.inner.clock.now_ns().saturating_sub(HELD_NS));
+        let has_gone = |moved: Timestamp| moved <= oldest || recent.is_none_or(|recent| moved <= recent);
+        while self.leaving.front().is_some_and(|(moved, _)| has_gone(*moved)) {
+            self.leaving.pop_front();
+        }
+        self.leaving.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    fn mark_of_live(&self, limit: u64) -> u64 {
+        live_bytes(self.inner).min(limit)
+    }
+
+    /// Has the allocator give back what moves and merges have left in it, `pause_ns` after the last time at the earliest.
+    fn trim(&mut self, now: u64, pause_ns: u64) {
+        if now < self.trimmed_ns + self.trim_pause_ns.max(pause_ns) {
+            return;
+        }
+        let began = self.inner.clock.now_ns();
+        thermocline_base::vm::trim_heap();
+        self.trimmed_ns = self.inner.clock.now_ns();
+        // A large heap, which others in the process may have, takes long.
+        self.trim_pause_ns = 100 * self.trimmed_ns.saturating_sub(began);
+    }
+
+    /// Migrates about so many bytes.
+    fn migrate(&mut self, bytes: u64) -> Moved {
+        if bytes == 0 {
+            self.promote();
+            return Moved::default();
+        }
+        let rows = usize::try_from(bytes / row_bytes(self.inner)).unwrap_or(usize::MAX);
+        let batches = rows.div_ceil(self.batch_rows).clamp(1, IN_FLIGHT);
+        let now = self.inner.clock.now_ns();
+        let rules = Rules {
+            young: self.young(now),
+            used: Uses::within(self.hands.mood.young_ns(), now),
+            held: self.ages.newest_before(now.saturating_sub(HELD_NS)),
+            hot: self.inner.warmth.get().and_then(|warmth| warmth.hot(self.hands.mood)),
+        };
+        let wanted = self.wanted();
+        let choices = self.hands.choose(self.inner, &rules, batches, self.batch_rows);
+        let moved = Mutex::new(Moved::default());
+        let failure = Mutex::new(None);
+        let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();
+        for Choice { entry, rows } in &choices {
+            tasks.push(Box::pin(async {
+                match self.inner.migrate(entry, rows).await {
+                    Ok(migration) => {
+                        let mut moved = moved.lock();
+                        moved.rows += migration.rows;
+                        moved.bytes += migration.bytes;
+                        moved.stayed += migration.stayed;
+                    }
+                    Err(error) => *failure.lock() = Some(error),
+                }
+            }));
+        }
+        tasks.extend(wanted.iter().map(|wanted| Self::bring_back(self.inner, wanted)));
+        run_tasks(tasks);
+        let (moved, failure) = (*moved.lock(), failure.lock().take());
+        note_failure(&mut self.failure, failure, "rows could not leave memory");
+        let (stayed, asked) = (moved.stayed, moved.rows + moved.stayed);
+        if stayed * 4 > asked {
+            self.batch_rows = (self.batch_rows / 2).max(BATCH_ROWS_MIN);
+        } else if stayed * 16 < asked {
+            self.batch_rows = (self.batch_rows + self.batch_rows / 8).min(BATCH_ROWS);
+        }
+        moved
+    }
+
+    /// What began later is too young to leave memory.
+    fn young(&self, now: u64) -> Timestamp {
+        match self.hands.mood.young_ns() {
+            0 => Timestamp(u64::MAX),
+            ns => self.ages.timestamp_of(now.saturating_sub(ns)).unwrap_or(Timestamp(0)),
+        }
+    }
+
+    /// Collects accesses, and says how many bytes of rows may be hot when `goal` bytes are to be live in all.
+    fn measure(&mut self, now: u64, goal: u64) {
+        let used = |kind| self.inner.budget.used_by(kind);
+        let versions = used(MemoryKind::Versions);
+        let entries = used(MemoryKind::Hash) + used(MemoryKind::Tree) + used(MemoryKind::Slots);
+        let others = self.inner.budget.used().saturating_sub(versions + entries);
+        let rows_share = versions as f64 / (versions + entries).max(1) as f64;
+        // Beside what is hot there has to be room for what is young, and for what was cold and has been changed.
+        let room = goal.saturating_sub(others) / 10 * 8;
+        self.thermometer.step(self.inner, now, rows_share, room);
+    }
+
+    /// Rows that are to come back from the cold store now.
+    fn wanted(&mut self) -> Vec<Wanted> {
+        let (Some(warmth), Some(cold)) = (self.inner.warmth.get(), self.inner.cold.get()) else {
+            return Vec::new();
+        };
+        if self.inner.budget.used() >= self.inner.budget.hard_mark() {
+            return Vec::new();
+        }
+        self.thermometer.due(warmth, cold, PROMOTIONS)
+    }
+
+    /// Brings one of them back. Whether that succeeds matters to nobody.
+    fn bring_back<'w>(inner: &'w Arc<Inner>, wanted: &'w Wanted) -> Pin<Box<dyn Future<Output = ()> + 'w>> {
+        Box::pin(async move {
+            if let Some(entry) = inner.catalog.by_id(wanted.table)
+                && let Err(error) = inner.promote(&entry, &wanted.key).await
+            {
+                tracing::debug!(%error, "a row was not brought back");
+            }
+        })
+    }
+
+    /// Brings hot rows back.
+    fn promote(&mut self) {
+        let wanted = self.wanted();
+        if !wanted.is_empty() {
+            run_tasks(wanted.iter().map(|wanted| Self::bring_back(self.inner, wanted)).collect());
+        }
+    }
+
+    /// Frees what the moves have left behind.
+    fn prune(&self) {
+        let inner = self.inner;
+        inner.prune_all(false);
+        // Twice: what is unlinked now is free when the pins of now have gone.
+        for _ in 0..2 {
+            inner.epochs.collect();
+            each_memory(inner, |memory| {
+                memory.collect();
+            });
+        }
+    }
+
+    /// The governor gets nowhere, and somebody waits: cancels or refuses.
+    fn give_way(&mut self, now: u64) {
+        let governor = &self.inner.governor;
+        if self.hands.mood < Mood::DESPERATE {
+            // Not everything has been tried.
+            self.hands.mood = Mood::DESPERATE;
+            return;
+        }
+        if self.cancel_oldest(now, OLD_NS) {
+            return;
+        }
+        if !governor.refuse_largest() {
+            governor.settle_all(Verdict::Refused);
+            self.futile = true;
+        }
+    }
+
+    /// Cancels the oldest snapshot, if it has been held for so long and keeps something.
+    fn cancel_oldest(&mut self, now: u64, old_ns: u64) -> bool {
+        let registry = &self.inner.registry;
+        self.ages.look(registry, now);
+        let Some((number, snapshot, taken_ns)) = self.ages.oldest() else { return false };
+        let age_ns = now.saturating_sub(taken_ns);
+        let garbage = self.inner.garbage.len() as u64 * row_bytes(self.inner);
+        let pinned = (self.hands.held_bytes() + garbage).min(self.inner.budget.used());
+        if age_ns < old_ns || pinned == 0 {
+            return false;
+        }
+        let place = registry.place(number);
+        let age_ms = age_ns / 1_000_000;
+        place.cancelled_age_ms.store(age_ms, Ordering::Relaxed);
+        place.cancelled_bytes.store(pinned, Ordering::Relaxed);
+        place.cancelled.store(snapshot.0 + 1, Ordering::SeqCst);
+        let is_it = || place.snapshot() == Some(snapshot);
+        tracing::warn!(age_ms, pinned_bytes = pinned, "the oldest snapshot was cancelled to free memory");
+        // One that is in the middle of an operation finds the mark itself.
+        self.inner.reap(place, is_it, || Error::SnapshotTooOld { age_ms, pinned_bytes: pinned });
+        self.inner.governor.settle_place(number);
+        self.inner.governor.counters.cancelled.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+}
+
+/// Calls `see` with the memories of all tables.
+fn each_memory(inner: &Inner, mut see: impl FnMut(&Memory)) {
+    let guard = inner.epochs.pin();
+    for entry in inner.catalog.all() {
+        memories_of(entry.form_pinned(&guard), &mut see);
+    }
+}
+
+fn memories_of(form: &TableForm, see: &mut impl FnMut(&Memory)) {
+    see(&form.store.memory);
+    see(&form.store.slots);
+    form.indexes.iter().for_each(|index| see(&index.memory));
+}
+
+/// What is used, without the free cells of rows and indexes.
+fn live_bytes(inner: &Inner) -> u64 {
+    let mut free = 0;
+    each_memory(inner, |memory| free += memory.committed_bytes().saturating_sub(memory.used_bytes()));
+    inner.budget.used().saturating_sub(free)
+}
+
+/// What a database takes however few of its rows are in memory, by what it is for.
+pub(crate) fn fixed_bytes(inner: &Inner) -> Vec<(&'static str, u64)> {
+    use MemoryKind::{ColdBuffers, ColdFences, ColdFilters, ColdFrames, Log, Process};
+    note_memory(inner);
+    let budget = &inner.budget;
+    let kept = budget.limit().unwrap_or(0) - budget.room().unwrap_or(0);
+    let noted = [Log, Process, ColdFilters, ColdFences, ColdBuffers, ColdFrames];
+    let noted = noted.map(|kind| (kind.name(), budget.used_by(kind)));
+    let free = [("kept free for buffers", kept), ("kept free for moving rows", budget.reserve_bytes())];
+    noted.into_iter().chain(free).filter(|(_, bytes)| *bytes > 0).collect()
+}
+
+/// What a row takes with its entries, about.
+fn row_bytes(inner: &Inner) -> u64 {
+    let guard = inner.epochs.pin();
+    let (mut bytes, mut rows) = (0, 0);
+    for entry in inner.catalog.all() {
+        let form = entry.form_pinned(&guard);
+        bytes += form.store.memory.used_bytes();
+        rows += crate::statistics::entries_of(form);
+    }
+    (bytes / rows.max(1)).clamp(32, 1 << 20)
+}
+
+/// What the process takes for an open database apart from what is counted: stacks of its threads, tables with a place for
+/// each thread, what sessions keep, and what the allocator keeps between all these. Measured (docs/internals/governor.md).
+const PROCESS_BYTES: u64 = 2 << 20;
+
+/// What the governor has in its hands while rows move: batches as they are being made, and lists of what is in them. A bound
+/// of it, since it is asked about at other times.
+fn moving_bytes(inner: &Inner) -> u64 {
+    let Some(limit) = inner.budget.limit().filter(|_| inner.cold.get().is_some()) else { return 0 };
+    let rows = (IN_FLIGHT * BATCH_ROWS) as u64;
+    (rows * (row_bytes(inner) + MOVING_ROW_BYTES)).min(limit / 32)
+}
+
+/// Lets the budget know what others have allocated.
+pub(crate) fn note_memory(inner: &Inner) {
+    let budget = &inner.budget;
+    budget.note(MemoryKind::Process, PROCESS_BYTES + moving_bytes(inner));
+    if let Some(log) = inner.log() {
+        budget.note(MemoryKind::Log, log.memory_bytes());
+    }
+    if let Some(cold) = inner.cold.get() {
+        let memory = cold.store.memory();
+        budget.note(MemoryKind::ColdFilters, memory.filters);
+        budget.note(MemoryKind::ColdFences, memory.fences);
+        budget.note(MemoryKind::ColdBuffers, memory.buffers);
+        budget.note(MemoryKind::ColdFrames, memory.frames);
+        if inner.options.cold_store == ColdStoreKind::Pages {
+            let most = StoreMemory::within(budget.limit());
+            let buffers = most.buffer_bytes().saturating_sub(memory.buffers);
+            budget.keep(buffers + most.frame_bytes.saturating_sub(memory.frames));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! How old snapshots are, and which timestamp was given when.
+//!
+//! A snapshot is a timestamp, and tells no time. So the governor notes now and then which timestamp the clock has
+//! reached, for the last seconds; and of each snapshot that it meets when it was taken, for as long as that is open,
+//! however long that is.
+
+use std::collections::VecDeque;
+
+use thermocline_base::ids::Timestamp;
+
+use crate::txn::registry::Registry;
+
+/// How exactly it is known which timestamp was given when.
+const STEP_NS: u64 = 20_000_000;
+/// Steps that are remembered: more than what the hands call young at the most ([`super::hand::Mood`]).
+const STEPS: usize = 4500;
+
+/// A snapshot that is open.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    snapshot: Timestamp,
+    /// When it was taken, at the latest.
+    taken_ns: u64,
+}
+
+/// What is known of times.
+#[derive(Debug, Default)]
+pub(super) struct Ages {
+    /// Clock readings of the past, and when they were taken.
+    timeline: VecDeque<(u64, Timestamp)>,
+    /// The snapshots that were open at the last look, by their places.
+    open: Vec<Option<Open>>,
+}
+
+impl Ages {
+    /// Notes the time, and which snapshots are open now.
+    pub(super) fn look(&mut self, registry: &Registry, now: u64) {
+        let clock = registry.clock.now();
+        if self.timeline.back().is_none_or(|(at, _)| now.saturating_sub(*at) >= STEP_NS) {
+            self.timeline.push_back((now, clock));
+            if self.timeline.len() > STEPS {
+                self.timeline.pop_front();
+            }
+        }
+        let mut open = vec![None; self.open.len()];
+        for (place, snapshot) in registry.snapshots() {
+            let place = place as usize;
+            if place >= open.len() {
+                open.resize(place + 1, None);
+            }
+            let known = self.open.get(place).copied().flatten().filter(|known| known.snapshot == snapshot);
+            open[place] =
+                Some(known.unwrap_or_else(|| Open { snapshot, taken_ns: self.time_of(snapshot, now) }));
+        }
+        self.open = open;
+    }
+
+    /// The last known reading of the clock at that time or before.
+    pub(super) fn timestamp_of(&self, at: u64) -> Option<Timestamp> {
+        let after = self.timeline.partition_point(|(time, _)| *time <= at);
+        after.checked_sub(1).map(|known| self.timeline[known].1)
+    }
+
+    /// When a timestamp was the newest one, at the latest.
+    fn time_of(&self, timestamp: Timestamp, now: u64) -> u64 {
+        let after = self.timeline.partition_point(|(_, clock)| *clock < timestamp);
+        self.timeline.get(after).map_or(now, |(time, _)| *time)
+    }
+
+    /// The oldest of the snapshots that were open at the last look: its place, and when it was taken.
+    pub(super) fn oldest(&self) -> Option<(u32, Timestamp, u64)> {
+        let open = self.open.iter().zip(0..).filter_map(|(open, place)| open.map(|open| (place, open)));
+        open.min_by_key(|(_, open)| open.snapshot).map(|(place, open)| (place, open.snapshot, open.taken_ns))
+    }
+
+    /// The newest of the snapshots that were taken before `at`.
+    pub(super) fn newest_before(&self, at: u64) -> Option<Timestamp> {
+        let old = self.open.iter().flatten().filter(|open| open.taken_ns < at);
+        old.map(|open| open.snapshot).max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A snapshot is as old as it is, also when the timeline has long forgotten when it was taken.
+    #[test]
+    fn the_age_of_a_snapshot_is_known_however_old_it_is() {
+        const SECOND: u64 = 1_000_000_000;
+        let registry = Registry::new(Timestamp(100));
+        let place = registry.take_place().expect("a place");
+        let mut ages = Ages::default();
+        ages.look(&registry, SECOND);
+        registry.clock.tick();
+        let snapshot = registry.place(place).take_snapshot(&registry.clock);
+        for step in 0..6000 {
+            registry.clock.tick();
+            ages.look(&registry, SECOND + (step + 1) * STEP_NS);
+        }
+        let (found, oldest, taken_ns) = ages.oldest().expect("it is open");
+        assert_eq!((found, oldest), (place, snapshot));
+        assert!((SECOND..=SECOND + 2 * STEP_NS).contains(&taken_ns), "{taken_ns}");
+        assert_eq!(ages.newest_before(2 * SECOND), Some(snapshot));
+        assert_eq!(ages.newest_before(SECOND), None);
+        // Another snapshot in the same place is young.
+        registry.place(place).drop_snapshot();
+        registry.clock.tick();
+        let young = registry.place(place).take_snapshot(&registry.clock);
+        ages.look(&registry, 100 * SECOND);
+        assert_eq!(ages.oldest(), Some((place, young, 100 * SECOND)));
+        registry.place(place).drop_snapshot();
+        ages.look(&registry, 101 * SECOND);
+        assert_eq!(ages.oldest(), None);
+    }
+}

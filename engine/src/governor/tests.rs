@@ -1,0 +1,532 @@
+//! One memory limit that holds. What watches the memory of the whole process runs in a process of its own.
+
+use std::ops::ControlFlow;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use thermocline_base::clock::{Clock, SystemClock};
+use thermocline_base::rng::Rng;
+use thermocline_base::sync::{AtomicBool, Ordering};
+
+use super::hand::{Choice, Hands, Rules, Uses};
+use crate::hot::budget::MemoryKind;
+use crate::row::{Column, KeyBuf, RowEditor, Type, Value};
+use crate::{
+    ColdStoreKind, Database, Durability, Error, IndexSchema, Isolation, Options, Statistics, Table,
+    TableSchema, Tiering, TransactionOptions, block_on, run_tasks,
+};
+
+const MIB: u64 = 1 << 20;
+
+fn options(limit: u64) -> Options {
+    Options::default().with_memory_limit(Some(limit)).with_durability(Durability::Group)
+}
+
+fn schema(name: &str) -> TableSchema {
+    TableSchema::new(name)
+        .column(Column::new("id", Type::Int8))
+        .column(Column::new("count", Type::Int8))
+        .column(Column::new("text", Type::Text))
+        .primary_key(IndexSchema::hash("key", &["id"]))
+}
+
+fn text(id: i64) -> String {
+    format!("{id:0>200}")
+}
+
+fn row(id: i64, count: i64) -> [Value; 3] {
+    [Value::Int8(id), Value::Int8(count), Value::Text(text(id))]
+}
+
+/// Inserts rows, `a_transaction` of them at a time.
+fn fill(db: &Database, table: &Table, ids: std::ops::Range<i64>, a_transaction: usize) -> Result<(), Error> {
+    for first in ids.clone().step_by(a_transaction) {
+        let last = ids.end.min(first + a_transaction as i64);
+        db.run(TransactionOptions::new(), async |tx| {
+            for id in first..last {
+                tx.insert_values(table, &row(id, 0)).await?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn read(db: &Database, table: &Table, id: i64) -> Option<(i64, String)> {
+    let (index, layout) = (table.primary(), table.layout());
+    db.run(TransactionOptions::new().read_only(), async |tx| {
+        tx.read(&index, &KeyBuf::new().i64(id), |row| match &layout.decode(row).expect("a row")[..] {
+            [_, Value::Int8(count), Value::Text(text)] => (*count, text.clone()),
+            other => panic!("{other:?}"),
+        })
+        .await
+    })
+    .expect("it can be read")
+}
+
+fn within(statistics: &Statistics) {
+    let memory = &statistics.memory;
+    let limit = statistics.memory_limit.expect("there is a limit");
+    assert!(memory.total() <= limit, "{} of {limit}: {memory:?}", memory.total());
+}
+
+/// What the process has in anonymous memory.
+fn anonymous_bytes() -> u64 {
+    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").expect("the system tells");
+    let line = rollup.lines().find(|line| line.starts_with("Anonymous:")).expect("a line");
+    let kib: u64 = line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number");
+    kib << 10
+}
+
+/// Runs a test of this module in a process of its own, where it finds `child` true.
+fn in_a_child(test: &str, body: impl FnOnce()) {
+    const CHILD: &str = "THERMOCLINE_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        return body();
+    }
+    let program = std::env::current_exe().expect("the tests' own program");
+    let name = format!("governor::tests::{test}");
+    let output = std::process::Command::new(program)
+        .args([&name, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, "1")
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    eprintln!("{said}");
+    assert!(output.status.success(), "{said}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{name} was run");
+}
+
+/// What the process had in anonymous memory while a database was open.
+#[derive(Debug, Default)]
+struct Watched {
+    most: u64,
+    /// What the engine attributed to itself, as a share of that, whenever more than half of the limit was used.
+    attributed: Vec<f64>,
+}
+
+impl Watched {
+    fn check(mut self, what: &str, limit: u64) {
+        self.attributed.sort_by(f64::total_cmp);
+        let share = |part: usize| self.attributed[(self.attributed.len() - 1) * part / 100];
+        let [least, median, most] = [0, 50, 100].map(share);
+        eprintln!(
+            "{what} took {:.1} MiB of {}, of which {least:.2} to {most:.2}, {median:.2} in the middle, were attributed",
+            self.most as f64 / MIB as f64,
+            limit / MIB
+        );
+        assert!(
+            self.most <= limit / 20 * 21,
+            "{} bytes of anonymous memory under a limit of {limit}",
+            self.most
+        );
+        // What is attributed and what there is are looked at one after the other, by threads that wait for a processor.
+        assert!((0.9..=1.1).contains(&median), "{median} of the memory is attributed");
+    }
+}
+
+/// Opens a database and watches the memory of the process, every 10 ms, while it is open and `body` runs.
+fn watched(dir: &std::path::Path, limit: u64, body: impl FnOnce(&Database)) -> Watched {
+    let (done, opened) = (AtomicBool::new(false), OnceLock::new());
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut seen = Watched::default();
+            while !done.load(Ordering::SeqCst) {
+                let now = anonymous_bytes();
+                seen.most = seen.most.max(now);
+                if let Some(db) = opened.get().filter(|_| now > limit / 2) {
+                    seen.attributed.push(Database::statistics(db).memory.total() as f64 / now as f64);
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            seen
+        });
+        // The watcher ends, whatever happens here.
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let db = opened.get_or_init(|| Database::open(dir, options(limit)).expect("it opens"));
+            body(db);
+        }));
+        done.store(true, Ordering::SeqCst);
+        let seen = watcher.join().expect("it watches");
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        seen
+    })
+}
+
+/// Waits for what the governor does by itself. How fast it is, a benchmark says; a busy machine is no failure.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    const PATIENCE: Duration = Duration::from_secs(120);
+    let started = SystemClock.now_ns();
+    while !is_so() {
+        assert!(Duration::from_nanos(SystemClock.now_ns() - started) < PATIENCE, "{what} took too long");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+#[cfg_attr(any(feature = "model", feature = "portable"), ignore = "these builds take memory in other ways")]
+fn the_memory_of_the_process_stays_within_the_limit() {
+    in_a_child("the_memory_of_the_process_stays_within_the_limit", || {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (limit, rows) = (40 * MIB, 400_000);
+        let filling = watched(dir.path(), limit, |db| {
+            let table = db.create_table(schema("t")).expect("a table");
+            std::thread::scope(|scope| {
+                for part in 0..2 {
+                    let (db, table) = (&db, &table);
+                    let ids = rows / 2 * part..rows / 2 * (part + 1);
+                    scope.spawn(move || fill(db, table, ids, 200).expect("there is always room"));
+                }
+            });
+            let statistics = db.statistics();
+            within(&statistics);
+            assert!(
+                statistics.cold.bytes_cold + statistics.memory.versions > 2 * limit,
+                "much more than the limit: {statistics:?}"
+            );
+        });
+        filling.check("filling", limit);
+        let changing = watched(dir.path(), limit, |db| {
+            let table = db.table("t").expect("the table");
+            change_and_check(db, &table, rows);
+            within(&db.statistics());
+        });
+        changing.check("reading and changing", limit);
+    });
+}
+
+/// Reads all rows, updates one in ten, deletes one in a hundred, and reads all again.
+fn change_and_check(db: &Database, table: &Table, rows: i64) {
+    let (index, primary) = (table.primary(), |id| KeyBuf::new().i64(id));
+    let count_all = |expected: &dyn Fn(i64) -> Option<i64>| {
+        let tasks = (0..32).map(|task| {
+            let (index, layout) = (&index, table.layout());
+            async move {
+                for id in (task..rows).step_by(32 * 7) {
+                    let mut tx = db.begin(TransactionOptions::new().read_only()).expect("it begins");
+                    let found = tx
+                        .read(index, &primary(id), |row| match &layout.decode(row).expect("a row")[..] {
+                            [_, Value::Int8(count), Value::Text(found)] => {
+                                assert_eq!(*found, text(id));
+                                *count
+                            }
+                            other => panic!("{other:?}"),
+                        })
+                        .await
+                        .expect("it can be read");
+                    assert_eq!(found, expected(id), "row {id}");
+                    tx.commit().await.expect("it has only read");
+                }
+            }
+        });
+        run_tasks(tasks.collect());
+    };
+    count_all(&|_| Some(0));
+    let changes: Vec<i64> = (0..rows).step_by(70).collect();
+    for ids in changes.chunks(50) {
+        db.run(TransactionOptions::new(), async |tx| {
+            for &id in ids {
+                if id % 700 == 0 {
+                    assert!(tx.delete(&index, &primary(id)).await?, "row {id} is there");
+                } else {
+                    let edit =
+                        |row: &mut RowEditor<'_>| row.set_i64(1, id).map_err(|error| table.error(error));
+                    assert!(tx.update(&index, &primary(id), edit).await?.is_some(), "row {id} is there");
+                }
+            }
+            Ok(())
+        })
+        .expect("there is always room");
+    }
+    count_all(&|id| match id {
+        id if id % 700 == 0 => None,
+        id if id % 70 == 0 => Some(id),
+        _ => Some(0),
+    });
+}
+
+#[test]
+fn the_limit_can_be_lowered_and_raised_while_the_database_runs() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Database::open(dir.path(), options(256 * MIB)).expect("it opens");
+    let table = db.create_table(schema("t")).expect("a table");
+    fill(&db, &table, 0..500_000, 1000).expect("it fits");
+    let before = db.statistics();
+    assert_eq!(before.cold.migrated_rows, 0, "there was room");
+    db.set_memory_limit(Some(56 * MIB));
+    wait_until("leaving memory", || db.statistics().memory.total() <= 56 * MIB);
+    let after = db.statistics();
+    assert!(after.cold.migrated_rows > 300_000, "{after:?}");
+    let gone = after.cold.migrated_rows as f64 / 500_000.0;
+    let kept = after.memory.versions as f64 / before.memory.versions as f64;
+    assert!(kept < 1.0 - 0.8 * gone, "memory of {gone} of the rows is given back, but {kept} is left");
+    assert_eq!(read(&db, &table, 1), Some((0, text(1))));
+    fill(&db, &table, 500_000..600_000, 100).expect("there is always room");
+    within(&db.statistics());
+    db.set_memory_limit(Some(256 * MIB));
+    let migrated = db.statistics().cold.migrated_rows;
+    fill(&db, &table, 600_000..700_000, 100).expect("it fits");
+    assert!(db.statistics().cold.migrated_rows < migrated + 20_000, "there is room again");
+    for id in (0..700_000).step_by(9973) {
+        assert_eq!(read(&db, &table, id), Some((0, text(id))), "row {id}");
+    }
+}
+
+#[test]
+#[cfg_attr(any(feature = "model", feature = "portable"), ignore = "these builds take memory in other ways")]
+fn memory_of_rows_that_have_left_goes_back_to_the_system() {
+    in_a_child("memory_of_rows_that_have_left_goes_back_to_the_system", || {
+        let dir = tempfile::tempdir().expect("a directory");
+        let db = Database::open(dir.path(), options(512 * MIB)).expect("it opens");
+        let table = db.create_table(schema("t")).expect("a table");
+        let rows = 300_000;
+        let empty = anonymous_bytes();
+        fill(&db, &table, 0..rows, 1000).expect("it fits");
+        let full = anonymous_bytes();
+        // Spread evenly, so that nothing becomes empty on its own.
+        let mut rng = Rng::new(5);
+        let moved = db.cold_steps().migrate(&table, |_| rng.below(10) != 0, 512).expect("they move");
+        assert!(moved > 260_000, "{moved}");
+        let theirs = (full - empty) / rows as u64 * moved as u64;
+        let started = SystemClock.now_ns();
+        let mut back = 0;
+        wait_until("memory to go back", || {
+            // What the store has taken for them meanwhile is another matter, and does not grow with them.
+            let stores = db.statistics().memory.cold_buffers;
+            back = full.saturating_sub(anonymous_bytes().saturating_sub(stores));
+            back >= theirs / 10 * 8
+        });
+        eprintln!(
+            "{} of {} MiB of the rows that left went back within {} ms",
+            back / MIB,
+            theirs / MIB,
+            (SystemClock.now_ns() - started) / 1_000_000
+        );
+        assert!(read(&db, &table, 5).is_some() && read(&db, &table, rows - 1).is_some());
+    });
+}
+
+/// Interleaving 33.
+#[test]
+fn new_rows_come_and_go_under_a_snapshot_that_stays_open() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Database::open(dir.path(), options(48 * MIB)).expect("it opens");
+    let table = db.create_table(schema("t")).expect("a table");
+    fill(&db, &table, 0..50_000, 1000).expect("it fits");
+    let mut old = db.begin(TransactionOptions::new().isolation(Isolation::Snapshot)).expect("it begins");
+    let longest = fill_and_time(&db, &table, 50_000..250_000);
+    assert!(longest < Duration::from_secs(8), "a writer waited {longest:?}");
+    within(&db.statistics());
+    let (index, layout) = (table.primary(), table.layout());
+    let mut look = |id: i64| {
+        block_on(old.read(&index, &KeyBuf::new().i64(id), |row| layout.decode(row).expect("a row").len()))
+            .map(|found| found.is_some())
+    };
+    assert!(look(10).expect("its snapshot stands"), "it sees what was there");
+    assert!(!look(200_000).expect("its snapshot stands"), "and nothing of what came later");
+    assert_eq!(db.statistics().cold.cancelled_snapshots, 0);
+}
+
+/// Inserts rows, some in each transaction; the longest time that one took.
+fn fill_and_time(db: &Database, table: &Table, ids: std::ops::Range<i64>) -> Duration {
+    let mut longest = Duration::ZERO;
+    for ids in ids.collect::<Vec<_>>().chunks(200) {
+        let started = SystemClock.now_ns();
+        db.run(TransactionOptions::new(), async |tx| {
+            for &id in ids {
+                tx.insert_values(table, &row(id, 0)).await?;
+            }
+            Ok(())
+        })
+        .expect("there is always room");
+        longest = longest.max(Duration::from_nanos(SystemClock.now_ns() - started));
+    }
+    longest
+}
+
+/// Interleaving 33: what the snapshot sees does not fit beside what is to come.
+#[test]
+fn the_oldest_snapshot_is_cancelled_when_nothing_else_is_left() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Database::open(dir.path(), options(48 * MIB)).expect("it opens");
+    let table = db.create_table(schema("t")).expect("a table");
+    // Not to leave memory at once, but nearly.
+    db.set_memory_limit(None);
+    fill(&db, &table, 0..300_000, 1000).expect("it fits");
+    let mut old = db.begin(TransactionOptions::new().isolation(Isolation::Snapshot)).expect("it begins");
+    let key = KeyBuf::new().i64(10);
+    assert!(block_on(old.read(&table.primary(), &key, |_| ())).expect("it reads").is_some());
+    db.set_memory_limit(Some(40 * MIB));
+    let longest = fill_and_time(&db, &table, 300_000..320_000);
+    assert!(longest < Duration::from_secs(8), "a writer waited {longest:?}");
+    assert_eq!(db.statistics().cold.cancelled_snapshots, 1);
+    let error = block_on(old.read(&table.primary(), &key, |_| ())).expect_err("its snapshot has gone");
+    assert_eq!(error.sqlstate(), "72000", "{error}");
+    let Error::SnapshotTooOld { age_ms, pinned_bytes } = error else { panic!("{error}") };
+    assert!(age_ms >= 250 && pinned_bytes > MIB, "{age_ms} ms, {pinned_bytes} bytes");
+    wait_until("leaving memory", || db.statistics().memory.total() <= 40 * MIB);
+}
+
+/// Interleaving 34.
+#[test]
+fn who_pins_the_memory_that_is_waited_for_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Database::open(dir.path(), options(32 * MIB)).expect("it opens");
+    let table = db.create_table(schema("t")).expect("a table");
+    let rows = (0..1_000_000).map(|id| row(id, 0));
+    let error = db.bulk_load(&table, rows).expect_err("one transaction cannot be larger than memory");
+    assert_eq!(error.sqlstate(), "53200", "{error}");
+    within(&db.statistics());
+    fill(&db, &table, 0..100_000, 100).expect("its memory is free again");
+    assert_eq!(read(&db, &table, 99_999), Some((0, text(99_999))));
+}
+
+#[test]
+fn tables_that_stay_hot_stay() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Database::open(dir.path(), options(32 * MIB)).expect("it opens");
+    let error =
+        db.create_table(schema("t").tiering(Tiering::Frozen)).expect_err("there is no such tiering yet");
+    assert_eq!(error.sqlstate(), "42P16", "{error}");
+    assert!("paged".parse::<Tiering>().is_ok() && "warm".parse::<Tiering>().is_err());
+    let table = db.create_table(schema("t").tiering(Tiering::Hot)).expect("a table");
+    let error = fill(&db, &table, 0..1_000_000, 100).expect_err("nothing can leave");
+    assert_eq!(error.sqlstate(), "53200", "{error}");
+    let rows = table.statistics().rows_hot;
+    assert!(rows > 50_000 && db.statistics().cold.migrated_rows == 0, "{rows}");
+    db.alter_tiering("t", Tiering::Cold).expect("it is altered");
+    let rows = i64::try_from(rows).expect("few") + 100;
+    fill(&db, &table, rows..rows + 100_000, 100).expect("there is always room");
+    assert!(db.statistics().cold.migrated_rows > 50_000);
+    drop(table);
+    db.close().expect("it closes");
+    let db = Database::open(dir.path(), options(32 * MIB)).expect("it opens again");
+    assert_eq!(db.table("t").expect("the table").schema().row_tiering(), Tiering::Cold);
+}
+
+#[test]
+fn a_database_in_memory_refuses_unless_it_has_a_cold_store() {
+    let limit = Options::default().with_memory_limit(Some(32 * MIB));
+    let db = Database::open_in_memory(limit.clone()).expect("it opens");
+    let table = db.create_table(schema("t")).expect("a table");
+    let error = fill(&db, &table, 0..1_000_000, 100).expect_err("it is full");
+    assert_eq!(error.sqlstate(), "53200", "{error}");
+    let db = Database::open_in_memory(limit.with_cold_store(ColdStoreKind::Memory)).expect("it opens");
+    let table = db.create_table(schema("t")).expect("a table");
+    fill(&db, &table, 0..200_000, 100).expect("there is always room");
+    assert_eq!(read(&db, &table, 5), Some((0, text(5))));
+    let statistics = db.statistics();
+    assert!(statistics.cold.migrated_rows > 50_000, "{statistics:?}");
+}
+
+/// Reads a hot set all the time, and the rest seldom; the share of the reads of the second half that found their row in
+/// memory.
+fn hit_ratio(sampling: f64) -> (f64, Statistics) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Database::open(dir.path(), options(32 * MIB).with_sampling(sampling)).expect("it opens");
+    let table = db.create_table(schema("t")).expect("a table");
+    let rows = 200_000;
+    fill(&db, &table, 0..rows, 500).expect("there is always room");
+    let index = table.primary();
+    let mut rng = Rng::new(7);
+    let (mut before, mut reads) = (Statistics::default(), 0);
+    for round in 0..60 {
+        if round == 40 {
+            (before, reads) = (db.statistics(), 0);
+        }
+        let ids: Vec<i64> = (0..4000)
+            .map(|_| match rng.below(20) {
+                0 => rng.below(rows as u64) as i64,
+                _ => rng.below(20_000) as i64 * 19 % rows,
+            })
+            .collect();
+        reads += ids.len();
+        let (db, index, table) = (&db, &index, &table);
+        let tasks = ids.chunks(250).map(|ids| async move {
+            for &id in ids {
+                let mut tx = db.begin(TransactionOptions::new()).expect("it begins");
+                let found = tx.read(index, &KeyBuf::new().i64(id), |_| ()).await.expect("it can be read");
+                assert!(found.is_some(), "row {id}");
+                tx.commit().await.expect("it has only read");
+            }
+        });
+        run_tasks(tasks.collect());
+        let last = rows + i64::from(round) * 500;
+        fill(db, table, last..last + 500, 100).expect("there is always room");
+        std::thread::sleep(Duration::from_millis(60));
+    }
+    let after = db.statistics();
+    (1.0 - (after.cold.reads - before.cold.reads) as f64 / reads as f64, after)
+}
+
+#[test]
+#[ignore = "takes up to a minute; .ci/run runs it"]
+fn hot_rows_stay_in_memory_or_come_back_because_they_are_known() {
+    let (with, statistics) = hit_ratio(0.1);
+    let (without, _) = hit_ratio(0.0);
+    let cold = statistics.cold;
+    eprintln!("hit ratio {with} with temperatures, {without} without; {cold:?}");
+    assert!(with > without + 0.05, "{with} with temperatures, {without} without");
+    assert!(cold.promoted_rows > 1000, "{cold:?}");
+}
+
+/// What was read lately stays, however long ago it was written; what a scan of the whole table has passed goes.
+#[test]
+fn hands_take_what_was_not_read_lately() {
+    const ROWS: i64 = 3_000;
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Database::open(dir.path(), options(64 * MIB)).expect("it opens");
+    let table = db.create_table(schema("t")).expect("a table");
+    fill(&db, &table, 0..ROWS, 500).expect("there is room");
+    let inner = db.inner();
+    // More than half of the limit, and less than lets rows leave.
+    inner.budget.charge(MemoryKind::Other, 36 * MIB).expect("there is room");
+    wait_until("measuring temperatures", || inner.warmth.get().is_some());
+    let scan = async {
+        let mut tx = db.begin(TransactionOptions::new().read_only())?;
+        tx.scan_table(&table, |_| ControlFlow::Continue(())).await?;
+        tx.commit().await
+    };
+    block_on(scan).expect("a scan");
+    for id in (0..ROWS).step_by(3) {
+        assert_eq!(read(&db, &table, id), Some((0, text(id))));
+    }
+    let chosen = |young_s: u64| {
+        let used = Uses::within(young_s * 1_000_000_000, inner.clock.now_ns());
+        let rules = Rules { young: inner.registry.clock.now(), used, held: None, hot: None };
+        let mut ids = Vec::new();
+        for Choice { entry, rows } in Hands::default().choose(inner, &rules, 100, 512) {
+            let guard = inner.epochs.pin();
+            let form = entry.form_pinned(&guard);
+            let id = |row| form.layout.i64(form.row(form.store.directory.newest(row, &guard)?), 0);
+            ids.extend(rows.into_iter().filter_map(id));
+        }
+        // It may be so little that the hands come round more than once.
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    };
+    assert_eq!(chosen(80), (0..ROWS).filter(|id| id % 3 != 0).collect::<Vec<_>>());
+    assert_eq!(chosen(0), (0..ROWS).collect::<Vec<_>>());
+    inner.budget.release(MemoryKind::Other, 36 * MIB);
+}
+
+/// A database that was filled without a limit comes down to one that it is opened with.
+#[test]
+fn a_database_is_opened_far_beyond_its_limit() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rows = 400_000;
+    let db = Database::open(dir.path(), options(1 << 40)).expect("it opens");
+    let table = db.create_table(schema("t")).expect("a table");
+    db.bulk_load(&table, (0..rows).map(|id| row(id, 0).to_vec())).expect("there is room");
+    let before = db.statistics().memory.total();
+    db.close().expect("it closes");
+    let db = Database::open(dir.path(), options(24 * MIB)).expect("it opens");
+    assert!(before > 4 * 24 * MIB, "{before} bytes are no more than some times the limit");
+    wait_until("leaving memory", || db.statistics().memory.total() <= 24 * MIB);
+    let table = db.table("t").expect("it is there");
+    fill(&db, &table, rows..rows + 2_000, 100).expect("there is room again");
+    for id in (0..rows + 2_000).step_by(9973) {
+        assert_eq!(read(&db, &table, id), Some((0, text(id))), "row {id}");
+    }
+}

@@ -1,0 +1,118 @@
+//! The file of temperatures: what the classifier knows survives a restart.
+//!
+//! It is written when the database is closed, and now and then behind a checkpoint; it is read when the governor begins to
+//! measure. Nothing depends on it: without it, or if it is damaged, temperatures are unknown. Its layout stands in
+//! `temperature/online/stored.rs`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use thermocline_base::io::{File, IoError, OpenMode};
+use thermocline_base::sync::Ordering;
+
+use crate::db::Inner;
+use crate::temperature::{Classifier, HEADER_BYTES, Header, Temperatures};
+
+/// The file's name in the database's directory.
+pub(crate) const FILE: &str = "temperatures";
+/// Time between two writes of the file while the database is open.
+const STORE_NS: u64 = 300_000_000_000;
+/// What is read and written at a time.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Writes what is known of temperatures, if anything is. A failure is told to the log of events, and costs nothing else.
+pub(crate) fn store(inner: &Inner) {
+    let Some(warmth) = inner.warmth.get().filter(|_| inner.checkpoints.are_kept()) else { return };
+    let _turn = warmth.storing.lock();
+    warmth.stored_ns.store(inner.clock.now_ns(), Ordering::Relaxed);
+    if let Err(error) = write(inner, &warmth.classifier) {
+        tracing::warn!(%error, "temperatures were not written: after a restart older ones are known, or none");
+    }
+}
+
+/// The same, if the last time is long ago.
+pub(crate) fn store_now_and_then(inner: &Inner) {
+    let is_due = |stored_ns: u64| inner.clock.now_ns().saturating_sub(stored_ns) > STORE_NS;
+    if inner.warmth.get().is_some_and(|warmth| is_due(warmth.stored_ns.load(Ordering::Relaxed))) {
+        store(inner);
+    }
+}
+
+fn write(inner: &Inner, classifier: &Classifier) -> Result<(), IoError> {
+    let temporary = inner.dir.join(format!("{FILE}.tmp"));
+    let file = inner.io.open(&temporary, OpenMode::Create)?;
+    file.set_len(0)?;
+    let mut offset = 0;
+    classifier.store(&inner.database, |piece| {
+        file.write_at(offset, piece)?;
+        offset += piece.len() as u64;
+        Ok(())
+    })?;
+    file.sync_data()?;
+    inner.io.rename(&temporary, &inner.dir.join(FILE))?;
+    inner.io.sync_dir(&inner.dir)
+}
+
+fn path(inner: &Inner) -> PathBuf {
+    inner.dir.join(FILE)
+}
+
+fn open(inner: &Inner) -> Option<Arc<dyn File>> {
+    let is_there = inner.io.exists(&path(inner)).unwrap_or(false);
+    let opened = is_there.then(|| inner.io.open(&path(inner), OpenMode::Read))?;
+    opened.inspect_err(|error| tracing::warn!(%error, "temperatures cannot be read: they are unknown")).ok()
+}
+
+/// Gives the classifier what the file says, if there is one.
+pub(super) fn restore(inner: &Inner, classifier: &Classifier) {
+    let Some(file) = open(inner) else { return };
+    let mut reader = Reader { file, offset: 0, buffer: Vec::new(), at: 0 };
+    if let Err(reason) = classifier.restore(&inner.database, |piece| reader.read(piece)) {
+        tracing::warn!(file = %path(inner).display(), reason, "temperatures are unknown: their file is no use");
+    }
+}
+
+/// What is known of temperatures: by the classifier, or, while nothing is measured, by the file.
+pub(crate) fn temperatures(inner: &Inner) -> Option<Temperatures> {
+    if let Some(warmth) = inner.warmth.get() {
+        return Some(warmth.temperatures());
+    }
+    let mut reader = Reader { file: open(inner)?, offset: 0, buffer: Vec::new(), at: 0 };
+    let mut header = [0; HEADER_BYTES];
+    reader.read(&mut header).ok()?;
+    let header = Header::read(&inner.database, &header).ok()?;
+    let mut sample = vec![0; header.sample_bytes()];
+    reader.read(&mut sample).ok()?;
+    header.temperatures(&inner.database, &sample).ok()
+}
+
+/// Reads the file from its beginning.
+struct Reader {
+    file: Arc<dyn File>,
+    offset: u64,
+    buffer: Vec<u8>,
+    at: usize,
+}
+
+impl Reader {
+    fn read(&mut self, mut piece: &mut [u8]) -> Result<(), &'static str> {
+        while !piece.is_empty() {
+            if self.at == self.buffer.len() {
+                self.buffer.resize(BUFFER_BYTES, 0);
+                let count = self.file.read_full_at(self.offset, &mut self.buffer);
+                let count = count.map_err(|_| "the system cannot read it")?;
+                if count == 0 {
+                    return Err("it was cut");
+                }
+                self.buffer.truncate(count);
+                self.offset += count as u64;
+                self.at = 0;
+            }
+            let count = piece.len().min(self.buffer.len() - self.at);
+            piece[..count].copy_from_slice(&self.buffer[self.at..self.at + count]);
+            self.at += count;
+            piece = &mut piece[count..];
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,386 @@
+//! A new index over rows in the cold store: their records get the entries that they would have, had the index been there
+//! when they left memory. Each entry is of its record's batch; so it is seen, ended and removed with the record, and
+//! nobody can tell it from one that migration has written.
+//!
+//! | step | a crash right after it leaves |
+//! |---|---|
+//! | 1 a manifest says that the index's number is used up | the old definition |
+//! | 2 the entries are written, a portion at a time, confirmed | the old definition; opening the store drops the entries |
+//! | 3 the manifest with the index is written | the new definition |
+//!
+//! Without step 1 a start after a crash could give the number again, to an index of which old entries are there.
+//!
+//! The table is held meanwhile: nobody changes its rows, and none moves. What is in batches whose move has not been decided
+//! never will be there: such a batch is of another form of the table, and is discarded. Nothing is cleaned: no record goes
+//! between the look at it and the entry. Maintenance and checkpoints go on.
+//!
+//! Records that have ended get entries, too: older snapshots see them. The notices of their ends do not know of the new
+//! index, so the cleaner looks what its entry is ([`Inner::remove_younger`]).
+
+use std::time::Duration;
+
+use thermocline_base::epoch::Guard;
+use thermocline_base::ids::TableId;
+use thermocline_base::sync::{Backoff, Ordering};
+use thermocline_pool::store::{Batch, BatchId, Direction, IndexId as StoreIndex, Removal, StoreError};
+
+use crate::catalog::table::{IndexForm, TableForm};
+use crate::cold::memo::{BatchState, Memo, NoticeKind, RecordName, pack_keys, unpack_keys};
+use crate::cold::store::{StoreMemory, primary_of, push_secondary, secondary_of, split_secondary};
+use crate::cold::{CleaningRound, Cold};
+use crate::db::Inner;
+use crate::error::{Error, Result};
+use crate::hot::budget::{Budget, MemoryKind};
+use crate::ops::backup::write_all;
+use crate::ops::clean::REMOVES;
+use crate::ops::cold::{EndNow, PRESENT};
+use crate::options::ColdStoreKind;
+use crate::row::{KeyBuf, MAX_KEY_BYTES, RowError};
+
+/// A share of the memory limit, 1 in so many, that the entries of a portion take, within bounds.
+const PORTION: u64 = 128;
+const PORTION_BYTES_MIN: u64 = 128 << 10;
+const PORTION_BYTES_MAX: u64 = 4 << 20;
+/// What the store takes in memory for an entry, in filters and fences, while it has old and new ones.
+const ENTRY_BYTES: u64 = 4;
+
+/// Memory that was charged, until it is dropped.
+struct Charged<'a> {
+    budget: &'a Budget,
+    bytes: u64,
+}
+
+impl<'a> Charged<'a> {
+    fn take(budget: &'a Budget, bytes: u64) -> Result<Self> {
+        budget.charge(MemoryKind::Other, bytes)?;
+        Ok(Self { budget, bytes })
+    }
+
+    fn give_back(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes);
+        self.budget.release(MemoryKind::Other, bytes);
+        self.bytes -= bytes;
+    }
+}
+
+impl Drop for Charged<'_> {
+    fn drop(&mut self) {
+        self.budget.release(MemoryKind::Other, self.bytes);
+    }
+}
+
+/// Entries on their way into the store: their keys, and of which batch and where each is.
+#[derive(Debug, Default)]
+struct Portion {
+    keys: Vec<u8>,
+    entries: Vec<(u64, u32, u32)>,
+}
+
+impl Portion {
+    fn add(&mut self, batch: u64, key: &[u8]) {
+        self.entries.push((batch, self.keys.len() as u32, key.len() as u32));
+        self.keys.extend_from_slice(key);
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.keys.len() + self.entries.len() * size_of::<(u64, u32, u32)>()) as u64
+    }
+
+    /// Writes them, those of one batch together, and is empty then.
+    fn write(&mut self, cold: &Cold, index: StoreIndex) -> std::result::Result<(), StoreError> {
+        self.entries.sort_unstable();
+        let batches = self.entries.chunk_by(|one, other| one.0 == other.0);
+        for of_batch in batches.clone() {
+            // A confirmation may have been seen before the store was through with it.
+            cold.finish(cold.store.quiescent(BatchId(of_batch[0].0)))?;
+        }
+        let keys = &self.keys;
+        let batches = batches.map(|of_batch| {
+            let mut batch = Batch::confirmed(BatchId(of_batch[0].0));
+            for &(_, at, len) in of_batch {
+                let key = &keys[at as usize..(at + len) as usize];
+                batch.put(index, key, &[]).expect("the key's length was looked at, and a portion is short");
+            }
+            batch
+        });
+        write_all(cold, batches)?;
+        self.keys.clear();
+        self.entries.clear();
+        Ok(())
+    }
+}
+
+/// An index that is being filled with the entries of cold rows. Nothing is cleaned until it is dropped; unless it was
+/// kept by then, the entries go.
+pub(crate) struct ColdFill<'a> {
+    cold: &'a Cold,
+    index: StoreIndex,
+    kept: bool,
+    _no_cleaning: CleaningRound<'a>,
+}
+
+impl ColdFill<'_> {
+    /// The index is part of the definition.
+    pub(crate) fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for ColdFill<'_> {
+    fn drop(&mut self) {
+        if !self.kept && self.cold.may_drop() {
+            self.cold.store.drop_index(self.index);
+        }
+    }
+}
+
+impl Inner {
+    /// Writes the entries of the table's cold rows in a new index, whose number a manifest has used up. The table is held.
+    /// `None`: it has none, and had none.
+    ///
+    /// # Errors
+    /// Two rows have one key of a unique index; a key is too long; the cold store has failed or is full.
+    pub(crate) fn fill_cold_index(
+        &self,
+        form: &TableForm,
+        index: &IndexForm,
+    ) -> Result<Option<ColdFill<'_>>> {
+        let (Some(memo), Some(cold)) = (self.memo.get(), self.cold.get()) else { return Ok(None) };
+        if !form.counters.cold.load(Ordering::SeqCst) {
+            return Ok(None);
+        }
+        let table = || form.schema.name.clone();
+        if self.options.cold_store == ColdStoreKind::Direct {
+            return Err(Error::InvalidOption {
+                option: "create_index",
+                reason: format!(
+                    "some rows of table {:?} are in the cold store, where cold_store = direct has no room for entries of \
+                     another index; load them into a new table instead",
+                    table()
+                ),
+            });
+        }
+        let failed = |source| Error::ColdStore { table: table(), source };
+        let fill = ColdFill {
+            cold,
+            index: secondary_of(form.id, index.id),
+            kept: false,
+            _no_cleaning: self.stop_cleaning(form, cold)?,
+        };
+        // What was sent before this, by a round of cleaning that did not wait for it, has been done when this is.
+        let barrier = Batch::confirmed(BatchId(REMOVES | self.registry.clock.tick().0));
+        cold.finish(cold.store.write(barrier)).map_err(failed)?;
+        self.confirm_moved(form, memo, cold)?;
+        let portion_bytes =
+            (self.memory_limit().unwrap_or(u64::MAX) / PORTION).clamp(PORTION_BYTES_MIN, PORTION_BYTES_MAX);
+        // As batches they take about as much again.
+        let _charged = Charged::take(&self.budget, 2 * portion_bytes)?;
+        let buffer_bytes = StoreMemory::within(self.memory_limit()).buffer_bytes();
+        // What the store will tell of as its own has room: the governor could not make any while the table is held.
+        let records = cold.store.tables().get(&form.id.0).map_or(0, |of| of.records);
+        let mut room = Charged::take(&self.budget, records * ENTRY_BYTES)?;
+        let mut portion = Portion::default();
+        let (mut key, mut entry_key) = (KeyBuf::new(), Vec::new());
+        let mut scan = cold.store.scan(primary_of(form.id), &[], None, Direction::Forward);
+        while let Some(found) = cold.finish(scan.next()).map_err(failed)? {
+            for entry in &found.entries {
+                let guard = self.epochs.pin();
+                let name = RecordName::new(entry.batch.0, &found.key);
+                if !self.is_of_table(form, memo, name, &guard) {
+                    continue;
+                }
+                let renewed = form.renew(entry.batch.0, &entry.record);
+                let record = renewed.as_deref().unwrap_or(&entry.record);
+                let row = form.row_in(record);
+                index.key_of_row(row, form.suffix_in(record), &mut key);
+                entry_key.clear();
+                push_secondary(&mut entry_key, &key, &found.key);
+                if entry_key.len() > MAX_KEY_BYTES {
+                    let source = RowError::KeyTooLong { bytes: entry_key.len() };
+                    return Err(Error::Row { table: table(), source });
+                }
+                if index.is_unique()
+                    && !index.is_exempt(row)
+                    && self.is_live(form, memo, name, &guard)
+                    && self.has_in_memory(form, index, &key, &guard)
+                {
+                    return Err(twin(form, index, &key));
+                }
+                portion.add(entry.batch.0, &entry_key);
+            }
+            if portion.bytes() >= portion_bytes {
+                room.give_back(portion.entries.len() as u64 * ENTRY_BYTES);
+                cold.let_catch_up(buffer_bytes);
+                portion.write(cold, fill.index).map_err(failed)?;
+            }
+        }
+        portion.write(cold, fill.index).map_err(failed)?;
+        if index.is_unique() {
+            self.check_unique_cold(form, index, memo, cold)?;
+        }
+        Ok(Some(fill))
+    }
+
+    /// Does each row in the cold store fit the layout of a new form of its table, which is held?
+    ///
+    /// # Errors
+    /// One does not; the cold store has failed.
+    pub(crate) fn check_cold_lengths(&self, form: &TableForm) -> Result<()> {
+        let (Some(memo), Some(cold)) = (self.memo.get(), self.cold.get()) else { return Ok(()) };
+        let table = || form.schema.name.clone();
+        let mut scan = cold.store.scan(primary_of(form.id), &[], None, Direction::Forward);
+        loop {
+            let found = cold.finish(scan.next());
+            let found = found.map_err(|source| Error::ColdStore { table: table(), source })?;
+            let Some(found) = found else { return Ok(()) };
+            for entry in &found.entries {
+                let guard = self.epochs.pin();
+                if self.is_of_table(form, memo, RecordName::new(entry.batch.0, &found.key), &guard) {
+                    form.try_renew(entry.batch.0, &entry.record)
+                        .map_err(|source| Error::Row { table: table(), source })?;
+                }
+            }
+        }
+    }
+
+    /// Has no key of a filled index two rows in the cold store?
+    fn check_unique_cold(&self, form: &TableForm, index: &IndexForm, memo: &Memo, cold: &Cold) -> Result<()> {
+        let failed = |source| Error::ColdStore { table: form.schema.name.clone(), source };
+        let mut last: Option<Vec<u8>> = None;
+        let mut scan = cold.store.scan(secondary_of(form.id, index.id), &[], None, Direction::Forward);
+        while let Some(found) = cold.finish(scan.next()).map_err(failed)? {
+            let Some((key, primary)) = split_secondary(&found.key) else { continue };
+            let guard = self.epochs.pin();
+            for entry in &found.entries {
+                if !self.is_live(form, memo, RecordName::new(entry.batch.0, primary), &guard) {
+                    continue;
+                }
+                if last.as_deref() == Some(key) && !index.is_exempt_key(key) {
+                    return Err(twin(form, index, key));
+                }
+                let last = last.get_or_insert_default();
+                last.clear();
+                last.extend_from_slice(key);
+            }
+        }
+        Ok(())
+    }
+
+    /// Is a record one of the table's rows, now or for who has an older snapshot? The table is held.
+    fn is_of_table(&self, form: &TableForm, memo: &Memo, name: RecordName, guard: &Guard<'_>) -> bool {
+        name.batch > form.emptied.0
+            && matches!(memo.batch_at(name.batch, &self.registry, PRESENT, None, guard), BatchState::There(_))
+    }
+
+    /// Is a record a row now? The table is held.
+    fn is_live(&self, form: &TableForm, memo: &Memo, name: RecordName, guard: &Guard<'_>) -> bool {
+        self.is_of_table(form, memo, name, guard) && self.end_now(memo, name, None, guard) == EndNow::Open
+    }
+
+    /// Has a row in memory this key? The table is held.
+    fn has_in_memory(&self, form: &TableForm, index: &IndexForm, key: &[u8], guard: &Guard<'_>) -> bool {
+        index.find(guard, key, |row| {
+            let newest = form.store.directory.newest(row, guard);
+            newest.is_some_and(|newest| !newest.is_tombstone() && index.matches(form, newest, key))
+        })
+    }
+
+    /// Waits for the round of cleaning that is under way, and lets none begin.
+    fn stop_cleaning<'a>(&self, form: &TableForm, cold: &'a Cold) -> Result<CleaningRound<'a>> {
+        let begun = self.clock.now_ns();
+        let mut backoff = Backoff::new();
+        loop {
+            if let Some(round) = cold.instead_of_cleaning() {
+                return Ok(round);
+            }
+            self.check_patience(form, begun)?;
+            backoff.sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Sees to it that the store knows of all batches that have moved that they stay: more can be written under their
+    /// names then. The log is durable past their moves.
+    fn confirm_moved(&self, form: &TableForm, memo: &Memo, cold: &Cold) -> Result<()> {
+        let failed = |source| Error::ColdStore { table: form.schema.name.clone(), source };
+        let begun = self.clock.now_ns();
+        let mut backoff = Backoff::new();
+        loop {
+            let has_moved = |batch: BatchId| {
+                let guard = self.epochs.pin();
+                let notice = memo.batch_notice(batch.0, &guard).filter(|(_, newest)| !newest.is_tombstone());
+                notice.is_some_and(|(_, newest)| {
+                    let (_, kind, table) = memo.read_batch(newest);
+                    kind == NoticeKind::Begin && table == form.id
+                })
+            };
+            let moved: Vec<_> =
+                cold.store.unconfirmed().into_iter().filter(|batch| has_moved(*batch)).collect();
+            if moved.is_empty() {
+                return Ok(());
+            }
+            for batch in moved {
+                // Who has moved it is about to say so himself; unless he has failed.
+                if !cold.progress.lock().running.contains(&batch.0) {
+                    match cold.finish(cold.store.confirm(batch)) {
+                        Ok(()) | Err(StoreError::UnknownBatch(_)) => {}
+                        Err(error) => return Err(failed(error)),
+                    }
+                }
+            }
+            self.check_patience(form, begun)?;
+            backoff.sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// An error when a change of definitions has waited for too long.
+    fn check_patience(&self, form: &TableForm, begun: u64) -> Result<()> {
+        let waited = Duration::from_nanos(self.clock.now_ns().saturating_sub(begun));
+        if waited <= self.options.definition_wait {
+            return Ok(());
+        }
+        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        Err(Error::SchemaChangeTimeout { table: form.schema.name.clone(), waited_ms })
+    }
+
+    /// Removes the entries of an ended record in indexes that are younger than its end: the notice, with its `keys`, does
+    /// not know of them.
+    pub(crate) async fn remove_younger(
+        &self,
+        cold: &Cold,
+        removals: &mut Batch,
+        table: TableId,
+        of: u64,
+        keys: &[u8],
+    ) -> std::result::Result<(), StoreError> {
+        let Some(entry) = self.catalog.by_id(table) else { return Ok(()) };
+        let is_known = |index: u32| unpack_keys(keys).any(|(known, _)| known == index);
+        let knows_all = {
+            let guard = self.epochs.pin();
+            let form = entry.form_pinned(&guard);
+            of <= form.emptied.0
+                || form.indexes[1..].iter().all(|index| is_known(secondary_of(table, index.id).index))
+        };
+        let Some((_, primary)) = unpack_keys(keys).next().filter(|_| !knows_all) else { return Ok(()) };
+        let found = cold.store.get(primary_of(table), primary).await?;
+        let Some(record) = found.into_iter().find(|record| record.batch.0 == of) else { return Ok(()) };
+        let guard = self.epochs.pin();
+        let form = entry.form_pinned(&guard);
+        let mut all = Vec::new();
+        let renewed = form.renew(of, &record.record);
+        let record = renewed.as_deref().unwrap_or(&record.record);
+        pack_keys(form, form.row_in(record), form.suffix_in(record), &mut all);
+        for (index, key) in unpack_keys(&all).filter(|(index, _)| !is_known(*index)) {
+            removals.remove(StoreIndex { table: table.0, index }, key, BatchId(of), Removal::Only)?;
+        }
+        Ok(())
+    }
+}
+
+/// Two rows have one key.
+fn twin(form: &TableForm, index: &IndexForm, key: &[u8]) -> Error {
+    Error::DuplicateKey {
+        table: form.schema.name.clone(),
+        index: index.schema.name.clone(),
+        key: index.describe(key),
+    }
+}

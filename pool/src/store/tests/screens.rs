@@ -1,0 +1,120 @@
+//! Screens after opening: as many looks for an absent key as before.
+
+use thermocline_base::io::MemoryIo;
+use thermocline_base::rng::Rng;
+
+use std::sync::Arc;
+
+use super::super::*;
+use super::model::{dir, finish};
+
+const INDEX: IndexId = IndexId { table: 1, index: 0 };
+
+fn open(io: &MemoryIo) -> Arc<Store> {
+    let options = StoreOptions {
+        memory_bytes: 32 << 10,
+        leaf_bytes: 384 << 10,
+        young_percent: 10_000,
+        young_max: 1000,
+        threads: 0,
+        ..StoreOptions::new([7; 16])
+    };
+    Store::open(Arc::new(io.clone()), dir(), options).expect("it opens")
+}
+
+fn write(store: &Store, batch: u64, numbers: impl Iterator<Item = u64>) {
+    let mut written = Batch::confirmed(BatchId(batch));
+    for number in numbers {
+        written.put(INDEX, &number.to_be_bytes(), &[batch as u8; 60]).expect("short");
+    }
+    finish(store, store.write(written)).expect("written");
+    while store.step(Step::Work) {}
+}
+
+/// Screens and filters that looks for a key ask in a leaf, in the worst one.
+fn looks(store: &Store) -> (usize, usize) {
+    let looks = store.inner.current().leaves.list.iter().map(|leaf| leaf.looks()).collect::<Vec<_>>();
+    looks.into_iter().max_by_key(|(screens, filters)| screens + filters).expect("a leaf")
+}
+
+/// Most keys that are not there are seen not to be.
+fn judge(store: &Store, step: usize) {
+    let later = (2..60_000).step_by(step);
+    for number in (0..60_000).step_by(4).chain(later) {
+        assert!(store.may_contain(INDEX, &u64::to_be_bytes(number)), "record {number}");
+    }
+    let wrong =
+        (0..60_000_u64).step_by(2).filter(|number| store.may_contain(INDEX, &(number + 1).to_be_bytes()));
+    let wrong = wrong.count();
+    assert!(wrong < 300, "{wrong} of 30000 keys may be there, but are not");
+}
+
+#[test]
+fn as_many_filters_are_asked_after_opening_as_before() {
+    let io = MemoryIo::new();
+    let store = open(&io);
+    let bulk: Vec<([u8; 8], [u8; 60])> =
+        (0..60_000_u64).step_by(4).map(|number| (number.to_be_bytes(), [1; 60])).collect();
+    store
+        .bulk_load(BatchId(1), bulk.iter().map(|(key, record)| (INDEX, &key[..], &record[..])))
+        .expect("sorted");
+    assert!(store.statistics().leaves > 1);
+    let mut rng = Rng::new(1);
+    let mut rest: Vec<u64> = (2..60_000).step_by(12).collect();
+    let mut batch = 2;
+    while !rest.is_empty() {
+        let part = (0..rest.len().min(250)).map(|_| rest.swap_remove(rng.below(rest.len() as u64) as usize));
+        write(&store, batch, part.collect::<Vec<_>>().into_iter());
+        batch += 1;
+    }
+    let (screens, filters) = looks(&store);
+    let young = store.statistics().young_pieces_max as usize;
+    assert!(
+        young > 15 && screens > 0 && filters == 0,
+        "{young} pieces, {screens} screens, {filters} filters"
+    );
+    assert!(screens * 2 < young, "{young} pieces behind {screens} screens");
+    judge(&store, 12);
+    let bytes = store.statistics().filter_memory_bytes;
+    drop(store);
+    let store = open(&io);
+    assert_eq!(store.statistics().young_pieces_max as usize, young);
+    assert_eq!(looks(&store), (screens, filters));
+    assert_eq!(store.statistics().filter_memory_bytes, bytes);
+    judge(&store, 12);
+    // Pieces that come later go behind the screens that were made at opening, or new ones.
+    write(&store, batch, (0..60_000).step_by(86));
+    assert_eq!(looks(&store).1, 0);
+    judge(&store, 12);
+}
+
+#[test]
+fn pieces_over_several_leaves_are_asked_directly() {
+    let io = MemoryIo::new();
+    let store = open(&io);
+    let bulk: Vec<([u8; 8], [u8; 60])> =
+        (0..60_000_u64).step_by(4).map(|number| (number.to_be_bytes(), [1; 60])).collect();
+    store
+        .bulk_load(BatchId(1), bulk.iter().map(|(key, record)| (INDEX, &key[..], &record[..])))
+        .expect("sorted");
+    // Too long for memory, so it is written on its own, and confirmed it lies over all leaves.
+    let mut batch = Batch::new(BatchId(2));
+    for number in (2..60_000_u64).step_by(4) {
+        batch.put(INDEX, &number.to_be_bytes(), &[2; 60]).expect("short");
+    }
+    finish(&store, store.write(batch)).expect("written");
+    while store.step(Step::Work) {}
+    let spilled = |waiting: &version::WaitingBatch| matches!(waiting, version::WaitingBatch::Piece { .. });
+    assert!(store.inner.current().waiting.iter().all(spilled));
+    drop(store);
+    let store = open(&io);
+    finish(&store, store.confirm(BatchId(2))).expect("it waits");
+    while store.step(Step::Work) {}
+    assert!(store.statistics().leaves > 1);
+    assert_eq!(looks(&store), (0, 1));
+    judge(&store, 4);
+    drop(store);
+    let store = open(&io);
+    assert_eq!(looks(&store), (0, 1));
+    judge(&store, 4);
+}
