@@ -243,6 +243,15 @@ mod system {
         unsafe { munmap(start.as_ptr().cast(), bytes) }.expect("a mapping of our own can be unmapped");
     }
 
+    /// Holds whoever adjusts the C library's allocator. Where another one is in use (a program's own choice, or the
+    /// address sanitizer's), the first such call sets the C library's up, and it does not expect a second one meanwhile:
+    /// that one walks lists that are not there yet.
+    #[cfg(target_env = "gnu")]
+    fn one_at_a_time() -> std::sync::MutexGuard<'static, ()> {
+        static LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     pub(super) fn bound_heap() {
         #[cfg(target_env = "gnu")]
         {
@@ -253,6 +262,7 @@ mod system {
             unsafe extern "C" {
                 fn mallopt(which: c_int, value: c_int) -> c_int;
             }
+            let _one = one_at_a_time();
             for which in [MMAP_THRESHOLD, TRIM_THRESHOLD] {
                 // SAFETY: it may be called at any time, by any thread, with these names.
                 unsafe { mallopt(which, BYTES) };
@@ -266,6 +276,7 @@ mod system {
             unsafe extern "C" {
                 fn malloc_trim(pad: usize) -> std::ffi::c_int;
             }
+            let _one = one_at_a_time();
             // SAFETY: it may be called at any time, by any thread; memory in use stays as it is.
             unsafe { malloc_trim(0) };
         }
@@ -471,6 +482,22 @@ mod tests {
     #[test]
     fn absurd_lengths_are_an_error() {
         assert!(Reservation::new(usize::MAX).is_err());
+    }
+
+    /// Under the address sanitizer, or beside another global allocator, these are the first calls that the C library's
+    /// allocator gets.
+    #[test]
+    fn many_threads_trim_the_heap_at_once() {
+        let barrier = std::sync::Barrier::new(8);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    trim_heap();
+                    bound_heap();
+                });
+            }
+        });
     }
 
     #[cfg(all(target_os = "linux", not(feature = "portable")))]

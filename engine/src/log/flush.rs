@@ -418,7 +418,7 @@ impl Core {
 
     /// Is there so much to write that it should not wait?
     fn ring_fills(&self) -> bool {
-        self.ring.head() - self.ring.written() > self.ring.capacity() / 4
+        self.ring.unwritten() > self.ring.capacity() / 4
     }
 
     fn has_work(&self) -> bool {

@@ -115,6 +115,13 @@ impl Ring {
         self.bounds.written.load(Ordering::Acquire)
     }
 
+    /// How many bytes are reserved or filled, and not yet written; at least as many as at the time of the call.
+    pub(super) fn unwritten(&self) -> u64 {
+        // In this order: whoever else flushes between the two moves `written` beyond a head that was loaded before.
+        let written = self.written();
+        self.head() - written
+    }
+
     #[inline]
     pub(super) fn durable(&self) -> u64 {
         self.bounds.durable.load(Ordering::Acquire)

@@ -733,6 +733,26 @@ mod model {
         assert_eq!(read(&io, Lsn(0)).expect("whole").0.len(), 4);
     }
 
+    /// The flusher's thread asks how full the ring is while another thread, a checkpoint's, flushes.
+    #[test]
+    fn what_is_unwritten_is_never_less_than_nothing() {
+        run(1500, || {
+            let (_, io) = memory();
+            let log = Arc::new(fresh(&io, SMALL));
+            let other = {
+                let log = Arc::clone(&log);
+                shuttle::thread::spawn(move || {
+                    append(&log, &[1; 20]).expect("space");
+                    log.flush_once().expect("flushed");
+                })
+            };
+            for _ in 0..2 {
+                assert!(log.core.ring.unwritten() <= log.core.ring.head(), "written lies behind the head");
+            }
+            other.join().expect("the other thread");
+        });
+    }
+
     #[test]
     fn only_whole_records_are_written() {
         run(1500, appenders_and_flusher);
