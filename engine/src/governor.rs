@@ -21,8 +21,9 @@
 //! it has no snapshot and has written nothing. One that waits later may keep in memory, by its snapshot, all that is to
 //! leave.
 //!
-//! When a round gets nowhere and somebody waits for room, what is left is pinned. Then, in this order: the oldest
-//! snapshot is cancelled, if it is old enough to be to blame (its transaction gets SQLSTATE 72000); the waiting
+//! When rounds get nowhere and somebody waits for room, what is left is pinned. Then, in this order: the oldest
+//! snapshot is cancelled, if it is old enough to be to blame (its transaction gets SQLSTATE 72000), and with it those that
+//! wait for room as it does, for they see the same; the waiting
 //! transaction with the most writes of its own is refused (53200), since nobody can wait for itself; everybody is refused.
 //!
 //! Rules:
@@ -59,7 +60,7 @@ use crate::hot::memory::Memory;
 use crate::ops::maintain::Rounds;
 use crate::options::ColdStoreKind;
 
-use self::ages::Ages;
+use self::ages::{Ages, Held};
 use self::hand::{Choice, Hands, Mood, Rules, Uses};
 pub(crate) use self::minimum::check as check_minimum;
 pub(crate) use self::room::Verdict;
@@ -108,6 +109,8 @@ const HELD_NS: u64 = 300_000_000;
 const OLD_NS: u64 = 250_000_000;
 /// So long the governor may get nowhere while somebody waits.
 const STUCK_NS: u64 = 100_000_000;
+/// So long nothing may move, and then what those see who wait for it is to blame.
+const BLOCKED_NS: u64 = 300_000_000;
 /// So long writers may wait for their turn, one after the other, before a snapshot that is as old is cancelled.
 const PRESSED_NS: u64 = 1_000_000_000;
 /// So long an operation waits for room in all, although the governor gets somewhere.
@@ -260,6 +263,10 @@ struct Work<'a> {
     /// When the heap was trimmed, and for how long it is left alone because that took so long.
     trimmed_ns: u64,
     trim_pause_ns: u64,
+    /// When somebody was last seen to wait. Who was told to try again is about to wait again, but is not seen meanwhile.
+    waited_ns: u64,
+    /// Since when nothing has moved, nor will, although somebody waits again and again.
+    blocked_ns: Option<u64>,
     /// Since when nothing has been gained.
     stuck_ns: Option<u64>,
     /// Since when more has been used than the brake says, and somebody waits.
@@ -296,6 +303,8 @@ impl<'a> Work<'a> {
             lowered_ns: 0,
             trimmed_ns: 0,
             trim_pause_ns: 0,
+            waited_ns: 0,
+            blocked_ns: None,
             stuck_ns: None,
             pressed_ns: None,
             futile: false,
@@ -362,13 +371,20 @@ impl<'a> Work<'a> {
         self.trim(now, TRIMMING_NS);
         note_memory(self.inner);
         self.futile &= moved.rows == 0;
-        let gained = moved.rows > 0 || live_bytes(self.inner) < before || budget.used() < used_before;
+        let after = live_bytes(self.inner);
+        let gained = moved.rows > 0 || after < before || budget.used() < used_before;
+        // What others give back of what they had just taken is no progress.
+        let is_blocked = moved.rows == 0 && leaving == 0 && after + limit / 4096 >= before;
+        if !is_blocked || waiting.is_none() && now.saturating_sub(self.waited_ns) > STUCK_NS {
+            self.blocked_ns = None;
+        }
         let Some(waiting) = waiting else {
             (self.stuck_ns, self.pressed_ns) = (None, None);
             return if gained { Duration::ZERO } else { PAUSE_SHORT };
         };
         // There was work for everybody to do with what is free: if they still wait, the free memory is no use to them.
         let now = self.inner.clock.now_ns();
+        self.waited_ns = now;
         if self.mark_of_live(limit) < of(self.goal) && now.saturating_sub(self.lowered_ns) > LOWERING_NS {
             self.lowered_ns = now;
             self.goal = (self.goal - GOAL_STEP).max(GOAL_MIN);
@@ -382,6 +398,10 @@ impl<'a> Work<'a> {
             // It gets somewhere, but not far enough: somebody keeps more than can come and go beside it.
             self.pressed_ns = None;
             self.cancel_oldest(now, PRESSED_NS);
+        }
+        if is_blocked && now.saturating_sub(*self.blocked_ns.get_or_insert(now)) > BLOCKED_NS {
+            self.blocked_ns = None;
+            self.cancel_oldest(now, OLD_NS);
         }
         let stuck_since = *self.stuck_ns.get_or_insert(now);
         if now.saturating_sub(stuck_since) > STUCK_NS {
@@ -548,29 +568,43 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Cancels the oldest snapshot, if it has been held for so long and keeps something.
+    /// Cancels the oldest snapshot, if it has been held for so long and keeps something; and if its transaction is waiting
+    /// for room itself, all others that do and are so old: they wait for each other, and each would be the next.
     fn cancel_oldest(&mut self, now: u64, old_ns: u64) -> bool {
-        let registry = &self.inner.registry;
-        self.ages.look(registry, now);
-        let Some((number, snapshot, taken_ns)) = self.ages.oldest() else { return false };
-        let age_ns = now.saturating_sub(taken_ns);
+        self.ages.look(&self.inner.registry, now);
+        let Some(oldest) = self.ages.oldest() else { return false };
         let garbage = self.inner.garbage.len() as u64 * row_bytes(self.inner);
         let pinned = (self.hands.held_bytes() + garbage).min(self.inner.budget.used());
-        if age_ns < old_ns || pinned == 0 {
+        let is_old = |held: &Held| now.saturating_sub(held.taken_ns) >= old_ns;
+        if !is_old(&oldest) || pinned == 0 {
             return false;
         }
-        let place = registry.place(number);
-        let age_ms = age_ns / 1_000_000;
-        place.cancelled_age_ms.store(age_ms, Ordering::Relaxed);
-        place.cancelled_bytes.store(pinned, Ordering::Relaxed);
-        place.cancelled.store(snapshot.0 + 1, Ordering::SeqCst);
-        let is_it = || place.snapshot() == Some(snapshot);
-        tracing::warn!(age_ms, pinned_bytes = pinned, "the oldest snapshot was cancelled to free memory");
-        // One that is in the middle of an operation finds the mark itself.
-        self.inner.reap(place, is_it, || Error::SnapshotTooOld { age_ms, pinned_bytes: pinned });
-        self.inner.governor.settle_place(number);
-        self.inner.governor.counters.cancelled.fetch_add(1, Ordering::Relaxed);
+        let waiting = self.inner.governor.waiting_places();
+        let together: Vec<Held> = match waiting.contains(&oldest.place) {
+            true => self.ages.open().filter(|held| is_old(held) && waiting.contains(&held.place)).collect(),
+            false => vec![oldest],
+        };
+        tracing::warn!(
+            snapshots = together.len(),
+            age_ms = now.saturating_sub(oldest.taken_ns) / 1_000_000,
+            pinned_bytes = pinned,
+            "the oldest snapshots were cancelled to free memory"
+        );
+        together.iter().for_each(|held| self.cancel(held, now, pinned));
         true
+    }
+
+    fn cancel(&self, held: &Held, now: u64, pinned_bytes: u64) {
+        let age_ms = now.saturating_sub(held.taken_ns) / 1_000_000;
+        let place = self.inner.registry.place(held.place);
+        place.cancelled_age_ms.store(age_ms, Ordering::Relaxed);
+        place.cancelled_bytes.store(pinned_bytes, Ordering::Relaxed);
+        place.cancelled.store(held.snapshot.0 + 1, Ordering::SeqCst);
+        let is_it = || place.snapshot() == Some(held.snapshot);
+        // One that is in the middle of an operation finds the mark itself.
+        self.inner.reap(place, is_it, || Error::SnapshotTooOld { age_ms, pinned_bytes });
+        self.inner.governor.settle_place(held.place);
+        self.inner.governor.counters.cancelled.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -23,6 +23,16 @@ struct Open {
     taken_ns: u64,
 }
 
+/// A snapshot that was open at the last look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Held {
+    /// Its transaction's place.
+    pub(super) place: u32,
+    pub(super) snapshot: Timestamp,
+    /// When it was taken, at the latest.
+    pub(super) taken_ns: u64,
+}
+
 /// What is known of times.
 #[derive(Debug, Default)]
 pub(super) struct Ages {
@@ -67,10 +77,15 @@ impl Ages {
         self.timeline.get(after).map_or(now, |(time, _)| *time)
     }
 
-    /// The oldest of the snapshots that were open at the last look: its place, and when it was taken.
-    pub(super) fn oldest(&self) -> Option<(u32, Timestamp, u64)> {
+    /// The snapshots that were open at the last look.
+    pub(super) fn open(&self) -> impl Iterator<Item = Held> {
         let open = self.open.iter().zip(0..).filter_map(|(open, place)| open.map(|open| (place, open)));
-        open.min_by_key(|(_, open)| open.snapshot).map(|(place, open)| (place, open.snapshot, open.taken_ns))
+        open.map(|(place, open)| Held { place, snapshot: open.snapshot, taken_ns: open.taken_ns })
+    }
+
+    /// The oldest of them.
+    pub(super) fn oldest(&self) -> Option<Held> {
+        self.open().min_by_key(|held| held.snapshot)
     }
 
     /// The newest of the snapshots that were taken before `at`.
@@ -98,9 +113,9 @@ mod tests {
             registry.clock.tick();
             ages.look(&registry, SECOND + (step + 1) * STEP_NS);
         }
-        let (found, oldest, taken_ns) = ages.oldest().expect("it is open");
-        assert_eq!((found, oldest), (place, snapshot));
-        assert!((SECOND..=SECOND + 2 * STEP_NS).contains(&taken_ns), "{taken_ns}");
+        let oldest = ages.oldest().expect("it is open");
+        assert_eq!((oldest.place, oldest.snapshot), (place, snapshot));
+        assert!((SECOND..=SECOND + 2 * STEP_NS).contains(&oldest.taken_ns), "{oldest:?}");
         assert_eq!(ages.newest_before(2 * SECOND), Some(snapshot));
         assert_eq!(ages.newest_before(SECOND), None);
         // Another snapshot in the same place is young.
@@ -108,7 +123,7 @@ mod tests {
         registry.clock.tick();
         let young = registry.place(place).take_snapshot(&registry.clock);
         ages.look(&registry, 100 * SECOND);
-        assert_eq!(ages.oldest(), Some((place, young, 100 * SECOND)));
+        assert_eq!(ages.oldest(), Some(Held { place, snapshot: young, taken_ns: 100 * SECOND }));
         registry.place(place).drop_snapshot();
         ages.look(&registry, 101 * SECOND);
         assert_eq!(ages.oldest(), None);

@@ -4,7 +4,7 @@
 //! own uncommitted rows, and what its snapshot sees. So nobody waits without the governor's verdict: it is told to try
 //! again, or refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -85,6 +85,11 @@ impl Governor {
         let waiters = self.waiters.lock();
         let since = waiters.waiting.values().filter(|waiter| waiter.verdict.is_none());
         since.map(|waiter| waiter.since_ns).min().map(|since_ns| Longest { since_ns })
+    }
+
+    /// The places of the transactions that wait, or have just been told to try again.
+    pub(super) fn waiting_places(&self) -> BTreeSet<u32> {
+        self.waiters.lock().waiting.values().filter_map(|waiter| waiter.place).collect()
     }
 
     /// Tells everybody who waits.

@@ -5,8 +5,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use thermocline_base::clock::{Clock, SystemClock};
+use thermocline_base::multiplex::give_way;
 use thermocline_base::rng::Rng;
-use thermocline_base::sync::{AtomicBool, Ordering};
+use thermocline_base::sync::{AtomicBool, AtomicU64, Ordering};
 
 use super::hand::{Choice, Hands, Rules, Uses};
 use crate::hot::budget::MemoryKind;
@@ -365,6 +366,48 @@ fn the_oldest_snapshot_is_cancelled_when_nothing_else_is_left() {
     let Error::SnapshotTooOld { age_ms, pinned_bytes } = error else { panic!("{error}") };
     assert!(age_ms >= 250 && pinned_bytes > MIB, "{age_ms} ms, {pinned_bytes} bytes");
     wait_until("leaving memory", || db.statistics().memory.total() <= 40 * MIB);
+}
+
+/// Many transactions see what has to leave, and wait for each other's memory: none of them is the one to blame.
+#[test]
+fn snapshots_that_wait_for_each_other_are_cancelled_together() {
+    const CLIENTS: i64 = 64;
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Database::open(dir.path(), options(48 * MIB)).expect("it opens");
+    let table = db.create_table(schema("t")).expect("a table");
+    db.set_memory_limit(None);
+    fill(&db, &table, 0..300_000, 1000).expect("it fits");
+    let begun = AtomicU64::new(0);
+    let lowered_ns = AtomicU64::new(0);
+    // All have a snapshot before one of them writes.
+    let together = async || {
+        if begun.fetch_add(1, Ordering::SeqCst) + 1 == CLIENTS.unsigned_abs() {
+            db.set_memory_limit(Some(40 * MIB));
+            lowered_ns.store(SystemClock.now_ns(), Ordering::SeqCst);
+        }
+        while lowered_ns.load(Ordering::SeqCst) == 0 {
+            give_way().await;
+        }
+    };
+    let attempt = async |client: i64| {
+        let mut tx = db.begin(TransactionOptions::new().isolation(Isolation::Snapshot))?;
+        tx.read(&table.primary(), &KeyBuf::new().i64(client), |_| ()).await?;
+        together().await;
+        for id in 0..400 {
+            tx.insert_values(&table, &row(1_000_000 + client * 1_000 + id, 0)).await?;
+        }
+        tx.commit().await
+    };
+    let client = async |client: i64| loop {
+        match attempt(client).await {
+            Err(error) if error.sqlstate() == "72000" => {}
+            outcome => return outcome.expect("there is room for one after the other"),
+        }
+    };
+    run_tasks((0..CLIENTS).map(client).collect());
+    let took = Duration::from_nanos(SystemClock.now_ns() - lowered_ns.load(Ordering::SeqCst));
+    let cancelled = db.statistics().cold.cancelled_snapshots;
+    assert!(took < Duration::from_secs(10), "it took {took:?}, with {cancelled} snapshots cancelled");
 }
 
 /// Interleaving 34.
