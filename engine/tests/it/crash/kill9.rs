@@ -30,6 +30,8 @@ const DIRECTORY: &str = "THERMOCLINE_KILL_DIRECTORY";
 const ROWS: &str = "THERMOCLINE_KILL_ROWS";
 const DURABILITY: &str = "THERMOCLINE_KILL_DURABILITY";
 const TOTAL: i64 = -1;
+/// What a worker tells of which a thread has panicked.
+const PANICKED: &str = "panicked";
 
 pub(super) fn options(durability: Durability, rows: Rows) -> Options {
     let options = super::tiny(durability).with_threads(None).with_cold_threads(1);
@@ -326,9 +328,10 @@ pub(super) fn work(
 fn a_worker_keeps_its_books() {
     let enough = AtomicBool::new(false);
     if let Some(directory) = std::env::var_os(DIRECTORY) {
-        // Whichever thread panics, the driver is to see it.
+        // Whichever thread panics, the driver is to see it, also if it kills this process while that is being printed.
         let print = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
+            let _ = std::io::stdout().write_all(format!("{PANICKED} 0 0\n").as_bytes());
             print(panic);
             std::process::abort();
         }));
@@ -428,7 +431,9 @@ fn killed_after(
     let early = child.try_wait().expect("its state");
     assert!(early.is_none(), "the worker ended by itself: {early:?}");
     drop(worker);
-    listener.join().expect("the listener")
+    let lines = listener.join().expect("the listener");
+    assert!(lines.iter().all(|(what, ..)| what != PANICKED), "a thread of the worker panicked");
+    lines
 }
 
 /// Tries again while the directory is locked, for some seconds: another test of this process may be starting a worker, which
