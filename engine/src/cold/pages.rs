@@ -184,20 +184,13 @@ impl ColdStore for PageStore {
 
     fn tables(&self) -> BTreeMap<u32, TableUsage> {
         let mut tables: BTreeMap<u32, TableUsage> = BTreeMap::new();
-        for (index, of) in self.store.statistics().indexes {
+        for (index, of) in self.store.index_statistics() {
             let table = tables.entry(index.table).or_default();
             table.filter_bytes += of.filter_bytes;
             if index.index == 0 {
                 table.records = of.records.saturating_sub(of.removals);
                 table.bytes = of.bytes;
                 table.filter_error_rate = of.filter_error_rate;
-            }
-        }
-        for (index, of) in self.store.unflushed() {
-            if index.index == 0 {
-                let table = tables.entry(index.table).or_default();
-                table.records = (table.records + of.records).saturating_sub(of.removals);
-                table.bytes += of.bytes;
             }
         }
         tables

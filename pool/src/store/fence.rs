@@ -184,6 +184,16 @@ impl Fences {
         fence
     }
 
+    /// Which part of the index's pages begins from `from` (included) to `to` (excluded): over ranges that touch, the parts
+    /// add up to one.
+    pub(super) fn share_between(&self, index: u64, from: &[u8], to: Option<&[u8]>) -> f64 {
+        let Some(fences) = self.of_index(index) else { return 0.0 };
+        let all = fences.end - fences.start;
+        let end = to.map_or(all, |to| self.count_below(fences, to, false));
+        let start = self.count_below(fences, from, false);
+        f64::from(end.saturating_sub(start)) / f64::from(all.max(1))
+    }
+
     /// The fences of the pages that may hold keys of the index from `from` (included) to `to` (excluded).
     pub(super) fn pages_between(&self, index: u64, from: &[u8], to: Option<&[u8]>) -> std::ops::Range<u32> {
         let Some(fences) = self.of_index(index) else { return 0..0 };

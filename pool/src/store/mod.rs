@@ -306,11 +306,12 @@ impl Store {
         self.inner.statistics()
     }
 
-    /// What [`Statistics::indexes`] leaves out: confirmed entries that stand in memory, and in the journal, until their
-    /// block is flushed. Only records, removals and bytes are set. Goes through all of them: not for every millisecond.
+    /// Each index in numbers: what [`Statistics::indexes`] says, and in records, removals and bytes what is confirmed and
+    /// stands in memory, and in the journal, until its block is flushed. Goes through all of that: not for every
+    /// millisecond.
     #[must_use]
-    pub fn unflushed(&self) -> std::collections::BTreeMap<IndexId, IndexStatistics> {
-        self.inner.unflushed()
+    pub fn index_statistics(&self) -> std::collections::BTreeMap<IndexId, IndexStatistics> {
+        self.inner.indexes_with_blocks()
     }
 
     /// How much memory it takes, and for what. Cheaper than [`Store::statistics`].

@@ -1,12 +1,14 @@
 //! What the store says about itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use thermocline_base::sync::Ordering;
 
 use super::inner::Inner;
+use super::piece::Piece;
 use super::types::{IndexId, Kind};
-use super::version::Sealed;
+use super::version::{Sealed, Version};
 use crate::frames::PoolStats;
 use crate::space::EXTENT_PAGES;
 
@@ -97,7 +99,7 @@ pub struct MemoryUse {
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct IndexStatistics {
     /// Records, those that removals elsewhere are about to remove included. Of a piece over several leaves, some of which
-    /// were merged since, the rest is estimated.
+    /// were merged since, the rest is counted in pages: it may be wrong by what is in a page at each of them.
     pub records: u64,
     /// Removals that have not met their entries.
     pub removals: u64,
@@ -115,18 +117,17 @@ pub struct IndexStatistics {
 }
 
 impl Inner {
-    /// What is confirmed and stands in blocks in memory yet: records, removals and bytes of each index. Goes through all of
-    /// it, which is some MiB at most.
-    pub(super) fn unflushed(&self) -> BTreeMap<IndexId, IndexStatistics> {
+    /// What pieces and blocks have of each index, both of one moment: what is flushed meanwhile counts once.
+    pub(super) fn indexes_with_blocks(&self) -> BTreeMap<IndexId, IndexStatistics> {
         let version = self.current();
+        let mut indexes = self.indexes_of_pieces(&version);
         let sealed = version.sealed.iter().filter_map(|sealed| match sealed {
             Sealed::Block { block, .. } => Some(block),
             Sealed::Piece { .. } | Sealed::Load { .. } => None,
         });
-        let mut indexes: BTreeMap<u64, IndexStatistics> = BTreeMap::new();
         for block in sealed.chain([&version.active]) {
             block.for_each_size(|index, kind, bytes| {
-                let of = indexes.entry(index).or_default();
+                let of = indexes.entry(IndexId::from_u64(index)).or_default();
                 match kind {
                     Kind::Put => of.records += 1,
                     Kind::Remove | Kind::RemoveLast => of.removals += 1,
@@ -134,17 +135,56 @@ impl Inner {
                 of.bytes += bytes;
             });
         }
-        indexes.into_iter().map(|(index, of)| (IndexId::from_u64(index), of)).collect()
+        indexes
+    }
+
+    /// What pieces have of each index.
+    fn indexes_of_pieces(&self, version: &Version) -> BTreeMap<IndexId, IndexStatistics> {
+        let page_bytes = self.files.page_bytes() as u64;
+        // Of an index in a piece, the part that is not merged yet.
+        let mut parts: HashMap<(u64, u64), f64> = HashMap::new();
+        for (number, leaf) in version.leaves.list.iter().enumerate() {
+            for piece in &leaf.young {
+                for counts in &piece.meta.counts {
+                    let share = version.leaves.share_in(number, piece, counts.index);
+                    *parts.entry((piece.meta.id, counts.index)).or_default() += share;
+                }
+            }
+        }
+        let mut indexes: BTreeMap<IndexId, IndexStatistics> = BTreeMap::new();
+        for piece in all_pieces(version) {
+            let entries: u64 = piece.meta.records() + piece.meta.removals();
+            for counts in &piece.meta.counts {
+                let share = parts.get(&(piece.meta.id, counts.index)).copied().unwrap_or(1.0);
+                let part = |count: u64| (count as f64 * share).round() as u64;
+                let of = indexes.entry(IndexId::from_u64(counts.index)).or_default();
+                of.records += part(counts.records);
+                of.removals += part(counts.removals);
+                of.bytes += part(counts.bytes);
+                of.page_bytes += counts.pages * page_bytes;
+                let share = (counts.records + counts.removals) as f64 / entries.max(1) as f64;
+                of.filter_bytes += (piece.filter.memory_bytes() as f64 * share) as u64;
+            }
+        }
+        for (index, of) in &mut indexes {
+            let live = of.bytes as f64 * (1.0 - of.removals as f64 / of.records.max(1) as f64);
+            of.space_amplification = of.page_bytes as f64 / live.max(1.0);
+            let has =
+                |piece: &&Arc<Piece>| piece.meta.counts.iter().any(|counts| counts.index == index.as_u64());
+            let leaves =
+                version.leaves.list.iter().map(|leaf| {
+                    leaf.pieces().filter(has).map(|piece| piece.filter.error_rate()).sum::<f64>()
+                });
+            let with: Vec<f64> = leaves.filter(|rate| *rate > 0.0).collect();
+            of.filter_error_rate = with.iter().sum::<f64>() / with.len().max(1) as f64;
+        }
+        indexes
     }
 
     pub(super) fn memory(&self) -> MemoryUse {
         let version = self.current();
-        let sealed = version.sealed.iter().filter_map(|sealed| match sealed {
-            Sealed::Piece { piece, .. } => Some(piece.clone()),
-            Sealed::Block { .. } | Sealed::Load { .. } => None,
-        });
         let (mut filters, mut pieces) = (0, 0);
-        for piece in version.leaves.pieces().into_iter().chain(sealed) {
+        for piece in all_pieces(&version) {
             filters += piece.filter.memory_bytes();
             pieces += piece.memory_bytes();
         }
@@ -166,47 +206,15 @@ impl Inner {
         let load = |counter: &thermocline_base::sync::AtomicU64| counter.load(Ordering::Relaxed);
         let version = self.current();
         let page_bytes = self.files.page_bytes() as u64;
-        let sealed = version.sealed.iter().filter_map(|sealed| match sealed {
-            Sealed::Piece { piece, .. } => Some(piece.clone()),
-            Sealed::Block { .. } | Sealed::Load { .. } => None,
-        });
-        let sealed = sealed.map(|piece| (piece, 1.0));
-        let unmerged: Vec<_> = version.leaves.unmerged().chain(sealed).collect();
-        let mut indexes: BTreeMap<IndexId, IndexStatistics> = BTreeMap::new();
-        for (piece, share) in &unmerged {
-            let entries: u64 = piece.meta.records() + piece.meta.removals();
-            let part = |count: u64| (count as f64 * share).round() as u64;
-            for counts in &piece.meta.counts {
-                let of = indexes.entry(IndexId::from_u64(counts.index)).or_default();
-                of.records += part(counts.records);
-                of.removals += part(counts.removals);
-                of.bytes += part(counts.bytes);
-                of.page_bytes += counts.pages * page_bytes;
-                let share = (counts.records + counts.removals) as f64 / entries.max(1) as f64;
-                of.filter_bytes += (piece.filter.memory_bytes() as f64 * share) as u64;
-            }
-        }
-        for (index, of) in &mut indexes {
-            let live = of.bytes as f64 * (1.0 - of.removals as f64 / of.records.max(1) as f64);
-            of.space_amplification = of.page_bytes as f64 / live.max(1.0);
-            let has = |piece: &&std::sync::Arc<super::piece::Piece>| {
-                piece.meta.counts.iter().any(|counts| counts.index == index.as_u64())
-            };
-            let leaves =
-                version.leaves.list.iter().map(|leaf| {
-                    leaf.pieces().filter(has).map(|piece| piece.filter.error_rate()).sum::<f64>()
-                });
-            let with: Vec<f64> = leaves.filter(|rate| *rate > 0.0).collect();
-            of.filter_error_rate = with.iter().sum::<f64>() / with.len().max(1) as f64;
-        }
-        let of_pieces: usize = unmerged.iter().map(|(piece, _)| piece.filter.memory_bytes()).sum();
+        let pieces = all_pieces(&version);
+        let of_pieces: usize = pieces.iter().map(|piece| piece.filter.memory_bytes()).sum();
         let screens: usize = version.leaves.list.iter().map(|leaf| leaf.screen_bytes()).sum();
         let filters = of_pieces + screens;
-        let all = unmerged.iter().map(|(piece, _)| piece.memory_bytes()).sum::<usize>() + screens;
+        let all = pieces.iter().map(|piece| piece.memory_bytes()).sum::<usize>() + screens;
         let journal = load(&counters.journal_bytes);
         let in_frames = self.files.pool.device_stats(self.files.in_pool);
         Statistics {
-            indexes,
+            indexes: self.indexes_of_pieces(&version),
             batches: load(&counters.batches),
             record_bytes_in: load(&counters.record_bytes_in),
             device_bytes_written: load(&self.files.bytes_written) + journal + load(&counters.manifest_bytes),
@@ -227,7 +235,7 @@ impl Inner {
             merges: load(&counters.merges),
             merged_records: load(&counters.merged_records),
             leaves: version.leaves.list.len() as u64,
-            pieces: unmerged.len() as u64,
+            pieces: pieces.len() as u64,
             young_pieces_max: version
                 .leaves
                 .list
@@ -245,4 +253,19 @@ impl Inner {
             unconfirmed: version.waiting.len() as u64,
         }
     }
+}
+
+/// All confirmed pieces, each once.
+fn all_pieces(version: &Version) -> Vec<Arc<Piece>> {
+    let mut pieces = version.leaves.pieces();
+    for sealed in &version.sealed {
+        match sealed {
+            Sealed::Piece { piece, .. } => pieces.push(Arc::clone(piece)),
+            Sealed::Load { load, .. } => {
+                pieces.extend(load.pieces.iter().map(|(_, piece)| Arc::clone(piece)))
+            }
+            Sealed::Block { .. } => {}
+        }
+    }
+    pieces
 }

@@ -280,14 +280,15 @@ impl Leaves {
         self.list.get(leaf + 1).map(|next| &next.lower)
     }
 
-    /// All pieces, with the share of what is in them that is not merged yet, about.
-    pub(super) fn unmerged(&self) -> impl Iterator<Item = (Arc<Piece>, f64)> {
-        let last = self.list.iter().filter_map(|leaf| leaf.last.clone()).map(|piece| (piece, 1.0));
-        let young = spread(&self.list).into_iter().map(|(piece, leaves)| {
-            let share = f64::from(leaves) * piece.share_of_leaf();
-            (Arc::clone(piece), share)
-        });
-        last.chain(young.collect::<Vec<_>>())
+    /// Which part of a young piece's entries of an index is in a leaf, to the page.
+    pub(super) fn share_in(&self, leaf: usize, piece: &Piece, index: u64) -> f64 {
+        let (lower, upper) = (&self.list[leaf].lower, self.upper(leaf));
+        if lower.index > index || upper.is_some_and(|upper| upper.index < index) {
+            return 0.0;
+        }
+        let from: &[u8] = if lower.index == index { &lower.key } else { &[] };
+        let to = upper.filter(|upper| upper.index == index).map(|upper| &*upper.key);
+        piece.fences.share_between(index, from, to)
     }
 
     /// Puts pieces into all leaves that have a part of what lies between two bounds.
