@@ -262,7 +262,7 @@ fn all_pieces(version: &Version) -> Vec<Arc<Piece>> {
         match sealed {
             Sealed::Piece { piece, .. } => pieces.push(Arc::clone(piece)),
             Sealed::Load { load, .. } => {
-                pieces.extend(load.pieces.iter().map(|(_, piece)| Arc::clone(piece)))
+                pieces.extend(load.pieces.iter().map(|(_, piece)| Arc::clone(piece)));
             }
             Sealed::Block { .. } => {}
         }
