@@ -141,7 +141,7 @@ impl Inner {
         }
         if !self.get_memory(version, index, key, hash, want, &mut all).await? {
             let leaf = &version.leaves.list[version.leaves.find(index, key)];
-            for piece in leaf.pieces() {
+            for piece in leaf.candidates(hash) {
                 self.get_piece(piece, index, key, hash, &mut all).await?;
                 if all.is_enough(want) {
                     break;

@@ -143,7 +143,18 @@ impl Inner {
         let page_bytes = self.files.page_bytes() as u64;
         // Of an index in a piece, the part that is not merged yet.
         let mut parts: HashMap<(u64, u64), f64> = HashMap::new();
+        // Of an index, how often the filters of a leaf are wrong together, over the leaves that have some of it.
+        let mut rates: HashMap<u64, (f64, u32)> = HashMap::new();
         for (number, leaf) in version.leaves.list.iter().enumerate() {
+            let mut here: BTreeMap<u64, f64> = BTreeMap::new();
+            for piece in leaf.pieces() {
+                let rate = piece.filter.error_rate();
+                piece.meta.counts.iter().for_each(|counts| *here.entry(counts.index).or_default() += rate);
+            }
+            for (index, rate) in here {
+                let (sum, leaves) = rates.entry(index).or_default();
+                (*sum, *leaves) = (*sum + rate, *leaves + 1);
+            }
             for piece in &leaf.young {
                 for counts in &piece.meta.counts {
                     let share = version.leaves.share_in(number, piece, counts.index);
@@ -169,14 +180,8 @@ impl Inner {
         for (index, of) in &mut indexes {
             let live = of.bytes as f64 * (1.0 - of.removals as f64 / of.records.max(1) as f64);
             of.space_amplification = of.page_bytes as f64 / live.max(1.0);
-            let has =
-                |piece: &&Arc<Piece>| piece.meta.counts.iter().any(|counts| counts.index == index.as_u64());
-            let leaves =
-                version.leaves.list.iter().map(|leaf| {
-                    leaf.pieces().filter(has).map(|piece| piece.filter.error_rate()).sum::<f64>()
-                });
-            let with: Vec<f64> = leaves.filter(|rate| *rate > 0.0).collect();
-            of.filter_error_rate = with.iter().sum::<f64>() / with.len().max(1) as f64;
+            let (sum, leaves) = rates.get(&index.as_u64()).copied().unwrap_or_default();
+            of.filter_error_rate = sum / f64::from(leaves.max(1));
         }
         indexes
     }

@@ -120,6 +120,16 @@ impl Leaf {
             })
     }
 
+    /// The pieces that may have an entry of a key with this hash, the newest first.
+    pub(super) fn candidates(&self, hash: u64) -> Vec<&Arc<Piece>> {
+        let screened = self.groups.iter().filter(|group| group.screen.may_contain(hash));
+        let young = screened.flat_map(|group| &group.pieces).chain(&self.loose);
+        let mut found: Vec<_> = young.filter(|piece| piece.filter.may_contain(hash)).collect();
+        found.sort_unstable_by_key(|piece| std::cmp::Reverse(piece.from()));
+        found.extend(self.last.iter().filter(|piece| piece.filter.may_contain(hash)));
+        found
+    }
+
     /// Asks the processor for what [`Leaf::may_contain`] will look at.
     #[inline]
     fn prefetch(&self, hash: u64) {

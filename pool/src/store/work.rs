@@ -18,8 +18,8 @@
 //!
 //! Rules:
 //! - Sealed blocks are flushed one at a time and in their order, so that pieces come in the order of positions.
-//! - A merge takes in all pieces that a leaf has when it begins, or the oldest wide ones: always a contiguous stretch of
-//!   positions of each leaf.
+//! - A merge takes in all pieces that a leaf has when it begins, but for the newest wide ones in a store with many leaves;
+//!   or wide ones only, which are the newest: always a contiguous stretch of positions of each leaf.
 //! - Pages are durable before the manifest names them; the manifest is durable before readers see what it says; and
 //!   extents and journal segments are given up after that.
 //! - Only confirmed batches are in blocks, so only they are merged with others.
@@ -184,7 +184,7 @@ impl Inner {
         }
         if !control.flushing && control.merging.is_empty() {
             let pieces = wide_pieces(&version.leaves);
-            if pieces.len() >= WIDE_MAX && version.leaves.list.len() > 2 * WIDE_MAX {
+            if pieces.len() >= WIDE_MAX && can_be_narrowed(&version.leaves) {
                 (control.flushing, control.narrowing) = (true, true);
                 return Some(Task::Narrow { pieces });
             }
@@ -213,13 +213,16 @@ impl Inner {
             let young = !leaf.young.is_empty() && (all || leaf.young.len() > self.options.young_max);
             free(leaf) && (young || leaves.is_worn(at) || useless(leaf))
         };
-        // The share of young bytes, in 2^-16; too many pieces go first, and then what holds scans up.
+        // The share of young bytes, in 2^-16; too many pieces go first, and then what holds scans up. What has wide pieces
+        // only comes last: they are to be merged with each other.
+        let wide = if can_be_narrowed(leaves) { wide_pieces(leaves).len() } else { 0 };
         let need = |at: usize| {
             let leaf = &leaves.list[at];
             let many = leaf.young.len() > self.options.young_max;
             (
                 many,
                 leaves.is_worn(at),
+                leaf.young.len() > wide,
                 (leaves.young_bytes[at] << 16) / (last(at) + self.options.leaf_bytes / 16),
             )
         };
@@ -415,8 +418,12 @@ impl Inner {
                     + last.map_or(0, |piece| piece.meta.disk_bytes(self.files.page_bytes()))
             })
             .sum();
-        let inputs: Vec<Arc<Piece>> =
-            leaves.list[range.clone()].iter().flat_map(|leaf| leaf.pieces().cloned()).collect();
+        let left = self.left_to_narrowing(&leaves, range.clone());
+        let is_input = |piece: &&Arc<Piece>| !left.contains(&piece.meta.id);
+        let inputs: Vec<Arc<Piece>> = leaves.list[range.clone()]
+            .iter()
+            .flat_map(|leaf| leaf.pieces().filter(is_input).cloned())
+            .collect();
         let from = inputs.iter().map(|piece| piece.from()).min().unwrap_or(0);
         let to = inputs.iter().map(|piece| piece.to()).max().unwrap_or(0);
         let parts = bytes.div_ceil(self.options.leaf_bytes).max(1);
@@ -436,9 +443,10 @@ impl Inner {
         let dropped = self.dropped().clone();
         let result = range.clone().try_for_each(|at| {
             let leaf = &leaves.list[at];
-            let chunk = self.chunk_among(leaf.pieces().count());
+            let chunk = self.chunk_among(leaf.pieces().filter(is_input).count());
             let sources = leaf
                 .pieces()
+                .filter(is_input)
                 .map(|piece| Source::piece(piece, &leaf.lower, leaves.upper(at), chunk))
                 .collect();
             Merge::new(sources, true)?
@@ -451,6 +459,25 @@ impl Inner {
         self.counters.merges.fetch_add(1, Ordering::Relaxed);
         self.counters.merged_records.fetch_add(output.records, Ordering::Relaxed);
         self.install(lowers, &inputs, &output.pieces)
+    }
+
+    /// The wide pieces that a merge of leaves leaves alone: were they merged in one leaf, they would not be in all leaves any
+    /// more, and where a leaf is merged at every flush there would never be enough of them to be merged with each other.
+    /// None, if nothing else is young there, or is to go for another reason than its length.
+    fn left_to_narrowing(&self, leaves: &Leaves, mut range: std::ops::Range<usize>) -> HashSet<u64> {
+        let dropped = self.dropped();
+        let has_reasons = |at: usize| {
+            let useless = || leaves.list[at].pieces().any(|piece| piece.has_any(&dropped));
+            leaves.is_worn(at) || (!dropped.is_empty() && useless())
+        };
+        if !can_be_narrowed(leaves) || range.clone().any(has_reasons) {
+            return HashSet::new();
+        }
+        let wide = wide_pieces(leaves);
+        if range.all(|at| leaves.list[at].young.len() == wide.len()) {
+            return HashSet::new();
+        }
+        wide.iter().map(|piece| piece.meta.id).collect()
     }
 
     /// Replaces merged leaves by those of the pieces that came out.
@@ -659,6 +686,11 @@ fn placing(pieces: &[Placed]) -> Vec<Change> {
         to: to.clone(),
     });
     add.chain(place).collect()
+}
+
+/// Are there so many leaves that cutting wide pieces by them saves looks?
+fn can_be_narrowed(leaves: &Leaves) -> bool {
+    leaves.list.len() > 2 * WIDE_MAX
 }
 
 /// The pieces that are in all leaves, the newest first, if in each leaf they are newer than all others.

@@ -118,3 +118,41 @@ fn pieces_over_several_leaves_are_asked_directly() {
     assert_eq!(looks(&store), (0, 1));
     judge(&store, 4);
 }
+
+/// Leaves are merged all the time while wide pieces come: these are merged with each other all the same, so that looks stay
+/// few. Each merge of a leaf used to make the wide pieces wait for sixteen others.
+#[test]
+fn wide_pieces_are_cut_while_leaves_are_merged() {
+    let options = StoreOptions {
+        memory_bytes: 32 << 10,
+        leaf_bytes: 32 << 10,
+        young_percent: 60,
+        threads: 0,
+        ..StoreOptions::new([7; 16])
+    };
+    let store = Store::open(Arc::new(MemoryIo::new()), dir(), options).expect("it opens");
+    let mut rng = Rng::new(3);
+    let old: Vec<[u8; 8]> = (0..30_000_u64).map(|number| (number * 1000).to_be_bytes()).collect();
+    store.bulk_load(BatchId(1), old.iter().map(|key| (INDEX, &key[..], &[1; 60][..]))).expect("sorted");
+    assert!(store.statistics().leaves > 40, "{:?}", store.statistics());
+    let (mut written, mut merges, mut most) = (Vec::new(), 0, 0);
+    for batch in 2..400 {
+        let mut of_batch = Batch::confirmed(BatchId(batch));
+        for _ in 0..50 {
+            let key = rng.below(30_000_000);
+            of_batch.put(INDEX, &key.to_be_bytes(), &[batch as u8; 60]).expect("short");
+            written.push(key);
+        }
+        finish(&store, store.write(of_batch)).expect("written");
+        while store.step(Step::Work) {}
+        let leaves = &store.inner.current().leaves;
+        most = most.max(leaves.list.iter().map(|leaf| leaf.looks().1).max().expect("a leaf"));
+        merges = store.statistics().merges;
+    }
+    assert!(merges > 20, "{merges} merges");
+    assert!(most <= 24, "{most} filters are asked");
+    for key in written {
+        assert!(!finish(&store, store.get(INDEX, &key.to_be_bytes())).expect("it can be read").is_empty());
+    }
+    assert!(store.verify().is_sound());
+}
