@@ -1,5 +1,7 @@
 //! Changes of definitions where memory is short.
 
+use std::time::Duration;
+
 use thermocline_base::sync::{AtomicBool, Ordering};
 
 use crate::hot::budget::MemoryKind;
@@ -111,7 +113,7 @@ fn within_the_limit<T>(db: &Database, work: impl FnOnce() -> T) -> T {
                 if now.total() > most.total() {
                     most = now;
                 }
-                std::thread::sleep(std::time::Duration::from_millis(5));
+                std::thread::sleep(Duration::from_millis(5));
             }
             most
         });
@@ -205,6 +207,32 @@ fn tables_of_several_times_the_limit_get_indexes() {
     db.close().expect("it closes");
     let report = Database::verify(dir.path()).expect("it can be verified");
     assert_eq!(report.findings, Vec::<String>::new());
+}
+
+/// What a round of cleaning removes, an index would get entries of.
+#[test]
+fn an_index_waits_for_the_round_of_cleaning_that_is_under_way() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Database::open(dir.path(), options(64 * MIB).with_definition_wait(Duration::from_millis(50)))
+        .expect("it opens");
+    let table = db.create_table(schema("t")).expect("a table");
+    fill(&db, "t", 100);
+    assert_eq!(db.cold_steps().migrate(&table, |_| true, 30).expect("they move"), 100);
+    let cold = db.inner().cold.get().expect("rows are there");
+    let create = || db.create_index("t", IndexSchema::ordered("by_text", &["text"])).map(drop);
+    let round = loop {
+        match cold.begin_cleaning() {
+            Some(round) => break round,
+            None => std::thread::yield_now(),
+        }
+    };
+    for _ in 0..2 {
+        let refused = create();
+        assert!(matches!(refused, Err(Error::SchemaChangeTimeout { .. })), "{refused:?}");
+        assert!(cold.begin_cleaning().is_none(), "the round is still under way");
+    }
+    drop(round);
+    create().expect("nobody cleans");
 }
 
 #[test]

@@ -94,17 +94,23 @@ impl Cold {
     pub(crate) fn begin_cleaning(&self) -> Option<CleaningRound<'_>> {
         let mut progress = self.progress.lock();
         let wanted = progress.no_cleaning == 0 || mutation::off(Rule::BackupPausesRemovals);
-        if progress.cleaning || !wanted {
+        if !wanted {
             return None;
         }
-        progress.cleaning = true;
-        Some(CleaningRound(self))
+        self.take_round(&mut progress)
     }
 
     /// Nothing is cleaned until what is returned is dropped. `None`: a round is under way.
     pub(crate) fn instead_of_cleaning(&self) -> Option<CleaningRound<'_>> {
-        let begins = !std::mem::replace(&mut self.progress.lock().cleaning, true);
-        begins.then_some(CleaningRound(self))
+        self.take_round(&mut self.progress.lock())
+    }
+
+    fn take_round(&self, progress: &mut Progress) -> Option<CleaningRound<'_>> {
+        if progress.cleaning {
+            return None;
+        }
+        progress.cleaning = true;
+        Some(CleaningRound(self))
     }
 }
 
