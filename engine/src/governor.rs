@@ -35,6 +35,7 @@
 mod ages;
 mod hand;
 mod minimum;
+mod reuse;
 mod room;
 #[cfg(test)]
 mod tests;
@@ -61,8 +62,9 @@ use crate::ops::maintain::Rounds;
 use crate::options::ColdStoreKind;
 
 use self::ages::{Ages, Held};
-use self::hand::{Choice, Hands, Mood, Rules, Uses};
+use self::hand::{Choice, Hands, Mood, Rules};
 pub(crate) use self::minimum::check as check_minimum;
+pub(crate) use self::reuse::{Moment, Reuse};
 pub(crate) use self::room::Verdict;
 use self::room::Waiters;
 use self::warmth::{Thermometer, Wanted};
@@ -102,9 +104,6 @@ const SHRINKING_NS_MAX: u64 = 1_000_000_000;
 /// Time between two rounds of trimming the heap while memory is short, and while it is not: merges go on.
 const TRIMMING_NS: u64 = 200_000_000;
 const TRIMMING_CALM_NS: u64 = 1_000_000_000;
-/// A snapshot that is older keeps what it sees in memory; rows that it sees are not migrated. What moves under a younger
-/// one is free when that ends, which is soon.
-const HELD_NS: u64 = 300_000_000;
 /// A snapshot that is older may be cancelled.
 const OLD_NS: u64 = 250_000_000;
 /// So long the governor may get nowhere while somebody waits.
@@ -157,10 +156,10 @@ impl Governor {
         self.there.load(Ordering::SeqCst)
     }
 
-    /// What a row that is read now is marked with ([`hand::Uses`]).
+    /// What a row that is used now is marked with.
     #[inline]
-    pub(crate) fn moment(&self) -> u8 {
-        self.moment.load(Ordering::Relaxed) as u8
+    pub(crate) fn moment(&self) -> Moment {
+        Moment(self.moment.load(Ordering::Relaxed) as u8)
     }
 
     /// Should who has not written anything yet wait before he does?
@@ -315,7 +314,7 @@ impl<'a> Work<'a> {
     /// One round; how long to wait for the next.
     fn round(&mut self) -> Duration {
         let now = self.inner.clock.now_ns();
-        self.inner.governor.moment.store(u32::from(Uses::moment(now)), Ordering::Relaxed);
+        self.inner.governor.moment.store(u32::from(Moment::at(now).0), Ordering::Relaxed);
         self.ages.look(&self.inner.registry, now);
         note_memory(self.inner);
         let budget = &self.inner.budget;
@@ -418,7 +417,8 @@ impl<'a> Work<'a> {
     fn leaving_bytes(&mut self) -> u64 {
         let oldest = self.inner.registry.active_snapshots().oldest();
         // What an old snapshot sees besides is no news to anybody who waits.
-        let recent = self.ages.timestamp_of(self.inner.clock.now_ns().saturating_sub(HELD_NS));
+        let since = self.inner.clock.now_ns().saturating_sub(self.ages.lasting_ns());
+        let recent = self.ages.timestamp_of(since);
         let has_gone = |moved: Timestamp| moved <= oldest || recent.is_none_or(|recent| moved <= recent);
         while self.leaving.front().is_some_and(|(moved, _)| has_gone(*moved)) {
             self.leaving.pop_front();
@@ -452,9 +452,11 @@ impl<'a> Work<'a> {
         let batches = rows.div_ceil(self.batch_rows).clamp(1, IN_FLIGHT);
         let now = self.inner.clock.now_ns();
         let rules = Rules {
+            now_ns: now,
             young: self.young(now),
-            used: Uses::within(self.hands.mood.young_ns(), now),
-            held: self.ages.newest_before(now.saturating_sub(HELD_NS)),
+            begins: std::array::from_fn(|class| self.timestamp_before(now, reuse::begin_ns(class))),
+            leaving: None,
+            held: self.ages.newest_before(now.saturating_sub(self.ages.lasting_ns())),
             hot: self.inner.warmth.get().and_then(|warmth| warmth.hot(self.hands.mood)),
         };
         let wanted = self.wanted();
@@ -492,8 +494,13 @@ impl<'a> Work<'a> {
     fn young(&self, now: u64) -> Timestamp {
         match self.hands.mood.young_ns() {
             0 => Timestamp(u64::MAX),
-            ns => self.ages.timestamp_of(now.saturating_sub(ns)).unwrap_or(Timestamp(0)),
+            ns => self.timestamp_before(now, ns),
         }
+    }
+
+    /// The clock so long ago, as far as that is known.
+    fn timestamp_before(&self, now: u64, ns: u64) -> Timestamp {
+        self.ages.timestamp_of(now.saturating_sub(ns)).unwrap_or(Timestamp(0))
     }
 
     /// Collects accesses, and says how many bytes of rows may be hot when `goal` bytes are to be live in all.
@@ -594,7 +601,7 @@ impl<'a> Work<'a> {
         true
     }
 
-    fn cancel(&self, held: &Held, now: u64, pinned_bytes: u64) {
+    fn cancel(&mut self, held: &Held, now: u64, pinned_bytes: u64) {
         let age_ms = now.saturating_sub(held.taken_ns) / 1_000_000;
         let place = self.inner.registry.place(held.place);
         place.cancelled_age_ms.store(age_ms, Ordering::Relaxed);
@@ -603,6 +610,7 @@ impl<'a> Work<'a> {
         let is_it = || place.snapshot() == Some(held.snapshot);
         // One that is in the middle of an operation finds the mark itself.
         self.inner.reap(place, is_it, || Error::SnapshotTooOld { age_ms, pinned_bytes });
+        self.ages.forget(held.place);
         self.inner.governor.settle_place(held.place);
         self.inner.governor.counters.cancelled.fetch_add(1, Ordering::Relaxed);
     }

@@ -19,6 +19,7 @@ use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Mutex,
 
 use crate::catalog::past::Past;
 use crate::catalog::schema::{IndexSchema, TableSchema};
+use crate::governor::Reuse;
 use crate::hot::budget::OutOfMemory;
 use crate::hot::memory::Memory;
 use crate::hot::store::Store;
@@ -195,6 +196,8 @@ pub(crate) struct TableCounters {
     pub(crate) cold: AtomicBool,
     /// Moves to the cold store that have begun; counted before they draw their timestamp.
     pub(crate) moves: AtomicU64,
+    /// How soon rows are used again, while memory is short.
+    pub(crate) reuse: Reuse,
 }
 
 impl TableForm {

@@ -12,8 +12,14 @@ use crate::txn::registry::Registry;
 
 /// How exactly it is known which timestamp was given when.
 const STEP_NS: u64 = 20_000_000;
-/// Steps that are remembered: more than what the hands call young at the most ([`super::hand::Mood`]).
+/// Steps that are remembered: about as long as uses of rows are ([`super::reuse`]).
 const STEPS: usize = 4500;
+
+/// In that time what is known of how long snapshots stay open counts for half.
+const LASTING_HALF_NS: u64 = 5_000_000_000;
+/// Of all snapshots it is expected that they stay open for so long; and of none, for longer.
+const LASTING_NS: u64 = 300_000_000;
+const LASTING_NS_MAX: u64 = 5_000_000_000;
 
 /// A snapshot that is open.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +46,9 @@ pub(super) struct Ages {
     timeline: VecDeque<(u64, Timestamp)>,
     /// The snapshots that were open at the last look, by their places.
     open: Vec<Option<Open>>,
+    /// How long those stayed open that have ended, the longest of the last seconds above all; and when that was.
+    lasting_ns: u64,
+    looked_ns: u64,
 }
 
 impl Ages {
@@ -52,6 +61,9 @@ impl Ages {
                 self.timeline.pop_front();
             }
         }
+        let passed = now.saturating_sub(std::mem::replace(&mut self.looked_ns, now));
+        self.lasting_ns =
+            (self.lasting_ns as f64 * 0.5_f64.powf(passed as f64 / LASTING_HALF_NS as f64)) as u64;
         let mut open = vec![None; self.open.len()];
         for (place, snapshot) in registry.snapshots() {
             let place = place as usize;
@@ -62,7 +74,26 @@ impl Ages {
             open[place] =
                 Some(known.unwrap_or_else(|| Open { snapshot, taken_ns: self.time_of(snapshot, now) }));
         }
-        self.open = open;
+        let of_before = std::mem::replace(&mut self.open, open);
+        for (before, now_open) in of_before.into_iter().zip(&self.open) {
+            if let Some(before) = before
+                && now_open.is_none_or(|now_open| now_open.snapshot != before.snapshot)
+            {
+                self.lasting_ns = self.lasting_ns.max(now.saturating_sub(before.taken_ns));
+            }
+        }
+    }
+
+    /// A snapshot in this place has been cancelled: how long it was open says nothing of others.
+    pub(super) fn forget(&mut self, place: u32) {
+        if let Some(open) = self.open.get_mut(place as usize) {
+            *open = None;
+        }
+    }
+
+    /// A snapshot that has been open for longer will not end soon: none of the last seconds was open for half as long.
+    pub(super) fn lasting_ns(&self) -> u64 {
+        (2 * self.lasting_ns).clamp(LASTING_NS, LASTING_NS_MAX)
     }
 
     /// The last known reading of the clock at that time or before.
@@ -127,5 +158,50 @@ mod tests {
         registry.place(place).drop_snapshot();
         ages.look(&registry, 101 * SECOND);
         assert_eq!(ages.oldest(), None);
+    }
+
+    /// A snapshot counts as held when it is much older than those of the last seconds became.
+    #[test]
+    fn how_long_snapshots_stay_open_is_known_by_those_that_have_ended() {
+        const MS: u64 = 1_000_000;
+        let registry = Registry::new(Timestamp(100));
+        let mut ages = Ages::default();
+        let mut now = 1000 * MS;
+        let mut hold = |ages: &mut Ages, ms: u64, cancels: bool| {
+            let place = registry.take_place().expect("a place");
+            registry.place(place).take_snapshot(&registry.clock);
+            for _ in 0..=ms / 10 {
+                registry.clock.tick();
+                ages.look(&registry, now);
+                now += 10 * MS;
+            }
+            registry.place(place).drop_snapshot();
+            registry.give_place(place);
+            if cancels {
+                ages.forget(place);
+            }
+            ages.look(&registry, now);
+            ages.lasting_ns() / MS
+        };
+        // Short ones are all alike.
+        assert_eq!(hold(&mut ages, 20, false), LASTING_NS / MS);
+        let after_one_of_a_second = hold(&mut ages, 1000, false);
+        assert!((2000..=2100).contains(&after_one_of_a_second), "{after_one_of_a_second}");
+        assert_eq!(
+            hold(&mut ages, 10_000, false),
+            LASTING_NS_MAX / MS,
+            "nobody holds up the others for ever"
+        );
+        // In time that is forgotten; and one that was cancelled says nothing.
+        for _ in 0..200 {
+            hold(&mut ages, 200, false);
+        }
+        let after_short_ones = ages.lasting_ns() / MS;
+        assert!((400..=450).contains(&after_short_ones), "{after_short_ones}");
+        let mut lasting = after_short_ones;
+        for _ in 0..3 {
+            lasting = hold(&mut ages, 10_000, true);
+        }
+        assert!(lasting <= after_short_ones, "{lasting}");
     }
 }

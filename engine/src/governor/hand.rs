@@ -7,24 +7,25 @@
 //!                ▲ hand
 //! ```
 //!
-//! A hand takes what is [cold enough](Mood): what was neither changed nor read for some time, nor is known to be hot. It
-//! skips what cannot move, or would free nothing if it did: a row that an old snapshot sees stays in memory until that
-//! snapshot goes, wherever the row is. What is skipped for that reason is counted, so that the governor knows what a
-//! snapshot costs.
+//! A hand takes what is [cold enough](Mood): rows of those tables and ages whose uses are rarest for their bytes
+//! ([`super::reuse`]), unless they are known to be hot. It skips what cannot move, or would free nothing if it did: a row
+//! that an old snapshot sees stays in memory until that snapshot goes, wherever the row is. What is skipped for that reason
+//! is counted, so that the governor knows what a snapshot costs.
 //!
-//! When the hands have come on by a quarter of their way, and have found too little, what is young is what is younger; when
-//! they have found much, what is older is young as well. So they take about the rows that have not been used for longest.
+//! When the hands have come on by a quarter of their way, and have found too little, a larger share of all rows is to leave;
+//! when they have found much, a smaller one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use thermocline_base::ids::{CHUNK_SLOTS, RowId, TableId, Timestamp};
 
+use super::reuse::{self, CLASSES, Census, Leaving, Moment, Planned};
 use super::warmth::Hot;
-use crate::catalog::table::TableEntry;
+use crate::catalog::table::{TableCounters, TableEntry, TableForm};
 use crate::cold::memo::is_system;
 use crate::db::Inner;
-use crate::hot::version::{Begin, Version};
+use crate::hot::version::{Begin, HEADER_BYTES, Version};
 use crate::index::hash_of;
 use crate::row::KeyBuf;
 use crate::statistics::entries_of;
@@ -43,9 +44,12 @@ const LITTLE: u64 = 32;
 const ENOUGH: u64 = 12;
 /// What a chunk that is not there counts.
 const MISSING: u32 = 64;
+/// Time between two plans.
+const PLANNING_NS: u64 = 100_000_000;
+/// As long as nothing is known, what is of this class or older leaves: 4 s.
+const UNPLANNED: usize = 6;
 
-/// How particular the hands are: what is young stays, and what is hot. The less they find, the less counts as young, and
-/// then as hot.
+/// How particular the hands are: what is dense in uses stays, and what is hot. The less they find, the more is to leave.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Mood(u8);
 
@@ -56,41 +60,48 @@ impl Default for Mood {
 }
 
 impl Mood {
-    /// What was committed or read no longer ago is young, in milliseconds; and the share of the bytes that may be hot, in
-    /// thousandths.
-    const ALL: [(u64, u64); 18] = [
-        (80_000, 1000),
-        (57_000, 1000),
-        (40_000, 1000),
-        (28_000, 1000),
-        (20_000, 1000),
-        (14_000, 1000),
-        (10_000, 1000),
-        (7_000, 1000),
-        (5_000, 1000),
-        (3_500, 1000),
-        (2_000, 1000),
-        (1_000, 1000),
-        (500, 1000),
-        (250, 1000),
-        (100, 750),
-        (0, 500),
-        (0, 250),
-        (0, 0),
+    /// The share of all rows' bytes that may leave, in thousandths; what was committed no longer ago stays all the same, in
+    /// milliseconds; and the share of the bytes that may be hot, in thousandths.
+    const ALL: [(u16, u64, u64); 20] = [
+        (10, 500, 1000),
+        (15, 500, 1000),
+        (20, 500, 1000),
+        (30, 500, 1000),
+        (45, 500, 1000),
+        (60, 500, 1000),
+        (80, 500, 1000),
+        (110, 500, 1000),
+        (160, 500, 1000),
+        (220, 500, 1000),
+        (320, 500, 1000),
+        (450, 500, 1000),
+        (650, 500, 1000),
+        (850, 500, 1000),
+        (1000, 500, 1000),
+        (1000, 250, 1000),
+        (1000, 100, 750),
+        (1000, 0, 500),
+        (1000, 0, 250),
+        (1000, 0, 0),
     ];
     /// Where nothing is known yet, and calm comes by itself.
-    const USUAL: Self = Self(8);
+    const USUAL: Self = Self(5);
     /// Everything goes that can.
     pub(super) const DESPERATE: Self = Self(Self::ALL.len() as u8 - 1);
 
-    /// What was committed or read no longer ago is young.
+    /// The share of all rows' bytes that may leave.
+    fn share(self) -> f64 {
+        f64::from(Self::ALL[self.0 as usize].0) / 1000.0
+    }
+
+    /// What was committed no longer ago stays.
     pub(super) const fn young_ns(self) -> u64 {
-        Self::ALL[self.0 as usize].0 * 1_000_000
+        Self::ALL[self.0 as usize].1 * 1_000_000
     }
 
     /// Of the bytes that may be hot, how many are to be; 0: nothing is hot.
     pub(super) const fn hot_of(self, bytes: u64) -> u64 {
-        bytes / 1000 * Self::ALL[self.0 as usize].1
+        bytes / 1000 * Self::ALL[self.0 as usize].2
     }
 
     fn hungrier(self) -> Self {
@@ -104,58 +115,31 @@ impl Mood {
 
 /// What the hands go by.
 pub(super) struct Rules<'a> {
-    /// What began later is young.
+    pub(super) now_ns: u64,
+    /// What began later stays.
     pub(super) young: Timestamp,
-    /// So is what was read within that time before now.
-    pub(super) used: Uses,
+    /// What began then or before is of this class or an older one; of the first all are.
+    pub(super) begins: [Timestamp; CLASSES],
+    /// What leaves of each table, instead of what is planned.
+    pub(super) leaving: Option<Leaving>,
     /// Snapshots up to this one are held for long.
     pub(super) held: Option<Timestamp>,
     /// Who knows what is hot, and from which density of accesses on it is.
     pub(super) hot: Option<Hot<'a>>,
 }
 
-/// Tells what was read lately.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Uses {
-    now: u8,
-    /// Moments that count as lately.
-    within: u8,
-}
-
-impl Uses {
-    /// Length of a moment.
-    const MOMENT_NS: u64 = 500_000_000;
-    /// Moments that are told apart; 0 is none of them.
-    const MOMENTS: u64 = 255;
-    /// What was read longer ago is forgotten when a hand passes, before it looks as if it had been read just now. If no hand
-    /// passes in that time, it does, once more.
-    const FORGOTTEN: u8 = 200;
-
-    /// The moment at a time.
-    pub(super) fn moment(ns: u64) -> u8 {
-        (ns / Self::MOMENT_NS % Self::MOMENTS) as u8 + 1
-    }
-
-    /// Those within so long before `now`.
-    pub(super) fn within(young_ns: u64, now: u64) -> Self {
-        let within = young_ns.div_ceil(Self::MOMENT_NS).min(u64::from(Self::FORGOTTEN));
-        Self { now: Self::moment(now), within: within as u8 }
-    }
-
-    fn holds(self, version: Version) -> bool {
-        let used = version.last_use();
-        if used == 0 {
-            return false;
-        }
-        let ago = (u64::from(self.now) + Self::MOMENTS - u64::from(used)) % Self::MOMENTS;
-        if ago >= u64::from(Self::FORGOTTEN) {
-            version.note_use(0);
-            return false;
-        }
-        ago < u64::from(self.within)
+impl Rules<'_> {
+    /// How old a version is.
+    #[inline]
+    fn class(&self, version: Version, begin: Timestamp) -> usize {
+        let by_use = Moment::at(self.now_ns).class(version).unwrap_or(CLASSES - 1);
+        // It is as young as its last use or its beginning, whichever was later.
+        let by_begin = self.begins[1..=by_use].iter().take_while(|begins| begin <= **begins).count();
+        by_begin.min(by_use)
     }
 }
 
+/// How far a hand has come.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hand {
     /// How often it has come round.
@@ -178,13 +162,23 @@ pub(super) struct Choice {
     pub(super) rows: Vec<RowId>,
 }
 
+/// A table's hand, and what it knows.
+#[derive(Debug)]
+struct OfTable {
+    hand: Hand,
+    census: Census,
+    leaving: Leaving,
+    /// What was found, too little for a batch.
+    found: Vec<RowId>,
+}
+
 /// The hands of all tables.
 #[derive(Debug, Default)]
 pub(super) struct Hands {
-    hands: BTreeMap<TableId, Hand>,
-    /// What was found, too little for a batch.
-    found: BTreeMap<TableId, Vec<RowId>>,
+    hands: BTreeMap<TableId, OfTable>,
     pub(super) mood: Mood,
+    /// When it was planned what leaves, and for which mood.
+    planned: Option<(u64, Mood)>,
     /// Quarters of their way round that all hands have come.
     quarters: u64,
     /// Rows that were seen, and that were taken, in this quarter.
@@ -201,6 +195,9 @@ struct Source {
     chunks: u32,
     /// Rows in memory.
     rows: u64,
+    /// Bytes of a row with its entries.
+    row_bytes: f64,
+    counters: Arc<TableCounters>,
 }
 
 impl Hands {
@@ -215,7 +212,7 @@ impl Hands {
             self.mood = self.mood.calmer();
         }
         (self.seen, self.taken) = (0, 0);
-        self.found.clear();
+        self.hands.values_mut().for_each(|of| of.found.clear());
     }
 
     /// Chooses up to `batches` of `rows` rows, and fewer rows where there are not so many.
@@ -227,10 +224,11 @@ impl Hands {
         rows: usize,
     ) -> Vec<Choice> {
         let sources = self.sources(inner);
+        self.plan(&sources, rules.now_ns);
         let rows_there: u64 = sources.iter().map(|source| source.rows).sum();
         let (mut choices, mut looked) = (Vec::new(), 0);
         while choices.len() < batches && looked < SLOTS_A_ROUND {
-            let progress = |source: &&Source| self.hands[&source.entry.id].progress(source.chunks);
+            let progress = |source: &&Source| self.hands[&source.entry.id].hand.progress(source.chunks);
             let next = sources.iter().min_by(|a, b| progress(a).total_cmp(&progress(b)));
             let Some(source) = next else { break };
             if 4.0 * progress(&source) >= (self.quarters + 1) as f64 {
@@ -239,20 +237,18 @@ impl Hands {
                 // So much as was wanted of the whole quarter.
                 self.judge();
             }
-            let (entry, mut found) = (&source.entry, self.found.remove(&source.entry.id).unwrap_or_default());
-            let had = found.len();
-            looked += self.walk(inner, entry, rules, rows, &mut found);
-            self.taken += (found.len() - had) as u64;
+            let entry = &source.entry;
+            looked += self.walk(inner, entry, rules, rows);
+            let found = &mut self.hands.get_mut(&entry.id).expect("every source has one").found;
             if found.len() >= rows {
-                choices.push(Choice { entry: Arc::clone(entry), rows: found });
-            } else if !found.is_empty() {
-                self.found.insert(entry.id, found);
+                choices.push(Choice { entry: Arc::clone(entry), rows: std::mem::take(found) });
             }
         }
         if choices.is_empty() {
             // Better few than none.
             for source in &sources {
-                let few = self.found.remove(&source.entry.id);
+                let few = self.hands.get_mut(&source.entry.id).map(|of| std::mem::take(&mut of.found));
+                let few = few.filter(|rows| !rows.is_empty());
                 choices.extend(few.map(|rows| Choice { entry: Arc::clone(&source.entry), rows }));
             }
         }
@@ -269,16 +265,45 @@ impl Hands {
                 let migrates = form.schema.tiering.migrates() && form.store.memory.used_bytes() > 0;
                 let chunks = form.store.directory.len();
                 let rows = entries_of(form);
-                migrates.then_some(Source { entry, chunks, rows })
+                let (row_bytes, counters) = (row_bytes(form, rows), Arc::clone(&form.counters));
+                migrates.then_some(Source { entry, chunks, rows, row_bytes, counters })
             })
             .collect();
         let is_there = |id: &TableId| sources.iter().any(|source| source.entry.id == *id);
         self.hands.retain(|id, _| is_there(id));
-        self.found.retain(|id, _| is_there(id));
         for source in &sources {
-            self.hands.entry(source.entry.id).or_insert(Hand { laps: self.quarters / 4, chunk: 0, slot: 0 });
+            self.hands.entry(source.entry.id).or_insert_with(|| OfTable {
+                hand: Hand { laps: self.quarters / 4, chunk: 0, slot: 0 },
+                census: Census::new(&source.counters.reuse),
+                leaving: Leaving::from(UNPLANNED),
+                found: Vec::new(),
+            });
         }
         sources
+    }
+
+    /// Plans which rows leave, now and then.
+    fn plan(&mut self, sources: &[Source], now: u64) {
+        let passed = self.planned.map_or(0, |(at, _)| now.saturating_sub(at));
+        if self.planned.is_some_and(|(_, mood)| passed < PLANNING_NS && mood == self.mood) {
+            return;
+        }
+        self.planned = Some((now, self.mood));
+        for source in sources {
+            let of = self.hands.get_mut(&source.entry.id).expect("every source has one");
+            of.census.count(&source.counters.reuse, passed as f64 / 1e9);
+        }
+        let tables: Vec<Planned<'_>> = sources
+            .iter()
+            .map(|source| Planned {
+                table: source.entry.id,
+                census: &self.hands[&source.entry.id].census,
+                row_bytes: source.row_bytes,
+            })
+            .collect();
+        for (table, leaving) in reuse::plan(&tables, self.mood.share()) {
+            self.hands.get_mut(&table).expect("every source has one").leaving = leaving;
+        }
     }
 
     /// The hands have come on by a quarter.
@@ -301,21 +326,18 @@ impl Hands {
         (self.seen, self.taken) = (0, 0);
     }
 
-    /// Moves the hand of one table on, until its turn is over, or there are `count` rows in `found`. How far it went.
-    fn walk(
-        &mut self,
-        inner: &Inner,
-        entry: &TableEntry,
-        rules: &Rules<'_>,
-        count: usize,
-        found: &mut Vec<RowId>,
-    ) -> u32 {
-        let mut hand = self.hands.get(&entry.id).copied().unwrap_or_default();
-        let (mut looked, mut key) = (0, KeyBuf::new());
+    /// Moves the hand of one table on, until its turn is over, or it has found `count` rows. How far it went.
+    fn walk(&mut self, inner: &Inner, entry: &TableEntry, rules: &Rules<'_>, count: usize) -> u32 {
+        let OfTable { hand: kept, census, leaving, found } =
+            self.hands.get_mut(&entry.id).expect("every source has one");
+        let (mut hand, leaving) = (*kept, rules.leaving.unwrap_or(*leaving));
+        let (mut looked, mut key, had) = (0, KeyBuf::new(), found.len());
+        let mut chunks = 0;
         while found.len() < count && looked < SLOTS_A_TURN {
             let guard = inner.epochs.pin();
             let form = entry.form_pinned(&guard);
-            if hand.chunk >= form.store.directory.len() {
+            chunks = form.store.directory.len();
+            if hand.chunk >= chunks {
                 hand = Hand { laps: hand.laps + 1, chunk: 0, slot: 0 };
                 looked += MISSING;
                 break;
@@ -346,11 +368,13 @@ impl Hands {
                     continue;
                 }
                 self.seen += 1;
+                let class = rules.class(version, begin);
+                census.see(class);
                 if rules.held.is_some_and(|held| begin <= held) {
                     self.held_bytes += version.cell_bytes() as u64;
                     continue;
                 }
-                if begin > rules.young || rules.used.holds(version) {
+                if begin > rules.young || !leaving.takes(class, row, hand.laps) {
                     continue;
                 }
                 if let Some(hot) = rules.hot {
@@ -362,40 +386,16 @@ impl Hands {
                 found.push(row);
             }
         }
-        if let Some(kept) = self.hands.get_mut(&entry.id) {
-            *kept = hand;
-        }
+        census.come_on(hand.progress(chunks) - kept.progress(chunks));
+        *kept = hand;
+        self.taken += (found.len() - had) as u64;
         looked
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::ptr::NonNull;
-
-    use thermocline_base::ids::RowId;
-
-    use super::*;
-
-    const SECOND: u64 = 1_000_000_000;
-
-    /// What was read within the time is young, whenever that was; what was read long ago is forgotten in time.
-    #[test]
-    fn what_was_read_lately_is_known() {
-        let mut cell = [0_u64; 8];
-        let cell = NonNull::new(cell.as_mut_ptr()).expect("it is there").cast();
-        let (begin, row) = (Begin::At(Timestamp(1)), RowId::new(3, 4));
-        // SAFETY: the cell is large enough, aligned and ours.
-        let version = unsafe { Version::create(cell, begin, 0, row, false, b"row", b"") };
-        for read in (0..300 * SECOND).step_by(700_000_000) {
-            version.note_use(Uses::moment(read));
-            let holds = |young, ago| Uses::within(young, read + ago).holds(version);
-            assert!(holds(5 * SECOND, 0) && holds(5 * SECOND, 4 * SECOND), "{read}");
-            assert!(!holds(5 * SECOND, 6 * SECOND) && !holds(5 * SECOND, 90 * SECOND), "{read}");
-            assert!(holds(80 * SECOND, 79 * SECOND) && !holds(0, 0), "{read}");
-            assert!(!holds(80 * SECOND, 101 * SECOND), "{read}");
-            assert_eq!(version.last_use(), 0, "it is forgotten before its moment comes again");
-        }
-        assert_eq!((version.begin(), version.row_id(), version.row()), (begin, row, &b"row"[..]));
-    }
+/// Bytes of a row of a table with its slot and its entries.
+fn row_bytes(form: &TableForm, rows: u64) -> f64 {
+    let mut bytes = 0;
+    super::memories_of(form, &mut |memory| bytes += memory.used_bytes());
+    (bytes as f64 / rows.max(1) as f64).max(HEADER_BYTES as f64)
 }

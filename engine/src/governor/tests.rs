@@ -1,5 +1,6 @@
 //! One memory limit that holds. What watches the memory of the whole process runs in a process of its own.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use thermocline_base::multiplex::give_way;
 use thermocline_base::rng::Rng;
 use thermocline_base::sync::{AtomicBool, AtomicU64, Ordering};
 
-use super::hand::{Choice, Hands, Rules, Uses};
+use super::hand::{Choice, Hands, Rules};
+use super::reuse::{CLASSES, EXPLORED, Leaving};
 use crate::hot::budget::MemoryKind;
 use crate::row::{Column, KeyBuf, RowEditor, Type, Value};
 use crate::{
@@ -345,6 +347,63 @@ fn fill_and_time(db: &Database, table: &Table, ids: std::ops::Range<i64>) -> Dur
     longest
 }
 
+/// There is always a snapshot that has been open for a while, but never the same one for long. What is in use stays all the
+/// same, and what nobody uses leaves, although each of those snapshots sees it.
+#[test]
+fn what_is_in_use_stays_while_snapshots_overlap() {
+    const HOT: i64 = 2_000;
+    const STEPS: i64 = 300;
+    const ROWS_A_STEP: i64 = 200;
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Database::open(dir.path(), options(32 * MIB)).expect("it opens");
+    let table = db.create_table(schema("t")).expect("a table");
+    let index = table.primary();
+    fill(&db, &table, 0..100_000, 500).expect("there is always room");
+    let done = AtomicBool::new(false);
+    let begin = || {
+        let mut tx = db.begin(TransactionOptions::new().isolation(Isolation::Snapshot)).expect("it begins");
+        block_on(tx.read(&index, &KeyBuf::new().i64(1), |_| ())).expect("it can be read");
+        tx
+    };
+    let cold_reads = || db.statistics().cold.reads;
+    let (mut of_updates, mut updates) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut open = VecDeque::from([begin()]);
+            while !done.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(350));
+                open.push_back(begin());
+                open.drain(..open.len() - 2);
+            }
+        });
+        for step in 0..STEPS {
+            let before = cold_reads();
+            // Each once in twenty steps.
+            let hot: Vec<i64> = (step % 20..HOT).step_by(20).collect();
+            db.run(TransactionOptions::new(), async |tx| {
+                for id in &hot {
+                    let edit =
+                        |row: &mut RowEditor<'_>| row.set_i64(1, step).map_err(|error| table.error(error));
+                    assert!(tx.update(&index, &KeyBuf::new().i64(*id), edit).await?.is_some(), "row {id}");
+                }
+                Ok(())
+            })
+            .expect("there is always room");
+            if step >= STEPS / 3 {
+                of_updates += cold_reads() - before;
+                updates += hot.len() as u64;
+            }
+            let first = 100_000 + step * ROWS_A_STEP;
+            fill(&db, &table, first..first + ROWS_A_STEP, 50).expect("there is always room");
+            std::thread::sleep(Duration::from_millis(15));
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+    let cold = db.statistics().cold;
+    eprintln!("{of_updates} of {updates} updates found a cold row; {cold:?}");
+    assert!(of_updates * 20 < updates, "{of_updates} of {updates} updates found a cold row; {cold:?}");
+}
+
 /// Interleaving 33: what the snapshot sees does not fit beside what is to come.
 #[test]
 fn the_oldest_snapshot_is_cancelled_when_nothing_else_is_left() {
@@ -534,9 +593,10 @@ fn hands_take_what_was_not_read_lately() {
     for id in (0..ROWS).step_by(3) {
         assert_eq!(read(&db, &table, id), Some((0, text(id))));
     }
-    let chosen = |young_s: u64| {
-        let used = Uses::within(young_s * 1_000_000_000, inner.clock.now_ns());
-        let rules = Rules { young: inner.registry.clock.now(), used, held: None, hot: None };
+    let chosen = |class: usize| {
+        let begins = [inner.registry.clock.now(); CLASSES];
+        let (now_ns, leaving) = (inner.clock.now_ns(), Some(Leaving::from(class)));
+        let rules = Rules { now_ns, young: begins[0], begins, leaving, held: None, hot: None };
         let mut ids = Vec::new();
         for Choice { entry, rows } in Hands::default().choose(inner, &rules, 100, 512) {
             let guard = inner.epochs.pin();
@@ -549,7 +609,8 @@ fn hands_take_what_was_not_read_lately() {
         ids.dedup();
         ids
     };
-    assert_eq!(chosen(80), (0..ROWS).filter(|id| id % 3 != 0).collect::<Vec<_>>());
+    // As if all had been written long ago; some are taken for younger than they are.
+    assert_eq!(chosen(CLASSES - 1 - EXPLORED), (0..ROWS).filter(|id| id % 3 != 0).collect::<Vec<_>>());
     assert_eq!(chosen(0), (0..ROWS).collect::<Vec<_>>());
     inner.budget.release(MemoryKind::Other, 36 * MIB);
 }

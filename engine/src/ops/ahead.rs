@@ -4,13 +4,13 @@
 //! so before it has locked anything or taken its snapshot. Nothing is remembered of what was read, so this changes nothing
 //! but times: the operations look for themselves, and find the pages in memory.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use thermocline_base::ids::IndexId;
+use thermocline_base::ids::{IndexId, TableId};
 use thermocline_base::sync::Ordering;
 use thermocline_pool::store::{Direction, IndexId as StoreIndex};
 
@@ -98,7 +98,7 @@ pub(crate) async fn read_ahead(db: &Inner, what: &[Ahead]) {
     let Some(cold) = db.cold.get() else { return };
     let reads = what.iter().map(|ahead| -> Reading<'_> {
         match ahead {
-            Ahead::Key(index, key) => read(cold, *index, key),
+            Ahead::Key(index, key) => read(db, cold, *index, key),
             Ahead::Prefix(index, primary, prefix) => Box::pin(async {
                 let mut scan = cold.store.scan(*index, prefix, behind(prefix).as_deref(), Direction::Forward);
                 let mut records = Vec::new();
@@ -106,7 +106,7 @@ pub(crate) async fn read_ahead(db: &Inner, what: &[Ahead]) {
                     && let Ok(Some(found)) = scan.next().await
                 {
                     let primary_key = split_secondary(&found.key).map(|(_, key)| key);
-                    records.extend(primary_key.map(|key| Some(read(cold, *primary, key))));
+                    records.extend(primary_key.map(|key| Some(read(db, cold, *primary, key))));
                 }
                 All(records).await;
             }),
@@ -115,9 +115,21 @@ pub(crate) async fn read_ahead(db: &Inner, what: &[Ahead]) {
     All(reads.map(Some).collect()).await;
 }
 
-fn read<'a>(cold: &'a Cold, index: StoreIndex, key: &[u8]) -> Reading<'a> {
+fn read<'a>(db: &'a Inner, cold: &'a Cold, index: StoreIndex, key: &[u8]) -> Reading<'a> {
     let key = Box::<[u8]>::from(key);
-    Box::pin(async move { drop(cold.store.get(index, &key).await) })
+    Box::pin(async move {
+        let mut get = cold.store.get(index, &key);
+        let mut waits = false;
+        let read = poll_fn(|context| {
+            let answer = get.as_mut().poll(context);
+            waits |= answer.is_pending();
+            answer
+        });
+        drop(read.await);
+        if waits && let Some(entry) = db.catalog.by_id(TableId(index.table)) {
+            entry.form_pinned(&db.epochs.pin()).counters.reuse.note_device();
+        }
+    })
 }
 
 type Reading<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;

@@ -194,12 +194,16 @@ impl Session {
             Look::Absent => Step::Done(None),
             Look::Here => {
                 cold.counters.reads.fetch_add(1, Ordering::Relaxed);
+                form.counters.reuse.note_cold();
                 if !group && let Some(record) = fetched.iter().flat_map(|found| found.records()).next_back() {
                     self.note_cold_access(TableId(index.table), record);
                 }
                 Step::Done(fetched)
             }
-            Look::Away => Step::Wait(Wait::Cold(ColdWait { index, key: key.into(), group, moves })),
+            Look::Away => {
+                form.counters.reuse.note_device();
+                Step::Wait(Wait::Cold(ColdWait { index, key: key.into(), group, moves }))
+            }
         }
     }
 

@@ -251,11 +251,19 @@ impl Session {
         }
     }
 
-    /// Notes when a row was read last, if it matters: memory is short or may become so.
+    /// Notes when a row was used last, if it matters: memory is short or may become so.
     #[inline]
-    pub(crate) fn note_use(&self, version: Version) {
+    pub(crate) fn note_use(&self, form: &TableForm, version: Version) {
         if self.sampler.is_some() {
-            version.note_use(self.db.governor.moment());
+            form.counters.reuse.note(version, self.db.governor.moment());
+        }
+    }
+
+    /// Notes that a version is new, in the same way.
+    #[inline]
+    pub(crate) fn note_new(&self, version: Version) {
+        if self.sampler.is_some() {
+            version.note_use(self.db.governor.moment().0);
         }
     }
 
@@ -319,7 +327,7 @@ impl Session {
         loop {
             match self.look_up(form, index, key, &guard) {
                 Lookup::Row(row, version) => {
-                    self.note_use(version);
+                    self.note_use(form, version);
                     self.note_read(form_ref, row, version);
                     if !index.is_unique() {
                         self.note_key(form_ref, index, key);

@@ -502,7 +502,7 @@ impl Session {
                     }
                     // Who reads a whole table does not care for any of its rows.
                     if entry.is_some() {
-                        self.note_use(version);
+                        self.note_use(form, version);
                     }
                     self.note_read(form_ref, row, version);
                     return match see(form.row(version)) {

@@ -407,6 +407,7 @@ impl Session {
         if let Origin::Promoted(_) = origin {
             version.mark_promoted();
         }
+        self.note_new(version);
         form.store.directory.slot(row_id, guard).expect("a fresh slot is there").fill(version);
         self.writes.push(Write { form: form_ref, row: row_id, version, replaced: None });
         for index in &form.indexes {
@@ -738,6 +739,8 @@ impl Session {
         }
         let version =
             form.store.create(Begin::By(me), Some(target.base), target.row, new.is_none(), row, suffix)?;
+        self.note_use(form, target.base);
+        self.note_new(version);
         if replaces.is_some() {
             version.set_link(target.base.link());
         }
