@@ -335,6 +335,7 @@ impl<'a> Work<'a> {
         let brake = if self.futile { 0 } else { of(BRAKE) };
         self.inner.governor.brake.store(brake, Ordering::Relaxed);
         let waiting = self.inner.governor.longest_wait();
+        self.inner.governor.waiting_places().into_iter().for_each(|place| self.ages.excuse(place));
         if budget.used() <= of(SOFT) && waiting.is_none() {
             (self.stuck_ns, self.pressed_ns) = (None, None);
             if now.saturating_sub(self.relaxed_ns) > 200_000_000 {
@@ -610,7 +611,7 @@ impl<'a> Work<'a> {
         let is_it = || place.snapshot() == Some(held.snapshot);
         // One that is in the middle of an operation finds the mark itself.
         self.inner.reap(place, is_it, || Error::SnapshotTooOld { age_ms, pinned_bytes });
-        self.ages.forget(held.place);
+        self.ages.excuse(held.place);
         self.inner.governor.settle_place(held.place);
         self.inner.governor.counters.cancelled.fetch_add(1, Ordering::Relaxed);
     }

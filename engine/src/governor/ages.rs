@@ -25,8 +25,9 @@ const LASTING_NS_MAX: u64 = 5_000_000_000;
 #[derive(Clone, Copy, Debug)]
 struct Open {
     snapshot: Timestamp,
-    /// When it was taken, at the latest.
     taken_ns: u64,
+    /// How long it stays open says something of others.
+    is_usual: bool,
 }
 
 /// A snapshot that was open at the last look.
@@ -71,12 +72,15 @@ impl Ages {
                 open.resize(place + 1, None);
             }
             let known = self.open.get(place).copied().flatten().filter(|known| known.snapshot == snapshot);
-            open[place] =
-                Some(known.unwrap_or_else(|| Open { snapshot, taken_ns: self.time_of(snapshot, now) }));
+            open[place] = Some(known.unwrap_or_else(|| {
+                let taken_ns = self.time_of(snapshot, now);
+                Open { snapshot, taken_ns, is_usual: true }
+            }));
         }
         let of_before = std::mem::replace(&mut self.open, open);
         for (before, now_open) in of_before.into_iter().zip(&self.open) {
             if let Some(before) = before
+                && before.is_usual
                 && now_open.is_none_or(|now_open| now_open.snapshot != before.snapshot)
             {
                 self.lasting_ns = self.lasting_ns.max(now.saturating_sub(before.taken_ns));
@@ -84,10 +88,11 @@ impl Ages {
         }
     }
 
-    /// A snapshot in this place has been cancelled: how long it was open says nothing of others.
-    pub(super) fn forget(&mut self, place: u32) {
-        if let Some(open) = self.open.get_mut(place as usize) {
-            *open = None;
+    /// The snapshot in this place was cancelled, or its transaction waits for memory: how long it stays open says nothing of
+    /// others. (If waiting made it longer until snapshots like it are held, those who wait would wait for each other.)
+    pub(super) fn excuse(&mut self, place: u32) {
+        if let Some(Some(open)) = self.open.get_mut(place as usize) {
+            open.is_usual = false;
         }
     }
 
@@ -175,11 +180,13 @@ mod tests {
                 ages.look(&registry, now);
                 now += 10 * MS;
             }
+            if cancels {
+                ages.excuse(place);
+                // It may be there still when somebody looks.
+                ages.look(&registry, now);
+            }
             registry.place(place).drop_snapshot();
             registry.give_place(place);
-            if cancels {
-                ages.forget(place);
-            }
             ages.look(&registry, now);
             ages.lasting_ns() / MS
         };
