@@ -20,6 +20,7 @@
 //!   pages.
 
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -250,6 +251,25 @@ impl PageDevice {
     /// When there is no such space ([`IoError::is_full`]), and the system's.
     pub fn allocate(&self, pages: u64) -> Result<(), IoError> {
         self.file.allocate(pages * self.page_size.bytes() as u64)
+    }
+
+    /// Gives the space of pages back to the file system. Nobody may read or write them before it is
+    /// [reserved](PageDevice::reserve) again. `false`: the file system cannot.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn punch(&self, pages: Range<u64>) -> Result<bool, IoError> {
+        let page_bytes = self.page_size.bytes() as u64;
+        self.file.punch(pages.start * page_bytes, (pages.end - pages.start) * page_bytes)
+    }
+
+    /// Takes the space of pages again.
+    ///
+    /// # Errors
+    /// When the disk is full ([`IoError::is_full`]), and the system's.
+    pub fn reserve(&self, pages: Range<u64>) -> Result<(), IoError> {
+        let page_bytes = self.page_size.bytes() as u64;
+        self.file.reserve(pages.start * page_bytes, (pages.end - pages.start) * page_bytes)
     }
 
     /// Cuts the file to `pages` (the header counted). Nobody may read or write those behind.

@@ -152,6 +152,14 @@ impl File for AsynchronousFile {
     fn allocate(&self, len: u64) -> Result<()> {
         self.file.allocate(len)
     }
+
+    fn punch(&self, offset: u64, len: u64) -> Result<bool> {
+        self.file.punch(offset, len)
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        self.file.reserve(offset, len)
+    }
 }
 
 #[cfg(test)]

@@ -149,6 +149,14 @@ impl File for DelayedFile {
     fn allocate(&self, len: u64) -> Result<()> {
         self.inner.allocate(len)
     }
+
+    fn punch(&self, offset: u64, len: u64) -> Result<bool> {
+        self.inner.punch(offset, len)
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.reserve(offset, len)
+    }
 }
 
 impl Io for DelayedIo {

@@ -21,6 +21,8 @@ pub enum Action {
     Resize,
     /// Reserving space ahead.
     Allocate,
+    /// Giving space back to the file system.
+    Punch,
     /// Renaming a file.
     Rename,
     /// Removing a file.
@@ -44,6 +46,7 @@ impl fmt::Display for Action {
             Self::Sync => "sync",
             Self::Resize => "resize",
             Self::Allocate => "reserve space for",
+            Self::Punch => "give space back of",
             Self::Rename => "rename",
             Self::Remove => "remove",
             Self::CreateDir => "create directory",

@@ -2,6 +2,8 @@
 //!
 //! It has no notion of durability: what is written is there. [`super::RecordingIo`] adds crashes.
 //!
+//! Space is counted as a file system does that has no holes but those that were [punched](File::punch).
+//!
 //! Lock order: a file's bytes, then the tree.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,16 +33,43 @@ struct Tree {
 #[derive(Debug)]
 struct Contents {
     number: u64,
-    bytes: Mutex<Vec<u8>>,
+    bytes: Mutex<Bytes>,
     tree: std::sync::Weak<Mutex<Tree>>,
+}
+
+/// What is in a file.
+#[derive(Debug, Default)]
+struct Bytes {
+    all: Vec<u8>,
+    /// Numbers of the blocks that take no space.
+    holes: BTreeSet<u64>,
+}
+
+/// A hole has whole ones of these only.
+const BLOCK_BYTES: u64 = DIRECT_ALIGNMENT as u64;
+
+impl Bytes {
+    fn len(&self) -> u64 {
+        self.all.len() as u64
+    }
+
+    /// How much space it takes.
+    fn space(&self) -> u64 {
+        self.len() - self.holes.len() as u64 * BLOCK_BYTES
+    }
+
+    /// The holes in a stretch.
+    fn holes_in(&self, offset: u64, len: u64) -> Vec<u64> {
+        self.holes.range(offset / BLOCK_BYTES..(offset + len).div_ceil(BLOCK_BYTES)).copied().collect()
+    }
 }
 
 impl Drop for Contents {
     fn drop(&mut self) {
         // The tree drops its names under no lock of its own (it is owned then) or outside of it (see `forget`).
         if let Some(tree) = self.tree.upgrade() {
-            let len = self.bytes.get_mut().unwrap_or_else(PoisonError::into_inner).len() as u64;
-            lock(&tree).used -= len;
+            let space = self.bytes.get_mut().unwrap_or_else(PoisonError::into_inner).space();
+            lock(&tree).used -= space;
         }
     }
 }
@@ -90,17 +119,17 @@ impl MemoryIo {
         tree.next_number += 1;
         Arc::new(Contents {
             number: tree.next_number,
-            bytes: Mutex::new(bytes),
+            bytes: Mutex::new(Bytes { all: bytes, holes: BTreeSet::new() }),
             tree: Arc::downgrade(&self.0),
         })
     }
 
-    /// Sets how many bytes all files together may have; those that are there stay.
+    /// Sets how much space all files together may take; those that are there stay.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         lock(&self.0).capacity = bytes;
     }
 
-    /// Bytes of all files together.
+    /// Space that all files together take, in bytes.
     #[must_use]
     pub fn used(&self) -> u64 {
         lock(&self.0).used
@@ -111,7 +140,7 @@ impl MemoryIo {
     pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         // The bytes of a file are locked before the tree, never after it.
         let names = lock(&self.0).names.clone();
-        names.into_iter().map(|(path, file)| (path, lock(&file.bytes).clone())).collect()
+        names.into_iter().map(|(path, file)| (path, lock(&file.bytes).all.clone())).collect()
     }
 
     /// Every directory.
@@ -132,7 +161,7 @@ impl MemoryIo {
     /// When there is no such byte.
     pub fn flip(&self, path: &Path, offset: u64, mask: u8) {
         let file = lock(&self.0).names.get(path).cloned().expect("there is such a file");
-        lock(&file.bytes)[offset as usize] ^= mask;
+        lock(&file.bytes).all[offset as usize] ^= mask;
     }
 
     /// A number that tells the file behind a name from every other one, whatever its names.
@@ -276,19 +305,39 @@ impl MemoryFile {
         if self.writable { Ok(()) } else { Err(self.error(action, None, ErrorKind::PermissionDenied)) }
     }
 
-    /// Sets the length, if the capacity allows it. The caller holds the bytes.
-    fn resize(&self, bytes: &mut Vec<u8>, len: u64, action: Action) -> Result<()> {
+    /// Counts the space that a file takes more, or less, if the capacity allows it.
+    fn account(&self, before: u64, after: u64, action: Action) -> Result<()> {
         let mut tree = lock(&self.io.0);
-        let used = tree.used - bytes.len() as u64 + len;
-        if len > bytes.len() as u64 && tree.capacity.is_some_and(|capacity| used > capacity) {
+        let used = tree.used - before + after;
+        if after > before && tree.capacity.is_some_and(|capacity| used > capacity) {
             return Err(self.error(action, None, ErrorKind::StorageFull));
         }
         tree.used = used;
-        if bytes.is_empty() {
+        Ok(())
+    }
+
+    /// Sets the length, if the capacity allows it. The caller holds the bytes.
+    fn resize(&self, bytes: &mut Bytes, len: u64, action: Action) -> Result<()> {
+        let gone = if len < bytes.len() { bytes.holes_in(len, bytes.len() - len).len() } else { 0 };
+        let after = len - (bytes.holes.len() - gone) as u64 * BLOCK_BYTES;
+        self.account(bytes.space(), after, action)?;
+        bytes.holes.split_off(&(len / BLOCK_BYTES));
+        if bytes.all.is_empty() {
             // Zeros straight from the system take no memory until they are touched.
-            *bytes = vec![0; len as usize];
+            bytes.all = vec![0; len as usize];
         } else {
-            bytes.resize(len as usize, 0);
+            bytes.all.resize(len as usize, 0);
+        }
+        Ok(())
+    }
+
+    /// Takes the space of the holes in a stretch.
+    fn fill(&self, bytes: &mut Bytes, offset: u64, len: u64, action: Action) -> Result<()> {
+        let holes = bytes.holes_in(offset, len);
+        let space = bytes.space();
+        self.account(space, space + holes.len() as u64 * BLOCK_BYTES, action)?;
+        for hole in holes {
+            bytes.holes.remove(&hole);
         }
         Ok(())
     }
@@ -297,10 +346,11 @@ impl MemoryFile {
         self.check_writable(Action::Write)?;
         let mut bytes = lock(&self.contents.bytes);
         let end = offset + data.len() as u64;
-        if end > bytes.len() as u64 {
+        if end > bytes.len() {
             self.resize(&mut bytes, end, Action::Write)?;
         }
-        bytes[offset as usize..end as usize].copy_from_slice(data);
+        self.fill(&mut bytes, offset, data.len() as u64, Action::Write)?;
+        bytes.all[offset as usize..end as usize].copy_from_slice(data);
         Ok(data.len())
     }
 }
@@ -313,7 +363,7 @@ impl File for MemoryFile {
         match operation {
             Operation::Read { offset, mut buffer } => {
                 let bytes = lock(&self.contents.bytes);
-                let rest = bytes.get(offset as usize..).unwrap_or_default();
+                let rest = bytes.all.get(offset as usize..).unwrap_or_default();
                 let into = buffer.as_mut_slice();
                 let count = rest.len().min(into.len());
                 into[..count].copy_from_slice(&rest[..count]);
@@ -336,7 +386,7 @@ impl File for MemoryFile {
     }
 
     fn len(&self) -> Result<u64> {
-        Ok(lock(&self.contents.bytes).len() as u64)
+        Ok(lock(&self.contents.bytes).len())
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
@@ -347,7 +397,24 @@ impl File for MemoryFile {
     fn allocate(&self, len: u64) -> Result<()> {
         self.check_writable(Action::Allocate)?;
         let mut bytes = lock(&self.contents.bytes);
-        if len > bytes.len() as u64 { self.resize(&mut bytes, len, Action::Allocate) } else { Ok(()) }
+        if len > bytes.len() { self.resize(&mut bytes, len, Action::Allocate) } else { Ok(()) }
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> Result<bool> {
+        self.check_writable(Action::Punch)?;
+        let mut bytes = lock(&self.contents.bytes);
+        let end = (offset + len).min(bytes.len());
+        let space = bytes.space();
+        let holes: Vec<u64> = (offset.div_ceil(BLOCK_BYTES)..end / BLOCK_BYTES).collect();
+        bytes.all[offset as usize..end as usize].fill(0);
+        bytes.holes.extend(holes);
+        self.account(space, bytes.space(), Action::Punch)?;
+        Ok(true)
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_writable(Action::Allocate)?;
+        self.fill(&mut lock(&self.contents.bytes), offset, len, Action::Allocate)
     }
 }
 
@@ -387,6 +454,29 @@ mod tests {
         file.set_len(2).expect("cut");
         assert_eq!(io.used(), 2);
         file.write_at(2, &[1; 8]).expect("there is space again");
+    }
+
+    #[test]
+    fn holes_take_no_space_until_they_are_written() {
+        let io = MemoryIo::new();
+        io.set_capacity(Some(5 * BLOCK_BYTES));
+        let file = io.open(Path::new("a"), OpenMode::Create).expect("created");
+        file.write_at(0, &[1; 4 * BLOCK_BYTES as usize]).expect("it fits");
+        assert!(file.punch(BLOCK_BYTES, 2 * BLOCK_BYTES).expect("it can"));
+        assert_eq!((io.used(), file.len().expect("known")), (2 * BLOCK_BYTES, 4 * BLOCK_BYTES));
+        let mut bytes = [9; 3];
+        file.read_at(BLOCK_BYTES, &mut bytes).expect("read");
+        assert_eq!(bytes, [0; 3]);
+        file.write_at(BLOCK_BYTES - 1, &[2; 2]).expect("there is space");
+        assert_eq!(io.used(), 3 * BLOCK_BYTES);
+        io.set_capacity(Some(3 * BLOCK_BYTES));
+        assert!(file.reserve(0, 4 * BLOCK_BYTES).expect_err("a hole is left").is_full());
+        assert!(file.write_at(2 * BLOCK_BYTES, &[3]).expect_err("it is the hole").is_full());
+        file.set_len(2 * BLOCK_BYTES).expect("cut");
+        assert_eq!(io.used(), 2 * BLOCK_BYTES);
+        drop(file);
+        io.remove(Path::new("a")).expect("removed");
+        assert_eq!(io.used(), 0);
     }
 
     #[test]

@@ -158,12 +158,25 @@ pub trait File: Send + Sync + fmt::Debug {
     /// The system's.
     fn set_len(&self, len: u64) -> Result<()>;
 
-    /// Makes it at least `len` bytes long, with the space on disk taken: later writes below `len` find their space
-    /// (on file systems that overwrite in place).
+    /// Makes it at least `len` bytes long, with the space on disk taken for what it is lengthened by: later writes there find
+    /// their space (on file systems that overwrite in place).
     ///
     /// # Errors
     /// [`IoError::is_full`] when there is no such space.
     fn allocate(&self, len: u64) -> Result<()>;
+
+    /// Gives the space of a stretch back to the file system. It reads as zeros then, and the file is as long as before.
+    /// Bounds are multiples of [`DIRECT_ALIGNMENT`]. `false`: this file system cannot, and nothing has changed.
+    ///
+    /// # Errors
+    /// The system's.
+    fn punch(&self, offset: u64, len: u64) -> Result<bool>;
+
+    /// Takes the space of a stretch within the file, where it was given back.
+    ///
+    /// # Errors
+    /// [`IoError::is_full`] when there is no such space.
+    fn reserve(&self, offset: u64, len: u64) -> Result<()>;
 }
 
 impl dyn File + '_ {

@@ -660,6 +660,23 @@ impl File for RecordedFile {
         }
         Ok(())
     }
+
+    /// Like writing zeros: a crash before the next sync may leave any part of what was there.
+    fn punch(&self, offset: u64, len: u64) -> Result<bool> {
+        let mut state = self.io.lock();
+        state.check(Action::Punch, self.path(), Some(offset))?;
+        let done = self.target.inner.punch(offset, len)?;
+        if done {
+            let (file, bytes) = (self.target.number, vec![0; len as usize]);
+            state.events.push(Event::Write { file, offset, bytes, answered: true });
+        }
+        Ok(done)
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        self.io.lock().check(Action::Allocate, self.path(), Some(offset))?;
+        self.target.inner.reserve(offset, len)
+    }
 }
 
 #[cfg(test)]

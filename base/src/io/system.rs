@@ -204,6 +204,14 @@ impl File for StdFile {
         let now = self.len()?;
         self.file.allocate(now, len).map_err(|error| self.error(Action::Allocate, None, error))
     }
+
+    fn punch(&self, offset: u64, len: u64) -> Result<bool> {
+        self.file.punch(offset, len).map_err(|error| self.error(Action::Punch, Some(offset), error))
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        self.file.reserve(offset, len).map_err(|error| self.error(Action::Allocate, Some(offset), error))
+    }
 }
 
 /// Writes zeros behind the end, which takes the space on every file system.
@@ -257,7 +265,7 @@ mod positioned {
             {
                 use rustix::fs::{FallocateFlags, fallocate};
                 use rustix::io::Errno;
-                match fallocate(&self.0, FallocateFlags::empty(), 0, len) {
+                match fallocate(&self.0, FallocateFlags::empty(), now, len - now) {
                     Ok(()) => return Ok(()),
                     // The file system does not know how to; zeros do the same, slower.
                     Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
@@ -265,6 +273,38 @@ mod positioned {
                 }
             }
             super::fill_with_zeros(now, len, |bytes, offset| self.0.write_all_at(bytes, offset))
+        }
+
+        #[cfg(target_os = "linux")]
+        pub(super) fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
+            use rustix::fs::{FallocateFlags, fallocate};
+            use rustix::io::Errno;
+            match fallocate(&self.0, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len) {
+                Ok(()) => Ok(true),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+                Err(error) => Err(error.into()),
+            }
+        }
+
+        #[cfg(target_os = "linux")]
+        pub(super) fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
+            use rustix::fs::{FallocateFlags, fallocate};
+            use rustix::io::Errno;
+            match fallocate(&self.0, FallocateFlags::KEEP_SIZE, offset, len) {
+                // Where nothing can be given back, nothing is to be taken.
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        }
+
+        #[cfg(not(target_os = "linux"))]
+        pub(super) fn punch(&self, _offset: u64, _len: u64) -> io::Result<bool> {
+            Ok(false)
+        }
+
+        #[cfg(not(target_os = "linux"))]
+        pub(super) fn reserve(&self, _offset: u64, _len: u64) -> io::Result<()> {
+            Ok(())
         }
     }
 
@@ -307,6 +347,14 @@ mod positioned {
 
         pub(super) fn allocate(&self, now: u64, len: u64) -> io::Result<()> {
             super::fill_with_zeros(now, len, |bytes, offset| self.write_all_at(bytes, offset))
+        }
+
+        pub(super) fn punch(&self, _offset: u64, _len: u64) -> io::Result<bool> {
+            Ok(false)
+        }
+
+        pub(super) fn reserve(&self, _offset: u64, _len: u64) -> io::Result<()> {
+            Ok(())
         }
     }
 

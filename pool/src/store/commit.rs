@@ -127,11 +127,11 @@ impl Inner {
         version.sealed.len() > SEALED_MAX || self.is_behind(&version)
     }
 
-    /// Writers do not pile up in memory what cannot be written to a full disk.
+    /// Writers do not pile up in memory what cannot be written to a full disk, nor wait for merges that have no space.
     fn full_and_crowded(&self) -> Option<StoreError> {
         let full = self.full.lock().clone()?;
         let version = self.current();
-        (!version.sealed.is_empty()).then_some(full)
+        (!version.sealed.is_empty() || self.is_behind(&version)).then_some(full)
     }
 
     /// Takes what is in the queue one step further. `false`: nothing was there.

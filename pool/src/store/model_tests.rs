@@ -36,6 +36,7 @@ fn options() -> StoreOptions {
         memory_bytes: 4096,
         segment_bytes: 32 << 10,
         leaf_bytes: 64 << 10,
+        spare_bytes: 0,
         threads: 0,
         ..StoreOptions::new([7; 16])
     }

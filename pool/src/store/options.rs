@@ -22,6 +22,9 @@ pub struct StoreOptions {
     pub young_percent: u64,
     /// Young pieces of one leaf, at most: each costs a reader a look at its filter.
     pub young_max: usize,
+    /// The page file grows by at least this much at a time, and so much of what is free in it stays there when the file system
+    /// gets it back.
+    pub spare_bytes: u64,
     /// Bytes of frames at first, which keep pages that were read: [`super::Store::set_frame_bytes`] changes them. 0: none.
     pub frame_bytes: u64,
     /// The most that they may ever be: address space is reserved for them.
@@ -45,6 +48,7 @@ impl StoreOptions {
             leaf_bytes: 32 << 20,
             young_percent: 18,
             young_max: 40,
+            spare_bytes: 8 << 20,
             frame_bytes: 8 << 20,
             frame_bytes_max: 1 << 30,
             frames: None,

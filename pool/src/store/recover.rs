@@ -34,7 +34,7 @@ use super::types::BatchId;
 use super::version::{Leaf, Leaves, Version, WaitingBatch};
 use crate::device::PageDevice;
 use crate::error::{DeviceError, WrongFile};
-use crate::space::Space;
+use crate::space::{EXTENT_PAGES, Space};
 
 pub(super) const PAGES_NAME: &str = "store.pages";
 const LOCK_NAME: &str = "store.lock";
@@ -70,7 +70,8 @@ pub(super) fn open(io: &Arc<dyn Io>, dir: &Path, options: StoreOptions) -> Resul
             Journal::open(io, dir, database, options.segment_bytes, flushed, floor, false)?;
         (journal, replayed, manifest)
     };
-    let space = Space::new(Arc::clone(&device))?;
+    let spare = options.spare_bytes / (EXTENT_PAGES * device.page_size().bytes() as u64);
+    let space = Space::new(Arc::clone(&device), spare)?;
     for run in manifest.state.pieces.values().flat_map(|meta| &meta.runs) {
         space.claim(*run)?;
     }

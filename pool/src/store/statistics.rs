@@ -63,7 +63,7 @@ pub struct Statistics {
     pub young_pieces_max: u64,
     /// Bytes of extents in use.
     pub disk_bytes: u64,
-    /// Bytes of the page file.
+    /// Bytes that the page file takes of the disk, free extents counted, holes not.
     pub file_bytes: u64,
     /// Bytes of all journal segments.
     pub journal_disk_bytes: u64,
@@ -249,7 +249,7 @@ impl Inner {
                 .max()
                 .unwrap_or(0),
             disk_bytes: self.files.space.used() * EXTENT_PAGES * page_bytes,
-            file_bytes: self.files.space.extents() * EXTENT_PAGES * page_bytes,
+            file_bytes: self.files.space.taken() * EXTENT_PAGES * page_bytes,
             journal_disk_bytes: self.journal.lock().disk_bytes(),
             block_memory_bytes: version.memory_bytes() as u64,
             block_memory_bytes_max: self.memory_peak.load(Ordering::Relaxed) as u64,

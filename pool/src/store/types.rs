@@ -128,7 +128,7 @@ impl Batch {
     /// An empty batch that its owner will confirm or discard.
     #[must_use]
     pub fn new(id: BatchId) -> Self {
-        let mut bytes = Vec::with_capacity(4096);
+        let mut bytes = Vec::with_capacity(64);
         bytes.extend_from_slice(&id.0.to_le_bytes());
         bytes.extend_from_slice(&[0; 4]);
         Self { id, bytes, entries: Vec::new(), last_index: None, confirmed: false, record_bytes: 0 }
@@ -294,8 +294,9 @@ impl Batch {
         }
     }
 
-    /// Memory that it takes.
-    pub(super) fn memory_bytes(&self) -> usize {
+    /// Bytes of memory that its entries take.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + self.entries.capacity() * size_of::<EntryRef>()
     }
 

@@ -35,6 +35,7 @@ use super::piece::Piece;
 use super::promise::Promise;
 use super::screen::Screen;
 use super::types::BatchId;
+use crate::space::EXTENT_PAGES;
 
 /// A part of all keys.
 #[derive(Clone, Debug)]
@@ -227,6 +228,8 @@ pub(super) struct Leaves {
     pub(super) young_bytes: Vec<u64>,
     pub(super) young_bytes_all: u64,
     pub(super) last_bytes_all: u64,
+    /// Removals of half of a leaf's records wait in it.
+    hollow: Vec<bool>,
 }
 
 impl Leaves {
@@ -243,7 +246,8 @@ impl Leaves {
         let young_bytes: Vec<u64> = list.iter().map(of_leaf).collect();
         let young_bytes_all = young_bytes.iter().sum();
         let last_bytes_all = list.iter().filter_map(|leaf| leaf.last.as_ref()).map(bytes).sum();
-        Self { heads, list, young_bytes, young_bytes_all, last_bytes_all }
+        let hollow = list.iter().map(|leaf| is_hollow(leaf)).collect();
+        Self { heads, list, young_bytes, young_bytes_all, last_bytes_all, hollow }
     }
 
     /// Number of the leaf in which a key would be.
@@ -283,6 +287,11 @@ impl Leaves {
     pub(super) fn is_worn(&self, leaf: usize) -> bool {
         let of = &self.list[leaf];
         !of.young.is_empty() && of.passed.load(Ordering::Relaxed) >= self.passes(leaf)
+    }
+
+    /// Do removals of half of its records wait in the leaf?
+    pub(super) fn is_hollow(&self, leaf: usize) -> bool {
+        self.hollow[leaf]
     }
 
     /// The bound at which the leaf ends.
@@ -326,6 +335,22 @@ impl Leaves {
         pieces.dedup_by_key(|piece| piece.meta.id);
         pieces
     }
+}
+
+/// Do removals wait of half of the records, and of an extent at least?
+fn is_hollow(leaf: &Leaf) -> bool {
+    let (mut records, mut removals, mut bytes) = (0.0, 0.0, 0.0);
+    let mut extent = 0;
+    for piece in leaf.pieces() {
+        let share = piece.share_of_leaf();
+        for counts in &piece.meta.counts {
+            records += counts.records as f64 * share;
+            removals += counts.removals as f64 * share;
+            bytes += counts.bytes as f64 * share;
+        }
+        extent = EXTENT_PAGES * piece.files().page_bytes() as u64;
+    }
+    removals > 0.0 && removals * 2.0 >= records && removals * bytes > records * extent as f64
 }
 
 /// Young pieces, with the number of leaves that each is in.

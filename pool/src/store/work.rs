@@ -11,6 +11,8 @@
 //!   amplification (1 + the share) come from. No merge is larger than a leaf, so little space is needed meanwhile.
 //! - A leaf in which scans pass many keys that were removed (the front of a queue, say) is merged as soon as passing them has
 //!   cost about as much as merging it does.
+//! - A leaf is merged when it holds removals of half of its records: they take less room than what they remove, so it would
+//!   otherwise wait for its last row to go. When much of the page file is free then, the file system gets it back.
 //! - A leaf that gets too long is cut, one that gets short is merged together with its neighbour. One that gets empty stays
 //!   until then: a piece may lie over several leaves, and where it was merged it must not be seen again.
 //! - In a store with many leaves a block's part for each would be a few pages: such a block becomes one *wide* piece in all
@@ -107,7 +109,14 @@ impl Inner {
             }
         }
         match result {
-            Ok(()) => *self.full.lock() = None,
+            Ok(()) => {
+                *self.full.lock() = None;
+                if matches!(task, Task::Merge { .. } | Task::Narrow { .. })
+                    && let Err(error) = self.files.space.give_back()
+                {
+                    tracing::warn!(%error, "free space of the page file stays with it");
+                }
+            }
             Err(error) if error.is_full() => {
                 tracing::warn!(%error, "the store cannot write records on until there is space");
                 *self.full.lock() = Some(error);
@@ -211,7 +220,7 @@ impl Inner {
         let due = |at: usize| {
             let leaf = &leaves.list[at];
             let young = !leaf.young.is_empty() && (all || leaf.young.len() > self.options.young_max);
-            free(leaf) && (young || leaves.is_worn(at) || useless(leaf))
+            free(leaf) && (young || leaves.is_worn(at) || leaves.is_hollow(at) || useless(leaf))
         };
         // The share of young bytes, in 2^-16; too many pieces go first, and then what holds scans up. What has wide pieces
         // only comes last: they are to be merged with each other.
@@ -221,7 +230,7 @@ impl Inner {
             let many = leaf.young.len() > self.options.young_max;
             (
                 many,
-                leaves.is_worn(at),
+                leaves.is_worn(at) || leaves.is_hollow(at),
                 leaf.young.len() > wide,
                 (leaves.young_bytes[at] << 16) / (last(at) + self.options.leaf_bytes / 16),
             )
@@ -468,7 +477,7 @@ impl Inner {
         let dropped = self.dropped();
         let has_reasons = |at: usize| {
             let useless = || leaves.list[at].pieces().any(|piece| piece.has_any(&dropped));
-            leaves.is_worn(at) || (!dropped.is_empty() && useless())
+            leaves.is_worn(at) || leaves.is_hollow(at) || (!dropped.is_empty() && useless())
         };
         if !can_be_narrowed(leaves) || range.clone().any(has_reasons) {
             return HashSet::new();

@@ -10,4 +10,5 @@ mod group;
 mod model;
 mod queue;
 mod screens;
+mod space;
 mod stress;

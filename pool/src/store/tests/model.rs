@@ -16,6 +16,7 @@ pub(super) fn options() -> StoreOptions {
         memory_bytes: 8 << 10,
         segment_bytes: 32 << 10,
         leaf_bytes: 24 << 10,
+        spare_bytes: 0,
         threads: 0,
         ..StoreOptions::new([7; 16])
     }

@@ -39,6 +39,7 @@ fn options() -> StoreOptions {
         memory_bytes: 16 << 10,
         segment_bytes: 32 << 10,
         leaf_bytes: 32 << 10,
+        spare_bytes: 0,
         threads: 2,
         ..StoreOptions::new([7; 16])
     }

@@ -203,6 +203,14 @@ impl File for InterruptedFile {
     fn allocate(&self, len: u64) -> IoResult<()> {
         self.inner.allocate(len)
     }
+
+    fn punch(&self, offset: u64, len: u64) -> IoResult<bool> {
+        self.inner.punch(offset, len)
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> IoResult<()> {
+        self.inner.reserve(offset, len)
+    }
 }
 
 impl Io for Interrupted {
