@@ -159,6 +159,9 @@ impl<M: NodeMemory> std::fmt::Debug for HashIndex<M> {
 }
 
 impl<M: NodeMemory> HashIndex<M> {
+    /// Bytes of an overflow line.
+    pub const LINE_BYTES: usize = size_of::<Line>();
+
     /// An empty index.
     ///
     /// # Errors
@@ -431,6 +434,52 @@ impl<M: NodeMemory> HashIndex<M> {
     pub fn maintain(&self, guard: &Guard<'_>) -> bool {
         let mut scratch = self.resize.lock();
         self.steps(guard, &mut scratch, self.len(), STEPS_MAINTAIN)
+    }
+
+    /// Moves overflow lines out of memory that is being emptied: looks at so many buckets from `from` on. `false`: there are
+    /// no more behind them. Meanwhile the index neither grows nor shrinks.
+    ///
+    /// # Errors
+    /// When there is no memory to move a line to; all is as it was.
+    pub fn move_lines(&self, _guard: &Guard<'_>, from: &mut u64, buckets: u64) -> Result<bool, OutOfMemory> {
+        let mut scratch = self.resize.lock();
+        let all = self.buckets.load(Ordering::Relaxed);
+        let end = all.min(from.saturating_add(buckets));
+        for number in *from..end {
+            if self.existing(number).head(Ordering::Relaxed).has_overflow() {
+                self.move_chain(number, &mut scratch)?;
+            }
+        }
+        *from = end;
+        Ok(end < all)
+    }
+
+    fn move_chain(&self, number: u64, scratch: &mut Scratch) -> Result<(), OutOfMemory> {
+        let bucket = self.latch_number(number);
+        scratch.gather(&bucket, |_| false);
+        let (mut gone, mut refused) = (Vec::new(), false);
+        for line in &mut scratch.lines {
+            // SAFETY: the chain's latch is held, so its lines are there; each is a cell of its own.
+            if !unsafe { self.memory.is_leaving(line.cast()) } {
+                continue;
+            }
+            let Ok(fresh) = self.new_line() else {
+                refused = true;
+                break;
+            };
+            gone.push(std::mem::replace(line, fresh));
+        }
+        if gone.is_empty() {
+            // The lines are still those of the chain.
+            scratch.clear();
+            bucket.line.unlatch_unchanged(bucket.head);
+        } else {
+            let head = scratch.fill(&bucket, false);
+            bucket.line.unlatch(head);
+            gone.into_iter().for_each(|line| self.retire_line(line));
+            self.retire_left(scratch);
+        }
+        if refused { Err(OutOfMemory) } else { Ok(()) }
     }
 
     // ---- reading ----

@@ -21,7 +21,7 @@ pub mod tree;
 
 pub use hash::HashIndex;
 pub use node_memory::{HeapMemory, NodeMemory, OutOfMemory};
-pub use tree::{Batch, Direction, Tree};
+pub use tree::{Batch, Direction, Tree, TreePlace};
 
 /// Asks the processor for the cache line at `address`, which need not be valid.
 #[inline(always)]

@@ -51,6 +51,13 @@ pub trait NodeMemory: Send + Sync + 'static {
     /// `p` came from `alloc(bytes)` of the same memory and was not given back before; it has been unlinked, so that
     /// only who was pinned before the call can reach it.
     unsafe fn retire(&self, p: NonNull<u8>, bytes: usize);
+
+    /// Is the memory around this cell being emptied, so that it can go back to the system? Then the index moves what is
+    /// in it into another cell, when it is told to.
+    ///
+    /// # Safety
+    /// `p` came from `alloc` of the same memory with at most a page, and a latch or a pin keeps it from being free.
+    unsafe fn is_leaving(&self, p: NonNull<u8>) -> bool;
 }
 
 /// Node memory from the global allocator, for an index that stands alone.
@@ -60,6 +67,9 @@ pub struct HeapMemory {
     bytes: AtomicUsize,
     bytes_max: usize,
     retired: Mutex<Vec<Retired>>,
+    /// Every cell is leaving.
+    #[cfg(test)]
+    pub(crate) leaving: std::sync::atomic::AtomicBool,
 }
 
 #[derive(Debug)]
@@ -82,7 +92,14 @@ impl HeapMemory {
     /// The same, which refuses to hand out more than `bytes_max`.
     #[must_use]
     pub fn with_limit(epochs: Arc<Epochs>, bytes_max: usize) -> Self {
-        Self { epochs, bytes: AtomicUsize::new(0), bytes_max, retired: Mutex::new(Vec::new()) }
+        Self {
+            epochs,
+            bytes: AtomicUsize::new(0),
+            bytes_max,
+            retired: Mutex::new(Vec::new()),
+            #[cfg(test)]
+            leaving: std::sync::atomic::AtomicBool::new(false),
+        }
     }
 
     /// The epochs to pin before an index over this memory is used.
@@ -158,6 +175,14 @@ impl NodeMemory for HeapMemory {
         if gathered.is_multiple_of(RETIRED_BEFORE_COLLECT) {
             self.collect();
         }
+    }
+
+    /// The global allocator empties nothing.
+    unsafe fn is_leaving(&self, _p: NonNull<u8>) -> bool {
+        #[cfg(test)]
+        return self.leaving.load(Ordering::Relaxed);
+        #[cfg(not(test))]
+        false
     }
 }
 

@@ -31,6 +31,10 @@
 //! A node that is less than a quarter full is merged into a neighbour under the same parent if both together fill no
 //! more than three quarters. A merge that meets other writers is given up and left to [`Tree::maintain`].
 //!
+//! What merges leave stands far apart: one node in a block of sixteen keeps it from going back to the system. So nodes
+//! move ([`Tree::move_nodes`], which merges what is half empty before): a copy takes a node's place under its parent while both are latched, and the node becomes
+//! obsolete, as if it had been merged away. To readers that is one more reason to start again.
+//!
 //! # Limits
 //! Keys up to [`KEY_BYTES_MAX`]; those longer than a tenth of a node stand out of line. Nodes are 4 KiB (`N`, smaller in
 //! tests). A node's entry costs 16 bytes and what is left of the key beyond prefix and 8 bytes.
@@ -89,6 +93,13 @@ struct Sweep {
     row: u64,
     /// What the tree held when the sweep began.
     bytes_before: u64,
+}
+
+/// Where [`Tree::move_nodes`] goes on: at first at the lowest leaf.
+#[derive(Debug, Default)]
+pub struct TreePlace {
+    key: Vec<u8>,
+    row: u64,
 }
 
 struct Root {
@@ -161,6 +172,9 @@ impl<M: NodeMemory, const N: usize> std::fmt::Debug for Tree<M, N> {
 }
 
 impl<M: NodeMemory, const N: usize> Tree<M, N> {
+    /// Bytes of a node.
+    pub const NODE_BYTES: usize = N;
+
     /// An empty tree.
     ///
     /// # Errors
@@ -279,7 +293,7 @@ impl<M: NodeMemory, const N: usize> Tree<M, N> {
         self.entries.add(-1);
         self.retire_far(far);
         if sparse {
-            self.merge(guard, probe, 0);
+            self.merge(guard, probe, 0, change::USUAL);
         }
         true
     }

@@ -99,6 +99,49 @@ fn lookups_miss_nothing_while_the_chain_changes() {
     });
 }
 
+/// The overflow lines of a chain move, beside lookups and a writer of the same chain.
+fn moves_beside_others() {
+    let shared = shared();
+    for entry in 0..8 {
+        shared.1.insert(&shared.0.pin(), in_bucket_0(entry), RowId(entry)).expect("memory");
+    }
+    shared.1.memory.leaving.store(true, Ordering::Relaxed);
+    let mover = {
+        let shared = Arc::clone(&shared);
+        shuttle::thread::spawn(move || {
+            let mut bucket = 0;
+            assert!(!shared.1.move_lines(&shared.0.pin(), &mut bucket, SEGMENT).expect("memory"));
+        })
+    };
+    let writer = {
+        let shared = Arc::clone(&shared);
+        shuttle::thread::spawn(move || {
+            // The last entry takes the place of what is removed: another line's.
+            assert!(shared.1.remove(&shared.0.pin(), in_bucket_0(0), RowId(0)));
+            assert!(shared.1.insert(&shared.0.pin(), in_bucket_0(9), RowId(9)).expect("memory"));
+        })
+    };
+    for entry in [3, 7, 5, 6] {
+        let found = rows(&shared, in_bucket_0(entry));
+        assert_eq!(found, [entry], "an entry that stays was missed or came twice");
+    }
+    mover.join().expect("the mover");
+    writer.join().expect("the writer");
+    assert_eq!(rows(&shared, in_bucket_0(9)), [9], "what was written into a line that moved is lost");
+    assert!(rows(&shared, in_bucket_0(0)).is_empty());
+}
+
+#[test]
+fn nothing_is_lost_while_lines_move() {
+    model::run(800, moves_beside_others);
+}
+
+#[test]
+fn lookups_beside_moves_without_a_second_look_are_caught() {
+    let _off = mutation::switch_off(Rule::OptimisticRecheck);
+    assert!(model::finds_failure(4000, moves_beside_others));
+}
+
 #[test]
 fn writers_meet_in_a_bucket_that_splits() {
     model::run(800, || {

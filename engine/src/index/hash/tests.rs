@@ -34,6 +34,43 @@ fn rows<M: NodeMemory>(index: &HashIndex<M>, guard: &Guard<'_>, hash: u64) -> Ve
     rows
 }
 
+fn overflow_lines_of(index: &HashIndex<HeapMemory>) -> HashSet<NonNull<Line>> {
+    let mut scratch = Scratch::default();
+    for number in 0..index.buckets.load(Ordering::Relaxed) {
+        let bucket = index.latch_number(number);
+        scratch.gather(&bucket, |_| false);
+        bucket.line.unlatch_unchanged(bucket.head);
+    }
+    scratch.lines.into_iter().collect()
+}
+
+/// Moves all overflow lines, and says how many there are.
+fn move_all(
+    epochs: &Epochs,
+    memory: &HeapMemory,
+    index: &HashIndex<HeapMemory>,
+) -> Result<usize, OutOfMemory> {
+    // What has moved must not come to stand where something else was.
+    let guard = epochs.pin();
+    let before = overflow_lines_of(index);
+    memory.leaving.store(true, StdOrdering::Relaxed);
+    let mut bucket = 0;
+    let moved = loop {
+        match index.move_lines(&guard, &mut bucket, 7) {
+            Ok(true) => {}
+            Ok(false) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    memory.leaving.store(false, StdOrdering::Relaxed);
+    moved?;
+    let after = overflow_lines_of(index);
+    assert!(before.is_disjoint(&after), "a line did not move");
+    // What removes have left in a chain is gathered into as few lines as can be.
+    assert!(after.len() <= before.len());
+    Ok(after.len())
+}
+
 #[test]
 fn addresses_follow_linear_hashing() {
     for buckets in SEGMENT..200 {
@@ -108,6 +145,13 @@ fn grows_shrinks_and_gives_memory_back() {
     for key in 0..keys {
         assert_eq!(rows(&index, &epochs.pin(), mix(key)).contains(&key), key % 100 == 0);
     }
+    let (before, lines) = (memory.bytes(), move_all(&epochs, &memory, &index).unwrap());
+    assert!(lines > 0, "some chains have overflow lines");
+    memory.collect();
+    assert!(memory.bytes() <= before);
+    for key in 0..keys {
+        assert_eq!(rows(&index, &epochs.pin(), mix(key)).contains(&key), key % 100 == 0);
+    }
     for key in (0..keys).filter(|key| key % 100 == 0) {
         assert!(index.remove(&epochs.pin(), mix(key), RowId(key)));
     }
@@ -135,6 +179,11 @@ fn a_full_memory_is_an_error_and_changes_nothing() {
     for key in 0..inserted {
         assert!(rows(&index, &epochs.pin(), mix(key)).contains(&key));
         assert!(!index.insert(&epochs.pin(), mix(key), RowId(key)).unwrap());
+    }
+    // So do moves of them.
+    assert_eq!(move_all(&epochs, &memory, &index), Err(OutOfMemory));
+    for key in 0..inserted {
+        assert!(rows(&index, &epochs.pin(), mix(key)).contains(&key));
     }
     // Merges that find no memory for overflow lines leave the index whole.
     for key in (0..inserted).rev() {
@@ -168,7 +217,8 @@ fn callbacks_may_break_and_use_the_index() {
     assert_eq!(latched, left);
 }
 
-/// Stable keys are always found, and found once, while others grow and shrink the index around them.
+/// Stable keys are always found, and found once, while others grow and shrink the index around them, and one more moves
+/// what can move.
 #[test]
 fn stable_entries_are_found_while_others_come_and_go() {
     let (epochs, memory, index) = index_with_limit(usize::MAX);
@@ -198,6 +248,13 @@ fn stable_entries_are_found_while_others_come_and_go() {
             })
             .collect();
         let (index, epochs, done) = (&index, &epochs, &done);
+        memory.leaving.store(true, StdOrdering::Relaxed);
+        scope.spawn(move || {
+            while !done.load(StdOrdering::Relaxed) {
+                let mut bucket = 0;
+                while index.move_lines(&epochs.pin(), &mut bucket, 100).unwrap() {}
+            }
+        });
         scope.spawn(move || {
             let mut at = 1u64;
             while !done.load(StdOrdering::Relaxed) {

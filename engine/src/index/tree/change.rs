@@ -1,12 +1,26 @@
-//! What changes the shape of the tree: splits, merges, and the sweep that finishes what was given up.
+//! What changes the shape of the tree: splits, merges, the sweep that finishes what was given up, and moves of nodes.
 
 use super::*;
 use node::Latched;
 
 /// Entries in order, one behind the other, after which a full leaf splits where the last one came.
 const RUN_MIN: usize = 4;
+/// When a node is merged with a neighbour: if it is filled to less, and both together are to no more.
+#[derive(Clone, Copy)]
+pub(super) struct Fill {
+    sparse_percent: usize,
+    joined_percent: usize,
+}
+
+/// Whenever an entry is removed.
+pub(super) const USUAL: Fill = Fill { sparse_percent: 25, joined_percent: 75 };
+/// When the whole tree is made small.
+const TIGHT: Fill = Fill { sparse_percent: 50, joined_percent: 88 };
+
 /// How often a merge is tried before it is left to the sweep.
 const MERGE_ATTEMPTS: usize = 4;
+/// The same of a move, before the node is left where it is.
+const MOVE_ATTEMPTS: usize = 4;
 /// Leaves that one call of `maintain` looks at.
 const SWEEP_LEAVES: usize = 32;
 
@@ -35,17 +49,26 @@ impl<M: NodeMemory, const N: usize> Tree<M, N> {
     const CAPACITY: usize = Sizes::<N>::WORDS - Sizes::<N>::SLOTS;
 
     pub(super) fn is_sparse(node: &View<'_, N>) -> bool {
-        node.used_words() < Self::CAPACITY / 4
+        Self::is_below(node, USUAL)
+    }
+
+    fn is_below(node: &View<'_, N>, fill: Fill) -> bool {
+        node.used_words() < Self::CAPACITY * fill.sparse_percent / 100
     }
 
     /// Rewrites a latched node without its garbage.
     pub(super) fn compact(&self, node: &mut Latched<'_, N>) -> Result<(), Restart> {
+        Self::image_of(node)?.install(node);
+        Ok(())
+    }
+
+    /// What is in a latched node, without its garbage.
+    fn image_of(node: &Latched<'_, N>) -> Result<Image<N>, Restart> {
         let fences = Fences::of(node)?;
         let shape = node.shape();
-        let mut image = Image::<N>::new(shape.level(), fences.low(), fences.high());
+        let mut image = Image::new(shape.level(), fences.low(), fences.high());
         assert!(image.push_from(node, 0..shape.count())?, "a node's entries fit into it");
-        image.install(node);
-        Ok(())
+        Ok(image)
     }
 
     /// Splits the node of a level that is responsible for a place, unless it has room for `words`.
@@ -270,11 +293,11 @@ impl<M: NodeMemory, const N: usize> Tree<M, N> {
 
     /// Merges the node of a level that is responsible for a place with a neighbour, if it is sparse, and goes on with
     /// the nodes above it.
-    pub(super) fn merge(&self, guard: &Guard<'_>, probe: Probe<'_>, level: u8) {
+    pub(super) fn merge(&self, guard: &Guard<'_>, probe: Probe<'_>, level: u8, fill: Fill) {
         let mut backoff = Backoff::new();
         for _ in 0..MERGE_ATTEMPTS {
-            match self.try_merge(guard, probe, level) {
-                Ok(true) => return self.merge(guard, probe, level + 1),
+            match self.try_merge(guard, probe, level, fill) {
+                Ok(true) => return self.merge(guard, probe, level + 1, USUAL),
                 Ok(false) => return,
                 Err(Restart) => backoff.wait(),
             }
@@ -283,11 +306,11 @@ impl<M: NodeMemory, const N: usize> Tree<M, N> {
     }
 
     /// One merge. Should the level above be looked at?
-    fn try_merge(&self, guard: &Guard<'_>, probe: Probe<'_>, level: u8) -> Result<bool, Restart> {
+    fn try_merge(&self, guard: &Guard<'_>, probe: Probe<'_>, level: u8, fill: Fill) -> Result<bool, Restart> {
         let Some(path) = self.path(guard, probe, level)? else { return Ok(false) };
         let Some((parent, at)) = path.parent else { return self.try_lower_root(&path) };
         let children = parent.shape().count();
-        let sparse = Self::is_sparse(&path.node);
+        let sparse = Self::is_below(&path.node, fill);
         parent.check()?;
         path.node.check()?;
         if children == 1 {
@@ -300,14 +323,16 @@ impl<M: NodeMemory, const N: usize> Tree<M, N> {
         }
         let mut parent = parent.latch()?;
         let right_neighbour = at + 1 < children;
-        if right_neighbour && self.join(&mut parent, at)? || at > 0 && self.join(&mut parent, at - 1)? {
+        if right_neighbour && self.join(&mut parent, at, fill)?
+            || at > 0 && self.join(&mut parent, at - 1, fill)?
+        {
             return Ok(Self::is_sparse(&parent) || children == 2);
         }
         Ok(false)
     }
 
     /// Merges the child `at` of a latched node with the one behind it, if both fit into one with some room left.
-    fn join(&self, parent: &mut Latched<'_, N>, at: usize) -> Result<bool, Restart> {
+    fn join(&self, parent: &mut Latched<'_, N>, at: usize, fill: Fill) -> Result<bool, Restart> {
         let child = |at: usize| {
             // SAFETY: the parent is latched, so its children are nodes, and stay.
             let view = View::<N>::open_free(unsafe { NodeRef::at(parent.slot(at).value()) })?;
@@ -319,7 +344,7 @@ impl<M: NodeMemory, const N: usize> Tree<M, N> {
         let (left_count, right_count) = (left.shape().count(), right.shape().count());
         // A node of one child, or an empty leaf, goes wherever it fits.
         let trifling = left_count.min(right_count) <= 1;
-        if left.used_words() + right.used_words() > Self::CAPACITY * 3 / 4 && !trifling {
+        if left.used_words() + right.used_words() > Self::CAPACITY * fill.joined_percent / 100 && !trifling {
             return Ok(false);
         }
         let (left_fences, right_fences) = (Fences::of(&left)?, Fences::of(&right)?);
@@ -394,27 +419,119 @@ impl<M: NodeMemory, const N: usize> Tree<M, N> {
                 leaf.check().map(|()| sparse)
             });
             if sparse {
-                self.merge(guard, probe, 0);
+                self.merge(guard, probe, 0, USUAL);
             }
-            let mut next = Vec::new();
-            let high = retry(|| {
-                let leaf = self.leaf(guard, probe, Side::AtOrAbove)?;
-                let high = leaf.read_fence(true, &mut next)?;
-                leaf.check().map(|()| high)
-            });
-            let Some(high) = high else {
+            let next = self.behind_leaf(guard, probe);
+            let Some(next) = next else {
                 // Single children on the way up from the last leaf, and a root with one child.
                 let levels = self.height(guard) as u8;
-                (1..levels).rev().for_each(|level| self.merge(guard, Probe::new(&[], 0), level));
+                (1..levels).rev().for_each(|level| self.merge(guard, Probe::new(&[], 0), level, USUAL));
                 // A sweep that has achieved nothing is not repeated: what is left has no neighbour that has room.
                 if self.memory_bytes() >= bytes_before {
                     self.untidy.store(false, Ordering::Relaxed);
                 }
                 return self.untidy.load(Ordering::Relaxed);
             };
-            (key, row) = (next, high.row);
+            (key, row) = next;
         }
         *sweep = Some(Sweep { key, row, bytes_before });
         true
+    }
+
+    /// Where the leaf behind the one that is responsible for a place begins. `None`: that is the last one.
+    fn behind_leaf(&self, guard: &Guard<'_>, probe: Probe<'_>) -> Option<(Vec<u8>, u64)> {
+        let mut key = Vec::new();
+        let high = retry(|| {
+            let leaf = self.leaf(guard, probe, Side::AtOrAbove)?;
+            let high = leaf.read_fence(true, &mut key)?;
+            leaf.check().map(|()| high)
+        });
+        high.map(|high| (key, high.row))
+    }
+
+    // ---- moving ----
+
+    /// Merges leaves that are half empty, and moves nodes out of memory that is being emptied: looks at so many leaves from a
+    /// place on, and at the inner nodes above them. `false`: there are no more leaves behind them. Nodes that others are changing are left alone.
+    ///
+    /// # Errors
+    /// When there is no memory to move a node to; all is as it was.
+    pub fn move_nodes(
+        &self,
+        guard: &Guard<'_>,
+        from: &mut TreePlace,
+        leaves: usize,
+    ) -> Result<bool, OutOfMemory> {
+        for _ in 0..leaves {
+            let probe = Probe::new(&from.key, from.row);
+            let is_half_empty = retry(|| {
+                let leaf = self.leaf(guard, probe, Side::AtOrAbove)?;
+                let is_half_empty = Self::is_below(&leaf, TIGHT);
+                leaf.check().map(|()| is_half_empty)
+            });
+            if is_half_empty {
+                self.merge(guard, probe, 0, TIGHT);
+            }
+            // An inner node is looked at with the first of its children.
+            let mut level = 0;
+            while self.move_node(guard, probe, level)? {
+                level += 1;
+            }
+            let Some((key, row)) = self.behind_leaf(guard, probe) else { return Ok(false) };
+            *from = TreePlace { key, row };
+        }
+        Ok(true)
+    }
+
+    /// Moves the node of a level that is responsible for a place, if its memory is being emptied. Is it the first child of
+    /// another one?
+    fn move_node(&self, guard: &Guard<'_>, probe: Probe<'_>, level: u8) -> Result<bool, OutOfMemory> {
+        let mut backoff = Backoff::new();
+        for _ in 0..MOVE_ATTEMPTS {
+            match self.try_move(guard, probe, level) {
+                Ok(is_first) => return Ok(is_first),
+                Err(Failure::Restart) => backoff.wait(),
+                Err(Failure::OutOfMemory) => return Err(OutOfMemory),
+            }
+        }
+        Ok(false)
+    }
+
+    fn try_move(&self, guard: &Guard<'_>, probe: Probe<'_>, level: u8) -> Result<bool, Failure> {
+        let Some(path) = self.path(guard, probe, level)? else { return Ok(false) };
+        let is_first = path.parent.is_some_and(|(_, at)| at == 0);
+        // SAFETY: we are pinned, and it was linked when the way to it was found.
+        if !unsafe { self.memory.is_leaving(path.node.node.cell()) } {
+            return Ok(is_first);
+        }
+        let gone = match path.parent {
+            Some((parent, at)) => {
+                let (mut parent, mut node) = (parent.latch()?, path.node.latch()?);
+                let copy = self.copy_of(&node)?;
+                parent.lead_to(at, copy.address());
+                node.latch.obsolete();
+                node.node
+            }
+            None => {
+                let mut pointer = Latch::take(&self.root.version, path.root_version)?;
+                let mut node = path.node.latch()?;
+                let copy = self.copy_of(&node)?;
+                pointer.changed();
+                self.root.address.store(copy.address(), Ordering::Release);
+                node.latch.obsolete();
+                node.node
+            }
+        };
+        // Its out-of-line keys are the copy's.
+        self.retire_node(gone);
+        Ok(is_first)
+    }
+
+    /// The same node again, in a cell that nobody else knows.
+    fn copy_of(&self, node: &Latched<'_, N>) -> Result<NodeRef<'_, N>, Failure> {
+        let image = Self::image_of(node)?;
+        let cell = self.new_cell()?;
+        // SAFETY: the cell has N bytes and is ours.
+        Ok(unsafe { image.install_fresh(cell) })
     }
 }

@@ -162,6 +162,48 @@ fn scans_miss_nothing_while_leaves_merge() {
     model::run(100, || scan_beside_a_merge(Direction::Backward));
 }
 
+/// All nodes of a tree of two levels move, beside a lookup, a scan and a writer whose leaf may be the one that moves.
+fn moves_beside_others(direction: Direction) {
+    let shared = shared((0..40).map(|n| n * 2));
+    shared.tree.memory.leaving.store(true, Ordering::Relaxed);
+    let mover = {
+        let shared = Arc::clone(&shared);
+        shuttle::thread::spawn(move || {
+            let mut place = TreePlace::default();
+            while shared.tree.move_nodes(&shared.epochs.pin(), &mut place, 2).expect("memory") {}
+        })
+    };
+    let writer = {
+        let shared = Arc::clone(&shared);
+        shuttle::thread::spawn(move || {
+            shared.insert(41);
+            shared.remove(20);
+        })
+    };
+    for entry in [40, 2, 64] {
+        assert!(shared.has(entry), "an entry that stays was missed");
+    }
+    let mut found = shared.scan(direction);
+    let stays = |row: &u64| row.is_multiple_of(2) && *row != 20;
+    found.retain(stays);
+    assert_eq!(found, (0..80).filter(stays).collect::<Vec<_>>(), "a scan missed an entry that stays");
+    mover.join().expect("the mover");
+    writer.join().expect("the writer");
+    assert!(shared.has(41) && !shared.has(20), "what was written into a node that moved is lost");
+}
+
+#[test]
+fn nothing_is_lost_while_nodes_move() {
+    model::run(150, || moves_beside_others(Direction::Forward));
+    model::run(150, || moves_beside_others(Direction::Backward));
+}
+
+#[test]
+fn scans_beside_moves_without_a_second_look_are_caught() {
+    let _off = mutation::switch_off(Rule::OptimisticRecheck);
+    assert!(model::finds_failure(3000, || moves_beside_others(Direction::Forward)));
+}
+
 #[test]
 fn two_writers_meet_in_a_full_leaf() {
     model::run(150, || {

@@ -129,6 +129,10 @@ impl Slot {
     pub(super) fn has_row(self) -> bool {
         self.rest & HAS_ROW != 0
     }
+    pub(super) fn with_value(self, value: u64) -> Self {
+        assert!(value < 1 << 48, "RowIds and addresses have 48 bits");
+        Self { rest: self.rest & ((1 << VALUE_SHIFT) - 1) | value << VALUE_SHIFT, ..self }
+    }
     pub(super) fn with_tail(self, tail: usize) -> Self {
         Self { rest: self.rest & !(0x7ff << TAIL_SHIFT) | (tail as u64) << TAIL_SHIFT, ..self }
     }
@@ -173,6 +177,11 @@ impl<'g, const N: usize> NodeRef<'g, N> {
 
     pub(super) fn address(self) -> u64 {
         self.base.as_ptr().expose_provenance() as u64
+    }
+
+    /// The cell that it stands in.
+    pub(super) fn cell(self) -> NonNull<u8> {
+        self.base.cast()
     }
 
     #[inline(always)]
@@ -576,6 +585,12 @@ impl<const N: usize> Latched<'_, N> {
             let run = if at == last + 1 { (run + 1).min(0xffff) } else { 0 };
             node.set(WORD_RUN, (run as u64) << 16 | at as u64);
         }
+    }
+
+    /// Lets the entry `at` of an inner node lead to another child.
+    pub(super) fn lead_to(&mut self, at: usize, child: u64) {
+        self.latch.changed();
+        self.set_slot(at, self.slot(at).with_value(child));
     }
 
     /// Where the last entry was inserted, and how many before it were inserted each behind its predecessor.

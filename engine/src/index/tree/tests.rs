@@ -71,6 +71,37 @@ impl<const N: usize> Setup<N> {
         self.scan(Bound::Unbounded, Bound::Unbounded, direction, &mut Batch::new())
     }
 
+    /// Moves all nodes, and says how many are where they were.
+    fn move_all(&self) -> Result<usize, OutOfMemory> {
+        let mut before = Vec::new();
+        self.addresses(self.tree.root.address.load(Ordering::Acquire), &mut before);
+        // What has moved must not come to stand where something else was.
+        let guard = self.epochs.pin();
+        self.memory.leaving.store(true, StdOrdering::Relaxed);
+        let mut place = TreePlace::default();
+        let moved = loop {
+            match self.tree.move_nodes(&guard, &mut place, 3) {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.memory.leaving.store(false, StdOrdering::Relaxed);
+        let mut after = Vec::new();
+        self.addresses(self.tree.root.address.load(Ordering::Acquire), &mut after);
+        assert!(after.len() <= before.len());
+        moved.map(|()| after.iter().filter(|address| before.contains(address)).count())
+    }
+
+    fn addresses(&self, address: u64, into: &mut Vec<u64>) {
+        into.push(address);
+        // SAFETY: nobody changes the tree while a test looks at it.
+        let node = View::<N>::open(unsafe { NodeRef::at(address) }).unwrap();
+        if node.shape().level() > 0 {
+            (0..node.shape().count()).for_each(|at| self.addresses(node.slot(at).value(), into));
+        }
+    }
+
     /// Every node lies between its fences, which are those of its place in the parent, and its entries are in order.
     fn verify(&self) {
         let address = self.tree.root.address.load(Ordering::Acquire);
@@ -240,6 +271,9 @@ fn run<const N: usize>(operations: Vec<Operation>) {
     setup.verify();
     assert!(setup.all(Direction::Forward).into_iter().eq(model.iter().cloned()));
     assert!(setup.all(Direction::Backward).into_iter().eq(model.iter().rev().cloned()));
+    assert_eq!(setup.move_all(), Ok(0));
+    setup.verify();
+    assert!(setup.all(Direction::Forward).into_iter().eq(model.iter().cloned()));
     setup.memory.collect();
     let bytes = setup.memory.bytes() as u64 + size_of::<Tree<HeapMemory, N>>() as u64;
     assert_eq!(setup.tree.memory_bytes(), bytes);
@@ -379,8 +413,28 @@ fn a_full_memory_is_an_error_and_changes_nothing() {
     }
 }
 
+#[test]
+fn nodes_that_find_no_memory_stay() {
+    let setup = setup_with_limit::<512>(40 * 512);
+    let mut keys = 0;
+    while setup.memory.bytes() < 36 * 512 {
+        setup.tree.insert(&setup.epochs.pin(), &mix(keys).to_be_bytes(), RowId(keys)).unwrap();
+        keys += 1;
+        setup.memory.collect();
+    }
+    // The pin keeps the cells of what has moved, so there is soon no room.
+    assert_eq!(setup.move_all(), Err(OutOfMemory));
+    setup.verify();
+    for key in 0..keys {
+        assert_eq!(setup.rows(&mix(key).to_be_bytes()), [key]);
+    }
+    setup.memory.collect();
+    let bytes = setup.memory.bytes() as u64 + size_of::<Tree<HeapMemory, 512>>() as u64;
+    assert_eq!(setup.tree.memory_bytes(), bytes);
+}
+
 /// Stable keys are always found, by lookups and by scans in both directions, while others split and merge the nodes
-/// around them.
+/// around them, and one more moves all nodes.
 #[test]
 fn stable_entries_are_found_while_others_come_and_go() {
     let setup = setup::<512>();
@@ -423,8 +477,16 @@ fn stable_entries_are_found_while_others_come_and_go() {
                 })
             })
             .collect();
+        let done = &done;
+        setup.memory.leaving.store(true, StdOrdering::Relaxed);
+        scope.spawn(move || {
+            while !done.load(StdOrdering::Relaxed) {
+                let mut place = TreePlace::default();
+                while setup.tree.move_nodes(&setup.epochs.pin(), &mut place, 5).unwrap() {}
+            }
+        });
         for direction in [Direction::Forward, Direction::Backward] {
-            let (expected, done) = (&expected, &done);
+            let expected = &expected;
             scope.spawn(move || {
                 let mut batch = Batch::new();
                 let mut at = 1;
