@@ -19,6 +19,7 @@ use crate::catalog::schema::TableSchema;
 use crate::catalog::table::{TableEntry, TableForm};
 use crate::cold::Cold;
 use crate::cold::memo::Memo;
+use crate::cold::store::ColdStore;
 use crate::counters::{Counters, WaitKind};
 use crate::error::{Error, Result};
 use crate::governor::{Governor, Warmth};
@@ -71,6 +72,8 @@ pub(crate) struct Inner {
     pub(crate) database: [u8; 16],
     pub(crate) clock: Arc<dyn thermocline_base::clock::Clock>,
     pub(crate) dir: PathBuf,
+    /// Stores that backups are being written to.
+    pub(crate) copies: Mutex<Vec<Arc<dyn ColdStore>>>,
     /// Held by who moves things about: maintenance, checkpoints, changes of definitions.
     pub(crate) maintenance: Mutex<()>,
     /// Held by who changes a definition.
@@ -494,6 +497,10 @@ impl Handle {
         }
         for shard in &inner.sessions {
             shard.lock().clear();
+        }
+        // Behind the sessions, so that it has all that they have sampled.
+        if let Some(Err(error)) = inner.warmth.get().map(Warmth::end_log) {
+            tracing::warn!(%error, "the access log was not written to its end");
         }
         self.lock.lock().take();
         outcome

@@ -53,10 +53,10 @@ use thermocline_base::multiplex::run_tasks;
 use thermocline_base::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
 
 use crate::catalog::table::TableForm;
-use crate::cold::store::StoreMemory;
+use crate::cold::store::{StoreMemory, StoreMemoryUse};
 use crate::db::Inner;
 use crate::error::Error;
-use crate::hot::budget::{Budget, MemoryKind};
+use crate::hot::budget::{Budget, MemoryKind, reserve_bytes};
 use crate::hot::memory::Memory;
 use crate::ops::maintain::Rounds;
 use crate::options::ColdStoreKind;
@@ -84,8 +84,6 @@ const LOWERING_NS: u64 = 50_000_000;
 /// Rows of one batch, at first and within bounds.
 const BATCH_ROWS: usize = 512;
 const BATCH_ROWS_MIN: usize = 128;
-/// Batches in flight.
-const IN_FLIGHT: usize = 8;
 /// What is written down about a row that moves, in bytes.
 const MOVING_ROW_BYTES: u64 = 128;
 /// Rows that are brought back in one round.
@@ -104,14 +102,18 @@ const SHRINKING_NS_MAX: u64 = 1_000_000_000;
 /// Time between two rounds of trimming the heap while memory is short, and while it is not: merges go on.
 const TRIMMING_NS: u64 = 200_000_000;
 const TRIMMING_CALM_NS: u64 = 1_000_000_000;
+/// What part of the time it may take: a large heap, which others in the process may have, takes long.
+const TRIMMING_SHARE: u64 = 100;
 /// A snapshot that is older may be cancelled.
 const OLD_NS: u64 = 250_000_000;
 /// So long the governor may get nowhere while somebody waits.
 const STUCK_NS: u64 = 100_000_000;
 /// So long nothing may move, and then what those see who wait for it is to blame.
 const BLOCKED_NS: u64 = 300_000_000;
-/// So long writers may wait for their turn, one after the other, before a snapshot that is as old is cancelled.
+/// So long writers may wait for their turn, one after the other, before a snapshot that is as old is cancelled, if it keeps
+/// more than this part of the limit.
 const PRESSED_NS: u64 = 1_000_000_000;
+const PRESSING_SHARE: u64 = 3;
 /// So long an operation waits for room in all, although the governor gets somewhere.
 const WAIT_NS: u64 = 10_000_000_000;
 
@@ -255,21 +257,21 @@ struct Work<'a> {
     batch_rows: usize,
     /// Bytes that have moved and that somebody may still see, with the clock after the move.
     leaving: VecDeque<(Timestamp, u64)>,
+    /// When the last round began.
+    round_ns: u64,
     shrunk_ns: u64,
     shrinking_ns: u64,
     relaxed_ns: u64,
     lowered_ns: u64,
-    /// When the heap was trimmed, and for how long it is left alone because that took so long.
-    trimmed_ns: u64,
-    trim_pause_ns: u64,
+    trimmer: Trimmer,
     /// When somebody was last seen to wait. Who was told to try again is about to wait again, but is not seen meanwhile.
     waited_ns: u64,
     /// Since when nothing has moved, nor will, although somebody waits again and again.
     blocked_ns: Option<u64>,
     /// Since when nothing has been gained.
     stuck_ns: Option<u64>,
-    /// Since when more has been used than the brake says, and somebody waits.
-    pressed_ns: Option<u64>,
+    /// For how long more has been used than the brake says while writers waited, less for how long that was not so.
+    pressed_ns: u64,
     /// Nothing can be gained: nobody need wait for his turn.
     futile: bool,
     /// Migrating has failed, and why.
@@ -296,16 +298,16 @@ impl<'a> Work<'a> {
             goal: GOAL,
             batch_rows: BATCH_ROWS,
             leaving: VecDeque::new(),
+            round_ns: 0,
             shrunk_ns: 0,
             shrinking_ns: SHRINKING_NS,
             relaxed_ns: 0,
             lowered_ns: 0,
-            trimmed_ns: 0,
-            trim_pause_ns: 0,
+            trimmer: Trimmer::default(),
             waited_ns: 0,
             blocked_ns: None,
             stuck_ns: None,
-            pressed_ns: None,
+            pressed_ns: 0,
             futile: false,
             failure: None,
         }
@@ -314,6 +316,7 @@ impl<'a> Work<'a> {
     /// One round; how long to wait for the next.
     fn round(&mut self) -> Duration {
         let now = self.inner.clock.now_ns();
+        let passed = now.saturating_sub(std::mem::replace(&mut self.round_ns, now));
         self.inner.governor.moment.store(u32::from(Moment::at(now).0), Ordering::Relaxed);
         self.ages.look(&self.inner.registry, now);
         note_memory(self.inner);
@@ -336,15 +339,17 @@ impl<'a> Work<'a> {
         self.inner.governor.brake.store(brake, Ordering::Relaxed);
         let waiting = self.inner.governor.longest_wait();
         self.inner.governor.waiting_places().into_iter().for_each(|place| self.ages.excuse(place));
+        let waits = waiting.is_some() || now.saturating_sub(self.waited_ns) <= STUCK_NS;
+        self.note_pressure(now, passed, waits && budget.used() > of(BRAKE), limit);
         if budget.used() <= of(SOFT) && waiting.is_none() {
-            (self.stuck_ns, self.pressed_ns) = (None, None);
+            self.stuck_ns = None;
             if now.saturating_sub(self.relaxed_ns) > 200_000_000 {
                 self.relaxed_ns = now;
                 self.goal = (self.goal + GOAL_STEP / 4).min(GOAL);
                 self.hands.relax();
             }
             if budget.used() > limit / 2 {
-                self.trim(now, TRIMMING_CALM_NS);
+                self.trimmer.trim(self.inner, TRIMMING_CALM_NS, TRIMMING_SHARE);
             }
             self.promote();
             return PAUSE;
@@ -368,7 +373,7 @@ impl<'a> Work<'a> {
             self.shrinking_ns =
                 if paid { SHRINKING_NS } else { (self.shrinking_ns * 2).min(SHRINKING_NS_MAX) };
         }
-        self.trim(now, TRIMMING_NS);
+        self.trimmer.trim(self.inner, TRIMMING_NS, TRIMMING_SHARE);
         note_memory(self.inner);
         self.futile &= moved.rows == 0;
         let after = live_bytes(self.inner);
@@ -379,7 +384,7 @@ impl<'a> Work<'a> {
             self.blocked_ns = None;
         }
         let Some(waiting) = waiting else {
-            (self.stuck_ns, self.pressed_ns) = (None, None);
+            self.stuck_ns = None;
             return if gained { Duration::ZERO } else { PAUSE_SHORT };
         };
         // There was work for everybody to do with what is free: if they still wait, the free memory is no use to them.
@@ -391,13 +396,6 @@ impl<'a> Work<'a> {
         }
         if gained || leaving > 0 {
             self.stuck_ns = None;
-        }
-        if budget.used() <= of(BRAKE) {
-            self.pressed_ns = None;
-        } else if now.saturating_sub(*self.pressed_ns.get_or_insert(now)) > PRESSED_NS {
-            // It gets somewhere, but not far enough: somebody keeps more than can come and go beside it.
-            self.pressed_ns = None;
-            self.cancel_oldest(now, PRESSED_NS);
         }
         if is_blocked && now.saturating_sub(*self.blocked_ns.get_or_insert(now)) > BLOCKED_NS {
             self.blocked_ns = None;
@@ -412,6 +410,29 @@ impl<'a> Work<'a> {
         }
         self.inner.governor.settle_all(Verdict::TryAgain);
         if gained { Duration::ZERO } else { PAUSE_SHORT }
+    }
+
+    /// Writers wait for their turn, or do not, since `passed` ago. If they do most of the time, rounds get somewhere but not far
+    /// enough, and the oldest snapshot keeps so much that little can come and go beside it, then it is cancelled.
+    fn note_pressure(&mut self, now: u64, passed: u64, is_pressed: bool, limit: u64) {
+        if !is_pressed {
+            self.pressed_ns = self.pressed_ns.saturating_sub(passed);
+            return;
+        }
+        // Rounds that take long say little of the time between them.
+        self.pressed_ns = (self.pressed_ns + passed.min(PRESSED_NS / 4)).min(PRESSED_NS);
+        if self.pressed_ns == PRESSED_NS
+            && self.pinned_bytes() > limit / PRESSING_SHARE
+            && self.cancel_oldest(now, PRESSED_NS)
+        {
+            self.pressed_ns = 0;
+        }
+    }
+
+    /// What snapshots that are held keep in memory, about.
+    fn pinned_bytes(&self) -> u64 {
+        let garbage = self.inner.garbage.len() as u64 * row_bytes(self.inner);
+        (self.hands.held_bytes() + garbage).min(self.inner.budget.used())
     }
 
     /// What has moved, and is in memory until those end who may see it there.
@@ -431,18 +452,6 @@ impl<'a> Work<'a> {
         live_bytes(self.inner).min(limit)
     }
 
-    /// Has the allocator give back what moves and merges have left in it, `pause_ns` after the last time at the earliest.
-    fn trim(&mut self, now: u64, pause_ns: u64) {
-        if now < self.trimmed_ns + self.trim_pause_ns.max(pause_ns) {
-            return;
-        }
-        let began = self.inner.clock.now_ns();
-        thermocline_base::vm::trim_heap();
-        self.trimmed_ns = self.inner.clock.now_ns();
-        // A large heap, which others in the process may have, takes long.
-        self.trim_pause_ns = 100 * self.trimmed_ns.saturating_sub(began);
-    }
-
     /// Migrates about so many bytes.
     fn migrate(&mut self, bytes: u64) -> Moved {
         if bytes == 0 {
@@ -450,7 +459,7 @@ impl<'a> Work<'a> {
             return Moved::default();
         }
         let rows = usize::try_from(bytes / row_bytes(self.inner)).unwrap_or(usize::MAX);
-        let batches = rows.div_ceil(self.batch_rows).clamp(1, IN_FLIGHT);
+        let batches = rows.div_ceil(self.batch_rows).clamp(1, self.inner.options.batches_in_flight);
         let now = self.inner.clock.now_ns();
         let rules = Rules {
             now_ns: now,
@@ -524,7 +533,7 @@ impl<'a> Work<'a> {
         if self.inner.budget.used() >= self.inner.budget.hard_mark() {
             return Vec::new();
         }
-        self.thermometer.due(warmth, cold, PROMOTIONS)
+        self.thermometer.due(warmth, cold, self.inner.options.reads_a_promotion, PROMOTIONS)
     }
 
     /// Brings one of them back. Whether that succeeds matters to nobody.
@@ -581,8 +590,7 @@ impl<'a> Work<'a> {
     fn cancel_oldest(&mut self, now: u64, old_ns: u64) -> bool {
         self.ages.look(&self.inner.registry, now);
         let Some(oldest) = self.ages.oldest() else { return false };
-        let garbage = self.inner.garbage.len() as u64 * row_bytes(self.inner);
-        let pinned = (self.hands.held_bytes() + garbage).min(self.inner.budget.used());
+        let pinned = self.pinned_bytes();
         let is_old = |held: &Held| now.saturating_sub(held.taken_ns) >= old_ns;
         if !is_old(&oldest) || pinned == 0 {
             return false;
@@ -638,15 +646,14 @@ fn live_bytes(inner: &Inner) -> u64 {
     inner.budget.used().saturating_sub(free)
 }
 
-/// What a database takes however few of its rows are in memory, by what it is for.
-pub(crate) fn fixed_bytes(inner: &Inner) -> Vec<(&'static str, u64)> {
-    use MemoryKind::{ColdBuffers, ColdFences, ColdFilters, ColdFrames, Log, Process};
-    note_memory(inner);
-    let budget = &inner.budget;
-    let kept = budget.limit().unwrap_or(0) - budget.room().unwrap_or(0);
-    let noted = [Log, Process, ColdFilters, ColdFences, ColdBuffers, ColdFrames];
-    let noted = noted.map(|kind| (kind.name(), budget.used_by(kind)));
-    let free = [("kept free for buffers", kept), ("kept free for moving rows", budget.reserve_bytes())];
+/// What a database takes under a limit, however few of its rows are in memory, by what it is for.
+pub(crate) fn fixed_bytes(inner: &Inner, limit: u64) -> Vec<(&'static str, u64)> {
+    use MemoryKind::{ColdFences, ColdFilters, Log, Process, Temperature};
+    let noted = [Log, Process, ColdFilters, ColdFences, Temperature];
+    let noted = noted.map(|kind| (kind.name(), inner.budget.used_by(kind)));
+    let has_pages = inner.cold.get().is_some() && inner.options.cold_store == ColdStoreKind::Pages;
+    let store = if has_pages { StoreMemory::within(Some(limit)).most_bytes() } else { 0 };
+    let free = [("buffers and frames", store), ("kept free for moving rows", reserve_bytes(limit))];
     noted.into_iter().chain(free).filter(|(_, bytes)| *bytes > 0).collect()
 }
 
@@ -662,6 +669,26 @@ fn row_bytes(inner: &Inner) -> u64 {
     (bytes / rows.max(1)).clamp(32, 1 << 20)
 }
 
+/// Has the allocator give back what moves, merges and copies have left in it.
+#[derive(Default)]
+pub(crate) struct Trimmer {
+    ended_ns: u64,
+    took_ns: u64,
+}
+
+impl Trimmer {
+    /// Trims the heap, `pause_ns` after the last time at the earliest, and so that it takes one `share`th of the time.
+    pub(crate) fn trim(&mut self, inner: &Inner, pause_ns: u64, share: u64) {
+        let began = inner.clock.now_ns();
+        if began < self.ended_ns + pause_ns.max(share * self.took_ns) {
+            return;
+        }
+        thermocline_base::vm::trim_heap();
+        self.ended_ns = inner.clock.now_ns();
+        self.took_ns = self.ended_ns.saturating_sub(began);
+    }
+}
+
 /// What the process takes for an open database apart from what is counted: stacks of its threads, tables with a place for
 /// each thread, what sessions keep, and what the allocator keeps between all these. Measured (docs/internals/governor.md).
 const PROCESS_BYTES: u64 = 2 << 20;
@@ -670,7 +697,7 @@ const PROCESS_BYTES: u64 = 2 << 20;
 /// of it, since it is asked about at other times.
 fn moving_bytes(inner: &Inner) -> u64 {
     let Some(limit) = inner.budget.limit().filter(|_| inner.cold.get().is_some()) else { return 0 };
-    let rows = (IN_FLIGHT * BATCH_ROWS) as u64;
+    let rows = (inner.options.batches_in_flight * BATCH_ROWS) as u64;
     (rows * (row_bytes(inner) + MOVING_ROW_BYTES)).min(limit / 32)
 }
 
@@ -682,7 +709,13 @@ pub(crate) fn note_memory(inner: &Inner) {
         budget.note(MemoryKind::Log, log.memory_bytes());
     }
     if let Some(cold) = inner.cold.get() {
-        let memory = cold.store.memory();
+        let (copies, batches) = {
+            let copies = inner.copies.lock();
+            let batches = copies.len() * StoreMemory::within(budget.limit()).block_bytes;
+            (copies.iter().map(|store| store.memory()).sum(), batches as u64)
+        };
+        let mut memory = [cold.store.memory(), copies].into_iter().sum::<StoreMemoryUse>();
+        memory.buffers += batches;
         budget.note(MemoryKind::ColdFilters, memory.filters);
         budget.note(MemoryKind::ColdFences, memory.fences);
         budget.note(MemoryKind::ColdBuffers, memory.buffers);

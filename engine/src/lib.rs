@@ -37,6 +37,7 @@
 //! Invariant: the engine knows nothing of SQL text, sockets or any asynchronous runtime. [`mod@row`] knows nothing of
 //! transactions, `index` nothing of versions, `log` nothing of tables.
 
+mod access_log;
 mod catalog;
 mod checkpoint;
 mod cold;

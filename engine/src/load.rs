@@ -188,7 +188,7 @@ impl Database {
         let inner = self.inner();
         Ok(BulkLoad {
             transaction: begin(inner)?,
-            state: LoadState::new(&inner.budget),
+            state: LoadState::default(),
             table: table.clone(),
             batch: Batch::default(),
             row: Vec::new(),
@@ -300,7 +300,7 @@ impl BulkLoad {
         let db = Arc::clone(&self.table.db);
         // The new transaction has neither a snapshot nor a row, so it is in nobody's way meanwhile.
         let transaction = std::mem::replace(&mut self.transaction, begin(&db)?);
-        let mut state = std::mem::replace(&mut self.state, LoadState::new(&db.budget));
+        let mut state = std::mem::take(&mut self.state);
         let outcome = transaction.commit_parts(&mut state.parts).await;
         self.failed = outcome.is_err();
         self.portion_bytes = 0;

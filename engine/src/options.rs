@@ -29,7 +29,8 @@ pub enum ColdStoreKind {
     Pages,
     /// A file in which the primary key says where a row stands (seed 001, §6.1.3).
     Direct,
-    /// Memory: shows what the machinery costs without a device.
+    /// Memory: shows what the machinery costs without a device. For measurements only: rows that have left memory are gone
+    /// when the database is closed.
     Memory,
 }
 
@@ -117,6 +118,12 @@ pub struct Options {
     /// Which share of the accesses to rows in memory is sampled to tell hot rows from cold ones, once memory is short:
     /// from 0 (none: rows leave memory in the order in which they came) to 1.
     pub sampling: f64,
+    /// How many batches of rows (of up to 512) leave memory at the same time, while it is short: from 1 to 64. More of them
+    /// hide more of the store's latency, and take more of the processors from transactions.
+    pub batches_in_flight: usize,
+    /// One hot row comes back from the cold store for so many cold reads, at most, while the hot set is at rest; eight times
+    /// as many while it moves. 0: rows come back only when they are changed.
+    pub reads_a_promotion: u32,
     /// Threads that recovery and verification use; `None`: one for each processor.
     pub threads: Option<usize>,
     /// Log payload above which a transaction is written in parts. The smallest buffer is 8 times, the smallest segment
@@ -147,6 +154,8 @@ impl Default for Options {
             read_only: false,
             cold_store: ColdStoreKind::default(),
             sampling: 0.1,
+            batches_in_flight: 8,
+            reads_a_promotion: 32,
             threads: None,
             part_bytes: 1 << 20,
             cold_block_bytes: 4 << 20,
@@ -184,6 +193,8 @@ with! {
     with_read_only, read_only: bool;
     with_cold_store, cold_store: ColdStoreKind;
     with_sampling, sampling: f64;
+    with_batches_in_flight, batches_in_flight: usize;
+    with_reads_a_promotion, reads_a_promotion: u32;
     with_threads, threads: Option<usize>;
     with_part_bytes, part_bytes: u64;
     with_cold_block_bytes, cold_block_bytes: usize;
@@ -204,6 +215,9 @@ impl Options {
         }
         if !(0.0..=1.0).contains(&self.sampling) {
             return bad("sampling", "a share from 0 to 1 is needed");
+        }
+        if !(1..=64).contains(&self.batches_in_flight) {
+            return bad("batches_in_flight", "a number from 1 to 64 is needed");
         }
         if self.threads == Some(0) {
             return bad("threads", "at least one is needed");

@@ -8,6 +8,7 @@ use crate::catalog::Tiering;
 use crate::catalog::table::{Structure, TableForm};
 use crate::counters::{AbortCounts, Waits};
 use crate::db::{Database, Inner, Table};
+use crate::error::Result;
 use crate::hot::budget::MemoryKind;
 use crate::temperature::Temperatures;
 
@@ -38,6 +39,9 @@ pub struct MemoryUse {
     pub temperature: u64,
     /// The log's ring and buffers.
     pub log_buffer: u64,
+    /// What transactions remember of what they read and write, where that is much: a serializable one that reads millions of
+    /// rows. Short lists are part of `process`.
+    pub transactions: u64,
     /// What the process takes for the database apart from all that: stacks of its threads, tables of fixed size, what the
     /// allocator keeps. An estimate.
     pub process: u64,
@@ -66,6 +70,7 @@ impl MemoryUse {
             ("cold_frames", self.cold_frames),
             ("temperature", self.temperature),
             ("log_buffer", self.log_buffer),
+            ("transactions", self.transactions),
             ("process", self.process),
             ("other", self.other),
         ]
@@ -221,6 +226,7 @@ impl Database {
                 cold_frames: used(MemoryKind::ColdFrames),
                 temperature: used(MemoryKind::Temperature),
                 log_buffer: used(MemoryKind::Log),
+                transactions: used(MemoryKind::Transactions),
                 process: used(MemoryKind::Process),
                 other: used(MemoryKind::Other),
             },
@@ -247,10 +253,16 @@ impl Database {
     }
 
     /// Changes the memory limit while the database runs. While more is in use rows leave memory, and writers wait.
-    pub fn set_memory_limit(&self, limit: Option<u64>) {
+    ///
+    /// # Errors
+    /// [`InvalidOption`](crate::Error::InvalidOption): the limit has no room for what the database needs however few of its rows are
+    /// in memory. The former limit stays.
+    pub fn set_memory_limit(&self, limit: Option<u64>) -> Result<()> {
         let inner = self.inner();
+        crate::governor::check_minimum(inner, limit)?;
         inner.budget.set_limit(limit);
         inner.governor.wake();
+        Ok(())
     }
 }
 

@@ -242,6 +242,17 @@ impl Transaction {
                     db.counted(WaitKind::LogSpace, space).await;
                 }
             }
+            Wait::Room { refused, since } => {
+                let room =
+                    db.governor.wait_for_room(Some(session.place_index), session.writes.len() as u64, since);
+                let verdict = db.counted(WaitKind::Memory, room).await;
+                db.governor.counters.note_wait(db.clock.now_ns().saturating_sub(since));
+                // Who is cancelled is told so below.
+                let is_cancelled = self.place().cancelled.load(Ordering::Relaxed) != 0;
+                if verdict == Verdict::Refused && !is_cancelled {
+                    return Err(self.failed(Error::OutOfMemory(refused)));
+                }
+            }
             Wait::Cold(wait) => match db.counted(WaitKind::ColdReads, fetch(db, &wait)).await {
                 Ok(answer) => self.session().note_cold_answer(&wait, answer),
                 Err(error) => return Err(self.failed(error)),

@@ -296,6 +296,16 @@ pub(crate) enum Structure {
     Tree(Tree<Memory>),
 }
 
+impl Structure {
+    /// Bytes of the cells of which there are many.
+    pub(crate) const fn cell_bytes(&self) -> usize {
+        match self {
+            Self::Hash(_) => HashIndex::<Memory>::LINE_BYTES,
+            Self::Tree(_) => Tree::<Memory>::NODE_BYTES,
+        }
+    }
+}
+
 /// An index at run time.
 #[derive(Debug)]
 pub(crate) struct IndexForm {

@@ -22,7 +22,7 @@ use crate::index::hash_of;
 /// Reads that are kept.
 const ENTRIES: usize = 16;
 /// Memory of a read that is kept for the next one, at most.
-const KEEP_BYTES: usize = 8 << 10;
+const KEEP_BYTES: usize = 1 << 10;
 
 /// What a read of the cold store has found under one key.
 #[derive(Debug)]
@@ -63,6 +63,8 @@ pub(crate) struct PrivateCache {
     /// With a hash of index and key.
     entries: Vec<(u64, Arc<Fetched>)>,
     live: usize,
+    /// Memory of the entries.
+    bytes: usize,
 }
 
 fn tag_of(index: StoreIndex, key: &[u8]) -> u64 {
@@ -104,6 +106,7 @@ impl PrivateCache {
         }
         let place = &mut self.entries[self.live];
         place.0 = tag;
+        let before = place.1.entries.capacity();
         if Arc::get_mut(&mut place.1).is_none() {
             // Somebody still works with what was here.
             place.1 = fresh();
@@ -111,6 +114,7 @@ impl PrivateCache {
         let fetched = Arc::get_mut(&mut place.1).expect("nobody else has it");
         fetched.entries.clear();
         let outcome = look(&mut fetched.entries);
+        self.bytes = self.bytes + fetched.entries.capacity() - before;
         if outcome != Look::Here {
             return (outcome, None);
         }
@@ -147,6 +151,13 @@ impl PrivateCache {
     fn forget(&mut self) {
         self.live = 0;
         self.entries.retain(|(_, fetched)| fetched.entries.capacity() <= KEEP_BYTES);
+        self.bytes = self.entries.iter().map(|(_, fetched)| fetched.entries.capacity()).sum();
+    }
+
+    /// Bytes of memory that it takes, but for what somebody still works with after it has left the cache.
+    #[inline]
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes
     }
 }
 

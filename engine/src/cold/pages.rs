@@ -152,7 +152,7 @@ impl ColdStore for PageStore {
             fence_bytes: all.fence_memory_bytes,
             buffer_bytes: all.block_memory_bytes,
             frame_bytes: all.frame_bytes,
-            disk_bytes: all.disk_bytes + all.journal_disk_bytes,
+            disk_bytes: all.file_bytes + all.journal_disk_bytes,
         }
     }
 

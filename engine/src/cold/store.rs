@@ -287,6 +287,11 @@ impl StoreMemory {
     pub(crate) fn buffer_bytes(self) -> u64 {
         6 * self.block_bytes as u64
     }
+
+    /// With the frames.
+    pub(crate) fn most_bytes(self) -> u64 {
+        self.buffer_bytes() + self.frame_bytes
+    }
 }
 
 /// How much memory a store takes, in bytes.
@@ -300,6 +305,17 @@ pub(crate) struct StoreMemoryUse {
     pub(crate) buffers: u64,
     /// Cached pages.
     pub(crate) frames: u64,
+}
+
+impl std::iter::Sum for StoreMemoryUse {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, of| Self {
+            filters: sum.filters + of.filters,
+            fences: sum.fences + of.fences,
+            buffers: sum.buffers + of.buffers,
+            frames: sum.frames + of.frames,
+        })
+    }
 }
 
 /// A store in numbers. Counters count from its opening.

@@ -1,4 +1,4 @@
-//! The least memory limit that a database can be opened with.
+//! The least memory limit that a database can be opened with, or be given while it runs.
 //!
 //! Rows can leave memory; what stays is what does not depend on how many of them are there ([`super::fixed_bytes`]), and a
 //! block each for the rows, the slots and every index of a table. A limit without room for that would
@@ -12,12 +12,12 @@ use crate::error::{Error, Result};
 /// What a table's rows, its slots and each of its indexes are taken from the system in, at the least.
 const BLOCK_BYTES: u64 = 64 << 10;
 
-/// Is the memory limit large enough for the schema, and for what is cold?
+/// Is a memory limit large enough for the schema, and for what is cold?
 ///
 /// # Errors
 /// [`Error::InvalidOption`], which says how much is needed.
-pub(crate) fn check(inner: &Inner) -> Result<()> {
-    let Some(limit) = inner.budget.limit().filter(|_| !inner.options.read_only) else { return Ok(()) };
+pub(crate) fn check(inner: &Inner, limit: Option<u64>) -> Result<()> {
+    let Some(limit) = limit.filter(|_| !inner.options.read_only) else { return Ok(()) };
     let guard = inner.epochs.pin();
     let (mut tables, mut indexes) = (0, 0);
     for entry in inner.catalog.all() {
@@ -25,7 +25,7 @@ pub(crate) fn check(inner: &Inner) -> Result<()> {
         indexes += entry.form_pinned(&guard).indexes.len() as u64;
     }
     let schema = (2 * tables + indexes) * BLOCK_BYTES;
-    let fixed = super::fixed_bytes(inner);
+    let fixed = super::fixed_bytes(inner, limit);
     let needed = fixed.iter().map(|(_, bytes)| bytes).sum::<u64>() + schema;
     if needed <= limit {
         return Ok(());
@@ -71,6 +71,15 @@ mod tests {
         for part in ["60 tables with 60 indexes 11.", "the log's buffers ", "at least 25 MiB"] {
             assert!(reason.contains(part), "no {part:?} in {reason:?}");
         }
-        open(48).expect("that is enough").close().expect("closed");
+        let db = open(48).expect("that is enough");
+        let Err(Error::InvalidOption { option: "memory_limit", reason }) =
+            db.set_memory_limit(Some(16 << 20))
+        else {
+            panic!("16 MiB are not enough while it runs either");
+        };
+        assert!(reason.contains("at least"), "{reason}");
+        assert_eq!(db.statistics().memory_limit, Some(48 << 20), "it stays as it was");
+        db.set_memory_limit(Some(40 << 20)).expect("that is enough, too");
+        db.close().expect("closed");
     }
 }

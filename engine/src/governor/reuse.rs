@@ -201,7 +201,7 @@ impl Census {
     }
 
     /// What a use of a cold row costs, if it costs 1 without a read of the device.
-    fn cost(&self) -> f64 {
+    pub(super) fn cost(&self) -> f64 {
         let reads = (self.device + COST_WEIGHT) / (self.cold + COST_WEIGHT);
         1.0 + DEVICE_COST * reads.min(1.0)
     }
@@ -431,6 +431,25 @@ mod tests {
         assert!((14_000..18_000).contains(&first.len()), "{}", first.len());
         let again = first.iter().filter(|row| second.contains(row)).count();
         assert!(again < first.len() / 2, "{again} of {}", first.len());
+    }
+
+    #[test]
+    fn what_was_counted_is_half_of_it_after_a_while() {
+        let reuse = Reuse::default();
+        reuse.note_cold();
+        let mut census = Census::new(&reuse);
+        for _ in 0..1000 {
+            reuse.note_cold();
+        }
+        for _ in 0..250 {
+            reuse.note_device();
+        }
+        reuse.uses[3].fetch_add(40, Ordering::Relaxed);
+        // What was there before it began does not count.
+        census.count(&reuse, 1.0);
+        assert_eq!((census.cold, census.device, census.uses[3]), (1000.0, 250.0, 40.0));
+        census.count(&reuse, HALF_LIFE);
+        assert_eq!((census.cold, census.device, census.uses[3]), (500.0, 125.0, 20.0));
     }
 
     /// What was used lately is known, whenever that was; what was used long ago is forgotten in time.

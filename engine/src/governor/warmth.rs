@@ -5,7 +5,7 @@
 //! database that fits samples nothing.
 //!
 //! A cold row that is read although it is hot is *wanted*: its reader notes the key, and the governor brings it back if
-//! it may. It may so once for every [`READS_A_PROMOTION`] cold reads, and once for every [`READS_A_PROMOTION_SETTLING`] while
+//! it may. It may so once for every [`Options::reads_a_promotion`](crate::Options::reads_a_promotion) cold reads, and [`SETTLING`] times as often while
 //! the hot set moves, promotions still make cold reads fewer, or that is being tried out; where nothing comes of it,
 //! that is once for 20 on average. A row is wanted only when it is well beyond the threshold, so that those around it do not go
 //! to and fro.
@@ -18,24 +18,25 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use thermocline_base::ids::TableId;
-use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
+use thermocline_base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 use super::hand::Mood;
 use crate::cold::Cold;
 use crate::db::Inner;
 use crate::hot::budget::MemoryKind;
 use crate::temperature::{
-    Classifier, ClassifierOptions, Collector, CollectorOptions, Sampler, SizeClass, Temperatures,
+    Classifier, ClassifierOptions, Collector, CollectorOptions, CollectorThread, LogError, LogWriter,
+    Sampler, SizeClass, Temperatures,
 };
 
+/// What temperatures are measured for where there is no memory limit.
+const LIMIT_EXPECTED: u64 = 1 << 30;
 /// Records of a session's ring: sessions are many.
 const RING_RECORDS: usize = 256;
 /// The classifier takes no more, however large the limit is.
 const CLASSIFIER_BYTES_MAX: usize = 64 << 20;
-/// Cold reads for each row that comes back.
-const READS_A_PROMOTION: u64 = 32;
-/// The same while the hot set moves, or settles.
-const READS_A_PROMOTION_SETTLING: u64 = 4;
+/// While the hot set moves, or settles, so many times as many rows may come back.
+const SETTLING: u64 = 8;
 /// Promotions that may be saved up.
 const PROMOTIONS_SAVED: u64 = 2_000;
 /// Rows that are wanted at a time.
@@ -58,7 +59,10 @@ pub(super) struct Wanted {
 /// What is known of temperatures.
 #[derive(Debug)]
 pub(crate) struct Warmth {
-    collector: Collector,
+    collector: Arc<Collector>,
+    /// Collects while an access log is written: that may wait for whoever receives it, and the governor must not.
+    logging: Mutex<Option<CollectorThread>>,
+    is_logging: AtomicBool,
     classifier: Arc<Classifier>,
     wanted: Mutex<VecDeque<Wanted>>,
     /// When temperatures were written to their file.
@@ -82,7 +86,9 @@ impl Warmth {
         }
         let options = CollectorOptions { share, ring_records: RING_RECORDS, ..CollectorOptions::default() };
         Self {
-            collector: Collector::new(options, clock, Some(Arc::clone(&classifier))),
+            collector: Arc::new(Collector::new(options, clock, Some(Arc::clone(&classifier)))),
+            logging: Mutex::default(),
+            is_logging: AtomicBool::new(false),
             classifier,
             wanted: Mutex::default(),
             stored_ns: AtomicU64::new(inner.clock.now_ns()),
@@ -90,6 +96,50 @@ impl Warmth {
             budget: AtomicU64::new(limit / 2),
             floor,
         }
+    }
+
+    /// That of a database, which begins to measure with this if it does not yet.
+    pub(crate) fn of(inner: &Inner) -> &Self {
+        inner.warmth.get_or_init(|| Self::new(inner, inner.budget.limit().unwrap_or(LIMIT_EXPECTED)))
+    }
+
+    /// Writes what is collected to a log from now on.
+    pub(crate) fn begin_log(&self, log: LogWriter) -> Result<(), LogError> {
+        let mut logging = self.logging.lock();
+        self.collector.set_log(Some(log));
+        self.is_logging.store(true, Ordering::Relaxed);
+        if logging.is_none() {
+            *logging = Some(self.collector.start().map_err(LogError::Stream)?);
+        }
+        Ok(())
+    }
+
+    /// Ends the log, with all that was collected. Returns its length in bytes; 0 if there is none.
+    pub(crate) fn end_log(&self) -> Result<u64, LogError> {
+        let mut logging = self.logging.lock();
+        // Its last step is taken when it ends.
+        drop(logging.take());
+        let was_logging = self.is_logging.swap(false, Ordering::Relaxed);
+        let failure = self.collector.statistics().log_error;
+        match self.collector.set_log(None) {
+            Some(log) => Ok(log.bytes()),
+            None if was_logging => {
+                let why = failure.unwrap_or_else(|| "its end was not written".to_owned());
+                Err(LogError::Stream(std::io::Error::other(why)))
+            }
+            None => Ok(0),
+        }
+    }
+
+    /// Why the log has ended, if it was not to.
+    #[cfg(test)]
+    pub(crate) fn log_failure(&self) -> Option<String> {
+        self.collector.statistics().log_error
+    }
+
+    /// From now on such a share of accesses to rows in memory is sampled.
+    pub(crate) fn set_sampling(&self, share: f64) {
+        self.collector.set_share(share);
     }
 
     /// A sampler for a session.
@@ -165,7 +215,9 @@ impl Thermometer {
         }
         self.stepped_ns = now;
         let Some(warmth) = inner.warmth.get() else { return self.begin(inner) };
-        warmth.collector.step();
+        if !warmth.is_logging.load(Ordering::Relaxed) {
+            warmth.collector.step();
+        }
         if now.saturating_sub(self.budgeted_ns) > BUDGET_NS {
             self.budgeted_ns = now;
             let budget = (row_room as f64 * rows_share) as u64;
@@ -181,19 +233,29 @@ impl Thermometer {
             && inner.options.sampling > 0.0
             && inner.budget.used() > limit / 2
         {
-            let warmth = inner.warmth.get_or_init(|| Warmth::new(inner, limit));
+            let warmth = Warmth::of(inner);
             inner.budget.note(MemoryKind::Temperature, warmth.classifier.memory_bytes() as u64);
         }
     }
 
     /// Rows that may come back now.
-    pub(super) fn due(&mut self, warmth: &Warmth, cold: &Cold, most: usize) -> Vec<Wanted> {
+    pub(super) fn due(
+        &mut self,
+        warmth: &Warmth,
+        cold: &Cold,
+        reads_a_promotion: u32,
+        most: usize,
+    ) -> Vec<Wanted> {
         let reads = cold.counters.reads.load(Ordering::Relaxed);
         self.saved_reads += reads - std::mem::replace(&mut self.reads_seen, reads);
+        let at_rest = u64::from(reads_a_promotion);
         let each = match warmth.classifier.is_settling() {
-            true => READS_A_PROMOTION_SETTLING,
-            false => READS_A_PROMOTION,
+            true => at_rest.div_ceil(SETTLING),
+            false => at_rest,
         };
+        if each == 0 {
+            return Vec::new();
+        }
         self.saved_reads = self.saved_reads.min(PROMOTIONS_SAVED * each);
         let allowed = usize::try_from(self.saved_reads / each).unwrap_or(usize::MAX).min(most);
         if allowed == 0 {

@@ -45,6 +45,8 @@ pub enum MemoryKind {
     Temperature,
     /// The log's ring and buffers.
     Log,
+    /// What transactions remember of what they read and write.
+    Transactions,
     /// What the process takes for the database apart from all that.
     Process,
     /// Everything else.
@@ -53,7 +55,7 @@ pub enum MemoryKind {
 
 impl MemoryKind {
     /// All of them, for statistics.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Versions,
         Self::Hash,
         Self::Tree,
@@ -65,6 +67,7 @@ impl MemoryKind {
         Self::ColdFrames,
         Self::Temperature,
         Self::Log,
+        Self::Transactions,
         Self::Process,
         Self::Other,
     ];
@@ -83,6 +86,7 @@ impl MemoryKind {
             Self::ColdFrames => "frames",
             Self::Temperature => "temperatures",
             Self::Log => "the log's buffers",
+            Self::Transactions => "what transactions remember",
             Self::Process => "the process",
             Self::Other => "other",
         }
@@ -307,8 +311,13 @@ impl Budget {
 
     /// By how much work that frees memory may pass the hard mark.
     pub(crate) fn reserve_bytes(&self) -> u64 {
-        (self.limit.load(Ordering::Relaxed) / 32).clamp(MIN_RESERVE_BYTES, MAX_RESERVE_BYTES)
+        reserve_bytes(self.limit.load(Ordering::Relaxed))
     }
+}
+
+/// By how much work that frees memory may pass the hard mark under a limit.
+pub(crate) fn reserve_bytes(limit: u64) -> u64 {
+    (limit / 32).clamp(MIN_RESERVE_BYTES, MAX_RESERVE_BYTES)
 }
 
 #[cfg(test)]

@@ -543,8 +543,19 @@ impl Memory {
     /// class have room for what is in them. Cells in magazines count as filled; [`trim`](Self::trim) first for an
     /// exact answer.
     pub(crate) fn sparse_blocks(&self, max_fill_percent: u32) -> Vec<BlockId> {
+        self.sparse_blocks_of(0..CLASSES as u8, max_fill_percent)
+    }
+
+    /// Those of them with cells for so many bytes.
+    pub(crate) fn sparse_blocks_for(&self, bytes: usize, max_fill_percent: u32) -> Vec<BlockId> {
+        let class = class_of(bytes);
+        assert!(class != SPAN, "blocks of many cells can be sparse");
+        self.sparse_blocks_of(class..class + 1, max_fill_percent)
+    }
+
+    fn sparse_blocks_of(&self, classes: std::ops::Range<u8>, max_fill_percent: u32) -> Vec<BlockId> {
         let mut sparse = Vec::new();
-        for class in 0..CLASSES as u8 {
+        for class in classes {
             let cells = u32::from(shape(class).cells);
             let lists = self.classes[class as usize].lock();
             // SAFETY: we hold the lock of the class, and keep no reference to a state.
@@ -816,5 +827,11 @@ impl crate::index::NodeMemory for Memory {
     unsafe fn retire(&self, p: NonNull<u8>, bytes: usize) {
         // SAFETY: the caller vouches for what `Memory::retire` asks for.
         unsafe { Memory::retire(self, p, bytes) }
+    }
+
+    unsafe fn is_leaving(&self, p: NonNull<u8>) -> bool {
+        // The cell is not free, by contract, so its block is there.
+        self.evacuating.load(Ordering::Relaxed) != 0
+            && self.block(self.head_of(self.offset_of(p))).is_evacuating()
     }
 }

@@ -17,6 +17,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -30,14 +31,18 @@ use crate::checkpoint::manifest::image_path;
 use crate::checkpoint::{Manifest, Superblock, dir_of};
 use crate::cold::Cold;
 use crate::cold::memo::{NoticeKind, is_system};
-use crate::cold::store::{StoreMemory, primary_of, secondary_of};
+use crate::cold::store::{ColdStore, StoreMemory, primary_of, secondary_of};
 use crate::db::{Database, Inner};
 use crate::error::{Error, Result};
+use crate::governor::Trimmer;
 use crate::options::ColdStoreKind;
 
 const PIECE_BYTES: usize = 1 << 20;
-/// Bytes of records that are copied from one store to the other at once.
-const RECORD_BYTES: usize = 4 << 20;
+/// What a batch takes without its entries, from here until it is durable.
+const BATCH_OVERHEAD_BYTES: usize = 768;
+
+/// Of the time that copying takes, one part in so many goes to giving back what batches leave in the heap.
+const TRIMMING_SHARE: u64 = 20;
 
 /// Ends the hold on the files when it is dropped.
 struct Held<'a>(&'a Inner);
@@ -45,6 +50,25 @@ struct Held<'a>(&'a Inner);
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.0.release_files();
+    }
+}
+
+/// The store that a backup writes to counts under the memory limit until this is dropped.
+struct Counted<'a> {
+    inner: &'a Inner,
+    store: &'a Arc<dyn ColdStore>,
+}
+
+impl<'a> Counted<'a> {
+    fn new(inner: &'a Inner, store: &'a Arc<dyn ColdStore>) -> Self {
+        inner.copies.lock().push(Arc::clone(store));
+        Self { inner, store }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.inner.copies.lock().retain(|store| !Arc::ptr_eq(store, self.store));
     }
 }
 
@@ -233,18 +257,17 @@ impl Inner {
             let table = table.to_owned();
             move |source: StoreError| Error::ColdStore { table: table.clone(), source }
         };
-        let store = crate::cold::open_store(
-            &self.options,
-            &self.cold_io,
-            &dir,
-            self.database,
-            StoreMemory::within(self.memory_limit()),
-        )
-        .map_err(failed("(backup)"))?;
+        // Nobody reads from it.
+        let memory = StoreMemory { frame_bytes: 0, ..StoreMemory::within(self.memory_limit()) };
+        let store = crate::cold::open_store(&self.options, &self.cold_io, &dir, self.database, memory)
+            .map_err(failed("(backup)"))?;
         let copy = Cold::new(store, self.options.cold_threads == 0);
+        let _counted = Counted::new(self, &copy.store);
         let cold = cut.paused.cold;
+        // A block's bytes of them at once, which the governor counts.
         let mut batches: BTreeMap<u64, Batch> = BTreeMap::new();
         let mut bytes = 0;
+        let mut trimmer = Trimmer::default();
         for (table, since, indexes) in &cut.tables {
             for &index in indexes {
                 let mut scan = cold.store.scan(index, &[], None, Direction::Forward);
@@ -255,14 +278,21 @@ impl Inner {
                         if id <= since.0 || later || cut.failed.contains(&id) {
                             continue;
                         }
-                        let batch = batches.entry(id).or_insert_with(|| Batch::confirmed(BatchId(id)));
+                        let batch = batches.entry(id).or_insert_with(|| {
+                            bytes += BATCH_OVERHEAD_BYTES;
+                            Batch::confirmed(BatchId(id))
+                        });
+                        let before = batch.memory_bytes();
                         batch.put(index, &found.key, &entry.record).map_err(failed(table))?;
-                        bytes += found.key.len() + entry.record.len();
+                        bytes += batch.memory_bytes() - before;
                     }
-                    if bytes >= RECORD_BYTES {
+                    if bytes >= memory.block_bytes {
                         write_all(&copy, std::mem::take(&mut batches).into_values())
                             .map_err(failed("(backup)"))?;
                         bytes = 0;
+                        if self.budget.limit().is_some() {
+                            trimmer.trim(self, 0, TRIMMING_SHARE);
+                        }
                     }
                 }
             }

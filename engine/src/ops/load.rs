@@ -19,7 +19,6 @@ use thermocline_base::sync::Backoff;
 
 use crate::catalog::table::{FormRef, Structure, TableEntry, TableForm};
 use crate::error::Result;
-use crate::hot::budget::{Budget, MemoryKind};
 use crate::index::hash_of;
 use crate::log::record::WRITE_BYTES;
 use crate::ops::commit::PartsState;
@@ -74,35 +73,14 @@ impl Batch {
     }
 }
 
-/// What a load has cost and logged so far. It gives the memory back that it has charged.
-#[derive(Debug)]
+/// What a load has logged so far.
+#[derive(Debug, Default)]
 pub(crate) struct LoadState {
     pub(crate) parts: PartsState,
-    budget: Arc<Budget>,
-    /// Bytes that are charged for the list of writes.
-    charged: u64,
     /// Log bytes of the writes that stand in no part yet.
     unlogged: u64,
     /// The next row has met somebody else's claim.
     contested: bool,
-}
-
-impl LoadState {
-    pub(crate) fn new(budget: &Arc<Budget>) -> Self {
-        Self {
-            parts: PartsState::default(),
-            budget: Arc::clone(budget),
-            charged: 0,
-            unlogged: 0,
-            contested: false,
-        }
-    }
-}
-
-impl Drop for LoadState {
-    fn drop(&mut self) {
-        self.budget.release(MemoryKind::Other, self.charged);
-    }
 }
 
 impl Session {
@@ -118,7 +96,7 @@ impl Session {
         let form_ref = step!(self.touch(entry)?);
         let form = form_ref.get();
         let guard = self.db().epochs.pin();
-        self.make_room(batch.ends.len() - batch.done, state)?;
+        self.make_room(batch.ends.len() - batch.done)?;
         for row in batch.left() {
             form.layout.check(row).map_err(|error| Self::row_error(form, error))?;
         }
@@ -195,16 +173,16 @@ impl Session {
         self.key = key;
     }
 
-    /// Room for more writes in the list of them, charged: it is the one thing that grows with a load beside its rows.
-    fn make_room(&mut self, rows: usize, state: &mut LoadState) -> Result<()> {
+    /// Room for more writes in the list of them, charged before it is taken: it is the one thing that grows with a load beside
+    /// its rows.
+    fn make_room(&mut self, rows: usize) -> Result<()> {
         let needed = self.writes.len() + rows;
-        if needed <= self.writes.capacity() {
+        let before = self.writes.capacity();
+        if needed <= before {
             return Ok(());
         }
-        let capacity = needed.max(self.writes.capacity() + self.writes.capacity() / 2);
-        let bytes = (capacity * size_of::<Write>()) as u64;
-        state.budget.charge(MemoryKind::Other, bytes - state.charged)?;
-        state.charged = bytes;
+        let capacity = needed.max(before + before / 2);
+        self.charge_ahead((capacity - before) * size_of::<Write>())?;
         self.writes.reserve_exact(capacity - self.writes.len());
         Ok(())
     }

@@ -4,18 +4,22 @@
 //! |---|---|
 //! | 10 ms | prune rows whose snapshots have gone; free what the epochs let go |
 //! | 250 ms | abort transactions that have been idle for too long |
-//! | 250 ms | pack sparse chunks, drop empty ones, move versions out of sparse memory, shrink indexes, return memory |
+//! | 250 ms | pack sparse chunks, drop empty ones, shrink indexes, move versions and parts of indexes out of sparse memory, return memory |
 //!
 //! Each step is bounded; between steps the thread looks whether the database closes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use thermocline_base::epoch::Guard;
+use thermocline_base::ids::TableId;
 use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{Ordering, thread_index};
 
 use crate::catalog::table::{Structure, TableEntry, TableForm};
 use crate::db::Inner;
+use crate::hot::memory::{BlockId, Memory};
+use crate::index::TreePlace;
 use crate::txn::prune::{Item, approach_rows, prune_row};
 use crate::txn::registry::{ActiveSnapshots, Place, activity};
 use crate::txn::session::Session;
@@ -45,13 +49,37 @@ const EAGER: Effort = Effort { committed_min: 1 << 20, used_percent: 95, sparse_
 /// Blocks that are emptied in one step, so that no step holds the maintenance lock for long.
 const BLOCKS_PER_STEP: usize = 1024;
 
+/// In one round so much time goes into walks over indexes.
+const WALK_NS: u64 = 10_000_000;
+/// Leaves, and buckets, that are looked at under one pin.
+const LEAVES_PER_PIN: usize = 256;
+const BUCKETS_PER_PIN: u64 = 4096;
+
+/// A walk over an index that moves its cells together.
+#[derive(Debug)]
+struct Walk {
+    table: TableId,
+    /// The place of the index.
+    at: usize,
+    /// Its memory: if it has another one by now, its cells stand elsewhere already.
+    memory: Arc<Memory>,
+    /// What is being emptied.
+    blocks: Vec<BlockId>,
+    /// Where it goes on.
+    leaf: TreePlace,
+    bucket: u64,
+}
+
 /// What the maintenance thread remembers between its rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     /// Operations that each place had counted, and since when.
     idle: Vec<(u32, u64)>,
     /// Chunks that may be packed or dropped once all pins of then have gone.
-    candidates: Vec<(thermocline_base::ids::TableId, u32, u64)>,
+    candidates: Vec<(TableId, u32, u64)>,
+    /// The walk over an index that has begun, and how many indexes stand before the one that is looked at next.
+    walk: Option<Walk>,
+    next_index: usize,
 }
 
 /// The thread's main function.
@@ -66,6 +94,7 @@ pub(crate) fn run(inner: &Inner) {
         if ticks.is_multiple_of(SLOW_TICKS) {
             inner.abort_idle(&mut rounds);
             inner.shrink(&mut rounds);
+            inner.compact_indexes(&mut rounds);
         }
     }
 }
@@ -93,6 +122,7 @@ impl MaintenanceSteps {
     /// Gives memory back: packs, drops and shrinks.
     pub fn shrink(&mut self) {
         self.inner.shrink(&mut self.rounds);
+        self.inner.compact_indexes(&mut self.rounds);
     }
 
     /// All that the maintenance thread does, once.
@@ -295,6 +325,81 @@ impl Inner {
             index.memory.collect();
             index.memory.trim();
         }
+    }
+
+    /// Moves the cells of indexes together where much of an index's memory is empty: nodes of a tree, overflow lines of a
+    /// hash index. That takes a walk over the whole index, of which one round does a part. The governor leaves it to the
+    /// maintenance thread.
+    pub(crate) fn compact_indexes(&self, rounds: &mut Rounds) {
+        let Some(walk) = rounds.walk.take().or_else(|| self.begin_walk(&mut rounds.next_index)) else {
+            return;
+        };
+        rounds.walk = self.go_on_with(walk);
+    }
+
+    /// Begins a walk over the next index whose memory is mostly empty, in turn.
+    fn begin_walk(&self, next: &mut usize) -> Option<Walk> {
+        let tables = self.catalog.all();
+        let indexes_of = |entry: &TableEntry| entry.form_pinned(&self.epochs.pin()).indexes.len();
+        let indexes: Vec<_> =
+            tables.iter().flat_map(|entry| (0..indexes_of(entry)).map(move |at| (entry, at))).collect();
+        let first = *next;
+        for number in first..first + indexes.len() {
+            let (entry, at) = indexes[number % indexes.len()];
+            *next = (number + 1) % indexes.len();
+            let _maintenance = self.maintenance.lock();
+            let guard = self.epochs.pin();
+            let Some(index) = entry.form_pinned(&guard).indexes.get(at).filter(|_| !entry.is_held()) else {
+                continue;
+            };
+            let memory = &index.memory;
+            let (used, committed) = (memory.used_bytes(), memory.committed_bytes());
+            if committed < LAZY.committed_min || used * 100 > committed * LAZY.used_percent {
+                continue;
+            }
+            let sparse = memory.sparse_blocks_for(index.structure.cell_bytes(), LAZY.sparse_percent);
+            let blocks: Vec<_> = sparse
+                .into_iter()
+                .take(BLOCKS_PER_STEP)
+                .filter(|block| memory.begin_evacuation(*block))
+                .collect();
+            if !blocks.is_empty() {
+                let (table, memory) = (entry.id, Arc::clone(memory));
+                return Some(Walk { table, at, memory, blocks, leaf: TreePlace::default(), bucket: 0 });
+            }
+        }
+        None
+    }
+
+    /// One part of a walk; what is left to do of it. `None`: nothing is.
+    fn go_on_with(&self, mut walk: Walk) -> Option<Walk> {
+        let until_ns = self.clock.now_ns() + WALK_NS;
+        let entry = self.catalog.by_id(walk.table)?;
+        let _maintenance = self.maintenance.lock();
+        if entry.is_held() {
+            return Some(walk);
+        }
+        // One piece after the other, so that nobody waits long for what our pin keeps.
+        loop {
+            let guard = self.epochs.pin();
+            let index = entry.form_pinned(&guard).indexes.get(walk.at);
+            let index = index.filter(|index| Arc::ptr_eq(&index.memory, &walk.memory))?;
+            let more = match &index.structure {
+                Structure::Hash(hash) => hash.move_lines(&guard, &mut walk.bucket, BUCKETS_PER_PIN),
+                Structure::Tree(tree) => tree.move_nodes(&guard, &mut walk.leaf, LEAVES_PER_PIN),
+            };
+            // Without memory what has not moved yet stays where it is.
+            if !more.unwrap_or(false) {
+                break;
+            }
+            if self.clock.now_ns() >= until_ns {
+                return Some(walk);
+            }
+        }
+        walk.memory.collect();
+        walk.blocks.iter().for_each(|block| walk.memory.end_evacuation(*block));
+        walk.memory.trim();
+        None
     }
 
     /// Moves versions out of sparse memory, if much of the table's memory is empty.

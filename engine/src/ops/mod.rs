@@ -27,6 +27,7 @@ pub(crate) mod write;
 use std::sync::Arc;
 
 use crate::catalog::table::TableEntry;
+use crate::hot::budget::OutOfMemory;
 use crate::hot::version::TxnId;
 
 /// What a step came to.
@@ -49,6 +50,8 @@ pub(crate) enum Wait {
     Held(Arc<TableEntry>),
     /// Room in the log.
     LogSpace { payload: u64 },
+    /// Memory for what the transaction remembers, which was refused at first at this time (ns).
+    Room { refused: OutOfMemory, since: u64 },
     /// A read of the cold store.
     Cold(cold::ColdWait),
     /// The next entry of the scan of the cold store that is part of the scan.

@@ -14,6 +14,7 @@ use thermocline_base::sync::Ordering;
 use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};
 use crate::cold::store::primary_of;
 use crate::error::{Error, Result};
+use crate::hot::budget::OutOfMemoryCause;
 use crate::hot::version::{Begin, TxnId, Version};
 use crate::index::hash_of;
 use crate::ops::{Step, Wait, step};
@@ -44,10 +45,25 @@ impl Session {
         if self.health != Health::Well {
             return Err(Error::TransactionFailed);
         }
+        step!(self.remember()?);
         let place: *const TableEntry = Arc::as_ptr(entry);
         match self.tables.iter().find(|touched| touched.entry == place) {
             Some(touched) => Ok(Step::Done(touched.form)),
             None => self.touch_first(entry),
+        }
+    }
+
+    /// Between two steps: what the transaction remembers counts under the memory limit.
+    #[inline]
+    pub(crate) fn remember(&mut self) -> Result<Step<()>> {
+        match self.charge_lists() {
+            Ok(()) => Ok(Step::Done(())),
+            Err((refused, since))
+                if refused.cause == OutOfMemoryCause::Limit && self.db().governor.is_there() =>
+            {
+                Ok(Step::Wait(Wait::Room { refused, since }))
+            }
+            Err((refused, _)) => Err(Error::OutOfMemory(refused)),
         }
     }
 

@@ -90,6 +90,7 @@ pub(crate) fn open(
         clock,
         dir: path.to_path_buf(),
         maintenance: Mutex::new(()),
+        copies: Mutex::default(),
         definition: Mutex::new(()),
         checkpoints: Checkpoints::default(),
         sessions: crate::db::empty_pool(),
@@ -154,7 +155,8 @@ pub(crate) fn open(
     }
     find_cold_rows(&inner, cold)?;
     thermocline_base::vm::trim_heap();
-    crate::governor::check_minimum(&inner)?;
+    crate::governor::note_memory(&inner);
+    crate::governor::check_minimum(&inner, inner.budget.limit())?;
     Ok((Arc::new(inner), lock))
 }
 

@@ -310,6 +310,7 @@ impl Session {
             if let Some(wait) = waits {
                 return Ok(Step::Wait(wait));
             }
+            step!(self.remember()?);
         }
     }
 
@@ -456,6 +457,9 @@ impl Session {
             if slot >= used {
                 (number, slot) = (number + 1, 0);
             }
+            let slot = u16::try_from(slot).expect("slot numbers have 16 bits");
+            state.next = Some(RowId::new(number, slot));
+            step!(self.remember()?);
         }
         // Chunks that were added since hold nothing that the snapshot sees.
         state.next = Some(RowId::new(number, 0));

@@ -10,7 +10,7 @@ use thermocline_pool::store::{Direction, IndexId as StoreIndex, Store, StoreErro
 use crate::catalog::schema::{StoredTable, decode_catalog};
 use crate::checkpoint::superblock::LOCK_FILE;
 use crate::checkpoint::{CheckpointError, Images, Manifest, Superblock, dir_of};
-use crate::cold::store::{SECONDARY, split_secondary};
+use crate::cold::store::{SECONDARY, StoreMemory, split_secondary};
 use crate::db::Database;
 use crate::error::{Error, Result};
 use crate::log::LogReader;
@@ -18,6 +18,9 @@ use crate::log::record::{Commit, Kind, Part};
 use crate::ops::recover::newest_manifest;
 use crate::options::{ColdStoreKind, Options};
 use crate::row::{KeySpec, Layout};
+
+/// The cold store is opened as that of a database with this limit: beside its filters and fences it takes some 8 MiB.
+const STORE_MEMORY_BYTES: u64 = 64 << 20;
 
 /// What a verification has looked at, and what it has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -133,8 +136,9 @@ fn verify_cold_store(
         _ => {}
     }
     let options = Options::default().with_cold_threads(0);
+    // It reads everything once, past the pages that a store keeps.
     let options =
-        crate::cold::page_options(&options, database, crate::cold::store::StoreMemory::within(None));
+        crate::cold::page_options(&options, database, StoreMemory::within(Some(STORE_MEMORY_BYTES)));
     let store = match thermocline_pool::store::Store::open(Arc::clone(io), &dir, options) {
         Ok(store) => store,
         Err(error) => {

@@ -13,7 +13,9 @@ use crate::catalog::table::{FormRef, TableEntry};
 use crate::cold::cache::PrivateCache;
 use crate::cold::memo::RecordName;
 use crate::db::Inner;
+use crate::error::Result;
 use crate::governor::Warmth;
+use crate::hot::budget::{MemoryKind, OutOfMemory};
 use crate::hot::version::{TxnId, Version};
 use crate::options::{Isolation, TransactionOptions};
 use crate::row::KeyBuf;
@@ -23,6 +25,13 @@ use crate::txn::registry::Place;
 
 /// Writes that are looked through for a version, from the last one on, before an index is made.
 const WRITES_LOOKED_THROUGH: usize = 32;
+
+/// Memory of a session's lists that is not counted one by one, in bytes. The lists of most transactions fit, and so do those
+/// that a session keeps between two: the first step of a transaction is never refused.
+const UNCOUNTED_BYTES: usize = 64 << 10;
+
+/// Entries of each list that a session keeps room for between transactions.
+const KEPT_ENTRIES: usize = 128;
 
 /// The transaction has not taken its snapshot yet.
 pub(crate) const NO_SNAPSHOT: Timestamp = Timestamp(u64::MAX);
@@ -173,6 +182,10 @@ pub(crate) struct Session {
     /// Numbers of the savepoints that can be gone back to.
     pub(crate) savepoints: Vec<u64>,
     pub(crate) last_savepoint: u64,
+    /// Bytes of lists that are charged to the memory limit.
+    charged: u64,
+    /// When memory for the lists was refused, if it has been refused since.
+    refused_ns: Option<u64>,
     /// Samples accesses, once the governor wants to know.
     pub(crate) sampler: Option<Sampler>,
     pub(crate) scratch: Vec<u8>,
@@ -219,6 +232,8 @@ impl Session {
             savepoint: 0,
             savepoints: Vec::new(),
             last_savepoint: 0,
+            charged: 0,
+            refused_ns: None,
             sampler: None,
             scratch: Vec::new(),
             key: KeyBuf::new(),
@@ -349,12 +364,68 @@ impl Session {
         self.savepoint = 0;
         self.savepoints.clear();
         self.last_savepoint = 0;
-        const KEEP: usize = 4096;
-        self.writes.shrink_to(KEEP);
-        self.reads.shrink_to(KEEP);
-        self.scans.shrink_to(KEEP);
+        self.writes.shrink_to(KEPT_ENTRIES);
+        self.reads.shrink_to(KEPT_ENTRIES);
+        self.scans.shrink_to(KEPT_ENTRIES);
+        self.cold_reads.shrink_to(KEPT_ENTRIES);
+        self.followed.shrink_to(KEPT_ENTRIES);
+        self.locks.shrink_to(KEPT_ENTRIES);
+        if self.charged != 0 {
+            self.db.budget.release(MemoryKind::Transactions, std::mem::take(&mut self.charged));
+        }
+        self.refused_ns = None;
         self.scratch.clear();
         self.scratch.shrink_to(1 << 16);
+    }
+
+    /// Bytes of memory that what it remembers takes, about.
+    #[inline]
+    fn list_bytes(&self) -> usize {
+        /// Keys of a range.
+        const RANGE_BYTES: usize = 64;
+        self.writes.capacity() * size_of::<Write>()
+            + self.write_index.places.capacity() * size_of::<(u64, usize)>()
+            + self.reads.capacity() * size_of::<Read>()
+            + self.scans.capacity() * (size_of::<Scan>() + RANGE_BYTES)
+            + self.cold_reads.capacity() * size_of::<ColdRead>()
+            + self.followed.capacity() * size_of::<Followed>()
+            + self.locks.capacity() * size_of::<(LockKey, FormRef, Option<LockMode>)>()
+            + self.cold_cache.memory_bytes()
+    }
+
+    /// Charges so many bytes for a list that is about to grow by them.
+    pub(crate) fn charge_ahead(&mut self, bytes: usize) -> Result<()> {
+        let bytes = bytes as u64;
+        self.db().budget.charge(MemoryKind::Transactions, bytes)?;
+        self.charged += bytes;
+        Ok(())
+    }
+
+    /// Charges to the memory limit what its lists have grown by, if that is much.
+    ///
+    /// # Errors
+    /// There is no room, with the time (ns) since when there has been none.
+    #[inline]
+    pub(crate) fn charge_lists(&mut self) -> std::result::Result<(), (OutOfMemory, u64)> {
+        let bytes = self.list_bytes() as u64;
+        if bytes <= self.charged + UNCOUNTED_BYTES as u64 {
+            return Ok(());
+        }
+        self.charge_up_to(bytes)
+    }
+
+    #[cold]
+    fn charge_up_to(&mut self, bytes: u64) -> std::result::Result<(), (OutOfMemory, u64)> {
+        let db = self.db();
+        let charged = db.budget.charge(MemoryKind::Transactions, bytes - self.charged);
+        match charged {
+            Ok(()) => {
+                self.charged = bytes;
+                self.refused_ns = None;
+                Ok(())
+            }
+            Err(refused) => Err((refused, *self.refused_ns.get_or_insert_with(|| db.clock.now_ns()))),
+        }
     }
 
     /// Where the write of this version stands in the list, unless a savepoint lies behind it.

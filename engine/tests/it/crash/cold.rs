@@ -10,7 +10,7 @@ use std::sync::Arc;
 use thermocline_base::io::{File, Io, LockGuard, MemoryIo, OpenMode, RecordingIo, Result as IoResult};
 use thermocline_base::sync::Mutex;
 use thermocline_engine::row::{Column, KeyBuf, Type, Value};
-use thermocline_engine::{Database, Durability, IndexSchema, Table, TableSchema, TransactionOptions};
+use thermocline_engine::{Database, Durability, Error, IndexSchema, Table, TableSchema, TransactionOptions};
 
 use super::images::check_run;
 use super::workload::Run;
@@ -258,6 +258,44 @@ fn backups_of_runs_are_whole() {
         assert!(found == *run.state(), "seed {seed}: {}", run.state().difference(&found));
         settle(&copy).and_then(|()| check_places(&copy, &found)).unwrap_or_else(|error| panic!("{error}"));
     }
+}
+
+/// A crash at any operation of a backup leaves the database as it was, and a copy that is whole, or that says it is none.
+#[test]
+fn a_crash_during_a_backup_harms_neither() {
+    let mut run = run(700, Durability::Group, 90);
+    run.flush();
+    run.drop_moves();
+    let begun = run.io.operations();
+    run.db().backup(copy_path()).expect("a backup");
+    let end = run.io.operations();
+    let mut whole = 0;
+    for operations in begun..=end {
+        for seed in [0, 1, operations as u64 * 7 + 2] {
+            let context =
+                || format!("crash after {operations} of {begun} to {end} operations, choice {seed}");
+            let image = run.io.crash(operations, seed);
+            let copy = image.copy();
+            let (state, ..) =
+                recover(&image, &run.options).unwrap_or_else(|error| panic!("{}: {error}", context()));
+            assert!(state == *run.state(), "{}: {}", context(), run.state().difference(&state));
+            if !copy.files().contains_key(&copy_path().join("thermocline.db")) {
+                assert_ne!(operations, end, "a backup that has ended is there");
+                let verified = Database::verify_with(copy_path(), Arc::new(copy));
+                assert!(matches!(verified, Err(Error::NotADatabase { .. })), "{}: {verified:?}", context());
+                continue;
+            }
+            whole += 1;
+            let report =
+                Database::verify_with(copy_path(), Arc::new(copy.copy())).expect("it can be verified");
+            assert_eq!(report.findings, Vec::<String>::new(), "{}", context());
+            let copy = Database::open_with(copy_path(), tiny(Durability::Group), Arc::new(copy), false)
+                .unwrap_or_else(|error| panic!("{}: {error}", context()));
+            let found = dump(&copy).unwrap_or_else(|error| panic!("{}: {error}", context()));
+            assert!(found == *run.state(), "{}: {}", context(), run.state().difference(&found));
+        }
+    }
+    assert!(end - begun > 20 && whole > 0, "{begun} to {end}, {whole} whole copies");
 }
 
 /// A database with 12 rows, of which `cold` are in the cold store, all of it durable.
