@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use bytesize::ByteSize;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use thermocline_engine::ColdStatistics;
 
 use crate::calibration::Calibration;
 use crate::drive::{Measured, Sample};
@@ -93,10 +94,29 @@ pub struct Throughput {
     pub checkpoints: u64,
     /// Throughput second by second.
     pub samples: Vec<Sample>,
+    /// What is there in memory and on disk, second by second.
+    pub levels: Vec<Level>,
     /// When checkpoints began and ended.
     pub checkpoint_marks: Vec<Mark>,
     /// The consistency conditions that were checked after the run.
     pub conditions: Option<Vec<Condition>>,
+}
+
+/// What there is at one moment of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Level {
+    /// When, in seconds since measuring began; negative while warming up.
+    pub at_seconds: f64,
+    /// Memory that the database counts.
+    pub memory_bytes: u64,
+    /// Anonymous memory of the process.
+    pub anonymous_bytes: Option<u64>,
+    /// Notices in the update memo.
+    pub memo_rows: u64,
+    /// Rows in the cold store.
+    pub rows_cold: u64,
+    /// What the cold store takes of the disk.
+    pub cold_disk_bytes: u64,
 }
 
 /// One kind of transaction.
@@ -117,11 +137,12 @@ pub struct Disturbed {
     pub what: &'static str,
     /// When, in measured seconds.
     pub at_seconds: f64,
-    /// Transactions a second in the ten seconds before.
+    /// Transactions a second in the ten seconds before; before the first, if there are several.
     pub before_tps: f64,
     /// The same in the slowest second after.
     pub least_tps: f64,
-    /// Seconds until three seconds together had 90 % of that; none: they never had. Closing is not in it, opening is.
+    /// Seconds until three seconds together had 90 % of that; none: they never had, until the next one. Closing is not in it,
+    /// opening is.
     pub back_seconds: Option<f64>,
 }
 
@@ -165,6 +186,27 @@ pub struct Cold {
     pub memory_wait_us_max: u64,
 }
 
+impl Cold {
+    /// What a database says, in the words of a result.
+    pub(crate) fn of(cold: &ColdStatistics) -> Self {
+        Self {
+            reads: cold.reads,
+            device_reads: cold.device_reads,
+            device_write_bytes: cold.device_write_bytes,
+            filter_false_positives: cold.filter_false_positives,
+            migrated_rows: cold.migrated_rows,
+            promoted_rows: cold.promoted_rows,
+            memo_rows: cold.memo_rows,
+            rows_cold: cold.rows_cold,
+            bytes_per_cold_row: cold.bytes_per_cold_row,
+            cpu_us_per_migrated_row: cold.cpu_us_per_migrated_row,
+            cancelled_snapshots: cold.cancelled_snapshots,
+            memory_waits: cold.memory_waits,
+            memory_wait_us_max: cold.memory_wait_us_max,
+        }
+    }
+}
+
 /// A checkpoint begins or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Mark {
@@ -194,7 +236,9 @@ pub struct Condition {
 pub struct Deleted {
     /// Rows that were deleted.
     pub rows_deleted: u64,
-    /// How long deleting took.
+    /// Rows that moved into the cold store instead.
+    pub rows_migrated: u64,
+    /// How long that took.
     pub seconds: f64,
     /// Resident memory before the load.
     pub rss_bytes_empty: u64,
@@ -202,12 +246,23 @@ pub struct Deleted {
     pub rss_bytes_full: u64,
     /// Resident memory in the end.
     pub rss_bytes_after: u64,
-    /// How much of what the rows took went back to the operating system.
+    /// How much of what all rows took went back to the operating system.
     pub given_back_percent: f64,
-    /// Seconds from the last delete until resident memory fell no further.
+    /// How much of what those took that went, the same of each row, did.
+    pub given_back_of_theirs_percent: f64,
+    /// Memory that each row in the cold store takes: all of the table's, its indexes', the filters', fences' and the memo's
+    /// beyond the part of the former of the rows that stay. Not with rows that are deleted.
+    pub resident_bytes_per_cold_row: Option<f64>,
+    /// Of that, filters, fences and the memo.
+    pub store_bytes_per_cold_row: Option<f64>,
+    /// Processor time of the process for each row that moved, in microseconds.
+    pub cpu_us_per_migrated_row: Option<f64>,
+    /// Seconds from the last row's end until resident memory fell no further.
     pub given_back_seconds: f64,
     /// Memory in the end, by component.
     pub memory_bytes: BTreeMap<String, u64>,
+    /// Rows outside of memory, from the opening on.
+    pub cold: Cold,
 }
 
 /// What `recovery` found.
@@ -225,6 +280,8 @@ pub struct Recovered {
     pub replay_bytes_per_s: f64,
     /// The highest resident memory while opening.
     pub rss_bytes_max: Option<u64>,
+    /// Rows outside of memory, from the opening on.
+    pub cold: Cold,
     /// The consistency conditions that were checked afterwards.
     pub conditions: Option<Vec<Condition>>,
 }
@@ -282,6 +339,7 @@ impl Throughput {
             log_bytes: 0,
             checkpoints: 0,
             samples: measured.samples.clone(),
+            levels: Vec::new(),
             checkpoint_marks: Vec::new(),
             conditions: None,
         }
@@ -520,8 +578,12 @@ impl Table {
 
     fn deleted(&mut self, found: &Deleted) {
         self.line(
-            "deleted",
-            format_args!("{} rows in {:.1} s", grouped(found.rows_deleted as f64), found.seconds),
+            if found.rows_migrated > 0 { "migrated" } else { "deleted" },
+            format_args!(
+                "{} rows in {:.1} s",
+                grouped((found.rows_migrated + found.rows_deleted) as f64),
+                found.seconds
+            ),
         );
         self.line(
             "resident memory",
@@ -535,10 +597,21 @@ impl Table {
         self.line(
             "given back",
             format_args!(
-                "{:.1} % of what the rows took, within {:.1} s",
-                found.given_back_percent, found.given_back_seconds
+                "{:.1} % of what the rows took ({:.1} % of what those took that went), within {:.1} s",
+                found.given_back_percent, found.given_back_of_theirs_percent, found.given_back_seconds
             ),
         );
+        if let (Some(bytes), Some(store), Some(cpu)) =
+            (found.resident_bytes_per_cold_row, found.store_bytes_per_cold_row, found.cpu_us_per_migrated_row)
+        {
+            self.line(
+                "a cold row",
+                format_args!(
+                    "{bytes:.2} bytes of memory, {store:.2} of them filters, fences and memo; {cpu:.2} µs of processor \
+                     time to move it"
+                ),
+            );
+        }
         self.memory(&found.memory_bytes, None);
     }
 
@@ -646,6 +719,7 @@ mod tests {
             isolation: "snapshot".into(),
             durability: "group".into(),
             memory_limit_bytes: None,
+            access_log: None,
             data_dir: "/tmp/x".into(),
             seed: 1,
             hold_snapshot: false,
@@ -700,7 +774,7 @@ mod tests {
         assert!(json["calibration"].is_null());
         assert!(json["machine"]["cpu"].is_string() && json["machine"]["kernel"].is_string());
         let memory = ["rss_bytes_max", "anonymous_bytes_max", "unattributed_bytes_max"];
-        let others = ["seconds", "cpu_seconds", "log_bytes", "checkpoints", "samples"];
+        let others = ["seconds", "cpu_seconds", "log_bytes", "checkpoints", "samples", "levels"];
         for name in memory.into_iter().chain(others) {
             assert!(json.get(name).is_some(), "{name} is missing");
         }

@@ -13,7 +13,8 @@ mod ycsb;
 use std::fmt;
 use std::time::Duration;
 
-use thermocline_base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
+use thermocline_engine::temperature::LogError;
 use thermocline_engine::{Database, Durability, Isolation, Options, Transaction, TransactionOptions};
 
 use crate::calibration::{CalibrationError, calibrate};
@@ -24,7 +25,7 @@ use crate::progress::Progress;
 use crate::report::{Outcome, Report, Throughput, grouped, size};
 use crate::settings::{Benchmark, Settings};
 use crate::time;
-use disturb::At;
+use disturb::{At, Shifts};
 use observe::{Numbers, Observer};
 
 pub use recovery::{Builder, Built, build_for_recovery};
@@ -130,12 +131,23 @@ pub fn run(settings: &Settings, options: &RunOptions, builder: &Builder<'_>) -> 
         Benchmark::Ycsb { .. } => ycsb::run(&mut session).map(throughput),
         Benchmark::Tpcc { .. } => tpcc::run(&mut session).map(throughput),
         Benchmark::Point { records } => point::run(&mut session, *records).map(throughput),
-        Benchmark::Delete { records, percent } => {
-            delete::run(&mut session, *records, *percent).map(Outcome::Delete)
+        Benchmark::Delete { records, percent, migrate } => {
+            delete::run(&mut session, *records, *percent, *migrate).map(Outcome::Delete)
         }
         Benchmark::Recovery { .. } => recovery::run(&mut session, builder).map(Outcome::Recovery),
     }?;
     Ok(Report::new(settings.clone(), calibration, outcome))
+}
+
+/// Has a database write its access log to a file, or to `HOST:PORT`.
+fn log_accesses(database: &Database, target: &str) -> Result<(), LogError> {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    if target.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+        return database.log_accesses_to_file(target);
+    }
+    let socket = std::net::TcpStream::connect(target).map_err(LogError::Stream)?;
+    socket.set_write_timeout(Some(PATIENCE)).map_err(LogError::Stream)?;
+    database.log_accesses_to(socket)
 }
 
 fn throughput(found: Throughput) -> Outcome {
@@ -163,7 +175,14 @@ impl Session<'_> {
     /// Opens the database of the settings.
     fn open(&self) -> Result<Database, RunError> {
         let options = self.options()?;
-        Database::open(&self.settings.data_dir, options).map_err(engine("open the database"))
+        let database =
+            Database::open(&self.settings.data_dir, options).map_err(engine("open the database"))?;
+        if let Some(target) = &self.settings.access_log {
+            log_accesses(&database, target).map_err(|error| {
+                RunError::Setting(format!("cannot write an access log to {target}: {error}"))
+            })?;
+        }
+        Ok(database)
     }
 
     /// Closes it, so that its directory can be kept and opened again.
@@ -235,22 +254,22 @@ impl Session<'_> {
         loaded: &Loaded,
         workload: &W,
     ) -> Result<Throughput, RunError> {
-        self.measure_shifting(database, loaded, workload, None, &AtomicBool::new(false))
+        self.measure_shifting(database, loaded, workload, Shifts::default(), &AtomicU64::new(0))
     }
 
-    /// The same; after so many measured seconds `shifted` is set.
+    /// The same; `shifted` counts the shifts of the measured time.
     fn measure_shifting<W: Workload>(
         &mut self,
         database: &Database,
         loaded: &Loaded,
         workload: &W,
-        seconds: Option<f64>,
-        shifted: &AtomicBool,
+        shifts: Shifts,
+        shifted: &AtomicU64,
     ) -> Result<Throughput, RunError> {
         let held = if self.settings.hold_snapshot { Some(hold_snapshot(database)?) } else { None };
         let load = self.settings.load();
         let observer = Observer::new(database, &mut self.progress, self.settings);
-        let mut watcher = At { watcher: observer, seconds, shifted };
+        let mut watcher = At { watcher: observer, shifts, shifted };
         let measured = drive(workload, &load, &mut watcher)?;
         let observer = watcher.watcher;
         let mut found = Throughput::of(&measured, load.time_one_in);
@@ -258,9 +277,13 @@ impl Session<'_> {
         found.load_rows = loaded.rows;
         observer.finish(&mut found);
         found.anonymous_bytes_max = self.peak.bytes();
-        if let Some(at) = seconds {
-            let before = disturb::before(&found.samples, at);
-            found.disturbed.push(disturb::disturbed("shift", at, before, &found.samples, 0.0));
+        if let Some(first) = shifts.first {
+            let before = disturb::before(&found.samples, first);
+            for (at, until) in shifts.all(found.seconds) {
+                let samples = found.samples.partition_point(|sample| sample.at_seconds <= until + 0.05);
+                let after = disturb::disturbed("shift", at, before, &found.samples[..samples], 0.0);
+                found.disturbed.push(after);
+            }
         }
         drop(held);
         Ok(found)

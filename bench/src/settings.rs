@@ -27,6 +27,8 @@ pub struct Settings {
     pub durability: String,
     /// The memory limit; none given: the engine's default.
     pub memory_limit_bytes: Option<u64>,
+    /// Where the database writes its access log: a file, or `HOST:PORT`.
+    pub access_log: Option<String>,
     /// Where the database lies.
     pub data_dir: PathBuf,
     /// One seed gives one sequence of requests for each client.
@@ -57,6 +59,8 @@ pub enum Benchmark {
         theta: f64,
         /// After so many of the measured seconds other rows are the popular ones.
         shift_seconds: Option<f64>,
+        /// And again after so many more, and so many more, until the end.
+        shift_every_seconds: Option<f64>,
         /// The database is closed after the run, opened again, and run as long again.
         restart: bool,
     },
@@ -72,12 +76,14 @@ pub enum Benchmark {
         /// Rows.
         records: u64,
     },
-    /// Deletes rows and waits for their memory to go back to the operating system.
+    /// Deletes rows, or migrates them, and waits for their memory to go back to the operating system.
     Delete {
         /// Rows before.
         records: u64,
         /// How many of them go.
         percent: u32,
+        /// Do they go into the cold store? Then the table has a second, ordered index.
+        migrate: bool,
     },
     /// Ends without closing and opens again.
     Recovery {

@@ -17,6 +17,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+mod moving;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ use thermocline_engine::{
 use crate::calibration::{Calibration, CalibrationError, calibrate};
 use crate::machine::Machine;
 use crate::progress::Progress;
+use crate::report::Cold;
 use crate::time;
 
 /// Accesses of a transaction.
@@ -78,8 +80,12 @@ pub struct SiberiaSettings {
     pub frame_bytes: u64,
     /// Are latencies measured at half the rate, while rows move to and fro all the time?
     pub paced: bool,
+    /// Is it measured what throughput is lost while rows migrate?
+    pub moving: bool,
     /// Rows of 100 bytes whose migration is measured.
     pub migrate_rows: u64,
+    /// Memory limit of the databases.
+    pub memory_limit_bytes: Option<u64>,
     /// Seconds of each measure.
     pub seconds: f64,
     /// Where the files lie.
@@ -181,6 +187,27 @@ pub struct PacedReport {
     pub moved_per_s: f64,
 }
 
+/// What migration costs those who use the database meanwhile: slices in turns, in which rows migrate at an even pace or
+/// none do. Nobody uses the rows that migrate.
+#[derive(Clone, Debug, Serialize)]
+pub struct MovingReport {
+    /// The part of the accesses that go to cold rows.
+    pub cold_access: f64,
+    /// Transactions a second, while none migrate.
+    pub still_per_s: Spread,
+    /// Transactions a second, while some do.
+    pub moving_per_s: Spread,
+    /// The part of the throughput that is lost.
+    pub lost: Spread,
+    /// The part of all processors' time that the process takes beside its clients while rows migrate, less what it takes
+    /// while none do.
+    pub cpu_share: Spread,
+    /// Rows that migrated a second.
+    pub rows_per_s: f64,
+    /// Transactions that were aborted.
+    pub aborted: u64,
+}
+
 /// The result.
 #[derive(Clone, Debug, Serialize)]
 pub struct SiberiaReport {
@@ -200,8 +227,12 @@ pub struct SiberiaReport {
     pub machinery: Option<MachineryReport>,
     /// If that was asked for.
     pub paced: Option<PacedReport>,
+    /// If that was asked for.
+    pub moving: Option<MovingReport>,
     /// The process's time by row of 100 bytes that migrates.
     pub cpu_us_per_migrated_row: Spread,
+    /// Of the database with the rows of 56 bytes, from its opening on.
+    pub cold: Cold,
 }
 
 /// Why there is no result.
@@ -288,7 +319,7 @@ pub fn run(settings: &SiberiaSettings, with_calibration: bool, quiet: bool) -> R
     progress.begin("migrating rows of 100 B");
     let cpu_us_per_migrated_row = migration(settings, kind)?;
     progress.begin("loading");
-    let world = World::fill(settings, kind, "main")?;
+    let mut world = World::fill(settings, kind, "main")?;
     world.steps.set_frame_bytes(settings.frame_bytes)?;
     world.place_again()?;
     if settings.clean {
@@ -306,6 +337,12 @@ pub fn run(settings: &SiberiaSettings, with_calibration: bool, quiet: bool) -> R
         }
         _ => None,
     };
+    let moving = match settings.cold_access.first() {
+        Some(cold_access) if settings.moving => {
+            Some(moving::measure(settings, *cold_access, &mut world, &mut progress)?)
+        }
+        _ => None,
+    };
     progress.end();
     Ok(SiberiaReport {
         version: env!("CARGO_PKG_VERSION"),
@@ -316,7 +353,9 @@ pub fn run(settings: &SiberiaSettings, with_calibration: bool, quiet: bool) -> R
         shares,
         machinery,
         paced,
+        moving,
         cpu_us_per_migrated_row,
+        cold: Cold::of(&world.db.statistics().cold),
     })
 }
 
@@ -370,6 +409,9 @@ struct World {
 fn create(settings: &SiberiaSettings, kind: ColdStoreKind, name: &str) -> Result<Database> {
     let mut options = Options::default().with_durability(Durability::Async);
     options.cold_store = kind;
+    if let Some(bytes) = settings.memory_limit_bytes {
+        options = options.with_memory_limit(Some(bytes));
+    }
     Ok(Database::open(settings.data_dir.join(name), options)?)
 }
 
@@ -455,7 +497,7 @@ impl World {
             ids[at] = loop {
                 let id = match is_cold {
                     true => load.cold_from + rng.below(self.cold - load.cold_from),
-                    false => self.cold + rng.below(self.rows - self.cold),
+                    false => load.hot_from + rng.below(self.rows - load.hot_from),
                 };
                 if !ids[..at].contains(&id.cast_signed()) {
                     break id.cast_signed();
@@ -493,11 +535,14 @@ struct Load {
     cold_access: f64,
     /// Cold rows below this are left alone.
     cold_from: u64,
+    /// Rows in memory below this are left alone.
+    hot_from: u64,
     updates: f64,
     think: Duration,
     clients: usize,
     threads: usize,
     seed: u64,
+    seconds: f64,
 }
 
 /// What came of it.
@@ -537,7 +582,7 @@ fn clients<W>(load: &Load, work: impl Fn() -> W + Sync) -> Result<Slice>
 where
     W: AsyncFnMut(&mut Rng) -> Result<Slice>,
 {
-    let limit = Duration::from_secs_f64(SLICE_SECONDS);
+    let limit = Duration::from_secs_f64(load.seconds);
     let begin = time::now();
     let one_thread = |thread: usize| {
         let (sum, failure) = (Cell::new(Slice::default()), RefCell::new(None));
@@ -679,11 +724,13 @@ fn shares(
     let load = |cold_access: f64, round: u32| Load {
         cold_access,
         cold_from: 0,
+        hot_from: world.cold,
         updates: settings.updates,
         think: Duration::from_micros(settings.think_us),
         clients: settings.clients,
         threads: settings.threads,
         seed: settings.seed << 16 ^ u64::from(round),
+        seconds: SLICE_SECONDS,
     };
     let mut slices: Vec<Vec<Slice>> = vec![Vec::new(); wanted.len()];
     let mut bare: Vec<Vec<Slice>> = vec![Vec::new(); wanted.len()];
@@ -767,11 +814,13 @@ fn paced(settings: &SiberiaSettings, world: &World, share: &ShareReport) -> Resu
     let load = Load {
         cold_access: share.cold_access,
         cold_from: 0,
+        hot_from: world.cold,
         updates: settings.updates,
         think: Duration::ZERO,
         clients: settings.clients,
         threads: settings.threads,
         seed: settings.seed << 16 ^ 1 << 14,
+        seconds: settings.seconds,
     };
     let ended = AtomicBool::new(false);
     let mut latencies: Vec<u64> = Vec::new();
@@ -892,11 +941,13 @@ fn machinery(settings: &SiberiaSettings, main: &World, progress: &mut Progress) 
             let load = Load {
                 cold_access,
                 cold_from: first,
+                hot_from: world.cold,
                 updates: 0.0,
                 think: Duration::ZERO,
                 clients: 1,
                 threads: 1,
                 seed: settings.seed << 16 ^ 1 << 15 ^ u64::from(round),
+                seconds: SLICE_SECONDS,
             };
             let slice = transactions(world, &load)?;
             if round > 0 {

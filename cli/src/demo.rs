@@ -59,6 +59,7 @@ pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
         isolation: "snapshot".to_owned(),
         durability: "group".to_owned(),
         memory_limit_bytes: None,
+        access_log: None,
         data_dir: data_dir.path().to_owned(),
         seed: arguments.seed,
         hold_snapshot: false,

@@ -1,7 +1,7 @@
 //! What is done to a database that runs, and how long its throughput takes to come back: its hot set moves, or it is closed
 //! and opened again.
 
-use thermocline_base::sync::{AtomicBool, Ordering};
+use thermocline_base::sync::{AtomicU64, Ordering};
 
 use crate::drive::{Sample, Watcher};
 use crate::report::Disturbed;
@@ -12,11 +12,41 @@ const BACK: f64 = 0.9;
 const SECONDS_BEFORE: usize = 10;
 const SECONDS_AFTER: usize = 3;
 
-/// Says so when a moment of the measured time has come, and passes everything on to another watcher.
+/// When other rows become the popular ones, in measured seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shifts {
+    pub(super) first: Option<f64>,
+    pub(super) every: Option<f64>,
+}
+
+impl Shifts {
+    /// How many there have been.
+    fn until(self, seconds: f64) -> u64 {
+        match (self.first, self.every) {
+            (Some(first), _) if seconds < first => 0,
+            (Some(first), Some(every)) => 1 + ((seconds - first) / every) as u64,
+            (Some(_), None) => 1,
+            (None, _) => 0,
+        }
+    }
+
+    /// All of them that have an effect, with the time until the next one, or the end.
+    pub(super) fn all(self, seconds: f64) -> Vec<(f64, f64)> {
+        let count = self.until(seconds);
+        let at = |number: u64| self.first.unwrap_or(0.0) + number as f64 * self.every.unwrap_or(0.0);
+        (0..count)
+            .map(|number| (at(number), if number + 1 < count { at(number + 1) } else { seconds }))
+            .filter(|(at, _)| *at < seconds)
+            .collect()
+    }
+}
+
+/// Says so when other rows become the popular ones, and passes everything on to another watcher.
 pub(super) struct At<'a, W> {
     pub(super) watcher: W,
-    pub(super) seconds: Option<f64>,
-    pub(super) shifted: &'a AtomicBool,
+    pub(super) shifts: Shifts,
+    /// How often it has happened.
+    pub(super) shifted: &'a AtomicU64,
 }
 
 impl<W: Watcher> Watcher for At<'_, W> {
@@ -25,9 +55,7 @@ impl<W: Watcher> Watcher for At<'_, W> {
     }
 
     fn look(&mut self, at_seconds: f64) {
-        if self.seconds.is_some_and(|seconds| at_seconds >= seconds) {
-            self.shifted.store(true, Ordering::Relaxed);
-        }
+        self.shifted.store(self.shifts.until(at_seconds), Ordering::Relaxed);
         self.watcher.look(at_seconds);
     }
 
@@ -78,6 +106,16 @@ mod tests {
         let sample =
             |(at, rate): (usize, &f64)| Sample { at_seconds: at as f64 + 1.0, throughput_tps: *rate };
         rates.iter().enumerate().map(sample).collect()
+    }
+
+    #[test]
+    fn shifts_come_at_their_times() {
+        let shifts = Shifts { first: Some(20.0), every: Some(15.0) };
+        assert_eq!([0.0, 19.9, 20.0, 34.9, 35.0, 66.0].map(|at| shifts.until(at)), [0, 0, 1, 1, 2, 4]);
+        assert_eq!(shifts.all(60.0), [(20.0, 35.0), (35.0, 50.0), (50.0, 60.0)]);
+        let once = Shifts { first: Some(20.0), every: None };
+        assert_eq!((once.until(1e9), once.all(60.0)), (1, vec![(20.0, 60.0)]));
+        assert_eq!((Shifts::default().until(1e9), Shifts::default().all(60.0)), (0, Vec::new()));
     }
 
     #[test]

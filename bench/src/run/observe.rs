@@ -10,7 +10,7 @@ use crate::drive::{Failure, Glance, Phase, Watcher};
 use crate::machine;
 use crate::peak::anonymous_bytes;
 use crate::progress::Progress;
-use crate::report::{Cold, Mark, Throughput, Wait, grouped};
+use crate::report::{Cold, Level, Mark, Throughput, Wait, grouped};
 use crate::settings::Settings;
 
 /// The engine's counters at one moment, in the words of a result.
@@ -29,7 +29,6 @@ pub(super) struct Numbers {
 impl Numbers {
     pub(super) fn of(database: &Database) -> Self {
         let found = database.statistics();
-        let cold = &found.cold;
         let AbortCounts { serialization, deadlock, duplicate_key, out_of_memory, idle, other, .. } =
             found.aborts;
         let named = |numbers: &[(&str, u64)]| {
@@ -55,21 +54,7 @@ impl Numbers {
                 })
                 .collect(),
             memory_bytes: found.memory.parts().map(|(name, bytes)| (name.to_owned(), bytes)).collect(),
-            cold: Cold {
-                reads: cold.reads,
-                device_reads: cold.device_reads,
-                device_write_bytes: cold.device_write_bytes,
-                filter_false_positives: cold.filter_false_positives,
-                migrated_rows: cold.migrated_rows,
-                promoted_rows: cold.promoted_rows,
-                memo_rows: cold.memo_rows,
-                rows_cold: cold.rows_cold,
-                bytes_per_cold_row: cold.bytes_per_cold_row,
-                cpu_us_per_migrated_row: cold.cpu_us_per_migrated_row,
-                cancelled_snapshots: cold.cancelled_snapshots,
-                memory_waits: cold.memory_waits,
-                memory_wait_us_max: cold.memory_wait_us_max,
-            },
+            cold: Cold::of(&found.cold),
             log_bytes: found.log_bytes,
             checkpoints: found.checkpoints,
         }
@@ -86,6 +71,7 @@ pub(super) struct Observer<'a> {
     checkpoints: (u64, u64),
     marks: Vec<Mark>,
     unattributed_bytes_max: Option<u64>,
+    levels: Vec<Level>,
 }
 
 impl<'a> Observer<'a> {
@@ -99,6 +85,7 @@ impl<'a> Observer<'a> {
             checkpoints: (0, 0),
             marks: Vec::new(),
             unattributed_bytes_max: None,
+            levels: Vec::new(),
         };
         observer.checkpoints = observer.count_checkpoints();
         observer
@@ -147,14 +134,25 @@ impl<'a> Observer<'a> {
         };
         found.rss_bytes_max = machine::rss_bytes_max();
         found.unattributed_bytes_max = self.unattributed_bytes_max;
+        found.levels = self.levels;
     }
 
-    /// How much memory is there, and how much of it does the database know?
-    fn compare_memory(&mut self) {
-        if let Some(there) = anonymous_bytes() {
-            let off = there.abs_diff(self.database.statistics().memory.total());
+    /// How much memory is there, and how much of it does the database know? And what is there besides?
+    fn note_level(&mut self, at_seconds: f64) {
+        let (found, anonymous_bytes) = (self.database.statistics(), anonymous_bytes());
+        let memory_bytes = found.memory.total();
+        if let Some(there) = anonymous_bytes {
+            let off = there.abs_diff(memory_bytes);
             self.unattributed_bytes_max = self.unattributed_bytes_max.max(Some(off));
         }
+        self.levels.push(Level {
+            at_seconds,
+            memory_bytes,
+            anonymous_bytes,
+            memo_rows: found.cold.memo_rows,
+            rows_cold: found.cold.rows_cold,
+            cold_disk_bytes: found.cold.disk_bytes,
+        });
     }
 }
 
@@ -182,7 +180,7 @@ impl Watcher for Observer<'_> {
     fn second(&mut self, glance: Glance) {
         let Settings { warm_up_seconds, seconds, benchmark, .. } = self.settings;
         let name = benchmark.name();
-        self.compare_memory();
+        self.note_level(glance.at_seconds);
         self.progress.show(|| {
             let rate = grouped(glance.throughput_tps);
             let (what, at, of) = match glance.phase {

@@ -1,4 +1,4 @@
-//! The table of the benchmarks `point` and `delete`: an 8-byte key and 100 bytes.
+//! The table of the benchmarks `point` and `delete`: an 8-byte key and 100 bytes, and an ordered index if that is asked for.
 
 use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
 use thermocline_engine::row::{Char, KeyBuf};
@@ -30,12 +30,16 @@ pub(super) fn key(id: u64) -> KeyBuf {
 pub(super) fn load(
     database: &Database,
     records: u64,
+    second_index: bool,
     threads: usize,
     count: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Table> {
-    let schema = TableSchema::new("plain")
+    let mut schema = TableSchema::new("plain")
         .columns(Plain::schema_columns())
         .primary_key(IndexSchema::hash("plain_pkey", &["id"]));
+    if second_index {
+        schema = schema.index(IndexSchema::ordered("plain_ordered", &["id"]));
+    }
     let table = database.create_table(schema)?;
     let insert = async |first: u64, end: u64| {
         let mut transaction = database.begin(TransactionOptions::default())?;

@@ -53,6 +53,7 @@ pub(super) fn run(session: &mut Session<'_>, builder: &Builder<'_>) -> Result<Re
     let open_seconds = began.elapsed().as_secs_f64();
     let rss_bytes_max = machine::rss_bytes_max();
     let conditions = if session.check { Some(tpcc::check(session, &database, false)?) } else { None };
+    let cold = Numbers::of(&database).cold;
     session.close(database)?;
     Ok(Recovered {
         log_bytes: built.log_bytes,
@@ -61,6 +62,7 @@ pub(super) fn run(session: &mut Session<'_>, builder: &Builder<'_>) -> Result<Re
         open_seconds,
         replay_bytes_per_s: built.log_bytes as f64 / open_seconds,
         rss_bytes_max,
+        cold,
         conditions,
     })
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thermocline_base::sync::{AtomicBool, Ordering};
+use thermocline_base::sync::{AtomicU64, Ordering};
 use thermocline_engine::{Database, TransactionOptions};
 use thermocline_workloads::ycsb::generate::{
     Config, Generator, KeySpace, Operation, Requests, Workload as Mix,
@@ -10,6 +10,7 @@ use thermocline_workloads::ycsb::generate::{
 use thermocline_workloads::ycsb::load::{LoadOptions, UserTable, load};
 use thermocline_workloads::ycsb::operations::{Executor, Outcome};
 
+use super::disturb::Shifts;
 use super::{RunError, Session, end_of, engine, setting};
 use crate::drive::{Client, End, Ended, Place, Workload};
 use crate::report::Throughput;
@@ -17,9 +18,11 @@ use crate::settings::{Benchmark, Settings};
 
 pub(super) fn run(session: &mut Session<'_>) -> Result<Throughput, RunError> {
     let config = config(session.settings)?;
-    let Benchmark::Ycsb { shift_seconds, restart, .. } = session.settings.benchmark else {
+    let Benchmark::Ycsb { shift_seconds, shift_every_seconds, restart, .. } = session.settings.benchmark
+    else {
         unreachable!("`ycsb` runs with its own settings");
     };
+    let shifts = Shifts { first: shift_seconds, every: shift_every_seconds };
     if let Some(shift) = shift_seconds.filter(|shift| *shift >= session.settings.seconds) {
         return Err(RunError::Setting(format!(
             "--shift {shift} is not before the end of the counted seconds"
@@ -30,10 +33,10 @@ pub(super) fn run(session: &mut Session<'_>) -> Result<Throughput, RunError> {
     let (table, loaded) = session
         .load(|count| load(&database, &config, options, &|progress| count(progress, config.records)))?;
     let keys = KeySpace::new(config.records);
-    let shifted = AtomicBool::new(false);
+    let shifted = AtomicU64::new(0);
     let (shifted, config) = (&shifted, &config);
     let ycsb = Ycsb { database: &database, table, config, keys: Arc::clone(&keys), shifted };
-    let mut found = session.measure_shifting(&database, &loaded, &ycsb, shift_seconds, shifted)?;
+    let mut found = session.measure_shifting(&database, &loaded, &ycsb, shifts, shifted)?;
     drop(ycsb);
     if restart {
         let (again, seconds) = session.reopen(database)?;
@@ -77,8 +80,8 @@ struct Ycsb<'a> {
     table: UserTable,
     config: &'a Config,
     keys: Arc<KeySpace>,
-    /// Other rows are the popular ones now.
-    shifted: &'a AtomicBool,
+    /// How often other rows have become the popular ones.
+    shifted: &'a AtomicU64,
 }
 
 const KINDS: [&str; 5] = ["read", "update", "insert", "scan", "read-modify-write"];
@@ -110,7 +113,8 @@ impl Workload for Ycsb<'_> {
             generator: Generator::new(self.config, Arc::clone(&self.keys), place.client as u64),
             keys: &self.keys,
             shifted: self.shifted,
-            shift_seed: Some(self.config.seed.wrapping_add(1)),
+            shift_seed: self.config.seed,
+            shifts: 0,
             all_keys_are_there: !matches!(self.config.workload, Mix::D | Mix::E),
             reading: TransactionOptions::default().read_only(),
             writing: TransactionOptions::default(),
@@ -123,9 +127,10 @@ struct YcsbClient<'a> {
     executor: Executor,
     generator: Generator,
     keys: &'a KeySpace,
-    shifted: &'a AtomicBool,
-    /// Which rows are popular after the shift; none after it.
-    shift_seed: Option<u64>,
+    shifted: &'a AtomicU64,
+    /// Which rows are popular: this many shifts after these.
+    shift_seed: u64,
+    shifts: u64,
     /// Nobody inserts or deletes, so a key that is missing is an error.
     all_keys_are_there: bool,
     reading: TransactionOptions,
@@ -135,10 +140,10 @@ struct YcsbClient<'a> {
 impl Client for YcsbClient<'_> {
     #[inline]
     async fn transaction(&mut self) -> Ended {
-        if self.shifted.load(Ordering::Relaxed)
-            && let Some(seed) = self.shift_seed.take()
-        {
-            self.generator.shift(seed);
+        let shifted = self.shifted.load(Ordering::Relaxed);
+        if shifted != self.shifts {
+            self.shifts = shifted;
+            self.generator.shift(self.shift_seed.wrapping_add(shifted));
         }
         let operation = self.generator.operation();
         let kind = kind_of(&operation);

@@ -1,6 +1,6 @@
 //! What `bench siberia` has found, for programs and for people.
 
-use super::SiberiaReport;
+use super::{SiberiaReport, Spread};
 use crate::report::grouped;
 
 impl SiberiaReport {
@@ -102,6 +102,23 @@ impl SiberiaReport {
                     paced.p999_us,
                     paced.max_us,
                     grouped(paced.moved_per_s)
+                ),
+            ));
+        }
+        if let Some(moving) = &self.moving {
+            let percent = |of: Spread| {
+                format!("{:.1} ({:.1} to {:.1})", 100.0 * of.median, 100.0 * of.min, 100.0 * of.max)
+            };
+            lines.push((
+                "while rows migrate".to_owned(),
+                format!(
+                    "{:.1} % cold accesses, {} of {} tx/s, {} % lost, {} % of the processors for it; {} rows/s",
+                    100.0 * moving.cold_access,
+                    grouped(moving.moving_per_s.median),
+                    grouped(moving.still_per_s.median),
+                    percent(moving.lost),
+                    percent(moving.cpu_share),
+                    grouped(moving.rows_per_s)
                 ),
             ));
         }

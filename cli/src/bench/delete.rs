@@ -16,13 +16,17 @@ pub(crate) struct Arguments {
     /// How many of them are deleted
     #[arg(long, default_value = "90", value_parser = values::percent)]
     percent: u32,
+    /// Move them into the cold store instead, from a table with a second, ordered index
+    #[arg(long)]
+    migrate: bool,
     #[command(flatten)]
     database: DatabaseArguments,
 }
 
 impl Arguments {
     pub(super) fn run(&self, quiet: bool) -> Result<(), Failure> {
-        let benchmark = Benchmark::Delete { records: self.records, percent: self.percent };
+        let benchmark =
+            Benchmark::Delete { records: self.records, percent: self.percent, migrate: self.migrate };
         Job { benchmark, database: &self.database, load: None, check: false, quiet }.run()
     }
 }

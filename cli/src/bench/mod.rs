@@ -34,7 +34,7 @@ pub(crate) enum Command {
     Point(point::Arguments),
     /// The page pool: reads of pages in memory, and of pages that are not, beside the bare device
     Pool(pool::Arguments),
-    /// Delete most rows, and see how much memory goes back to the operating system within 60 s
+    /// Delete most rows, or migrate them, and see how much memory goes back to the operating system within 60 s
     Delete(delete::Arguments),
     /// The store of cold records: writing, space, filters, reads
     Store(store::Arguments),
@@ -126,6 +126,9 @@ struct DatabaseArguments {
     /// The engine's memory limit, for instance 1GiB [default: the engine's own, 80 % of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory_limit: Option<u64>,
+    /// Write which rows are accessed to this file, or to HOST:PORT where `thermocline classify --listen` waits
+    #[arg(long, value_name = "FILE|HOST:PORT", hide_short_help = true)]
+    access_log: Option<String>,
     #[command(flatten)]
     run: RunArguments,
     /// Seconds between checkpoints [default: the engine's own]
@@ -198,7 +201,7 @@ impl Job<'_> {
         print!("{}", report.to_table());
         database.run.save(|| report.to_json())?;
         if let (Some(file), Outcome::Throughput(found)) = (plot_to, &report.outcome) {
-            write(file, plot::write(file, &title(&report), &found.samples, &found.checkpoint_marks))?;
+            write(file, plot::write(file, &title(&report), found))?;
         }
         if report.is_consistent() { Ok(()) } else { Err(Failure::Found) }
     }
@@ -214,6 +217,7 @@ impl Job<'_> {
             isolation: name(&database.isolation),
             durability: name(&database.durability),
             memory_limit_bytes: database.memory_limit,
+            access_log: database.access_log.clone(),
             data_dir: data_dir.to_owned(),
             seed: database.run.seed,
             hold_snapshot: self.load.is_some_and(|load| load.hold_snapshot),

@@ -41,12 +41,19 @@ pub(crate) struct Arguments {
     /// Measure latencies, too: at half the rate, while rows move to and fro
     #[arg(long)]
     paced: bool,
+    /// Measure what throughput is lost while rows migrate, too, a tenth of all in 60 s: six slices of --seconds, in turn
+    /// with six in which none do
+    #[arg(long)]
+    moving: bool,
     /// Bytes of pages that the store pages may cache
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = values::size)]
     frames: u64,
     /// Rows of 100 bytes whose migration is measured
     #[arg(long, default_value = "250k", value_parser = values::count)]
     migrate_rows: u64,
+    /// Memory limit of the databases; rows leave memory by the governor's choice, too, where it is short
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    memory_limit: Option<u64>,
     /// Seconds of each measure
     #[arg(long, default_value = "4", value_parser = values::seconds, allow_negative_numbers = true)]
     seconds: f64,
@@ -69,7 +76,9 @@ impl Arguments {
             clean: !self.no_clean,
             frame_bytes: self.frames,
             paced: self.paced,
+            moving: self.moving,
             migrate_rows: self.migrate_rows,
+            memory_limit_bytes: self.memory_limit,
             seconds: self.seconds,
             data_dir: data_dir.path().to_owned(),
             seed: self.run.seed,

@@ -49,6 +49,9 @@ pub(crate) struct Arguments {
     /// reported
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
     shift: Option<f64>,
+    /// And again every so many seconds after that
+    #[arg(long, value_name = "SECONDS", value_parser = values::seconds, requires = "shift")]
+    shift_every: Option<f64>,
     /// Afterwards close the database, open it again, and run as long again; how long the throughput takes to come back is
     /// reported
     #[arg(long)]
@@ -74,6 +77,7 @@ impl Arguments {
             field_bytes: self.field_bytes,
             theta: self.theta,
             shift_seconds: self.shift,
+            shift_every_seconds: self.shift_every,
             restart: self.restart,
         };
         Job { benchmark, database: &self.database, load: Some(&self.load), check: false, quiet }.run()

@@ -80,13 +80,11 @@ fn a_log_is_classified_from_both_ends_and_damage_is_named() {
     assert!(errors(&output).contains("no access log"), "{}", errors(&output));
 }
 
-#[test]
-fn a_log_is_received_from_another_machine() {
-    let outer = directory();
-    let bytes = std::fs::read(leave_a_log(outer.path())).expect("readable");
+/// Runs `classify --listen` while `send` sends to the address that it is told; what it printed.
+fn received(arguments: &[&str], send: impl FnOnce(&str)) -> String {
     let temporary = directory();
-    let arguments = ["classify", "--listen", "127.0.0.1:0", "--rows", "100", "--quiet"];
-    let mut child = command(temporary.path(), &arguments)
+    let listen = [&["classify", "--listen", "127.0.0.1:0", "--quiet"], arguments].concat();
+    let mut child = command(temporary.path(), &listen)
         .stderr(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -94,13 +92,36 @@ fn a_log_is_received_from_another_machine() {
     let mut said = BufReader::new(child.stderr.take().expect("it was asked for"));
     let mut line = String::new();
     said.read_line(&mut line).expect("it says where it listens");
-    let address = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("{line}"));
-    let mut stream = TcpStream::connect(address).expect("it listens");
-    stream.write_all(&bytes).expect("it reads");
-    drop(stream);
+    send(line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("{line}")));
     let mut text = String::new();
     child.stdout.take().expect("it was asked for").read_to_string(&mut text).expect("text");
     assert_eq!(child.wait().expect("it ends").code(), Some(0), "{text}");
-    assert!(text.contains("100 rows"), "{text}");
     assert_eq!(std::fs::read_dir(temporary.path()).expect("there").count(), 0, "a file was left behind");
+    text
+}
+
+#[test]
+fn a_log_is_received_from_another_machine() {
+    let outer = directory();
+    let bytes = std::fs::read(leave_a_log(outer.path())).expect("readable");
+    let text = received(&["--rows", "100"], |address| {
+        TcpStream::connect(address).expect("it listens").write_all(&bytes).expect("it reads");
+    });
+    assert!(text.contains("100 rows"), "{text}");
+}
+
+/// A database sends what its transactions access while they run.
+#[test]
+fn a_running_database_sends_its_log() {
+    let text = received(&["--rows", "50"], |address| {
+        let ycsb =
+            ["bench", "ycsb", "--workload", "c", "--records", "2000", "--warm-up", "0", "--seconds", "2"];
+        let output =
+            thermocline(&[&ycsb[..], &["--no-calibration", "--quiet", "--access-log", address]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    });
+    assert!(text.contains("50 rows"), "{text}");
+    let output = thermocline(&["bench", "point", "--records", "10", "--access-log", "127.0.0.1:1"]);
+    assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
+    assert!(errors(&output).contains("cannot write an access log to 127.0.0.1:1"), "{}", errors(&output));
 }

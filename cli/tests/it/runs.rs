@@ -72,15 +72,19 @@ fn ycsb_runs_every_workload() {
 
 #[test]
 fn ycsb_tells_how_throughput_comes_back() {
-    let options = ["--records", "2000", "--seconds", "3", "--shift", "1", "--restart"];
+    let options =
+        ["--records", "2000", "--seconds", "3", "--shift", "1", "--shift-every", "1.5", "--restart"];
     let value = throughput("ycsb", &[&options[..], &["--no-calibration"]].concat());
     let disturbed = value["disturbed"].as_array().expect("a list");
     let whats: Vec<_> = disturbed.iter().map(|of| of["what"].as_str()).collect();
-    assert_eq!(whats, [Some("shift"), Some("restart")]);
+    assert_eq!(whats, [Some("shift"), Some("shift"), Some("restart")]);
     for of in disturbed {
         let (before, least) = (of["before_tps"].as_f64(), of["least_tps"].as_f64());
         assert!(before > Some(0.0) && least <= before, "{of}");
     }
+    let levels = value["levels"].as_array().expect("a list");
+    assert!(levels.len() >= 3, "one a second: {levels:?}");
+    assert!(levels.iter().all(|level| level["memory_bytes"].as_u64() > Some(100_000)), "{levels:?}");
 }
 
 #[test]
@@ -166,6 +170,18 @@ fn delete_gives_memory_back() {
 }
 
 #[test]
+fn rows_that_migrate_give_memory_back() {
+    let value = result("delete", &["--migrate", "--records", "600000", "--threads", "2", "--no-calibration"]);
+    assert_eq!((&value["rows_migrated"], &value["rows_deleted"]), (&540_000.into(), &0.into()));
+    let number = |name: &str| value[name].as_f64().expect("a number");
+    // With so few rows much of what is left is the store's buffers, which are as large for many.
+    assert!(number("given_back_of_theirs_percent") > 40.0, "{value}");
+    let (all, store) = (number("resident_bytes_per_cold_row"), number("store_bytes_per_cold_row"));
+    assert!((0.5..20.0).contains(&all) && (0.5..6.0).contains(&store), "{value}");
+    assert_eq!(value["cold"]["migrated_rows"], 540_000, "{value}");
+}
+
+#[test]
 fn recovery_opens_what_a_killed_process_left() {
     let value =
         result("recovery", &["--warehouses", "1", "--log-mb", "2", "--threads", "2", "--no-calibration"]);
@@ -173,6 +189,7 @@ fn recovery_opens_what_a_killed_process_left() {
     assert!(value["log_bytes"].as_u64().is_some_and(|bytes| bytes >= 2 << 20));
     assert!(value["open_seconds"].as_f64().is_some_and(|seconds| seconds > 0.0));
     assert_eq!(value["conditions"].as_array().map(Vec::len), Some(12));
+    assert_eq!(value["cold"]["migrated_rows"], 0, "there is no memory limit: {value}");
 }
 
 #[test]
