@@ -132,6 +132,8 @@ pub enum Error {
     ColdStore {
         /// The table.
         table: String,
+        /// Which of its rows, as far as that is known: an index, and between which of its keys they are.
+        rows: Option<String>,
         /// What is wrong.
         source: thermocline_pool::store::StoreError,
     },
@@ -298,11 +300,15 @@ impl fmt::Display for Error {
             Self::Damaged { file, what } => {
                 write!(f, "{} is damaged: {what}; restore it from a backup", file.display())
             }
-            Self::ColdStore { table, source } if table == Self::ALL_TABLES => {
+            Self::ColdStore { table, source, .. } if table == Self::ALL_TABLES => {
                 write!(f, "the cold store cannot be opened: {source}")
             }
-            Self::ColdStore { table, source } => {
-                write!(f, "cold rows of table {table:?} cannot be reached: {source}; the rest goes on")
+            Self::ColdStore { table, rows, source } => {
+                write!(f, "cold rows of table {table:?} cannot be reached")?;
+                if let Some(rows) = rows {
+                    write!(f, " ({rows})")?;
+                }
+                write!(f, ": {source}; the rest goes on")
             }
             Self::Io(error) => error.fmt(f),
             Self::InvalidOption { option, reason } => write!(f, "option {option}: {reason}"),

@@ -472,8 +472,8 @@ impl Transaction {
             cold.counters.reads.fetch_add(1, Ordering::Relaxed);
         }
         read.map_err(|source| {
-            let table = self.session().db().name_of(entry);
-            self.failed(Error::ColdStore { table, source })
+            let error = self.session().db().cold_error(entry, source);
+            self.failed(error)
         })?;
         if self.place().cancelled.load(Ordering::Relaxed) != 0 {
             self.check_cancelled()?;

@@ -424,4 +424,17 @@ impl IndexForm {
             }
         }
     }
+
+    /// What is known of a key from its beginning, in words; see [`KeySpec::display_beginning`].
+    pub(crate) fn describe_beginning(&self, key: &[u8]) -> String {
+        match &self.key {
+            KeySource::Columns(spec) => spec.display_beginning(key),
+            KeySource::Hidden => {
+                let mut whole = [0; HIDDEN_KEY_BYTES];
+                let len = key.len().min(HIDDEN_KEY_BYTES);
+                whole[..len].copy_from_slice(&key[..len]);
+                self.describe(&whole)
+            }
+        }
+    }
 }

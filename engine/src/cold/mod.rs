@@ -7,6 +7,7 @@
 //! | `memo` | notices: from when to when records are valid |
 //! | `cache` | records that one transaction has read |
 //! | `cursor` | the cold side of a scan |
+//! | `place` | which rows an error is about |
 
 pub(crate) mod cache;
 pub(crate) mod cursor;
@@ -15,6 +16,7 @@ mod filter;
 pub(crate) mod memo;
 mod memory;
 mod pages;
+pub(crate) mod place;
 pub(crate) mod store;
 #[cfg(test)]
 mod store_tests;

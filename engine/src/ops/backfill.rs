@@ -160,7 +160,7 @@ impl Inner {
                 ),
             });
         }
-        let failed = |source| Error::ColdStore { table: table(), source };
+        let failed = |source| form.cold_error(source);
         let fill = ColdFill {
             cold,
             index: secondary_of(form.id, index.id),
@@ -231,7 +231,7 @@ impl Inner {
         let mut scan = cold.store.scan(primary_of(form.id), &[], None, Direction::Forward);
         loop {
             let found = cold.finish(scan.next());
-            let found = found.map_err(|source| Error::ColdStore { table: table(), source })?;
+            let found = found.map_err(|source| form.cold_error(source))?;
             let Some(found) = found else { return Ok(()) };
             for entry in &found.entries {
                 let guard = self.epochs.pin();
@@ -245,7 +245,7 @@ impl Inner {
 
     /// Has no key of a filled index two rows in the cold store?
     fn check_unique_cold(&self, form: &TableForm, index: &IndexForm, memo: &Memo, cold: &Cold) -> Result<()> {
-        let failed = |source| Error::ColdStore { table: form.schema.name.clone(), source };
+        let failed = |source| form.cold_error(source);
         let mut last: Option<Vec<u8>> = None;
         let mut scan = cold.store.scan(secondary_of(form.id, index.id), &[], None, Direction::Forward);
         while let Some(found) = cold.finish(scan.next()).map_err(failed)? {
@@ -301,7 +301,7 @@ impl Inner {
     /// Sees to it that the store knows of all batches that have moved that they stay: more can be written under their
     /// names then. The log is durable past their moves.
     fn confirm_moved(&self, form: &TableForm, memo: &Memo, cold: &Cold) -> Result<()> {
-        let failed = |source| Error::ColdStore { table: form.schema.name.clone(), source };
+        let failed = |source| form.cold_error(source);
         let begun = self.clock.now_ns();
         let mut backoff = Backoff::new();
         loop {

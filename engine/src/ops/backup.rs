@@ -255,7 +255,7 @@ impl Inner {
         let dir = crate::cold::store::dir_of(directory);
         let failed = |table: &str| {
             let table = table.to_owned();
-            move |source: StoreError| Error::ColdStore { table: table.clone(), source }
+            move |source: StoreError| Error::ColdStore { table: table.clone(), rows: None, source }
         };
         // Nobody reads from it.
         let memory = StoreMemory { frame_bytes: 0, ..StoreMemory::within(self.memory_limit()) };

@@ -78,7 +78,8 @@ impl Inner {
         let Some(_round) = cold.begin_cleaning() else { return Ok(Cleaning::default()) };
         let mut cleaning = Cleaning { dropped: self.drop_removed(memo, cold).await?, ..Cleaning::default() };
         let found = self.find_notices(memo, cold);
-        let failed = |source: StoreError| Error::ColdStore { table: "(update memo)".to_owned(), source };
+        let failed =
+            |source: StoreError| Error::ColdStore { table: "(update memo)".to_owned(), rows: None, source };
         // The store may forget what it knows of notices only when the log is sure to remember.
         if !found.unconfirmed.is_empty() {
             self.log_durable(Rule::ConfirmAfterLog).await?;

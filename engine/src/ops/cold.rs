@@ -18,9 +18,9 @@ use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{RowId, TableId, Timestamp};
 use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::Ordering;
-use thermocline_pool::store::{Found, FoundKey, IndexId as StoreIndex};
+use thermocline_pool::store::{Found, FoundKey, IndexId as StoreIndex, StoreError};
 
-use crate::catalog::table::{FormRef, IndexForm, TableForm};
+use crate::catalog::table::{FormRef, IndexForm, TableEntry, TableForm};
 use crate::cold::cache::Fetched;
 use crate::cold::memo::{BatchState, EndState, Memo, RecordName};
 use crate::cold::store::{Look, Record, primary_of, secondary_of};
@@ -101,6 +101,11 @@ pub(crate) enum ColdClaim {
 }
 
 impl Inner {
+    /// The error that cold rows of a table cannot be reached, and which.
+    pub(crate) fn cold_error(&self, entry: &TableEntry, source: StoreError) -> Error {
+        entry.form_pinned(&self.epochs.pin()).cold_error(source)
+    }
+
     /// The record's end at present.
     pub(crate) fn end_now(
         &self,
@@ -499,8 +504,9 @@ pub(crate) async fn fetch(db: &Inner, wait: &ColdWait) -> Result<Answer> {
     };
     answer.map_err(|source| {
         let table = TableId(wait.index.table);
-        let name =
-            db.catalog.by_id(table).map_or_else(|| format!("number {}", table.0), |entry| db.name_of(&entry));
-        Error::ColdStore { table: name, source }
+        match db.catalog.by_id(table) {
+            Some(entry) => db.cold_error(&entry, source),
+            None => Error::ColdStore { table: format!("number {}", table.0), rows: None, source },
+        }
     })
 }

@@ -141,7 +141,7 @@ impl Inner {
         self.announce(memo, entry, id).await?;
         self.log_durable(Rule::ColdWriteAfterLog).await?;
         let table = || self.name_of(entry);
-        let failed = |source| Error::ColdStore { table: table(), source };
+        let failed = |source| Error::ColdStore { table: table(), rows: None, source };
         cold.store.write(batch).await.map_err(failed)?;
         // Readers look into the store from the move's timestamp on.
         let tell = || entry.form_pinned(&self.epochs.pin()).counters.cold.store(true, Ordering::SeqCst);
@@ -441,6 +441,6 @@ impl Inner {
         let dir = crate::cold::store::dir_of(&self.dir);
         let memory = StoreMemory::within(self.memory_limit());
         crate::cold::open_store(&self.options, &self.cold_io, &dir, self.database, memory)
-            .map_err(|source| Error::ColdStore { table: Error::ALL_TABLES.to_owned(), source })
+            .map_err(|source| Error::ColdStore { table: Error::ALL_TABLES.to_owned(), rows: None, source })
     }
 }

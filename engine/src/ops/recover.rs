@@ -308,7 +308,7 @@ fn find_cold_rows(inner: &Inner, known: bool) -> Result<()> {
         });
     }
     let (memo, cold) = inner.open_cold()?;
-    let failed = |source| Error::ColdStore { table: Error::ALL_TABLES.to_owned(), source };
+    let failed = |source| Error::ColdStore { table: Error::ALL_TABLES.to_owned(), rows: None, source };
     let guard = inner.epochs.pin();
     let now = inner.registry.clock.now();
     for batch in cold.store.unconfirmed() {

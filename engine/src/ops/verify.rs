@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thermocline_base::io::{Io, StdIo};
-use thermocline_base::multiplex::block_on;
-use thermocline_pool::store::{Direction, IndexId as StoreIndex, Store, StoreError};
+use thermocline_pool::store::{IndexId as StoreIndex, KeyRange, StoreError};
 
 use crate::catalog::schema::{StoredTable, decode_catalog};
 use crate::checkpoint::superblock::LOCK_FILE;
 use crate::checkpoint::{CheckpointError, Images, Manifest, Superblock, dir_of};
-use crate::cold::store::{SECONDARY, StoreMemory, split_secondary};
+use crate::cold::place;
+use crate::cold::store::{SECONDARY, StoreMemory, is_secondary};
 use crate::db::Database;
 use crate::error::{Error, Result};
 use crate::log::LogReader;
@@ -150,7 +150,7 @@ fn verify_cold_store(
     (report.cold_pages, report.cold_entries) = (found.pages, found.entries);
     for problem in &found.problems {
         let place = match problem {
-            StoreError::Page { index, .. } => place_of(&store, tables, *index),
+            StoreError::Page { index, keys, .. } => place_of(tables, *index, keys.as_deref()),
             _ => String::new(),
         };
         report.findings.push(format!("the cold store: {problem}{place}"));
@@ -158,42 +158,26 @@ fn verify_cold_store(
     Ok(())
 }
 
-/// Which rows are behind a page of an index that cannot be read: table, index, and the nearest keys on both sides.
-fn place_of(store: &Store, tables: &[StoredTable], index: StoreIndex) -> String {
+/// Which rows are behind a page of an index that cannot be read.
+fn place_of(tables: &[StoredTable], index: StoreIndex, keys: Option<&KeyRange>) -> String {
     let Some(table) = tables.iter().find(|table| table.id.0 == index.table) else {
         return "; its table was dropped".to_owned();
     };
     let schemas = table.schema.primary.iter().chain(&table.schema.indexes);
     let offset = usize::from(table.schema.primary.is_none());
-    let position = match index.index & SECONDARY {
-        0 => Some(0),
-        _ => table.index_ids.iter().position(|id| id.0 == index.index & !SECONDARY),
+    let position = match is_secondary(index) {
+        false => Some(0),
+        true => table.index_ids.iter().position(|id| id.0 == index.index & !SECONDARY),
     };
     let schema = position.and_then(|position| schemas.clone().nth(position.checked_sub(offset)?));
     let spec = schema.and_then(|schema| {
         let layout = Layout::new(&table.schema.columns).ok()?;
         KeySpec::new(&layout, &table.schema.key_columns(schema)).ok()
     });
-    let describe = |key: &[u8]| {
-        let key = match index.index & SECONDARY {
-            0 => key,
-            _ => split_secondary(key).map_or(key, |(key, _)| key),
-        };
-        spec.as_ref().map_or_else(|| format!("{key:02x?}"), |spec| spec.display_key(key))
-    };
-    // The last key that can be read from this side.
-    let nearest = |direction: Direction| {
-        let mut scan = store.scan(index, &[], None, direction);
-        let mut last = None;
-        while let Ok(Some(found)) = block_on(scan.next()) {
-            last = Some(found.key);
-        }
-        last.as_deref().map(describe)
-    };
-    let low = nearest(Direction::Forward).unwrap_or_else(|| "the first key".to_owned());
-    let high = nearest(Direction::Backward).unwrap_or_else(|| "the last key".to_owned());
+    let describe =
+        |key: &[u8]| spec.as_ref().map_or_else(|| format!("{key:02x?}"), |spec| spec.display_beginning(key));
     let name = schema.map_or("hidden key", |schema| schema.name());
-    format!("; rows of table {:?}, index {name:?}, between {low} and {high}", table.schema.name)
+    format!("; rows of table {:?}, {}", table.schema.name, place::words(name, keys, describe))
 }
 
 fn verify_images(manifest: &Manifest, images: Images, report: &mut Verification) {

@@ -780,6 +780,38 @@ impl KeySpec {
         let Ok(values) = self.decode(key) else {
             return format!("\\x{}", key.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
         };
+        self.display_values(&values)
+    }
+
+    /// What is known of a key from its beginning, for messages like those of [`KeySpec::display_key`]: a value that ends
+    /// early is completed with zeros, and what follows the last column is left out. So the words for two beginnings are
+    /// in the order of the keys.
+    #[must_use]
+    pub fn display_beginning(&self, key: &[u8]) -> String {
+        const ZEROS: [u8; 16] = [0; 16];
+        let mut values = Vec::new();
+        let mut rest = key;
+        for column in &self.columns {
+            if rest.is_empty() {
+                break;
+            }
+            let mut tail = rest;
+            if let Ok(value) = column.take(&mut tail) {
+                values.push(value);
+                rest = tail;
+                continue;
+            }
+            let completed = (1..=ZEROS.len()).find_map(|zeros| {
+                let bytes = [rest, &ZEROS[..zeros]].concat();
+                column.take(&mut &bytes[..]).ok()
+            });
+            values.extend(completed);
+            break;
+        }
+        if values.is_empty() { self.display_key(key) } else { self.display_values(&values) }
+    }
+
+    fn display_values(&self, values: &[Value]) -> String {
         let names: Vec<&str> = self.columns.iter().take(values.len()).map(|column| &*column.name).collect();
         let values: Vec<String> = values
             .iter()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use thermocline_base::io::IoError;
 
-use super::types::{BatchId, IndexId};
+use super::types::{BatchId, IndexId, KeyRange};
 pub use crate::error::PageReason;
 use crate::error::{DeviceError, PoolError, WrongFile};
 use crate::space::ClaimError;
@@ -26,6 +26,16 @@ pub enum StoreError {
     Page {
         /// Whose page it is.
         index: IndexId,
+        /// Its number in the page file.
+        number: u64,
+        /// Between which keys of the index those are that it has, if that is known.
+        keys: Option<Box<KeyRange>>,
+        /// What is wrong.
+        reason: PageReason,
+    },
+    /// A page that leads to records cannot be read: fences and filters. They can be made again from the records, which
+    /// opening the store does.
+    Tail {
         /// Its number in the page file.
         number: u64,
         /// What is wrong.
@@ -114,8 +124,14 @@ impl fmt::Display for StoreError {
         match self {
             Self::Io(error) => error.fmt(f),
             Self::Device(error) => error.fmt(f),
-            Self::Page { index, number, reason } => {
+            Self::Page { index, number, reason, .. } => {
                 write!(f, "cannot read page {number} of {index}: {reason}")
+            }
+            Self::Tail { number, reason } => {
+                write!(
+                    f,
+                    "cannot read page {number}, which has fences and a filter: {reason}; no row is lost by it"
+                )
             }
             Self::Damaged { path, offset, what } => write!(
                 f,
@@ -171,7 +187,7 @@ impl std::error::Error for StoreError {
             Self::Frames(error) => Some(error),
             Self::ReadOnly(error) => Some(&**error),
             Self::File(error) => Some(error),
-            Self::Page { reason, .. } => reason.source(),
+            Self::Page { reason, .. } | Self::Tail { reason, .. } => reason.source(),
             _ => None,
         }
     }

@@ -10,6 +10,7 @@
 //! ```
 
 use super::codec::{self, Reader};
+use super::types::KeyRange;
 
 /// The fences of one index.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -184,14 +185,17 @@ impl Fences {
         fence
     }
 
-    /// Which part of the index's pages begins from `from` (included) to `to` (excluded): over ranges that touch, the parts
-    /// add up to one.
-    pub(super) fn share_between(&self, index: u64, from: &[u8], to: Option<&[u8]>) -> f64 {
-        let Some(fences) = self.of_index(index) else { return 0.0 };
-        let all = fences.end - fences.start;
-        let end = to.map_or(all, |to| self.count_below(fences, to, false));
-        let start = self.count_below(fences, from, false);
-        f64::from(end.saturating_sub(start)) / f64::from(all.max(1))
+    /// The fences of the pages of the index that begin from `from` (included) to `to` (excluded), and of all of its pages.
+    pub(super) fn beginning_between(
+        &self,
+        index: u64,
+        from: &[u8],
+        to: Option<&[u8]>,
+    ) -> Option<(std::ops::Range<u32>, std::ops::Range<u32>)> {
+        let fences = self.of_index(index)?;
+        let start = fences.start + self.count_below(fences, from, false);
+        let end = to.map_or(fences.end, |to| fences.start + self.count_below(fences, to, false));
+        Some((start..end.max(start), fences.range()))
     }
 
     /// The fences of the pages that may hold keys of the index from `from` (included) to `to` (excluded).
@@ -214,6 +218,11 @@ impl Fences {
         self.of_index(index).is_some_and(|fences| self.cmp_separator(fences, fence, key).is_le())
     }
 
+    /// May it hold keys before `key`?
+    pub(super) fn begins_before(&self, index: u64, fence: u32, key: &[u8]) -> bool {
+        self.of_index(index).is_some_and(|fences| self.cmp_separator(fences, fence, key).is_lt())
+    }
+
     /// May it hold keys at or above `key`?
     pub(super) fn ends_behind(&self, index: u64, fence: u32, key: &[u8]) -> bool {
         self.of_index(index).is_some_and(|fences| {
@@ -228,6 +237,16 @@ impl Fences {
     fn cmp_separator(&self, fences: &IndexFences, fence: u32, key: &[u8]) -> std::cmp::Ordering {
         let common = &fences.first_key[..usize::from(fences.common)];
         common.iter().chain(self.separator(fence)).cmp(key)
+    }
+
+    /// Between which keys of the index all keys of a page are, and those of a long record's page: of what refers to it.
+    pub(super) fn keys_of(&self, index: u64, page: u32) -> Option<KeyRange> {
+        let fences = self.of_index(index)?;
+        let fence = fences.range().find(|fence| self.page(*fence) >= page)?;
+        let whole = |fence| [&fences.first_key[..usize::from(fences.common)], self.separator(fence)].concat();
+        let next = fence + 1;
+        let high = if next == fences.end { fences.last_key.to_vec() } else { whole(next) };
+        Some(KeyRange { low: whole(fence).into(), high: high.into() })
     }
 
     /// Memory that they take beyond themselves.
@@ -389,6 +408,21 @@ mod tests {
         assert_eq!(fences.pages_between(1, b"azure", Some(b"banana")), 1..2);
         assert_eq!(fences.pages_between(1, b"banana", None), 1..4);
         assert_eq!(fences.pages_between(1, b"d", None), 0..0);
+    }
+
+    #[test]
+    fn a_page_has_keys_from_its_fence_to_the_next() {
+        let fences = fences();
+        let keys =
+            |index, page| fences.keys_of(index, page).map(|keys| (keys.low.to_vec(), keys.high.to_vec()));
+        let of = |low: &[u8], high: &[u8]| Some((low.to_vec(), high.to_vec()));
+        assert_eq!(keys(1, 0), of(b"apple", b"az"));
+        assert_eq!(keys(1, 1), of(b"az", b"banana"));
+        assert_eq!(keys(1, 3), of(b"banana", b"cherry"));
+        // Pages 4 and 5 are of a long record that page 6 refers to.
+        assert_eq!(keys(5, 4), of(b"x", b"x"));
+        assert_eq!(keys(5, 7), None);
+        assert_eq!(keys(2, 0), None);
     }
 
     #[test]

@@ -57,6 +57,7 @@ mod recover;
 mod scan;
 mod screen;
 mod statistics;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -81,8 +82,8 @@ use read::Want;
 pub use scan::{Direction, FoundKey, Scan};
 pub use statistics::{IndexStatistics, MemoryUse, Statistics};
 pub use types::{
-    Batch, BatchEntry, BatchId, Change, Found, IndexId, MAX_BATCH_BYTES, MAX_KEY_BYTES, MAX_RECORD_BYTES,
-    Removal, TAILED,
+    Batch, BatchEntry, BatchId, Change, Found, IndexId, KeyRange, MAX_BATCH_BYTES, MAX_KEY_BYTES,
+    MAX_RECORD_BYTES, Removal, TAILED,
 };
 pub use verify::Verification;
 

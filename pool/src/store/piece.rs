@@ -23,7 +23,6 @@ use std::sync::{Arc, OnceLock};
 
 use thermocline_base::io::{AlignedBytes, Buffer, Completion};
 use thermocline_base::multiplex::block_on;
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 use super::block::{self, LongRecord, NewEntry, PageBuilder, Value};
@@ -33,7 +32,7 @@ use super::fence::{Fences, FencesBuilder};
 use super::filter::{Filter, Scratch};
 use super::held::{Held, Sum};
 use super::merge::Merged;
-use super::screen;
+use super::tail::Tail;
 use super::types::{IndexId, Kind};
 use crate::device::PageDevice;
 use crate::frames::{DeviceId, PageGuard, PageId, PagePool, PoolOptions};
@@ -66,6 +65,8 @@ pub(super) struct Files {
     /// Pages that they read and write at once.
     chunk_pages: u64,
     pub(super) false_positives: AtomicU64,
+    /// Tails that were damaged when the store was opened.
+    pub(super) remade_tails: AtomicU64,
 }
 
 impl Files {
@@ -97,6 +98,7 @@ impl Files {
             buffer_bytes: AtomicU64::new(0),
             work_bytes: Sum::default(),
             false_positives: AtomicU64::new(0),
+            remade_tails: AtomicU64::new(0),
         })
     }
 
@@ -331,46 +333,36 @@ impl Piece {
         assert!(fresh, "a batch is confirmed once");
     }
 
-    /// Loads the tail of a piece.
-    pub(super) fn load(files: &Arc<Files>, meta: PieceMeta) -> Result<Self> {
-        let mut bytes = Vec::with_capacity(meta.tail_bytes as usize);
-        let mut page = meta.pages;
-        let end = meta.pages + meta.tail_pages;
-        let owner = meta.counts.first().map_or(0, |counts| counts.index);
-        while page < end {
-            let (number, together) = meta.locate(page);
-            let count = together.min(u64::from(end - page)).min(files.chunk_pages()) as u32;
-            let read = read_pages(files, number, count);
-            let read = read.wait().map_err(|reason| broken(owner, number, reason))?;
-            for (at, bytes_of_page) in read.chunks_exact(files.page_bytes()).enumerate() {
-                let number = number + at as u64;
-                let payload = check(files, bytes_of_page, number, meta.id, block::TAIL)
-                    .map_err(|reason| broken(owner, number, reason))?;
-                bytes.extend_from_slice(payload);
+    /// A piece that the manifest names. A tail that cannot be read is made again from the records. `young`: it is not the
+    /// last one of a leaf.
+    pub(super) fn load(
+        files: &Arc<Files>,
+        meta: PieceMeta,
+        young: bool,
+        scratch: &mut Scratch,
+    ) -> Result<Self> {
+        let tail = match Tail::load(files, &meta) {
+            Err(error @ StoreError::Tail { .. }) => {
+                tracing::warn!(%error, "fences and filter are made again from the records");
+                files.remade_tails.fetch_add(1, Ordering::Relaxed);
+                Tail::remake(files, &meta, young, scratch)
             }
-            page += count;
-        }
-        let nonsense =
-            || broken(owner, meta.locate(meta.pages).0, PageReason::Contents("its tail makes no sense"));
-        let mut reader = Reader::new(bytes.get(..meta.tail_bytes as usize).ok_or_else(nonsense)?);
-        let decoded = Fences::decode(&mut reader).zip(Filter::decode(&mut reader));
-        let (fences, filter) = decoded.ok_or_else(nonsense)?;
-        let prints = if reader.is_at_end() { Some(Vec::new()) } else { screen::decode(&mut reader) };
-        let prints = prints.filter(|_| reader.is_at_end()).ok_or_else(nonsense)?;
-        if fences.len() > 0 && fences.page(fences.len() - 1) >= meta.pages {
-            return Err(nonsense());
-        }
-        let (files, given_up) = (Arc::clone(files), AtomicBool::new(false));
-        Ok(Self {
+            loaded => loaded,
+        };
+        Ok(Self::with_tail(files, meta, tail?))
+    }
+
+    fn with_tail(files: &Arc<Files>, meta: PieceMeta, tail: Tail) -> Self {
+        Self {
             meta,
             position: OnceLock::new(),
-            prints: Mutex::new(prints),
-            fences,
-            filter,
-            files,
-            given_up,
+            prints: Mutex::new(tail.prints),
+            fences: tail.fences,
+            filter: tail.filter,
+            files: Arc::clone(files),
+            given_up: AtomicBool::new(false),
             spread: Default::default(),
-        })
+        }
     }
 
     pub(super) fn files(&self) -> &Arc<Files> {
@@ -399,19 +391,19 @@ impl Piece {
         let files = &*self.files;
         let id = PageId::new(files.in_pool, number);
         if let Some(guard) = self.try_pin(id) {
-            is_kind(index, number, kind, guard.kind())?;
+            self.check_is(index, page, kind, guard.kind())?;
             return look(guard.payload());
         }
         let pinned = files.pool.pin_if_free(id, Some(self.meta.id)).await;
-        if let Some(guard) = pinned.map_err(|error| broken(index, number, error.into()))? {
-            is_kind(index, number, kind, guard.kind())?;
+        if let Some(guard) = pinned.map_err(|error| self.broken(index, page, error.into()))? {
+            self.check_is(index, page, kind, guard.kind())?;
             return look(guard.payload());
         }
         files.frame_bypasses.fetch_add(1, Ordering::Relaxed);
         let _counted = self.count_read(1);
-        let bytes = read_pages(files, number, 1).await.map_err(|reason| broken(index, number, reason))?;
+        let bytes = read_pages(files, number, 1).await.map_err(|reason| self.broken(index, page, reason))?;
         let payload = check(files, &bytes, number, self.meta.id, kind);
-        look(payload.map_err(|reason| broken(index, number, reason))?)
+        look(payload.map_err(|reason| self.broken(index, page, reason))?)
     }
 
     /// [`Piece::look`], if the page is in a frame. Does not wait.
@@ -424,7 +416,7 @@ impl Piece {
     ) -> Result<Option<T>> {
         let (number, _) = self.meta.locate(page);
         let Some(guard) = self.try_pin(PageId::new(self.files.in_pool, number)) else { return Ok(None) };
-        is_kind(index, number, kind, guard.kind())?;
+        self.check_is(index, page, kind, guard.kind())?;
         look(guard.payload()).map(Some)
     }
 
@@ -464,20 +456,33 @@ impl Piece {
         kind: PageKind,
     ) -> Result<&'a [u8]> {
         let (number, _) = self.meta.locate(page);
-        check(&self.files, bytes, number, self.meta.id, kind).map_err(|reason| broken(index, number, reason))
+        check(&self.files, bytes, number, self.meta.id, kind)
+            .map_err(|reason| self.broken(index, page, reason))
     }
 
     /// Checks a page that was read.
     pub(super) fn check<'a>(&self, index: u64, page: u32, bytes: &'a [u8]) -> Result<(PageKind, &'a [u8])> {
         let (number, _) = self.meta.locate(page);
         let open = page::open(bytes, self.files.device.seal(), number, Some(self.meta.id));
-        let open = open.map_err(|error| broken(index, number, PageReason::Bytes(error)))?;
+        let open = open.map_err(|error| self.broken(index, page, PageReason::Bytes(error)))?;
         Ok((open.kind, open.payload))
     }
 
     /// An error about one of its pages.
     pub(super) fn broken(&self, index: u64, page: u32, reason: PageReason) -> StoreError {
-        broken(index, self.meta.locate(page).0, reason)
+        StoreError::Page {
+            index: IndexId::from_u64(index),
+            number: self.meta.locate(page).0,
+            keys: self.fences.keys_of(index, page).map(Box::new),
+            reason,
+        }
+    }
+
+    fn check_is(&self, index: u64, page: u32, kind: PageKind, found: PageKind) -> Result<()> {
+        if found == kind {
+            return Ok(());
+        }
+        Err(self.broken(index, page, PageReason::Contents(OTHER_KIND)))
     }
 
     /// Reads a long record for a reader: one of few pages through the frames.
@@ -522,11 +527,10 @@ impl Piece {
             }
             let (reading, count) = self.start_read(page, left.min(self.files.long_pages() as u32));
             let number = self.meta.locate(page).0;
-            let read = reading.await.map_err(|reason| broken(index, number, reason))?;
+            let read = reading.await.map_err(|reason| self.broken(index, page, reason))?;
             for (at, of_page) in read.chunks_exact(self.files.page_bytes()).enumerate() {
-                let number = number + at as u64;
-                let part = check(&self.files, of_page, number, self.meta.id, block::LONG)
-                    .map_err(|reason| broken(index, number, reason))?;
+                let part = check(&self.files, of_page, number + at as u64, self.meta.id, block::LONG)
+                    .map_err(|reason| self.broken(index, page + at as u32, reason))?;
                 bytes.extend_from_slice(&part[..payload.min(record.bytes as usize - bytes.len())]);
             }
             page += count;
@@ -535,16 +539,7 @@ impl Piece {
     }
 }
 
-/// Is the page of the kind that it should be of?
-fn is_kind(index: u64, number: u64, kind: PageKind, found: PageKind) -> Result<()> {
-    if found == kind { Ok(()) } else { Err(broken(index, number, PageReason::Contents(OTHER_KIND))) }
-}
-
-fn broken(index: u64, number: u64, reason: PageReason) -> StoreError {
-    StoreError::Page { index: IndexId::from_u64(index), number, reason }
-}
-
-fn check<'a>(
+pub(super) fn check<'a>(
     files: &Files,
     bytes: &'a [u8],
     number: u64,
@@ -569,7 +564,7 @@ pub(super) struct Reading {
     bytes: usize,
 }
 
-fn read_pages(files: &Files, number: u64, count: u32) -> Reading {
+pub(super) fn read_pages(files: &Files, number: u64, count: u32) -> Reading {
     let bytes = count as usize * files.page_bytes();
     files.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
     let completion = files.device.read(number, Buffer::from(AlignedBytes::zeroed(bytes)));
@@ -776,18 +771,9 @@ impl PieceBuilder {
         self.end_page()?;
         let pages = self.writer.pages;
         let fences = std::mem::take(&mut self.fences).finish();
-        if mutation::off(Rule::FilterOfAllEntries) {
-            self.hashes.pop();
-        }
-        let filter = Filter::build(&mut self.hashes, self.wide_filter, scratch);
-        let mut tail = Vec::new();
-        fences.encode(&mut tail);
-        filter.encode(&mut tail);
         let young = self.wide_filter;
-        let prints: Vec<u32> = self.hashes.iter().filter(|_| young).copied().map(screen::print_of).collect();
-        if young {
-            screen::encode(&prints, &mut tail);
-        }
+        let made = Tail::build(fences, &mut self.hashes, young, scratch);
+        let tail = made.encode(young);
         self.held.set(self.hashes.capacity() * size_of::<u64>() + tail.capacity());
         for part in tail.chunks(self.files.payload_bytes()) {
             self.writer.page(block::TAIL, |page| {
@@ -806,18 +792,7 @@ impl PieceBuilder {
             tail_bytes: tail.len() as u32,
             counts: self.counts,
         };
-        let files = Arc::clone(&self.files);
-        let given_up = AtomicBool::new(false);
-        Ok(Piece {
-            meta,
-            position: OnceLock::new(),
-            prints: Mutex::new(prints),
-            fences,
-            filter,
-            files,
-            given_up,
-            spread: Default::default(),
-        })
+        Ok(Piece::with_tail(&self.files, meta, made))
     }
 }
 

@@ -10,13 +10,14 @@
 //! | extents that no piece of the manifest has | a flush or merge was under way | they are free |
 //! | torn group at the end of the journal | its batches were not acknowledged | it is forgotten: what follows goes to a new segment |
 //! | segments of generations before the manifest's floor | they were about to be used again | they are used again |
+//! | a tail of a piece that cannot be read | the device, or damage | it is made again from the piece's records |
 //! | batches in the journal that are not in pieces | a crash, or a store that was closed | memory holds them again |
 //! | batches without a decision | their owner had not decided, or that was lost | `unconfirmed` names them |
 //!
 //! Time: the tails of all pieces (fences, filters, and of young ones what screens are made of), the manifest, and the
 //! journal since the last flush are read; no records in pieces are.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -24,6 +25,7 @@ use thermocline_base::io::{Io, OpenMode};
 use thermocline_base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, RwLock};
 
 use super::error::{Result, StoreError};
+use super::filter::Scratch;
 use super::inner::{Control, Counters, Inner, Queue, Signal};
 use super::journal::{Journal, Record};
 use super::manifest::{MANIFEST_NAME, Manifest};
@@ -146,8 +148,11 @@ fn remove_unfinished(io: &dyn Io, dir: &Path, options: &StoreOptions) -> Result<
 fn load(files: &Arc<Files>, manifest: &Manifest, options: &StoreOptions) -> Result<Version> {
     let state = &manifest.state;
     let mut pieces = std::collections::BTreeMap::new();
+    let last: HashSet<u64> = state.leaves.values().filter_map(|leaf| leaf.last).collect();
+    let mut scratch = Scratch::within(options.memory_bytes, &files.work_bytes);
     for (id, meta) in &state.pieces {
-        pieces.insert(*id, Arc::new(Piece::load(files, meta.clone())?));
+        let piece = Piece::load(files, meta.clone(), !last.contains(id), &mut scratch)?;
+        pieces.insert(*id, Arc::new(piece));
     }
     let piece = |id: &u64| Arc::clone(&pieces[id]);
     let mut leaves_of: HashMap<u64, usize> = HashMap::new();

@@ -77,6 +77,8 @@ pub struct Statistics {
     pub fence_memory_bytes: u64,
     /// Unconfirmed batches.
     pub unconfirmed: u64,
+    /// Pieces whose fences and filter were damaged when the store was opened, and were made again from the records.
+    pub remade_tails: u64,
 }
 
 /// The memory of a store, as cheap to ask for as can be: without waiting for a write that is under way.
@@ -256,6 +258,7 @@ impl Inner {
             filter_memory_bytes: filters as u64,
             fence_memory_bytes: (all - filters) as u64,
             unconfirmed: version.waiting.len() as u64,
+            remade_tails: load(&self.files.remade_tails),
         }
     }
 }

@@ -60,6 +60,16 @@ impl fmt::Display for BatchId {
     }
 }
 
+/// A range of keys of an index. No key of what it is about lies outside; the ends need not be keys that are there, and may
+/// be beginnings of keys.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyRange {
+    /// At or below the least key.
+    pub low: Box<[u8]>,
+    /// At or above the greatest key.
+    pub high: Box<[u8]>,
+}
+
 /// What an entry is. The order counts: of one key and batch, a removal comes before the entry that it removes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]

@@ -9,6 +9,7 @@ use super::inner::Inner;
 use super::manifest::Bound;
 use super::merge::Walk;
 use super::piece::Piece;
+use super::tail::Tail;
 use super::types::IndexId;
 use super::version::{Sealed, WaitingBatch};
 use crate::space::ClaimError;
@@ -58,11 +59,16 @@ impl Inner {
 
     fn verify_piece(&self, piece: &Arc<Piece>, all: &mut Verification) -> Result<()> {
         // The tail is read again: what memory holds of it proves nothing about the disk.
-        let tail = Piece::load(&self.files, piece.meta.clone())?;
-        let wrong = |index, page, what| Err(piece.broken(index, page, PageReason::Contents(what)));
-        if tail.fences != piece.fences || tail.filter != piece.filter {
-            return wrong(0, piece.meta.pages, "its fences or filter are not those in memory");
+        match Tail::load(&self.files, &piece.meta) {
+            Ok(tail) if tail.fences == piece.fences && tail.filter == piece.filter => {}
+            Ok(_) => {
+                let number = piece.meta.locate(piece.meta.pages).0;
+                let reason = PageReason::Contents("its fences or filter are not those in memory");
+                all.problems.push(StoreError::Tail { number, reason });
+            }
+            Err(error) => all.problems.push(error),
         }
+        let wrong = |index, page, what| Err(piece.broken(index, page, PageReason::Contents(what)));
         let mut walk = Walk::new(piece, &Bound::default(), None);
         let mut before: Option<(u64, Vec<u8>, std::cmp::Reverse<u64>, super::types::Kind)> = None;
         let mut counts: BTreeMap<u64, (u64, u64, u64)> = BTreeMap::new();

@@ -246,8 +246,10 @@ impl Leaves {
         let young_bytes: Vec<u64> = list.iter().map(of_leaf).collect();
         let young_bytes_all = young_bytes.iter().sum();
         let last_bytes_all = list.iter().filter_map(|leaf| leaf.last.as_ref()).map(bytes).sum();
-        let hollow = list.iter().map(|leaf| is_hollow(leaf)).collect();
-        Self { heads, list, young_bytes, young_bytes_all, last_bytes_all, hollow }
+        let mut leaves =
+            Self { heads, list, young_bytes, young_bytes_all, last_bytes_all, hollow: Vec::new() };
+        leaves.hollow = (0..leaves.list.len()).map(|leaf| leaves.has_become_hollow(leaf)).collect();
+        leaves
     }
 
     /// Number of the leaf in which a key would be.
@@ -294,12 +296,37 @@ impl Leaves {
         self.hollow[leaf]
     }
 
+    /// Do removals wait of half of a leaf's records, and of an extent at least? Of pieces that are in other leaves, too, what
+    /// is in this one counts, to the page: removals may all be in one place, as where the oldest rows are deleted.
+    fn has_become_hollow(&self, leaf: usize) -> bool {
+        let all = self.list[leaf].pieces().flat_map(|piece| &piece.meta.counts).map(|counts| counts.removals);
+        let last = self.list[leaf].last.as_ref().map_or(0, |piece| piece.meta.records());
+        // Nearly always it is as easy as that.
+        if all.sum::<u64>() * 2 < last.max(1) {
+            return false;
+        }
+        let (mut records, mut removals, mut bytes) = (0.0, 0.0, 0.0);
+        let mut extent = 0;
+        for piece in self.list[leaf].pieces() {
+            let is_whole = piece.share_of_leaf() == 1.0;
+            for counts in &piece.meta.counts {
+                let share = if is_whole { 1.0 } else { self.share_in(leaf, piece, counts.index) };
+                records += counts.records as f64 * share;
+                removals += counts.removals as f64 * share;
+                bytes += counts.bytes as f64 * share;
+            }
+            extent = EXTENT_PAGES * piece.files().page_bytes() as u64;
+        }
+        removals > 0.0 && removals * 2.0 >= records && removals * bytes > records * extent as f64
+    }
+
     /// The bound at which the leaf ends.
     pub(super) fn upper(&self, leaf: usize) -> Option<&Bound> {
         self.list.get(leaf + 1).map(|next| &next.lower)
     }
 
-    /// Which part of a young piece's entries of an index is in a leaf, to the page.
+    /// Which part of a young piece's entries of an index is in a leaf, about: a page that lies over several leaves counts in
+    /// equal parts. Over all leaves the parts add up to one.
     pub(super) fn share_in(&self, leaf: usize, piece: &Piece, index: u64) -> f64 {
         let (lower, upper) = (&self.list[leaf].lower, self.upper(leaf));
         if lower.index > index || upper.is_some_and(|upper| upper.index < index) {
@@ -307,7 +334,28 @@ impl Leaves {
         }
         let from: &[u8] = if lower.index == index { &lower.key } else { &[] };
         let to = upper.filter(|upper| upper.index == index).map(|upper| &*upper.key);
-        piece.fences.share_between(index, from, to)
+        let Some((begin, all)) = piece.fences.beginning_between(index, from, to) else { return 0.0 };
+        // Of those that begin in the leaf only the last one may go on behind it.
+        let mut pages = f64::from((begin.len() as u32).saturating_sub(1));
+        if let Some(last) = begin.clone().next_back() {
+            pages += 1.0 / f64::from(self.leaves_of_page(leaf, piece, index, last));
+        }
+        let goes_on = begin.start > all.start && piece.fences.ends_behind(index, begin.start - 1, from);
+        if goes_on {
+            pages += 1.0 / f64::from(self.leaves_of_page(leaf, piece, index, begin.start - 1));
+        }
+        pages / f64::from(all.len() as u32)
+    }
+
+    /// Over how many leaves a page of a piece lies, of which this is one.
+    fn leaves_of_page(&self, leaf: usize, piece: &Piece, index: u64, fence: u32) -> u32 {
+        let begins_before =
+            |bound: &Bound| bound.index == index && piece.fences.begins_before(index, fence, &bound.key);
+        let goes_on_behind =
+            |bound: &Bound| bound.index == index && piece.fences.ends_behind(index, fence, &bound.key);
+        let before = self.list[..=leaf].iter().rev().take_while(|leaf| begins_before(&leaf.lower)).count();
+        let behind = self.list[leaf + 1..].iter().take_while(|leaf| goes_on_behind(&leaf.lower)).count();
+        (1 + before + behind) as u32
     }
 
     /// Puts pieces into all leaves that have a part of what lies between two bounds.
@@ -335,22 +383,6 @@ impl Leaves {
         pieces.dedup_by_key(|piece| piece.meta.id);
         pieces
     }
-}
-
-/// Do removals wait of half of the records, and of an extent at least?
-fn is_hollow(leaf: &Leaf) -> bool {
-    let (mut records, mut removals, mut bytes) = (0.0, 0.0, 0.0);
-    let mut extent = 0;
-    for piece in leaf.pieces() {
-        let share = piece.share_of_leaf();
-        for counts in &piece.meta.counts {
-            records += counts.records as f64 * share;
-            removals += counts.removals as f64 * share;
-            bytes += counts.bytes as f64 * share;
-        }
-        extent = EXTENT_PAGES * piece.files().page_bytes() as u64;
-    }
-    removals > 0.0 && removals * 2.0 >= records && removals * bytes > records * extent as f64
 }
 
 /// Young pieces, with the number of leaves that each is in.

@@ -199,7 +199,7 @@ fn a_page_that_is_flipped_on_disk_is_noticed_when_it_is_read() {
             let error = get(&store, 3).expect_err("it is damaged");
             assert!(
                 matches!(&error, StoreError::Page { index: INDEX, number, reason: PageReason::Bytes(
-                    PageError::Checksum { number: found, .. }) } if number == found && pages.contains(number)),
+                    PageError::Checksum { number: found, .. }), .. } if number == found && pages.contains(number)),
                 "{error}"
             );
         }

@@ -49,6 +49,12 @@ fn a_page_that_cannot_be_read_is_named_and_others_can() {
     let error = block_on(store.get(INDEX, &3_u64.to_be_bytes())).expect_err("the device is broken");
     assert!(matches!(&error, StoreError::Page { index: INDEX, reason: PageReason::Io(_), .. }), "{error}");
     assert!(error.to_string().contains("index 1 of table 5"), "{error}");
+    let StoreError::Page { keys: Some(keys), .. } = error else { panic!("it says between which keys") };
+    let key = 3_u64.to_be_bytes();
+    assert!(
+        *keys.low <= key[..] && key[..] <= *keys.high && *keys.high < 100_u64.to_be_bytes()[..],
+        "{keys:?}"
+    );
     assert_eq!(block_on(store.get(INDEX, &3_u64.to_be_bytes())).expect("it was once").len(), 1);
 }
 

@@ -93,6 +93,93 @@ fn a_cut_page_file_is_named() {
     assert!(error.contains("cut"), "{error}");
 }
 
+/// Numbers of all pages of a kind in the page file.
+fn pages_of(io: &MemoryIo, kind: crate::page::PageKind) -> Vec<usize> {
+    let file = io.files().remove(&dir().join("store.pages")).expect("it is there");
+    let page = options().page_size.bytes();
+    (1..file.len() / page).filter(|number| file[number * page + 4..][..2] == kind.0.to_le_bytes()).collect()
+}
+
+#[test]
+fn damaged_fences_and_filters_are_made_again() {
+    let page = options().page_size.bytes();
+    let second = IndexId { table: 1, index: 7 };
+    let io = MemoryIo::new();
+    let store = open(&io, options()).expect("it opens");
+    let of = |id: u64, number: u64| vec![id as u8; (number * number % 9000) as usize];
+    let mut written = 0;
+    let write = |store: &Store, written: &mut u64| {
+        *written += 1;
+        let mut batch = Batch::confirmed(BatchId(*written));
+        for number in 0..100_u64 {
+            batch.put(INDEX, &number.to_be_bytes(), &of(*written, number)).expect("short");
+            batch.put(second, &(number * 3).to_be_bytes(), &[]).expect("short");
+        }
+        finish(store, store.write(batch)).expect("written");
+    };
+    // All of it in the last piece of a leaf, and then young pieces with removals beside it.
+    for _ in 0..6 {
+        write(&store, &mut written);
+        while store.step(Step::Work) {}
+    }
+    for _ in 0..2 {
+        write(&store, &mut written);
+        let mut removals = Batch::confirmed(BatchId(100 + written));
+        removals.remove(INDEX, &3_u64.to_be_bytes(), BatchId(written), Removal::Only).expect("short");
+        finish(&store, store.write(removals)).expect("written");
+        store.step(Step::Work);
+    }
+    let check = |store: &Store| {
+        for number in 0..100_u64 {
+            let found = block_on(store.get(INDEX, &number.to_be_bytes())).expect("readable");
+            let ids: Vec<u64> = found.iter().map(|found| found.batch.0).collect();
+            let expected: Vec<u64> = (1..=written).rev().filter(|id| number != 3 || *id < 7).collect();
+            assert_eq!(ids, expected, "record {number}");
+            assert!(found.iter().all(|found| found.record == of(found.batch.0, number)));
+            let found = block_on(store.get(second, &(number * 3).to_be_bytes())).expect("readable");
+            assert_eq!(found.len() as u64, written);
+        }
+        assert!(!store.may_contain(INDEX, b"absent") || !store.may_contain(INDEX, b"absent, too"));
+    };
+    check(&store);
+    store.close();
+    let pieces = store.statistics().pieces;
+    assert!(pieces > 2, "{pieces} pieces");
+    drop(store);
+
+    let tails = pages_of(&io, block::TAIL);
+    assert!(tails.len() as u64 >= pieces);
+    for at in [1000, 20] {
+        let damaged = change(&io, "store.pages", |bytes| {
+            tails.iter().for_each(|number| bytes[number * page + at] ^= 4);
+        });
+        let store = open(&damaged, options()).expect("rows are whole");
+        assert_eq!(store.statistics().remade_tails, pieces);
+        check(&store);
+        let problems = store.verify().problems;
+        assert_eq!(problems.len() as u64, pieces, "{problems:?}");
+        assert!(problems.iter().all(|problem| matches!(problem, StoreError::Tail { .. })), "{problems:?}");
+        // Merges write them anew.
+        let mut last = written;
+        while store.verify().problems.len() as u64 > pieces / 2 {
+            write(&store, &mut last);
+            while store.step(Step::Work) {}
+            assert!(last < written + 200, "{:?}", store.verify().problems);
+        }
+    }
+
+    // With a page of records as well, the records are lost.
+    let data = pages_of(&io, block::DATA);
+    let damaged = change(&io, "store.pages", |bytes| {
+        tails.iter().chain(&data).for_each(|number| bytes[number * page + 1000] ^= 4);
+    });
+    let error = open(&damaged, options()).expect_err("records are damaged");
+    assert!(
+        matches!(&error, StoreError::Page { index, number, .. } if index.table == 1 && data.contains(&(*number as usize))),
+        "{error}"
+    );
+}
+
 #[test]
 fn flipped_bytes_are_noticed_or_do_not_matter() {
     let io = filled();
