@@ -45,12 +45,14 @@ impl Session {
         if self.health != Health::Well {
             return Err(Error::TransactionFailed);
         }
-        step!(self.remember()?);
         let place: *const TableEntry = Arc::as_ptr(entry);
-        match self.tables.iter().find(|touched| touched.entry == place) {
-            Some(touched) => Ok(Step::Done(touched.form)),
-            None => self.touch_first(entry),
-        }
+        let Some(touched) = self.tables.iter().find(|touched| touched.entry == place) else {
+            // It remembers little yet: a transaction of one step never asks how much.
+            return self.touch_first(entry);
+        };
+        let form = touched.form;
+        step!(self.remember()?);
+        Ok(Step::Done(form))
     }
 
     /// Between two steps: what the transaction remembers counts under the memory limit.
