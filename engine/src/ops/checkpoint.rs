@@ -235,10 +235,12 @@ impl Inner {
         if mutation::off(Rule::DefinitionAfterLog) {
             return Ok(());
         }
+        // Who has reserved space in it may be about to fill that.
+        let mut backoff = Backoff::new();
         while log.durable() < lsn {
             log.flush_once().map_err(|error| self.log_error(&error))?;
             if log.durable() < lsn {
-                std::thread::yield_now();
+                backoff.wait();
             }
         }
         Ok(())

@@ -6,10 +6,12 @@
 //! | `readers` | snapshots of all ages, slow reads of the store, cleaning |
 //! | `writers` | updates, deletions, row locks, savepoints |
 //! | `claims` | unique keys, in memory and in the store |
+//! | `restart` | crashes of the machine |
 //! | `validation` | levels that validate what they have read and scanned |
 
 mod claims;
 mod readers;
+mod restart;
 mod store;
 mod validation;
 mod writers;
