@@ -6,12 +6,11 @@
 //! some of them the machine stops once more while the database recovers.
 
 use std::pin::pin;
-use std::sync::Mutex as StdMutex;
 use std::task::{Context, Poll, Waker};
 
 use shuttle::rand::Rng as _;
 use thermocline_base::io::{Io, RecordingIo};
-use thermocline_base::sync::{AtomicBool, Ordering};
+use thermocline_base::sync::{AtomicBool, Mutex, Ordering};
 
 use super::*;
 
@@ -65,7 +64,7 @@ fn drive<F: Future>(db: &Database, future: F) -> F::Output {
 }
 
 /// What was acknowledged: how many operations the disk had been given, and the payment.
-type Acknowledged = Arc<StdMutex<Vec<(usize, i64)>>>;
+type Acknowledged = Arc<Mutex<Vec<(usize, i64)>>>;
 
 fn pay(world: &World, io: &RecordingIo, acknowledged: &Acknowledged) {
     for _ in 0..PAYMENTS {
@@ -77,7 +76,7 @@ fn pay(world: &World, io: &RecordingIo, acknowledged: &Acknowledged) {
             Ok(count)
         });
         let paid = paid.expect("nobody else pays");
-        acknowledged.lock().expect("nobody panics with it").push((io.operations(), paid));
+        acknowledged.lock().push((io.operations(), paid));
     }
 }
 
@@ -142,7 +141,7 @@ fn settle(db: &Database) {
 
 /// Crashes at moments of the schedule, and opens again.
 fn crash_and_open(io: &RecordingIo, from: usize, acknowledged: &Acknowledged, durability: Durability) {
-    let acknowledged = acknowledged.lock().expect("nobody panics with it");
+    let acknowledged = acknowledged.lock();
     let mut chance = shuttle::rand::thread_rng();
     for crash in 0..CRASHES {
         let at = chance.gen_range(from..=io.operations());
