@@ -586,14 +586,20 @@ impl ColdStore for MemoryStore {
     }
 
     fn drop_index(&self, index: StoreIndex) {
+        self.drop_batches(index, BatchId(u64::MAX), true);
+        let _one_at_a_time = self.0.writing.lock();
+        write(&self.0.indexes).remove(&index);
+    }
+
+    fn drop_batches(&self, index: StoreIndex, to: BatchId, _now: bool) {
         let _one_at_a_time = self.0.writing.lock();
         let Some(order) = self.0.keys(index) else { return };
         let entries: Vec<_> =
             read(&order).iter().map(|(key, batches)| (key.clone(), batches.clone())).collect();
         for (key, batches) in entries {
-            batches.into_iter().for_each(|batch| self.0.remove(index, &key, batch));
+            let gone = batches.into_iter().filter(|batch| *batch <= to);
+            gone.for_each(|batch| self.0.remove(index, &key, batch));
         }
-        write(&self.0.indexes).remove(&index);
     }
 
     fn retain(&self, is_wanted: &dyn Fn(StoreIndex) -> bool) {

@@ -135,6 +135,10 @@ impl ColdStore for PageStore {
         self.store.drop_index(index);
     }
 
+    fn drop_batches(&self, index: StoreIndex, to: BatchId, now: bool) {
+        self.store.drop_batches(index, to, now);
+    }
+
     fn retain(&self, is_wanted: &dyn Fn(StoreIndex) -> bool) {
         let unwanted = self.store.indexes().into_iter().filter(|index| !is_wanted(*index));
         unwanted.for_each(|index| self.store.drop_index(index));

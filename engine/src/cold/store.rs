@@ -108,6 +108,12 @@ pub(crate) trait ColdStore: Send + Sync + Debug {
     /// [`ColdStore::retain`]. For changes of definitions: it may wait for a write that is under way.
     fn drop_index(&self, index: StoreIndex);
 
+    /// What batches up to this one have written to an index is of no use any more, and may go, in time. `now`: for the sake of
+    /// the space that it takes. Not durable either. A store for which that is too much may keep it.
+    fn drop_batches(&self, index: StoreIndex, to: BatchId, now: bool) {
+        let _ = (index, to, now);
+    }
+
     /// Drops every index of which something is there and that is not wanted. To be called when the store has been opened,
     /// with what the catalog knows: so no drop has to be durable here.
     fn retain(&self, is_wanted: &dyn Fn(StoreIndex) -> bool);

@@ -436,6 +436,44 @@ fn a_day_of_shifting_work_leaves_nothing_behind() {
     assert_eq!(read(&db, &table, ROWS - 1).expect("it is there").1, text(ROWS - 1));
 }
 
+/// What is emptied or dropped needs no memory for that, and the disk gets its space back.
+#[test]
+fn emptied_and_dropped_tables_and_indexes_give_their_space_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Database::open(dir.path(), options(32 * MIB)).expect("it opens");
+    let tables: Vec<Table> =
+        ["a", "b"].iter().map(|name| db.create_table(schema(name)).expect("a table")).collect();
+    let rows = 100_000;
+    tables.iter().for_each(|table| fill(&db, table, 0..rows, 1000).expect("there is always room"));
+    db.create_index("b", IndexSchema::ordered("b_text", &["text"])).expect("there is always room");
+    let disk = || {
+        let found = db.statistics();
+        within(&found);
+        found.cold.disk_bytes
+    };
+    wait_until("rows to leave", || db.statistics().cold.rows_cold > rows as u64);
+    let full = disk();
+    db.drop_index("b", "b_text").expect("nobody uses it");
+    let mut last = full;
+    wait_until("an index to go", || {
+        last = disk();
+        last < full / 10 * 9
+    });
+    let full = last;
+    db.truncate_table("a").expect("nobody uses it");
+    wait_until("the emptied table to go", || {
+        last = disk();
+        last < full / 10 * 6
+    });
+    assert!(read(&db, &tables[0], 7).is_none());
+    fill(&db, &tables[0], 0..1000, 100).expect("there is always room");
+    assert_eq!(read(&db, &tables[0], 7), Some((0, text(7))));
+    assert_eq!(read(&db, &tables[1], rows - 1), Some((0, text(rows - 1))));
+    db.drop_table("b").expect("nobody uses it");
+    // The journal stays.
+    wait_until("the dropped table to go", || disk() < full / 4);
+}
+
 /// Interleaving 33.
 #[test]
 fn new_rows_come_and_go_under_a_snapshot_that_stays_open() {

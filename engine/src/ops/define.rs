@@ -20,12 +20,14 @@ use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
 use thermocline_base::multiplex::block_on;
 use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{Backoff, MutexGuard};
+use thermocline_pool::store::BatchId;
 
 use crate::catalog::past::{Past, may_be_too_long};
 use crate::catalog::schema::{IndexSchema, PastColumns, SchemaError, StoredTable, TableSchema, Tiering};
 use crate::catalog::table::{FormRef, IndexForm, KeySource, Structure, TableCounters, TableEntry, TableForm};
+use crate::cold::Cold;
 use crate::cold::memo::is_system;
-use crate::cold::store::{StoreMemory, secondary_of};
+use crate::cold::store::{StoreMemory, primary_of, secondary_of};
 use crate::counters::WaitKind;
 use crate::db::{Database, Index, Inner, Table};
 use crate::error::{Error, Result};
@@ -545,7 +547,12 @@ impl Database {
         let now = inner.registry.clock.tick();
         let stored = StoredTable { since: now, emptied: now, past: Vec::new(), ..old.stored() };
         let new = inner.make_form(stored, Arc::clone(&old.counters))?;
-        change.finish(new)
+        let entry = Arc::clone(&change.entry);
+        change.finish(new)?;
+        if let Some(cold) = inner.cold.get().filter(|cold| cold.may_drop()) {
+            entry.form_pinned(&inner.epochs.pin()).drop_emptied(cold, true);
+        }
+        Ok(())
     }
 
     /// Creates a secondary index on the rows that are there.
@@ -809,6 +816,18 @@ impl Inner {
 }
 
 impl TableForm {
+    /// Tells the store that it may forget what was in the table before it was emptied. `now`: see
+    /// [`drop_batches`](crate::cold::store::ColdStore::drop_batches).
+    pub(crate) fn drop_emptied(&self, cold: &Cold, now: bool) {
+        if self.emptied == Timestamp(0) {
+            return;
+        }
+        let secondaries = self.indexes[1..].iter().map(|index| secondary_of(self.id, index.id));
+        for index in std::iter::once(primary_of(self.id)).chain(secondaries) {
+            cold.store.drop_batches(index, BatchId(self.emptied.0), now);
+        }
+    }
+
     /// Its definition as the manifest keeps it.
     pub(crate) fn stored(&self) -> StoredTable {
         StoredTable {

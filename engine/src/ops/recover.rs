@@ -332,6 +332,7 @@ fn find_cold_rows(inner: &Inner, known: bool) -> Result<()> {
     for entry in inner.catalog.all() {
         if cold.store.may_contain_table(entry.id) {
             let form = entry.form_pinned(&guard);
+            form.drop_emptied(cold, false);
             form.counters.cold.store(true, thermocline_base::sync::Ordering::SeqCst);
         }
     }

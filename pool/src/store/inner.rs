@@ -3,7 +3,7 @@
 //! Lock order: manifest, journal, control, version, queue. The manifest's lock is held while an edit becomes durable and
 //! until readers see what it says; control is held for moments, by whoever changes the version.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
@@ -103,9 +103,40 @@ pub(super) struct Inner {
     pub(super) work_signal: Arc<Signal>,
     pub(super) counters: Counters,
     pub(super) memory_peak: AtomicUsize,
-    /// Indexes whose entries merges leave out.
-    pub(super) dropped: RwLock<BTreeSet<u64>>,
+    /// What merges and flushes leave out.
+    pub(super) dropped: RwLock<Dropped>,
     pub(super) lock: Mutex<Option<LockGuard>>,
+}
+
+/// Indexes of which entries are of no use any more.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Dropped(BTreeMap<u64, Useless>);
+
+/// Entries of an index that are of no use any more.
+#[derive(Clone, Copy, Debug, Default)]
+struct Useless {
+    /// Those of batches up to this one.
+    to: u64,
+    /// Pieces with ids below this may have some, and are merged to be rid of them.
+    pieces: u64,
+}
+
+impl Dropped {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Is an entry of an index, or a removal of it, of no use any more?
+    #[inline]
+    pub(super) fn has(&self, index: u64, batch: u64) -> bool {
+        !self.0.is_empty() && self.0.get(&index).is_some_and(|useless| batch <= useless.to)
+    }
+
+    /// Is a piece with this id, and entries of this index, to be merged for them?
+    pub(super) fn is_due(&self, index: u64, piece: u64) -> bool {
+        self.0.get(&index).is_some_and(|useless| piece < useless.pieces)
+    }
 }
 
 /// Wakes threads. A ring that comes while nobody waits is kept.
@@ -138,12 +169,24 @@ impl Signal {
 impl Inner {
     /// The entries of an index are of no use any more.
     pub(super) fn drop_index(&self, index: u64) {
-        self.dropped.write().insert(index);
+        self.dropped.write().0.insert(index, Useless { to: u64::MAX, pieces: u64::MAX });
         self.work_signal.ring();
     }
 
-    /// Indexes whose entries are of no use any more.
-    pub(super) fn dropped(&self) -> RwLockReadGuard<'_, BTreeSet<u64>> {
+    /// Nor are those of some batches of it. `now`: leaves that may have some are merged for that.
+    pub(super) fn drop_batches(&self, index: u64, to: u64, now: bool) {
+        let mut dropped = self.dropped.write();
+        let useless = dropped.0.entry(index).or_default();
+        useless.to = useless.to.max(to);
+        if now {
+            useless.pieces = useless.pieces.max(self.next_piece.load(Ordering::Relaxed));
+        }
+        drop(dropped);
+        self.work_signal.ring();
+    }
+
+    /// What is of no use any more.
+    pub(super) fn dropped(&self) -> RwLockReadGuard<'_, Dropped> {
         self.dropped.read()
     }
 

@@ -301,6 +301,13 @@ impl Store {
         self.inner.drop_index(index.as_u64());
     }
 
+    /// What batches up to this one have written to an index is of no use any more, and nobody will ask for it: merges and
+    /// flushes leave it out. `now`: leaves that may have some are merged for it; else that waits until they are anyway. Not
+    /// durable: its owner says it again after opening.
+    pub fn drop_batches(&self, index: IndexId, to: BatchId, now: bool) {
+        self.inner.drop_batches(index.as_u64(), to.0, now);
+    }
+
     /// What the store says about itself.
     #[must_use]
     pub fn statistics(&self) -> Statistics {

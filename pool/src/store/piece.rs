@@ -31,6 +31,7 @@ use super::error::{PageReason, Result, StoreError};
 use super::fence::{Fences, FencesBuilder};
 use super::filter::{Filter, Scratch};
 use super::held::{Held, Sum};
+use super::inner::Dropped;
 use super::merge::Merged;
 use super::tail::Tail;
 use super::types::{IndexId, Kind};
@@ -322,9 +323,10 @@ impl Piece {
         std::mem::take(&mut *self.prints.lock())
     }
 
-    /// Has it entries of any of these indexes?
-    pub(super) fn has_any(&self, indexes: &std::collections::BTreeSet<u64>) -> bool {
-        self.meta.counts.iter().any(|counts| indexes.contains(&counts.index))
+    /// Is it to be merged for entries that are of no use any more?
+    pub(super) fn has_useless(&self, dropped: &Dropped) -> bool {
+        !dropped.is_empty()
+            && self.meta.counts.iter().any(|counts| dropped.is_due(counts.index, self.meta.id))
     }
 
     /// The batch in it is confirmed.

@@ -35,7 +35,7 @@ use thermocline_base::sync::Ordering;
 
 use super::error::{Result, StoreError};
 use super::filter::Scratch;
-use super::inner::Inner;
+use super::inner::{Dropped, Inner};
 use super::manifest::{Bound, Change, Manifest};
 use super::memory::{MemoryBlock, Waiting};
 use super::merge::{Merge, Merged, Source};
@@ -216,7 +216,7 @@ impl Inner {
         };
         let all = leaves.young_bytes_all > self.young_target(leaves);
         let dropped = self.dropped();
-        let useless = |leaf: &Leaf| !dropped.is_empty() && leaf.pieces().any(|piece| piece.has_any(&dropped));
+        let useless = |leaf: &Leaf| leaf.pieces().any(|piece| piece.has_useless(&dropped));
         let due = |at: usize| {
             let leaf = &leaves.list[at];
             let young = !leaf.young.is_empty() && (all || leaf.young.len() > self.options.young_max);
@@ -340,6 +340,8 @@ impl Inner {
         bytes: u64,
         scratch: &mut Scratch,
     ) -> Result<Vec<Placed>> {
+        // As it is before the first piece gets its id.
+        let dropped = self.dropped().clone();
         let expected = bytes / bounds.len() as u64;
         let new_piece = || PieceBuilder::new(&self.files, self.piece_id(), true, expected);
         let mut placed: Vec<Placed> = Vec::new();
@@ -347,6 +349,9 @@ impl Inner {
         let mut builder = new_piece();
         let upper = |part: usize| bounds.get(part + 1);
         let mut add = |placed: &mut Vec<Placed>, entry: Merged<'_>, scratch: &mut Scratch| {
+            if dropped.has(entry.index, entry.batch) {
+                return Ok(());
+            }
             while let Some(next) = upper(part)
                 && (entry.index, entry.key) >= (next.index, &*next.key)
             {
@@ -448,8 +453,8 @@ impl Inner {
             pieces: Vec::new(),
             lower: lowers[0].clone(),
             records: 0,
+            dropped: self.dropped().clone(),
         };
-        let dropped = self.dropped().clone();
         let result = range.clone().try_for_each(|at| {
             let leaf = &leaves.list[at];
             let chunk = self.chunk_among(leaf.pieces().filter(is_input).count());
@@ -458,8 +463,7 @@ impl Inner {
                 .filter(is_input)
                 .map(|piece| Source::piece(piece, &leaf.lower, leaves.upper(at), chunk))
                 .collect();
-            Merge::new(sources, true)?
-                .run(|entry| if dropped.contains(&entry.index) { Ok(()) } else { output.add(entry, scratch) })
+            Merge::new(sources, true)?.run(|entry| output.add(entry, scratch))
         });
         if let Err(error) = result.and_then(|()| output.end_piece(scratch)) {
             output.pieces.iter().for_each(|(_, piece)| piece.give_up());
@@ -476,8 +480,8 @@ impl Inner {
     fn left_to_narrowing(&self, leaves: &Leaves, mut range: std::ops::Range<usize>) -> HashSet<u64> {
         let dropped = self.dropped();
         let has_reasons = |at: usize| {
-            let useless = || leaves.list[at].pieces().any(|piece| piece.has_any(&dropped));
-            leaves.is_worn(at) || leaves.is_hollow(at) || (!dropped.is_empty() && useless())
+            let useless = || leaves.list[at].pieces().any(|piece| piece.has_useless(&dropped));
+            leaves.is_worn(at) || leaves.is_hollow(at) || useless()
         };
         if !can_be_narrowed(leaves) || range.clone().any(has_reasons) {
             return HashSet::new();
@@ -732,10 +736,15 @@ struct Output<'a> {
     /// Where the piece being built begins.
     lower: Bound,
     records: u64,
+    /// As it was before the first piece got its id.
+    dropped: Dropped,
 }
 
 impl Output<'_> {
     fn add(&mut self, entry: Merged<'_>, scratch: &mut Scratch) -> Result<()> {
+        if self.dropped.has(entry.index, entry.batch) {
+            return Ok(());
+        }
         let full = self.builder.as_ref().is_some_and(|builder| builder.bytes() >= self.cut_at);
         // Entries of one key stay in one leaf.
         if full && (self.last.index, &*self.last.key) != (entry.index, entry.key) {

@@ -188,3 +188,51 @@ fn the_space_of_a_dropped_index_is_given_back() {
         store = open(&io);
     }
 }
+
+#[test]
+fn the_space_of_batches_that_are_of_no_use_is_given_back() {
+    let io = MemoryIo::new();
+    let store = open(&io);
+    let write = |id: u64, len: usize| {
+        let mut batch = Batch::confirmed(BatchId(id));
+        for row in 0..60_u64 {
+            batch.put(INDEX, &entry(row % 14, row), &vec![1; len]).expect("short");
+        }
+        finish(&store, store.write(batch)).expect("written");
+        while store.step(Step::Work) {}
+    };
+    (1..30).for_each(|id| write(id, 200));
+    let before = store.statistics();
+    // The last of them are in a block yet; and they are removed later, too.
+    let mut removals = Batch::confirmed(BatchId(1000));
+    (0..60).for_each(|row| {
+        removals.remove(INDEX, &entry(row % 14, row), BatchId(29), Removal::Last).expect("short");
+    });
+    store.drop_batches(INDEX, BatchId(29), true);
+    while store.step(Step::Work) {}
+    finish(&store, store.write(removals)).expect("written");
+    (30..34).for_each(|id| write(id, 20));
+    let check = |store: &Store| {
+        let found = block_on(store.get(INDEX, &entry(3, 3))).expect("readable");
+        let mut ids: Vec<u64> = found.iter().map(|found| found.batch.0).collect();
+        ids.retain(|id| *id > 29);
+        assert_eq!(ids, [33, 32, 31, 30]);
+        assert!(store.verify().is_sound());
+    };
+    check(&store);
+    // Until a block of new entries has pushed them out of memory.
+    (34..60).for_each(|id| write(id, 20));
+    let after = store.statistics();
+    assert!(after.disk_bytes < before.disk_bytes / 2, "{} of {}", after.disk_bytes, before.disk_bytes);
+    let merges = after.merges;
+    assert!(!store.step(Step::Work) && store.statistics().merges == merges, "that is done once");
+    let found = block_on(store.get(INDEX, &entry(3, 3))).expect("readable");
+    assert!(found.iter().all(|found| found.batch.0 > 29), "{found:?}");
+    drop(store);
+    // Said again after opening it is no reason to merge.
+    let store = open(&io);
+    store.drop_batches(INDEX, BatchId(29), false);
+    while store.step(Step::Work) {}
+    assert_eq!(store.statistics().merges, 0);
+    assert_eq!(block_on(store.get(INDEX, &entry(3, 3))).expect("readable").len(), 30);
+}
