@@ -117,11 +117,6 @@ impl Inner {
         .await
     }
 
-    /// The name of a table, for messages.
-    pub(crate) fn name_of(&self, entry: &TableEntry) -> String {
-        entry.form_pinned(&self.epochs.pin()).schema.name.clone()
-    }
-
     /// The memory limit; while the database is being opened, the one that it will have.
     pub(crate) fn memory_limit(&self) -> Option<u64> {
         self.budget.limit().or(self.options.memory_limit)

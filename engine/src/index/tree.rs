@@ -32,8 +32,9 @@
 //! more than three quarters. A merge that meets other writers is given up and left to [`Tree::maintain`].
 //!
 //! What merges leave stands far apart: one node in a block of sixteen keeps it from going back to the system. So nodes
-//! move ([`Tree::move_nodes`], which merges what is half empty before): a copy takes a node's place under its parent while both are latched, and the node becomes
-//! obsolete, as if it had been merged away. To readers that is one more reason to start again.
+//! move ([`Tree::move_nodes`], which merges what is half empty before): a copy takes a node's place under its parent while
+//! both are latched, and the node becomes obsolete, as if it had been merged away. To readers that is one more reason to
+//! start again.
 //!
 //! # Limits
 //! Keys up to [`KEY_BYTES_MAX`]; those longer than a tenth of a node stand out of line. Nodes are 4 KiB (`N`, smaller in

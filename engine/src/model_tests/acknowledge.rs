@@ -28,12 +28,7 @@ fn acknowledged_too_early(durability: Durability) -> Vec<&'static str> {
         .with_log_segment_bytes(1 << 20);
     let db = Database::open_with(Path::new("/db"), options, Arc::new(MemoryIo::new()), false)
         .expect("the options are fine");
-    let schema = TableSchema::new("t")
-        .column(Column::new("id", Type::Int8))
-        .column(Column::new("value", Type::Int8))
-        .primary_key(IndexSchema::hash("t_key", &["id"]));
-    let table = db.create_table(schema).expect("the definition is fine");
-    let world = World { primary: table.primary(), layout: table.layout(), db, table };
+    let world = World::create(db, |schema| schema);
     let log = world.db.inner().log().expect("it keeps a log");
     let flush = || log.flush_once().expect("memory does not fail");
 

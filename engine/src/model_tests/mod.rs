@@ -54,12 +54,7 @@ fn world_with(rows: &[(i64, i64)], more: impl FnOnce(TableSchema) -> TableSchema
         .with_idle_limit(Some(std::time::Duration::ZERO));
     let db = Database::open_with(Path::new(IN_MEMORY), options, Arc::new(MemoryIo::new()), false)
         .expect("the options are fine");
-    let schema = TableSchema::new("t")
-        .column(Column::new("id", Type::Int8))
-        .column(Column::new("value", Type::Int8))
-        .primary_key(IndexSchema::hash("t_key", &["id"]));
-    let table = db.create_table(more(schema)).expect("the definition is fine");
-    let world = World { primary: table.primary(), layout: table.layout(), db, table };
+    let world = World::create(db, more);
     let mut tx = world.begin(Isolation::Snapshot);
     for &(id, value) in rows {
         tx.insert(id, value).expect("a fresh row");
@@ -78,6 +73,20 @@ fn key(id: i64) -> KeyBuf {
 }
 
 impl World {
+    /// With its table, in a new database.
+    fn create(db: Database, more: impl FnOnce(TableSchema) -> TableSchema) -> Self {
+        let schema = TableSchema::new("t")
+            .column(Column::new("id", Type::Int8))
+            .column(Column::new("value", Type::Int8))
+            .primary_key(IndexSchema::hash("t_key", &["id"]));
+        let table = db.create_table(more(schema)).expect("the definition is fine");
+        Self::of(db, table)
+    }
+
+    fn of(db: Database, table: Table) -> Self {
+        Self { primary: table.primary(), layout: table.layout(), db, table }
+    }
+
     fn begin(&self, level: Isolation) -> Tx<'_> {
         let tx = self.db.begin(TransactionOptions::new().isolation(level)).expect("it begins");
         Tx { world: self, tx }

@@ -127,7 +127,7 @@ impl ColdSteps {
         self.inner.cold.get().is_some_and(|cold| cold.store.step(true))
     }
 
-    /// Was the table emptied? Its records of before stay in the store.
+    /// Was the table emptied? Its records of before may be in the store still.
     #[must_use]
     pub fn was_emptied(&self, table: &Table) -> bool {
         table.with_form(|form| form.emptied.0 > 0)

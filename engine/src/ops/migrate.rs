@@ -140,8 +140,7 @@ impl Inner {
         }
         self.announce(memo, entry, id).await?;
         self.log_durable(Rule::ColdWriteAfterLog).await?;
-        let table = || self.name_of(entry);
-        let failed = |source| Error::ColdStore { table: table(), rows: None, source };
+        let failed = |source| self.cold_error(entry, source);
         cold.store.write(batch).await.map_err(failed)?;
         // Readers look into the store from the move's timestamp on.
         let tell = || entry.form_pinned(&self.epochs.pin()).counters.cold.store(true, Ordering::SeqCst);

@@ -784,8 +784,7 @@ impl KeySpec {
     }
 
     /// What is known of a key from its beginning, for messages like those of [`KeySpec::display_key`]: a value that ends
-    /// early is completed with zeros, and what follows the last column is left out. So the words for two beginnings are
-    /// in the order of the keys.
+    /// early is completed with zeros if that makes one, and what follows the last column is left out.
     #[must_use]
     pub fn display_beginning(&self, key: &[u8]) -> String {
         const ZEROS: [u8; 16] = [0; 16];

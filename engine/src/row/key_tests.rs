@@ -186,6 +186,13 @@ fn messages() {
     assert_eq!(spec.display_key(&key), "(w_id, name)=(7, 'o''x')");
     assert_eq!(spec.display_key(&key[..4]), "(w_id)=(7)");
     assert_eq!(spec.display_key(&key[..3]), "\\x800000");
+    assert_eq!(spec.display_beginning(&key[..3]), "(w_id)=(0)");
+    assert_eq!(spec.display_beginning(&key[..4]), "(w_id)=(7)");
+    assert_eq!(spec.display_beginning(&key[..6]), "(w_id)=(7)", "zeros do not end a text that descends");
+    assert_eq!(spec.display_beginning(&[&key[..], &[1, 2]].concat()), "(w_id, name)=(7, 'o''x')");
+    let (_, text) = spec_of(&[Column::new("t", Type::Text)], &[(0, false)]);
+    assert_eq!(text.display_beginning(b"ab"), "(t)=('ab')");
+    assert_eq!(text.display_beginning(&[0xff]), "\\xff", "no text begins like that");
     let null = KeyBuf::new().i32(7).descending(KeyBuf::null);
     assert_eq!(spec.display_key(&null), "(w_id, name)=(7, null)");
     let errors = [

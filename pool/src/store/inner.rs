@@ -108,34 +108,38 @@ pub(super) struct Inner {
     pub(super) lock: Mutex<Option<LockGuard>>,
 }
 
-/// Indexes of which entries are of no use any more.
+/// Entries that are of no use any more. Who writes a piece takes a copy first, leaves out what that says, and marks the piece
+/// with its edition: so a piece that was begun before entries became useless is known, whenever it is finished.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Dropped(BTreeMap<u64, Useless>);
+pub(super) struct Dropped {
+    /// How often something was added that is to go at once.
+    edition: u64,
+    indexes: BTreeMap<u64, Useless>,
+}
 
 /// Entries of an index that are of no use any more.
 #[derive(Clone, Copy, Debug, Default)]
 struct Useless {
     /// Those of batches up to this one.
     to: u64,
-    /// Pieces with ids below this may have some, and are merged to be rid of them.
-    pieces: u64,
+    /// Pieces that were written without an earlier edition may have some, and are merged to be rid of them.
+    edition: u64,
 }
 
 impl Dropped {
-    #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    pub(super) fn edition(&self) -> u64 {
+        self.edition
     }
 
     /// Is an entry of an index, or a removal of it, of no use any more?
     #[inline]
     pub(super) fn has(&self, index: u64, batch: u64) -> bool {
-        !self.0.is_empty() && self.0.get(&index).is_some_and(|useless| batch <= useless.to)
+        !self.indexes.is_empty() && self.indexes.get(&index).is_some_and(|useless| batch <= useless.to)
     }
 
-    /// Is a piece with this id, and entries of this index, to be merged for them?
-    pub(super) fn is_due(&self, index: u64, piece: u64) -> bool {
-        self.0.get(&index).is_some_and(|useless| piece < useless.pieces)
+    /// Is a piece with entries of this index, written without an edition of this, to be merged for them?
+    pub(super) fn is_due(&self, index: u64, edition: u64) -> bool {
+        !self.indexes.is_empty() && self.indexes.get(&index).is_some_and(|useless| edition < useless.edition)
     }
 }
 
@@ -169,18 +173,17 @@ impl Signal {
 impl Inner {
     /// The entries of an index are of no use any more.
     pub(super) fn drop_index(&self, index: u64) {
-        self.dropped.write().0.insert(index, Useless { to: u64::MAX, pieces: u64::MAX });
+        self.dropped.write().indexes.insert(index, Useless { to: u64::MAX, edition: u64::MAX });
         self.work_signal.ring();
     }
 
     /// Nor are those of some batches of it. `now`: leaves that may have some are merged for that.
     pub(super) fn drop_batches(&self, index: u64, to: u64, now: bool) {
         let mut dropped = self.dropped.write();
-        let useless = dropped.0.entry(index).or_default();
-        useless.to = useless.to.max(to);
-        if now {
-            useless.pieces = useless.pieces.max(self.next_piece.load(Ordering::Relaxed));
-        }
+        dropped.edition += u64::from(now);
+        let edition = if now { dropped.edition } else { 0 };
+        let useless = dropped.indexes.entry(index).or_default();
+        *useless = Useless { to: useless.to.max(to), edition: useless.edition.max(edition) };
         drop(dropped);
         self.work_signal.ring();
     }

@@ -268,6 +268,8 @@ pub(super) struct Piece {
     pub(super) meta: PieceMeta,
     /// An unconfirmed batch gets its position when it is confirmed.
     position: OnceLock<u64>,
+    /// The edition of [`Dropped`] that it was written without.
+    edition: u64,
     /// What screens need of its keys, if it is young, until it is put into the leaves.
     prints: Mutex<Vec<u32>>,
     pub(super) fences: Fences,
@@ -325,8 +327,7 @@ impl Piece {
 
     /// Is it to be merged for entries that are of no use any more?
     pub(super) fn has_useless(&self, dropped: &Dropped) -> bool {
-        !dropped.is_empty()
-            && self.meta.counts.iter().any(|counts| dropped.is_due(counts.index, self.meta.id))
+        self.meta.counts.iter().any(|counts| dropped.is_due(counts.index, self.edition))
     }
 
     /// The batch in it is confirmed.
@@ -358,6 +359,7 @@ impl Piece {
         Self {
             meta,
             position: OnceLock::new(),
+            edition: 0,
             prints: Mutex::new(tail.prints),
             fences: tail.fences,
             filter: tail.filter,
@@ -365,6 +367,12 @@ impl Piece {
             given_up: AtomicBool::new(false),
             spread: Default::default(),
         }
+    }
+
+    /// It was written without what this says.
+    pub(super) fn written_without(mut self, dropped: &Dropped) -> Self {
+        self.edition = dropped.edition();
+        self
     }
 
     pub(super) fn files(&self) -> &Arc<Files> {

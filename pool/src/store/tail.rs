@@ -98,7 +98,7 @@ impl Tail {
         young: bool,
         scratch: &mut Scratch,
     ) -> Result<Self> {
-        let mut remaking = Remaking { held: Held::new(&files.work_bytes), ..Remaking::new(files, meta) };
+        let mut remaking = Remaking::new(files, meta);
         let mut page = 0;
         while page < meta.pages {
             let (number, together) = meta.locate(page);

@@ -297,7 +297,7 @@ impl Leaves {
     }
 
     /// Do removals wait of half of a leaf's records, and of an extent at least? Of pieces that are in other leaves, too, what
-    /// is in this one counts, to the page: removals may all be in one place, as where the oldest rows are deleted.
+    /// is in this one counts ([`Leaves::share_in`]): removals may all be in one place, as where the oldest rows are deleted.
     fn has_become_hollow(&self, leaf: usize) -> bool {
         let all = self.list[leaf].pieces().flat_map(|piece| &piece.meta.counts).map(|counts| counts.removals);
         let last = self.list[leaf].last.as_ref().map_or(0, |piece| piece.meta.records());

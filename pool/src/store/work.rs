@@ -340,7 +340,6 @@ impl Inner {
         bytes: u64,
         scratch: &mut Scratch,
     ) -> Result<Vec<Placed>> {
-        // As it is before the first piece gets its id.
         let dropped = self.dropped().clone();
         let expected = bytes / bounds.len() as u64;
         let new_piece = || PieceBuilder::new(&self.files, self.piece_id(), true, expected);
@@ -357,7 +356,7 @@ impl Inner {
             {
                 if !builder.is_empty() {
                     let full = std::mem::replace(&mut builder, new_piece());
-                    let piece = Arc::new(full.finish(from, to, scratch)?);
+                    let piece = Arc::new(full.finish(from, to, scratch)?.written_without(&dropped));
                     placed.push((piece, bounds[part].clone(), upper(part).cloned()));
                 }
                 part += 1;
@@ -366,7 +365,7 @@ impl Inner {
         };
         let result = merge.run(|entry| add(&mut placed, entry, scratch)).and_then(|()| {
             if !builder.is_empty() {
-                let piece = Arc::new(builder.finish(from, to, scratch)?);
+                let piece = Arc::new(builder.finish(from, to, scratch)?.written_without(&dropped));
                 placed.push((piece, bounds[part].clone(), upper(part).cloned()));
             }
             Ok(())
@@ -736,7 +735,7 @@ struct Output<'a> {
     /// Where the piece being built begins.
     lower: Bound,
     records: u64,
-    /// As it was before the first piece got its id.
+    /// What is left out.
     dropped: Dropped,
 }
 
@@ -766,7 +765,7 @@ impl Output<'_> {
 
     fn end_piece(&mut self, scratch: &mut Scratch) -> Result<()> {
         if let Some(builder) = self.builder.take() {
-            let piece = Arc::new(builder.finish(self.from, self.to, scratch)?);
+            let piece = Arc::new(builder.finish(self.from, self.to, scratch)?.written_without(&self.dropped));
             self.pieces.push((self.lower.clone(), piece));
         }
         Ok(())

@@ -452,7 +452,8 @@ impl<M: NodeMemory, const N: usize> Tree<M, N> {
     // ---- moving ----
 
     /// Merges leaves that are half empty, and moves nodes out of memory that is being emptied: looks at so many leaves from a
-    /// place on, and at the inner nodes above them. `false`: there are no more leaves behind them. Nodes that others are changing are left alone.
+    /// place on, and at the inner nodes above them. `false`: there are no more leaves behind them. Nodes that others are
+    /// changing are left alone.
     ///
     /// # Errors
     /// When there is no memory to move a node to; all is as it was.

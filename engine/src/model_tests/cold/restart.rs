@@ -41,10 +41,6 @@ fn open(io: Arc<dyn Io>, durability: Durability) -> Database {
     Database::open_with(path(), options, io, false).expect("what a crash leaves can be opened")
 }
 
-fn world_of(db: Database, table: Table) -> World {
-    World { primary: table.primary(), layout: table.layout(), db, table }
-}
-
 /// Writes for the log and the store whatever waits. `false`: nothing did.
 fn write_on(db: &Database) -> bool {
     db.step_flush().expect("the disk is well");
@@ -82,7 +78,7 @@ fn pay(world: &World, io: &RecordingIo, acknowledged: &Acknowledged) {
 
 /// Is the database whole, with all that was acknowledged?
 fn check(db: &Database, acknowledged: i64) {
-    let world = world_of(db.clone(), db.table("t").expect("its definition was durable"));
+    let world = World::of(db.clone(), db.table("t").expect("its definition was durable"));
     let mut tx = world.begin(Isolation::Snapshot);
     let (table, layout) = (&world.table, &world.layout);
     let mut all = Vec::new();
@@ -166,13 +162,7 @@ fn crash_and_open(io: &RecordingIo, from: usize, acknowledged: &Acknowledged, du
 fn payments_beside_moves(durability: Durability) {
     let io = RecordingIo::new(&MemoryIo::new());
     let db = open(Arc::new(io.clone()), durability);
-    let schema = TableSchema::new("t")
-        .column(Column::new("id", Type::Int8))
-        .column(Column::new("value", Type::Int8))
-        .primary_key(IndexSchema::hash("t_key", &["id"]))
-        .index(IndexSchema::ordered("t_value", &["value"]));
-    let table = db.create_table(schema).expect("the definition is fine");
-    let world = world_of(db, table);
+    let world = World::create(db, by_value);
     drive(&world.db, async {
         let mut tx = world.begin(Isolation::Snapshot);
         for (id, value) in [(FROM, TOTAL), (TO, 0), (COUNT, 0)] {
