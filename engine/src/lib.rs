@@ -84,7 +84,7 @@ pub use ops::rollback::Savepoint;
 pub use ops::scan::KeyRange;
 pub use ops::verify::Verification;
 pub use options::{ColdStoreKind, Durability, Isolation, Options, TransactionOptions};
-pub use statistics::{ColdStatistics, MemoNotices, MemoryUse, Statistics, TableStatistics};
+pub use statistics::{CheckpointCounts, ColdStatistics, MemoNotices, MemoryUse, Statistics, TableStatistics};
 pub use thermocline_base::multiplex::{block_on, run_tasks, yield_now};
 pub use transaction::Transaction;
 pub use txn::locks::LockMode;

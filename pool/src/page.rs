@@ -33,7 +33,7 @@ pub const MAX_PAGE_NUMBER: u64 = (1 << 48) - 1;
 /// Length of the header; the payload is the rest of the page and begins at a multiple of 8.
 pub const HEADER_BYTES: usize = 24;
 /// The format of pages that this program writes.
-pub const PAGE_FORMAT: u8 = 1;
+pub const PAGE_FORMAT: u8 = 2;
 
 const CHECKSUM: usize = 0;
 const KIND: usize = 4;

@@ -92,8 +92,8 @@ impl<'a> Observer<'a> {
     }
 
     fn count_checkpoints(&self) -> (u64, u64) {
-        let found = self.database.statistics();
-        (found.checkpoints_begun, found.checkpoints)
+        let found = self.database.checkpoints();
+        (found.begun, found.completed)
     }
 
     /// Adds what the engine knows of the run.

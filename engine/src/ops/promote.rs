@@ -19,6 +19,7 @@ use crate::error::Result;
 use crate::log::ReserveError;
 use crate::log::record::{COMMIT_BYTES, Kind, WRITE_BYTES};
 use crate::ops::cold::{EndNow, PRESENT};
+use crate::ops::read::Lookup;
 use crate::ops::write::Origin;
 use crate::ops::{Step, Wait, step};
 use crate::txn::session::Session;
@@ -46,6 +47,10 @@ impl Session {
         let form = form_ref.get();
         let db = self.db();
         let guard = db.epochs.pin();
+        // Most rows that are read are changed next, and have come back by that.
+        if !matches!(self.look_up(form, form.primary(), key, &guard), Lookup::Absent) {
+            return Ok(Step::Done(false));
+        }
         let Some(found) = step!(self.look_up_cold(form, form.primary(), key, &guard)?) else {
             return Ok(Step::Done(false));
         };

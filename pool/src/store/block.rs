@@ -1,11 +1,12 @@
 //! A data page: entries of one index, sorted by key, then by batch, the newest first.
 //!
 //! ```text
-//!   page header (see `page`) · table u32 · index u32 · entries u16 · prefix length u16 · end of the entries u16 · 0 u16
-//!   · base batch u64 · prefix · entry, entry, …
+//!   page header (see `page`) · table u32 · index u32 · entries u16 · prefix length u16 · end of the entries u16
+//!   · 0 u16 · base batch u64 · prefix · entry, entry, … · mark u16, mark, …
 //!   entry    (suffix length << 2 | form) varint · (batch − base batch) varint · record length varint (form inline)
 //!            · suffix · record (form inline) | first page of the piece u32, record length u32 (form long)
 //!            suffix length 4095: the key of the entry before, so no suffix (a removal behind the entry that replaces)
+//!   mark     where the 16th entry lies (counted from 0), the 32nd, …: each has a suffix of its own
 //!   form     0 removal that says last · 1 removal · 2 record inline · 3 long record on pages of its own  little-endian
 //! ```
 //!
@@ -13,6 +14,7 @@
 //! - A page is of one index, so entries do not repeat it, and an error can name it.
 //! - The prefix is one of all keys of the page, and the base batch at or below all of its batches; neither need be the
 //!   longest or the greatest that is.
+//! - A mark is where a search may begin ([`PageCursor::seek`]), so that it goes over 16 entries and not over half a page.
 //! - [`PageCursor`] checks lengths and form as it goes: whatever the bytes, it ends and never panics.
 //! - Long records lie on the pages of the piece before the data page that refers to them.
 
@@ -33,6 +35,14 @@ const FORM_LONG: u64 = 3;
 const LONG_REFERENCE_BYTES: usize = 8;
 /// A suffix length that says: the key of the entry before. Two bytes as a varint, with the form.
 const SAME_KEY: usize = 4095;
+/// Every so many entries there is a mark.
+const MARK_EVERY: u16 = 16;
+const MARK_BYTES: usize = 2;
+
+/// How many marks so many entries have.
+const fn marks_of(entries: u16) -> usize {
+    (entries.saturating_sub(1) / MARK_EVERY) as usize
+}
 
 /// Where a record is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,7 +111,7 @@ impl PageCursor {
         let base_batch = reader.u64()?;
         reader.bytes(usize::from(prefix_len))?;
         let at = reader.at() as u32;
-        let sound = u32::from(end) >= at && usize::from(end) <= payload.len();
+        let sound = u32::from(end) >= at && usize::from(end) + marks_of(left) * MARK_BYTES <= payload.len();
         let index = u64::from(table) << 32 | u64::from(index);
         sound.then_some(Self { index, prefix_len, left, end: u32::from(end), at, base_batch, suffix: None })
     }
@@ -116,6 +126,56 @@ impl PageCursor {
     #[inline]
     pub(super) fn prefix<'a>(&self, payload: &'a [u8]) -> &'a [u8] {
         &payload[BLOCK_HEADER..BLOCK_HEADER + usize::from(self.prefix_len)]
+    }
+
+    /// Passes over entries whose keys are less than `key`, not all of them: after it come at most 16 such. Only for a cursor
+    /// that is at the first entry.
+    ///
+    /// # Errors
+    /// When the page makes no sense.
+    #[inline]
+    pub(super) fn seek(&mut self, payload: &[u8], key: &[u8]) -> Result<(), &'static str> {
+        let marks = marks_of(self.left);
+        if marks == 0 {
+            return Ok(());
+        }
+        let prefix = self.prefix(payload);
+        let rest = match key.strip_prefix(prefix) {
+            Some(rest) => rest,
+            // All keys of the page are greater, or all are less: the last mark serves then.
+            None if key < prefix => return Ok(()),
+            None => return self.go_to(payload, marks).map(|_| ()),
+        };
+        let (mut low, mut high) = (0, marks);
+        let begin = *self;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            *self = begin;
+            // Equal keys may lie on both sides of a mark.
+            if self.go_to(payload, middle + 1)?.suffix < rest {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        *self = begin;
+        match low {
+            0 => Ok(()),
+            mark => self.go_to(payload, mark).map(|_| ()),
+        }
+    }
+
+    /// Goes on to a mark, counted from 1, and gives the entry that is there and that comes next.
+    fn go_to<'a>(&mut self, payload: &'a [u8], mark: usize) -> Result<PageEntry<'a>, &'static str> {
+        const NONSENSE: &str = "a mark makes no sense";
+        let at = self.end as usize + (mark - 1) * MARK_BYTES;
+        let at = payload.get(at..).and_then(<[u8]>::first_chunk).map(|bytes| u16::from_le_bytes(*bytes));
+        let at = at.map(u32::from).filter(|at| (self.at..self.end).contains(at)).ok_or(NONSENSE)?;
+        let left = usize::from(self.left).checked_sub(mark * usize::from(MARK_EVERY)).ok_or(NONSENSE)?;
+        (self.at, self.left, self.suffix) = (at, left as u16, None);
+        let mut there = *self;
+        // Without a suffix of its own it is refused.
+        there.next(payload)?.ok_or(NONSENSE)
     }
 
     /// The next entry; `Ok(None)` at the end.
@@ -177,8 +237,11 @@ pub(super) struct PageBuilder {
     bytes: Vec<u8>,
     /// For laying out anew.
     spare: Vec<u8>,
+    places: Vec<u16>,
     at: usize,
     entries: u16,
+    /// Where every 16th entry lies, but the first.
+    marks: Vec<u16>,
     prefix_len: usize,
     base_batch: u64,
     first_key: Vec<u8>,
@@ -220,6 +283,7 @@ impl PageBuilder {
         }
         self.base_batch = self.base_batch.min(batch);
         self.prefix_len = guess;
+        self.marks.clear();
         self.first_key.clear();
         self.first_key.extend_from_slice(key);
         // Heads are written before it is known whether they fit.
@@ -238,6 +302,10 @@ impl PageBuilder {
         let mut at = BLOCK_HEADER + prefix_len;
         spare[BLOCK_HEADER..at].copy_from_slice(&self.first_key[..prefix_len]);
         let mut last_suffix = (0, 0);
+        let mut number = 0;
+        let room = payload - self.marks.len() * MARK_BYTES;
+        let mut places = std::mem::take(&mut self.places);
+        places.clear();
         let mut cursor = PageCursor::new(&self.bytes).expect("a page that was just made");
         while let Some(entry) = cursor.next(&self.bytes).expect("a page that was just made") {
             let more = if entry.same_key { &[] } else { &self.first_key[prefix_len..self.prefix_len] };
@@ -247,10 +315,14 @@ impl PageBuilder {
                 Value::Inline(bytes) => (entry.kind as u64, bytes.len()),
                 Value::Long(_) => (FORM_LONG, LONG_REFERENCE_BYTES),
             };
-            if at + suffix_len + value_len + HEADS_MAX > payload {
-                self.spare = spare;
+            if at + suffix_len + value_len + HEADS_MAX > room {
+                (self.spare, self.places) = (spare, places);
                 return false;
             }
+            if number > 0 && number % MARK_EVERY == 0 {
+                places.push(at as u16);
+            }
+            number += 1;
             let length = if entry.same_key { SAME_KEY } else { suffix_len };
             at = put_varint_at(&mut spare, at, (length as u64) << 2 | form);
             at = put_varint_at(&mut spare, at, entry.batch - base_batch);
@@ -271,6 +343,7 @@ impl PageBuilder {
             at += value_len;
         }
         self.spare = std::mem::replace(&mut self.bytes, spare);
+        self.places = std::mem::replace(&mut self.marks, places);
         (self.at, self.prefix_len, self.base_batch) = (at, prefix_len, base_batch);
         self.last_suffix = last_suffix;
         true
@@ -300,9 +373,11 @@ impl PageBuilder {
                 return false;
             }
         }
+        let is_marked = self.entries > 0 && self.entries % MARK_EVERY == 0;
+        let payload = payload - (self.marks.len() + usize::from(is_marked)) * MARK_BYTES;
         let mut suffix = &key[self.prefix_len..];
         let mut length = suffix.len();
-        let same_key = kind.is_removal() && self.entries > 0 && {
+        let same_key = !is_marked && kind.is_removal() && self.entries > 0 && {
             let (at, len) = self.last_suffix;
             suffix == &self.bytes[at..at + len]
         };
@@ -335,6 +410,9 @@ impl PageBuilder {
         if !same_key {
             self.last_suffix = (at, suffix.len());
         }
+        if is_marked {
+            self.marks.push(self.at as u16);
+        }
         self.at = end;
         self.entries += 1;
         true
@@ -351,14 +429,17 @@ impl PageBuilder {
         payload[12..14].copy_from_slice(&at.to_le_bytes());
         payload[14..16].fill(0);
         payload[16..24].copy_from_slice(&self.base_batch.to_le_bytes());
+        let marks = payload[self.at..].chunks_exact_mut(MARK_BYTES);
+        marks.zip(&self.marks).for_each(|(place, mark)| place.copy_from_slice(&mark.to_le_bytes()));
     }
 
     /// Writes the payload into `page`, which holds zeros or an old page, and empties the builder.
     pub(super) fn write(&mut self, page: &mut [u8]) {
         self.seal();
         let payload = &mut page[HEADER_BYTES..];
-        payload[..self.at].copy_from_slice(&self.bytes[..self.at]);
-        payload[self.at..].fill(0);
+        let end = self.at + self.marks.len() * MARK_BYTES;
+        payload[..end].copy_from_slice(&self.bytes[..end]);
+        payload[end..].fill(0);
         self.entries = 0;
     }
 }
@@ -443,6 +524,54 @@ mod tests {
                 }
             }
             assert_eq!(found.next(payload), Ok(None));
+        }
+    }
+
+    #[test]
+    fn a_search_passes_over_nothing_that_it_should_find() {
+        let mut rng = Rng::new(7);
+        for round in 0..300 {
+            let payload = 4096 - HEADER_BYTES;
+            let prefix = vec![round as u8; rng.below(4) as usize];
+            let mut entries: Vec<(Vec<u8>, u64)> = (0..1 + rng.below(300))
+                .map(|_| {
+                    let key = [&prefix[..], &rng.next_u64().to_be_bytes()[..rng.below(3) as usize]].concat();
+                    (key, rng.below(5))
+                })
+                .collect();
+            entries.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+            let mut builder = PageBuilder::default();
+            let kinds = [Kind::Put, Kind::Remove];
+            entries.truncate(
+                entries
+                    .iter()
+                    .take_while(|(key, batch)| {
+                        let kind = kinds[rng.below(2) as usize];
+                        let value = Value::Inline(if kind == Kind::Put { b"12345678" } else { b"" });
+                        let head = codec::head_of(key);
+                        builder.add(payload, NewEntry { index: 9, key, head, batch: *batch, kind, value })
+                    })
+                    .count(),
+            );
+            let mut page = vec![0xaa; 4096];
+            builder.write(&mut page);
+            let payload = &page[HEADER_BYTES..];
+            let begin = PageCursor::new(payload).expect("a page");
+            let wanted = entries.iter().map(|(key, _)| key.clone());
+            let others = (0..20).map(|_| rng.next_u64().to_be_bytes()[..rng.below(5) as usize].to_vec());
+            for key in wanted.chain(others.collect::<Vec<_>>()) {
+                let mut cursor = begin;
+                cursor.seek(payload, &key).expect("a sound page");
+                let at = entries.len() - cursor.left();
+                let first = entries.partition_point(|(other, _)| *other < key);
+                assert!(at <= first && first - at <= usize::from(MARK_EVERY), "{at} for {first}");
+                for (other, batch) in &entries[at..] {
+                    let entry = cursor.next(payload).expect("sound").expect("one more");
+                    assert_eq!([cursor.prefix(payload), entry.suffix].concat(), *other);
+                    assert_eq!(entry.batch, *batch);
+                }
+                assert_eq!(cursor.next(payload), Ok(None));
+            }
         }
     }
 

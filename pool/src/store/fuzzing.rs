@@ -14,6 +14,12 @@ use super::manifest::{Change, ManifestState};
 pub fn data_page(bytes: &[u8]) -> usize {
     let Some(mut cursor) = PageCursor::new(bytes) else { return 0 };
     let mut entries = cursor.prefix(bytes).len();
+    for key in [bytes, cursor.prefix(bytes), b"", &[0xff; 40]] {
+        let mut found = cursor;
+        if found.seek(bytes, key).is_ok() {
+            entries += usize::from(found.next(bytes).is_ok());
+        }
+    }
     while let Ok(Some(entry)) = cursor.next(bytes) {
         entries += 1 + entry.suffix.len();
     }

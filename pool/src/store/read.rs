@@ -244,6 +244,7 @@ impl Inner {
                 let mut cursor =
                     PageCursor::new(payload).ok_or_else(|| nonsense("its header makes no sense"))?;
                 let Some(rest) = key.strip_prefix(cursor.prefix(payload)) else { return Ok(()) };
+                cursor.seek(payload, key).map_err(nonsense)?;
                 while let Some(entry) = cursor.next(payload).map_err(nonsense)? {
                     if entry.suffix < rest {
                         continue;

@@ -517,6 +517,7 @@ impl PieceSource {
         let mut take = |payload: &[u8]| {
             let nonsense = |what| piece.broken(index, page, PageReason::Contents(what));
             let mut cursor = PageCursor::new(payload).ok_or_else(|| nonsense("its header makes no sense"))?;
+            cursor.seek(payload, low).map_err(nonsense)?;
             while let Some(entry) = cursor.next(payload).map_err(nonsense)? {
                 // Most of a page may lie outside: only what is in the range is copied.
                 let prefix = cursor.prefix(payload);
