@@ -8,8 +8,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::fs::File;
 use std::hint::black_box;
-use std::io::Read;
+use std::io::{BufWriter, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use thermocline_base::ids::TableId;
 use thermocline_base::io::{Appender, Io, IoError, OpenMode, StdIo};
 use thermocline_base::rng::fresh_id;
 use thermocline_engine::temperature::classify::{
-    Algorithm, Budget, Classification, ClassifyOptions, TIE, classify,
+    Algorithm, Budget, Classification, ClassifyOptions, Misplaced, TIE, classify,
 };
 use thermocline_engine::temperature::{
     Access, Classifier, ClassifierOptions, Collector, CollectorOptions, LogError, LogOptions, LogReader,
@@ -50,6 +51,13 @@ pub enum ClassifyError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// The rows that were found could not be written.
+    Rows {
+        /// Where to.
+        file: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
     /// The two algorithms disagree.
     Wrong(String),
 }
@@ -65,6 +73,9 @@ impl fmt::Display for ClassifyError {
                     "cannot receive a log on {address}: {source}; name an address of this machine and a free port"
                 )
             }
+            Self::Rows { file, source } => {
+                write!(f, "cannot write the rows to {}: {source}; name another file", file.display())
+            }
             Self::Wrong(said) => {
                 write!(f, "backward and forward classification disagree: {said}; please report this as a bug")
             }
@@ -76,7 +87,7 @@ impl std::error::Error for ClassifyError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Log(error) => Some(error),
-            Self::Receive { source, .. } => Some(source),
+            Self::Receive { source, .. } | Self::Rows { source, .. } => Some(source),
             Self::Setting(_) | Self::Wrong(_) => None,
         }
     }
@@ -158,15 +169,19 @@ pub struct TableReport {
     pub hot_bytes: u64,
 }
 
-/// Classifies a log.
+/// Classifies a log. The rows themselves, hot ones and misplaced ones, are written to `rows` as comma-separated values.
 ///
 /// # Errors
-/// When it cannot be read.
-pub fn report(path: &Path, options: &ClassifyOptions) -> Result<ClassifyReport> {
+/// When the log cannot be read, or the rows cannot be written.
+pub fn report(path: &Path, options: &ClassifyOptions, rows: Option<&Path>) -> Result<ClassifyReport> {
     let begin = time::now();
     let found = found(path, options)?;
     let seconds = begin.elapsed().as_secs_f64();
     let misplaced = found.misplaced(|row| !row.cold);
+    if let Some(file) = rows {
+        write_rows(file, &found, &misplaced)
+            .map_err(|source| ClassifyError::Rows { file: file.to_owned(), source })?;
+    }
     let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
     Ok(ClassifyReport {
         version: env!("CARGO_PKG_VERSION"),
@@ -201,6 +216,19 @@ pub fn report(path: &Path, options: &ClassifyOptions) -> Result<ClassifyReport> 
         damage: found.damages.iter().map(ToString::to_string).collect(),
         unresolved: found.unresolved,
     })
+}
+
+/// A line a row: what is to become of it, its name, size and temperature. The hot rows come first, the densest of them
+/// first; then those that are to leave, the coldest first.
+fn write_rows(file: &Path, found: &Classification, misplaced: &Misplaced) -> std::io::Result<()> {
+    let mut out = BufWriter::new(File::create(file)?);
+    writeln!(out, "move,table,key_hash,bytes,accesses_a_quantum")?;
+    let hot = found.hottest.iter().map(|row| (if row.cold { "come" } else { "stay" }, row));
+    for (what, row) in hot.chain(misplaced.leave.iter().map(|row| ("leave", row))) {
+        let RowName { table, hash } = row.row;
+        writeln!(out, "{what},{},{hash:016x},{},{:e}", table.0, row.size.bytes(), row.estimate)?;
+    }
+    out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_data()
 }
 
 fn name(algorithm: Algorithm) -> &'static str {

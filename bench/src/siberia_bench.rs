@@ -76,6 +76,8 @@ pub struct SiberiaSettings {
     pub store: String,
     /// Is the memo cleaned?
     pub clean: bool,
+    /// Do hot rows come back that are only read?
+    pub promote: bool,
     /// Bytes of pages that the store `pages` may cache.
     pub frame_bytes: u64,
     /// Are latencies measured at half the rate, while rows move to and fro all the time?
@@ -409,6 +411,9 @@ struct World {
 fn create(settings: &SiberiaSettings, kind: ColdStoreKind, name: &str) -> Result<Database> {
     let mut options = Options::default().with_durability(Durability::Async);
     options.cold_store = kind;
+    if !settings.promote {
+        options.reads_a_promotion = 0;
+    }
     if let Some(bytes) = settings.memory_limit_bytes {
         options = options.with_memory_limit(Some(bytes));
     }

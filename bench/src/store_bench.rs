@@ -60,6 +60,8 @@ pub struct StoreSettings {
     pub depth: usize,
     /// Is there a secondary index?
     pub secondary: bool,
+    /// Blocks and frames are those of a database under this limit; `None`: the store's own, and 1 MiB of frames.
+    pub memory_limit_bytes: Option<u64>,
     /// Where the store lies.
     pub data_dir: PathBuf,
     /// One seed gives one sequence of keys.
@@ -595,7 +597,10 @@ pub fn run(settings: &StoreSettings, with_calibration: bool, quiet: bool) -> Res
     };
     let bench = Bench {
         settings,
-        options: StoreOptions { frame_bytes: FRAME_BYTES, ..StoreOptions::new(fresh_id()) },
+        options: match settings.memory_limit_bytes {
+            Some(limit) => StoreOptions::new(fresh_id()).within(limit),
+            None => StoreOptions { frame_bytes: FRAME_BYTES, ..StoreOptions::new(fresh_id()) },
+        },
         batches: (0..settings.records).map(|_| AtomicU64::new(0)).collect(),
         next_batch: AtomicU64::new(1),
         driver_ns: AtomicU64::new(0),

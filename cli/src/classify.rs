@@ -41,6 +41,10 @@ pub(crate) struct Arguments {
     /// The share of the last quantum in an estimate: the larger, the sooner the past is forgotten
     #[arg(long, default_value = "0.05", value_parser = values::share, allow_negative_numbers = true)]
     alpha: f64,
+    /// Write the rows to this file as comma-separated values: which are hot, and which of those are cold now (come) or in
+    /// memory (stay), then those in memory that are not hot (leave)
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
     /// Write the result to this file as one JSON object
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -64,7 +68,7 @@ pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
         threads: arguments.threads.unwrap_or_else(machine::cores),
         ..ClassifyOptions::default()
     };
-    if let Some(file) = &arguments.json {
+    for file in [&arguments.json, &arguments.out].into_iter().flatten() {
         crate::bench::can_be_written(file)?;
     }
     match (&arguments.log, &arguments.listen) {
@@ -103,7 +107,7 @@ fn classify(log: &Path, arguments: &Arguments, options: &ClassifyOptions) -> Res
     if !log.is_file() {
         return Err(Failure::Usage(format!("{} is no file; name an access log", log.display())));
     }
-    let report = report(log, options).map_err(failure)?;
+    let report = report(log, options, arguments.out.as_deref()).map_err(failure)?;
     print!("{}", report.to_table());
     if let Some(file) = &arguments.json {
         crate::bench::write(file, std::fs::write(file, report.to_json()))?;

@@ -64,6 +64,7 @@ use crate::options::ColdStoreKind;
 use self::ages::{Ages, Held};
 use self::hand::{Choice, Hands, Mood, Rules};
 pub(crate) use self::minimum::check as check_minimum;
+use self::reuse::Leaving;
 pub(crate) use self::reuse::{Moment, Reuse};
 pub(crate) use self::room::Verdict;
 use self::room::Waiters;
@@ -458,6 +459,11 @@ impl<'a> Work<'a> {
             self.promote();
             return Moved::default();
         }
+        self.migrate_some(bytes, None)
+    }
+
+    /// The same; `leaving` says what leaves of each table, if it is not what is planned.
+    fn migrate_some(&mut self, bytes: u64, leaving: Option<Leaving>) -> Moved {
         let rows = usize::try_from(bytes / row_bytes(self.inner)).unwrap_or(usize::MAX);
         let batches = rows.div_ceil(self.batch_rows).clamp(1, self.inner.options.batches_in_flight);
         let now = self.inner.clock.now_ns();
@@ -465,7 +471,7 @@ impl<'a> Work<'a> {
             now_ns: now,
             young: self.young(now),
             begins: std::array::from_fn(|class| self.timestamp_before(now, reuse::begin_ns(class))),
-            leaving: None,
+            leaving,
             held: self.ages.newest_before(now.saturating_sub(self.ages.lasting_ns())),
             hot: self.inner.warmth.get().and_then(|warmth| warmth.hot(self.hands.mood)),
         };
@@ -623,6 +629,18 @@ impl<'a> Work<'a> {
         self.inner.governor.settle_place(held.place);
         self.inner.governor.counters.cancelled.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// A round as the governor's thread does it where nothing may stay that can go: for tests that decide what happens when.
+/// How many rows have left memory. It blocks, so the store answers at once or has threads of its own.
+pub(crate) fn press(inner: &Arc<Inner>) -> usize {
+    let mut work = Work::new(inner);
+    work.hands.mood = Mood::DESPERATE;
+    work.ages.look(&inner.registry, inner.clock.now_ns());
+    let moved = work.migrate_some(u64::MAX, Some(Leaving::from(0)));
+    work.prune();
+    inner.shrink_eagerly(&mut work.rounds);
+    moved.rows
 }
 
 /// Calls `see` with the memories of all tables.

@@ -13,6 +13,7 @@ fn settings(dir: &Path, store: &str) -> SiberiaSettings {
         threads: 2,
         store: store.to_owned(),
         clean: true,
+        promote: true,
         frame_bytes: 64 << 10,
         paced: false,
         moving: false,

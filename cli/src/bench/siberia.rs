@@ -38,6 +38,9 @@ pub(crate) struct Arguments {
     /// Leave the notices of moves and ends in the memo
     #[arg(long)]
     no_clean: bool,
+    /// Bring no rows back that are only read, however hot they are
+    #[arg(long)]
+    no_promote: bool,
     /// Measure latencies, too: at half the rate, while rows move to and fro
     #[arg(long)]
     paced: bool,
@@ -74,6 +77,7 @@ impl Arguments {
             threads: self.threads.unwrap_or_else(machine::cores),
             store: self.store.clone(),
             clean: !self.no_clean,
+            promote: !self.no_promote,
             frame_bytes: self.frames,
             paced: self.paced,
             moving: self.moving,

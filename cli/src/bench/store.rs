@@ -28,6 +28,9 @@ pub(crate) struct Arguments {
     /// Batches in flight on each thread, up to 8
     #[arg(long, default_value = "8", value_parser = values::depth)]
     depth: usize,
+    /// Give blocks and frames the memory that they have in a database under this limit
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    memory_limit: Option<u64>,
     /// No secondary index
     #[arg(long)]
     primary_only: bool,
@@ -49,6 +52,7 @@ impl Arguments {
             threads: self.threads,
             depth: self.depth,
             secondary: !self.primary_only,
+            memory_limit_bytes: self.memory_limit,
             data_dir: data_dir.path().to_owned(),
             seed: self.run.seed,
         };

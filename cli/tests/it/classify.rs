@@ -63,6 +63,24 @@ fn a_log_is_classified_from_both_ends_and_damage_is_named() {
         hot.push(value["density_min"].as_f64().expect("a number"));
     }
     assert!((hot[0] / hot[1] - 1.0).abs() < 1e-6, "{hot:?}");
+    let rows = outer.path().join("rows.csv");
+    let rows_text = rows.to_str().expect("a path of text");
+    let output =
+        thermocline(&["classify", log_text, "--rows", "500", "--json", json_text, "--out", rows_text]);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let (rows, value) = (std::fs::read_to_string(&rows).expect("written"), json_of(&json));
+    let mut lines = rows.lines();
+    assert_eq!(lines.next(), Some("move,table,key_hash,bytes,accesses_a_quantum"));
+    let rows: Vec<Vec<&str>> = lines.map(|line| line.split(',').collect()).collect();
+    let count = |what: &str| rows.iter().filter(|row| row[0] == what).count();
+    assert_eq!(count("stay") + count("come"), 500);
+    assert_eq!(value["misplaced_cold_rows"], count("come"));
+    assert_eq!(value["misplaced_hot_rows"], count("leave"));
+    assert!(count("leave") > 0, "a log of hot rows only has some that do not belong there");
+    let temperatures: Vec<f64> = rows[..500].iter().map(|row| row[4].parse().expect("a number")).collect();
+    assert!(temperatures.is_sorted_by(|one, next| one >= next), "the hottest come first");
+    assert!(rows.iter().all(|row| u64::from_str_radix(row[2], 16).is_ok()), "hashes");
+
     let output = thermocline(&["classify", log_text, "--budget", "112000"]);
     assert!(results(&output).contains("1,000 rows"), "{}", results(&output));
 

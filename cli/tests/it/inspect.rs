@@ -26,6 +26,7 @@ fn leave_cold_rows(dir: &Path, store: &str) -> PathBuf {
         "2",
         "--cold-access",
         "0.1",
+        "--no-promote",
         "--no-calibration",
         "--quiet",
         "--data-dir",

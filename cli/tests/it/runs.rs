@@ -182,6 +182,24 @@ fn rows_that_migrate_give_memory_back() {
 }
 
 #[test]
+fn the_store_gets_what_suits_a_limit() {
+    let outer = directory();
+    let blocks = |limit: &[&str]| {
+        let json = outer.path().join("result.json");
+        let json_text = json.to_str().expect("a path of text");
+        let all = ["bench", "store", "--quiet", "--no-calibration", "--records", "50k", "--seconds", "0.1"];
+        let output = thermocline(&[&all[..], &["--json", json_text], limit].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+        let text = std::fs::read_to_string(&json).expect("written");
+        let value: Value = serde_json::from_str(&text).expect("JSON");
+        value["block_memory_bytes_max"].as_u64().expect("a number")
+    };
+    let (small, usual) = (blocks(&["--memory-limit", "16MiB"]), blocks(&[]));
+    // Of 256 KiB and of 32 MiB.
+    assert!(small > 0 && small * 8 < usual, "{small} bytes of blocks, {usual} without a limit");
+}
+
+#[test]
 fn recovery_opens_what_a_killed_process_left() {
     let value =
         result("recovery", &["--warehouses", "1", "--log-mb", "2", "--threads", "2", "--no-calibration"]);

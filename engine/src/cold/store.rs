@@ -30,7 +30,7 @@ use std::pin::Pin;
 use thermocline_base::ids::{IndexId, TableId};
 use thermocline_base::sync::{AtomicU64, Ordering};
 use thermocline_pool::store::{
-    Batch, BatchId, Change, Direction, Found, FoundKey, IndexId as StoreIndex, StoreError,
+    Batch, BatchId, Change, Direction, Found, FoundKey, IndexId as StoreIndex, StoreError, StoreOptions,
 };
 
 use crate::catalog::table::TableForm;
@@ -279,13 +279,11 @@ impl StoreMemory {
     /// What suits a memory limit: a twentieth for blocks, half of that for pages. Work in the background takes as much
     /// as the blocks.
     pub(crate) fn within(limit: Option<u64>) -> Self {
-        const BLOCK_BYTES: u64 = 4 << 20;
-        const FRAME_BYTES: u64 = 64 << 20;
-        let limit = limit.unwrap_or(u64::MAX);
+        let of = StoreOptions::new([0; 16]).within(limit.unwrap_or(u64::MAX));
         Self {
-            block_bytes: (limit / 64).clamp(256 << 10, BLOCK_BYTES) as usize,
-            frame_bytes: (limit / 32).min(FRAME_BYTES),
-            frame_bytes_max: 4 * FRAME_BYTES,
+            block_bytes: of.memory_bytes,
+            frame_bytes: of.frame_bytes,
+            frame_bytes_max: of.frame_bytes_max,
         }
     }
 

@@ -54,6 +54,13 @@ impl ColdSteps {
         Ok(self.inner.migrate(&table.entry, &rows).await?.rows)
     }
 
+    /// A round of the governor as if memory were at its end: chooses rows of all tables, migrates them in batches, brings
+    /// others back, prunes and shrinks. How many rows have left memory. Blocks while the store works.
+    #[must_use]
+    pub fn press(&self) -> usize {
+        crate::governor::press(&self.inner)
+    }
+
     /// The rows of a table that `which` accepts, in batches for [`ColdSteps::migrate_listed`].
     #[must_use]
     pub fn batches(

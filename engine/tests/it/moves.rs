@@ -23,6 +23,8 @@ pub(crate) enum World {
     Cold(ColdStoreKind),
     /// All leave memory, and come back, and leave again.
     ToAndFro(ColdStoreKind),
+    /// The governor takes whatever it can, at every step, and some come back. The store has to answer at once, or to have threads.
+    Governed(ColdStoreKind),
     /// Any of them move, as the numbers behind this seed will have it.
     Random(ColdStoreKind, u64),
 }
@@ -32,7 +34,7 @@ impl World {
     pub(crate) fn options(self, options: Options) -> Options {
         match self {
             Self::Still => options,
-            Self::Cold(store) | Self::ToAndFro(store) | Self::Random(store, _) => {
+            Self::Cold(store) | Self::ToAndFro(store) | Self::Governed(store) | Self::Random(store, _) => {
                 options.with_cold_store(store).with_cold_block_bytes(64 << 10)
             }
         }
@@ -100,6 +102,15 @@ impl Mover {
             World::Still => {}
             World::Cold(_) => {
                 self.migrate(|_| true);
+                self.clean();
+            }
+            World::Governed(_) => {
+                let _ = self.steps.press();
+                for number in self.keys.clone() {
+                    if self.rng.chance(0.1) {
+                        self.promote(number);
+                    }
+                }
                 self.clean();
             }
             World::ToAndFro(_) => {

@@ -244,6 +244,7 @@ fn nothing_is_lost_over_moves() {
         for round in 0..rounds(1) {
             stress(World::Random(ColdStoreKind::Memory, round), MOVING_TRANSACTIONS, watch);
             stress(World::ToAndFro(ColdStoreKind::Pages), MOVING_TRANSACTIONS, watch);
+            stress(World::Governed(ColdStoreKind::Memory), MOVING_TRANSACTIONS, watch);
         }
     });
 }

@@ -56,6 +56,20 @@ impl StoreOptions {
         }
     }
 
+    /// These with the memory that suits a program under such a limit: three blocks, what merges take beside them and a
+    /// sixty-fourth of the limit each, and frames of a thirty-second.
+    #[must_use]
+    pub fn within(self, memory_limit: u64) -> Self {
+        const BLOCK_BYTES: u64 = 4 << 20;
+        const FRAME_BYTES: u64 = 64 << 20;
+        Self {
+            memory_bytes: (memory_limit / 64).clamp(256 << 10, BLOCK_BYTES) as usize,
+            frame_bytes: (memory_limit / 32).min(FRAME_BYTES),
+            frame_bytes_max: 4 * FRAME_BYTES,
+            ..self
+        }
+    }
+
     pub(super) fn check(&self) -> Result<()> {
         if self.memory_bytes < 4096 || self.leaf_bytes < 4096 || self.segment_bytes < 4096 {
             return Err(StoreError::BadOption(

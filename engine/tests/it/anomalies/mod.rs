@@ -72,6 +72,7 @@ const MOVING: &[World] = &[
     World::Random(Memory, 2),
     World::Random(Memory, 3),
     World::Random(Memory, 4),
+    World::Governed(Memory),
     World::Cold(Pages),
     World::Random(Pages, 5),
 ];

@@ -319,6 +319,8 @@ fn keeps_over_moves(isolation: Isolation) {
                 (2, World::Random(Memory, seed)),
                 (2, World::ToAndFro(Pages)),
                 (4, World::Random(Pages, seed)),
+                (2, World::Governed(Memory)),
+                (4, World::Governed(Pages)),
             ] {
                 promoted += is_kept(isolation, threads, seed + threads as u64, world, watch);
             }
