@@ -204,6 +204,12 @@ pub enum Rule {
     RefusersStay,
     /// … even if it was about to move.
     RefusersStayLate,
+    /// What a held snapshot does not see leaves memory beside it (33).
+    NewRowsLeave,
+    /// A snapshot is cancelled when nothing is left but what it sees (33).
+    PinnedGivesWay,
+    /// Who waits for memory that he keeps himself is refused (34).
+    NobodyWaitsForHimself,
 }
 
 #[cfg(feature = "model")]

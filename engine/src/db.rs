@@ -259,6 +259,21 @@ impl Database {
         Self::open_over(path, options, (io, cold_io), background)
     }
 
+    /// The same without threads, and with a clock that a test moves.
+    #[cfg(all(test, feature = "model"))]
+    pub(crate) fn open_by(
+        clock: Arc<dyn thermocline_base::clock::Clock>,
+        options: Options,
+        io: Arc<dyn Io>,
+    ) -> Result<Self> {
+        options.check()?;
+        let io = (Arc::clone(&io), io);
+        let (inner, lock) = crate::ops::recover::open(Path::new("/memory"), options, io, clock)?;
+        Ok(Self {
+            handle: Arc::new(Handle { inner, threads: Mutex::new(Vec::new()), lock: Mutex::new(lock) }),
+        })
+    }
+
     /// Opens a database over one [`Io`] for log and checkpoints, whose threads may block, and one for the cold store.
     fn open_over(
         path: &Path,

@@ -35,6 +35,8 @@
 mod ages;
 mod hand;
 mod minimum;
+#[cfg(all(test, feature = "model"))]
+mod pressed_tests;
 mod reuse;
 mod room;
 #[cfg(test)]
@@ -50,6 +52,7 @@ use std::time::Duration;
 
 use thermocline_base::ids::Timestamp;
 use thermocline_base::multiplex::run_tasks;
+use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
 
 use crate::catalog::table::TableForm;
@@ -472,7 +475,10 @@ impl<'a> Work<'a> {
             young: self.young(now),
             begins: std::array::from_fn(|class| self.timestamp_before(now, reuse::begin_ns(class))),
             leaving,
-            held: self.ages.newest_before(now.saturating_sub(self.ages.lasting_ns())),
+            held: match mutation::off(Rule::NewRowsLeave) {
+                false => self.ages.newest_before(now.saturating_sub(self.ages.lasting_ns())),
+                true => self.ages.oldest().map(|_| Timestamp(u64::MAX)),
+            },
             hot: self.inner.warmth.get().and_then(|warmth| warmth.hot(self.hands.mood)),
         };
         let wanted = self.wanted();
@@ -585,6 +591,9 @@ impl<'a> Work<'a> {
         if self.cancel_oldest(now, OLD_NS) {
             return;
         }
+        if mutation::off(Rule::NobodyWaitsForHimself) {
+            return;
+        }
         if !governor.refuse_largest() {
             governor.settle_all(Verdict::Refused);
             self.futile = true;
@@ -596,6 +605,9 @@ impl<'a> Work<'a> {
     fn cancel_oldest(&mut self, now: u64, old_ns: u64) -> bool {
         self.ages.look(&self.inner.registry, now);
         let Some(oldest) = self.ages.oldest() else { return false };
+        if mutation::off(Rule::PinnedGivesWay) {
+            return false;
+        }
         let pinned = self.pinned_bytes();
         let is_old = |held: &Held| now.saturating_sub(held.taken_ns) >= old_ns;
         if !is_old(&oldest) || pinned == 0 {

@@ -54,8 +54,11 @@ pub(super) struct Longest {
 }
 
 impl Waiters {
+    /// Who is refused stays so: the round that refuses one ends with telling all to try again.
     fn settle(&mut self, number: u64, verdict: Verdict) {
-        if let Some(waiter) = self.waiting.get_mut(&number) {
+        if let Some(waiter) = self.waiting.get_mut(&number)
+            && waiter.verdict != Some(Verdict::Refused)
+        {
             waiter.verdict = Some(verdict);
             if let Some(waker) = waiter.waker.take() {
                 waker.wake();

@@ -678,7 +678,10 @@ fn who_pins_the_memory_that_is_waited_for_is_refused() {
     let db = Database::open(dir.path(), options(32 * MIB)).expect("it opens");
     let table = db.create_table(schema("t")).expect("a table");
     let rows = (0..1_000_000).map(|id| row(id, 0));
+    let began_ns = SystemClock.now_ns();
     let error = db.bulk_load(&table, rows).expect_err("one transaction cannot be larger than memory");
+    let took = Duration::from_nanos(SystemClock.now_ns() - began_ns);
+    assert!(took < Duration::from_secs(8), "it was told after {took:?}, and might have waited for ever");
     assert_eq!(error.sqlstate(), "53200", "{error}");
     within(&db.statistics());
     fill(&db, &table, 0..100_000, 100).expect("its memory is free again");
