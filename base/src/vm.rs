@@ -107,6 +107,22 @@ impl Reservation {
     }
 }
 
+/// Gives the whole pages that lie inside of this memory back to the system, wherever it came from. They read as zeros from
+/// now on. A hint: the portable twin leaves everything as it is.
+///
+/// # Safety
+/// What is there is zeros already, and all who use it do so by atomic operations.
+pub unsafe fn discard_zeros<T>(memory: &[T]) {
+    let (start, page) = (memory.as_ptr().addr(), page_size());
+    let (first, end) = (start.next_multiple_of(page), (start + size_of_val(memory)) / page * page);
+    if first < end {
+        let at = memory.as_ptr().cast::<u8>().cast_mut().wrapping_add(first - start);
+        let at = NonNull::new(at).expect("a part of what a reference points to");
+        // SAFETY: whole pages of memory that a reference points to; they become zeros, which they are: the caller's promise.
+        unsafe { system::discard(at, end - first) };
+    }
+}
+
 /// Length of a page.
 #[must_use]
 pub fn page_size() -> usize {
@@ -221,6 +237,13 @@ mod system {
             unsafe { munmap(self.mapping.as_ptr().cast(), self.bytes) }
                 .expect("a mapping of our own can be unmapped");
         }
+    }
+
+    /// # Safety
+    /// As [`super::discard_zeros`]; whole pages.
+    pub(super) unsafe fn discard(part: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's promise. Pages that cannot be given back (locked ones) stay as they are.
+        let _ = unsafe { madvise(part.as_ptr().cast(), bytes, Advice::LinuxDontNeed) };
     }
 
     pub(super) fn map_pages(bytes: usize) -> Option<NonNull<u8>> {
@@ -397,6 +420,8 @@ mod system {
     pub(super) fn page_size() -> usize {
         4096
     }
+
+    pub(super) unsafe fn discard(_part: NonNull<u8>, _bytes: usize) {}
 
     pub(super) fn map_pages(_bytes: usize) -> Option<NonNull<u8>> {
         None

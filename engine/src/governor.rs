@@ -337,6 +337,9 @@ impl<'a> Work<'a> {
             if let Some(cold) = self.inner.cold.get() {
                 cold.store.set_frame_bytes(StoreMemory::within(Some(limit)).frame_bytes);
             }
+            if let Some(warmth) = self.inner.warmth.get() {
+                warmth.fit(limit);
+            }
         }
         self.measure(now, of(self.goal));
         let brake = if self.futile { 0 } else { of(BRAKE) };

@@ -142,6 +142,12 @@ impl Warmth {
         self.collector.set_share(share);
     }
 
+    /// Fits what is known into another memory limit; more than what it had at first it does not take.
+    pub(super) fn fit(&self, limit: u64) {
+        let options = ClassifierOptions::for_limit(limit, limit / 2);
+        self.classifier.set_memory(options.memory_bytes.min(CLASSIFIER_BYTES_MAX));
+    }
+
     /// A sampler for a session.
     pub(crate) fn sampler(&self) -> Sampler {
         self.collector.sampler()

@@ -302,7 +302,7 @@ impl PageBuilder {
         let mut at = BLOCK_HEADER + prefix_len;
         spare[BLOCK_HEADER..at].copy_from_slice(&self.first_key[..prefix_len]);
         let mut last_suffix = (0, 0);
-        let mut number = 0;
+        let mut number = 0_u16;
         let room = payload - self.marks.len() * MARK_BYTES;
         let mut places = std::mem::take(&mut self.places);
         places.clear();
@@ -319,7 +319,7 @@ impl PageBuilder {
                 (self.spare, self.places) = (spare, places);
                 return false;
             }
-            if number > 0 && number % MARK_EVERY == 0 {
+            if number > 0 && number.is_multiple_of(MARK_EVERY) {
                 places.push(at as u16);
             }
             number += 1;
@@ -373,7 +373,7 @@ impl PageBuilder {
                 return false;
             }
         }
-        let is_marked = self.entries > 0 && self.entries % MARK_EVERY == 0;
+        let is_marked = self.entries > 0 && self.entries.is_multiple_of(MARK_EVERY);
         let payload = payload - (self.marks.len() + usize::from(is_marked)) * MARK_BYTES;
         let mut suffix = &key[self.prefix_len..];
         let mut length = suffix.len();

@@ -14,7 +14,8 @@
 //! moved: for as long as that lasts, `α` is the larger [`ClassifierOptions::alpha_shift`], and the past is forgotten sooner.
 //!
 //! Rules:
-//! - [`Classifier::memory_bytes`] is at most [`ClassifierOptions::memory_bytes`]; nothing grows after construction.
+//! - [`Classifier::memory_bytes`] is at most [`ClassifierOptions::memory_bytes`], or what [`Classifier::set_memory`] said since;
+//!   nothing grows by itself.
 //! - One thread at a time observes (`inner`); any thread may ask at any time, without a lock.
 //! - A row that is not known is not hot.
 //!
@@ -64,6 +65,8 @@ impl ClassifierOptions {
 /// Says how hot rows are; see the module.
 #[derive(Debug)]
 pub struct Classifier {
+    /// What it may take at the most.
+    memory_max: usize,
     table: Table,
     /// Density from which on a row is hot, as bits of an `f32`.
     threshold: AtomicU32,
@@ -118,11 +121,10 @@ impl Classifier {
     /// A classifier that knows nothing yet.
     #[must_use]
     pub fn new(options: &ClassifierOptions) -> Self {
-        let memory = options.memory_bytes.max(Self::MEMORY_MIN);
-        // The sample needs some thousand rows for a threshold within a few percent, whatever the size of the rest.
-        let sample = Sample::new((memory / 8).min(2 << 20));
-        let rest = memory - size_of::<Self>() - sample.memory_bytes() - TABLES_BYTES;
+        let (sample, rest) = Self::split(options.memory_bytes);
+        let sample = Sample::new(sample);
         Self {
+            memory_max: options.memory_bytes,
             table: Table::new(rest),
             threshold: AtomicU32::new(0),
             budget_bytes: AtomicU64::new(options.budget_bytes),
@@ -273,7 +275,24 @@ impl Classifier {
         self.inner.lock().falling > 0
     }
 
-    /// What the classifier takes. It does not change.
+    /// Takes so many bytes from now on, or somewhat fewer; at least [`Classifier::MEMORY_MIN`], and not more than at first.
+    /// What it knows of the warmest rows stays.
+    pub fn set_memory(&self, memory_bytes: usize) {
+        let mut inner = self.inner.lock();
+        let (sample, rest) = Self::split(memory_bytes.min(self.memory_max));
+        inner.sample.set_bytes(sample);
+        self.table.set_bytes(rest);
+    }
+
+    /// The parts of the sample and of the table.
+    fn split(memory_bytes: usize) -> (usize, usize) {
+        let memory = memory_bytes.max(Self::MEMORY_MIN);
+        // The sample needs some thousand rows for a threshold within a few percent, whatever the size of the rest.
+        let sample = (memory / 8).min(2 << 20);
+        (sample, memory - size_of::<Self>() - sample - TABLES_BYTES)
+    }
+
+    /// What the classifier takes. Only [`Classifier::set_memory`] changes it.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.table.memory_bytes() + self.inner.lock().sample.memory_bytes() + TABLES_BYTES

@@ -61,6 +61,15 @@ impl Sample {
         }
     }
 
+    /// Takes so many bytes from now on: with fewer, the rows of a smaller share of all keys stay.
+    pub(super) fn set_bytes(&mut self, bytes: usize) {
+        let mut other = Self::new(bytes);
+        if other.slots.len() != self.slots.len() {
+            other.restore(self.limit, &self.stored());
+            *self = other;
+        }
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
         self.slots.len() * size_of::<Row>() + self.order.capacity() * size_of::<Dense>()
     }

@@ -19,7 +19,7 @@
 //! where that could make an entry come round.
 
 use thermocline_base::rng::Rng;
-use thermocline_base::sync::{AtomicU64, Ordering};
+use thermocline_base::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Entries of a bucket.
 const ENTRIES: usize = 24;
@@ -43,7 +43,9 @@ struct Bucket([AtomicU64; WORDS]);
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Table {
-    buckets: Box<[Bucket]>,
+    /// All that there are. Those in use are the first of them, fewer by so many powers of two.
+    all: Box<[Bucket]>,
+    folds: AtomicU32,
     /// The logarithm of a sum of 1, in whole steps.
     now: AtomicU64,
     /// The same with its fraction, as bits of an `f64`; for the thread that changes things.
@@ -56,7 +58,8 @@ impl Table {
     pub(super) fn new(bytes: usize) -> Self {
         let buckets = (bytes / size_of::<Bucket>()).max(1);
         Self {
-            buckets: (0..buckets).map(|_| Bucket::default()).collect(),
+            all: (0..buckets).map(|_| Bucket::default()).collect(),
+            folds: AtomicU32::new(0),
             now: AtomicU64::new(0),
             exact: AtomicU64::new(0.0_f64.to_bits()),
             swept: AtomicU64::new(0),
@@ -64,12 +67,58 @@ impl Table {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.buckets.len() * size_of::<Bucket>()
+        self.buckets() * size_of::<Bucket>()
+    }
+
+    fn in_use(&self) -> &[Bucket] {
+        &self.all[..self.buckets()]
+    }
+
+    /// Takes so many bytes from now on, or a part of that, and never more than at first. Of rows in buckets that become one
+    /// the warmest stay. By who could change entries.
+    pub(super) fn set_bytes(&self, bytes: usize) {
+        let wanted = (bytes / size_of::<Bucket>()).max(1);
+        let folds = |folds: u32| self.folds.store(folds, Ordering::Relaxed);
+        let now = self.now.load(Ordering::Relaxed);
+        while self.buckets() > wanted {
+            let before = self.buckets();
+            for at in 0..before.div_ceil(2) {
+                let (one, other) = (self.words(2 * at), 2 * at + 1);
+                let other = if other < before { self.words(other) } else { [0; WORDS] };
+                self.set_words(at, warmest(&one, &other, now));
+            }
+            folds(self.folds.load(Ordering::Relaxed) + 1);
+            let rest = &self.all[self.buckets()..before];
+            rest.iter().for_each(Bucket::clear);
+            // SAFETY: atomics that are zero.
+            #[cfg(not(feature = "model"))]
+            unsafe {
+                thermocline_base::vm::discard_zeros(rest);
+            }
+        }
+        while let Some(fewer) = self.folds.load(Ordering::Relaxed).checked_sub(1)
+            && ((self.all.len() - 1) >> fewer) < wanted
+        {
+            let before = self.buckets();
+            folds(fewer);
+            // A row is in one of the two; in the other its entry fades.
+            for at in (0..before).rev() {
+                let words = self.words(at);
+                for to in [2 * at + 1, 2 * at] {
+                    if to < self.buckets() {
+                        self.set_words(to, words);
+                    }
+                }
+            }
+        }
+        let exact = self.exact();
+        self.swept.store((exact / SWEEP_STEPS * self.buckets() as f64) as u64, Ordering::Relaxed);
     }
 
     #[inline]
     fn bucket(&self, mixed: u64) -> &Bucket {
-        &self.buckets[((u128::from(mixed) * self.buckets.len() as u128) >> 64) as usize]
+        let at = ((u128::from(mixed) * self.all.len() as u128) >> 64) as usize;
+        &self.all[at >> self.folds.load(Ordering::Relaxed)]
     }
 
     #[inline]
@@ -149,7 +198,7 @@ impl Table {
         let mut left = octaves * STEPS;
         if left >= CODES as f64 {
             // Nothing is left of what there was.
-            self.buckets.iter().for_each(Bucket::clear);
+            self.in_use().iter().for_each(Bucket::clear);
             left %= SWEEP_STEPS;
         }
         while left > 0.0 {
@@ -164,20 +213,21 @@ impl Table {
 
     /// Clears what will have faded when `now` has moved to `exact`.
     fn sweep(&self, exact: f64) {
-        let buckets = self.buckets.len() as u64;
+        let buckets = self.buckets() as u64;
         let target = (exact / SWEEP_STEPS * buckets as f64) as u64;
         let from = self.swept.load(Ordering::Relaxed);
         let now = self.now.load(Ordering::Relaxed);
         for number in from..target.min(from + buckets) {
-            self.buckets[(number % buckets) as usize].clear_faded(now);
+            self.all[(number % buckets) as usize].clear_faded(now);
         }
         self.swept.store(target.max(from), Ordering::Relaxed);
     }
 }
 
 impl Table {
+    /// Those in use.
     pub(super) fn buckets(&self) -> usize {
-        self.buckets.len()
+        ((self.all.len() - 1) >> self.folds.load(Ordering::Relaxed)) + 1
     }
 
     /// The logarithm of a sum of 1.
@@ -187,22 +237,22 @@ impl Table {
 
     /// The words of a bucket.
     pub(super) fn words(&self, bucket: usize) -> [u64; WORDS] {
-        std::array::from_fn(|word| self.buckets[bucket].0[word].load(Ordering::Relaxed))
+        std::array::from_fn(|word| self.all[bucket].0[word].load(Ordering::Relaxed))
     }
 
     /// Sets the words of a bucket. By who could change them.
     pub(super) fn set_words(&self, bucket: usize, words: [u64; WORDS]) {
-        for (word, value) in self.buckets[bucket].0.iter().zip(words) {
+        for (word, value) in self.all[bucket].0.iter().zip(words) {
             word.store(value & ((1 << (WORD_ENTRIES as u32 * ENTRY_BITS)) - 1), Ordering::Relaxed);
         }
     }
 
     /// Forgets everything; a sum of 1 has this logarithm from now on. By who could change it.
     pub(super) fn reset(&self, exact: f64) {
-        self.buckets.iter().for_each(Bucket::clear);
+        self.in_use().iter().for_each(Bucket::clear);
         self.exact.store(exact.to_bits(), Ordering::Relaxed);
         self.now.store(exact as u64, Ordering::Relaxed);
-        let swept = (exact / SWEEP_STEPS * self.buckets.len() as f64) as u64;
+        let swept = (exact / SWEEP_STEPS * self.buckets() as f64) as u64;
         self.swept.store(swept, Ordering::Relaxed);
     }
 }
@@ -230,6 +280,25 @@ impl Bucket {
             }
         }
     }
+}
+
+/// The warmest entries of two buckets, as one bucket.
+fn warmest(one: &[u64; WORDS], other: &[u64; WORDS], now: u64) -> [u64; WORDS] {
+    let of_word =
+        |word: u64| (0..WORD_ENTRIES as u32).map(move |place| word >> (place * ENTRY_BITS) & ENTRY_MASK);
+    let mut entries: Vec<u64> =
+        one.iter().chain(other).copied().flat_map(of_word).filter(|entry| *entry != 0).collect();
+    entries.sort_by_key(|entry| std::cmp::Reverse(relative(*entry, now)));
+    let mut words = [0; WORDS];
+    let mut taken: Vec<u64> = Vec::with_capacity(ENTRIES);
+    for entry in entries {
+        if taken.len() < ENTRIES && !taken.contains(&(entry >> CODE_BITS)) {
+            let at = taken.len();
+            words[at / WORD_ENTRIES] |= entry << ((at % WORD_ENTRIES) as u32 * ENTRY_BITS);
+            taken.push(entry >> CODE_BITS);
+        }
+    }
+    words
 }
 
 /// 12 bits, never 0.
@@ -266,6 +335,29 @@ mod tests {
         assert_eq!(table.sum(mixed(5_000)), 0.0);
         table.cool(3.0);
         assert!((mean(&table) - before / 8.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn the_warmest_stay_when_it_gets_smaller() {
+        let table = Table::new(1 << 16);
+        let mut rng = Rng::new(1);
+        table.cool(3.3);
+        // Ten thousand rows that are cool, and a thousand that are not.
+        (0..10_000).for_each(|row| table.add(mixed(row), 1.0, &mut rng));
+        (0..1_000).for_each(|row| table.add(mixed(row), 1_000.0, &mut rng));
+        let warm = |table: &Table| (0..1_000).filter(|row| table.sum(mixed(*row)) > 500.0).count();
+        assert_eq!(warm(&table), 1_000);
+        for bytes in [1 << 15, 20_000, 1 << 13] {
+            table.set_bytes(bytes);
+            assert!(table.memory_bytes() <= bytes && table.memory_bytes() > bytes / 4, "{bytes}");
+            assert!(warm(&table) > 990, "{} are left", warm(&table));
+        }
+        // And when it has grown again, they are found where they belong now.
+        table.set_bytes(1 << 20);
+        assert_eq!(table.memory_bytes(), 1 << 16);
+        assert!(warm(&table) > 990, "{} are left", warm(&table));
+        table.cool(40.0);
+        assert_eq!((0..10_000).map(|row| table.sum(mixed(row))).fold(0.0, f32::max), 0.0);
     }
 
     #[test]

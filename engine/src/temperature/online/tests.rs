@@ -304,6 +304,11 @@ fn it_keeps_to_its_budget_of_memory() {
             classifier.end_quanta(1);
         }
         assert_eq!(classifier.memory_bytes(), before);
+        classifier.set_memory(memory_bytes / 3);
+        let least = (memory_bytes / 3).max(Classifier::MEMORY_MIN);
+        assert!(classifier.memory_bytes() <= least && classifier.memory_bytes() > least / 5);
+        classifier.set_memory(usize::MAX / 2);
+        assert!(classifier.memory_bytes() <= memory_bytes);
     }
     let limit = 1 << 30;
     assert!(
