@@ -622,3 +622,42 @@ fn the_first_rows_of_a_scan_cost_few_more_reads_than_rows() {
     }
     assert!(read > 0, "nothing was read from the device");
 }
+
+/// A slot of the store `direct` is taken until the record before has been cleaned away, and it is of one length. Rows that
+/// find none stay in memory, and the others of their batch go.
+#[test]
+fn rows_without_a_slot_stay_and_the_others_go() {
+    let world = world(ColdStoreKind::Direct, true);
+    let steps = world.steps();
+    let migrate = || steps.migrate(&world.table, |_| true, 100).expect("a migration does not fail");
+    let long = "x".repeat(600);
+    let mut tx = world.begin(Isolation::Snapshot);
+    for id in 0..20 {
+        let name = if id == 7 { long.clone() } else { format!("name {id}") };
+        world.insert(&mut tx, (id, id % 3, name)).expect("a fresh row");
+    }
+    block_on(tx.commit()).expect("nobody else is there");
+    assert_eq!(migrate(), 19, "all but the long one");
+
+    // As long as somebody sees the record, it stays where it is.
+    let mut old = world.begin(Isolation::Snapshot);
+    let before = world.read(&mut old, 3).expect("a read");
+    let mut tx = world.begin(Isolation::Snapshot);
+    assert!(world.set_group(&mut tx, 3, 5).expect("an update"));
+    world.insert(&mut tx, (100, 1, "name 100".to_owned())).expect("a fresh row");
+    block_on(tx.commit()).expect("nobody else changes it");
+    assert_eq!(migrate(), 1, "the new one");
+    assert_eq!(world.read(&mut old, 3).expect("a read"), before);
+    drop(old);
+
+    let mut moved = 0;
+    while moved == 0 {
+        steps.clean().expect("cleaning does not fail");
+        moved = migrate();
+    }
+    assert_eq!(moved, 1, "the one that was changed");
+    let mut tx = world.begin(Isolation::Snapshot);
+    assert_eq!(world.read(&mut tx, 3).expect("a read"), Some((3, 5, "name 3".to_owned())));
+    assert_eq!(world.by_name(&mut tx, &long).expect("a read"), Some((7, 1, long.clone())));
+    assert_eq!(world.all(&mut tx).expect("a scan").len(), 21);
+}

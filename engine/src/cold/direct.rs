@@ -421,6 +421,24 @@ impl ColdStore for DirectStore {
         read(&self.shared.waiting).keys().copied().collect()
     }
 
+    /// Not while the record before has its slot, nor if it is longer than one. (Tables whose keys are none for this store are
+    /// refused when their rows are written.)
+    fn has_room_for(
+        &self,
+        index: StoreIndex,
+        key: &[u8],
+        record_bytes: usize,
+        keys: &mut dyn Iterator<Item = &[u8]>,
+    ) -> bool {
+        let (mut bytes, mut tails) = (record_bytes, 0);
+        for key in keys {
+            bytes += slots::tail_bytes(key);
+            tails += 1;
+        }
+        let fits = bytes <= self.shared.geometry.body_max() && tails <= slots::TAILS_MAX;
+        fits && self.shared.place(index, key).is_none_or(|place| !place.segment.is_taken(place.slot))
+    }
+
     fn may_contain(&self, index: StoreIndex, key: &[u8]) -> bool {
         if is_secondary(index) {
             return self.shared.has_secondary(index, key, Some(&[key, &[0]].concat()));
@@ -525,6 +543,10 @@ impl ColdStore for DirectStore {
             }
         };
         read(&self.shared.tables).iter().map(|(id, table)| (*id, of_table(table))).collect()
+    }
+
+    fn step(&self, work: bool) -> bool {
+        !work && self.thread.lock().is_none() && self.shared.step()
     }
 
     fn close(&self) {

@@ -236,6 +236,10 @@ pub(crate) fn open_store(
             Arc::new(PageStore::open(Arc::clone(io), dir, page_options(options, database, memory))?)
         }
         ColdStoreKind::Memory => Arc::new(MemoryStore::new()),
-        ColdStoreKind::Direct => Arc::new(DirectStore::open(io, dir, DirectOptions::new(database))?),
+        ColdStoreKind::Direct => {
+            let thread = options.cold_threads > 0;
+            let options = DirectOptions { thread, ..DirectOptions::new(database) };
+            Arc::new(DirectStore::open(io, dir, options)?)
+        }
     })
 }

@@ -59,6 +59,18 @@ pub(crate) trait ColdStore: Send + Sync + Debug {
     /// Batches that are neither confirmed nor discarded.
     fn unconfirmed(&self) -> Vec<BatchId>;
 
+    /// Can a row be put there now, as far as that depends on its key and length? `keys`: those of its secondary entries.
+    fn has_room_for(
+        &self,
+        index: StoreIndex,
+        key: &[u8],
+        record_bytes: usize,
+        keys: &mut dyn Iterator<Item = &[u8]>,
+    ) -> bool {
+        let _ = (index, key, record_bytes, keys);
+        true
+    }
+
     /// May there be an entry of this key?
     fn may_contain(&self, index: StoreIndex, key: &[u8]) -> bool;
 

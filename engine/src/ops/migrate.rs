@@ -234,7 +234,12 @@ impl Inner {
         // keep their row in memory.
         let fits = batch.record_bytes() + version.len() as u64 <= BATCH_BYTES_MAX
             && unpack_keys(&all_keys[from..]).all(|(_, key)| key.len() <= MAX_KEY_BYTES);
-        if !fits || !hashes.insert(hash_of(&primary)) {
+        let index = primary_of(form.id);
+        let has_room = |cold: &Cold| {
+            let others = unpack_keys(&all_keys[from..]).filter(|(other, _)| *other != index.index);
+            cold.store.has_room_for(index, &primary, version.row().len(), &mut others.map(|(_, key)| key))
+        };
+        if !fits || !self.cold.get().is_none_or(has_room) || !hashes.insert(hash_of(&primary)) {
             all_keys.truncate(from);
             return None;
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use thermocline_base::io::{Io, MemoryIo};
 use thermocline_engine::row::{Column, KeyBuf, Type, Value};
 use thermocline_engine::{
-    Database, Durability, Error, IndexSchema, Options, Table, TableSchema, TransactionOptions,
+    Database, Durability, Error, IndexSchema, Isolation, Options, Table, TableSchema, TransactionOptions,
 };
 
 /// A directory that is removed at the end of the test.
@@ -389,4 +389,73 @@ fn a_database_beyond_its_limit_opens_and_refuses_writers() {
         Ok(())
     });
     assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+}
+
+/// Interleaving 35: a commit gives way to others of its worker while it is undecided (it waits for space in the log) or decided
+/// (it waits for the disk), and never in between. So who meets it there has an answer at once: one worker never waits for
+/// itself.
+#[test]
+fn commits_of_one_worker_are_met_decided_or_undecided() {
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+    type Commit = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
+    fn once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+    let options = small().with_durability(Durability::Sync);
+    let db = Database::open_with(Path::new("/memory"), options, Arc::new(MemoryIo::new()), false)
+        .expect("the options are fine");
+    let schema = TableSchema::new("t")
+        .column(Column::new("id", Type::Int8))
+        .column(Column::new("text", Type::Text))
+        .primary_key(IndexSchema::hash("t_key", &["id"]));
+    let table = db.create_table(schema).expect("the definition is fine");
+    let (layout, primary) = (table.layout(), table.primary());
+    let begin = || db.begin(TransactionOptions::new().isolation(Isolation::Serializable)).expect("it begins");
+    let text = |number: usize| format!("{number:0>60000}");
+    let mut first = begin();
+    let row = [Value::Int8(1), Value::from(text(0).as_str())];
+    assert!(once(std::pin::pin!(first.insert_values(&table, &row))).is_ready());
+    let mut commits: Vec<Commit> = vec![Box::pin(first.commit())];
+    assert!(once(commits[0].as_mut()).is_pending(), "nobody writes the log");
+    // What a worker sees that goes on while all of these wait.
+    let see = || {
+        let (mut reader, key) = (begin(), KeyBuf::new().i64(1));
+        let read = reader.read(&primary, &key, |row| layout.str(row, 1).map(str::to_owned));
+        match once(std::pin::pin!(read)) {
+            Poll::Ready(found) => found.expect("a read").flatten().expect("the row is there"),
+            Poll::Pending => panic!("a worker waits for itself"),
+        }
+    };
+    let undecided = (1..1000).find(|&number| {
+        let mut writer = begin();
+        {
+            let key = KeyBuf::new().i64(1);
+            let change = |row: &mut thermocline_engine::row::RowEditor<'_>| {
+                row.set_value(1, &Value::from(text(number).as_str())).expect("a text");
+                Ok(())
+            };
+            let update = writer.update(&primary, &key, change);
+            assert!(matches!(once(std::pin::pin!(update)), Poll::Ready(Ok(Some(_)))), "it waits for nobody");
+        }
+        commits.push(Box::pin(writer.commit()));
+        assert!(once(commits[number].as_mut()).is_pending(), "nobody writes the log");
+        let seen = see();
+        assert!(seen == text(number) || seen == text(number - 1), "what was before, or what is");
+        seen != text(number)
+    });
+    let last = undecided.expect("the log is full at some time");
+    assert!(last > 10, "most of them were decided: {last}");
+    let mut left: Vec<usize> = (0..commits.len()).collect();
+    while !left.is_empty() {
+        db.step_flush().expect("the log is written");
+        left.retain(|at| match once(commits[*at].as_mut()) {
+            Poll::Ready(outcome) => {
+                outcome.expect("it was decided, or nobody was in its way");
+                false
+            }
+            Poll::Pending => true,
+        });
+    }
+    assert_eq!(see(), text(last));
 }

@@ -245,6 +245,7 @@ fn nothing_is_lost_over_moves() {
             stress(World::Random(ColdStoreKind::Memory, round), MOVING_TRANSACTIONS, watch);
             stress(World::ToAndFro(ColdStoreKind::Pages), MOVING_TRANSACTIONS, watch);
             stress(World::Governed(ColdStoreKind::Memory), MOVING_TRANSACTIONS, watch);
+            stress(World::Random(ColdStoreKind::Direct, round), MOVING_TRANSACTIONS, watch);
         }
     });
 }

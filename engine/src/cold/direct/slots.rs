@@ -344,7 +344,7 @@ impl Body {
         Self { bytes: record.to_vec(), record_len: record.len() as u32, tails: 0 }
     }
 
-    /// Adds a secondary entry. `false`: there are too many.
+    /// Adds a secondary entry ([`tail_bytes`]). `false`: there are too many.
     pub(super) fn add(&mut self, index: u32, key: &[u8]) -> bool {
         self.bytes.extend_from_slice(&index.to_le_bytes());
         self.bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
@@ -352,6 +352,11 @@ impl Body {
         self.tails += 1;
         self.tails <= TAILS_MAX
     }
+}
+
+/// What a secondary entry takes in a body.
+pub(super) const fn tail_bytes(key: &[u8]) -> usize {
+    size_of::<u32>() + size_of::<u16>() + key.len()
 }
 
 /// A slot that is taken.

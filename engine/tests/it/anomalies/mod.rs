@@ -8,7 +8,7 @@ mod late_snapshot;
 mod runner;
 
 use crate::moves::World;
-use thermocline_engine::ColdStoreKind::{Memory, Pages};
+use thermocline_engine::ColdStoreKind::{Direct, Memory, Pages};
 
 macro_rules! scripts {
     (anomalies: $($anomaly:ident)+; behaviours: $($behaviour:ident)+;) => {
@@ -75,6 +75,7 @@ const MOVING: &[World] = &[
     World::Governed(Memory),
     World::Cold(Pages),
     World::Random(Pages, 5),
+    World::Random(Direct, 6),
 ];
 
 scripts! {

@@ -9,7 +9,7 @@ use super::{History, Operation, Outcome, Transaction, check};
 use crate::moves::{Mover, Running, Watch, World, rounds, within};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use thermocline_engine::ColdStoreKind::{Memory, Pages};
+use thermocline_engine::ColdStoreKind::{Direct, Memory, Pages};
 use thermocline_engine::row::KeyBuf;
 use thermocline_engine::{
     Database, Index, IndexSchema, Isolation, Options, Result, Table, TableSchema, TransactionOptions, row,
@@ -319,6 +319,7 @@ fn keeps_over_moves(isolation: Isolation) {
                 (2, World::Random(Memory, seed)),
                 (2, World::ToAndFro(Pages)),
                 (4, World::Random(Pages, seed)),
+                (2, World::Random(Direct, seed)),
                 (2, World::Governed(Memory)),
                 (4, World::Governed(Pages)),
             ] {
