@@ -525,6 +525,25 @@ mod tests {
         });
     }
 
+    /// The first and the last page may be shared with others, and stay.
+    #[test]
+    #[cfg(all(target_os = "linux", not(feature = "portable")))]
+    fn zeros_go_back_to_the_system_and_stay_zeros() {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        let memory: Box<[AtomicU64]> = (0..64 << 10).map(AtomicU64::new).collect();
+        memory.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        let start = memory.as_ptr().addr().next_multiple_of(page_size()) - memory.as_ptr().addr();
+        let inside =
+            NonNull::new(memory.as_ptr().cast::<u8>().cast_mut().wrapping_add(start)).expect("memory");
+        let resident = || system::resident_bytes_of(inside, size_of_val(&*memory) - 2 * page_size());
+        let before = resident().expect("the system tells");
+        assert!(before > size_of_val(&*memory) / 2, "{before}");
+        // SAFETY: zeros, and atomics.
+        unsafe { discard_zeros(&memory) };
+        assert_eq!(resident(), Some(0));
+        assert!(memory.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+    }
+
     #[cfg(all(target_os = "linux", not(feature = "portable")))]
     #[test]
     fn the_process_knows_its_size_and_its_limit() {
