@@ -18,7 +18,7 @@
 //! |---|---|
 //! | `types`, `codec` | batches and entries, and their bytes |
 //! | `commit`, `journal`, `memory` | the way of a batch: queue, journal, blocks in memory |
-//! | `work`, `merge` | flushing and merging, and when |
+//! | `work`, `merge`, `wide` | flushing and merging, and when |
 //! | `piece`, `block`, `fence`, `filter`, `screen` | sorted runs of pages, and what of them is in memory |
 //! | `manifest`, `recover` | which pieces there are, durably; opening |
 //! | `version`, `read`, `scan` | what readers see, and how they read it |
@@ -63,6 +63,7 @@ mod tests;
 mod types;
 mod verify;
 mod version;
+mod wide;
 mod work;
 
 use std::future::Future;

@@ -310,6 +310,11 @@ impl Piece {
         1.0 / f64::from(self.spread.load(std::sync::atomic::Ordering::Relaxed).max(1))
     }
 
+    /// Is it in several leaves, or was it, as far as is known?
+    pub(super) fn lies_over_several(&self) -> bool {
+        self.spread.load(std::sync::atomic::Ordering::Relaxed) > 1
+    }
+
     /// Everything in it was confirmed at this position or a later one.
     pub(super) fn from(&self) -> u64 {
         self.position.get().copied().unwrap_or(self.meta.from)

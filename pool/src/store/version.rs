@@ -100,6 +100,16 @@ impl Leaf {
         group.pieces.push(Arc::clone(piece));
     }
 
+    /// Its young pieces behind no screen, wide ones among them.
+    pub(super) fn unscreened(&self) -> &[Arc<Piece>] {
+        &self.loose
+    }
+
+    /// Is this one of them?
+    pub(super) fn has_unscreened(&self, piece: &Arc<Piece>) -> bool {
+        self.loose.iter().any(|other| Arc::ptr_eq(piece, other))
+    }
+
     /// Takes out young pieces.
     pub(super) fn without(&self, gone: impl Fn(&Piece) -> bool) -> Self {
         let mut leaf = self.clone();

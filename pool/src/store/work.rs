@@ -27,6 +27,7 @@
 //! - Only confirmed batches are in blocks, so only they are merged with others.
 
 use std::collections::{BTreeSet, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use thermocline_base::multiplex::block_on;
@@ -41,13 +42,12 @@ use super::memory::{MemoryBlock, Waiting};
 use super::merge::{Merge, Merged, Source};
 use super::piece::{CHUNK_PAGES_MIN, Piece, PieceBuilder};
 use super::version::{Leaf, Leaves, Sealed, Version, WaitingBatch};
+use super::wide::Wide;
 
 /// A block's part for a leaf is at least this long on average; else the block becomes one wide piece.
 const SLICE_BYTES_MIN: u64 = 64 << 10;
 /// Journal segments in use at which the batches that keep them are written as pieces.
 const SEGMENTS_MAX: u64 = 16;
-/// Wide pieces that wait to be merged with each other.
-const WIDE_MAX: usize = 16;
 
 /// What to do next.
 #[derive(Debug)]
@@ -60,9 +60,9 @@ enum Task {
     Merge {
         lowers: Vec<Bound>,
     },
-    /// Wide pieces, the newest first.
+    /// Wide pieces.
     Narrow {
-        pieces: Vec<Arc<Piece>>,
+        wide: Wide,
     },
     ForgetDiscarded,
 }
@@ -81,7 +81,7 @@ impl Inner {
             Task::Flush(sealed) => self.flush(sealed, scratch),
             Task::Spill { waiting } => self.spill(waiting, scratch),
             Task::Merge { lowers } => self.merge(lowers, scratch),
-            Task::Narrow { pieces } => self.narrow(pieces, scratch),
+            Task::Narrow { wide } => self.narrow(wide, scratch),
             Task::ForgetDiscarded => self.change(Vec::new(), |_| None, Vec::new(), |_| Ok(())),
         };
         self.finish(&task, result);
@@ -192,10 +192,10 @@ impl Inner {
             return Some(Task::Spill { waiting });
         }
         if !control.flushing && control.merging.is_empty() {
-            let pieces = wide_pieces(&version.leaves);
-            if pieces.len() >= WIDE_MAX && can_be_narrowed(&version.leaves) {
+            let wide = Wide::of(&version.leaves);
+            if wide.are_many() {
                 (control.flushing, control.narrowing) = (true, true);
-                return Some(Task::Narrow { pieces });
+                return Some(Task::Narrow { wide });
             }
         }
         if control.narrowing {
@@ -224,14 +224,14 @@ impl Inner {
         };
         // The share of young bytes, in 2^-16; too many pieces go first, and then what holds scans up. What has wide pieces
         // only comes last: they are to be merged with each other.
-        let wide = if can_be_narrowed(leaves) { wide_pieces(leaves).len() } else { 0 };
+        let wide = Wide::of(leaves);
         let need = |at: usize| {
             let leaf = &leaves.list[at];
             let many = leaf.young.len() > self.options.young_max;
             (
                 many,
                 leaves.is_worn(at) || leaves.is_hollow(at),
-                leaf.young.len() > wide,
+                leaf.young.len() > wide.in_leaf(at),
                 (leaves.young_bytes[at] << 16) / (last(at) + self.options.leaf_bytes / 16),
             )
         };
@@ -240,8 +240,11 @@ impl Inner {
         let mut total = bytes(chosen);
         let mut range = chosen..chosen + 1;
         let short = self.options.leaf_bytes / 2;
-        let joins =
-            |at: usize, total| free(&leaves.list[at]) && (bytes(at) == 0 || total + bytes(at) < short);
+        // What was merged in one leaf must not be seen there again because its neighbour has it.
+        let joins = |at: usize, total| {
+            let like = wide.in_leaf(at) == wide.in_leaf(chosen);
+            like && free(&leaves.list[at]) && (bytes(at) == 0 || total + bytes(at) < short)
+        };
         while range.end < leaves.list.len() && joins(range.end, total) {
             total += bytes(range.end);
             range.end += 1;
@@ -327,14 +330,14 @@ impl Inner {
         let bytes = block.batch_bytes() as u64;
         let narrow = bytes / leaves.list.len() as u64 >= SLICE_BYTES_MIN.min(self.options.leaf_bytes / 64);
         let bounds = if narrow { bounds_of(&leaves) } else { vec![Bound::default()] };
-        self.cut(Merge::new(sources, false)?, &bounds, from, to, bytes, scratch)
+        self.cut(Merge::new(sources, false)?, (&bounds, None), from, to, bytes, scratch)
     }
 
-    /// Writes what a merge gives as pieces for the parts of the keys that begin at `bounds`.
+    /// Writes what a merge gives as pieces for the parts of the keys that begin at `bounds`, the last one up to `end`.
     fn cut(
         &self,
         merge: Merge,
-        bounds: &[Bound],
+        (bounds, end): (&[Bound], Option<&Bound>),
         from: u64,
         to: u64,
         bytes: u64,
@@ -347,6 +350,7 @@ impl Inner {
         let mut part = 0;
         let mut builder = new_piece();
         let upper = |part: usize| bounds.get(part + 1);
+        let until = |part: usize| upper(part).or(end).cloned();
         let mut add = |placed: &mut Vec<Placed>, entry: Merged<'_>, scratch: &mut Scratch| {
             if dropped.has(entry.index, entry.batch) {
                 return Ok(());
@@ -357,7 +361,7 @@ impl Inner {
                 if !builder.is_empty() {
                     let full = std::mem::replace(&mut builder, new_piece());
                     let piece = Arc::new(full.finish(from, to, scratch)?.written_without(&dropped));
-                    placed.push((piece, bounds[part].clone(), upper(part).cloned()));
+                    placed.push((piece, bounds[part].clone(), until(part)));
                 }
                 part += 1;
             }
@@ -366,7 +370,7 @@ impl Inner {
         let result = merge.run(|entry| add(&mut placed, entry, scratch)).and_then(|()| {
             if !builder.is_empty() {
                 let piece = Arc::new(builder.finish(from, to, scratch)?.written_without(&dropped));
-                placed.push((piece, bounds[part].clone(), upper(part).cloned()));
+                placed.push((piece, bounds[part].clone(), until(part)));
             }
             Ok(())
         });
@@ -386,20 +390,22 @@ impl Inner {
     }
 
     /// Merges wide pieces with each other and cuts them by leaves.
-    fn narrow(&self, pieces: &[Arc<Piece>], scratch: &mut Scratch) -> Result<()> {
-        let whole = Bound::default();
-        let chunk = self.chunk_among(pieces.len());
-        let sources = pieces.iter().map(|piece| Source::piece(piece, &whole, None, chunk)).collect();
-        let from = pieces.iter().map(|piece| piece.from()).min().unwrap_or(0);
-        let to = pieces.iter().map(|piece| piece.to()).max().unwrap_or(0);
-        let bytes = pieces.iter().map(|piece| piece.meta.disk_bytes(self.files.page_bytes())).sum();
-        let bounds = bounds_of(&self.current().leaves);
-        let placed = self.cut(Merge::new(sources, false)?, &bounds, from, to, bytes, scratch)?;
-        self.counters.merges.fetch_add(1, Ordering::Relaxed);
-        let gone: HashSet<u64> = pieces.iter().map(|piece| piece.meta.id).collect();
-        let new = placed.iter().map(|(piece, ..)| Arc::clone(piece)).collect();
-        // No leaf is being merged, and no other piece comes meanwhile: the leaves are those of the beginning.
+    fn narrow(&self, wide: &Wide, scratch: &mut Scratch) -> Result<()> {
+        // No leaf is being merged, and no other piece comes meanwhile: the leaves stay those of the beginning.
         let leaves = Arc::clone(&self.current().leaves);
+        let mut placed: Vec<Placed> = Vec::new();
+        for (range, pieces) in wide.stretches() {
+            match self.narrow_in(&leaves, range, pieces, scratch) {
+                Ok(more) => placed.extend(more),
+                Err(error) => {
+                    placed.iter().for_each(|(piece, ..)| piece.give_up());
+                    return Err(error);
+                }
+            }
+        }
+        self.counters.merges.fetch_add(1, Ordering::Relaxed);
+        let gone: HashSet<u64> = wide.pieces.iter().map(|piece| piece.meta.id).collect();
+        let new = placed.iter().map(|(piece, ..)| Arc::clone(piece)).collect();
         let without =
             leaves.list.iter().map(|leaf| Arc::new(leaf.without(|piece| gone.contains(&piece.meta.id))));
         let next = Leaves::new(without.collect()).with(&placed);
@@ -410,12 +416,31 @@ impl Inner {
         self.change(
             new,
             |_| Some(changes),
-            pieces.to_vec(),
+            wide.pieces.clone(),
             |version| {
                 version.leaves = Arc::new(next);
                 Ok(())
             },
         )
+    }
+
+    /// The same in a stretch of leaves that have the same ones.
+    fn narrow_in(
+        &self,
+        leaves: &Leaves,
+        range: Range<usize>,
+        pieces: &[Arc<Piece>],
+        scratch: &mut Scratch,
+    ) -> Result<Vec<Placed>> {
+        let chunk = self.chunk_among(pieces.len());
+        let (lower, upper) = (&leaves.list[range.start].lower, leaves.upper(range.end - 1));
+        let sources = pieces.iter().map(|piece| Source::piece(piece, lower, upper, chunk)).collect();
+        let from = pieces.iter().map(|piece| piece.from()).min().unwrap_or(0);
+        let to = pieces.iter().map(|piece| piece.to()).max().unwrap_or(0);
+        let all: u64 = pieces.iter().map(|piece| piece.meta.disk_bytes(self.files.page_bytes())).sum();
+        let bytes = all * range.len() as u64 / leaves.list.len() as u64;
+        let bounds: Vec<Bound> = leaves.list[range].iter().map(|leaf| leaf.lower.clone()).collect();
+        self.cut(Merge::new(sources, false)?, (&bounds, upper), from, to, bytes, scratch)
     }
 
     /// Merges leaves that lie next to each other.
@@ -473,23 +498,22 @@ impl Inner {
         self.install(lowers, &inputs, &output.pieces)
     }
 
-    /// The wide pieces that a merge of leaves leaves alone: were they merged in one leaf, they would not be in all leaves any
-    /// more, and where a leaf is merged at every flush there would never be enough of them to be merged with each other.
-    /// None, if nothing else is young there, or is to go for another reason than its length.
-    fn left_to_narrowing(&self, leaves: &Leaves, mut range: std::ops::Range<usize>) -> HashSet<u64> {
+    /// The wide pieces that a merge of leaves leaves alone, so that they come together with those of the others. None, if
+    /// nothing else is young there, or is to go for another reason than its length.
+    fn left_to_narrowing(&self, leaves: &Leaves, range: Range<usize>) -> HashSet<u64> {
         let dropped = self.dropped();
         let has_reasons = |at: usize| {
             let useless = || leaves.list[at].pieces().any(|piece| piece.has_useless(&dropped));
             leaves.is_worn(at) || leaves.is_hollow(at) || useless()
         };
-        if !can_be_narrowed(leaves) || range.clone().any(has_reasons) {
+        if range.clone().any(has_reasons) {
             return HashSet::new();
         }
-        let wide = wide_pieces(leaves);
-        if range.all(|at| leaves.list[at].young.len() == wide.len()) {
+        let wide = Wide::of(leaves);
+        if range.clone().all(|at| leaves.list[at].young.len() == wide.in_leaf(at)) {
             return HashSet::new();
         }
-        wide.iter().map(|piece| piece.meta.id).collect()
+        wide.in_all(range).iter().map(|piece| piece.meta.id).collect()
     }
 
     /// Replaces merged leaves by those of the pieces that came out.
@@ -698,27 +722,6 @@ fn placing(pieces: &[Placed]) -> Vec<Change> {
         to: to.clone(),
     });
     add.chain(place).collect()
-}
-
-/// Are there so many leaves that cutting wide pieces by them saves looks?
-fn can_be_narrowed(leaves: &Leaves) -> bool {
-    leaves.list.len() > 2 * WIDE_MAX
-}
-
-/// The pieces that are in all leaves, the newest first, if in each leaf they are newer than all others.
-fn wide_pieces(leaves: &Leaves) -> Vec<Arc<Piece>> {
-    let Some(first) = leaves.list.first() else { return Vec::new() };
-    let in_front = |leaf: &Leaf, count: usize| {
-        leaf.young.len() >= count
-            && leaf.young[..count].iter().zip(&first.young).all(|(one, two)| Arc::ptr_eq(one, two))
-    };
-    let mut count = first.young.len();
-    for leaf in &leaves.list {
-        while !in_front(leaf, count) {
-            count -= 1;
-        }
-    }
-    first.young[..count].to_vec()
 }
 
 /// The pieces that come out of the merge of leaves.

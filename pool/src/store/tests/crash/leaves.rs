@@ -98,6 +98,36 @@ fn a_crash_while_wide_pieces_are_merged_changes_nothing() {
     recorder.judge_from(before, 7, 1);
 }
 
+/// Two leaves were merged with the wide pieces of that time. What is in those pieces of their keys must not be seen there again,
+/// when the others get rid of them.
+#[test]
+fn wide_pieces_that_some_leaves_have_merged_are_merged_in_the_others() {
+    let mut recorder = many_leaves(8);
+    for (count, worn) in [(5, 3), (4, 20)] {
+        write_wide_pieces(&mut recorder, count);
+        let leaves = std::sync::Arc::clone(&recorder.store.inner.current().leaves);
+        (0..leaves.passes(worn)).for_each(|_| _ = leaves.list[worn].note_passed());
+        assert!(recorder.work(), "it is merged");
+        let young = recorder.store.inner.current().leaves.list[worn].young.len();
+        assert_eq!((wide_pieces(&recorder.store), young), (0, 0));
+    }
+    let is_due =
+        |store: &Store| super::super::super::wide::Wide::of(&store.inner.current().leaves).are_many();
+    while !is_due(&recorder.store) {
+        let all = wide_pieces(&recorder.store);
+        write_wide_pieces(&mut recorder, all + 1);
+    }
+    assert!(wide_pieces(&recorder.store) < 16, "they are not in all leaves");
+    let before = recorder.history.io.operations();
+    assert!(recorder.work());
+    let version = recorder.store.inner.current();
+    assert!(version.leaves.list.iter().all(|leaf| leaf.young.len() <= 1), "each leaf has its part");
+    drop(version);
+    recorder.write(true);
+    recorder.work_all();
+    recorder.judge_from(before, 7, 1);
+}
+
 #[test]
 fn a_late_confirmed_batch_is_a_wide_piece_among_others() {
     let mut recorder = many_leaves(5);
