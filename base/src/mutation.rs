@@ -210,6 +210,8 @@ pub enum Rule {
     PinnedGivesWay,
     /// Who waits for memory that he keeps himself is refused (34).
     NobodyWaitsForHimself,
+    /// A read of a block is joined only until the block has been written (22).
+    ReadsEndWithWrites,
 }
 
 #[cfg(feature = "model")]

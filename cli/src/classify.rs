@@ -68,6 +68,7 @@ pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
         threads: arguments.threads.unwrap_or_else(machine::cores),
         ..ClassifyOptions::default()
     };
+    apart(&[("the log", &arguments.log), ("--out", &arguments.out), ("--json", &arguments.json)])?;
     for file in [&arguments.json, &arguments.out].into_iter().flatten() {
         crate::bench::can_be_written(file)?;
     }
@@ -86,6 +87,20 @@ pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
             classify(&log, arguments, &options)
         }
     }
+}
+
+/// Are these different files? What is written must not be the log, nor one result the other.
+fn apart(files: &[(&str, &Option<PathBuf>)]) -> Result<(), Failure> {
+    let of = |path: &PathBuf| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).ok();
+    let named: Vec<_> =
+        files.iter().filter_map(|(name, path)| path.as_ref().map(|path| (*name, path, of(path)))).collect();
+    for (at, (name, path, file)) in named.iter().enumerate() {
+        if let Some((other, ..)) = named[..at].iter().find(|(_, _, other)| other.is_some() && other == file) {
+            let path = path.display();
+            return Err(Failure::Usage(format!("{other} and {name} are one file, {path}; name another one")));
+        }
+    }
+    Ok(())
 }
 
 fn receive_into(address: &str, log: &Path, arguments: &Arguments, quiet: bool) -> Result<(), Failure> {

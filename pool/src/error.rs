@@ -26,6 +26,15 @@ pub enum WrongFile {
         /// The newest format that this program reads.
         supported: u32,
     },
+    /// The file was written by an older program, in a format that is not read any more.
+    Older {
+        /// The file.
+        path: Arc<PathBuf>,
+        /// Its format.
+        found: u32,
+        /// The oldest format that this program reads.
+        supported: u32,
+    },
     /// The file belongs to another database.
     OtherDatabase {
         /// The file.
@@ -54,6 +63,11 @@ impl fmt::Display for WrongFile {
             Self::Newer { path, found, supported } => write!(
                 f,
                 "{} has format {found}, this program reads formats up to {supported}; use a newer program",
+                path.display()
+            ),
+            Self::Older { path, found, supported } => write!(
+                f,
+                "{} has format {found}, this program reads formats from {supported} on; use the program that wrote it",
                 path.display()
             ),
             Self::OtherDatabase { path, expected, found } => write!(

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::completion::Completer;
 use super::{
-    Action, Buffer, Completion, File, Io, IoError, LockGuard, MemoryIo, OpenMode, Operation, Result,
+    Action, Buffer, Completion, File, Io, IoError, LockGuard, MemoryIo, OpenMode, Operation, Outcome, Result,
 };
 use crate::rng::Rng;
 
@@ -58,6 +58,9 @@ struct State {
     /// Chooses what is released next; operations happen at once if there is none.
     order: Option<Rng>,
     waiting: Vec<Waiting>,
+    /// Reads happen at once, but their answers are kept back.
+    holds_reads: bool,
+    held: Vec<(Completer, Outcome)>,
     /// The machine has stopped.
     stopped: bool,
 }
@@ -211,6 +214,20 @@ impl RecordingIo {
         while self.release() {}
     }
 
+    /// From now on reads happen at once, but their answers are kept back (`false`: no more of them), until
+    /// [`RecordingIo::answer_reads`].
+    pub fn hold_reads(&self, hold: bool) {
+        self.lock().holds_reads = hold;
+    }
+
+    /// Gives the answers that were kept back, and how many there were.
+    pub fn answer_reads(&self) -> usize {
+        let held = std::mem::take(&mut self.lock().held);
+        let count = held.len();
+        held.into_iter().for_each(|(completer, outcome)| completer.complete(outcome.result, outcome.buffer));
+        count
+    }
+
     /// The machine stops: what is under way fails, without a trace or with one, and so does everything from now on.
     pub fn stop(&self) {
         let waiting = {
@@ -249,6 +266,8 @@ impl Waiting {
 impl Drop for State {
     fn drop(&mut self) {
         std::mem::take(&mut self.waiting).into_iter().for_each(Waiting::fail);
+        let held = std::mem::take(&mut self.held);
+        held.into_iter().for_each(|(completer, outcome)| completer.complete(outcome.result, outcome.buffer));
     }
 }
 
@@ -618,8 +637,14 @@ impl File for RecordedFile {
         let mut state = self.io.lock();
         let submitted = state.events.len();
         if state.order.is_none() || state.stopped {
+            let is_read = matches!(operation, Operation::Read { .. });
             let (result, buffer) = self.target.perform(&mut state, operation, submitted, false);
-            return Completion::ready(result, buffer);
+            if !is_read || !state.holds_reads {
+                return Completion::ready(result, buffer);
+            }
+            let (completer, completion) = Completion::pending_with(&buffer);
+            state.held.push((completer, Outcome { result, buffer }));
+            return completion;
         }
         if let Operation::Write { offset, buffer } = &operation {
             let event = self.target.write_event(*offset, buffer, false);

@@ -81,6 +81,27 @@ fn a_log_is_classified_from_both_ends_and_damage_is_named() {
     assert!(temperatures.is_sorted_by(|one, next| one >= next), "the hottest come first");
     assert!(rows.iter().all(|row| u64::from_str_radix(row[2], 16).is_ok()), "hashes");
 
+    // What is written is not what is read, by whatever name, and has a file of its own.
+    let before = std::fs::read(&log).expect("readable");
+    let indirect = outer.path().join(".").join(log.file_name().expect("a name"));
+    for arguments in [
+        ["--out", indirect.to_str().expect("a path of text"), "--json", json_text],
+        ["--out", rows_text, "--json", log_text],
+        ["--out", json_text, "--json", json_text],
+    ] {
+        let output = thermocline(&[&["classify", log_text], &arguments[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", results(&output));
+        assert!(errors(&output).contains("are one file"), "{}", errors(&output));
+    }
+    assert!(std::fs::read(&log).expect("readable") == before, "the log is as it was");
+
+    // A full disk is told.
+    if Path::new("/dev/full").exists() {
+        let output = thermocline(&["classify", log_text, "--rows", "500", "--out", "/dev/full"]);
+        assert_eq!(output.status.code(), Some(1), "{}", results(&output));
+        assert!(errors(&output).contains("/dev/full"), "{}", errors(&output));
+    }
+
     let output = thermocline(&["classify", log_text, "--budget", "112000"]);
     assert!(results(&output).contains("1,000 rows"), "{}", results(&output));
 

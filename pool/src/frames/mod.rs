@@ -42,7 +42,6 @@
 //!
 //! Limits: one page size a pool; 2^28 frames; 65,533 devices; a million pins of one page.
 
-mod driven;
 mod guard;
 mod map;
 mod memory;

@@ -16,12 +16,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use thermocline_base::io::{Buffer, Completion, Outcome};
+use thermocline_base::io::{Buffer, Completion, Driven, Job, Outcome};
 use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::Mutex;
 
 use super::PageId;
-use super::driven::{Driven, Job};
 use super::guard::PageGuard;
 use super::map::Slot;
 use super::shared::{Core, Shared};

@@ -10,12 +10,11 @@
 
 use std::sync::Arc;
 
-use thermocline_base::io::{AlignedBytes, Buffer, Completion, Outcome};
+use thermocline_base::io::{AlignedBytes, Buffer, Completion, Driven, Job, Outcome};
 use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::Ordering;
 
 use super::PageId;
-use super::driven::{Driven, Job};
 use super::map::{self, DIRTY, DOOMED, WRITING};
 use super::shared::{Core, Shared};
 use crate::device::PageDevice;

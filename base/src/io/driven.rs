@@ -14,29 +14,32 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use thermocline_base::io::{Completion, Outcome};
-use thermocline_base::sync::{AtomicU32, Mutex, Ordering};
+use super::{Completion, Outcome};
+use crate::sync::{AtomicU32, Mutex, Ordering};
 
 /// What is done with answers.
-pub(super) trait Job: Send + Sync + Sized + 'static {
+pub trait Job: Send + Sync + Sized + 'static {
     /// The device has answered. Gives the next operation, if there is one.
     fn answered(&self, outcome: Outcome) -> Option<Completion>;
 }
 
 /// A job and the operation that it waits for.
-pub(super) struct Driven<J> {
+#[derive(Debug)]
+pub struct Driven<J> {
     signals: AtomicU32,
     completion: Mutex<Option<Completion>>,
-    pub(super) job: J,
+    /// What is done with answers.
+    pub job: J,
 }
 
 impl<J: Job> Driven<J> {
-    pub(super) fn new(job: J) -> Arc<Self> {
+    /// It rests until it is started.
+    pub fn new(job: J) -> Arc<Self> {
         Arc::new(Self { signals: AtomicU32::new(0), completion: Mutex::new(None), job })
     }
 
     /// Starts with its first operation. Called once.
-    pub(super) fn start(self: &Arc<Self>, completion: Completion) {
+    pub fn start(self: &Arc<Self>, completion: Completion) {
         *self.completion.lock() = Some(completion);
         self.drive();
     }
