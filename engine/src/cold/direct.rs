@@ -24,6 +24,7 @@
 //!   that meets a slot in the making finds that the checksum is wrong, and asks the bit again.
 //! - Bits are set after the batch is durable and before that is acknowledged; they are cleared after a removal is durable
 //!   and before the slot is touched. So what is acknowledged has its bit.
+//! - Who wants a block that is being read waits for that read, but not if the block has been written since it began; see `reads`.
 //! - A failed sync is final: the store is read-only from then on (interleaving 31).
 //!
 //! Limits:
@@ -31,12 +32,15 @@
 //! - Secondary indexes stand in memory, from opening on, and are exact: their entries are written into the slot of the
 //!   record that they lead to, in the batch that writes the record. They cost tens of bytes a row.
 //! - Opening reads all slot files.
-//! - The file of decisions grows until the store is opened again: about 4 KiB for each group of batches.
+//! - The file of decisions grows by about 4 KiB for each group of batches, until it is replaced; files of slots go when they
+//!   are empty, not before: see `space`.
 
 pub(super) mod decisions;
 mod open;
+mod reads;
 mod scan;
 mod slots;
+mod space;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -55,12 +59,14 @@ use thermocline_pool::store::{
 };
 
 use self::decisions::Removed;
+use self::reads::Reads;
 use self::scan::DirectScan;
-use self::slots::{Geometry, Segment, SegmentId};
+use self::slots::{BLOCK, Geometry, Segment, SegmentId};
+use self::space::Live;
 use super::store::{ColdScan, ColdStore, Pending, Presence, StoreUsage, TableUsage, behind, is_secondary};
 
 /// What a store is opened with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DirectOptions {
     /// The id of the database that the store belongs to.
     pub(crate) database_id: [u8; 16],
@@ -68,6 +74,8 @@ pub(crate) struct DirectOptions {
     pub(crate) slot_bytes: u32,
     /// Slots of a file, a multiple of those of a block. As above.
     pub(crate) segment_slots: u32,
+    /// The length from which on the file of decisions is replaced by one with what counts, in bytes.
+    pub(crate) decisions_bytes: u64,
     /// With a thread of its own; without one somebody calls [`DirectStore::step`].
     pub(crate) thread: bool,
 }
@@ -75,7 +83,17 @@ pub(crate) struct DirectOptions {
 impl DirectOptions {
     /// The usual ones.
     pub(crate) fn new(database_id: [u8; 16]) -> Self {
-        Self { database_id, slot_bytes: 512, segment_slots: 1 << 16, thread: true }
+        Self { database_id, slot_bytes: 512, segment_slots: 1 << 16, decisions_bytes: 16 << 20, thread: true }
+    }
+
+    /// The same with files that suit blocks of so many bytes: those of slots as long as eight of them, at most as they are.
+    pub(crate) fn for_blocks_of(self, block_bytes: usize) -> Self {
+        let per_block = BLOCK as u32 / self.slot_bytes;
+        let slots =
+            (8 * block_bytes as u64 / u64::from(self.slot_bytes)).min(u64::from(self.segment_slots)) as u32;
+        let segment_slots = (slots / per_block).max(1) * per_block;
+        let decisions_bytes = self.decisions_bytes.min(4 * block_bytes as u64);
+        Self { segment_slots, decisions_bytes, ..self }
     }
 }
 
@@ -139,10 +157,8 @@ struct Queue {
 
 #[derive(Debug, Default)]
 struct Counters {
-    reads: AtomicU64,
     bytes_written: AtomicU64,
     false_positives: AtomicU64,
-    records: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -158,6 +174,10 @@ struct Shared {
     any_unapplied: AtomicBool,
     /// Files of slots of which no decision tells yet.
     new_files: Mutex<Vec<SegmentId>>,
+    /// Files of slots that may have no taken slot any more.
+    emptied: Mutex<Vec<Arc<Segment>>>,
+    live: Mutex<Live>,
+    reads: Reads,
     /// Secondary indexes that are gone.
     dropped: RwLock<BTreeSet<StoreIndex>>,
     presence: Presence,
@@ -278,9 +298,8 @@ impl Shared {
     async fn look(&self, place: &Place) -> Result<Option<Found>, StoreError> {
         let mut tries = 0;
         while place.segment.is_taken(place.slot) {
-            self.counters.reads.fetch_add(1, Ordering::Relaxed);
             let (block, _) = self.geometry.place(place.slot);
-            let bytes = place.segment.read_block(block).await?;
+            let bytes = self.reads.read(&place.segment, block).await?;
             // A removal that was acknowledged while the block was on its way has cleared the bit.
             match self.record_in(place, &bytes) {
                 Ok(found) if place.segment.is_taken(place.slot) => return Ok(found),
@@ -310,21 +329,6 @@ impl Shared {
         let range = (Bound::Included(low), high.map_or(Bound::Unbounded, Bound::Excluded));
         let there = |keys: &SecondaryKeys| keys.range::<[u8], _>(range).next().is_some();
         read(&self.secondaries).get(&index).is_some_and(there) || self.damage(index).is_some()
-    }
-
-    /// Gives the files of a table back. One that stays, because it cannot be removed or the machine stops, is dropped
-    /// again when the store is opened.
-    fn drop_primary(&self, table: u32) {
-        let _no_writes = self.writer.lock();
-        let Some(table) = write(&self.tables).remove(&table) else { return };
-        let mut gone = 0;
-        for segment in table.segments.values() {
-            gone += segment.taken_count();
-            if let Err(error) = self.io.remove(segment.file.path()) {
-                tracing::warn!(%error, "the file of a dropped table stays until the store is opened again");
-            }
-        }
-        self.counters.records.fetch_sub(gone, Ordering::Relaxed);
     }
 
     /// Why a secondary index cannot answer.
@@ -497,11 +501,19 @@ impl ColdStore for DirectStore {
 
     fn drop_index(&self, index: StoreIndex) {
         if !is_secondary(index) {
-            return self.shared.drop_primary(index.table);
+            return self.shared.drop_files(index.table, BatchId(u64::MAX), true);
         }
         // What slots say about it counts as gone when anything is removed from them.
         write(&self.shared.dropped).insert(index);
         write(&self.shared.secondaries).remove(&index);
+    }
+
+    /// Whole files only: one in which there is something newer stays until that has gone.
+    fn drop_batches(&self, index: StoreIndex, to: BatchId, _now: bool) {
+        match is_secondary(index) {
+            true => self.shared.drop_entries(index, to),
+            false => self.shared.drop_files(index.table, to, false),
+        }
     }
 
     fn retain(&self, is_wanted: &dyn Fn(StoreIndex) -> bool) {
@@ -514,15 +526,15 @@ impl ColdStore for DirectStore {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.shared.counters;
         let mut usage = StoreUsage {
-            device_reads: load(&counters.reads),
+            device_reads: self.shared.reads.begun(),
             device_write_bytes: load(&counters.bytes_written),
             false_positives: load(&counters.false_positives),
-            records: load(&counters.records),
             ..StoreUsage::default()
         };
         for segment in read(&self.shared.tables).values().flat_map(|table| table.segments.values()) {
             usage.filter_bytes += segment.filter_bytes() as u64;
             usage.disk_bytes += segment.disk_bytes();
+            usage.records += segment.record_count();
         }
         let of_keys = |keys: &SecondaryKeys| keys.keys().map(|key| (key.len() + 40) as u64).sum::<u64>();
         usage.fence_bytes = read(&self.shared.secondaries).values().map(of_keys).sum();

@@ -238,7 +238,8 @@ pub(crate) fn open_store(
         ColdStoreKind::Memory => Arc::new(MemoryStore::new()),
         ColdStoreKind::Direct => {
             let thread = options.cold_threads > 0;
-            let options = DirectOptions { thread, ..DirectOptions::new(database) };
+            let usual = DirectOptions::new(database).for_blocks_of(options.cold_block_bytes);
+            let options = DirectOptions { thread, ..usual };
             Arc::new(DirectStore::open(io, dir, options)?)
         }
     })

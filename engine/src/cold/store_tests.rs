@@ -1,6 +1,7 @@
 //! The contract of cold stores, over all of them: one model, one suite.
 
 mod direct;
+mod direct_space;
 mod model;
 
 use std::sync::Arc;
@@ -376,6 +377,9 @@ fn what_is_dropped_goes_and_the_rest_stays() {
         under.store().drop_index(index);
         under.store().drop_table(other);
         assert_eq!(collect(under.store(), primary_of(TABLE), &[], None, Direction::Forward).len(), 20);
+        if under.reopen() {
+            assert_eq!(collect(under.store(), primary_of(TABLE), &[], None, Direction::Forward).len(), 20);
+        }
     });
 }
 

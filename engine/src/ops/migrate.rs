@@ -24,7 +24,7 @@ use std::sync::Arc;
 use thermocline_base::ids::{IndexId, RowId, Timestamp};
 use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::Ordering;
-use thermocline_pool::store::{Batch, BatchId};
+use thermocline_pool::store::{Batch, BatchId, StoreError};
 
 use crate::catalog::table::{FormRef, TableEntry, TableForm};
 use crate::cold::memo::{Memo, NoticeKind, RecordName, pack_keys, unpack_keys};
@@ -141,7 +141,16 @@ impl Inner {
         self.announce(memo, entry, id).await?;
         self.log_durable(Rule::ColdWriteAfterLog).await?;
         let failed = |source| self.cold_error(entry, source);
-        cold.store.write(batch).await.map_err(failed)?;
+        match cold.store.write(batch).await {
+            Ok(()) => {}
+            // Another batch has taken the place since it was asked for. The cleaner sees to the notice.
+            Err(StoreError::Occupied { .. }) => {
+                ColdCounters::add(&cold.counters.abandoned_batches, 1);
+                migration.stayed = rows.len();
+                return Ok(migration);
+            }
+            Err(error) => return Err(failed(error)),
+        }
         // Readers look into the store from the move's timestamp on.
         let tell = || entry.form_pinned(&self.epochs.pin()).counters.cold.store(true, Ordering::SeqCst);
         if !mutation::off(Rule::ColdBeforeMove) {

@@ -12,14 +12,15 @@
 //!            confirmed 2 · stamp u64
 //!            discarded 3 · stamp u64
 //!            file      4 · number of the file u64 · table u32 · bytes of its keys u32   (from version 2 on)
+//!            gone      5 · the same: the file holds nothing of use any more             (from version 3 on)
 //!   removal  table u32 · index u32 · batch u64 · bytes u16 · key                                     little-endian
 //! ```
 //!
 //! Rules:
 //! - A group is durable before the next one is written. So behind a group that does not check out nothing is; if
 //!   something is, the file is damaged and not torn.
-//! - The file only grows while the store is open. Opening applies everything to the slots, makes that durable, and then
-//!   puts a new file in its place that has what still counts.
+//! - The file grows. Opening applies everything to the slots, makes that durable, and then puts a new file in its place
+//!   that has what still counts; while the store is open that happens when the file has become long (`space`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -35,7 +36,9 @@ use super::slots::{BLOCK, Geometry, SegmentId, check_header, check_owner, u32_at
 pub(in crate::cold) const FILE_NAME: &str = "direct";
 const NEW_NAME: &str = "direct.new";
 const MAGIC: &[u8; 8] = b"thcldrct";
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
+/// Before this one, files of slots were not named, and could not be missed.
+const OLDEST_FORMAT: u32 = 2;
 const GROUP_MAGIC: u32 = 0x6472_6374;
 const GROUP_HEADER: usize = 16;
 const SUMMED: usize = 48;
@@ -68,6 +71,8 @@ pub(super) enum Decision {
     },
     /// There is a file of slots, from now on.
     File(SegmentId),
+    /// What is in this file of slots is of no use any more, and it may be missing.
+    Gone(SegmentId),
 }
 
 impl Decision {
@@ -91,8 +96,8 @@ impl Decision {
                 bytes.push(if matches!(self, Self::Confirmed { .. }) { 2 } else { 3 });
                 bytes.extend_from_slice(&stamp.to_le_bytes());
             }
-            Self::File(id) => {
-                bytes.push(4);
+            Self::File(id) | Self::Gone(id) => {
+                bytes.push(if matches!(self, Self::File(_)) { 4 } else { 5 });
                 bytes.extend_from_slice(&id.segment.to_le_bytes());
                 bytes.extend_from_slice(&id.table.to_le_bytes());
                 bytes.extend_from_slice(&id.key_len.to_le_bytes());
@@ -125,13 +130,10 @@ impl Decision {
             }
             2 => Some(Self::Confirmed { stamp }),
             3 => Some(Self::Discarded { stamp }),
-            4 => {
+            4 | 5 => {
                 let rest = take(8)?;
-                Some(Self::File(SegmentId {
-                    segment: stamp,
-                    table: u32_at(rest, 0),
-                    key_len: u32_at(rest, 4),
-                }))
+                let id = SegmentId { segment: stamp, table: u32_at(rest, 0), key_len: u32_at(rest, 4) };
+                Some(if kind == 4 { Self::File(id) } else { Self::Gone(id) })
             }
             _ => None,
         }
@@ -146,7 +148,7 @@ pub(super) struct Decided {
     /// What confirmed batches remove.
     pub(super) removals: Vec<Removed>,
     pub(super) last_stamp: u64,
-    /// The files that there are. Those that a crash kept from being decided have nothing that counts.
+    /// The files that there are. Others have nothing that counts: a crash kept them from being decided, or they are gone.
     pub(super) files: BTreeSet<SegmentId>,
 }
 
@@ -168,6 +170,7 @@ impl Decided {
             }
             Decision::Discarded { stamp } => drop(self.batches.remove(&stamp)),
             Decision::File(id) => drop(self.files.insert(id)),
+            Decision::Gone(id) => drop(self.files.remove(&id)),
         }
     }
 }
@@ -177,8 +180,57 @@ impl Decided {
 pub(super) struct Decisions {
     file: Arc<dyn File>,
     seed: Seed,
+    generation: u64,
     end: u64,
     pub(super) bytes_written: u64,
+}
+
+/// A file that is durable, but not in its place yet.
+#[derive(Debug)]
+pub(super) struct NewDecisions(Decisions);
+
+impl NewDecisions {
+    /// Writes the file. Blocks.
+    pub(super) fn write(
+        io: &dyn Io,
+        dir: &Path,
+        geometry: Geometry,
+        generation: u64,
+        decisions: &[Decision],
+    ) -> Result<Self, StoreError> {
+        let new = dir.join(NEW_NAME);
+        let file = io.open(&new, OpenMode::Create)?;
+        file.set_len(0)?;
+        let mut header = AlignedBytes::zeroed(BLOCK);
+        header[..8].copy_from_slice(MAGIC);
+        header[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        header[12..16].copy_from_slice(&geometry.slot_bytes.to_le_bytes());
+        header[16..32].copy_from_slice(&geometry.database);
+        header[32..36].copy_from_slice(&geometry.segment_slots.to_le_bytes());
+        header[40..48].copy_from_slice(&generation.to_le_bytes());
+        let sum = crc32c(&header[..SUMMED]);
+        header[SUMMED..SUMMED + 4].copy_from_slice(&sum.to_le_bytes());
+        file.write_at(0, &header)?;
+        let seed = Seed::new(&geometry.database, generation);
+        let mut log = Decisions { file, seed, generation, end: BLOCK as u64, bytes_written: 0 };
+        if !decisions.is_empty() {
+            log.write(decisions)?;
+        }
+        log.file.sync_data()?;
+        Ok(Self(log))
+    }
+
+    /// Puts it in the place of the old one, durably.
+    ///
+    /// # Errors
+    /// Nobody knows which of them is in its place then.
+    pub(super) fn install(self, io: &dyn Io, dir: &Path) -> Result<Decisions, StoreError> {
+        let path = dir.join(FILE_NAME);
+        io.rename(&dir.join(NEW_NAME), &path)?;
+        io.sync_dir(dir)?;
+        let file = io.open(&path, OpenMode::Write)?;
+        Ok(Decisions { file, ..self.0 })
+    }
 }
 
 impl Decisions {
@@ -199,7 +251,7 @@ impl Decisions {
         if bytes.len() < BLOCK {
             return Err(WrongFile::Foreign { path: Arc::new(path) }.into());
         }
-        check_header(&bytes, &path, MAGIC, FORMAT, SUMMED)?;
+        check_header(&bytes, &path, MAGIC, OLDEST_FORMAT..=FORMAT, SUMMED)?;
         check_owner(&bytes[16..32], &path, geometry.database)?;
         let geometry = Geometry {
             slot_bytes: u32_at(&bytes, 12),
@@ -231,30 +283,17 @@ impl Decisions {
         generation: u64,
         decisions: &[Decision],
     ) -> Result<Self, StoreError> {
-        let new = dir.join(NEW_NAME);
-        let file = io.open(&new, OpenMode::Create)?;
-        file.set_len(0)?;
-        let mut header = AlignedBytes::zeroed(BLOCK);
-        header[..8].copy_from_slice(MAGIC);
-        header[8..12].copy_from_slice(&FORMAT.to_le_bytes());
-        header[12..16].copy_from_slice(&geometry.slot_bytes.to_le_bytes());
-        header[16..32].copy_from_slice(&geometry.database);
-        header[32..36].copy_from_slice(&geometry.segment_slots.to_le_bytes());
-        header[40..48].copy_from_slice(&generation.to_le_bytes());
-        let sum = crc32c(&header[..SUMMED]);
-        header[SUMMED..SUMMED + 4].copy_from_slice(&sum.to_le_bytes());
-        file.write_at(0, &header)?;
-        let seed = Seed::new(&geometry.database, generation);
-        let mut log = Self { file, seed, end: BLOCK as u64, bytes_written: 0 };
-        if !decisions.is_empty() {
-            log.write(decisions)?;
-        }
-        log.file.sync_data()?;
-        let path = dir.join(FILE_NAME);
-        io.rename(&new, &path)?;
-        io.sync_dir(dir)?;
-        log.file = io.open(&path, OpenMode::Write)?;
-        Ok(log)
+        NewDecisions::write(io, dir, geometry, generation, decisions)?.install(io, dir)
+    }
+
+    /// The length of the file.
+    pub(super) fn bytes(&self) -> u64 {
+        self.end
+    }
+
+    /// How often the file was replaced.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
     }
 
     fn write(&mut self, decisions: &[Decision]) -> Result<u64, StoreError> {

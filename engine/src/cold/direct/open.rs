@@ -2,7 +2,7 @@
 //!
 //! | found | what it means, and what is done |
 //! |---|---|
-//! | a file of slots whose header is zero | its creation was interrupted: it is created again when it is needed |
+//! | a file of slots that no decision names | its creation was interrupted, or it was of no use any more: it is removed |
 //! | a slot whose stamp no decision names | its batch was never acknowledged, or was discarded: the slot is free |
 //! | a slot whose removal is decided | the removal did not reach it: it is removed now |
 //! | a slot that does not match its checksum, of a record that was removed | its successor was not acknowledged: free |
@@ -16,12 +16,14 @@ use std::sync::{Arc, OnceLock, RwLock};
 
 use thermocline_base::io::{Action, AlignedBytes, Io, IoError};
 use thermocline_base::multiplex::block_on;
-use thermocline_base::sync::{AtomicBool, Mutex, Ordering};
+use thermocline_base::sync::{AtomicBool, Mutex};
 use thermocline_pool::store::{BatchId, IndexId as StoreIndex, StoreError};
 
 use super::super::store::Presence;
-use super::decisions::{Decided, Decision, Decisions};
+use super::decisions::{self, Decided, Decisions};
+use super::reads::Reads;
 use super::slots::{BLOCK, Geometry, Segment, SegmentId};
+use super::space::Live;
 use super::writer::Writer;
 use super::{
     Counters, DirectOptions, DirectStore, Place, Queue, SecondaryKeys, Shared, Table, Waiting, read,
@@ -58,10 +60,14 @@ struct Contents {
     tables: BTreeMap<u32, Table>,
     secondaries: BTreeMap<StoreIndex, SecondaryKeys>,
     waiting: BTreeMap<BatchId, Waiting>,
-    stamps: BTreeSet<u64>,
+    live: Live,
     last_stamp: u64,
-    records: u64,
+    /// There are slots of which nobody knows whose they are.
+    unknown: bool,
 }
+
+/// No table's number.
+const NO_TABLE: u32 = u32::MAX;
 
 impl DirectStore {
     /// Opens the store in a directory, or creates it. Blocks, and reads all slots.
@@ -78,12 +84,20 @@ impl DirectStore {
         let DirectOptions { database_id: database, slot_bytes, segment_slots, .. } = options;
         let geometry = Geometry { database, slot_bytes, segment_slots };
         let (geometry, decided, generation) = Decisions::open(&**io, dir, geometry)?;
+        // The file of decisions is the first one that a store gets.
+        let has_slots =
+            || Ok::<_, IoError>(io.list(dir)?.iter().any(|name| SegmentId::from_file_name(name).is_some()));
+        if generation == 0 && has_slots()? {
+            let path = Arc::new(dir.join(decisions::FILE_NAME));
+            return Err(StoreError::Damaged { path, offset: 0, what: "the file is missing" });
+        }
         let contents = Contents::read(&**io, dir, geometry, &decided)?;
-        let Contents { tables, secondaries, waiting, stamps, last_stamp, records } = contents;
+        let Contents { tables, secondaries, waiting, live, last_stamp, unknown: _ } = contents;
         let presence = Presence::default();
         tables.keys().for_each(|table| presence.add(*table));
         let last_stamp = last_stamp.max(decided.last_stamp);
-        // The decisions as they will be; replaced again below, when what they say is in the slots.
+        let all = || tables.values().flat_map(|table| table.segments.values());
+        let emptied = all().filter(|segment| segment.taken_count() == 0).cloned().collect();
         let shared = Shared {
             io: Arc::clone(io),
             dir: dir.to_path_buf(),
@@ -94,6 +108,9 @@ impl DirectStore {
             unapplied: RwLock::default(),
             any_unapplied: AtomicBool::new(false),
             new_files: Mutex::default(),
+            emptied: Mutex::new(emptied),
+            live: Mutex::new(live),
+            reads: Reads::default(),
             dropped: RwLock::default(),
             presence,
             queue: Mutex::new(Queue { items: VecDeque::new(), in_flight: HashMap::new(), closed: false }),
@@ -103,7 +120,6 @@ impl DirectStore {
             counters: Counters::default(),
             _lock: lock,
         };
-        shared.counters.records.store(records, Ordering::Relaxed);
         let removed = !decided.removals.is_empty();
         shared.remove(decided.removals);
         if let Some(error) = shared.failure.get() {
@@ -114,27 +130,13 @@ impl DirectStore {
                 segment.file.sync_data()?;
             }
         }
-        let mut kept: Vec<Decision> = decided
-            .batches
-            .into_iter()
-            .filter(|(stamp, (_, confirmed, _))| !confirmed || stamps.contains(stamp))
-            .map(|(stamp, (batch, confirmed, removals))| {
-                let removals = if confirmed { Vec::new() } else { removals };
-                Decision::Written { stamp, batch, confirmed, removals }
-            })
-            .collect();
-        // Removals that did not get into their slots are decided once more, as a batch of nobody.
-        let unapplied = read(&shared.unapplied).clone();
-        let next_stamp = last_stamp + 1 + u64::from(!unapplied.is_empty());
-        if !unapplied.is_empty() {
-            let (stamp, batch) = (last_stamp + 1, BatchId(0));
-            kept.push(Decision::Written { stamp, batch, confirmed: true, removals: unapplied });
-        }
-        let files: Vec<_> =
-            read(&shared.tables).values().flat_map(|table| table.segments.values()).map(|of| of.id).collect();
-        kept.extend(files.into_iter().map(Decision::File));
+        // Removals that did not get into their slots are decided once more.
+        let kept = shared.kept(last_stamp + 1);
         let decisions = Decisions::create(&**io, dir, geometry, generation + 1, &kept)?;
-        *shared.writer.lock() = Some(Writer { decisions, next_stamp });
+        let replace_least = options.decisions_bytes;
+        let replace_at = replace_least.max(2 * decisions.bytes());
+        let next_stamp = last_stamp + 2;
+        *shared.writer.lock() = Some(Writer { decisions, next_stamp, replace_at, replace_least });
         let shared = Arc::new(shared);
         let mut thread = None;
         if options.thread {
@@ -172,8 +174,20 @@ impl Contents {
             .collect();
         for name in io.list(dir)? {
             let Some(id) = SegmentId::from_file_name(&name) else { continue };
+            if !decided.files.contains(&id) {
+                if let Err(error) = io.remove(&dir.join(&name)) {
+                    tracing::warn!(%error, "a file of slots that holds nothing stays");
+                }
+                continue;
+            }
             let Some(segment) = Segment::open(io, dir, id, geometry)? else { continue };
             contents.segment(Arc::new(segment), geometry, decided, &removed)?;
+        }
+        if contents.unknown {
+            // They may be of any batch, and can perhaps be read the next time.
+            for (stamp, (batch, ..)) in &decided.batches {
+                contents.live.add(*stamp, *batch, NO_TABLE);
+            }
         }
         for id in &decided.files {
             let of_table = contents.tables.get(&id.table);
@@ -219,7 +233,8 @@ impl Contents {
                     Some(Ok(bytes)) => self.block(&segment, slots, &bytes, geometry, decided, removed),
                     Some(Err(error)) => {
                         tracing::error!(%error, "a block of a direct store cannot be read");
-                        slots.for_each(|slot| segment.take(slot));
+                        slots.for_each(|slot| segment.take(slot, BatchId(u64::MAX), false));
+                        self.unknown = true;
                         self.damage(id.table, error);
                     }
                 }
@@ -251,9 +266,8 @@ impl Contents {
                 Ok(Some(found)) => {
                     self.last_stamp = self.last_stamp.max(found.stamp);
                     let Some((batch, confirmed, _)) = decided.batches.get(&found.stamp) else { continue };
-                    segment.take(slot);
-                    self.stamps.insert(found.stamp);
-                    self.records += u64::from(found.record().is_some());
+                    segment.take(slot, *batch, found.record().is_some());
+                    self.live.add(found.stamp, *batch, table);
                     for (index, key) in found.tails(table) {
                         self.secondaries.entry(index).or_default().insert(key.to_vec(), *batch);
                     }
@@ -269,9 +283,11 @@ impl Contents {
                         if removed.contains(&(table, &segment.key(slot)[..], *batch)) {
                             continue;
                         }
-                        self.stamps.insert(stamp);
+                        self.live.add(stamp, *batch, table);
                     }
-                    segment.take(slot);
+                    self.unknown |= broken.stamp.is_none();
+                    // Nobody knows of which batch it is.
+                    segment.take(slot, BatchId(u64::MAX), false);
                     let error = segment.damaged(slot, broken.what);
                     tracing::error!(%error, "a slot of a direct store is damaged");
                     self.damage(table, error);

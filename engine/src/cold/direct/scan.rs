@@ -81,11 +81,10 @@ impl DirectScan {
                 return Ok(Some(found));
             }
             let Some((segment, slots)) = self.next_block() else { return Ok(None) };
-            self.shared.counters.reads.fetch_add(1, thermocline_base::sync::Ordering::Relaxed);
             let (block, _) = self.shared.geometry.place(slots.start);
             // Those that are taken later may lie in this read as what they were before, which counts for nothing.
             let taken: Vec<u32> = slots.filter(|slot| segment.is_taken(*slot)).collect();
-            let bytes = segment.read_block(block).await?;
+            let bytes = self.shared.reads.read(&segment, block).await?;
             for slot in taken {
                 let place = Place { segment: Arc::clone(&segment), slot };
                 let found = match self.shared.record_in(&place, &bytes) {

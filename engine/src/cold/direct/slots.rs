@@ -18,6 +18,7 @@
 //!   no crash leaves half of a removal; when all are gone the header is zero.
 //! - Checksums start from the database, the table and segment, and the slot's place (interleaving 30).
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -100,13 +101,20 @@ pub(super) struct Segment {
     seed: Seed,
     geometry: Geometry,
     taken: Box<[AtomicU64]>,
+    taken_count: AtomicU64,
+    /// Those of them whose record has not been removed.
+    records: AtomicU64,
+    /// The latest batch of which a slot was taken.
+    newest: AtomicU64,
 }
 
 impl Segment {
     fn new(id: SegmentId, file: Arc<dyn File>, geometry: Geometry) -> Self {
         let seed = Seed::new(&geometry.database, u64::from(id.table) << 8 | u64::from(id.key_len));
         let words = (geometry.segment_slots as usize).div_ceil(64);
-        Self { id, file, seed, geometry, taken: (0..words).map(|_| AtomicU64::new(0)).collect() }
+        let taken = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let [taken_count, records, newest] = std::array::from_fn(|_| AtomicU64::new(0));
+        Self { id, file, seed, geometry, taken, taken_count, records, newest }
     }
 
     fn header(id: SegmentId, geometry: Geometry) -> AlignedBytes {
@@ -123,8 +131,8 @@ impl Segment {
         bytes
     }
 
-    /// Creates the file, with its space taken; durable with its name. One that an earlier attempt left is taken over: it
-    /// holds nothing that was acknowledged. Blocks.
+    /// Creates the file, with its space taken; durable with its name. What there is under that name holds nothing that
+    /// counts. Blocks.
     pub(super) fn create(
         io: &dyn Io,
         dir: &Path,
@@ -132,6 +140,7 @@ impl Segment {
         geometry: Geometry,
     ) -> Result<Self, StoreError> {
         let file = io.open_direct(&dir.join(id.file_name()), OpenMode::Create)?;
+        file.set_len(0)?;
         file.allocate(geometry.file_bytes())?;
         file.write_at(0, &Self::header(id, geometry))?;
         file.sync_data()?;
@@ -153,7 +162,7 @@ impl Segment {
         if bytes[..count].iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
-        check_header(&bytes, &path, MAGIC, SLOTS_FORMAT, 48)?;
+        check_header(&bytes, &path, MAGIC, SLOTS_FORMAT..=SLOTS_FORMAT, 48)?;
         check_owner(&bytes[16..32], &path, geometry.database)?;
         if bytes[..52] != Self::header(id, geometry)[..52] {
             let what = "its header is that of another file; it was renamed";
@@ -168,12 +177,31 @@ impl Segment {
         self.taken[slot as usize / 64].load(Ordering::Acquire) >> (slot % 64) & 1 == 1
     }
 
-    pub(super) fn take(&self, slot: u32) {
-        self.taken[slot as usize / 64].fetch_or(1 << (slot % 64), Ordering::Release);
+    /// It has a record of this batch from now on, or what is left of one.
+    pub(super) fn take(&self, slot: u32, batch: BatchId, has_record: bool) {
+        self.newest.fetch_max(batch.0, Ordering::Relaxed);
+        let bit = 1 << (slot % 64);
+        if self.taken[slot as usize / 64].fetch_or(bit, Ordering::Release) & bit == 0 {
+            self.taken_count.fetch_add(1, Ordering::Relaxed);
+            self.records.fetch_add(u64::from(has_record), Ordering::Relaxed);
+        }
+    }
+
+    /// Its record was removed.
+    pub(super) fn lose_record(&self) {
+        self.records.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(super) fn free(&self, slot: u32) {
-        self.taken[slot as usize / 64].fetch_and(!(1 << (slot % 64)), Ordering::Release);
+        let bit = 1 << (slot % 64);
+        if self.taken[slot as usize / 64].fetch_and(!bit, Ordering::Release) & bit != 0 {
+            self.taken_count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Are all its records of this batch or earlier ones?
+    pub(super) fn is_up_to(&self, batch: BatchId) -> bool {
+        self.newest.load(Ordering::Relaxed) <= batch.0
     }
 
     /// The first taken slot from one on, up to another one (excluded).
@@ -206,7 +234,11 @@ impl Segment {
     }
 
     pub(super) fn taken_count(&self) -> u64 {
-        self.taken.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
+        self.taken_count.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn record_count(&self) -> u64 {
+        self.records.load(Ordering::Relaxed)
     }
 
     pub(super) fn filter_bytes(&self) -> usize {
@@ -430,7 +462,7 @@ pub(super) fn check_header(
     bytes: &[u8],
     path: &Path,
     magic: &[u8; 8],
-    format: u32,
+    formats: RangeInclusive<u32>,
     summed: usize,
 ) -> Result<(), StoreError> {
     let path = || Arc::new(PathBuf::from(path));
@@ -439,10 +471,13 @@ pub(super) fn check_header(
     }
     // A newer format may sum its header in another way, so this comes first.
     let found = u32_at(bytes, 8);
-    if found > format {
-        return Err(WrongFile::Newer { path: path(), found, supported: format }.into());
+    if found > *formats.end() {
+        return Err(WrongFile::Newer { path: path(), found, supported: *formats.end() }.into());
     }
-    if found != format || u32_at(bytes, summed) != crc32c(&bytes[..summed]) {
+    if found < *formats.start() {
+        return Err(WrongFile::Older { path: path(), found, supported: *formats.start() }.into());
+    }
+    if u32_at(bytes, summed) != crc32c(&bytes[..summed]) {
         let what = "its header does not match its checksum";
         return Err(StoreError::Damaged { path: path(), offset: 0, what });
     }

@@ -21,6 +21,9 @@ const GROUP_MAX: usize = 64;
 pub(super) struct Writer {
     pub(super) decisions: Decisions,
     pub(super) next_stamp: u64,
+    /// The file of decisions is replaced when it is this long, in bytes, and never while it is shorter than the other number.
+    pub(super) replace_at: u64,
+    pub(super) replace_least: u64,
 }
 
 /// A batch on its way.
@@ -73,6 +76,9 @@ impl Shared {
             return false;
         }
         self.do_group(writer, items);
+        if self.queue.lock().items.is_empty() {
+            self.tidy(writer);
+        }
         true
     }
 
@@ -282,6 +288,8 @@ impl Shared {
 
     /// Writes blocks, all at once, and gives the segments that were written to.
     fn write_blocks(&self, blocks: Blocks) -> Result<Vec<Arc<Segment>>, StoreError> {
+        let written: Vec<_> =
+            blocks.iter().map(|((_, number), (segment, _))| (Arc::clone(segment), *number)).collect();
         let mut segments: Vec<Arc<Segment>> = Vec::new();
         let mut under_way: Vec<Completion> = Vec::new();
         for ((_, number), (segment, block)) in blocks {
@@ -298,6 +306,8 @@ impl Shared {
                 result = Err(error);
             }
         }
+        // If some of them have failed, nobody knows what is there.
+        self.reads.forget(written.iter().map(|(segment, number)| (segment, *number)));
         result?;
         Ok(segments)
     }
@@ -341,7 +351,7 @@ impl Shared {
     }
 
     /// From now on the store is read-only.
-    fn fail(&self, error: StoreError) -> StoreError {
+    pub(super) fn fail(&self, error: StoreError) -> StoreError {
         tracing::error!(%error, "the direct store is read-only from now on");
         let _ = self.failure.set(error.clone());
         StoreError::ReadOnly(Box::new(error))
@@ -382,8 +392,12 @@ impl Shared {
                     let removals = std::mem::take(&mut written.removals);
                     write(&self.waiting).insert(id, Waiting { stamp, places, tails, removals });
                 }
-                self.counters.records.fetch_add(places.len() as u64, Ordering::Relaxed);
-                places.iter().for_each(|place| place.segment.take(place.slot));
+                let mut live = self.live.lock();
+                for place in &places {
+                    live.add(stamp, id, place.segment.id.table);
+                    place.segment.take(place.slot, id, true);
+                }
+                drop(live);
                 let mut secondaries = write(&self.secondaries);
                 for (index, key) in tails {
                     secondaries.entry(index).or_default().insert(key, id);
@@ -442,14 +456,17 @@ impl Shared {
                 }
             }
         }
-        let all: Vec<_> = blocks.keys().copied().collect();
-        if !all.is_empty()
+        let changed: BTreeMap<SegmentId, Arc<Segment>> =
+            blocks.values().map(|(segment, _)| (segment.id, Arc::clone(segment))).collect();
+        if !changed.is_empty()
             && let Err(error) = self.write_blocks(blocks)
         {
             tracing::error!(%error, "removed records stay in their slots until the store is opened again");
             // Their decisions are durable, but slots that may hold either must not be given away.
             self.fail(error);
         }
+        let emptied = changed.into_values().filter(|segment| segment.taken_count() == 0);
+        self.emptied.lock().extend(emptied);
         if !failed.is_empty() {
             write(&self.unapplied).extend(failed);
             self.any_unapplied.store(true, Ordering::Release);
@@ -466,13 +483,13 @@ impl Shared {
         let (number, at) = self.geometry.place(place.slot);
         let (segment, block) = blocks.get_mut(&(place.segment.id, number)).expect("it was read");
         let mut gone = 0;
-        match segment.decode(place.slot, &block[at..]) {
+        let stamp = match segment.decode(place.slot, &block[at..]) {
             Ok(None) => return Ok(()),
             Ok(Some(slot)) => {
                 for removed in removals.iter().filter(|removed| removed.batch == slot.batch) {
                     let bit = slot.bit_of(removed.index.index, &removed.key).unwrap_or(0);
                     if bit == 1 && slot.record().is_some() {
-                        self.counters.records.fetch_sub(1, Ordering::Relaxed);
+                        segment.lose_record();
                     }
                     gone |= bit;
                 }
@@ -481,11 +498,13 @@ impl Shared {
                 if gone != 0 && !dropped.is_empty() {
                     gone |= slot.bits_of_dropped(|index| dropped.contains(&StoreIndex { table, index }));
                 }
+                slot.stamp
             }
             Err(broken) => return Err(segment.damaged(place.slot, broken.what)),
-        }
+        };
         if gone != 0 && segment.set_gone(place.slot, gone, &mut block[at..]) {
             segment.free(place.slot);
+            self.live.lock().remove(stamp, segment.id.table);
         }
         Ok(())
     }

@@ -14,28 +14,28 @@ use super::super::direct::{DirectOptions, DirectStore};
 use super::super::store::{ColdStore, Pending, primary_of, push_secondary, secondary_of};
 use super::model::{DATABASE, Kind, Model, TABLE, collect, direct_options, group, key};
 
-fn dir() -> &'static Path {
+pub(super) fn dir() -> &'static Path {
     Path::new("/db/cold")
 }
 
 /// Without a thread, so that the order of operations is the test's.
-fn options() -> DirectOptions {
+pub(super) fn options() -> DirectOptions {
     DirectOptions { thread: false, ..direct_options() }
 }
 
-fn open_with(
+pub(super) fn open_with(
     io: &(impl Io + Clone + 'static),
     options: DirectOptions,
 ) -> Result<Arc<DirectStore>, StoreError> {
     DirectStore::open(&(Arc::new(io.clone()) as Arc<dyn Io>), dir(), options).map(Arc::new)
 }
 
-fn open(io: &(impl Io + Clone + 'static)) -> Arc<DirectStore> {
+pub(super) fn open(io: &(impl Io + Clone + 'static)) -> Arc<DirectStore> {
     open_with(io, options()).expect("it opens")
 }
 
 /// Polls a future while the store is stepped.
-fn finish<T>(store: &DirectStore, mut future: Pending<'_, T>) -> Result<T, StoreError> {
+pub(super) fn finish<T>(store: &DirectStore, mut future: Pending<'_, T>) -> Result<T, StoreError> {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     loop {
         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) {
@@ -138,7 +138,7 @@ fn a_store_whose_creation_was_interrupted_is_created() {
     }
 }
 
-fn batch(id: u64, keys: std::ops::Range<u64>) -> Batch {
+pub(super) fn batch(id: u64, keys: std::ops::Range<u64>) -> Batch {
     let mut batch = Batch::confirmed(BatchId(id));
     for number in keys {
         batch.put(primary_of(TABLE), &key(number), &[id as u8; 300]).expect("short");
@@ -149,11 +149,11 @@ fn batch(id: u64, keys: std::ops::Range<u64>) -> Batch {
     batch
 }
 
-fn fault(on: Action, skip: u64, times: u64, kind: FaultKind) -> Fault {
+pub(super) fn fault(on: Action, skip: u64, times: u64, kind: FaultKind) -> Fault {
     Fault { on, skip, times, kind }
 }
 
-fn records(store: &Arc<DirectStore>) -> usize {
+pub(super) fn records(store: &Arc<DirectStore>) -> usize {
     let store = Arc::clone(store) as Arc<dyn ColdStore>;
     collect(&store, primary_of(TABLE), &[], None, Direction::Forward).len()
 }
@@ -313,7 +313,7 @@ fn a_removal_that_cannot_reach_its_slot_holds_all_the_same() {
     assert_eq!(records(&store), 7);
 }
 
-fn file_of(memory: &MemoryIo, prefix: &str) -> PathBuf {
+pub(super) fn file_of(memory: &MemoryIo, prefix: &str) -> PathBuf {
     let files = memory.files();
     let name =
         |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix));
@@ -340,7 +340,7 @@ fn a_damaged_slot_is_named_and_others_are_served() {
 
 #[test]
 fn foreign_newer_damaged_and_other_databases_files_are_named() {
-    for (prefix, newer) in [("slots-", 256 + 1), ("direct", 256 + 2)] {
+    for (prefix, newer) in [("slots-", 256 + 1), ("direct", 256 + 3)] {
         let memory = MemoryIo::new();
         let store = open(&memory);
         assert!(matches!(open_with(&memory, options()), Err(StoreError::InUse { .. })));
@@ -358,6 +358,8 @@ fn foreign_newer_damaged_and_other_databases_files_are_named() {
             matches!(found, StoreError::File(WrongFile::Newer { found, .. }) if found == newer),
             "{found}"
         );
+        let found = error(8, newer as u8);
+        assert!(matches!(found, StoreError::File(WrongFile::Older { found: 0, .. })), "{found}");
         assert!(matches!(error(13, 1), StoreError::Damaged { offset: 0, .. }));
         let other = DirectOptions { database_id: [9; 16], ..options() };
         let error = open_with(&memory, other).expect_err("another database's");

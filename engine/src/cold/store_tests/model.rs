@@ -79,7 +79,12 @@ pub(super) fn look(
 
 /// Few slots a file, so that several files come together.
 pub(super) fn direct_options() -> DirectOptions {
-    DirectOptions { segment_slots: 16, slot_bytes: 1024, ..DirectOptions::new(DATABASE) }
+    DirectOptions {
+        segment_slots: 16,
+        slot_bytes: 1024,
+        decisions_bytes: 16 << 10,
+        ..DirectOptions::new(DATABASE)
+    }
 }
 
 /// A store under test, with what it lies on.

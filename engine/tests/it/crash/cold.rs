@@ -10,14 +10,20 @@ use std::sync::Arc;
 use thermocline_base::io::{File, Io, LockGuard, MemoryIo, OpenMode, RecordingIo, Result as IoResult};
 use thermocline_base::sync::Mutex;
 use thermocline_engine::row::{Column, KeyBuf, Type, Value};
-use thermocline_engine::{Database, Durability, Error, IndexSchema, Table, TableSchema, TransactionOptions};
+use thermocline_engine::{
+    ColdStoreKind, Database, Durability, Error, IndexSchema, Table, TableSchema, TransactionOptions,
+};
 
 use super::images::check_run;
 use super::workload::Run;
 use super::{State, check_places, drive, dump, open, poll, recover, settle, tiny};
 
 fn run(seed: u64, durability: Durability, steps: usize) -> Run {
-    let mut run = Run::new(seed, tiny(durability)).cold();
+    run_over(ColdStoreKind::Pages, seed, durability, steps)
+}
+
+fn run_over(store: ColdStoreKind, seed: u64, durability: Durability, steps: usize) -> Run {
+    let mut run = Run::new(seed, tiny(durability).with_cold_store(store)).cold();
     run.steps(steps);
     run
 }
@@ -29,24 +35,45 @@ fn runs(few: u64) -> std::ops::Range<u64> {
 }
 
 fn sample(durability: Durability, few: u64, steps: usize) {
+    sample_over(ColdStoreKind::Pages, durability, few, steps);
+}
+
+fn sample_over(store: ColdStoreKind, durability: Durability, few: u64, steps: usize) {
     let mut moved = 0;
     for seed in runs(few) {
-        let run = run(500 + seed, durability, steps);
+        let run = run_over(store, 500 + seed, durability, steps);
         let stride = run.io.operations() / 60 + 1;
-        check_run(&run, stride, 4).unwrap_or_else(|error| panic!("{durability}, seed {seed}: {error}"));
+        check_run(&run, stride, 4)
+            .unwrap_or_else(|error| panic!("{store}, {durability}, seed {seed}: {error}"));
         moved += run.moved.get();
     }
     assert!(moved > 20, "only {moved} rows have moved");
 }
 
-#[test]
-fn every_prefix_of_a_short_run() {
+fn every_prefix(store: ColdStoreKind) {
     for (seed, durability) in
         [(1, Durability::Group), (2, Durability::Async), (3, Durability::Off), (4, Durability::Sync)]
     {
-        let run = run(seed, durability, 60);
-        let checked = check_run(&run, 1, 3).unwrap_or_else(|error| panic!("{durability}: {error}"));
-        assert!(checked > 50, "{checked} images of {durability} are too few");
+        let run = run_over(store, seed, durability, 60);
+        let checked = check_run(&run, 1, 3).unwrap_or_else(|error| panic!("{store}, {durability}: {error}"));
+        assert!(checked > 50, "{checked} images of {store}, {durability}, are too few");
+    }
+}
+
+#[test]
+fn every_prefix_of_a_short_run() {
+    every_prefix(ColdStoreKind::Pages);
+}
+
+#[test]
+fn every_prefix_of_a_short_run_with_slots() {
+    every_prefix(ColdStoreKind::Direct);
+}
+
+#[test]
+fn samples_of_long_runs_with_slots() {
+    for durability in [Durability::Sync, Durability::Group, Durability::Async, Durability::Off] {
+        sample_over(ColdStoreKind::Direct, durability, 2, 250);
     }
 }
 
