@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use thermocline_base::io::MemoryIo;
+use thermocline_base::io::{MemoryIo, RecordingIo};
 use thermocline_base::multiplex::block_on;
 use thermocline_base::rng::Rng;
 
 use super::super::*;
-use super::model::{finish, open};
+use super::model::{dir, finish, open, options};
 
 const INDEX: IndexId = IndexId { table: 3, index: TAILED | 9 };
 
@@ -235,4 +235,44 @@ fn the_space_of_batches_that_are_of_no_use_is_given_back() {
     while store.step(Step::Work) {}
     assert_eq!(store.statistics().merges, 0);
     assert_eq!(block_on(store.get(INDEX, &entry(3, 3))).expect("readable").len(), 30);
+}
+
+/// What turns out to be of no use while leaves are being merged was not left out by that merge: they are merged once more.
+#[test]
+fn what_becomes_useless_during_a_merge_goes_as_well() {
+    let io = RecordingIo::new(&MemoryIo::new());
+    let store = Store::open(Arc::new(io.clone()), dir(), options()).expect("it opens");
+    for id in 1..60_u64 {
+        let mut batch = Batch::confirmed(BatchId(id));
+        for row in 0..60_u64 {
+            batch.put(INDEX, &entry(row % 14, row), &[1; 100]).expect("short");
+        }
+        finish(&store, store.write(batch)).expect("written");
+        while store.step(Step::Work) {}
+    }
+    let old = || {
+        let all = scan(&store, &group(0), &group(99));
+        all.iter().flat_map(|found| &found.entries).filter(|found| found.batch.0 <= 29).count()
+    };
+    assert_eq!(old(), 29 * 60);
+    store.drop_batches(INDEX, BatchId(9), true);
+    io.defer(5);
+    let merged = std::thread::scope(|scope| {
+        let work = scope.spawn(|| store.step(Step::Work));
+        while io.under_way() == 0 {
+            assert!(!work.is_finished(), "it waits for the device");
+            std::thread::yield_now();
+        }
+        store.drop_batches(INDEX, BatchId(29), true);
+        while !work.is_finished() {
+            io.release();
+            std::thread::yield_now();
+        }
+        work.join().expect("it does not fail")
+    });
+    io.release_all();
+    assert!(merged && old() > 0);
+    while store.step(Step::Work) {}
+    assert_eq!(old(), 0);
+    assert!(store.verify().is_sound());
 }
