@@ -83,7 +83,7 @@ fn a_log_is_classified_from_both_ends_and_damage_is_named() {
 
     // What is written is not what is read, by whatever name, and has a file of its own.
     let before = std::fs::read(&log).expect("readable");
-    let indirect = outer.path().join(".").join(log.file_name().expect("a name"));
+    let indirect = log.parent().expect("a directory").join(".").join(log.file_name().expect("a name"));
     for arguments in [
         ["--out", indirect.to_str().expect("a path of text"), "--json", json_text],
         ["--out", rows_text, "--json", log_text],

@@ -66,6 +66,8 @@ struct Contents {
     unknown: bool,
 }
 
+/// More stamps than are ever drawn between two decisions.
+const UNKNOWN_STAMPS: u64 = 1 << 32;
 /// No table's number.
 const NO_TABLE: u32 = u32::MAX;
 
@@ -92,10 +94,11 @@ impl DirectStore {
             return Err(StoreError::Damaged { path, offset: 0, what: "the file is missing" });
         }
         let contents = Contents::read(&**io, dir, geometry, &decided)?;
-        let Contents { tables, secondaries, waiting, live, last_stamp, unknown: _ } = contents;
+        let Contents { tables, secondaries, waiting, live, last_stamp, unknown } = contents;
         let presence = Presence::default();
         tables.keys().for_each(|table| presence.add(*table));
-        let last_stamp = last_stamp.max(decided.last_stamp);
+        // What cannot be read may have been attempted after the last decision: no stamp of it is used again either.
+        let last_stamp = last_stamp.max(decided.last_stamp) + if unknown { UNKNOWN_STAMPS } else { 0 };
         let all = || tables.values().flat_map(|table| table.segments.values());
         let emptied = all().filter(|segment| segment.taken_count() == 0).cloned().collect();
         let shared = Shared {
