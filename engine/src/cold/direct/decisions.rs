@@ -275,17 +275,6 @@ impl Decisions {
         Ok((geometry, decided, generation))
     }
 
-    /// Puts a new file in the place of the old one, with these decisions. Blocks.
-    pub(super) fn create(
-        io: &dyn Io,
-        dir: &Path,
-        geometry: Geometry,
-        generation: u64,
-        decisions: &[Decision],
-    ) -> Result<Self, StoreError> {
-        NewDecisions::write(io, dir, geometry, generation, decisions)?.install(io, dir)
-    }
-
     /// The length of the file.
     pub(super) fn bytes(&self) -> u64 {
         self.end

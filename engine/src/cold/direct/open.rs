@@ -20,7 +20,7 @@ use thermocline_base::sync::{AtomicBool, Mutex};
 use thermocline_pool::store::{BatchId, IndexId as StoreIndex, StoreError};
 
 use super::super::store::Presence;
-use super::decisions::{self, Decided, Decisions};
+use super::decisions::{self, Decided, Decisions, NewDecisions};
 use super::reads::Reads;
 use super::slots::{BLOCK, Geometry, Segment, SegmentId};
 use super::space::Live;
@@ -135,7 +135,8 @@ impl DirectStore {
         }
         // Removals that did not get into their slots are decided once more.
         let kept = shared.kept(last_stamp + 1);
-        let decisions = Decisions::create(&**io, dir, geometry, generation + 1, &kept)?;
+        let decisions = NewDecisions::write(&**io, dir, geometry, generation + 1, &kept)?;
+        let decisions = decisions.install(&**io, dir)?;
         let replace_least = options.decisions_bytes;
         let replace_at = replace_least.max(2 * decisions.bytes());
         let next_stamp = last_stamp + 2;

@@ -187,9 +187,10 @@ impl Segment {
         }
     }
 
-    /// Its record was removed.
+    /// A record of it was removed. One that could not be read when the store was opened was never counted. Only who writes
+    /// changes the number.
     pub(super) fn lose_record(&self) {
-        self.records.fetch_sub(1, Ordering::Relaxed);
+        self.records.store(self.record_count().saturating_sub(1), Ordering::Relaxed);
     }
 
     pub(super) fn free(&self, slot: u32) {
