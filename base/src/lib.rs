@@ -7,6 +7,7 @@
 pub mod background;
 pub mod checksum;
 pub mod clock;
+pub mod depth;
 pub mod epoch;
 pub mod ids;
 pub mod io;

@@ -532,8 +532,12 @@ pub mod model {
     }
 
     /// Runs `body` under `rounds` schedules, random ones for the first half, probabilistic concurrency testing of
-    /// depth 3 for the second. Threads of the body are `shuttle::thread`s.
+    /// depth 3 for the second. Threads of the body are `shuttle::thread`s. The gate searches a third of them.
     pub fn run(rounds: usize, body: impl Fn() + Send + Sync + 'static) {
+        search(crate::depth::either(rounds.div_ceil(3), rounds), body);
+    }
+
+    fn search(rounds: usize, body: impl Fn() + Send + Sync + 'static) {
         use shuttle::scheduler::{PctScheduler, RandomScheduler};
         let body = Arc::new(body);
         let with_flag = move || {
@@ -555,7 +559,7 @@ pub mod model {
     /// be missed.
     #[must_use]
     pub fn finds_failure(rounds: usize, body: impl Fn() + Send + Sync + 'static) -> bool {
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(rounds, body)));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| search(rounds, body)));
         ACTIVE.set(false);
         outcome.is_err()
     }

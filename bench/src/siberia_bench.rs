@@ -47,9 +47,13 @@ const ACCESSES: u64 = 4;
 /// Rows of a batch that migrates.
 const BATCH_ROWS: usize = 1_000;
 /// Seconds of a slice.
-const SLICE_SECONDS: f64 = 0.4;
+const SLICE_SECONDS: f64 = if cfg!(test) { 0.02 } else { 0.4 };
+/// Transactions of each thread in a slice at the least, however long they take: a busy machine measures the same things.
+const SLICE_TRANSACTIONS_MIN: u64 = 100;
+/// How much longer than its slice a thread waits for them.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Length of the file that the bare device is read from.
-const DEVICE_FILE_BYTES: u64 = 128 << 20;
+const DEVICE_FILE_BYTES: u64 = if cfg!(test) { 4 << 20 } else { 128 << 20 };
 /// Length of a read of it.
 const PAGE_BYTES: usize = 4096;
 /// One cold row in so many has its end noted, where the memo is to hold ends.
@@ -595,7 +599,11 @@ where
         let tasks = (0..here).map(async |client| {
             let mut rng = Rng::new(load.seed << 24 ^ (thread << 16 | client) as u64);
             let mut work = work();
-            while begin.elapsed() < limit && failure.borrow().is_none() {
+            let goes_on = |done: u64| {
+                let elapsed = begin.elapsed();
+                elapsed < limit || done < SLICE_TRANSACTIONS_MIN && elapsed < limit + PATIENCE
+            };
+            while goes_on(sum.get().done) && failure.borrow().is_none() {
                 if !load.think.is_zero() {
                     let until = time::now() + load.think;
                     while time::now() < until {

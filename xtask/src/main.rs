@@ -12,6 +12,7 @@ mod docs;
 mod lexer;
 mod markdown;
 mod repository;
+mod rules;
 mod sources;
 mod tidy;
 

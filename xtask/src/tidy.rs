@@ -9,13 +9,14 @@
 //! | [`arrows`] | imports between crates and between modules as ARCHITECTURE.md draws them |
 //! | [`docs`] | links, reachable pages, the README's example, dependencies that are explained |
 //! | [`commands`] | commands in the docs are marked as such and known |
+//! | [`rules`] | each rule that a test can switch off is in the table of the tests that miss it |
 
 use crate::repository::Repository;
-use crate::{arrows, commands, docs, sources};
+use crate::{arrows, commands, docs, rules, sources};
 
 /// Everything that is wrong.
 fn problems(repository: &Repository) -> Vec<String> {
-    let checks = [sources::check, arrows::check, docs::check, commands::check];
+    let checks = [sources::check, arrows::check, docs::check, commands::check, rules::check];
     checks.iter().flat_map(|check| check(repository)).collect()
 }
 

@@ -11,7 +11,9 @@ use crate::time;
 
 /// Slices of one measure, at the least.
 const SLICES_MIN: u32 = 3;
-/// How much longer than its slice a thread waits for its first transaction.
+/// Transactions of each thread in a slice at the least, however long they take: a busy machine measures the same things.
+const SLICE_TRANSACTIONS_MIN: u64 = 20;
+/// How much longer than its slice a thread waits for them.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Seconds of a slice, at the most.
 const SLICE_SECONDS: f64 = 0.5;
@@ -66,9 +68,9 @@ where
             let number = client * threads + thread;
             let mut rng = Rng::new(load.seed << 20 ^ number as u64);
             let mut work = work(number);
-            // A machine that is busy elsewhere may need longer than a short slice for the first one.
             let goes_on = |done: u64| {
-                begin.elapsed() < load.lasts || done == 0 && begin.elapsed() < load.lasts + PATIENCE
+                let elapsed = begin.elapsed();
+                elapsed < load.lasts || done < SLICE_TRANSACTIONS_MIN && elapsed < load.lasts + PATIENCE
             };
             while goes_on(sum.get().done) && failure.borrow().is_none() {
                 if !load.think.is_zero() {

@@ -5,7 +5,7 @@ use super::*;
 fn report(figure: Figure) -> serde_json::Value {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let data_dir = dir.path().to_owned();
-    let settings = ReproSettings { scale: 0.0002, seconds: 0.12, threads: 2, data_dir, seed: 1 };
+    let settings = ReproSettings { scale: 0.0002, seconds: 0.03, threads: 2, data_dir, seed: 1 };
     let report = run(figure, &settings, true).unwrap_or_else(|error| panic!("{figure}: {error}"));
     let out = tempfile::tempdir().expect("a temporary directory");
     let plots = report.plot(out.path()).expect("writable");

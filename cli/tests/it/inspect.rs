@@ -2,38 +2,33 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::Value as Json;
+use thermocline_engine::row::{Column, Type, Value};
+use thermocline_engine::{ColdStoreKind, Database, Durability, IndexSchema, Options, TableSchema};
 
 use crate::{directory, errors, results, thermocline};
 
 /// Leaves a database in `dir`, of whose 20,000 rows 14,000 are cold.
 fn leave_cold_rows(dir: &Path, store: &str) -> PathBuf {
+    const ROWS: i64 = 20_000;
+    const COLD: i64 = 14_000;
     let data = dir.join(store);
-    let output = thermocline(&[
-        "bench",
-        "siberia",
-        "--store",
-        store,
-        "--rows",
-        "20k",
-        "--migrate-rows",
-        "500",
-        "--seconds",
-        "0.1",
-        "--clients",
-        "4",
-        "--threads",
-        "2",
-        "--cold-access",
-        "0.1",
-        "--no-promote",
-        "--no-calibration",
-        "--quiet",
-        "--data-dir",
-        text(&data),
-    ]);
-    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
-    data.join("main")
+    let mut options = Options::default().with_durability(Durability::Async);
+    options.cold_store = store.parse::<ColdStoreKind>().expect("the name of a store");
+    let database = Database::open(&data, options).expect("it opens");
+    let mut schema = TableSchema::new("t");
+    for name in ["id", "a", "b", "c"] {
+        schema = schema.column(Column::new(name, Type::Int8));
+    }
+    let schema = schema.primary_key(IndexSchema::hash("t_key", &["id"]));
+    let table = database.create_table(schema).expect("a table");
+    database.bulk_load(&table, (0..ROWS).map(|id| vec![Value::Int8(id); 4])).expect("it is loaded");
+    let layout = table.layout();
+    let goes = |row: &[u8]| layout.i64(row, 0).is_some_and(|id| id < COLD);
+    let moved = database.cold_steps().migrate(&table, goes, 1_000).expect("they move");
+    assert_eq!(moved as i64, COLD);
+    database.close().expect("it closes");
+    data
 }
 
 fn text(path: &Path) -> &str {
@@ -68,7 +63,7 @@ fn rows_are_found_in_memory_and_in_both_stores() {
         let dir = leave_cold_rows(outer.path(), store);
         let (code, said) = inspect(&dir, &["--json"]);
         assert_eq!(code, Some(0), "{said}");
-        let value: Value = serde_json::from_str(&said).expect("one JSON object");
+        let value: Json = serde_json::from_str(&said).expect("one JSON object");
         assert_eq!(value["cold_store"], store);
         let table = &value["tables"][0];
         assert_eq!((&table["name"], &table["tiering"]), (&"t".into(), &"auto".into()));
@@ -119,7 +114,7 @@ fn temperatures_survive_the_end_of_a_session() {
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     let (code, said) = inspect(&data, &["--json", "--memory-limit", "512MiB"]);
     assert_eq!(code, Some(0), "{said}");
-    let value: Value = serde_json::from_str(&said).expect("one JSON object");
+    let value: Json = serde_json::from_str(&said).expect("one JSON object");
     let table = &value["tables"][0];
     let rows = table["rows_hot"].as_u64().expect("a number") + table["rows_cold"].as_u64().expect("a number");
     // What the store has is estimated where a piece lies over several leaves, some of which were merged.

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use thermocline_base::clock::{Clock, SystemClock};
+use thermocline_base::depth;
 use thermocline_base::multiplex::give_way;
 use thermocline_base::rng::Rng;
 use thermocline_base::sync::{AtomicBool, AtomicU64, Ordering};
@@ -90,7 +91,7 @@ fn in_a_child(test: &str, body: impl FnOnce()) {
     let program = std::env::current_exe().expect("the tests' own program");
     let name = format!("governor::tests::{test}");
     let output = std::process::Command::new(program)
-        .args([&name, "--exact", "--nocapture", "--test-threads=1"])
+        .args([&name, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"])
         .env(CHILD, "1")
         .output()
         .expect("it starts");
@@ -174,8 +175,13 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// In a deep run, which has the machine for itself: `what` has taken less than what the engine gives up after.
+fn soon(what: &str, took: Duration) {
+    assert!(!depth::is_deep() || took < Duration::from_secs(8), "{what} took {took:?}");
+}
+
 #[test]
-#[cfg_attr(any(feature = "model", feature = "portable"), ignore = "these builds take memory in other ways")]
+#[ignore = "watches the clock or the memory of the process: .ci/deep governor"]
 fn the_memory_of_the_process_stays_within_the_limit() {
     in_a_child("the_memory_of_the_process_stays_within_the_limit", || {
         let dir = tempfile::tempdir().expect("a directory");
@@ -295,7 +301,7 @@ fn the_limit_can_be_lowered_and_raised_while_the_database_runs() {
 }
 
 #[test]
-#[cfg_attr(any(feature = "model", feature = "portable"), ignore = "these builds take memory in other ways")]
+#[ignore = "watches the clock or the memory of the process: .ci/deep governor"]
 fn memory_of_rows_that_have_left_goes_back_to_the_system() {
     in_a_child("memory_of_rows_that_have_left_goes_back_to_the_system", || {
         let dir = tempfile::tempdir().expect("a directory");
@@ -332,7 +338,7 @@ fn memory_of_rows_that_have_left_goes_back_to_the_system() {
 #[test]
 fn indexes_of_rows_that_have_left_shrink() {
     // So many that what is left is worth the walk.
-    const ROWS: i64 = 1_200_000;
+    const ROWS: i64 = 600_000;
     let dir = tempfile::tempdir().expect("a directory");
     let db =
         Database::open(dir.path(), Options::default().with_durability(Durability::Async)).expect("it opens");
@@ -369,6 +375,7 @@ fn indexes_of_rows_that_have_left_shrink() {
 /// A day in miniature: each hour other rows are popular. Memory stays flat, the memo bounded, and the store's space on disk
 /// what its rows need; when most of them are deleted, the disk gets it back.
 #[test]
+#[ignore = "watches the clock or the memory of the process: .ci/deep governor"]
 fn a_day_of_shifting_work_leaves_nothing_behind() {
     const ROWS: i64 = 200_000;
     const POPULAR: i64 = 8_000;
@@ -485,7 +492,7 @@ fn new_rows_come_and_go_under_a_snapshot_that_stays_open() {
     fill(&db, &table, 0..50_000, 1000).expect("it fits");
     let mut old = db.begin(TransactionOptions::new().isolation(Isolation::Snapshot)).expect("it begins");
     let longest = fill_and_time(&db, &table, 50_000..250_000);
-    assert!(longest < Duration::from_secs(8), "a writer waited {longest:?}");
+    soon("a writer's transaction", longest);
     within(&db.statistics());
     let (index, layout) = (table.primary(), table.layout());
     let mut look = |id: i64| {
@@ -499,6 +506,7 @@ fn new_rows_come_and_go_under_a_snapshot_that_stays_open() {
 
 /// A snapshot that keeps nearly all memory does not make everybody else wait for as long as it stays open.
 #[test]
+#[ignore = "watches the clock or the memory of the process: .ci/deep governor"]
 fn a_snapshot_that_keeps_nearly_everything_is_cancelled_soon() {
     let dir = tempfile::tempdir().expect("a directory");
     let db = Database::open(dir.path(), options(48 * MIB)).expect("it opens");
@@ -528,7 +536,7 @@ fn a_snapshot_that_keeps_nearly_everything_is_cancelled_soon() {
     let took = Duration::from_nanos(SystemClock.now_ns() - started);
     eprintln!("it took {took:?}, {} snapshots were cancelled", db.statistics().cold.cancelled_snapshots);
     assert_eq!(db.statistics().cold.cancelled_snapshots, 1);
-    assert!(took < Duration::from_secs(10), "{took:?}");
+    soon("all of it", took);
     let ended = block_on(old.read(&index, &KeyBuf::new().i64(10), |_| ()));
     assert!(matches!(ended, Err(Error::SnapshotTooOld { .. })), "{ended:?}");
     within(&db.statistics());
@@ -554,6 +562,7 @@ fn fill_and_time(db: &Database, table: &Table, ids: std::ops::Range<i64>) -> Dur
 /// There is always a snapshot that has been open for a while, but never the same one for long. What is in use stays all the
 /// same, and what nobody uses leaves, although each of those snapshots sees it.
 #[test]
+#[ignore = "watches the clock or the memory of the process: .ci/deep governor"]
 fn what_is_in_use_stays_while_snapshots_overlap() {
     const HOT: i64 = 2_000;
     const STEPS: i64 = 300;
@@ -622,7 +631,7 @@ fn the_oldest_snapshot_is_cancelled_when_nothing_else_is_left() {
     assert!(block_on(old.read(&table.primary(), &key, |_| ())).expect("it reads").is_some());
     db.set_memory_limit(Some(40 * MIB)).expect("there is room for it");
     let longest = fill_and_time(&db, &table, 300_000..320_000);
-    assert!(longest < Duration::from_secs(8), "a writer waited {longest:?}");
+    soon("a writer's transaction", longest);
     assert_eq!(db.statistics().cold.cancelled_snapshots, 1);
     let error = block_on(old.read(&table.primary(), &key, |_| ())).expect_err("its snapshot has gone");
     assert_eq!(error.sqlstate(), "72000", "{error}");
@@ -633,6 +642,7 @@ fn the_oldest_snapshot_is_cancelled_when_nothing_else_is_left() {
 
 /// Many transactions see what has to leave, and wait for each other's memory: none of them is the one to blame.
 #[test]
+#[ignore = "watches the clock or the memory of the process: .ci/deep governor"]
 fn snapshots_that_wait_for_each_other_are_cancelled_together() {
     const CLIENTS: i64 = 64;
     let dir = tempfile::tempdir().expect("a directory");
@@ -670,7 +680,8 @@ fn snapshots_that_wait_for_each_other_are_cancelled_together() {
     run_tasks((0..CLIENTS).map(client).collect());
     let took = Duration::from_nanos(SystemClock.now_ns() - lowered_ns.load(Ordering::SeqCst));
     let cancelled = db.statistics().cold.cancelled_snapshots;
-    assert!(took < Duration::from_secs(10), "it took {took:?}, with {cancelled} snapshots cancelled");
+    eprintln!("{cancelled} snapshots were cancelled");
+    soon("all of it", took);
 }
 
 /// Interleaving 34.
@@ -683,7 +694,7 @@ fn who_pins_the_memory_that_is_waited_for_is_refused() {
     let began_ns = SystemClock.now_ns();
     let error = db.bulk_load(&table, rows).expect_err("one transaction cannot be larger than memory");
     let took = Duration::from_nanos(SystemClock.now_ns() - began_ns);
-    assert!(took < Duration::from_secs(8), "it was told after {took:?}, and might have waited for ever");
+    soon("a refusal", took);
     assert_eq!(error.sqlstate(), "53200", "{error}");
     within(&db.statistics());
     fill(&db, &table, 0..100_000, 100).expect("its memory is free again");
@@ -756,6 +767,7 @@ fn what_transactions_remember_counts() {
 
 /// A load that only reads moves few rows in the end, though most of what it reads is cold.
 #[test]
+#[ignore = "watches the clock or the memory of the process: .ci/deep governor"]
 fn a_load_that_only_reads_comes_to_rest() {
     const ROWS: u64 = 200_000;
     let dir = tempfile::tempdir().expect("a directory");
@@ -874,7 +886,7 @@ fn hit_ratio(sampling: f64) -> (f64, Statistics) {
 }
 
 #[test]
-#[ignore = "takes up to a minute; .ci/run runs it"]
+#[ignore = "watches the clock or the memory of the process: .ci/deep governor"]
 fn hot_rows_stay_in_memory_or_come_back_because_they_are_known() {
     let (with, statistics) = hit_ratio(0.1);
     let (without, _) = hit_ratio(0.0);

@@ -137,6 +137,12 @@ impl Warmth {
         self.collector.statistics().log_error
     }
 
+    /// Drains what sessions have noted, in the middle of what a test does.
+    #[cfg(test)]
+    pub(crate) fn collect(&self) {
+        self.collector.step();
+    }
+
     /// From now on such a share of accesses to rows in memory is sampled.
     pub(crate) fn set_sampling(&self, share: f64) {
         self.collector.set_share(share);

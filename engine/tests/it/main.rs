@@ -6,6 +6,7 @@ mod crash;
 mod durability;
 mod embedding;
 mod history;
+mod latency;
 mod load;
 mod moves;
 mod stress;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use thermocline_base::depth;
 use thermocline_base::ids::{IndexId, TableId};
 use thermocline_base::io::{Action, Fault, FaultKind, Io, MemoryIo, RecordingIo};
 use thermocline_base::multiplex::block_on;
@@ -105,10 +106,10 @@ impl History {
 
 #[test]
 fn nothing_acknowledged_is_lost_and_nothing_else_comes_back() {
-    for seed in 0..4 {
+    for seed in depth::seed()..depth::seed() + depth::either(1, 4) {
         let history = history(seed, 60);
         let first = history.states[0].0;
-        let stride = ((history.io.operations() - first) / 80).max(1);
+        let stride = ((history.io.operations() - first) / depth::either(40, 80)).max(1);
         for operations in (first..=history.io.operations()).step_by(stride) {
             (0..4).for_each(|draw| history.check(operations, draw));
         }

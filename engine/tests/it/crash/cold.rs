@@ -14,7 +14,7 @@ use thermocline_engine::{
     ColdStoreKind, Database, Durability, Error, IndexSchema, Table, TableSchema, TransactionOptions,
 };
 
-use super::images::check_run;
+use super::images::{Sample, check_short_run};
 use super::workload::Run;
 use super::{State, check_places, drive, dump, open, poll, recover, settle, tiny};
 
@@ -28,73 +28,59 @@ fn run_over(store: ColdStoreKind, seed: u64, durability: Durability, steps: usiz
     run
 }
 
-/// How many runs the samples take; more by environment variable.
-fn runs(few: u64) -> std::ops::Range<u64> {
-    let runs = std::env::var("THERMOCLINE_CRASH_RUNS").ok().and_then(|runs| runs.parse().ok());
-    0..runs.unwrap_or(few)
-}
-
-fn sample(durability: Durability, few: u64, steps: usize) {
-    sample_over(ColdStoreKind::Pages, durability, few, steps);
-}
-
-fn sample_over(store: ColdStoreKind, durability: Durability, few: u64, steps: usize) {
+fn sample(store: ColdStoreKind, durability: Durability) {
     let mut moved = 0;
-    for seed in runs(few) {
-        let run = run_over(store, 500 + seed, durability, steps);
-        let stride = run.io.operations() / 60 + 1;
-        check_run(&run, stride, 4)
-            .unwrap_or_else(|error| panic!("{store}, {durability}, seed {seed}: {error}"));
-        moved += run.moved.get();
-    }
+    Sample::of_long_runs().check(
+        &format!("{store}, {durability}"),
+        |seed, steps| run_over(store, 500 + seed, durability, steps),
+        |run| moved += run.moved.get(),
+    );
     assert!(moved > 20, "only {moved} rows have moved");
 }
 
-fn every_prefix(store: ColdStoreKind) {
+fn prefixes(store: ColdStoreKind) {
     for (seed, durability) in
         [(1, Durability::Group), (2, Durability::Async), (3, Durability::Off), (4, Durability::Sync)]
     {
-        let run = run_over(store, seed, durability, 60);
-        let checked = check_run(&run, 1, 3).unwrap_or_else(|error| panic!("{store}, {durability}: {error}"));
-        assert!(checked > 50, "{checked} images of {store}, {durability}, are too few");
+        check_short_run(&run_over(store, seed, durability, 60), &format!("{store}, {durability}"));
     }
 }
 
 #[test]
-fn every_prefix_of_a_short_run() {
-    every_prefix(ColdStoreKind::Pages);
+fn prefixes_of_a_short_run() {
+    prefixes(ColdStoreKind::Pages);
 }
 
 #[test]
-fn every_prefix_of_a_short_run_with_slots() {
-    every_prefix(ColdStoreKind::Direct);
+fn prefixes_of_a_short_run_with_slots() {
+    prefixes(ColdStoreKind::Direct);
 }
 
 #[test]
 fn samples_of_long_runs_with_slots() {
     for durability in [Durability::Sync, Durability::Group, Durability::Async, Durability::Off] {
-        sample_over(ColdStoreKind::Direct, durability, 2, 250);
+        sample(ColdStoreKind::Direct, durability);
     }
 }
 
 #[test]
 fn samples_of_long_runs_with_sync() {
-    sample(Durability::Sync, 3, 250);
+    sample(ColdStoreKind::Pages, Durability::Sync);
 }
 
 #[test]
 fn samples_of_long_runs_with_group() {
-    sample(Durability::Group, 3, 250);
+    sample(ColdStoreKind::Pages, Durability::Group);
 }
 
 #[test]
 fn samples_of_long_runs_with_async() {
-    sample(Durability::Async, 3, 250);
+    sample(ColdStoreKind::Pages, Durability::Async);
 }
 
 #[test]
 fn samples_of_long_runs_with_off() {
-    sample(Durability::Off, 3, 250);
+    sample(ColdStoreKind::Pages, Durability::Off);
 }
 
 type Hook = Box<dyn FnMut() + Send>;

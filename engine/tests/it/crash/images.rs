@@ -1,8 +1,9 @@
-//! Crash images of generated runs: at every operation of short ones, at a sample of long ones; with what was not
-//! synced lost, kept, torn and reordered; crashed again while they recover.
+//! Crash images of generated runs: at every operation of short ones, at a sample of long ones (in the gate, samples of
+//! both); with what was not synced lost, kept, torn and reordered; crashed again while they recover.
 
 use std::sync::Arc;
 
+use thermocline_base::depth;
 use thermocline_base::io::Io;
 use thermocline_base::rng::Rng;
 use thermocline_engine::{Database, Durability};
@@ -72,45 +73,76 @@ fn run(seed: u64, durability: Durability, steps: usize) -> Run {
     run
 }
 
-/// How many runs the samples take; more by environment variable.
-fn runs(few: u64) -> std::ops::Range<u64> {
-    let runs = std::env::var("THERMOCLINE_CRASH_RUNS").ok().and_then(|runs| runs.parse().ok());
-    0..runs.unwrap_or(few)
+/// What a test takes of all crash images that there could be.
+pub(super) struct Sample {
+    seeds: std::ops::Range<u64>,
+    steps: usize,
+    places: usize,
+    choices: u64,
 }
 
-fn sample(durability: Durability, few: u64, steps: usize) {
-    for seed in runs(few) {
-        let run = run(100 + seed, durability, steps);
-        let stride = run.io.operations() / 60 + 1;
-        check_run(&run, stride, 4).unwrap_or_else(|error| panic!("{durability}, seed {seed}: {error}"));
+impl Sample {
+    /// A short run by a fixed seed; in `.ci/deep` long ones, by seeds that are drawn.
+    pub(super) fn of_long_runs() -> Self {
+        let first = depth::seed();
+        Self {
+            seeds: first..first + depth::either(1, 3),
+            steps: depth::either(120, 250),
+            places: depth::either(16, 60),
+            choices: depth::either(3, 4),
+        }
+    }
+
+    /// Checks runs that `make` makes from a seed and a number of steps, and gives them to `and`.
+    pub(super) fn check(&self, what: &str, make: impl Fn(u64, usize) -> Run, mut and: impl FnMut(&Run)) {
+        for seed in self.seeds.clone() {
+            let run = make(seed, self.steps);
+            let stride = run.io.operations() / self.places + 1;
+            check_run(&run, stride, self.choices)
+                .unwrap_or_else(|error| panic!("{what}, seed {seed}: {error}"));
+            and(&run);
+        }
     }
 }
 
+/// Every place of a short run in `.ci/deep`, every seventh in the gate.
+pub(super) fn check_short_run(run: &Run, what: &str) {
+    let stride = depth::either(7, 1);
+    let checked = check_run(run, stride, 3).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(checked * stride > 50, "{checked} images of {what} are too few");
+}
+
+fn sample(durability: Durability) {
+    Sample::of_long_runs().check(
+        &durability.to_string(),
+        |seed, steps| run(100 + seed, durability, steps),
+        |_| (),
+    );
+}
+
 #[test]
-fn every_prefix_of_a_short_run() {
+fn prefixes_of_a_short_run() {
     for (seed, durability) in [(1, Durability::Group), (2, Durability::Async), (3, Durability::Off)] {
-        let run = run(seed, durability, 40);
-        let checked = check_run(&run, 1, 3).unwrap_or_else(|error| panic!("{durability}: {error}"));
-        assert!(checked > 50, "{checked} images of {durability} are too few");
+        check_short_run(&run(seed, durability, 40), &durability.to_string());
     }
 }
 
 #[test]
 fn samples_of_long_runs_with_sync() {
-    sample(Durability::Sync, 3, 250);
+    sample(Durability::Sync);
 }
 
 #[test]
 fn samples_of_long_runs_with_group() {
-    sample(Durability::Group, 3, 250);
+    sample(Durability::Group);
 }
 
 #[test]
 fn samples_of_long_runs_with_async() {
-    sample(Durability::Async, 3, 250);
+    sample(Durability::Async);
 }
 
 #[test]
 fn samples_of_long_runs_with_off() {
-    sample(Durability::Off, 3, 250);
+    sample(Durability::Off);
 }

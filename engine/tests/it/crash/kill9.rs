@@ -538,20 +538,20 @@ fn kill_long(name: &str, rows: Rows) {
 }
 
 #[test]
-#[ignore = "minutes: run by .ci/run kill9"]
+#[ignore = "minutes: .ci/deep kill9"]
 fn kill9_over_the_memory_limit() {
     kill("group-governed", Durability::Group, Rows::Governed, rounds(100).min(30));
     kill("async-governed", Durability::Async, Rows::Governed, rounds(50).min(15));
 }
 
 #[test]
-#[ignore = "minutes: run by .ci/run kill9"]
+#[ignore = "minutes: .ci/deep kill9"]
 fn kill9_while_rows_move() {
     kill_long("-cold", Rows::Cold);
 }
 
 #[test]
-#[ignore = "minutes: run by .ci/run kill9"]
+#[ignore = "minutes: .ci/deep kill9"]
 fn kill9_in_memory() {
     kill_long("", Rows::InMemory);
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use thermocline_base::depth;
 use thermocline_base::io::MemoryIo;
 use thermocline_base::multiplex::block_on;
 use thermocline_base::rng::Rng;
@@ -206,8 +207,8 @@ impl Queues {
     }
 }
 
-fn runs() {
-    for seed in 0..8 {
+fn runs(seeds: std::ops::Range<u64>) {
+    for seed in seeds {
         let mut queues = Queues::new(seed);
         queues.run(&format!("seed {seed}"));
         queues.compare("at the end");
@@ -216,7 +217,7 @@ fn runs() {
 
 #[test]
 fn what_has_left_a_queue_does_not_come_back() {
-    runs();
+    runs(depth::seed()..depth::seed() + depth::either(2, 8));
 }
 
 /// Where an empty leaf had been, its neighbour's pieces counted, and with them what was merged away there.
@@ -225,5 +226,5 @@ fn what_has_left_a_queue_does_not_come_back() {
 #[should_panic(expected = "assertion `left == right` failed: seed")]
 fn an_empty_leaf_that_goes_is_caught() {
     let _off = thermocline_base::mutation::switch_off(thermocline_base::mutation::Rule::EmptyLeafStays);
-    runs();
+    runs(0..8);
 }

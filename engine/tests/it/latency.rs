@@ -67,6 +67,7 @@ fn fill(memory: &MemoryIo, path: &Path) {
 }
 
 #[test]
+#[ignore = "measures times: .ci/deep governor"]
 fn one_thread_hides_the_latency_of_cold_reads() {
     let (memory, path) = (MemoryIo::new(), Path::new("/latency"));
     fill(&memory, path);
