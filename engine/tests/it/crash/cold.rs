@@ -35,7 +35,7 @@ fn sample(store: ColdStoreKind, durability: Durability) {
         |seed, steps| run_over(store, 500 + seed, durability, steps),
         |run| moved += run.moved.get(),
     );
-    assert!(moved > 20, "only {moved} rows have moved");
+    assert!(moved > 5, "only {moved} rows have moved");
 }
 
 fn prefixes(store: ColdStoreKind) {
