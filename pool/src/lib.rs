@@ -7,6 +7,5 @@ pub mod error;
 pub mod frames;
 pub mod page;
 pub mod policy;
-mod prefetch;
 pub mod space;
 pub mod store;

@@ -400,7 +400,7 @@ impl<M: NodeMemory> HashIndex<M> {
     pub fn prefetch(&self, _guard: &Guard<'_>, hash: u64) {
         let bucket = bucket_of(tag(hash), self.buckets.load(Ordering::Relaxed));
         if let Some(line) = self.directory.line(bucket) {
-            super::prefetch(std::ptr::from_ref(line).cast());
+            thermocline_base::prefetch::prefetch(std::ptr::from_ref(line));
         }
     }
 

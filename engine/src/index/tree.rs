@@ -407,8 +407,8 @@ impl<M: NodeMemory, const N: usize> Tree<M, N> {
         let at = node.lower_bound(&bound)?.0.saturating_sub(1);
         let address = node.slot(at).value();
         node.check()?;
-        super::prefetch(std::ptr::without_provenance((address + 64) as usize));
-        super::prefetch(std::ptr::without_provenance((address + 128) as usize));
+        thermocline_base::prefetch::prefetch(std::ptr::without_provenance::<u8>((address + 64) as usize));
+        thermocline_base::prefetch::prefetch(std::ptr::without_provenance::<u8>((address + 128) as usize));
         // SAFETY: the version was checked after the address was read, so it is that of a child.
         let child = View::open(unsafe { NodeRef::at(address) })?;
         node.check()?;

@@ -52,7 +52,7 @@ use thermocline_base::vm::{self, HUGE_PAGE_BYTES, Reservation};
 
 use super::memory;
 use crate::error::PoolError;
-use crate::prefetch::prefetch;
+use thermocline_base::prefetch::prefetch;
 
 /// Pages in a bucket.
 const LANES: usize = 3;
