@@ -59,6 +59,8 @@ mod load;
 mod log;
 #[cfg(all(test, feature = "model"))]
 mod model_tests;
+#[doc(hidden)]
+pub mod mutation;
 mod ops;
 mod options;
 mod statistics;

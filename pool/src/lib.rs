@@ -5,6 +5,8 @@
 pub mod device;
 pub mod error;
 pub mod frames;
+#[doc(hidden)]
+pub mod mutation;
 pub mod page;
 pub mod policy;
 pub mod space;

@@ -23,6 +23,8 @@ pub mod classify;
 mod collector;
 mod histogram;
 mod log;
+#[doc(hidden)]
+pub mod mutation;
 mod online;
 mod ring;
 mod sampler;

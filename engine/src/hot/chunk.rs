@@ -28,9 +28,9 @@
 
 use std::ptr::{NonNull, null_mut};
 
+use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{CHUNK_SLOTS, RowId};
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Ordering};
 
 use crate::hot::budget::OutOfMemory;

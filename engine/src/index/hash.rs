@@ -52,9 +52,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::RowId;
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicU64, Backoff, CachePadded, Mutex, MutexGuard};
 
 use super::counter::Counter;

@@ -46,7 +46,7 @@
 
 use std::ptr::NonNull;
 
-use thermocline_base::mutation::{self, Rule};
+use crate::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 use thermocline_base::vm::{self, HUGE_PAGE_BYTES, Reservation};
 

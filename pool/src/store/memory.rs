@@ -23,7 +23,7 @@ use std::cmp::Ordering as Order;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use thermocline_base::mutation::{self, Rule};
+use crate::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 
 use super::codec;

@@ -14,9 +14,7 @@ use super::rank::{self, Cut};
 use super::state::{Pace, Partition, Weights};
 use super::{Algorithm, Budget, Classification, ClassifyOptions, Ranked, TableBudget};
 use crate::log::error::{Damage, LogError};
-use crate::log::format::{
-    BLOCK_HEADER_BYTES, Block, DEFINITIONS, ENTRIES, MARKS, PARTITIONS, marks,
-};
+use crate::log::format::{BLOCK_HEADER_BYTES, Block, DEFINITIONS, ENTRIES, MARKS, PARTITIONS, marks};
 use crate::log::reader::{LogReader, PartBytes, Section};
 
 /// A thread's share.

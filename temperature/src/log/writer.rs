@@ -473,7 +473,9 @@ impl Dictionary {
 
     #[inline]
     fn ask_ahead(&self, row: RowName) {
-        thermocline_base::prefetch::prefetch(&raw const self.slots[row.mixed() as usize & (self.slots.len() - 1)]);
+        thermocline_base::prefetch::prefetch(
+            &raw const self.slots[row.mixed() as usize & (self.slots.len() - 1)],
+        );
     }
 
     fn knows(&self, row: RowName) -> bool {

@@ -395,8 +395,8 @@ mod mutations {
 
     use std::rc::Rc;
 
-    use thermocline_base::mutation::{Rule, switch_off};
     use thermocline_base::sync::model::between_steps;
+    use thermocline_engine::mutation::{Rule, switch_off};
 
     use super::*;
 
