@@ -398,6 +398,7 @@ mod mutations {
     use thermocline_base::sync::model::between_steps;
     use thermocline_engine::mutation::{Rule, switch_off};
 
+    use super::super::images::check_run;
     use super::*;
 
     /// 25: somebody commits, durably, before the given step of a migration that has its id, but whose notice is not
