@@ -8,7 +8,7 @@
 //! operating-system thread, and the crash tests of a mutation drive the engine's steps from theirs.
 
 /// A rule of some crate.
-pub trait Switchable: Copy {
+pub trait Switchable: Copy + std::fmt::Debug + std::panic::RefUnwindSafe {
     /// A number that no other rule of the program has: `base` counts from 1, `temperature` from 100, `pool` from 200, `engine`
     /// from 300.
     fn number(self) -> u32;

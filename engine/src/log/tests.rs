@@ -303,7 +303,7 @@ fn a_crash_anywhere_loses_nothing_durable() {
 #[cfg(feature = "model")]
 #[test]
 fn records_of_a_former_life_are_caught_only_by_their_checksum() {
-    use crate::mutation::{Rule, switch_off};
+    use crate::mutation::switch_off;
     let _off = switch_off(thermocline_base::mutation::Rule::ChecksumBindsPosition);
     let run = || (0..20).for_each(|seed| crash_everywhere(seed, 6));
     assert!(std::panic::catch_unwind(run).is_err(), "nobody misses the position in the checksum");

@@ -194,7 +194,7 @@ impl Tx<'_> {
 }
 
 /// Does a schedule of the scenario fail once `rule` is switched off?
-fn misses(rule: impl Switchable + std::fmt::Debug, rounds: usize, scenario: fn()) {
+fn misses(rule: impl Switchable, rounds: usize, scenario: fn()) {
     let _off = mutation::switch_off(rule);
     assert!(model::finds_failure(rounds, scenario), "no schedule misses {rule:?}");
 }

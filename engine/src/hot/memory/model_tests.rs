@@ -1,7 +1,9 @@
 //! The memory under the model checker: cells of 16 KiB, of which a block holds four, a magazine two, and a batch of
 //! the limbo two, so that a handful of operations reaches refills, flushes, and blocks that come and go.
 
-use crate::mutation::{self, Rule};
+use thermocline_base::mutation::Rule;
+
+use crate::mutation;
 use thermocline_base::sync::model;
 
 use super::*;
@@ -166,6 +168,6 @@ fn readers_never_meet_reused_memory() {
 
 #[test]
 fn reuse_without_epochs_is_caught() {
-    let _off = mutation::switch_off(thermocline_base::mutation::Rule::RetireThroughEpoch);
+    let _off = mutation::switch_off(Rule::RetireThroughEpoch);
     assert!(model::finds_failure(ROUNDS, replace_under_a_reader));
 }

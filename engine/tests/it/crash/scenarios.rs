@@ -191,7 +191,7 @@ mod mutations {
 
     /// Does `proof` fail once the rule is off?
     fn is_missed(
-        rule: impl thermocline_base::mutation::Switchable + std::fmt::Debug,
+        rule: impl thermocline_base::mutation::Switchable,
         proof: impl FnOnce() -> Result<(), String>,
     ) {
         let _off = switch_off(rule);

@@ -233,7 +233,7 @@ fn a_store_whose_creation_was_interrupted_is_created() {
 
 /// With a rule switched off some crash, or plain use, goes wrong.
 #[cfg(feature = "model")]
-fn misses(rule: impl thermocline_base::mutation::Switchable + std::fmt::Debug) -> bool {
+fn misses(rule: impl thermocline_base::mutation::Switchable) -> bool {
     let _off = switch_off(rule);
     (0..6).any(|seed| {
         let wrong = std::panic::catch_unwind(|| {
