@@ -1,7 +1,7 @@
 //! Rows with a type of their own: the macro [`row!`](crate::row!).
 //!
 //! ```
-//! use thermocline_engine::row;
+//! use thermocline_row::row;
 //! use thermocline_row::{Char, Dec, KeyBuf, RowEditor, Varchar};
 //!
 //! row! {
