@@ -1,7 +1,7 @@
 //! Checksums of what is written to disk: CRC-32C, started from where the bytes belong.
 //!
 //! A plain checksum proves bytes whole, not in their place: a log segment that is used again still holds whole records
-//! of its former life (interleaving 30). [`Seed`] therefore starts the sum from the database, the generation and the
+//! of its former life (`ChecksumBindsPosition`). [`Seed`] therefore starts the sum from the database, the generation and the
 //! position of the bytes. For a given length a CRC maps different starts to different sums, so bytes that check out
 //! under one seed check out under another one only if the two seeds' 32-bit starts collide: one in 2^32.
 

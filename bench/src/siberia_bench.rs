@@ -6,7 +6,7 @@
 //!           one client, all accesses hot or cold, the memo empty or not                         (memory)
 //! ```
 //!
-//! The set-up is that of seed 001, §6: rows of 56 bytes with their header, most of them cold, four accesses a
+//! The set-up is that of Eldawy et al., VLDB 2014, §6: rows of 56 bytes with their header, most of them cold, four accesses a
 //! transaction, clients with or without think time. Slices of one round alternate, and differences are taken within a
 //! round; the result is the median round with its spread. So what else the machine does meets all sides alike.
 //!

@@ -27,7 +27,7 @@ pub enum ColdStoreKind {
     /// Pages of a file, behind access filters.
     #[default]
     Pages,
-    /// A file in which the primary key says where a row stands (seed 001, §6.1.3).
+    /// A file in which the primary key says where a row stands (Eldawy et al., VLDB 2014, §6.1.3).
     Direct,
     /// Memory: shows what the machinery costs without a device. For measurements only: rows that have left memory are gone
     /// when the database is closed.

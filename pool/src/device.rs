@@ -14,7 +14,7 @@
 //!   operations are multiples of 4 KiB, which every page is.
 //! - Reads and writes are submitted and answered later ([`Completion`]); nothing in here waits for them but `create`
 //!   and `open`, which are for starting up.
-//! - The first failure of a sync is final (interleaving 31): nothing is known about the bytes written before it, and a
+//! - The first failure of a sync is final (`SyncFailureIsFinal`): nothing is known about the bytes written before it, and a
 //!   later success says nothing about them. So every later sync gives the same error.
 //! - Pages are sealed with the file's id, not the database's: two files of one database do not understand each other's
 //!   pages.

@@ -21,6 +21,9 @@ const MACROS: [&str; 3] = ["todo", "dbg", "unimplemented"];
 const MARKS: [(&str, &str); 3] = [("FIX", "ME"), ("XX", "X"), ("TO", "DO")];
 /// Roots of paths that exist on one machine only, in halves as well.
 const MACHINE: [(&str, &str); 4] = [("/wo", "rk/"), ("/ro", "ot/"), ("/ho", "me/"), ("/Us", "ers/")];
+/// Words in front of a number, in halves as well.
+const NUMBERED: [(&str, &str); 4] =
+    [("inter", "leaving "), ("Inter", "leaving "), ("se", "ed 00"), ("architec", "ture §")];
 /// What the engine takes from `base::sync` and not from `std`.
 const BEHIND_FACADE: [&str; 4] =
     ["std::sync::atomic", "std::sync::Mutex", "std::sync::RwLock", "std::hint::spin_loop"];
@@ -40,6 +43,7 @@ pub(crate) fn check(repository: &Repository) -> Vec<String> {
     for file in &repository.files {
         marks(file, &mut problems);
         machine_paths(file, &mut problems);
+        references(file, &mut problems);
     }
     lengths(repository, &mut problems);
     problems
@@ -94,6 +98,22 @@ fn marks(file: &File, problems: &mut Vec<String>) {
         let mark = format!("{head}{tail}");
         for at in words(&file.text, &mark) {
             problems.push(format!("{}:{}: {mark}: finish it", file.path, line(&file.text, at)));
+        }
+    }
+}
+
+/// References by number, to texts that the repository does not hold.
+fn references(file: &File, problems: &mut Vec<String>) {
+    for (head, tail) in NUMBERED {
+        let reference = format!("{head}{tail}");
+        for (at, found) in file.text.match_indices(&reference) {
+            if file.text[at + found.len()..].starts_with(|next: char| next.is_ascii_digit()) {
+                let line = line(&file.text, at);
+                problems.push(format!(
+                    "{}:{line}: `{reference}N` leads nowhere: name the rule, or the paper by authors and year",
+                    file.path
+                ));
+            }
         }
     }
 }
@@ -198,6 +218,7 @@ mod tests {
             ("a.rs", "//! A.\n#[ignore]\nfn a() {}\n".to_owned(), "a.rs:2: a test is ignored"),
             ("a.rs", "//! A.\n#[ignore = \"\"]\nfn a() {}\n".to_owned(), "a.rs:2: a test is ignored"),
             ("a.md", format!("see {machine}\n"), "a.md:1: `/wo"),
+            ("a.md", format!("see {}{}1\n", NUMBERED[2].0, NUMBERED[2].1), "leads nowhere"),
             ("a.rs", long(1001), "a.rs: 1001 lines: part it"),
             (
                 "engine/src/a.rs",

@@ -17,7 +17,7 @@
 //! * Bytes, and the length that they need: after a [`Operation::SyncData`] that was submitted after they completed.
 //! * A name (created, renamed, removed): after [`Io::sync_dir`] of its directory.
 //! * After a failed sync nothing is known about the bytes written since the last good one, and a later success says
-//!   nothing about them (interleaving 31).
+//!   nothing about them (`SyncFailureIsFinal`).
 
 mod aligned;
 mod append;

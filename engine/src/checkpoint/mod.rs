@@ -14,9 +14,9 @@
 //! * Image files are durable before the manifest that names them, and the manifest is durable under its name before
 //!   anything that only its predecessor needs is removed. So at every moment the newest manifest is whole and all its
 //!   files are there; one that is not is damage, never a crash.
-//! * A chunk's replay position ([`ChunkImage::replay`]) is noted before its timestamp is drawn (interleaving 28), by
+//! * A chunk's replay position ([`ChunkImage::replay`]) is noted before its timestamp is drawn (`ReplayPositionBeforeTimestamp`), by
 //!   whoever makes the image.
-//! * A manifest is written only once the log is durable past every timestamp that it images (interleaving 27), by
+//! * A manifest is written only once the log is durable past every timestamp that it images (`CheckpointAfterLog`), by
 //!   whoever writes it.
 //! * Every byte that is read back is covered by a checksum that starts from the database, the file and the position.
 //!

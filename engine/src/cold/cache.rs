@@ -1,8 +1,8 @@
-//! The private cache: cold records that one transaction has read (seed 001, §4.3).
+//! The private cache: cold records that one transaction has read (Eldawy et al., VLDB 2014, §4.3).
 //!
 //! Rules:
 //! - It ends with the snapshot under which it was read; at read committed that is the statement. A record that was read
-//!   under one snapshot could be dead, and its notice gone, under the next one (interleaving 22).
+//!   under one snapshot could be dead, and its notice gone, under the next one (`CacheEndsWithSnapshot`).
 //! - What was read of a key is complete for a reading at `at` if the read began after `at` was drawn from the clock, or
 //!   if no migration of the table has drawn its timestamp since the read began: what is visible at `at` in the store was
 //!   durable there before its move drew a timestamp. [`TableCounters::moves`] counts moves before they draw one.

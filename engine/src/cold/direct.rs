@@ -1,4 +1,4 @@
-//! The cold store `direct`: the place of a record follows from its key (the direct-mapped file of seed 001, §6.1.3).
+//! The cold store `direct`: the place of a record follows from its key (the direct-mapped file of Eldawy et al., VLDB 2014, §6.1.3).
 //!
 //! ```text
 //!   write(batch) ──► queue ──► the store's thread, a group at a time:
@@ -25,7 +25,7 @@
 //! - Bits are set after the batch is durable and before that is acknowledged; they are cleared after a removal is durable
 //!   and before the slot is touched. So what is acknowledged has its bit.
 //! - Who wants a block that is being read waits for that read, but not if the block has been written since it began; see `reads`.
-//! - A failed sync is final: the store is read-only from then on (interleaving 31).
+//! - A failed sync is final: the store is read-only from then on (`SyncFailureIsFinal`).
 //!
 //! Limits:
 //! - A primary key is one integer (2, 4 or 8 bytes; one length a table), a record with its secondary keys fits into a slot.

@@ -1,4 +1,4 @@
-//! Access filters of stores that have none of their own: "no such key", or "maybe" (seed 001, §4.2).
+//! Access filters of stores that have none of their own: "no such key", or "maybe" (Eldawy et al., VLDB 2014, §4.2).
 //!
 //! ```text
 //!   hash of a key ── top 8 bits ──► part ──► now:  a Bloom filter whose bits for a key lie in one cache line

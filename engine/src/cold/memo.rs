@@ -1,4 +1,4 @@
-//! The update memo: notices that say when records of the cold store are valid (seed 001, §4.4; architecture §5).
+//! The update memo: notices that say when records of the cold store are valid (Eldawy et al., VLDB 2014, §4.4).
 //!
 //! It is two tables of the engine itself, which users do not see. So notices have versions, are logged, imaged and
 //! recovered like rows, are seen at the reader's time, and two transactions that want to end one record collide over a

@@ -1,5 +1,5 @@
 //! Rows outside of memory: the cold store, the update memo that says when its records are valid, and what transactions
-//! keep of what they have read there (seed 001, §4-5).
+//! keep of what they have read there (Eldawy et al., VLDB 2014, §4-5).
 //!
 //! | module | what |
 //! |---|---|

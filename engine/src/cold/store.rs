@@ -53,7 +53,7 @@ pub(crate) trait ColdStore: Send + Sync + Debug {
     /// Nothing of the batch is there any more, durably. No error if there is no such batch.
     fn discard(&self, batch: BatchId) -> Pending<'static, ()>;
 
-    /// Resolves when no write of the batch is in flight (interleaving 21).
+    /// Resolves when no write of the batch is in flight (`DiscardAfterWrite`).
     fn quiescent(&self, batch: BatchId) -> Pending<'static, ()>;
 
     /// Batches that are neither confirmed nor discarded.

@@ -1,4 +1,4 @@
-//! Who waits for memory gets an answer (interleavings 33 and 34): rounds of the governor by hand, under a clock that stands
+//! Who waits for memory gets an answer: rounds of the governor by hand, under a clock that stands
 //! until it is moved, and with the rules switched off that see to it.
 
 use std::future::Future;

@@ -11,8 +11,8 @@
 //!   always finds its place on disk. A full disk refuses the next reservation instead, until there is space again.
 //! * The flusher writes only the prefix that every appender has filled ([`ring`]).
 //! * The first sync or write that fails is final: no later success can tell what became of the bytes before it
-//!   (interleaving 31). All who wait get the error, reservations are refused.
-//! * A record checks out only at its own position, in its own generation (interleaving 30, [`segment`]).
+//!   (`SyncFailureIsFinal`). All who wait get the error, reservations are refused.
+//! * A record checks out only at its own position, in its own generation (`ChecksumBindsPosition`, [`segment`]).
 //! * A reservation that is dropped leaves a void record.
 //!
 //! # Durability modes

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The checksum covers the header behind itself and the payload. It starts from database, generation and position
-//! ([`thermocline_base::checksum::Seed`]), so a record checks out only where it was written (interleaving 30). The
+//! ([`thermocline_base::checksum::Seed`]), so a record checks out only where it was written (`ChecksumBindsPosition`). The
 //! padding and the rest of a void record are never looked at.
 //!
 //! *Durable gap*: the record's position minus the position up to which the log was durable when the record was made,

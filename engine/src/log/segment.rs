@@ -12,7 +12,7 @@
 //! *Generation*: one more with every opening of the log, which starts a segment of its own where recovery ended. A
 //! segment therefore ends where the next one starts, or when its bytes are used up. What stands behind that end (a
 //! torn tail, or the bytes of a former life) never checks out, because the generation and the position are part of
-//! every checksum; nothing has to be overwritten (interleaving 30).
+//! every checksum; nothing has to be overwritten (`ChecksumBindsPosition`).
 //!
 //! *Birth*: the length is taken and made durable, then the header, then the name. So a valid header proves that the
 //! file has its length, and no record goes into a segment that a crash could take away.

@@ -7,7 +7,7 @@
 //! Nothing behind the cut is copied: one segment is read after the other while the log grows, and a record in a later
 //! one would prove that the bytes missing in an earlier one had been durable.
 //!
-//! # The cold store (32)
+//! # The cold store
 //!
 //! While the log is cut, no row is on its way into the store: migrations that run are waited for, others are put off.
 //! No record is removed from before that until the store has been copied. So each record whose row was cold at the cut is

@@ -1,5 +1,5 @@
 //! Cleaning: records that nobody can see are removed from the cold store, and notices that say nothing any more are
-//! dropped (seed 001, §5.6; architecture §5). It runs beside migration.
+//! dropped (Eldawy et al., VLDB 2014, §5.6). It runs beside migration.
 //!
 //! | notice | when | what |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | E, N | the record or batch has gone, and no snapshot is older than that | the notice is dropped |
 //! | B | no snapshot is older than it, and the store knows that the batch stays | the notice is dropped |
 //!
-//! A notice is dropped by a transaction of its own, later than the removal (23). Whoever holds a copy of a record has a
-//! snapshot from before he read it, so from before its removal, and still finds the notice (9, 22).
+//! A notice is dropped by a transaction of its own, later than the removal (`NoticeAfterRecord`). Whoever holds a copy of a record has a
+//! snapshot from before he read it, so from before its removal, and still finds the notice (`NoticeOutlivesReaders`).
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! waiting: its access filters deny the key, or the record is in memory, or it may be on the device. Only then the step
 //! hands up a [`Wait::Cold`], the transaction reads the store without holding anything, and the step is tried again with
 //! what was found in the transaction's private cache. Both looks are at the same time, so it does not matter that rows
-//! move meanwhile (interleaving 17): at every timestamp a row is in one place.
+//! move meanwhile (`BothLooksAtOneTime`): at every timestamp a row is in one place.
 //!
 //! A look that does not wait is one step with the look in memory before it: nothing lies between them that the next try
 //! after a wait would not see, too.
@@ -371,8 +371,8 @@ impl Session {
     /// Nobody becomes an owner of the key in memory meanwhile: he would meet the claim. What was in memory and is now in
     /// the store was durable there before its move drew a timestamp, and the move was counted before that; so what was
     /// read before the last count is complete for the present. What was in the store and is now in memory has an end:
-    /// if that was not after `since`, the look in memory has seen what became of the row; else it is looked again (18).
-    /// A record that ended with its own move has never been the row (16): both notices have one timestamp.
+    /// if that was not after `since`, the look in memory has seen what became of the row; else it is looked again (`ColdClaimAtOneTime`).
+    /// A record that ended with its own move has never been the row (`LeaversEnd`): both notices have one timestamp.
     pub(crate) fn cold_claim(
         &mut self,
         form: &TableForm,

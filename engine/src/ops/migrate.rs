@@ -1,4 +1,4 @@
-//! Migration: rows go from memory into the cold store, a batch at a time (seed 001, §5.2; architecture §5).
+//! Migration: rows go from memory into the cold store, a batch at a time (Eldawy et al., VLDB 2014, §5.2).
 //!
 //! | step | log | cold store | a crash right after it leaves |
 //! |---|---|---|---|
@@ -10,13 +10,13 @@
 //!
 //! The move takes its log space first; then it sets its marks, decides and publishes without waiting for anything. So
 //! whoever meets a mark waits for a moment, and nobody fails because of it. A row that a user has changed since it was
-//! copied leaves the batch: the move ends its record, which has never been visible (16). If too many leave, the move is
+//! copied leaves the batch: the move ends its record, which has never been visible (`LeaversEnd`). If too many leave, the move is
 //! given up, and the batch discarded.
 //!
 //! What migrates: the newest version of a row, committed, not locked; not younger than the snapshot of any transaction
 //! that will validate its scans, since that looks for phantoms in memory, or the refusal of a key, since that looks for
 //! the row there; and not brought back from the cold store later
-//! than the oldest snapshot: while somebody is older than a move, the row does not move again (11).
+//! than the oldest snapshot: while somebody is older than a move, the row does not move again (`MovesOnce`).
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
-//! Promotion: a record that has become hot comes back into memory as it is (architecture §4, 6).
+//! Promotion: a record that has become hot comes back into memory as it is.
 //!
 //! One transaction ends the record and inserts a version that is marked as promoted: it is visible from then on, but the
 //! row has not changed. The notice of the end names the row in memory, so whoever read the record follows it there. As
 //! with a migration, log space is taken first, and nothing is awaited between the marks and the decision.
 //!
-//! A record is promoted only when no snapshot is older than its own move (11).
+//! A record is promoted only when no snapshot is older than its own move (`MovesOnce`).
 
 use std::sync::Arc;
 

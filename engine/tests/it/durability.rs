@@ -391,7 +391,7 @@ fn a_database_beyond_its_limit_opens_and_refuses_writers() {
     assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
 }
 
-/// Interleaving 35: a commit gives way to others of its worker while it is undecided (it waits for space in the log) or decided
+/// A commit gives way to others of its worker while it is undecided (it waits for space in the log) or decided
 /// (it waits for the disk), and never in between. So who meets it there has an answer at once: one worker never waits for
 /// itself.
 #[test]

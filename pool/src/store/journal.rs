@@ -15,10 +15,10 @@
 //! Rules:
 //! - A group is written in one piece and made durable before the next one is written. So behind a group that does not
 //!   check out nothing is; if something is, the file is damaged and not torn.
-//! - Checksums start from database, generation of the segment and place in it (interleaving 30), and records are
+//! - Checksums start from database, generation of the segment and place in it (`ChecksumBindsPosition`), and records are
 //!   numbered without gaps: old groups and missing segments are noticed.
 //! - A segment is used again only when all that it holds is in pieces, or void.
-//! - The first failure of a sync is final (31); the store turns read-only.
+//! - The first failure of a sync is final (`SyncFailureIsFinal`); the store turns read-only.
 //! - Writing zeros once matters: appending to an unwritten extent makes the file system change its own records with
 //!   every sync, which doubles the time of one.
 

@@ -173,7 +173,7 @@ impl Store {
         async move { inner.discard(batch).await }
     }
 
-    /// Resolves when nothing of a batch is in flight: no write of it will land any more (21).
+    /// Resolves when nothing of a batch is in flight: no write of it will land any more.
     pub fn quiescent(&self, batch: BatchId) -> impl Future<Output = ()> + Send + 'static {
         let inner = Arc::clone(&self.inner);
         async move { inner.quiescent(batch).await }

@@ -10,7 +10,7 @@
 //!
 //! Rules:
 //! - A piece belongs to itself: fences and filter are written, made durable, loaded and given up with its records
-//!   (interleaving 24).
+//!   (`FilterOfAllEntries`).
 //! - All of its pages carry its id as their page version, so a page that was left in its place by another piece is noticed.
 //! - Its extents are free again when nobody refers to it any more (`Arc`), *and* the manifest without it is durable
 //!   ([`Piece::give_up`]). Until then a reader who began before sees what it saw. Its pages leave the frames, and reads of

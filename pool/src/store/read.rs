@@ -3,7 +3,7 @@
 //! A read sees the version that was current when it began, to its end, whatever happens meanwhile: pieces live as long as
 //! somebody reads them.
 //!
-//! # Why reads of a page may be shared, though reads of a key may not (22)
+//! # Why reads of a page may be shared, though reads of a key may not
 //! A read that began before a removal was confirmed may answer after it, with the removed entry. So a read of a *key* is
 //! never joined to one that began earlier: each takes its own version, and with it every removal that was acknowledged
 //! before it began; a removal is in the version that readers take before its batch is acknowledged. Which pages a read

@@ -2,7 +2,7 @@
 //!
 //! A read that is joined began before the look that joins it, so what it brings may be older than what that look has to see: a
 //! batch was acknowledged in between, or a removal was. Hence a read is *forgotten* once its block has been written, before
-//! anybody is told of that: who looks later begins a read of his own (interleaving 22). What a read brings that began before the
+//! anybody is told of that: who looks later begins a read of his own (`ReadsEndWithWrites`). What a read brings that began before the
 //! write had ended is old, new or torn, as it would be without anybody who joins; nobody was told yet, a torn slot does
 //! not match its checksum, and its reader looks again.
 //!

@@ -16,7 +16,7 @@
 //!   share a block of 4 KiB are rewritten with it, byte for byte.
 //! - `gone` has a bit for the record (0) and for each of its tails (1…). Removing an entry changes the header only, so
 //!   no crash leaves half of a removal; when all are gone the header is zero.
-//! - Checksums start from the database, the table and segment, and the slot's place (interleaving 30).
+//! - Checksums start from the database, the table and segment, and the slot's place (`ChecksumBindsPosition`).
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};

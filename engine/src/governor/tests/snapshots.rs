@@ -18,7 +18,7 @@ fn soon(what: &str, took: Duration) {
     assert!(!depth::is_deep() || took < Duration::from_secs(8), "{what} took {took:?}");
 }
 
-/// Interleaving 33.
+/// What a held snapshot does not see leaves memory beside it.
 #[test]
 fn new_rows_come_and_go_under_a_snapshot_that_stays_open() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -152,7 +152,7 @@ fn what_is_in_use_stays_while_snapshots_overlap() {
     assert!(of_updates * 20 < updates, "{of_updates} of {updates} updates found a cold row; {cold:?}");
 }
 
-/// Interleaving 33: what the snapshot sees does not fit beside what is to come.
+/// What the snapshot sees does not fit beside what is to come.
 #[test]
 fn the_oldest_snapshot_is_cancelled_when_nothing_else_is_left() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -219,7 +219,7 @@ fn snapshots_that_wait_for_each_other_are_cancelled_together() {
     soon("all of it", took);
 }
 
-/// Interleaving 34.
+/// A writer that waits for memory which it keeps itself is refused.
 #[test]
 fn who_pins_the_memory_that_is_waited_for_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");

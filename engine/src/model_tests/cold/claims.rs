@@ -1,4 +1,4 @@
-//! Unique keys in memory and in the cold store, beside moves (18): at any time a key has one owner, and nobody is refused
+//! Unique keys in memory and in the cold store, beside moves: at any time a key has one owner, and nobody is refused
 //! because of one that has gone.
 
 use super::*;

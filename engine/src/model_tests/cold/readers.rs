@@ -66,7 +66,7 @@ fn a_dropped_notice_that_hides_its_batch_is_caught() {
     misses(Rule::DroppedIsThere, 10_000, seen_once);
 }
 
-/// A snapshot that is older than a row, which has been inserted and migrated since (8).
+/// A snapshot that is older than a row, which has been inserted and migrated since.
 fn older_than_the_row() {
     let world = cold_world_with(&[(1, 10)], by_value);
     let mut old = world.begin(Isolation::Snapshot);
@@ -105,7 +105,7 @@ fn a_begin_that_is_dropped_under_older_snapshots_is_caught() {
     misses(Rule::RecordOutlivesReaders, 2000, older_than_the_row);
 }
 
-/// A reader has copied a record of a batch that is then given up and discarded (9).
+/// A reader has copied a record of a batch that is then given up and discarded.
 fn copied_from_a_discarded_batch() {
     let world = cold_world(&[(1, 10)]);
     world.store.slow_writes();
@@ -136,7 +136,7 @@ fn a_copy_from_a_discarded_batch_is_not_the_row() {
     model::run(1500, copied_from_a_discarded_batch);
 }
 
-/// The same with a reader who is older than the batch's notice, and sees the row in memory (9).
+/// The same with a reader who is older than the batch's notice, and sees the row in memory.
 fn scanned_a_discarded_batch() {
     let world = cold_world(&[(1, 10), (2, 20)]);
     world.migrate(&[2]);
@@ -174,7 +174,7 @@ fn a_notice_that_is_dropped_under_readers_of_its_batch_is_caught() {
     misses(Rule::NoticeOutlivesReaders, 20_000, scanned_a_discarded_batch);
 }
 
-/// A reader has copied a record that is then ended and removed (22).
+/// A reader has copied a record that is then ended and removed.
 fn copied_before_its_removal() {
     let world = cold_world(&[(1, 10)]);
     world.migrate(&[1]);
@@ -209,7 +209,7 @@ fn a_copy_of_a_removed_record_is_not_the_row() {
     model::run(1500, copied_before_its_removal);
 }
 
-/// The removal of a dead record takes its time (23).
+/// The removal of a dead record takes its time.
 fn removed_slowly() {
     let world = cold_world(&[(1, 10)]);
     world.migrate(&[1]);
@@ -242,7 +242,7 @@ fn a_notice_that_is_dropped_before_its_record_is_caught() {
     misses(Rule::NoticeAfterRecord, 10_000, removed_slowly);
 }
 
-/// Statements of a read committed transaction, whose row is deleted and removed between them (22).
+/// Statements of a read committed transaction, whose row is deleted and removed between them.
 fn deleted_between_statements() {
     let world = cold_world(&[(1, 10)]);
     world.migrate(&[1]);
@@ -262,7 +262,7 @@ fn deleted_between_statements() {
     world.settle_cold();
 }
 
-/// The same with a row that is inserted, and migrates, where a dead record was before (17).
+/// The same with a row that is inserted, and migrates, where a dead record was before.
 fn inserted_between_statements() {
     let world = cold_world(&[(1, 10)]);
     world.migrate(&[1]);
@@ -291,7 +291,7 @@ fn what_an_earlier_statement_has_read_is_caught() {
     misses(Rule::CacheEndsWithSnapshot, 10_000, inserted_between_statements);
 }
 
-/// A migration is dropped while its batch is being written, and cleaned while the write is still under way (21).
+/// A migration is dropped while its batch is being written, and cleaned while the write is still under way.
 fn dropped_under_a_write() {
     let world = cold_world(&[(1, 10)]);
     world.store.slow_writes();

@@ -1,4 +1,4 @@
-//! Transactions that validate, beside moves (11, 12, 20): a move is no change and no phantom, and hides none.
+//! Transactions that validate, beside moves: a move is no change and no phantom, and hides none.
 
 use super::*;
 

@@ -72,7 +72,7 @@ fn an_end_that_is_dropped_under_who_follows_a_mark_is_caught() {
     misses(Rule::EndOutlivesFollowers, 10_000, counted_hot);
 }
 
-/// One at read committed, which takes the newest row, and one at snapshot, which fails and tries again (19).
+/// One at read committed, which takes the newest row, and one at snapshot, which fails and tries again.
 fn at_two_levels() {
     let world = cold_world(&[(1, 0)]);
     world.migrate(&[1]);
@@ -131,7 +131,7 @@ fn a_move_that_is_waited_for_like_a_transaction_is_caught() {
     misses(Rule::MovesAreWaitedOut, 10_000, never_waits);
 }
 
-/// A row of a batch is updated again and again while the batch migrates (16, 36).
+/// A row of a batch is updated again and again while the batch migrates.
 fn leavers() {
     let world = cold_world(&[(1, 10), (2, 20), (3, 30), (4, 40), (5, 50)]);
     let mover = world.spawn(|world| world.migrate(&[1, 2, 3, 4, 5]));
@@ -161,7 +161,7 @@ fn a_leaver_whose_record_stays_is_caught() {
     misses(Rule::LeaversEnd, 10_000, leavers);
 }
 
-/// A child is inserted under a lock on its parent, which is moved and deleted meanwhile (6).
+/// A child is inserted under a lock on its parent, which is moved and deleted meanwhile.
 fn orphan(cold_first: bool) {
     const CHILD: i64 = 10;
     let world = cold_world(&[(1, 10)]);

@@ -167,7 +167,7 @@ fn a_dropped_write_is_over_when_the_batch_is_quiescent() {
     assert!(store.step(Step::Journal));
     assert!(quiet.as_mut().poll(&mut context).is_ready());
     assert_eq!(block_on(store.get(INDEX, &3_u64.to_be_bytes())).expect("readable").len(), 1);
-    // A discard behind a write that is in the queue finds it (21).
+    // A discard behind a write that is in the queue finds it.
     let mut unconfirmed = Batch::new(BatchId(2));
     unconfirmed.put(INDEX, b"x", b"y").expect("short");
     let mut write = Box::pin(store.write(unconfirmed));
