@@ -14,17 +14,26 @@
 //!
 //! | the batch's chain, at the time | the record |
 //! |---|---|
-//! | no chain | is older than everybody: it is there |
+//! | no chain | is older than every snapshot: it is there |
 //! | N | is not there |
 //! | B | is there |
-//! | only versions that begin later | is not there: who looks is older than the batch |
-//! | dropped | is there, if it was B; if it was N, who sees that has none of its records |
+//! | only versions that begin later | is not there: the reader is older than the batch |
+//! | dropped | is there, if it was B; if it was N, a reader that sees the drop has none of its records |
+//!
+//! An example: batch 55 moved at 60, its record of K ended at 70 (an update brought K into memory).
+//!
+//! | reader's snapshot | batch 55 | end of (55, K) | K is |
+//! |---|---|---|---|
+//! | 50 | begins later | – | the version in memory, from before the move |
+//! | 57 | N | – | the same |
+//! | 65 | B | begins later | the record |
+//! | 75 | B | E, target: the new RowId | the version in memory that began at 70 |
 //!
 //! Batches have ids that are timestamps, drawn when they are begun. A notice N is committed after that and durable before
 //! a record is written, so an id is below the clock of any recovery that finds a record with it, and is never given again.
 //!
 //! Rules: a notice is dropped only when no snapshot is left that is older than the record's removal (N, E) or than the
-//! move (B). So whoever holds bytes of a record finds the notice that its snapshot needs.
+//! move (B). So a reader that holds bytes of a record finds the notice that its snapshot needs.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -7,12 +7,22 @@
 //!
 //! - *Preparing* is published before the timestamp is drawn (see [`crate::txn::registry`]).
 //! - The space is reserved before the timestamp is drawn, so `Log::filled` never passes a transaction whose timestamp
-//!   is older than a later reading of the clock: that is what checkpoints build on.
+//!   is older than a later reading of the clock: checkpoints build on that.
 //! - The chunks are marked as changed before the record is complete, so a chunk without the mark has nothing in the
 //!   log between its image and a later `Log::filled`.
 //! - A transaction is published before its record is on disk, so that hot rows are not held for a sync. It is
-//!   acknowledged afterwards, and so is whoever may have read it.
+//!   acknowledged afterwards, and so is every transaction that may have read it.
 //! - A large transaction first writes *parts* that count only if their commit follows.
+//!
+//! An example, write skew at serializable: T1 has read y and writes x, T2 has read x and writes y, both with snapshot 50.
+//!
+//! | time | T1 | T2 |
+//! |---|---|---|
+//! | | *preparing* | |
+//! | 60 | draws 60 | *preparing* |
+//! | 61 | validates y: T2 is preparing without a timestamp, so T1 waits | draws 61 |
+//! | | T2's version of y begins at 61, after 60: the read stands; commits | waits for T1's decision, validates x: it changed at 60: fails |
+//! | | | rolls back |
 
 use std::ops::{Bound, ControlFlow};
 

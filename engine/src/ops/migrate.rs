@@ -8,15 +8,25 @@
 //! | 4 the store is told that the batch stays | | | the same: recovery tells it |
 //! | 5 nobody can see the rows in memory any more | | | they are pruned; the cleaner drops B |
 //!
-//! The move takes its log space first; then it sets its marks, decides and publishes without waiting for anything. So
-//! whoever meets a mark waits for a moment, and nobody fails because of it. A row that a user has changed since it was
-//! copied leaves the batch: the move ends its record, which has never been visible (`LeaversEnd`). If too many leave, the move is
-//! given up, and the batch discarded.
+//! The move takes its log space first; then it sets its marks, decides and publishes without waiting for anything. So a
+//! transaction that meets a mark waits for a moment, and none fails because of it. A row that a user has changed since it
+//! was copied leaves the batch: the move ends its record, which has never been visible (`LeaversEnd`). If too many leave,
+//! the move is given up, and the batch discarded.
 //!
-//! What migrates: the newest version of a row, committed, not locked; not younger than the snapshot of any transaction
-//! that will validate its scans, since that looks for phantoms in memory, or the refusal of a key, since that looks for
-//! the row there; and not brought back from the cold store later
-//! than the oldest snapshot: while somebody is older than a move, the row does not move again (`MovesOnce`).
+//! An example: rows K and L migrate under batch 55, and U changes L meanwhile.
+//!
+//! | time | migration | U | K | L |
+//! |---|---|---|---|---|
+//! | 55 | 1: commits N | | in memory | in memory |
+//! | | 2: writes records (55, K), (55, L) | | in memory; the record is not there (N) | the same |
+//! | 58 | | updates L | | `[58, ∞)` in memory |
+//! | 60 | 3: marks K, ends (55, L), N → B | | moved: readers from 60 on find the record | in memory; its record is dead |
+//! | | 4, 5: confirms; K's version is pruned once no snapshot is below 60 | | cold | in memory |
+//!
+//! What migrates is the newest version of a row, committed and not locked. It is not younger than the snapshot of a
+//! transaction that will validate its scans, which looks for phantoms in memory, or the refusal of a key, which looks for
+//! the row there. And it did not come back from the cold store later than the oldest snapshot: while a snapshot is older
+//! than a move, the row does not move again (`MovesOnce`).
 
 use std::collections::HashSet;
 use std::sync::Arc;

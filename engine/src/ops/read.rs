@@ -2,6 +2,15 @@
 //!
 //! An index may name rows whose visible version has another key (an entry outlives the version it was made for), so
 //! the key of the version decides.
+//!
+//! An example: row 7 had key A, and has key B since 60; both entries are there, since a snapshot of 50 lives.
+//!
+//! | reader | looks for | entry | version it sees | has the key? | answer |
+//! |---|---|---|---|---|---|
+//! | snapshot 50 | A | 7 | `[40, 60)` A | yes | the row |
+//! | snapshot 70 | A | 7 | `[60, ∞)` B | no | none |
+//! | snapshot 50 | B | 7 | `[40, 60)` A | no | none |
+//! | snapshot 70 | B | 7 | `[60, ∞)` B | yes | the row |
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

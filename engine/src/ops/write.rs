@@ -1,25 +1,35 @@
 //! Writing rows: insert, update, delete.
 //!
 //! The first writer of a row wins. A write installs a version that carries the transaction's id, by one swing of the
-//! row's slot, and only over a committed newest version that the snapshot sees (or its own). Everybody else who wants
-//! the row meets the id.
+//! row's slot, and only over a committed newest version that the snapshot sees (or its own). Every other transaction that
+//! wants the row meets the id.
+//!
+//! An example, at snapshot isolation; the row is K, its newest version began at 40:
+//!
+//! | time | U | W | K's chain, newest first |
+//! |---|---|---|---|
+//! | 50 | takes its snapshot | takes its snapshot | `[40, ∞)` |
+//! | | swings the slot | | `[U, ∞)` → `[40, U)` |
+//! | | | meets U's id, waits for U | |
+//! | 60 | commits | | `[60, ∞)` → `[40, 60)` |
+//! | | | the newest version began after 50: a serialization error; at read committed W looks again at 60, and goes on | |
 //!
 //! Order inside a write:
-//! 1. the write is entered into the session's list as soon as its version can be reached, so that a rollback undoes
-//!    whatever part was done;
-//! 2. a changed key: latch the slot, enter the new key into the indexes, swing, unlatch; so the pruner, who takes
-//!    entries out under the latch, never takes one that the new version needs;
-//! 3. unique keys: the claim (the entry) comes first, the check of all other rows with that key second. Of two who
-//!    claim the same key at least one sees the other. It takes its own claim back, looks again without it, and waits for
-//!    the other's end, or claims anew if nobody is there any more. So who waits for a key is in nobody's way, least of
-//!    all in that of the holder who comes back to the key. Claims that are taken back are told to who may have met them
-//!    ([`crate::txn::registry::Place::note_undone`]): a wait for one of them is no wait, and closes no circle. How often
-//!    that has happened is read before the look that finds somebody in the way ([`InTheWay`]);
-//! 4. row locks of others are looked at after the version is installed (see [`crate::txn::locks`]).
+//! 1. The write is entered into the session's list as soon as its version can be reached. So a rollback undoes whatever
+//!    part was done.
+//! 2. A changed key: latch the slot, enter the new key into the indexes, swing, unlatch. The pruner takes entries out under
+//!    the latch, so it never takes one that the new version needs.
+//! 3. Unique keys: the claim (the entry) comes first, the check of all other rows with that key second. Of two writers that
+//!    claim one key at least one sees the other. That one takes its own claim back, looks again without it, and waits for
+//!    the other's end, or claims anew if the other has gone. So a waiter for a key is in no one's way, least of all in that
+//!    of the holder that comes back to the key. A claim that is taken back is told to the writers that may have met it
+//!    ([`crate::txn::registry::Place::note_undone`]): a wait for it is no wait, and closes no circle. A writer reads how
+//!    often that has happened before the look that finds another writer in the way ([`InTheWay`]).
+//! 4. Row locks of others are looked at after the version is installed (see [`crate::txn::locks`]).
 //!
 //! A row in the cold store is changed by ending its record in the update memo and inserting the new version, if there is
-//! one, as a fresh row in memory. Who ends a record first wins: ends have a unique key. A row that has moved since the
-//! snapshot is followed, in either direction; a row that somebody is moving is waited for, which takes a moment.
+//! one, as a fresh row in memory. The first transaction that ends a record wins: ends have a unique key. A row that has
+//! moved since the snapshot is followed, in either direction. A row that is being moved is waited for, which takes a moment.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -3,6 +3,16 @@
 //! The first version of a chain, newest first, that begins at or before the read time decides: it is the row, or it is
 //! a tombstone and there is no row. A version of an unfinished transaction begins when that transaction says so (see
 //! [`crate::txn::registry`]).
+//!
+//! An example: T has changed a row that began at 40, and has not committed.
+//!
+//! | T's state | a reader of 50 sees | a reader of 70 sees |
+//! |---|---|---|
+//! | active | the version of 40 | the version of 40 |
+//! | preparing, no timestamp yet | waits for the timestamp | waits for the timestamp |
+//! | preparing, timestamp 60 | the version of 40 | waits until T is decided |
+//! | committed at 60 | the version of 40 | T's version |
+//! | aborted | the version of 40 | the version of 40 |
 
 use crate::mutation::{self, Rule};
 use thermocline_base::ids::Timestamp;
