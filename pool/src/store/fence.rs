@@ -348,12 +348,24 @@ impl Fences {
             }
             continued.push(fence);
         }
-        Some(Self {
+        let fences = Self {
             indexes: indexes.into(),
             bytes,
             ends: ends.into(),
             pages: pages.into(),
             continued: continued.into(),
+        };
+        fences.are_sorted().then_some(fences)
+    }
+
+    /// Does the first separator of each index say its first key, and does none lie below the one before, or above the last key?
+    /// Searches count on it.
+    fn are_sorted(&self) -> bool {
+        self.indexes.iter().all(|fences| {
+            let separators = || fences.range().map(|fence| self.separator(fence));
+            self.cmp_separator(fences, fences.start, &fences.first_key).is_eq()
+                && separators().is_sorted()
+                && self.cmp_separator(fences, fences.end - 1, &fences.last_key).is_le()
         })
     }
 }

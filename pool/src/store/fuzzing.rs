@@ -68,6 +68,17 @@ pub fn journal_group(bytes: &[u8]) -> usize {
 mod tests {
     use proptest::prelude::*;
 
+    /// A first separator above the first key: a search for that key stepped back from the first page.
+    #[test]
+    fn separators_that_do_not_fit_their_keys_are_refused() {
+        let mut tail = [1; 43];
+        tail[3] = 0x8e;
+        tail[0x15..].copy_from_slice(&[
+            0, 0, 0, 0, 0, 0, 0, 8, 0xff, 0xff, 0x23, 0xff, 0xe2, 0xff, 0xff, 0, 0, 0, 0xce, 0xff, 0xff, 0xff,
+        ]);
+        assert_eq!(super::piece_tail(&tail), 0);
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
