@@ -212,8 +212,7 @@ impl Inner {
         }
         let mut session = self.take_session()?;
         session.begin(options, late);
-        let number = session.next_number();
-        Ok(Transaction::start(session, number))
+        Ok(Transaction::start(session))
     }
 }
 
@@ -525,7 +524,9 @@ impl Drop for Handle {
     }
 }
 
-/// A handle to a table. Stays valid when the table's definition changes; operations fail once it is dropped.
+/// A handle to a table. Stays valid when the table's definition changes. Operations with it fail once the table is dropped
+/// ([`Error::TableDropped`], even if another one has its name by now), and in transactions of another database or of
+/// another opening of the same one ([`Error::ForeignHandle`]).
 #[derive(Clone, Debug)]
 pub struct Table {
     pub(crate) db: Arc<Inner>,
@@ -644,7 +645,7 @@ impl Table {
     }
 }
 
-/// A handle to an index.
+/// A handle to an index; what [`Table`] says of handles holds for it, too.
 #[derive(Clone, Debug)]
 pub struct Index {
     pub(crate) db: Arc<Inner>,

@@ -65,6 +65,18 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// The table that a handle was made of was dropped; another one may have its name by now.
+    TableDropped {
+        /// The name that it had.
+        name: String,
+    },
+    /// A table, index or savepoint of another database, of another opening of this one, or of another transaction.
+    ForeignHandle {
+        /// What it is.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
     /// The table has no such index, or the index was dropped.
     UnknownIndex {
         /// The table.
@@ -209,7 +221,8 @@ impl Error {
             Self::IdleTimeout { .. } => "25P03",
             Self::TransactionFailed => "25P02",
             Self::ReadOnly => "25006",
-            Self::UnknownTable { .. } => "42P01",
+            Self::UnknownTable { .. } | Self::TableDropped { .. } => "42P01",
+            Self::ForeignHandle { .. } => "55000",
             Self::UnknownIndex { .. } => "42704",
             Self::Schema(_) => "42P16",
             Self::Row { source, .. } => source.sqlstate(),
@@ -264,6 +277,18 @@ impl fmt::Display for Error {
             }
             Self::ReadOnly => f.write_str("this transaction or database is read-only"),
             Self::UnknownTable { name } => write!(f, "there is no table {name:?}"),
+            Self::TableDropped { name } => write!(
+                f,
+                "the table {name:?} of this handle was dropped; if there is a new one of that name, get a handle to it"
+            ),
+            Self::ForeignHandle { what: "savepoint", name } => {
+                write!(f, "savepoint {name} belongs to another transaction; nothing was rolled back")
+            }
+            Self::ForeignHandle { what, name } => write!(
+                f,
+                "the handle of {what} {name:?} belongs to another database, or to one that was closed and opened again; \
+                 get one from the database that the transaction is of"
+            ),
             Self::UnknownIndex { table, index } => write!(f, "table {table:?} has no index {index:?}"),
             Self::Schema(error) => error.fmt(f),
             Self::Row { table, source } if table.is_empty() => source.fmt(f),

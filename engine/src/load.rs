@@ -183,9 +183,15 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// Too many transactions are open, or the database is closed.
+    /// Too many transactions are open, or the database is closed; the table was dropped, or is of another database.
     pub fn begin_bulk_load(&self, table: &Table) -> Result<BulkLoad> {
         let inner = self.inner();
+        if !table.entry.is_of(&inner.epochs) {
+            return Err(table.entry.refusal(false));
+        }
+        if table.entry.is_dropped() {
+            return Err(table.entry.refusal(true));
+        }
         Ok(BulkLoad {
             transaction: begin(inner)?,
             state: LoadState::default(),

@@ -49,7 +49,6 @@ use thermocline_base::multiplex::{give_way, has_company};
 pub struct Transaction {
     session: NonNull<Session>,
     place: *const Place,
-    number: u64,
 }
 
 // SAFETY: the session is owned by the transaction (and touched by the reaper only under the agreement on `activity`);
@@ -83,14 +82,14 @@ impl Drop for Busy {
 
 impl Transaction {
     /// Takes over a session that has been started.
-    pub(crate) fn start(session: Box<Session>, number: u64) -> Self {
+    pub(crate) fn start(session: Box<Session>) -> Self {
         let place = std::ptr::from_ref(session.place());
         let session = NonNull::from(Box::leak(session));
         // SAFETY: the session keeps the registry alive.
         let shared = unsafe { &*place };
         shared.session.store(session.as_ptr().expose_provenance(), Ordering::Relaxed);
         shared.activity.store(activity::REST, Ordering::Release);
-        Self { session, place, number }
+        Self { session, place }
     }
 
     fn place(&self) -> &Place {
@@ -320,9 +319,10 @@ impl Transaction {
     /// nothing but the time that the following operations take. Worth it from two keys on.
     ///
     /// # Errors
-    /// The transaction was aborted for idleness.
+    /// The transaction was aborted for idleness; a dropped table, or one of another database.
     pub fn prefetch<'k>(&mut self, index: &Index, keys: impl IntoIterator<Item = &'k [u8]>) -> Result<()> {
         let _busy = self.enter()?;
+        self.session().check_handle(&index.entry)?;
         self.session().note_hint();
         self.session().prefetch(&index.entry, index.id, keys.into_iter());
         Ok(())
@@ -341,6 +341,7 @@ impl Transaction {
     ) -> Result<()> {
         let _busy = self.enter()?;
         let session = self.session();
+        session.check_handle(&index.entry)?;
         session.note_hint();
         let keys = keys.into_iter();
         session.prefetch(&index.entry, index.id, keys.clone());
@@ -359,6 +360,7 @@ impl Transaction {
     pub async fn prefetch_cold_prefix(&mut self, index: &Index, prefix: &[u8]) -> Result<()> {
         let _busy = self.enter()?;
         let session = self.session();
+        session.check_handle(&index.entry)?;
         session.note_hint();
         let cold = session.prefix_to_read(&index.entry, index.id, prefix);
         if !cold.is_empty() {
@@ -500,12 +502,22 @@ impl Transaction {
         }
     }
 
+    /// Is the handle of this database, and its table still there? Asked before a row is encoded: that may draw an
+    /// auto-increment number.
+    fn check_handle(&mut self, table: &Table) -> Result<()> {
+        let _busy = self.enter()?;
+        let session = self.session();
+        session.note_hint();
+        session.check_handle(&table.entry)
+    }
+
     /// Inserts a row given by values; missing defaults and auto-increment numbers are filled in for nulls. Returns the
     /// auto-increment number, if the table has such a column.
     ///
     /// # Errors
     /// As [`Transaction::insert`].
     pub async fn insert_values(&mut self, table: &Table, values: &[Value]) -> Result<Option<i64>> {
+        self.check_handle(table)?;
         let mut row = Vec::new();
         let number = table.encode_values(values, &mut row)?;
         self.insert(table, &row).await?;
@@ -517,6 +529,7 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::insert`].
     pub async fn insert_from<T: Serialize + ?Sized>(&mut self, table: &Table, row: &T) -> Result<RowId> {
+        self.check_handle(table)?;
         let mut bytes = Vec::new();
         table.encode_from(row, &mut bytes)?;
         self.insert(table, &bytes).await
@@ -608,6 +621,7 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::insert`] and [`Transaction::update`].
     pub async fn upsert(&mut self, table: &Table, row: &[u8]) -> Result<bool> {
+        self.check_handle(table)?;
         let index = table.primary();
         let layout = table.layout();
         let mut key = KeyBuf::new();
@@ -670,8 +684,7 @@ impl Transaction {
     /// The transaction was aborted for idleness.
     pub fn savepoint(&mut self) -> Result<Savepoint> {
         let _busy = self.enter()?;
-        let number = self.number;
-        Ok(Savepoint { transaction: number, ..self.session().savepoint() })
+        Ok(self.session().savepoint())
     }
 
     /// Undoes all writes and locks since the savepoint, which stays valid; later savepoints go. Also heals a
@@ -681,12 +694,17 @@ impl Transaction {
     /// The transaction was aborted for idleness, or the savepoint belongs to another one or is gone.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
         let _busy = self.enter()?;
-        let number = self.number;
         let session = self.session();
-        if savepoint.transaction != number || !session.rollback_to(savepoint) {
+        if savepoint.transaction != session.turn() {
+            return Err(Error::ForeignHandle {
+                what: "savepoint",
+                name: format!("number {}", savepoint.number),
+            });
+        }
+        if !session.rollback_to(savepoint) {
             return Err(Error::InvalidOption {
                 option: "savepoint",
-                reason: "it belongs to another transaction, or an earlier rollback has removed it".to_owned(),
+                reason: "an earlier rollback has removed it".to_owned(),
             });
         }
         Ok(())

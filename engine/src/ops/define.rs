@@ -490,7 +490,7 @@ impl Database {
             hidden: 0,
         };
         let form = inner.make_form(stored, Arc::default())?;
-        let entry = Arc::new(TableEntry::new(id, form));
+        let entry = Arc::new(TableEntry::new(id, &inner.epochs, form));
         // Whoever finds the table meanwhile waits: no row may be committed before the table is durable.
         if !mutation::off(Rule::TableDurableBeforeUse) {
             entry.hold();

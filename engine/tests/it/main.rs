@@ -5,6 +5,7 @@ mod basics;
 mod crash;
 mod durability;
 mod embedding;
+mod handles;
 mod history;
 mod latency;
 mod load;
