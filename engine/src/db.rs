@@ -28,7 +28,7 @@ use crate::log::error::LogError;
 use crate::log::{Log, ReserveError};
 use crate::ops::checkpoint::Checkpoints;
 use crate::options::{Durability, Isolation, Options, TransactionOptions};
-use crate::row::{KeyBuf, Layout, RowError, Type, Value};
+use crate::row::{EncodedRow, KeyBuf, Layout, RowError, Type, Value};
 use crate::transaction::Transaction;
 use crate::txn::locks::Locks;
 use crate::txn::prune::Garbage;
@@ -582,7 +582,7 @@ impl Table {
     ///
     /// # Errors
     /// Values that do not fit.
-    pub fn encode_values(&self, values: &[Value], out: &mut Vec<u8>) -> Result<Option<i64>> {
+    pub fn encode_values(&self, values: &[Value], out: &mut EncodedRow) -> Result<Option<i64>> {
         self.with_form(|form| {
             let mut number = None;
             let columns = form.layout.columns();
@@ -605,7 +605,7 @@ impl Table {
                 })
                 .collect();
             form.layout
-                .encode(&filled, out)
+                .encode_row(&filled, out)
                 .map_err(|source| Error::Row { table: form.schema.name.clone(), source })?;
             Ok(number)
         })
@@ -615,7 +615,7 @@ impl Table {
     ///
     /// # Errors
     /// Values that do not fit.
-    pub fn encode_from<T: Serialize + ?Sized>(&self, row: &T, out: &mut Vec<u8>) -> Result<Option<i64>> {
+    pub fn encode_from<T: Serialize + ?Sized>(&self, row: &T, out: &mut EncodedRow) -> Result<Option<i64>> {
         let values = self
             .with_form(|form| crate::row::to_values(&form.layout, row))
             .map_err(|source| self.error(source))?;
@@ -635,7 +635,7 @@ impl Table {
     pub fn primary_key_of(&self, row: &[u8], key: &mut KeyBuf) -> Result<()> {
         self.with_form(|form| {
             let table = || form.schema.name.clone();
-            form.layout.check(row).map_err(|source| Error::Row { table: table(), source })?;
+            form.layout.check(row).map_err(|source| Error::Row { table: table(), source: source.unfit() })?;
             if form.hidden_key() {
                 return Err(Error::UnknownIndex { table: table(), index: "primary key".to_owned() });
             }
@@ -675,7 +675,7 @@ impl Index {
         self.table().with_form(|form| {
             let table = || form.schema.name.clone();
             let index = Session::index_of(form, self.id)?;
-            form.layout.check(row).map_err(|source| Error::Row { table: table(), source })?;
+            form.layout.check(row).map_err(|source| Error::Row { table: table(), source: source.unfit() })?;
             index.key_of_row(row, &[], key);
             key.check_len().map_err(|source| Error::Row { table: table(), source })
         })

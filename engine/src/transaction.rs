@@ -36,7 +36,7 @@ use crate::ops::rollback::Savepoint;
 use crate::ops::scan::{KeyRange, ScanState, TableScanState, advance};
 use crate::ops::write::InsertState;
 use crate::ops::{Step, Wait};
-use crate::row::{KeyBuf, RowEditor, Value};
+use crate::row::{EncodedRow, KeyBuf, RowEditor, RowRef, Value};
 use crate::txn::locks::LockMode;
 use crate::txn::registry::{Place, Registry, activity};
 use crate::txn::session::{Health, NO_SNAPSHOT, Session};
@@ -44,7 +44,7 @@ use thermocline_base::multiplex::{give_way, has_company};
 
 /// An open transaction. Dropping it aborts it.
 ///
-/// Rows are encoded bytes (see [`mod@crate::row`]); keys are order-preserving encoded bytes ([`KeyBuf`]).
+/// Rows that go in are encoded with their layout ([`EncodedRow`]), rows that are read are bytes (see [`mod@crate::row`]); keys are order-preserving encoded bytes ([`KeyBuf`]).
 #[derive(Debug)]
 pub struct Transaction {
     session: NonNull<Session>,
@@ -483,12 +483,14 @@ impl Transaction {
         Ok(())
     }
 
-    /// Inserts an encoded row.
+    /// Inserts an encoded row: an [`EncodedRow`], or a [`RowRef`] of bytes of other origin. A row of columns that the table had
+    /// before is converted: columns that were added get their defaults, columns that were dropped are left out.
     ///
     /// # Errors
-    /// [`Error::DuplicateKey`] leaves the transaction as it was before; a row that does not fit the table; the memory
-    /// limit.
-    pub async fn insert(&mut self, table: &Table, row: &[u8]) -> Result<RowId> {
+    /// [`Error::DuplicateKey`] leaves the transaction as it was before; a row of columns that the table neither has nor had
+    /// (SQLSTATE 42804); the memory limit.
+    pub async fn insert(&mut self, table: &Table, row: impl Into<RowRef<'_>>) -> Result<RowId> {
+        let row = row.into();
         let _busy = self.enter()?;
         self.before_write().await;
         let mut state = InsertState::default();
@@ -498,6 +500,19 @@ impl Transaction {
                 Ok(Step::Done(row_id)) => return Ok(row_id),
                 Ok(Step::Wait(wait)) => self.wait(wait).await?,
                 Err(error) => self.make_room(error, writes, &mut since).await?,
+            }
+        }
+    }
+
+    /// Begins to use a table, which the transaction's operations do by themselves.
+    async fn touch(&mut self, table: &Table) -> Result<()> {
+        let _busy = self.enter()?;
+        self.session().note_hint();
+        loop {
+            match self.session().touch(&table.entry) {
+                Ok(Step::Done(_)) => return Ok(()),
+                Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                Err(error) => return Err(self.failed(error)),
             }
         }
     }
@@ -518,7 +533,7 @@ impl Transaction {
     /// As [`Transaction::insert`].
     pub async fn insert_values(&mut self, table: &Table, values: &[Value]) -> Result<Option<i64>> {
         self.check_handle(table)?;
-        let mut row = Vec::new();
+        let mut row = EncodedRow::new();
         let number = table.encode_values(values, &mut row)?;
         self.insert(table, &row).await?;
         Ok(number)
@@ -530,7 +545,7 @@ impl Transaction {
     /// As [`Transaction::insert`].
     pub async fn insert_from<T: Serialize + ?Sized>(&mut self, table: &Table, row: &T) -> Result<RowId> {
         self.check_handle(table)?;
-        let mut bytes = Vec::new();
+        let mut bytes = EncodedRow::new();
         table.encode_from(row, &mut bytes)?;
         self.insert(table, &bytes).await
     }
@@ -540,9 +555,10 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::read`], and a row that does not fit the type.
     pub async fn read_as<T: DeserializeOwned>(&mut self, index: &Index, key: &[u8]) -> Result<Option<T>> {
-        let layout = index.table().layout();
-        let found = self.read(index, key, |row| crate::row::from_row(&layout, row)).await?;
-        found.transpose().map_err(|source| Error::Row { table: index.table().name(), source })
+        let Some(row) = self.read(index, key, <[u8]>::to_vec).await? else { return Ok(None) };
+        // Asked for now: since the read nobody changes the table's columns before the transaction ends.
+        let found = crate::row::from_row(&index.table().layout(), &row);
+        found.map(Some).map_err(|source| Error::Row { table: index.table().name(), source })
     }
 
     /// Inserts the rows of a batch of a bulk load.
@@ -620,18 +636,23 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::insert`] and [`Transaction::update`].
-    pub async fn upsert(&mut self, table: &Table, row: &[u8]) -> Result<bool> {
-        self.check_handle(table)?;
+    pub async fn upsert(&mut self, table: &Table, row: impl Into<RowRef<'_>>) -> Result<bool> {
+        let given = row.into();
+        self.touch(table).await?;
+        // In use by this transaction: nobody changes its columns any more.
         let index = table.primary();
         let layout = table.layout();
+        let accepted =
+            table.with_form(|form| form.accept(given).map_err(|source| Session::row_error(form, source)))?;
+        let row = RowRef::known(layout.id(), &accepted);
         let mut key = KeyBuf::new();
-        table.primary_key_of(row, &mut key)?;
+        table.primary_key_of(&row, &mut key)?;
         loop {
             let replaced = self
                 .update(&index, &key, |editor| {
                     for column in 0..layout.columns().len() {
                         editor
-                            .set_value(column, &layout.value(row, column))
+                            .set_value(column, &layout.value(&row, column))
                             .map_err(|source| Error::Row { table: table.name(), source })?;
                     }
                     Ok(())

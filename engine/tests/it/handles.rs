@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use thermocline_engine::row::{Column, KeyBuf, Type, Value};
+use thermocline_engine::row::{Column, EncodedRow, KeyBuf, Type, Value};
 use thermocline_engine::{
     Database, Direction, Error, Index, IndexSchema, KeyRange, LockMode, Options, Result, Table, TableSchema,
     Transaction, TransactionOptions, block_on,
@@ -33,7 +33,7 @@ fn open(dir: &Path) -> Database {
     Database::open(dir, Options::default()).expect("it opens")
 }
 
-type Operation = (&'static str, fn(&Database, &mut Transaction, &Table, &[u8]) -> Result<()>);
+type Operation = (&'static str, fn(&Database, &mut Transaction, &Table, &EncodedRow) -> Result<()>);
 
 /// The primary key's index, and the one by text.
 fn indexes(table: &Table) -> (Index, Index) {
@@ -103,7 +103,7 @@ fn rows(db: &Database, table: &Table) -> Vec<Vec<u8>> {
 /// leaves the transaction able to go on.
 fn all_refused(db: &Database, own: &Table, handle: &Table, expected: fn(&Error) -> bool, sqlstate: &str) {
     let before = rows(db, own);
-    let mut row = Vec::new();
+    let mut row = EncodedRow::new();
     handle.encode_values(&values(handle.layout().columns().len() - 2), &mut row).expect("it fits");
     for (name, operation) in OPERATIONS {
         let mut tx = db.begin(TransactionOptions::new()).expect("a transaction");

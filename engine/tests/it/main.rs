@@ -8,6 +8,7 @@ mod embedding;
 mod handles;
 mod history;
 mod latency;
+mod layouts;
 mod load;
 mod moves;
 mod stress;
