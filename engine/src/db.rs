@@ -30,6 +30,7 @@ use crate::ops::checkpoint::Checkpoints;
 use crate::options::{Durability, Isolation, Options, TransactionOptions};
 use crate::row::{EncodedRow, KeyBuf, Layout, RowError, Type, Value};
 use crate::transaction::Transaction;
+use crate::txn::bodies::run_body;
 use crate::txn::locks::Locks;
 use crate::txn::prune::Garbage;
 use crate::txn::registry::{MAX_TRANSACTIONS, Registry};
@@ -352,7 +353,8 @@ impl Database {
         loop {
             self.before_begin(options).await;
             let mut transaction = self.inner().begin(options, true)?;
-            let outcome = body(&mut transaction).await;
+            let place = transaction.place_index();
+            let outcome = run_body(&self.inner().registry, place, body(&mut transaction)).await;
             if let Some(outcome) = self.conclude(transaction, outcome, &mut attempt).await {
                 return outcome;
             }
@@ -385,7 +387,8 @@ impl Database {
         loop {
             self.before_begin(options).await;
             let mut transaction = self.inner().begin(options, true)?;
-            let outcome = body(&mut transaction).await;
+            let place = transaction.place_index();
+            let outcome = run_body(&self.inner().registry, place, body(&mut transaction)).await;
             if let Some(outcome) = self.conclude(transaction, outcome, &mut attempt).await {
                 return outcome;
             }
@@ -426,6 +429,9 @@ impl Database {
     }
 
     /// As [`Database::transaction`], blocking the calling thread.
+    ///
+    /// A body may run other transactions, of which it sees what they commit only if its level lets it. One that needs what the
+    /// outer one holds (a changed or locked row, a unique key) fails with [`Error::WaitsForItself`]: it could wait for ever.
     ///
     /// # Errors
     /// What `body` or the commit returned last.

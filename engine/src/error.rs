@@ -35,6 +35,14 @@ pub enum Error {
         /// The key that it waited for.
         key: String,
     },
+    /// The transaction would wait for one whose body runs it, and which therefore does not go on before this one has ended.
+    /// Running it again helps nothing.
+    WaitsForItself {
+        /// The table where this one would wait.
+        table: String,
+        /// The key that it would wait for.
+        key: String,
+    },
     /// The row is being changed or is locked by another transaction, and the caller did not want to wait.
     WouldWait {
         /// The table.
@@ -215,7 +223,7 @@ impl Error {
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::SerializationFailure { .. } => "40001",
-            Self::Deadlock { .. } => "40P01",
+            Self::Deadlock { .. } | Self::WaitsForItself { .. } => "40P01",
             Self::WouldWait { .. } => "55P03",
             Self::DuplicateKey { .. } => "23505",
             Self::IdleTimeout { .. } => "25P03",
@@ -258,6 +266,11 @@ impl fmt::Display for Error {
             Self::Deadlock { table, key } => {
                 write!(f, "deadlock while waiting for {key} in table {table:?}; run the transaction again")
             }
+            Self::WaitsForItself { table, key } => write!(
+                f,
+                "deadlock of a thread with itself: {key} in table {table:?} is held by a transaction whose body has begun this \
+                 one and waits for it; do both in one transaction, or one after the other"
+            ),
             Self::WouldWait { table, key } => {
                 write!(
                     f,

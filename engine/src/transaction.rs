@@ -37,6 +37,7 @@ use crate::ops::scan::{KeyRange, ScanState, TableScanState, advance};
 use crate::ops::write::InsertState;
 use crate::ops::{Step, Wait};
 use crate::row::{EncodedRow, KeyBuf, RowEditor, RowRef, Value};
+use crate::txn::bodies::held_up;
 use crate::txn::locks::LockMode;
 use crate::txn::registry::{Place, Registry, activity};
 use crate::txn::session::{Health, NO_SNAPSHOT, Session};
@@ -90,6 +91,12 @@ impl Transaction {
         shared.session.store(session.as_ptr().expose_provenance(), Ordering::Relaxed);
         shared.activity.store(activity::REST, Ordering::Release);
         Self { session, place }
+    }
+
+    /// The number of its place in the registry.
+    pub(crate) fn place_index(&self) -> u32 {
+        // SAFETY: it does not change while the transaction lives; the reaper does not touch it.
+        unsafe { (*self.session.as_ptr()).place_index }
     }
 
     fn place(&self) -> &Place {
@@ -223,13 +230,17 @@ impl Transaction {
                     let error = Error::WouldWait { table, key };
                     return Err(self.failed(error));
                 }
-                let me = session.id;
-                if let Some(me) = me
-                    && !db.registry.wait_for(me, id, since)
-                {
-                    return Err(self.failed(Error::Deadlock { table, key }));
+                let (me, place) = (session.id, session.place_index);
+                let mut waiting = Waiting { registry: &db.registry, waiters: held_up(&db.registry, place) };
+                if waiting.waiters.iter().any(|outer| !db.registry.wait_for(*outer, id, since)) {
+                    return Err(self.failed(Error::WaitsForItself { table, key }));
                 }
-                let _waiting = Waiting { registry: &db.registry, me };
+                if let Some(me) = me {
+                    if !db.registry.wait_for(me, id, since) {
+                        return Err(self.failed(Error::Deadlock { table, key }));
+                    }
+                    waiting.waiters.push(me);
+                }
                 let woken = Woken { registry: &db.registry, id, since, polled: false };
                 db.counted(WaitKind::Rows, woken).await;
             }
@@ -857,16 +868,16 @@ impl Future for LetGo<'_> {
     }
 }
 
-/// An edge of the graph of waits, for as long as it lives.
+/// Edges of the graph of waits, for as long as it lives: of the waiter, and of the transactions that it holds up.
 struct Waiting<'a> {
     registry: &'a Registry,
-    me: Option<TxnId>,
+    waiters: Vec<TxnId>,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if let Some(me) = self.me {
-            self.registry.waited(me);
+        for waiter in &self.waiters {
+            self.registry.waited(*waiter);
         }
     }
 }

@@ -11,4 +11,5 @@ mod latency;
 mod layouts;
 mod load;
 mod moves;
+mod nested;
 mod stress;
