@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use thermocline_base::clock::{Clock, SystemClock};
-use thermocline_engine::row::{Column, Type, Value};
+use thermocline_engine::row::{Column, EncodedRow, Type, Value};
 use thermocline_engine::{
     Database, Durability, IndexSchema, Options, Result, Table, TableSchema, TransactionOptions,
 };
@@ -31,10 +31,10 @@ fn open(directory: Option<&PathBuf>) -> Result<(Database, Table)> {
     Ok((db, table))
 }
 
-fn encoded(table: &Table, count: u64) -> Result<Vec<Vec<u8>>> {
+fn encoded(table: &Table, count: u64) -> Result<Vec<EncodedRow>> {
     (0..count)
         .map(|id| {
-            let mut row = Vec::new();
+            let mut row = EncodedRow::new();
             // Keys in an order that tells neither index nor memory anything.
             let id = id.wrapping_mul(0x9E37_79B9_7F4A_7C15).cast_signed();
             table.encode_values(&[Value::Int8(id), Value::Bytes(vec![7; PAYLOAD])], &mut row)?;
@@ -43,7 +43,7 @@ fn encoded(table: &Table, count: u64) -> Result<Vec<Vec<u8>>> {
         .collect()
 }
 
-fn in_batches(db: &Database, table: &Table, rows: &[Vec<u8>], batch: usize) -> Result<()> {
+fn in_batches(db: &Database, table: &Table, rows: &[EncodedRow], batch: usize) -> Result<()> {
     for batch in rows.chunks(batch) {
         db.run(TransactionOptions::new(), async |tx| {
             for row in batch {
@@ -60,11 +60,11 @@ fn main() -> Result<()> {
     let count = arguments.next().and_then(|count| count.parse().ok()).unwrap_or(1_000_000);
     let only = arguments.next().filter(|only| only != "all").unwrap_or_default();
     let directory = arguments.next().map(PathBuf::from);
-    type Way = (&'static str, fn(&Database, &Table, &[Vec<u8>]) -> Result<()>);
+    type Way = (&'static str, fn(&Database, &Table, &[EncodedRow]) -> Result<()>);
     let ways: [Way; 3] = [
         ("a transaction a row", |db, table, rows| in_batches(db, table, rows, 1)),
         ("batches of 1000", |db, table, rows| in_batches(db, table, rows, 1_000)),
-        ("bulk load", |db, table, rows| db.bulk_load(table, rows.iter().map(Vec::as_slice)).map(drop)),
+        ("bulk load", |db, table, rows| db.bulk_load(table, rows).map(drop)),
     ];
     for round in 0..3 {
         for (name, load) in ways.into_iter().filter(|(name, _)| name.contains(&only)) {

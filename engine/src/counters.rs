@@ -204,7 +204,7 @@ impl Counters {
         let shard = self.shard();
         match error {
             Error::SerializationFailure { .. } => &shard.serialization,
-            Error::Deadlock { .. } => &shard.deadlock,
+            Error::Deadlock { .. } | Error::WaitsForItself { .. } => &shard.deadlock,
             Error::DuplicateKey { .. } => &shard.duplicate_key,
             Error::OutOfMemory(_) => &shard.out_of_memory,
             Error::IdleTimeout { .. } => &shard.idle,

@@ -9,7 +9,7 @@ use thermocline_base::checksum::{Seed, crc32c_append};
 use thermocline_base::ids::{Lsn, TableId, Timestamp};
 use thermocline_base::io::{Io, MemoryIo, OpenMode};
 
-use crate::catalog::schema::{PastColumns, StoredTable, decode_catalog, encode_catalog};
+use crate::catalog::schema::{PastChange, PastColumns, StoredTable, decode_catalog, encode_catalog};
 use crate::checkpoint::format::{BLOCK_HEADER_BYTES, image_seed};
 use crate::checkpoint::manifest::{image_path, manifest_name};
 use crate::checkpoint::{
@@ -95,10 +95,10 @@ fn catalogs_of_older_versions_are_read() {
 fn past_columns_are_kept_and_lead_to_the_present_ones() {
     let (mut tables, next_table, next_index) = decode_catalog(&catalog()).expect("a catalog");
     let columns = tables[0].schema.columns.clone();
-    let past = |until: u64, columns: &[Column], dropped: Option<u32>| PastColumns {
+    let past = |until: u64, columns: &[Column], change: PastChange| PastColumns {
         until: Timestamp(until),
         columns: columns.to_vec(),
-        dropped,
+        change,
     };
     let with = |past: Vec<PastColumns>, tables: &mut Vec<StoredTable>| {
         tables[0].past = past;
@@ -106,13 +106,22 @@ fn past_columns_are_kept_and_lead_to_the_present_ones() {
     };
     // A column was added, one dropped, and another one added.
     let first = &columns[..columns.len() - 1];
-    let lead = vec![past(3, first, None), past(5, &columns, Some(1)), past(8, first, None)];
+    use PastChange::{Added, Dropped, Renamed};
+    let mut renamed = columns.clone();
+    renamed[0].name = "other".to_owned();
+    let lead = vec![
+        past(3, first, Added),
+        past(4, &renamed, Renamed),
+        past(5, &columns, Dropped(1)),
+        past(8, first, Added),
+    ];
     let found = with(lead.clone(), &mut tables).expect("they lead there");
     assert_eq!(found, tables);
     let bad = [
-        lead[..2].to_vec(),
-        vec![past(5, first, None), past(5, &columns, Some(1)), past(8, first, None)],
-        vec![past(3, &columns, Some(columns.len() as u32))],
+        lead[..3].to_vec(),
+        vec![past(5, first, Added), past(5, &columns, Dropped(1)), past(8, first, Added)],
+        vec![past(3, &columns, Dropped(columns.len() as u32))],
+        vec![past(3, first, Renamed)],
     ];
     for bad in bad {
         assert!(with(bad.clone(), &mut tables).is_err(), "{bad:?}");

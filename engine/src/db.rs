@@ -28,8 +28,9 @@ use crate::log::error::LogError;
 use crate::log::{Log, ReserveError};
 use crate::ops::checkpoint::Checkpoints;
 use crate::options::{Durability, Isolation, Options, TransactionOptions};
-use crate::row::{KeyBuf, Layout, RowError, Type, Value};
+use crate::row::{EncodedRow, KeyBuf, Layout, RowError, Type, Value};
 use crate::transaction::Transaction;
+use crate::txn::bodies::run_body;
 use crate::txn::locks::Locks;
 use crate::txn::prune::Garbage;
 use crate::txn::registry::{MAX_TRANSACTIONS, Registry};
@@ -212,8 +213,7 @@ impl Inner {
         }
         let mut session = self.take_session()?;
         session.begin(options, late);
-        let number = session.next_number();
-        Ok(Transaction::start(session, number))
+        Ok(Transaction::start(session))
     }
 }
 
@@ -353,7 +353,8 @@ impl Database {
         loop {
             self.before_begin(options).await;
             let mut transaction = self.inner().begin(options, true)?;
-            let outcome = body(&mut transaction).await;
+            let place = transaction.place_index();
+            let outcome = run_body(&self.inner().registry, place, body(&mut transaction)).await;
             if let Some(outcome) = self.conclude(transaction, outcome, &mut attempt).await {
                 return outcome;
             }
@@ -386,7 +387,8 @@ impl Database {
         loop {
             self.before_begin(options).await;
             let mut transaction = self.inner().begin(options, true)?;
-            let outcome = body(&mut transaction).await;
+            let place = transaction.place_index();
+            let outcome = run_body(&self.inner().registry, place, body(&mut transaction)).await;
             if let Some(outcome) = self.conclude(transaction, outcome, &mut attempt).await {
                 return outcome;
             }
@@ -427,6 +429,9 @@ impl Database {
     }
 
     /// As [`Database::transaction`], blocking the calling thread.
+    ///
+    /// A body may run other transactions, of which it sees what they commit only if its level lets it. One that needs what the
+    /// outer one holds (a changed or locked row, a unique key) fails with [`Error::WaitsForItself`]: it could wait for ever.
     ///
     /// # Errors
     /// What `body` or the commit returned last.
@@ -525,7 +530,9 @@ impl Drop for Handle {
     }
 }
 
-/// A handle to a table. Stays valid when the table's definition changes; operations fail once it is dropped.
+/// A handle to a table. Stays valid when the table's definition changes. Operations with it fail once the table is dropped
+/// ([`Error::TableDropped`], even if another one has its name by now), and in transactions of another database or of
+/// another opening of the same one ([`Error::ForeignHandle`]).
 #[derive(Clone, Debug)]
 pub struct Table {
     pub(crate) db: Arc<Inner>,
@@ -581,7 +588,7 @@ impl Table {
     ///
     /// # Errors
     /// Values that do not fit.
-    pub fn encode_values(&self, values: &[Value], out: &mut Vec<u8>) -> Result<Option<i64>> {
+    pub fn encode_values(&self, values: &[Value], out: &mut EncodedRow) -> Result<Option<i64>> {
         self.with_form(|form| {
             let mut number = None;
             let columns = form.layout.columns();
@@ -604,7 +611,7 @@ impl Table {
                 })
                 .collect();
             form.layout
-                .encode(&filled, out)
+                .encode_row(&filled, out)
                 .map_err(|source| Error::Row { table: form.schema.name.clone(), source })?;
             Ok(number)
         })
@@ -614,7 +621,7 @@ impl Table {
     ///
     /// # Errors
     /// Values that do not fit.
-    pub fn encode_from<T: Serialize + ?Sized>(&self, row: &T, out: &mut Vec<u8>) -> Result<Option<i64>> {
+    pub fn encode_from<T: Serialize + ?Sized>(&self, row: &T, out: &mut EncodedRow) -> Result<Option<i64>> {
         let values = self
             .with_form(|form| crate::row::to_values(&form.layout, row))
             .map_err(|source| self.error(source))?;
@@ -634,7 +641,7 @@ impl Table {
     pub fn primary_key_of(&self, row: &[u8], key: &mut KeyBuf) -> Result<()> {
         self.with_form(|form| {
             let table = || form.schema.name.clone();
-            form.layout.check(row).map_err(|source| Error::Row { table: table(), source })?;
+            form.layout.check(row).map_err(|source| Error::Row { table: table(), source: source.unfit() })?;
             if form.hidden_key() {
                 return Err(Error::UnknownIndex { table: table(), index: "primary key".to_owned() });
             }
@@ -644,7 +651,7 @@ impl Table {
     }
 }
 
-/// A handle to an index.
+/// A handle to an index; what [`Table`] says of handles holds for it, too.
 #[derive(Clone, Debug)]
 pub struct Index {
     pub(crate) db: Arc<Inner>,
@@ -674,7 +681,7 @@ impl Index {
         self.table().with_form(|form| {
             let table = || form.schema.name.clone();
             let index = Session::index_of(form, self.id)?;
-            form.layout.check(row).map_err(|source| Error::Row { table: table(), source })?;
+            form.layout.check(row).map_err(|source| Error::Row { table: table(), source: source.unfit() })?;
             index.key_of_row(row, &[], key);
             key.check_len().map_err(|source| Error::Row { table: table(), source })
         })

@@ -272,3 +272,59 @@ fn a_direct_store_takes_columns_but_no_index() {
         assert_eq!(read(&db, id), Some(Value::Int8(if id == 100 { 8 } else { 7 })), "row {id}");
     }
 }
+
+/// `check` looks at rows, not at checksums alone: an image with a right checksum whose row is none is a finding.
+#[test]
+fn a_row_that_is_none_is_found_in_memory_and_in_the_cold_store() {
+    use crate::catalog::schema::decode_catalog;
+    use crate::ops::verify_rows::RowChecks;
+    use thermocline_pool::store::{BatchId, IndexId as StoreIndex};
+
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = Options::default().with_durability(crate::Durability::Async);
+    let db = Database::open(dir.path(), options.clone()).expect("it opens");
+    let schema = TableSchema::new("t")
+        .column(Column::new("id", Type::Int8))
+        .column(Column::new("text", Type::Text))
+        .primary_key(IndexSchema::hash("t_key", &["id"]));
+    let table = db.create_table(schema).expect("a table");
+    let insert = |id: i64, text: &str| {
+        let row = [Value::Int8(id), Value::from(text)];
+        db.run(TransactionOptions::new(), async |tx| tx.insert_values(&table, &row).await).expect("a row");
+    };
+    insert(1, "first");
+    insert(2, "second");
+    db.cold_steps().migrate(&table, |_| true, 10).expect("they move");
+    db.add_column("t", Column::new("n", Type::Int4).default(3)).expect("a column");
+    let row = [Value::Int8(3), Value::from("third"), Value::Null];
+    db.run(TransactionOptions::new(), async |tx| tx.insert_values(&table, &row).await).expect("a row");
+    db.cold_steps().migrate(&table, |_| true, 10).expect("it moves");
+    let row = [Value::Int8(4), Value::from("fourth"), Value::Null];
+    db.run(TransactionOptions::new(), async |tx| tx.insert_values(&table, &row).await).expect("a row");
+    let catalog = db.inner().catalog.encode(&db.inner().epochs.pin());
+    let layout = table.layout();
+    let id = table.entry.id;
+    db.close().expect("it closes");
+    let found = Database::verify(dir.path()).expect("a database");
+    assert_eq!(found.findings, Vec::<String>::new(), "rows of each layout are rows");
+
+    let (tables, ..) = decode_catalog(&catalog).expect("a catalog");
+    let mut row = Vec::new();
+    layout.encode(&[Value::Int8(1), Value::from("text"), Value::Int4(1)], &mut row).expect("it fits");
+    let mut checks = RowChecks::new(&tables);
+    checks.row(id, &row, || "here".to_owned());
+    let primary = StoreIndex { table: id.0, index: 0 };
+    let key = crate::row::KeyBuf::new().i64(1);
+    checks.record(primary, &key, BatchId(u64::MAX >> 1), &row);
+    assert_eq!(checks.finish(), Vec::<String>::new());
+    // The first batch had other columns, and a text has to be one.
+    let mut checks = RowChecks::new(&tables);
+    checks.record(primary, &key, BatchId(1), &row);
+    *row.last_mut().expect("a text") = 0xff;
+    checks.row(id, &row, || "here".to_owned());
+    let findings = checks.finish();
+    assert!(
+        findings.len() == 2 && findings[0].contains("(id)=(1)") && findings[1].contains("here"),
+        "{findings:?}"
+    );
+}

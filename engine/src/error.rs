@@ -35,6 +35,14 @@ pub enum Error {
         /// The key that it waited for.
         key: String,
     },
+    /// The transaction would wait for one whose body runs it, and which therefore does not go on before this one has ended.
+    /// Running it again helps nothing.
+    WaitsForItself {
+        /// The table where this one would wait.
+        table: String,
+        /// The key that it would wait for.
+        key: String,
+    },
     /// The row is being changed or is locked by another transaction, and the caller did not want to wait.
     WouldWait {
         /// The table.
@@ -63,6 +71,18 @@ pub enum Error {
     /// No table has this name.
     UnknownTable {
         /// The name.
+        name: String,
+    },
+    /// The table that a handle was made of was dropped; another one may have its name by now.
+    TableDropped {
+        /// The name that it had.
+        name: String,
+    },
+    /// A table, index or savepoint of another database, of another opening of this one, or of another transaction.
+    ForeignHandle {
+        /// What it is.
+        what: &'static str,
+        /// Its name.
         name: String,
     },
     /// The table has no such index, or the index was dropped.
@@ -203,13 +223,14 @@ impl Error {
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::SerializationFailure { .. } => "40001",
-            Self::Deadlock { .. } => "40P01",
+            Self::Deadlock { .. } | Self::WaitsForItself { .. } => "40P01",
             Self::WouldWait { .. } => "55P03",
             Self::DuplicateKey { .. } => "23505",
             Self::IdleTimeout { .. } => "25P03",
             Self::TransactionFailed => "25P02",
             Self::ReadOnly => "25006",
-            Self::UnknownTable { .. } => "42P01",
+            Self::UnknownTable { .. } | Self::TableDropped { .. } => "42P01",
+            Self::ForeignHandle { .. } => "55000",
             Self::UnknownIndex { .. } => "42704",
             Self::Schema(_) => "42P16",
             Self::Row { source, .. } => source.sqlstate(),
@@ -245,6 +266,11 @@ impl fmt::Display for Error {
             Self::Deadlock { table, key } => {
                 write!(f, "deadlock while waiting for {key} in table {table:?}; run the transaction again")
             }
+            Self::WaitsForItself { table, key } => write!(
+                f,
+                "deadlock of a thread with itself: {key} in table {table:?} is held by a transaction whose body has begun this \
+                 one and waits for it; do both in one transaction, or one after the other"
+            ),
             Self::WouldWait { table, key } => {
                 write!(
                     f,
@@ -264,6 +290,18 @@ impl fmt::Display for Error {
             }
             Self::ReadOnly => f.write_str("this transaction or database is read-only"),
             Self::UnknownTable { name } => write!(f, "there is no table {name:?}"),
+            Self::TableDropped { name } => write!(
+                f,
+                "the table {name:?} of this handle was dropped; if there is a new one of that name, get a handle to it"
+            ),
+            Self::ForeignHandle { what: "savepoint", name } => {
+                write!(f, "savepoint {name} belongs to another transaction; nothing was rolled back")
+            }
+            Self::ForeignHandle { what, name } => write!(
+                f,
+                "the handle of {what} {name:?} belongs to another database, or to one that was closed and opened again; \
+                 get one from the database that the transaction is of"
+            ),
             Self::UnknownIndex { table, index } => write!(f, "table {table:?} has no index {index:?}"),
             Self::Schema(error) => error.fmt(f),
             Self::Row { table, source } if table.is_empty() => source.fmt(f),

@@ -19,7 +19,7 @@ use crate::db::{Database, Inner, Table};
 use crate::error::{Error, Result};
 use crate::ops::load::{Batch, LoadState};
 use crate::options::{Isolation, TransactionOptions};
-use crate::row::Value;
+use crate::row::{EncodedRow, RowRef, Value};
 use crate::transaction::Transaction;
 
 /// Of the memory limit, 1 in so many bytes makes a portion, within bounds: many writers load at a time, and what is
@@ -28,7 +28,7 @@ const PORTION_SHARE: u64 = 64;
 const PORTION_BYTES_MIN: u64 = 256 << 10;
 const PORTION_BYTES_MAX: u64 = 16 << 20;
 
-/// A row that can be loaded: encoded bytes, one value for each column, or what makes one and may fail.
+/// A row that can be loaded: an encoded row, one value for each column, or what makes one and may fail.
 pub trait LoadRow {
     /// Adds the row to a load.
     ///
@@ -37,19 +37,19 @@ pub trait LoadRow {
     fn load(self, load: &mut BulkLoad) -> impl Future<Output = Result<()>>;
 }
 
-impl LoadRow for &[u8] {
+impl LoadRow for RowRef<'_> {
     async fn load(self, load: &mut BulkLoad) -> Result<()> {
         load.push(self).await
     }
 }
 
-impl LoadRow for Vec<u8> {
+impl LoadRow for EncodedRow {
     async fn load(self, load: &mut BulkLoad) -> Result<()> {
         load.push(&self).await
     }
 }
 
-impl LoadRow for &Vec<u8> {
+impl LoadRow for &EncodedRow {
     async fn load(self, load: &mut BulkLoad) -> Result<()> {
         load.push(self).await
     }
@@ -87,7 +87,7 @@ impl Database {
     /// the memory limit.
     ///
     /// Much faster than a transaction for each row, and somewhat faster than transactions of many. Other transactions
-    /// go on meanwhile, and see nothing of the rows until all are there. Rows are encoded bytes, values for each column
+    /// go on meanwhile, and see nothing of the rows until all are there. Rows are encoded ones, values for each column
     /// (nulls become defaults and auto-increment numbers), or a [`Result`] of one of these: a source that fails ends
     /// the load. For sources that are asynchronous or lend their rows there is [`Database::begin_bulk_load`].
     ///
@@ -183,15 +183,21 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// Too many transactions are open, or the database is closed.
+    /// Too many transactions are open, or the database is closed; the table was dropped, or is of another database.
     pub fn begin_bulk_load(&self, table: &Table) -> Result<BulkLoad> {
         let inner = self.inner();
+        if !table.entry.is_of(&inner.epochs) {
+            return Err(table.entry.refusal(false));
+        }
+        if table.entry.is_dropped() {
+            return Err(table.entry.refusal(true));
+        }
         Ok(BulkLoad {
             transaction: begin(inner)?,
             state: LoadState::default(),
             table: table.clone(),
             batch: Batch::default(),
-            row: Vec::new(),
+            row: EncodedRow::new(),
             rows: 0,
             portion_bytes: 0,
             failed: false,
@@ -213,7 +219,7 @@ pub struct BulkLoad {
     table: Table,
     batch: Batch,
     /// A row that is being encoded.
-    row: Vec<u8>,
+    row: EncodedRow,
     rows: u64,
     /// Bytes of the rows that were added since the last portion.
     portion_bytes: u64,
@@ -225,7 +231,11 @@ impl BulkLoad {
     ///
     /// # Errors
     /// As [`Database::bulk_load`]. The load has failed then: nothing of it stays.
-    pub async fn push(&mut self, row: &[u8]) -> Result<()> {
+    pub async fn push(&mut self, row: impl Into<RowRef<'_>>) -> Result<()> {
+        let row = row.into();
+        if !self.batch.takes(row.layout()) {
+            self.insert_batch().await?;
+        }
         self.batch.push(row);
         self.rows += 1;
         self.portion_bytes += row.len() as u64;
@@ -254,7 +264,7 @@ impl BulkLoad {
         self.push_encoded(encoded, outcome).await
     }
 
-    async fn push_encoded(&mut self, row: Vec<u8>, outcome: Result<Option<i64>>) -> Result<Option<i64>> {
+    async fn push_encoded(&mut self, row: EncodedRow, outcome: Result<Option<i64>>) -> Result<Option<i64>> {
         let outcome = match outcome {
             Ok(number) => self.push(&row).await.map(|()| number),
             Err(error) => {

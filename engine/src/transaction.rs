@@ -36,7 +36,8 @@ use crate::ops::rollback::Savepoint;
 use crate::ops::scan::{KeyRange, ScanState, TableScanState, advance};
 use crate::ops::write::InsertState;
 use crate::ops::{Step, Wait};
-use crate::row::{KeyBuf, RowEditor, Value};
+use crate::row::{EncodedRow, KeyBuf, RowEditor, RowRef, Value};
+use crate::txn::bodies::held_up;
 use crate::txn::locks::LockMode;
 use crate::txn::registry::{Place, Registry, activity};
 use crate::txn::session::{Health, NO_SNAPSHOT, Session};
@@ -44,12 +45,11 @@ use thermocline_base::multiplex::{give_way, has_company};
 
 /// An open transaction. Dropping it aborts it.
 ///
-/// Rows are encoded bytes (see [`mod@crate::row`]); keys are order-preserving encoded bytes ([`KeyBuf`]).
+/// Rows that go in are encoded with their layout ([`EncodedRow`]), rows that are read are bytes (see [`mod@crate::row`]); keys are order-preserving encoded bytes ([`KeyBuf`]).
 #[derive(Debug)]
 pub struct Transaction {
     session: NonNull<Session>,
     place: *const Place,
-    number: u64,
 }
 
 // SAFETY: the session is owned by the transaction (and touched by the reaper only under the agreement on `activity`);
@@ -83,14 +83,20 @@ impl Drop for Busy {
 
 impl Transaction {
     /// Takes over a session that has been started.
-    pub(crate) fn start(session: Box<Session>, number: u64) -> Self {
+    pub(crate) fn start(session: Box<Session>) -> Self {
         let place = std::ptr::from_ref(session.place());
         let session = NonNull::from(Box::leak(session));
         // SAFETY: the session keeps the registry alive.
         let shared = unsafe { &*place };
         shared.session.store(session.as_ptr().expose_provenance(), Ordering::Relaxed);
         shared.activity.store(activity::REST, Ordering::Release);
-        Self { session, place, number }
+        Self { session, place }
+    }
+
+    /// The number of its place in the registry.
+    pub(crate) fn place_index(&self) -> u32 {
+        // SAFETY: it does not change while the transaction lives; the reaper does not touch it.
+        unsafe { (*self.session.as_ptr()).place_index }
     }
 
     fn place(&self) -> &Place {
@@ -224,13 +230,17 @@ impl Transaction {
                     let error = Error::WouldWait { table, key };
                     return Err(self.failed(error));
                 }
-                let me = session.id;
-                if let Some(me) = me
-                    && !db.registry.wait_for(me, id, since)
-                {
-                    return Err(self.failed(Error::Deadlock { table, key }));
+                let (me, place) = (session.id, session.place_index);
+                let mut waiting = Waiting { registry: &db.registry, waiters: held_up(&db.registry, place) };
+                if waiting.waiters.iter().any(|outer| !db.registry.wait_for(*outer, id, since)) {
+                    return Err(self.failed(Error::WaitsForItself { table, key }));
                 }
-                let _waiting = Waiting { registry: &db.registry, me };
+                if let Some(me) = me {
+                    if !db.registry.wait_for(me, id, since) {
+                        return Err(self.failed(Error::Deadlock { table, key }));
+                    }
+                    waiting.waiters.push(me);
+                }
                 let woken = Woken { registry: &db.registry, id, since, polled: false };
                 db.counted(WaitKind::Rows, woken).await;
             }
@@ -320,9 +330,10 @@ impl Transaction {
     /// nothing but the time that the following operations take. Worth it from two keys on.
     ///
     /// # Errors
-    /// The transaction was aborted for idleness.
+    /// The transaction was aborted for idleness; a dropped table, or one of another database.
     pub fn prefetch<'k>(&mut self, index: &Index, keys: impl IntoIterator<Item = &'k [u8]>) -> Result<()> {
         let _busy = self.enter()?;
+        self.session().check_handle(&index.entry)?;
         self.session().note_hint();
         self.session().prefetch(&index.entry, index.id, keys.into_iter());
         Ok(())
@@ -341,6 +352,7 @@ impl Transaction {
     ) -> Result<()> {
         let _busy = self.enter()?;
         let session = self.session();
+        session.check_handle(&index.entry)?;
         session.note_hint();
         let keys = keys.into_iter();
         session.prefetch(&index.entry, index.id, keys.clone());
@@ -359,6 +371,7 @@ impl Transaction {
     pub async fn prefetch_cold_prefix(&mut self, index: &Index, prefix: &[u8]) -> Result<()> {
         let _busy = self.enter()?;
         let session = self.session();
+        session.check_handle(&index.entry)?;
         session.note_hint();
         let cold = session.prefix_to_read(&index.entry, index.id, prefix);
         if !cold.is_empty() {
@@ -481,12 +494,14 @@ impl Transaction {
         Ok(())
     }
 
-    /// Inserts an encoded row.
+    /// Inserts an encoded row: an [`EncodedRow`], or a [`RowRef`] of bytes of other origin. A row of columns that the table had
+    /// before is converted: columns that were added get their defaults, columns that were dropped are left out.
     ///
     /// # Errors
-    /// [`Error::DuplicateKey`] leaves the transaction as it was before; a row that does not fit the table; the memory
-    /// limit.
-    pub async fn insert(&mut self, table: &Table, row: &[u8]) -> Result<RowId> {
+    /// [`Error::DuplicateKey`] leaves the transaction as it was before; a row of columns that the table neither has nor had
+    /// (SQLSTATE 42804); the memory limit.
+    pub async fn insert(&mut self, table: &Table, row: impl Into<RowRef<'_>>) -> Result<RowId> {
+        let row = row.into();
         let _busy = self.enter()?;
         self.before_write().await;
         let mut state = InsertState::default();
@@ -500,13 +515,36 @@ impl Transaction {
         }
     }
 
+    /// Begins to use a table, which the transaction's operations do by themselves.
+    async fn touch(&mut self, table: &Table) -> Result<()> {
+        let _busy = self.enter()?;
+        self.session().note_hint();
+        loop {
+            match self.session().touch(&table.entry) {
+                Ok(Step::Done(_)) => return Ok(()),
+                Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// Is the handle of this database, and its table still there? Asked before a row is encoded: that may draw an
+    /// auto-increment number.
+    fn check_handle(&mut self, table: &Table) -> Result<()> {
+        let _busy = self.enter()?;
+        let session = self.session();
+        session.note_hint();
+        session.check_handle(&table.entry)
+    }
+
     /// Inserts a row given by values; missing defaults and auto-increment numbers are filled in for nulls. Returns the
     /// auto-increment number, if the table has such a column.
     ///
     /// # Errors
     /// As [`Transaction::insert`].
     pub async fn insert_values(&mut self, table: &Table, values: &[Value]) -> Result<Option<i64>> {
-        let mut row = Vec::new();
+        self.check_handle(table)?;
+        let mut row = EncodedRow::new();
         let number = table.encode_values(values, &mut row)?;
         self.insert(table, &row).await?;
         Ok(number)
@@ -517,7 +555,8 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::insert`].
     pub async fn insert_from<T: Serialize + ?Sized>(&mut self, table: &Table, row: &T) -> Result<RowId> {
-        let mut bytes = Vec::new();
+        self.check_handle(table)?;
+        let mut bytes = EncodedRow::new();
         table.encode_from(row, &mut bytes)?;
         self.insert(table, &bytes).await
     }
@@ -527,9 +566,10 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::read`], and a row that does not fit the type.
     pub async fn read_as<T: DeserializeOwned>(&mut self, index: &Index, key: &[u8]) -> Result<Option<T>> {
-        let layout = index.table().layout();
-        let found = self.read(index, key, |row| crate::row::from_row(&layout, row)).await?;
-        found.transpose().map_err(|source| Error::Row { table: index.table().name(), source })
+        let Some(row) = self.read(index, key, <[u8]>::to_vec).await? else { return Ok(None) };
+        // Asked for now: since the read nobody changes the table's columns before the transaction ends.
+        let found = crate::row::from_row(&index.table().layout(), &row);
+        found.map(Some).map_err(|source| Error::Row { table: index.table().name(), source })
     }
 
     /// Inserts the rows of a batch of a bulk load.
@@ -607,17 +647,23 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::insert`] and [`Transaction::update`].
-    pub async fn upsert(&mut self, table: &Table, row: &[u8]) -> Result<bool> {
+    pub async fn upsert(&mut self, table: &Table, row: impl Into<RowRef<'_>>) -> Result<bool> {
+        let given = row.into();
+        self.touch(table).await?;
+        // In use by this transaction: nobody changes its columns any more.
         let index = table.primary();
         let layout = table.layout();
+        let accepted =
+            table.with_form(|form| form.accept(given).map_err(|source| Session::row_error(form, source)))?;
+        let row = RowRef::known(layout.id(), &accepted);
         let mut key = KeyBuf::new();
-        table.primary_key_of(row, &mut key)?;
+        table.primary_key_of(&row, &mut key)?;
         loop {
             let replaced = self
                 .update(&index, &key, |editor| {
                     for column in 0..layout.columns().len() {
                         editor
-                            .set_value(column, &layout.value(row, column))
+                            .set_value(column, &layout.value(&row, column))
                             .map_err(|source| Error::Row { table: table.name(), source })?;
                     }
                     Ok(())
@@ -670,8 +716,7 @@ impl Transaction {
     /// The transaction was aborted for idleness.
     pub fn savepoint(&mut self) -> Result<Savepoint> {
         let _busy = self.enter()?;
-        let number = self.number;
-        Ok(Savepoint { transaction: number, ..self.session().savepoint() })
+        Ok(self.session().savepoint())
     }
 
     /// Undoes all writes and locks since the savepoint, which stays valid; later savepoints go. Also heals a
@@ -681,12 +726,17 @@ impl Transaction {
     /// The transaction was aborted for idleness, or the savepoint belongs to another one or is gone.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
         let _busy = self.enter()?;
-        let number = self.number;
         let session = self.session();
-        if savepoint.transaction != number || !session.rollback_to(savepoint) {
+        if savepoint.transaction != session.turn() {
+            return Err(Error::ForeignHandle {
+                what: "savepoint",
+                name: format!("number {}", savepoint.number),
+            });
+        }
+        if !session.rollback_to(savepoint) {
             return Err(Error::InvalidOption {
                 option: "savepoint",
-                reason: "it belongs to another transaction, or an earlier rollback has removed it".to_owned(),
+                reason: "an earlier rollback has removed it".to_owned(),
             });
         }
         Ok(())
@@ -818,16 +868,16 @@ impl Future for LetGo<'_> {
     }
 }
 
-/// An edge of the graph of waits, for as long as it lives.
+/// Edges of the graph of waits, for as long as it lives: of the waiter, and of the transactions that it holds up.
 struct Waiting<'a> {
     registry: &'a Registry,
-    me: Option<TxnId>,
+    waiters: Vec<TxnId>,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if let Some(me) = self.me {
-            self.registry.waited(me);
+        for waiter in &self.waiters {
+            self.registry.waited(*waiter);
         }
     }
 }

@@ -12,6 +12,7 @@
 //! - After every step `row()` is a row of the layout, only its length is checked no sooner than in `finish`.
 
 use super::decimal::Decimal;
+use super::encoded::LayoutId;
 use super::error::{Flaw, RowError};
 use super::layout::{Layout, MAX_ROW_BYTES, Place, Slot, fit_decimal, fit_scaled, fit_text};
 use super::temporal::{Date, Interval, Time, Timestamp, TimestampTz, Uuid};
@@ -148,6 +149,13 @@ impl<'a> RowEditor<'a> {
     fn slot(&self, column: usize) -> Result<Slot, RowError> {
         let slot = self.layout.slots().get(column).copied();
         slot.ok_or_else(|| RowError::UnknownColumn { column: format!("number {column}").into() })
+    }
+
+    /// The number of the column `name` that is number `number` in rows of `layout`.
+    #[doc(hidden)]
+    #[inline]
+    pub fn number_of(&self, layout: LayoutId, number: usize, name: &str) -> Result<usize, RowError> {
+        if self.layout.id() == layout { Ok(number) } else { self.layout.column_index(name) }
     }
 
     /// The row to be written, a copy from now on.

@@ -95,6 +95,22 @@ pub enum RowError {
         /// What does not fit.
         reason: Box<str>,
     },
+    /// Bytes that were handed in as a row and are none of the layout.
+    Unfit {
+        /// The column at which it showed, if it showed at one.
+        column: Option<Box<str>>,
+        /// What does not fit.
+        reason: Box<str>,
+    },
+    /// A row that was encoded for another layout, which the table neither has nor had.
+    OtherLayout,
+    /// A key whose bytes are not those of the index's columns.
+    KeyMismatch {
+        /// The columns with their types.
+        columns: Box<str>,
+        /// What does not fit.
+        reason: Box<str>,
+    },
     /// A message of a serde implementation, or a shape that has no row.
     Serde {
         /// The message.
@@ -119,6 +135,8 @@ impl RowError {
             RowError::Schema { .. } => "42611",
             RowError::RowTooLong { .. } | RowError::KeyTooLong { .. } => "54000",
             RowError::Damaged { .. } => "XX001",
+            RowError::Unfit { .. } => "22P03",
+            RowError::OtherLayout | RowError::KeyMismatch { .. } => "42804",
             RowError::Serde { .. } => "22000",
         }
     }
@@ -129,6 +147,15 @@ impl RowError {
 
     pub(crate) fn damaged_bytes(reason: impl Into<Box<str>>) -> Self {
         RowError::Damaged { column: None, reason: reason.into() }
+    }
+
+    /// The same about bytes that were handed in: nothing is damaged.
+    #[must_use]
+    pub fn unfit(self) -> Self {
+        match self {
+            RowError::Damaged { column, reason } => RowError::Unfit { column, reason },
+            other => other,
+        }
     }
 
     pub(crate) fn schema(column: &str, reason: impl Into<Box<str>>) -> Self {
@@ -195,6 +222,20 @@ impl fmt::Display for RowError {
             }
             RowError::Damaged { column: None, reason } => {
                 write!(f, "damaged or foreign bytes: {reason}; restore from a backup")
+            }
+            RowError::Unfit { column, reason } => {
+                f.write_str("these bytes are no row of the table")?;
+                if let Some(column) = column {
+                    write!(f, ": column \"{column}\"")?;
+                }
+                write!(f, ": {reason}; encode rows with the table's layout")
+            }
+            RowError::OtherLayout => f.write_str(
+                "the row was encoded for columns (names, types, nullability, order) that the table neither has nor had; encode \
+                 it with the table's present layout",
+            ),
+            RowError::KeyMismatch { columns, reason } => {
+                write!(f, "the key does not fit the index's columns {columns}: {reason}; build it from their types")
             }
             RowError::Serde { reason } => f.write_str(reason),
         }

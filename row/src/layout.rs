@@ -19,7 +19,7 @@
 //! unchanged bytes.
 //!
 //! The accessors trust their row: the engine stores only what [`Layout::encode`], the row editor or the `row!` macro
-//! wrote, and checks what comes from a disk with [`Layout::check`] once. On bytes that are no row of the layout they
+//! wrote (see [`encoded`](super::encoded)), and checks what comes from a disk with [`Layout::check`] once. On bytes that are no row of the layout they
 //! panic, or return some value; they are safe code and touch nothing else.
 //!
 //! Limits: [`MAX_COLUMNS`] columns, [`MAX_ROW_BYTES`] bytes.
@@ -27,6 +27,7 @@
 use std::collections::HashSet;
 
 use super::decimal::{Decimal, POW10};
+use super::encoded::{EncodedRow, LayoutId};
 use super::error::{Flaw, RowError};
 use super::temporal::{Date, Interval, Time, Timestamp, TimestampTz, Uuid};
 use super::types::{Column, Type};
@@ -313,6 +314,7 @@ pub struct Layout {
     columns: Box<[Column]>,
     slots: Box<[Slot]>,
     lengths: Lengths,
+    id: LayoutId,
 }
 
 impl Layout {
@@ -340,7 +342,8 @@ impl Layout {
         let mut placer = Placer::new(lengths);
         let slots =
             columns.iter().zip(shapes).map(|(c, shape)| Slot { place: placer.place(shape), ty: c.ty });
-        let layout = Self { slots: slots.collect(), columns: columns.into(), lengths };
+        let id = columns.iter().fold(LayoutId::begin(), |id, c| id.and(&c.name, c.ty, c.nullable));
+        let layout = Self { slots: slots.collect(), columns: columns.into(), lengths, id };
         for (index, column) in columns.iter().enumerate() {
             let Some(value) = &column.default else { continue };
             let mut row = vec![0; lengths.fixed];
@@ -353,6 +356,13 @@ impl Layout {
     #[must_use]
     pub fn columns(&self) -> &[Column] {
         &self.columns
+    }
+
+    /// What tells it from other layouts.
+    #[inline]
+    #[must_use]
+    pub const fn id(&self) -> LayoutId {
+        self.id
     }
 
     /// The number of the column of that name.
@@ -389,6 +399,13 @@ impl Layout {
         if out.len() > MAX_ROW_BYTES {
             return Err(RowError::RowTooLong { bytes: out.len() });
         }
+        Ok(())
+    }
+
+    /// The same, for rows that are handed in.
+    pub fn encode_row(&self, values: &[Value], out: &mut EncodedRow) -> Result<(), RowError> {
+        self.encode(values, out.begin())?;
+        out.finish(self.id);
         Ok(())
     }
 

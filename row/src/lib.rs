@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`types`], [`value`], [`decimal`], [`temporal`] | what a column can contain |
 //! | [`layout`] | how a row stands in memory, and access by column number |
+//! | [`encoded`] | rows on their way into a table, which know of which layout they are |
 //! | [`editor`] | the copy of a row that an update changes |
 //! | [`key`] | order-preserving bytes of index columns |
 //! | [`typed`] | the macro `row!`: access by column name at constant offsets |
@@ -16,6 +17,7 @@
 mod codec;
 pub mod decimal;
 pub mod editor;
+pub mod encoded;
 pub mod error;
 pub mod key;
 pub mod layout;
@@ -30,6 +32,7 @@ pub mod value;
 pub use self::serde::{from_row, to_row, to_values};
 pub use decimal::{Decimal, DecimalError};
 pub use editor::{ColumnSet, RowEditor};
+pub use encoded::{EncodedRow, LayoutId, RowRef};
 pub use error::{Flaw, RowError};
 pub use key::{KeyBuf, KeySpec, MAX_KEY_BYTES};
 pub use layout::{Layout, MAX_COLUMNS, MAX_ROW_BYTES};

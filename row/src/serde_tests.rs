@@ -175,10 +175,10 @@ crate::row! {
 #[test]
 fn typed_rows_are_serde_structs() {
     let order = Order { id: 1, amount: Dec(1_250), comment: None };
-    let (mut typed, mut through_serde) = (Vec::new(), Vec::new());
+    let (mut typed, mut through_serde) = (crate::EncodedRow::new(), Vec::new());
     order.encode(&mut typed).unwrap();
     to_row(Order::layout(), &order, &mut through_serde).unwrap();
-    assert_eq!(typed, through_serde);
+    assert_eq!(*typed, *through_serde);
     assert_eq!(serde_json::to_string(&order).unwrap(), r#"{"id":1,"amount":"12.50","comment":null}"#);
     assert_eq!(from_row::<Order>(Order::layout(), &typed).unwrap(), order);
     assert_eq!(OrderRow(&typed).amount().to_f64(), 12.5);

@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use thermocline_row::row;
-//! use thermocline_row::{Char, Dec, KeyBuf, RowEditor, Varchar};
+//! use thermocline_row::{Char, Dec, EncodedRow, KeyBuf, RowEditor, Varchar};
 //!
 //! row! {
 //!     /// An article in a warehouse.
@@ -26,7 +26,7 @@
 //!     s_data: "original".into(),
 //!     s_carrier_id: None,
 //! };
-//! let mut bytes = Vec::new();
+//! let mut bytes = EncodedRow::new();
 //! stock.encode(&mut bytes)?;
 //!
 //! // In place, at constant offsets:
@@ -51,6 +51,7 @@
 //! takes null. Views give texts and bytes as slices of the row; the owned struct has `String` and `Vec<u8>`.
 //!
 //! The places come from the same functions as those of [`Layout::new`](super::Layout::new), evaluated by the compiler.
+//! A setter finds its column by name where the table's columns have changed since; a table takes rows of its former columns.
 //! Views trust their bytes as the accessors of the layout do (see [`layout`](super::layout)).
 
 use std::fmt;
@@ -497,6 +498,12 @@ macro_rules! row {
                     ),)+
                 ];
                 const LENGTHS: $crate::Lengths = $crate::Lengths::new(&SHAPES);
+                const LAYOUT: $crate::LayoutId = $crate::LayoutId::begin()
+                    $(.and(
+                        stringify!($name),
+                        <$ty as $crate::Field>::TYPE,
+                        <$ty as $crate::Field>::NULLABLE,
+                    ))+;
                 const PLACES: [$crate::Place; SHAPES.len()] = $crate::places(&SHAPES);
 
                 #[allow(dead_code, reason = "not every program uses all of them")]
@@ -529,9 +536,9 @@ macro_rules! row {
                     /// Writes the row into `out`, whose content goes.
                     $vis fn encode(
                         &self,
-                        out: &mut ::std::vec::Vec<u8>,
+                        out: &mut $crate::EncodedRow,
                     ) -> ::std::result::Result<(), $crate::RowError> {
-                        let mut writer = $crate::RowWriter::new(out, LENGTHS);
+                        let mut writer = $crate::RowWriter::new(out.begin(), LENGTHS);
                         $(
                             let value = <$ty as $crate::Field>::view(&self.$name);
                             let place = const { PLACES[Number::$name as usize] };
@@ -540,6 +547,7 @@ macro_rules! row {
                                 return Err($crate::RowError::value(stringify!($name), ty, flaw));
                             }
                         )+
+                        out.finish(LAYOUT);
                         Ok(())
                     }
 
@@ -572,7 +580,9 @@ macro_rules! row {
                             editor: &mut $crate::RowEditor<'_>,
                             value: <$ty as $crate::Field>::View<'_>,
                         ) -> ::std::result::Result<(), $crate::RowError> {
-                            <$ty as $crate::Field>::set(value, editor, Number::$name as usize)
+                            let number = Number::$name as usize;
+                            let column = editor.number_of(LAYOUT, number, stringify!($name))?;
+                            <$ty as $crate::Field>::set(value, editor, column)
                         }
                     )+
                 }

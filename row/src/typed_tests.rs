@@ -1,5 +1,6 @@
 //! Tests of the macro `row!` and its types.
 
+use super::super::EncodedRow;
 use super::super::layout::{Layout, Place, Shape, places};
 use super::super::types::Column;
 use super::super::value::Value;
@@ -80,13 +81,13 @@ fn places_are_those_of_the_layout() {
 #[test]
 fn both_encoders_agree() {
     let every = sample();
-    let mut typed = Vec::new();
+    let mut typed = EncodedRow::new();
     every.encode(&mut typed).unwrap();
     let layout = Every::layout();
     let values = layout.decode(&typed).unwrap();
     let mut dynamic = Vec::new();
     layout.encode(&values, &mut dynamic).unwrap();
-    assert_eq!(typed, dynamic);
+    assert_eq!((typed.layout(), &*typed), (layout.id(), &*dynamic));
     assert_eq!(Every::decode(&typed), every);
     let row = EveryRow(&typed);
     assert_eq!(values[Every::LIMITED], Value::from(row.limited()));
@@ -97,7 +98,7 @@ fn both_encoders_agree() {
 
 #[test]
 fn errors_name_the_column() {
-    let mut out = Vec::new();
+    let mut out = EncodedRow::new();
     let long = Every { limited: "123456".into(), ..sample() };
     let error = long.encode(&mut out).unwrap_err();
     assert_eq!(
@@ -127,7 +128,7 @@ fn setters_equal_a_new_row() {
             ..sample()
         },
     );
-    let (mut before, mut after, mut scratch) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut before, mut after, mut scratch) = (EncodedRow::new(), EncodedRow::new(), Vec::new());
     old.encode(&mut before).unwrap();
     new.encode(&mut after).unwrap();
     let mut editor = RowEditor::new(Every::layout(), &before, &mut scratch);
@@ -143,7 +144,7 @@ fn setters_equal_a_new_row() {
     // What is the same is not a change.
     EveryRow::set_large(&mut editor, new.large).unwrap();
     assert!(EveryRow::set_limited(&mut editor, "123456").is_err());
-    assert_eq!(editor.finish().unwrap(), after);
+    assert_eq!(editor.finish().unwrap(), &*after);
     let mut changed: Vec<usize> = editor.changed_columns().iter().collect();
     changed.sort_unstable();
     use Every as E;

@@ -1,7 +1,7 @@
 //! The table of the benchmarks `point` and `delete`: an 8-byte key and 100 bytes, and an ordered index if that is asked for.
 
 use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
-use thermocline_engine::row::{Char, KeyBuf};
+use thermocline_engine::row::{Char, EncodedRow, KeyBuf};
 use thermocline_engine::{
     Database, Error, IndexSchema, Result, Table, TableSchema, TransactionOptions, block_on, row,
 };
@@ -43,7 +43,7 @@ pub(super) fn load(
     let table = database.create_table(schema)?;
     let insert = async |first: u64, end: u64| {
         let mut transaction = database.begin(TransactionOptions::default())?;
-        let mut bytes = Vec::new();
+        let mut bytes = EncodedRow::new();
         for id in first..end {
             let payload = format!("{id:0PAYLOAD$}");
             Plain { id: id as i64, payload }.encode(&mut bytes).map_err(|error| table.error(error))?;

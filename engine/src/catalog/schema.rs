@@ -455,7 +455,7 @@ pub(crate) struct StoredTable {
     pub(crate) since: Timestamp,
     /// Cold records of batches with ids up to this are not the table's any more (it was emptied then).
     pub(crate) emptied: Timestamp,
-    /// What older cold records are like, the oldest first.
+    /// Which columns it had before, the oldest first: those of older cold records, and of rows that programs still encode so.
     pub(crate) past: Vec<PastColumns>,
     pub(crate) auto: u64,
     pub(crate) hidden: u64,
@@ -467,13 +467,25 @@ pub(crate) struct PastColumns {
     /// Batches with ids up to this have rows of them.
     pub(crate) until: Timestamp,
     pub(crate) columns: Vec<Column>,
-    /// Number of the column that was dropped; `None`: one was added at the end.
-    pub(crate) dropped: Option<u32>,
+    pub(crate) change: PastChange,
 }
 
-/// Version 1 had no tiering, version 2 no past columns, and one time for what `since` and `emptied` say.
-const CATALOG_VERSION: u8 = 3;
+/// What became of the columns that a table had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PastChange {
+    /// A column was added at the end.
+    Added,
+    /// The column with this number was dropped.
+    Dropped(u32),
+    /// A column got another name.
+    Renamed,
+}
+
+/// Version 1 had no tiering, version 2 no past columns, and one time for what `since` and `emptied` say,
+/// version 3 no renamed columns among the past ones.
+const CATALOG_VERSION: u8 = 4;
 const ADDED: u32 = u32::MAX;
+const RENAMED: u32 = u32::MAX - 1;
 
 /// Encodes the catalog for the manifest.
 pub(crate) fn encode_catalog(tables: &[StoredTable], next_table: u32, next_index: u32) -> Vec<u8> {
@@ -512,7 +524,12 @@ pub(crate) fn encode_catalog(tables: &[StoredTable], next_table: u32, next_index
         put_len(&mut out, table.past.len());
         for past in &table.past {
             out.extend(past.until.0.to_le_bytes());
-            out.extend(past.dropped.unwrap_or(ADDED).to_le_bytes());
+            let change = match past.change {
+                PastChange::Added => ADDED,
+                PastChange::Renamed => RENAMED,
+                PastChange::Dropped(column) => column,
+            };
+            out.extend(change.to_le_bytes());
             put_len(&mut out, past.columns.len());
             for column in &past.columns {
                 column.encode(&mut out);
@@ -613,21 +630,28 @@ fn decode_past(input: &mut &[u8], schema: &TableSchema) -> Result<Vec<PastColumn
     let mut all: Vec<PastColumns> = Vec::new();
     for _ in 0..take_u32(input)? {
         let until = Timestamp(u64::from_le_bytes(take(input)?));
-        let dropped = Some(take_u32(input)?).filter(|column| *column != ADDED);
+        let change = match take_u32(input)? {
+            ADDED => PastChange::Added,
+            RENAMED => PastChange::Renamed,
+            column => PastChange::Dropped(column),
+        };
         let mut columns = Vec::new();
         for _ in 0..take_u32(input)? {
             columns.push(Column::decode(input).map_err(|error| error.to_string())?);
         }
-        all.push(PastColumns { until, columns, dropped });
+        all.push(PastColumns { until, columns, change });
     }
     // Each one leads to the next.
     let after = all.iter().skip(1).map(|next| (next.until, next.columns.len()));
     let after = after.chain([(Timestamp(u64::MAX), schema.columns.len())]);
     for (past, (until, count)) in all.iter().zip(after) {
-        let expected = match past.dropped {
-            Some(column) if (column as usize) < past.columns.len() => past.columns.len() - 1,
-            Some(column) => return Err(format!("table {:?} never had a column {column}", schema.name)),
-            None => past.columns.len() + 1,
+        let expected = match past.change {
+            PastChange::Dropped(column) if (column as usize) < past.columns.len() => past.columns.len() - 1,
+            PastChange::Dropped(column) => {
+                return Err(format!("table {:?} never had a column {column}", schema.name));
+            }
+            PastChange::Added => past.columns.len() + 1,
+            PastChange::Renamed => past.columns.len(),
         };
         if expected != count || past.until >= until {
             return Err(format!(

@@ -13,12 +13,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::task::Waker;
 
-use thermocline_base::epoch::Guard;
+use thermocline_base::epoch::{Epochs, Guard};
 use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
 use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering};
 
 use crate::catalog::past::Past;
 use crate::catalog::schema::{IndexSchema, TableSchema};
+use crate::error::Error;
 use crate::governor::Reuse;
 use crate::hot::budget::OutOfMemory;
 use crate::hot::memory::Memory;
@@ -36,6 +37,8 @@ const HIDDEN_KEY_BYTES: usize = 8;
 #[derive(Debug)]
 pub(crate) struct TableEntry {
     pub(crate) id: TableId,
+    /// Those of the opening of a database that the table belongs to, which they tell from all others.
+    epochs: Arc<Epochs>,
     form: AtomicPtr<TableForm>,
     /// The definition is being changed: nobody may start to use the table.
     held: AtomicBool,
@@ -45,9 +48,10 @@ pub(crate) struct TableEntry {
 
 impl TableEntry {
     /// An entry with its first form.
-    pub(crate) fn new(id: TableId, form: TableForm) -> Self {
+    pub(crate) fn new(id: TableId, epochs: &Arc<Epochs>, form: TableForm) -> Self {
         Self {
             id,
+            epochs: Arc::clone(epochs),
             form: AtomicPtr::new(Box::into_raw(Box::new(form))),
             held: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
@@ -107,6 +111,19 @@ impl TableEntry {
     /// Was it dropped?
     pub(crate) fn is_dropped(&self) -> bool {
         self.dropped.load(Ordering::SeqCst)
+    }
+
+    /// Does the table belong to the opening of a database that has these epochs?
+    #[inline]
+    pub(crate) fn is_of(&self, epochs: &Arc<Epochs>) -> bool {
+        Arc::ptr_eq(&self.epochs, epochs)
+    }
+
+    /// Why a transaction refuses a handle of this table. `is_own`: it is of the transaction's database.
+    #[cold]
+    pub(crate) fn refusal(&self, is_own: bool) -> Error {
+        let name = self.form_pinned(&self.epochs.pin()).schema.name.clone();
+        if is_own { Error::TableDropped { name } } else { Error::ForeignHandle { what: "table", name } }
     }
 
     /// The bit of this table among a transaction's marks.

@@ -168,7 +168,8 @@ impl Memo {
                 auto: 0,
                 hidden: 0,
             };
-            let entry = Arc::new(TableEntry::new(id, inner.make_form(stored, Arc::default())?));
+            let entry =
+                Arc::new(TableEntry::new(id, &inner.epochs, inner.make_form(stored, Arc::default())?));
             inner.catalog.add_system(Arc::clone(&entry));
             Ok(entry)
         };

@@ -125,7 +125,7 @@ fn a_drop_and_a_reader() {
                 assert!(!dropped, "a dropped table came back");
                 assert_eq!(seen, (vec![10, 20, 30], Some(20)), "not all of the table was there");
             }
-            Err(Error::UnknownTable { .. }) => dropped = true,
+            Err(Error::TableDropped { .. }) => dropped = true,
             Err(error) => panic!("{error}"),
         }
     }

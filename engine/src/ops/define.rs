@@ -22,8 +22,10 @@ use thermocline_base::multiplex::block_on;
 use thermocline_base::sync::{Backoff, MutexGuard};
 use thermocline_pool::store::BatchId;
 
-use crate::catalog::past::{Past, may_be_too_long};
-use crate::catalog::schema::{IndexSchema, PastColumns, SchemaError, StoredTable, TableSchema, Tiering};
+use crate::catalog::past::{KEPT, Past, may_be_too_long};
+use crate::catalog::schema::{
+    IndexSchema, PastChange, PastColumns, SchemaError, StoredTable, TableSchema, Tiering,
+};
 use crate::catalog::table::{FormRef, IndexForm, KeySource, Structure, TableCounters, TableEntry, TableForm};
 use crate::cold::Cold;
 use crate::cold::memo::is_system;
@@ -490,7 +492,7 @@ impl Database {
             hidden: 0,
         };
         let form = inner.make_form(stored, Arc::default())?;
-        let entry = Arc::new(TableEntry::new(id, form));
+        let entry = Arc::new(TableEntry::new(id, &inner.epochs, form));
         // Whoever finds the table meanwhile waits: no row may be committed before the table is durable.
         if !mutation::off(Rule::TableDurableBeforeUse) {
             entry.hold();
@@ -545,7 +547,7 @@ impl Database {
         let mut change = inner.change(name)?;
         let old = change.old();
         let now = inner.registry.clock.tick();
-        let stored = StoredTable { since: now, emptied: now, past: Vec::new(), ..old.stored() };
+        let stored = StoredTable { since: now, emptied: now, ..old.stored() };
         let new = inner.make_form(stored, Arc::clone(&old.counters))?;
         let entry = Arc::clone(&change.entry);
         change.finish(new)?;
@@ -668,7 +670,10 @@ impl Database {
         schema.check()?;
         let layout = Layout::new(&schema.columns).map_err(|error| Inner::schema_error(table, error))?;
         // The indexes stay as they are: only their own memory of the names in messages is older.
-        let new = TableForm { schema, layout: Arc::new(layout), ..old.share() };
+        let mut stored = StoredTable { since: inner.registry.clock.tick(), ..old.stored() };
+        old.note_past(&mut stored, PastChange::Renamed);
+        let past = Past::new(&stored.past, &schema)?;
+        let new = TableForm { schema, layout: Arc::new(layout), past: Arc::new(past), ..old.share() };
         change.finish(new)
     }
 
@@ -759,15 +764,11 @@ impl Database {
         alter(&mut stored.schema)?;
         stored.layout_version += 1;
         stored.since = inner.registry.clock.tick();
-        if old.counters.cold.load(std::sync::atomic::Ordering::SeqCst) {
-            stored.past.push(PastColumns {
-                until: stored.since,
-                columns: old.schema.columns.clone(),
-                dropped: dropped.and_then(|column| u32::try_from(column).ok()),
-            });
-        } else {
-            stored.past.clear();
-        }
+        let change_of = match dropped {
+            Some(column) => PastChange::Dropped(u32::try_from(column).expect("a table has few columns")),
+            None => PastChange::Added,
+        };
+        old.note_past(&mut stored, change_of);
         let new = inner.make_form(stored, Arc::clone(&old.counters))?;
         if dropped.is_none() {
             change.check_cold_lengths(&new)?;
@@ -825,6 +826,16 @@ impl TableForm {
         let secondaries = self.indexes[1..].iter().map(|index| secondary_of(self.id, index.id));
         for index in std::iter::once(primary_of(self.id)).chain(secondaries) {
             cold.store.drop_batches(index, BatchId(self.emptied.0), now);
+        }
+    }
+
+    /// Enters the present columns among the past ones, as of `stored.since`.
+    fn note_past(&self, stored: &mut StoredTable, change: PastChange) {
+        stored.past.push(PastColumns { until: stored.since, columns: self.schema.columns.clone(), change });
+        // As long as there are cold rows, some of them may be of any of these layouts.
+        if !self.counters.cold.load(std::sync::atomic::Ordering::SeqCst) {
+            let surplus = stored.past.len().saturating_sub(KEPT);
+            stored.past.drain(..surplus);
         }
     }
 

@@ -24,6 +24,7 @@ use crate::log::record::WRITE_BYTES;
 use crate::ops::commit::PartsState;
 use crate::ops::write::{Claimant, Origin};
 use crate::ops::{Step, Wait, step};
+use crate::row::{LayoutId, RowError, RowRef};
 use crate::txn::session::{Session, Write};
 
 /// Rows of one batch: as many misses as a processor can keep under way, and more.
@@ -37,15 +38,38 @@ pub(crate) struct Batch {
     bytes: Vec<u8>,
     /// Where each row ends.
     ends: Vec<usize>,
+    /// The layout of all rows.
+    layout: Option<LayoutId>,
     /// Rows that stand in the table, their keys checked.
     done: usize,
 }
 
 impl Batch {
-    /// Adds a row.
-    pub(crate) fn push(&mut self, row: &[u8]) {
-        self.bytes.extend_from_slice(row);
+    /// Adds a row; only of the layout of the others ([`Batch::takes`]).
+    pub(crate) fn push(&mut self, row: RowRef<'_>) {
+        debug_assert!(self.takes(row.layout()), "the rows of a batch have one layout");
+        self.layout = Some(row.layout());
+        self.bytes.extend_from_slice(&row);
         self.ends.push(self.bytes.len());
+    }
+
+    /// May a row of this layout be added?
+    pub(crate) fn takes(&self, layout: LayoutId) -> bool {
+        self.layout.is_none_or(|own| own == layout)
+    }
+
+    /// Sees to it that the rows are of the table's present layout.
+    fn convert(&mut self, form: &TableForm) -> std::result::Result<(), RowError> {
+        let present = form.layout.id();
+        let Some(layout) = self.layout.filter(|layout| *layout != present) else { return Ok(()) };
+        debug_assert_eq!(self.done, 0, "a layout does not change under a transaction that has written");
+        let mut converted = Self::default();
+        for row in self.left() {
+            let row = form.accept(RowRef::known(layout, row))?;
+            converted.push(RowRef::known(present, &row));
+        }
+        *self = converted;
+        Ok(())
     }
 
     /// Is it time to insert them?
@@ -56,6 +80,7 @@ impl Batch {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
+        self.layout = None;
         self.done = 0;
     }
 
@@ -97,9 +122,7 @@ impl Session {
         let form = form_ref.get();
         let guard = self.db().epochs.pin();
         self.make_room(batch.ends.len() - batch.done)?;
-        for row in batch.left() {
-            form.layout.check(row).map_err(|error| Self::row_error(form, error))?;
-        }
+        batch.convert(form).map_err(|error| Self::row_error(form, error))?;
         self.prefetch_entries(form, batch, &guard);
         let mut backoff = Backoff::new();
         while batch.done < batch.ends.len() {

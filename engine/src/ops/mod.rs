@@ -22,6 +22,7 @@ pub(crate) mod recover;
 pub(crate) mod rollback;
 pub(crate) mod scan;
 pub(crate) mod verify;
+pub(crate) mod verify_rows;
 pub(crate) mod write;
 
 use std::sync::Arc;

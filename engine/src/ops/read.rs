@@ -78,7 +78,15 @@ impl Session {
         }
     }
 
+    /// Is a handle of this database, and its table still there?
+    #[inline]
+    pub(crate) fn check_handle(&self, entry: &TableEntry) -> Result<()> {
+        let is_own = entry.is_of(&self.db().epochs);
+        if is_own && !entry.is_dropped() { Ok(()) } else { Err(entry.refusal(is_own)) }
+    }
+
     fn touch_first(&mut self, entry: &Arc<TableEntry>) -> Result<Step<FormRef>> {
+        self.check_handle(entry)?;
         let marks = &self.place().touched;
         let early = mutation::off(Rule::MarkBeforeLook).then(|| entry.is_held());
         let before = marks.fetch_or(entry.mark(), std::sync::atomic::Ordering::SeqCst);
@@ -90,7 +98,7 @@ impl Session {
         // with them.
         let form = unsafe { FormRef::of(entry) };
         if entry.is_dropped() {
-            return Err(Error::UnknownTable { name: form.get().schema.name.clone() });
+            return Err(entry.refusal(true));
         }
         self.tables.push(Touched { entry: Arc::as_ptr(entry), form });
         Ok(Step::Done(form))

@@ -224,7 +224,7 @@ fn open_catalog(inner: &Inner, manifest: &Manifest) -> Result<()> {
     for stored in tables {
         let (id, name) = (stored.id, stored.schema.name.clone());
         let form = inner.make_form(stored, Arc::default())?;
-        inner.catalog.add(&name, Arc::new(TableEntry::new(id, form)));
+        inner.catalog.add(&name, Arc::new(TableEntry::new(id, &inner.epochs, form)));
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use thermocline_base::epoch::Guard;
 use thermocline_base::sync::Ordering;
 
 use crate::hot::version::Begin;
-use crate::txn::session::{Health, Session, Write};
+use crate::txn::session::{Health, Session, Turn, Write};
 
 /// A point that a transaction can go back to.
 ///
@@ -22,7 +22,7 @@ pub struct Savepoint {
     pub(crate) locks: usize,
     /// Its number in the transaction.
     pub(crate) number: u64,
-    pub(crate) transaction: u64,
+    pub(crate) transaction: Turn,
 }
 
 impl Session {
@@ -125,7 +125,7 @@ impl Session {
             scans: self.scans.len(),
             locks: self.locks.len(),
             number,
-            transaction: 0,
+            transaction: self.turn(),
         }
     }
 

@@ -1,4 +1,5 @@
-//! Verification: every checksum of every file of a closed database, without building it in memory.
+//! Verification: every checksum of every file of a closed database, and every row ([`crate::ops::verify_rows`]), without building
+//! it in memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::log::LogReader;
 use crate::log::record::{Commit, Kind, Part};
 use crate::ops::recover::newest_manifest;
+use crate::ops::verify_rows::RowChecks;
 use crate::options::{ColdStoreKind, Options};
 use crate::row::{KeySpec, Layout};
 
@@ -101,9 +103,16 @@ pub(crate) fn verify(directory: &Path, io: &Arc<dyn Io>) -> Result<Verification>
             Err(what) => report.findings.push(format!("the catalog of the newest manifest: {what}")),
         }
     }
-    verify_images(&manifest, Images::new(Arc::clone(io), checkpoints, superblock.database), &mut report);
+    let mut rows = RowChecks::new(&tables);
+    verify_images(
+        &manifest,
+        Images::new(Arc::clone(io), checkpoints, superblock.database),
+        &mut rows,
+        &mut report,
+    );
     verify_log(io, crate::log::dir_of(directory), &manifest, &mut report);
-    verify_cold_store(io, directory, superblock.database, &tables, manifest.cold, &mut report)?;
+    verify_cold_store(io, directory, superblock.database, &tables, manifest.cold, &mut rows, &mut report)?;
+    report.findings.extend(rows.finish());
     Ok(report)
 }
 
@@ -113,6 +122,7 @@ fn verify_cold_store(
     database: [u8; 16],
     tables: &[StoredTable],
     known: bool,
+    rows: &mut RowChecks,
     report: &mut Verification,
 ) -> Result<()> {
     let dir = crate::cold::store::dir_of(directory);
@@ -146,7 +156,7 @@ fn verify_cold_store(
             return Ok(());
         }
     };
-    let found = store.verify();
+    let found = store.verify_with(&mut |index, key, batch, record| rows.record(index, key, batch, record));
     (report.cold_pages, report.cold_entries) = (found.pages, found.entries);
     for problem in &found.problems {
         let place = match problem {
@@ -180,12 +190,13 @@ fn place_of(tables: &[StoredTable], index: StoreIndex, keys: Option<&KeyRange>) 
     format!("; rows of table {:?}, {}", table.schema.name, place::words(name, keys, describe))
 }
 
-fn verify_images(manifest: &Manifest, images: Images, report: &mut Verification) {
+fn verify_images(manifest: &Manifest, images: Images, checks: &mut RowChecks, report: &mut Verification) {
     let mut buffer = Vec::new();
-    for image in manifest.chunks.values() {
+    for (&(table, chunk), image) in &manifest.chunks {
         let mut rows = 0;
-        let outcome = images.load(image, &mut buffer, |_, _, _| {
+        let outcome = images.load(image, &mut buffer, |slot, _, row| {
             rows += 1;
+            checks.row(table, row, || format!("the image of chunk {chunk}, slot {slot}"));
             Ok::<(), CheckpointError>(())
         });
         report.chunk_images += 1;

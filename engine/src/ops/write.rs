@@ -48,7 +48,7 @@ use crate::index::hash_of;
 use crate::ops::cold::{ColdClaim, EndNow, PRESENT};
 use crate::ops::read::Lookup;
 use crate::ops::{Step, Wait, step};
-use crate::row::{ColumnSet, KeyBuf, MAX_ROW_BYTES, RowEditor, RowError};
+use crate::row::{ColumnSet, KeyBuf, MAX_ROW_BYTES, RowEditor, RowError, RowRef};
 use crate::txn::locks::Intent;
 use crate::txn::registry::Registry;
 use crate::txn::session::{Followed, Session, Write};
@@ -324,7 +324,7 @@ impl Session {
     pub(crate) fn try_insert(
         &mut self,
         entry: &Arc<TableEntry>,
-        row: &[u8],
+        row: RowRef<'_>,
         state: &mut InsertState,
     ) -> Result<Step<RowId>> {
         self.must_write()?;
@@ -333,7 +333,8 @@ impl Session {
         let form = form_ref.get();
         let db = self.db();
         let guard = db.epochs.pin();
-        form.layout.check(row).map_err(|error| Self::row_error(form, error))?;
+        let accepted = form.accept(row).map_err(|error| Self::row_error(form, error))?;
+        let row = &*accepted;
         if std::mem::take(&mut state.kept) {
             self.undo_last(&guard);
         }

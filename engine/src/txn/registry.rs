@@ -395,6 +395,13 @@ impl Registry {
         place.state.load(Ordering::SeqCst) >> STATE_BITS != generation
     }
 
+    /// The transaction in this place, if it has an id.
+    pub(crate) fn active_in(&self, index: u32) -> Option<TxnId> {
+        let word = self.place(index).state.load(Ordering::SeqCst);
+        let is_idle = word & ((1 << STATE_BITS) - 1) == IDLE;
+        (!is_idle).then_some(TxnId((word >> STATE_BITS) << PLACE_BITS | u64::from(index)))
+    }
+
     /// Has `waker` woken when the transaction is over. `false`: it is over already.
     pub(crate) fn wake_when_over(&self, id: TxnId, waker: &Waker) -> bool {
         let (place, _) = self.place_of(id);

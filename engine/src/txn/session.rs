@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use thermocline_base::ids::{IndexId, Lsn, RowId, TableId, Timestamp};
 use thermocline_base::sync::Ordering;
@@ -23,6 +24,12 @@ use crate::temperature::Sampler;
 use crate::txn::locks::{LockKey, LockMode};
 use crate::txn::registry::Place;
 
+/// A number that no other session of the process has.
+fn fresh_number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
 /// Writes that are looked through for a version, from the last one on, before an index is made.
 const WRITES_LOOKED_THROUGH: usize = 32;
 
@@ -35,6 +42,13 @@ const KEPT_ENTRIES: usize = 128;
 
 /// The transaction has not taken its snapshot yet.
 pub(crate) const NO_SNAPSHOT: Timestamp = Timestamp(u64::MAX);
+
+/// Tells a transaction from all others of the process: its session, and which of that session's transactions it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Turn {
+    session: u64,
+    number: u64,
+}
 
 /// A table that the transaction uses: its mark is entered, so the form stays.
 #[derive(Clone, Copy, Debug)]
@@ -155,7 +169,7 @@ pub(crate) struct Session {
     pub(crate) saw_undurable: bool,
     /// Between begin and the end.
     open: bool,
-    number: u64,
+    turn: Turn,
     /// Its first operation takes the snapshot.
     late: bool,
     /// It has looked at rows: what it has seen goes with its snapshot. Inserting is no looking.
@@ -214,7 +228,7 @@ impl Session {
             watches: false,
             saw_undurable: false,
             open: false,
-            number: 0,
+            turn: Turn { session: fresh_number(), number: 0 },
             late: false,
             looked: false,
             approaches: 0,
@@ -254,6 +268,7 @@ impl Session {
     /// transaction does nothing else in between; fewer others commit between the snapshot and the first write.
     pub(crate) fn begin(&mut self, options: TransactionOptions, late: bool) {
         self.open = true;
+        self.turn.number += 1;
         self.isolation = options.isolation.unwrap_or(self.db.options.isolation);
         self.read_only = options.read_only || self.db.options.read_only;
         self.wait = !options.no_wait;
@@ -278,10 +293,9 @@ impl Session {
         }
     }
 
-    /// A number that tells transactions of this session apart.
-    pub(crate) fn next_number(&mut self) -> u64 {
-        self.number += 1;
-        self.number << 12 | u64::from(self.place_index)
+    /// What tells the open transaction from all others of the process.
+    pub(crate) fn turn(&self) -> Turn {
+        self.turn
     }
 
     /// May it read at a newer snapshot? At read committed always; else as long as it has seen nothing yet.

@@ -267,7 +267,7 @@ fn definitions_change_under_live_handles() {
     assert!(balances(&db, &table, KeyRange::all(), Direction::Forward).is_empty());
     fill(&db, &table, 3);
     db.drop_table("ledger").expect("drop");
-    assert!(matches!(set(&db, &table, 1, 1), Err(Error::UnknownTable { .. })));
+    assert!(matches!(set(&db, &table, 1, 1), Err(Error::TableDropped { .. })));
 }
 
 /// Of each row the balance, as one transaction sees it.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thermocline_engine::row::{Column, Decimal, KeyBuf, RowError, Type, Value};
+use thermocline_engine::row::{Column, Decimal, EncodedRow, KeyBuf, RowError, RowRef, Type, Value};
 use thermocline_engine::{
     Database, Error, IndexSchema, Isolation, Options, SchemaError, Table, TableSchema, TransactionOptions,
 };
@@ -230,17 +230,19 @@ fn bad_input_is_refused_by_name() {
     assert!(overflow.contains("price"), "{overflow}");
     let count = insert(&[Value::Int4(1)]);
     assert!(count.contains('3'), "{count}");
-    // A row of another layout, with bytes that are no text.
-    let mut row = Vec::new();
+    // Bytes that are no text.
+    let mut row = EncodedRow::new();
     table.encode_values(&[Value::Int4(1), Value::from("abc"), Value::Null], &mut row).expect("it fits");
     let text = row.windows(3).position(|bytes| bytes == b"abc").expect("the text stands there");
-    row[text] = 0xff;
-    let error =
-        db.run(TransactionOptions::new(), async |tx| tx.insert(&table, &row).await).expect_err("not UTF-8");
-    assert!(
-        matches!(&error, Error::Row { source: RowError::Damaged { .. } | RowError::Value { .. }, .. }),
-        "{error}"
-    );
+    let mut bytes = row.to_vec();
+    bytes[text] = 0xff;
+    let error = RowRef::checked(&table.layout(), &bytes).expect_err("not UTF-8");
+    assert!(matches!(&error, RowError::Unfit { .. }), "{error}");
+    // Nothing was encoded.
+    let error = db
+        .run(TransactionOptions::new(), async |tx| tx.insert(&table, &EncodedRow::new()).await)
+        .expect_err("no row");
+    assert!(matches!(&error, Error::Row { source: RowError::OtherLayout, .. }), "{error}");
     assert!(matches!(db.table("nothing"), Err(Error::UnknownTable { .. })));
     assert!(matches!(table.index("nothing"), Err(Error::UnknownIndex { .. })));
     let unknown =
@@ -261,7 +263,7 @@ fn upsert_inserts_then_replaces_then_meets_others() {
     let db = Database::open_in_memory(Options::default()).expect("it opens");
     let table = counters(&db, 0);
     let upsert = |value: i64| {
-        let mut row = Vec::new();
+        let mut row = EncodedRow::new();
         table.encode_values(&[Value::Int8(1), Value::Int8(value)], &mut row).expect("it fits");
         db.run(TransactionOptions::new(), async |tx| tx.upsert(&table, &row).await).expect("an upsert")
     };
@@ -270,7 +272,7 @@ fn upsert_inserts_then_replaces_then_meets_others() {
     assert_eq!(total(&db, &table), 6);
     // Somebody inserts the row after the snapshot: the upsert cannot see it, and must not insert a second one.
     let mut late = db.begin(TransactionOptions::new().isolation(Isolation::Snapshot)).expect("it begins");
-    let mut row = Vec::new();
+    let mut row = EncodedRow::new();
     table.encode_values(&[Value::Int8(2), Value::Int8(1)], &mut row).expect("it fits");
     db.run(TransactionOptions::new(), async |tx| tx.insert(&table, &row).await).expect("an insert");
     let refused = thermocline_engine::block_on(late.upsert(&table, &row)).expect_err("it was first");

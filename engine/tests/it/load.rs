@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 
-use thermocline_engine::row::{Column, KeyBuf, Type, Value};
+use thermocline_engine::row::{Column, EncodedRow, KeyBuf, Type, Value};
 use thermocline_engine::{
     Database, Error, IndexSchema, Options, Result, Table, TableSchema, TransactionOptions, block_on,
 };
@@ -56,12 +56,12 @@ fn rows_of_all_kinds_are_loaded_and_found_by_all_keys() {
     let db = open();
     let table = goods(&db);
     assert_eq!(db.bulk_load(&table, (1..=1_000).map(good)).expect("they are new"), 1_000);
-    let mut encoded = Vec::new();
+    let mut encoded = EncodedRow::new();
     table.encode_values(&good(1_001), &mut encoded).expect("it fits");
-    assert_eq!(db.bulk_load(&table, [encoded.as_slice()]).expect("it is new"), 1);
+    assert_eq!(db.bulk_load(&table, [&encoded]).expect("it is new"), 1);
     let unnamed = [Value::Null, Value::from("numbered"), Value::Null];
     assert_eq!(db.bulk_load(&table, [unnamed.to_vec()]).expect("it is new"), 1);
-    assert_eq!(db.bulk_load(&table, std::iter::empty::<Vec<u8>>()).expect("nothing is no error"), 0);
+    assert_eq!(db.bulk_load(&table, std::iter::empty::<EncodedRow>()).expect("nothing is no error"), 0);
     assert_whole(&db, &table, 1_002);
     let (layout, by_name) = (table.layout(), table.index("by_name").expect("it is there"));
     for (id, name, shelf) in [(1, "name 1", 0), (777, "name 777", 97), (1_002, "numbered", 7)] {
@@ -125,7 +125,7 @@ fn rows_and_sources_that_fail_leave_nothing() {
     });
     let error = db.bulk_load(&table, unfit).expect_err("a null").to_string();
     assert!(error.contains("goods") && error.contains("name"), "{error}");
-    let unfit = (0..500).map(|id| vec![0; usize::from(id == 400)]);
+    let unfit = [EncodedRow::new()];
     assert!(matches!(db.bulk_load(&table, unfit), Err(Error::Row { .. })));
     assert_whole(&db, &table, 0);
 }

@@ -274,7 +274,13 @@ impl Store {
     /// users. Blocks, and reads everything; the store goes on meanwhile.
     #[must_use]
     pub fn verify(&self) -> Verification {
-        self.inner.verify()
+        self.inner.verify(&mut |_, _, _, _| {})
+    }
+
+    /// The same, and shows each record to `look`: its index, key and batch, and its bytes, of which the store knows nothing.
+    #[must_use]
+    pub fn verify_with(&self, look: &mut dyn FnMut(IndexId, &[u8], BatchId, &[u8])) -> Verification {
+        self.inner.verify(look)
     }
 
     /// Writes entries straight into the last level: `entries` gives (index, key, record) in order of index and key, each

@@ -10,7 +10,7 @@ use super::manifest::Bound;
 use super::merge::Walk;
 use super::piece::Piece;
 use super::tail::Tail;
-use super::types::IndexId;
+use super::types::{BatchId, IndexId};
 use super::version::{Sealed, WaitingBatch};
 use crate::space::ClaimError;
 
@@ -27,9 +27,12 @@ pub struct Verification {
     pub problems: Vec<StoreError>,
 }
 
+/// What is shown each record.
+type Look<'a> = dyn FnMut(IndexId, &[u8], BatchId, &[u8]) + 'a;
+
 impl Inner {
     /// Reads everything that is in pieces. Writers and merges go on meanwhile.
-    pub(super) fn verify(&self) -> Verification {
+    pub(super) fn verify(&self, look: &mut Look<'_>) -> Verification {
         let version = self.current();
         let waiting = version.waiting.iter().filter_map(|waiting| match waiting {
             WaitingBatch::Piece { piece, .. } => Some(Arc::clone(piece)),
@@ -50,14 +53,14 @@ impl Inner {
                     }
                 }
             }
-            if let Err(error) = self.verify_piece(&piece, &mut all) {
+            if let Err(error) = self.verify_piece(&piece, look, &mut all) {
                 all.problems.push(error);
             }
         }
         all
     }
 
-    fn verify_piece(&self, piece: &Arc<Piece>, all: &mut Verification) -> Result<()> {
+    fn verify_piece(&self, piece: &Arc<Piece>, look: &mut Look<'_>, all: &mut Verification) -> Result<()> {
         // The tail is read again: what memory holds of it proves nothing about the disk.
         match Tail::load(&self.files, &piece.meta) {
             Ok(tail) if tail.fences == piece.fences && tail.filter == piece.filter => {}
@@ -97,6 +100,7 @@ impl Inner {
             } else {
                 of.0 += 1;
                 of.2 += (entry.key.len() + entry.value.len()) as u64;
+                look(IndexId::from_u64(entry.index), entry.key, BatchId(entry.batch), entry.value);
             }
             before = Some(order);
         }

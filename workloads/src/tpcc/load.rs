@@ -6,7 +6,7 @@
 //! directory, and start again.
 
 use thermocline_base::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
-use thermocline_engine::row::{Dec, RowError, Timestamp};
+use thermocline_engine::row::{Dec, EncodedRow, RowError, Timestamp};
 use thermocline_engine::{Database, Error, Result, Table, TransactionOptions};
 
 use super::generate::{self, Population};
@@ -124,16 +124,13 @@ struct Batch<'a> {
     rows_max: usize,
     /// Tells how many rows were committed; says whether to go on.
     done: &'a dyn Fn(u64) -> bool,
-    bytes: Vec<u8>,
-    /// Of each row its table and where it ends in `bytes`.
-    ends: Vec<(Table, usize)>,
-    row: Vec<u8>,
+    rows: Vec<(Table, EncodedRow)>,
+    row: EncodedRow,
 }
 
 impl<'a> Batch<'a> {
     fn new(database: &'a Database, rows_max: usize, done: &'a dyn Fn(u64) -> bool) -> Self {
-        let (bytes, ends, row) = (Vec::new(), Vec::new(), Vec::new());
-        Self { database, rows_max: rows_max.max(1), done, bytes, ends, row }
+        Self { database, rows_max: rows_max.max(1), done, rows: Vec::new(), row: EncodedRow::new() }
     }
 
     /// Adds the row that `encode` writes, for the table called `name`. Says whether to go on.
@@ -141,31 +138,27 @@ impl<'a> Batch<'a> {
         &mut self,
         name: &'static str,
         table: &Table,
-        encode: impl FnOnce(&mut Vec<u8>) -> std::result::Result<(), RowError>,
+        encode: impl FnOnce(&mut EncodedRow) -> std::result::Result<(), RowError>,
     ) -> Result<bool> {
         in_table(name, encode(&mut self.row))?;
-        self.bytes.extend_from_slice(&self.row);
-        self.ends.push((table.clone(), self.bytes.len()));
-        if self.ends.len() < self.rows_max { Ok(true) } else { self.flush() }
+        self.rows.push((table.clone(), self.row.clone()));
+        if self.rows.len() < self.rows_max { Ok(true) } else { self.flush() }
     }
 
     /// Inserts what waits. Says whether to go on.
     fn flush(&mut self) -> Result<bool> {
-        if self.ends.is_empty() {
+        if self.rows.is_empty() {
             return Ok(true);
         }
-        let (bytes, ends) = (&self.bytes, &self.ends);
+        let rows = &self.rows;
         self.database.run(TransactionOptions::default(), async |transaction| {
-            let mut start = 0;
-            for (table, end) in ends {
-                transaction.insert(table, &bytes[start..*end]).await?;
-                start = *end;
+            for (table, row) in rows {
+                transaction.insert(table, row).await?;
             }
             Ok(())
         })?;
-        let count = self.ends.len() as u64;
-        self.bytes.clear();
-        self.ends.clear();
+        let count = self.rows.len() as u64;
+        self.rows.clear();
         Ok((self.done)(count))
     }
 }

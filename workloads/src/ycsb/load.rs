@@ -4,7 +4,7 @@
 //! after another and load each as a whole. Contents depend on the configuration's seed alone.
 
 use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
-use thermocline_engine::row::{Column, Layout, RowEditor, Type, Value};
+use thermocline_engine::row::{Column, Layout, RowEditor, RowRef, Type, Value};
 use thermocline_engine::{Database, Error, Index, IndexSchema, Result, Table, TableSchema, block_on};
 
 use super::generate::Config;
@@ -79,7 +79,7 @@ impl RowBuilder {
     }
 
     /// The row with `key` whose fields `fill` writes.
-    pub(crate) fn build(&mut self, key: u64, mut fill: impl FnMut(u16, &mut [u8])) -> &[u8] {
+    pub(crate) fn build(&mut self, key: u64, mut fill: impl FnMut(u16, &mut [u8])) -> RowRef<'_> {
         let Self { layout, template, row, field } = self;
         let fields = layout.columns().len() - 1;
         let mut editor = RowEditor::new(layout, template, row);
@@ -89,7 +89,8 @@ impl RowBuilder {
             editor.set_bytes(number + 1, field).expect("the fields are bytes");
         }
         // An editor that changed nothing (key 0 with empty fields) has copied nothing.
-        if editor.changed_columns().is_empty() { template } else { row }
+        let row = if editor.changed_columns().is_empty() { template } else { row };
+        RowRef::checked(layout, row).expect("an editor makes rows of its layout")
     }
 
     /// A field of random content.

@@ -1,7 +1,7 @@
 //! Each of the twelve conditions, violated on purpose, is reported with its key. Which other conditions a
 //! violation breaks is part of the expectation.
 
-use thermocline_engine::row::{Dec, KeyBuf, Timestamp};
+use thermocline_engine::row::{Dec, EncodedRow, KeyBuf, Timestamp};
 use thermocline_engine::{Database, Result, Transaction, TransactionOptions};
 use thermocline_workloads::rows::editing;
 use thermocline_workloads::tpcc::check::{NewOrders, VIOLATIONS_MAX, check, check_with};
@@ -251,7 +251,7 @@ fn condition_12_compares_payments_with_deliveries() {
 #[test]
 fn rows_of_districts_that_do_not_exist_are_reported() {
     let found = violated(3, "(2, 1)", async |transaction, tables| {
-        let mut row = Vec::new();
+        let mut row = EncodedRow::new();
         NewOrder { no_o_id: 1, no_d_id: 1, no_w_id: 2 }.encode(&mut row).unwrap();
         transaction.insert(&tables.new_order_table, &row).await?;
         Ok(())
@@ -286,7 +286,7 @@ fn payments_of_nobody_to_nobody_are_reported() {
             h_amount: Dec::from_scaled(100),
             h_data: String::new(),
         };
-        let mut row = Vec::new();
+        let mut row = EncodedRow::new();
         payment.encode(&mut row).unwrap();
         transaction.insert(&tables.history_table, &row).await?;
         Ok(())

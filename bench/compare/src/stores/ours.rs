@@ -2,7 +2,7 @@
 
 use super::Setup;
 use crate::store::{Client, Failure, Store, add, missing, rows};
-use thermocline_engine::row::{KeyBuf, RowEditor};
+use thermocline_engine::row::{EncodedRow, KeyBuf, RowEditor};
 use thermocline_engine::{
     Database, Durability, Index, IndexSchema, Options, Table, TableSchema, TransactionOptions, block_on, row,
 };
@@ -33,7 +33,7 @@ impl Ours {
         Ok(Self { database, table, value_bytes: setup.value_bytes })
     }
 
-    fn insert(&self, batch: &[Vec<u8>]) -> Result<(), Failure> {
+    fn insert(&self, batch: &[EncodedRow]) -> Result<(), Failure> {
         let insert = async |transaction: &mut thermocline_engine::Transaction| {
             for row in batch {
                 transaction.insert(&self.table, row).await?;
@@ -57,7 +57,7 @@ impl Store for Ours {
     fn load(&self, config: &Config) -> Result<(), Failure> {
         let mut batch = Vec::with_capacity(BATCH);
         rows(config, |key, value| {
-            let mut row = Vec::new();
+            let mut row = EncodedRow::new();
             Row { id: i64::try_from(key)?, value: value.to_vec() }.encode(&mut row)?;
             batch.push(row);
             if batch.len() == BATCH {

@@ -172,7 +172,7 @@ fn check_beside(
     use crate::ops::Step;
     use crate::ops::write::{Claimant, Origin};
     let table = &tx.world.table;
-    let mut row = Vec::new();
+    let mut row = crate::row::EncodedRow::new();
     table.encode_values(&[Value::Int8(id), Value::Int8(value)], &mut row).expect("a row");
     let (outcome, reached) = tx
         .tx

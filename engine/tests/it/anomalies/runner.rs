@@ -39,7 +39,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use thermocline_base::io::MemoryIo;
-use thermocline_engine::row::{Column, KeyBuf, RowEditor, RowError, Type, Value};
+use thermocline_engine::row::{Column, EncodedRow, KeyBuf, RowEditor, RowError, Type, Value};
 use thermocline_engine::{
     Database, Direction, Durability, Error, IndexSchema, Isolation, KeyRange, LockMode, MaintenanceSteps,
     Options, Savepoint, Table, TableSchema, Transaction, TransactionOptions, block_on,
@@ -379,7 +379,7 @@ async fn run(table: Table, mut tx: Transaction, words: Vec<String>) -> (Option<T
             outcome_of(tx.insert_values(&table, &row).await, |_| "ok".to_owned())
         }
         ["upsert", id, value] => {
-            let mut row = Vec::new();
+            let mut row = EncodedRow::new();
             table
                 .encode_values(&[Value::Int8(number(id)), Value::Int8(number(value)), Value::Null], &mut row)
                 .expect("a row");

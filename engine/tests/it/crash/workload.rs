@@ -290,7 +290,7 @@ impl Run {
         let mut moves = std::mem::take(&mut self.moves);
         moves.retain_mut(|future| match poll(future.as_mut()) {
             // Its table was dropped meanwhile.
-            Poll::Ready(Err(Error::UnknownTable { .. })) => false,
+            Poll::Ready(Err(Error::TableDropped { .. })) => false,
             Poll::Ready(outcome) => {
                 self.judge(outcome, "a move");
                 false

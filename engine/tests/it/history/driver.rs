@@ -10,7 +10,7 @@ use crate::moves::{Mover, Running, Watch, World, rounds, within};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use thermocline_engine::ColdStoreKind::{Direct, Memory, Pages};
-use thermocline_engine::row::KeyBuf;
+use thermocline_engine::row::{EncodedRow, KeyBuf};
 use thermocline_engine::{
     Database, Index, IndexSchema, Isolation, Options, Result, Table, TableSchema, TransactionOptions, row,
     run_tasks, yield_now,
@@ -118,7 +118,7 @@ fn history(
         moved: AtomicU64::new(if world == World::Still { u64::MAX } else { 0 }),
     };
     database.run(TransactionOptions::default(), async |transaction| {
-        let mut bytes = Vec::new();
+        let mut bytes = EncodedRow::new();
         for id in 0..shared.keys() {
             let list = List { id: id as i64, list: Vec::new() };
             list.encode(&mut bytes).map_err(|error| table.error(error))?;

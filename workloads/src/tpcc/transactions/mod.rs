@@ -24,7 +24,7 @@ pub use stock_level::{StockLevelOutput, stock_level};
 
 use std::ops::ControlFlow;
 
-use thermocline_engine::row::KeyBuf;
+use thermocline_engine::row::{EncodedRow, KeyBuf};
 use thermocline_engine::{Direction, Error, KeyRange, Result, Transaction};
 
 use super::input::CustomerSelector;
@@ -34,7 +34,7 @@ use super::schema::{CustomerRow, History, OrderLine, Tables};
 #[derive(Debug, Default)]
 pub struct Scratch {
     /// The encoded row that is about to be inserted.
-    pub(crate) row: Vec<u8>,
+    pub(crate) row: EncodedRow,
     /// The rows that hold a text, so that the text's memory is used again.
     pub(crate) order_line: OrderLine,
     pub(crate) history: History,

@@ -1,0 +1,101 @@
+//! Verification of rows: checksums prove that bytes are those that were written, this proves that they are rows.
+//!
+//! Each row of an image and each record of the cold store is checked against the layout that it has to have: its length, places,
+//! null bits, texts, and the range of each value. A record has the layout of its batch's time ([`crate::catalog::past`]).
+//!
+//! Limits: rows in the log are checked when they are replayed; records of the store `direct` are not looked at.
+
+use std::collections::BTreeMap;
+
+use thermocline_base::ids::TableId;
+use thermocline_pool::store::{BatchId, IndexId as StoreIndex};
+
+use crate::catalog::past::RowCheck;
+use crate::catalog::schema::StoredTable;
+use crate::cold::store::is_secondary;
+use crate::row::{KeySpec, RowError};
+
+/// Rows of a table that are named one by one.
+const NAMED: u64 = 8;
+
+/// What is checked of one table.
+#[derive(Debug)]
+struct OfTable {
+    name: String,
+    check: RowCheck,
+    primary: Option<KeySpec>,
+    /// Records of batches up to this are not the table's any more.
+    emptied: u64,
+    bad: u64,
+}
+
+/// Checks rows of all tables of a catalog, and keeps what it finds in words.
+#[derive(Debug)]
+pub(crate) struct RowChecks {
+    tables: BTreeMap<TableId, OfTable>,
+    findings: Vec<String>,
+}
+
+impl RowChecks {
+    /// For the tables of a manifest. One whose definition cannot be is a finding.
+    pub(crate) fn new(tables: &[StoredTable]) -> Self {
+        let mut checks = Self { tables: BTreeMap::new(), findings: Vec::new() };
+        for table in tables {
+            let name = table.schema.name.clone();
+            match RowCheck::new(table) {
+                Ok(check) => {
+                    let primary = table.schema.primary.as_ref();
+                    let primary = primary
+                        .and_then(|key| KeySpec::new(check.layout(), &table.schema.key_columns(key)).ok());
+                    let emptied = table.emptied.0;
+                    checks.tables.insert(table.id, OfTable { name, check, primary, emptied, bad: 0 });
+                }
+                Err(error) => checks.findings.push(format!("the definition of table {name:?}: {error}")),
+            }
+        }
+        checks
+    }
+
+    /// Looks at a row in memory's form, of an image.
+    pub(crate) fn row(&mut self, table: TableId, payload: &[u8], place: impl FnOnce() -> String) {
+        let Some(of) = self.tables.get_mut(&table) else { return };
+        let outcome = of.check.row(payload);
+        of.note(outcome, place, &mut self.findings);
+    }
+
+    /// Looks at an entry of the cold store.
+    pub(crate) fn record(&mut self, index: StoreIndex, key: &[u8], batch: BatchId, record: &[u8]) {
+        let Some(of) = self.tables.get_mut(&TableId(index.table)) else { return };
+        if is_secondary(index) || batch.0 <= of.emptied {
+            return;
+        }
+        let outcome = of.check.record(batch.0, record);
+        let words = of.primary.as_ref().filter(|_| outcome.is_err()).map(|spec| spec.display_key(key));
+        let place =
+            || format!("the cold store, {batch}, {}", words.unwrap_or_else(|| format!("key {key:02x?}")));
+        of.note(outcome, place, &mut self.findings);
+    }
+
+    /// What was found, in words.
+    pub(crate) fn finish(mut self) -> Vec<String> {
+        for of in self.tables.values().filter(|of| of.bad > NAMED) {
+            self.findings.push(format!("table {:?}: {} more rows are none", of.name, of.bad - NAMED));
+        }
+        self.findings
+    }
+}
+
+impl OfTable {
+    fn note(
+        &mut self,
+        outcome: Result<(), RowError>,
+        place: impl FnOnce() -> String,
+        findings: &mut Vec<String>,
+    ) {
+        let Err(error) = outcome else { return };
+        self.bad += 1;
+        if self.bad <= NAMED {
+            findings.push(format!("a row of table {:?} ({}): {error}", self.name, place()));
+        }
+    }
+}
