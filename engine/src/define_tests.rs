@@ -310,7 +310,7 @@ fn a_row_that_is_none_is_found_in_memory_and_in_the_cold_store() {
 
     let (tables, ..) = decode_catalog(&catalog).expect("a catalog");
     let mut row = Vec::new();
-    layout.encode(&[Value::Int8(1), Value::from("text"), Value::Int4(1)], &mut row).expect("it fits");
+    layout.encode(&[Value::Int8(1), Value::from("text"), Value::Int4(-1)], &mut row).expect("it fits");
     let mut checks = RowChecks::new(&tables);
     checks.row(id, &row, || "here".to_owned());
     let primary = StoreIndex { table: id.0, index: 0 };

@@ -33,7 +33,7 @@ use crate::ops::commit::{PartsState, Ticket};
 use crate::ops::load::{Batch, LoadState};
 use crate::ops::read::Approach;
 use crate::ops::rollback::Savepoint;
-use crate::ops::scan::{KeyRange, ScanState, TableScanState, advance};
+use crate::ops::scan::{KeyRange, ScanState, TableScanState, advance, fetch_ahead_of};
 use crate::ops::write::InsertState;
 use crate::ops::{Step, Wait};
 use crate::row::{EncodedRow, KeyBuf, RowEditor, RowRef, Value};
@@ -447,6 +447,11 @@ impl Transaction {
                     let db = self.session().db();
                     let read = db.counted(WaitKind::ColdScans, advance(state.cold())).await;
                     self.read_cold(&index.entry, read)?;
+                    if let Some(primary) = self.session().look_ahead(&index.entry, state.cold()) {
+                        let fetched = fetch_ahead_of(db, state.cold(), primary);
+                        db.counted(WaitKind::ColdScans, fetched).await;
+                        self.read_cold(&index.entry, Ok(()))?;
+                    }
                 }
                 Ok(Step::Wait(wait)) => self.wait(wait).await?,
                 Err(error) => return Err(self.failed(error)),

@@ -483,6 +483,28 @@ impl KeyColumn {
         Ok(())
     }
 
+    /// Takes the column's bytes from the front of a key, looking at markers and widths alone. `None`: they end early.
+    fn skip(&self, rest: &mut &[u8]) -> Result<Option<()>, &'static str> {
+        let mask = if self.descending { 0xff } else { 0 };
+        if self.nullable() {
+            let Some((marker, tail)) = rest.split_first() else { return Ok(None) };
+            *rest = tail;
+            match marker ^ mask {
+                VALUE => {}
+                NULL => return Ok(Some(())),
+                _ => return Err("neither a null nor a value begins there"),
+            }
+        }
+        let width = match self.ty {
+            Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Bytes => return skip_escaped(rest, mask),
+            Type::Interval => size_of::<i128>(),
+            ty => ty.width().expect("all other types have a width, and as many bytes in a key"),
+        };
+        let Some((_, tail)) = rest.split_at_checked(width) else { return Ok(None) };
+        *rest = tail;
+        Ok(Some(()))
+    }
+
     /// Takes the column's value from the front of a key.
     fn take(&self, rest: &mut &[u8]) -> Result<Value, RowError> {
         let mask = if self.descending { 0xff } else { 0 };
@@ -545,6 +567,24 @@ impl KeyColumn {
             }
             Type::Uuid => Value::Uuid(Uuid(array(rest, mask).ok_or_else(short)?)),
         })
+    }
+}
+
+/// Passes over escaped bytes with their end. `None`: there is no end.
+fn skip_escaped(rest: &mut &[u8], mask: u8) -> Result<Option<()>, &'static str> {
+    loop {
+        let Some(at) = rest.iter().position(|byte| byte ^ mask == 0) else {
+            *rest = &[];
+            return Ok(None);
+        };
+        let (next, tail) = (rest.get(at + 1), rest.get(at + 2..).unwrap_or_default());
+        *rest = tail;
+        match next.map(|next| next ^ mask) {
+            Some(0) => return Ok(Some(())),
+            Some(0xff) => {}
+            Some(_) => return Err("a zero byte in a text is followed by neither 00 nor FF"),
+            None => return Ok(None),
+        }
     }
 }
 
@@ -728,6 +768,64 @@ impl KeySpec {
     fn matches_any(&self, row: &[u8], key: &[u8]) -> bool {
         let mut matcher = Matcher { rest: key };
         self.columns.iter().all(|column| column.walk(row, &mut matcher)) && matcher.rest.is_empty()
+    }
+
+    /// Whether bytes can be a key of these columns: by widths, null markers and the ends of texts. Columns of the same width
+    /// cannot be told apart.
+    ///
+    /// # Errors
+    /// [`RowError::KeyMismatch`].
+    #[inline]
+    pub fn check_key(&self, key: &[u8]) -> Result<(), RowError> {
+        if self.integers.len != 0 && key.len() == self.integers.len {
+            return Ok(());
+        }
+        self.check_columns(key, true)
+    }
+
+    /// The same of the end of a range, or of what keys begin with: columns may be missing at the end, and a text may be cut.
+    ///
+    /// # Errors
+    /// [`RowError::KeyMismatch`].
+    pub fn check_beginning(&self, key: &[u8]) -> Result<(), RowError> {
+        self.check_columns(key, false)
+    }
+
+    fn check_columns(&self, key: &[u8], whole: bool) -> Result<(), RowError> {
+        let mut rest = key;
+        for column in &self.columns {
+            if rest.is_empty() && !whole {
+                return Ok(());
+            }
+            let is_cut = match column.skip(&mut rest) {
+                Ok(Some(())) => continue,
+                // A text that goes on is one that others begin with.
+                Ok(None) => whole || column.ty.width().is_some(),
+                Err(what) => return Err(self.mismatch(key, &format!("in column \"{}\" {what}", column.name))),
+            };
+            if !is_cut {
+                return Ok(());
+            }
+            return Err(self.mismatch(key, &format!("it ends within column \"{}\"", column.name)));
+        }
+        if rest.is_empty() {
+            return Ok(());
+        }
+        Err(self.mismatch(key, &format!("{} of them follow the last column", rest.len())))
+    }
+
+    #[cold]
+    fn mismatch(&self, key: &[u8], what: &str) -> RowError {
+        let columns = self.columns.iter().map(|column| {
+            let null = if column.nullable() { " null" } else { "" };
+            let descending = if column.descending { " desc" } else { "" };
+            format!("{} {}{null}{descending}", column.name, column.ty)
+        });
+        let columns = format!("({})", columns.collect::<Vec<_>>().join(", "));
+        RowError::KeyMismatch {
+            columns: columns.into(),
+            reason: format!("of its {} bytes, {what}", key.len()).into(),
+        }
     }
 
     /// The key of these values, one a column; fewer values give a prefix.

@@ -204,3 +204,37 @@ fn messages() {
     let layout = Layout::new(&columns).unwrap();
     assert!(KeySpec::new(&layout, &[(2, false)]).is_err());
 }
+
+#[test]
+fn keys_of_other_columns_are_told_by_their_bytes() {
+    let layout = Layout::new(&[
+        Column::new("id", Type::Int8),
+        Column::new("name", Type::Text).nullable(),
+        Column::new("n", Type::Int4),
+    ])
+    .unwrap();
+    let id = KeySpec::new(&layout, &[(0, false)]).unwrap();
+    assert_eq!(id.check_key(&KeyBuf::new().i64(1)), Ok(()));
+    for wrong in [KeyBuf::new(), KeyBuf::new().i32(1), KeyBuf::new().i64(1).i32(1), KeyBuf::new().str("x")] {
+        let error = id.check_key(&wrong).unwrap_err();
+        assert_eq!(error.sqlstate(), "42804", "{error}");
+        assert!(error.to_string().contains("(id bigint)"), "{error}");
+    }
+    for descending in [false, true] {
+        let spec = KeySpec::new(&layout, &[(1, descending), (2, false)]).unwrap();
+        let key = |values: &[Value]| spec.encode_values(values).unwrap();
+        let whole = key(&["a\0b".into(), 7i32.into()]);
+        assert_eq!((spec.check_key(&whole), spec.check_beginning(&whole)), (Ok(()), Ok(())));
+        assert_eq!(spec.check_key(&key(&[Value::Null, 7i32.into()])), Ok(()));
+        for cut in 0..whole.len() {
+            assert!(spec.check_key(&whole[..cut]).is_err(), "{cut}");
+            // A text may be cut, a number may not.
+            assert_eq!(spec.check_beginning(&whole[..cut]).is_ok(), cut <= whole.len() - 4, "{cut}");
+        }
+        // Without the marker of its nullable column.
+        let bare = KeyBuf::new().str("a").i32(7);
+        assert!(spec.check_key(&bare).is_err() && spec.check_beginning(&bare).is_err());
+        let longer = [&*whole, &[0]].concat();
+        assert!(spec.check_key(&longer).is_err() && spec.check_beginning(&longer).is_err());
+    }
+}

@@ -28,7 +28,7 @@ use crate::hot::version::Version;
 use crate::index::hash::{HashIndex, tag};
 use crate::index::hash_of;
 use crate::index::tree::Tree;
-use crate::row::{ColumnSet, KeyBuf, KeySpec, Layout, Value};
+use crate::row::{ColumnSet, KeyBuf, KeySpec, Layout, RowError, Value};
 
 /// Bytes of the hidden key behind the row, in tables without a primary key.
 const HIDDEN_KEY_BYTES: usize = 8;
@@ -297,6 +297,12 @@ impl TableForm {
     }
 }
 
+#[cold]
+fn hidden_mismatch(key: &[u8]) -> RowError {
+    let reason = format!("it has {HIDDEN_KEY_BYTES} bytes, not {}", key.len());
+    RowError::KeyMismatch { columns: "(hidden row number)".into(), reason: reason.into() }
+}
+
 /// How an index gets its key from a row.
 #[derive(Debug)]
 pub(crate) enum KeySource {
@@ -359,6 +365,31 @@ impl IndexForm {
                 let hidden = u64::from_le_bytes(suffix.try_into().expect("the suffix has 8 bytes"));
                 key.push(&hidden.to_be_bytes());
             }
+        }
+    }
+
+    /// Can these bytes be a key of the index?
+    ///
+    /// # Errors
+    /// [`RowError::KeyMismatch`].
+    #[inline]
+    pub(crate) fn check_key(&self, key: &[u8]) -> std::result::Result<(), RowError> {
+        match &self.key {
+            KeySource::Columns(spec) => spec.check_key(key),
+            KeySource::Hidden if key.len() == HIDDEN_KEY_BYTES => Ok(()),
+            KeySource::Hidden => Err(hidden_mismatch(key)),
+        }
+    }
+
+    /// Can keys of the index begin with these bytes?
+    ///
+    /// # Errors
+    /// [`RowError::KeyMismatch`].
+    pub(crate) fn check_beginning(&self, key: &[u8]) -> std::result::Result<(), RowError> {
+        match &self.key {
+            KeySource::Columns(spec) => spec.check_beginning(key),
+            KeySource::Hidden if key.len() <= HIDDEN_KEY_BYTES => Ok(()),
+            KeySource::Hidden => Err(hidden_mismatch(key)),
         }
     }
 

@@ -1,11 +1,30 @@
 //! The cold side of a scan: the next entries of a range read of the store, fetched one key at a time, when the scan has
 //! come that far. So the first `k` rows of a scan need `k` keys of the store and one more, to see who is next.
+//!
+//! In a secondary index each entry leads to a record somewhere else, and a scan that read one after the other would wait for
+//! the device once a row. So entries are read a *window* at a time, and then the records of those that the scan's snapshot sees:
+//! in the order of their primary keys, which is that of their pages, [`TOGETHER`] at the same time. The scan still shows them in
+//! the order of the index, and judges each one as it would without: a record that has been read ahead was read under the scan's
+//! snapshot, which keeps the notices that say when it is valid (see [`crate::cold::cache`]).
+//!
+//! - The first window is one entry, each further one twice as long, to [`WINDOW`] entries or [`WINDOW_BYTES`] of records, so a
+//!   scan that stops early has read no more than twice what it needed.
+//! - What was not found, or not read for an error, is looked up again by who shows the row.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::Poll;
 
-use thermocline_pool::store::StoreError;
+use thermocline_pool::store::{Found, IndexId as StoreIndex, StoreError};
 
-use crate::cold::store::{ColdScan, split_secondary};
+use crate::cold::store::{ColdScan, ColdStore, Pending, split_secondary};
+
+/// Entries of a window, at most.
+const WINDOW: usize = 1024;
+/// Bytes of the records of a window, about, at most.
+const WINDOW_BYTES: usize = 512 << 10;
+/// Records that are read at the same time.
+const TOGETHER: usize = 64;
 
 /// An entry that comes next.
 #[derive(Debug)]
@@ -16,8 +35,12 @@ pub(crate) struct ColdEntry {
     pub(crate) batch: u64,
     /// Its primary key.
     pub(crate) primary: Box<[u8]>,
-    /// The row with its hidden key, as it left memory; empty in secondary indexes.
+    /// The row with its hidden key, as it left memory; empty in secondary indexes, unless it was read ahead.
     pub(crate) bytes: Vec<u8>,
+    /// `bytes` are those of the record.
+    pub(crate) has_record: bool,
+    /// The scan's snapshot may see it.
+    pub(crate) is_wanted: bool,
 }
 
 /// Where a scan stands in the cold store.
@@ -27,11 +50,13 @@ pub(crate) struct ColdCursor {
     secondary: bool,
     ready: VecDeque<ColdEntry>,
     ended: bool,
+    /// Entries of the next window.
+    window: usize,
 }
 
 impl ColdCursor {
     pub(crate) fn new(scan: Box<dyn ColdScan>, secondary: bool) -> Self {
-        Self { scan, secondary, ready: VecDeque::new(), ended: false }
+        Self { scan, secondary, ready: VecDeque::new(), ended: false, window: 1 }
     }
 
     /// The next entry, if it is known.
@@ -49,8 +74,27 @@ impl ColdCursor {
         self.ready.pop_front();
     }
 
-    /// Reads the next key.
+    /// Does it lead to records that are somewhere else?
+    pub(crate) fn is_secondary(&self) -> bool {
+        self.secondary
+    }
+
+    /// The entries that are known.
+    pub(crate) fn known(&mut self) -> impl Iterator<Item = &mut ColdEntry> {
+        self.ready.iter_mut()
+    }
+
+    /// Reads the next key; of a secondary index, the next window of them.
     pub(crate) async fn advance(&mut self) -> Result<(), StoreError> {
+        let keys = if self.secondary { self.window } else { 1 };
+        while !self.ended && self.ready.len() < keys {
+            self.read_key().await?;
+        }
+        self.window = (2 * self.window).min(WINDOW);
+        Ok(())
+    }
+
+    async fn read_key(&mut self) -> Result<(), StoreError> {
         let Some(found) = self.scan.next().await? else {
             self.ended = true;
             return Ok(());
@@ -64,7 +108,66 @@ impl ColdCursor {
             batch: entry.batch.0,
             primary: primary.into(),
             bytes: entry.record,
+            has_record: !self.secondary,
+            is_wanted: true,
         }));
         Ok(())
     }
+
+    /// Reads the records of the entries that are known and wanted; how many.
+    pub(crate) async fn fetch(&mut self, store: &dyn ColdStore, primary: StoreIndex) -> usize {
+        let is_due = |at: &usize| self.ready[*at].is_wanted && !self.ready[*at].has_record;
+        let mut due: Vec<usize> = (0..self.ready.len()).filter(is_due).collect();
+        if due.is_empty() {
+            return 0;
+        }
+        due.sort_unstable_by(|one, other| self.ready[*one].primary.cmp(&self.ready[*other].primary));
+        let found = read_all(store, primary, &self.ready, &due).await;
+        let (mut records, mut bytes) = (0, 0);
+        for (at, found) in found {
+            let entry = &mut self.ready[at];
+            if let Some(found) = found.into_iter().find(|found| found.batch.0 == entry.batch) {
+                (records, bytes) = (records + 1, bytes + found.record.len());
+                (entry.bytes, entry.has_record) = (found.record, true);
+            }
+        }
+        let fitting = WINDOW_BYTES * records / bytes.max(1);
+        self.window = self.window.min(fitting.max(1));
+        due.len()
+    }
+}
+
+/// Reads the records of the entries `due`, in this order, [`TOGETHER`] at a time. What fails is left out.
+async fn read_all(
+    store: &dyn ColdStore,
+    primary: StoreIndex,
+    entries: &VecDeque<ColdEntry>,
+    due: &[usize],
+) -> Vec<(usize, Vec<Found>)> {
+    let mut waiting = due.iter().map(|at| (*at, store.get(primary, &entries[*at].primary)));
+    let mut under_way: Vec<(usize, Pending<'_, Vec<Found>>)> = Vec::with_capacity(TOGETHER);
+    let mut done = Vec::with_capacity(due.len());
+    poll_fn(|context| {
+        let mut slot = 0;
+        loop {
+            if slot == under_way.len() {
+                let next = if slot < TOGETHER { waiting.next() } else { None };
+                match next {
+                    Some(read) => under_way.push(read),
+                    None => break,
+                }
+            }
+            let (at, read) = &mut under_way[slot];
+            match read.as_mut().poll(context) {
+                Poll::Pending => slot += 1,
+                Poll::Ready(outcome) => {
+                    done.extend(outcome.ok().map(|found| (*at, found)));
+                    drop(under_way.swap_remove(slot));
+                }
+            }
+        }
+        if under_way.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    done
 }

@@ -113,6 +113,14 @@ impl Session {
         })
     }
 
+    /// The index of a form, for a whole key of it.
+    #[inline]
+    pub(crate) fn index_for<'f>(form: &'f TableForm, id: IndexId, key: &[u8]) -> Result<&'f Arc<IndexForm>> {
+        let index = Self::index_of(form, id)?;
+        index.check_key(key).map_err(|source| Self::row_error(form, source))?;
+        Ok(index)
+    }
+
     /// At read committed, each statement sees what was committed before it; else all see what the first one saw, unless
     /// a snapshot was taken when the transaction began.
     #[inline]
@@ -357,7 +365,7 @@ impl Session {
         let form_ref = step!(self.touch(entry)?);
         self.begin_statement();
         let form = form_ref.get();
-        let index = Self::index_of(form, index)?;
+        let index = Self::index_for(form, index, key)?;
         let guard = self.db().epochs.pin();
         loop {
             match self.look_up(form, index, key, &guard) {

@@ -12,12 +12,13 @@ use std::sync::Arc;
 
 use thermocline_base::ids::{IndexId, RowId};
 use thermocline_base::sync::Ordering;
-use thermocline_pool::store::StoreError;
+use thermocline_pool::store::{IndexId as StoreIndex, StoreError};
 
 use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};
 use crate::cold::cursor::{ColdCursor, ColdEntry};
 use crate::cold::memo::RecordName;
 use crate::cold::store::{Record, behind, primary_of, secondary_of};
+use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::version::TxnId;
 use crate::index::hash_of;
@@ -69,6 +70,8 @@ pub(crate) struct ScanState {
     position: Position,
     batch: Batch,
     begun: bool,
+    /// The upper end is one that the caller gave.
+    given_end: bool,
     cold: Option<ColdCursor>,
 }
 
@@ -78,6 +81,14 @@ pub(crate) struct TableScanState {
     /// The next slot; behind the last one, the cold rows follow.
     next: Option<RowId>,
     cold: Option<ColdCursor>,
+}
+
+/// Reads the records of what was read ahead.
+pub(crate) async fn fetch_ahead_of(db: &Inner, cursor: &mut Option<ColdCursor>, primary: StoreIndex) {
+    if let (Some(cursor), Some(cold)) = (cursor, db.cold.get()) {
+        let records = cursor.fetch(&*cold.store, primary).await;
+        cold.counters.reads.fetch_add(records as u64, Ordering::Relaxed);
+    }
 }
 
 /// Reads on in the cold store.
@@ -120,6 +131,13 @@ fn own(bound: Bound<&[u8]>) -> Bound<Box<[u8]>> {
     bound.map(Into::into)
 }
 
+fn bytes_of(bound: &Bound<Box<[u8]>>) -> Option<&[u8]> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        Bound::Unbounded => None,
+    }
+}
+
 fn borrow(bound: &Bound<Box<[u8]>>) -> Bound<&[u8]> {
     bound.as_ref().map(|key| &**key)
 }
@@ -151,6 +169,7 @@ impl ScanState {
             position,
             batch: Batch::new(),
             begun: false,
+            given_end: range.prefix.is_none(),
             cold: None,
         }
     }
@@ -216,6 +235,11 @@ impl Session {
         let form = form_ref.get();
         let index = Self::index_of(form, index)?;
         if begins {
+            // What comes behind a prefix is no key.
+            let ends = [Some(&state.from), Some(&state.to).filter(|_| state.given_end)];
+            for key in ends.into_iter().flatten().filter_map(bytes_of) {
+                index.check_beginning(key).map_err(|source| Self::row_error(form, source))?;
+            }
             let (from, to) = (borrow(&state.from), borrow(&state.to));
             state.cold = self.open_cold(form, index, from, to, state.direction);
         }
@@ -403,19 +427,50 @@ impl Session {
             Seen::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),
             Seen::Live => {}
         }
-        if index.id == form.primary().id {
-            let renewed = form.renew(entry.batch, &entry.bytes);
-            let bytes = renewed.as_deref().unwrap_or(&entry.bytes);
-            let record = Record { batch: entry.batch, key: &entry.primary, bytes };
-            self.note_cold_access(form.id, record);
-            self.note_cold_read(form_ref, name);
-            return Ok(Step::Done(see(form.row_in(record.bytes))));
+        if entry.has_record {
+            return Ok(Step::Done(self.show_record(form_ref, name, entry, see)));
         }
         let Some(row) = step!(self.cold_by_primary(form, &entry.primary, Some(name.batch), guard)) else {
             return Err(self.lost_record(form, index, &entry.key));
         };
         self.note_cold_read(form_ref, name);
         Ok(Step::Done(see(form.row_in(row.record().bytes))))
+    }
+
+    /// Shows a row whose record the cursor has.
+    fn show_record(
+        &mut self,
+        form_ref: FormRef,
+        name: RecordName,
+        entry: &ColdEntry,
+        see: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let form = form_ref.get();
+        let renewed = form.renew(entry.batch, &entry.bytes);
+        let bytes = renewed.as_deref().unwrap_or(&entry.bytes);
+        let record = Record { batch: entry.batch, key: &entry.primary, bytes };
+        self.note_cold_access(form.id, record);
+        self.note_cold_read(form_ref, name);
+        see(form.row_in(record.bytes))
+    }
+
+    /// Which of the entries that a scan has read ahead its snapshot may see: their records are worth reading. `None`: the
+    /// entries have their records.
+    pub(crate) fn look_ahead(
+        &mut self,
+        entry: &Arc<TableEntry>,
+        cursor: &mut Option<ColdCursor>,
+    ) -> Option<StoreIndex> {
+        let cursor = cursor.as_mut().filter(|cursor| cursor.is_secondary())?;
+        let Ok(Step::Done(form)) = self.touch(entry) else { return None };
+        let (form, db) = (form.get(), self.db());
+        let guard = db.epochs.pin();
+        for entry in cursor.known() {
+            let name = RecordName::new(entry.batch, &entry.primary);
+            entry.is_wanted = self.record_at(form, name, self.snapshot, &guard) != Seen::No;
+        }
+        form.counters.reuse.note_device();
+        Some(primary_of(form.id))
     }
 
     /// Reads all rows of a table in no particular order, on from where `next` stands.
@@ -534,7 +589,7 @@ impl Session {
             self.begin_statement();
         }
         let form: &TableForm = form_ref.get();
-        let index = Self::index_of(form, index)?;
+        let index = Self::index_for(form, index, key)?;
         let db = self.db();
         let guard = db.epochs.pin();
         let mut outcome = Entry::Next;

@@ -624,7 +624,7 @@ impl Session {
         let form_ref = step!(self.touch(entry)?);
         self.begin_statement();
         let form = form_ref.get();
-        let index = Self::index_of(form, index)?;
+        let index = Self::index_for(form, index, key)?;
         let guard = self.db().epochs.pin();
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut backoff = Backoff::new();
@@ -681,7 +681,7 @@ impl Session {
         let form_ref = step!(self.touch(entry)?);
         self.begin_statement();
         let form = form_ref.get();
-        let index = Self::index_of(form, index)?;
+        let index = Self::index_for(form, index, key)?;
         let db = self.db();
         let guard = db.epochs.pin();
         let mut backoff = Backoff::new();

@@ -200,3 +200,41 @@ fn savepoints_of_another_transaction_are_refused() {
     let error = next.rollback_to(&own).expect_err("its transaction is over");
     assert!(matches!(error, Error::ForeignHandle { what: "savepoint", .. }), "{error}");
 }
+
+/// A key that no row of the index can have is an error, and not one that no row happens to have.
+#[test]
+fn keys_of_other_columns_are_refused() {
+    let db = Database::open_in_memory(Options::default()).expect("it opens");
+    let table = table(&db, 0);
+    insert(&db, &table, 0);
+    let (primary, by_text) = indexes(&table);
+    let (narrow, number) = (KeyBuf::new().i32(1), KeyBuf::new().i64(1));
+    let mut tx = db.begin(TransactionOptions::new()).expect("a transaction");
+    let go_on = |_: &[u8]| ControlFlow::Continue(());
+    let outcomes = [
+        block_on(tx.read(&primary, &narrow, |_| ())).map(drop),
+        block_on(tx.read_as::<serde_json::Value>(&primary, &narrow)).map(drop),
+        block_on(tx.read_all(&by_text, &number, go_on)),
+        block_on(tx.update(&primary, &narrow, |_| Ok(()))).map(drop),
+        block_on(tx.delete(&primary, &narrow)).map(drop),
+        block_on(tx.lock(&primary, &narrow, LockMode::Share)).map(drop),
+        block_on(tx.scan(&primary, KeyRange::prefix(&narrow), Direction::Forward, go_on)),
+        block_on(tx.scan(
+            &primary,
+            KeyRange::between(std::ops::Bound::Unbounded, std::ops::Bound::Excluded(&*narrow)),
+            Direction::Backward,
+            go_on,
+        )),
+    ];
+    for outcome in outcomes {
+        let error = outcome.expect_err("no key has four bytes");
+        assert_eq!(error.sqlstate(), "42804", "{error}");
+        assert!(
+            error.to_string().contains("\"t\"") && error.to_string().contains("the key does not fit"),
+            "{error}"
+        );
+    }
+    // A prefix of a text is one.
+    block_on(tx.scan(&by_text, KeyRange::prefix(b"some"), Direction::Forward, go_on)).expect("it scans");
+    block_on(tx.read(&primary, &number, |_| ())).expect("it reads").expect("the row is there");
+}
