@@ -135,6 +135,14 @@ impl MemoryIo {
         lock(&self.0).used
     }
 
+    /// Space that the files in a directory take, in bytes.
+    #[must_use]
+    pub fn used_in(&self, dir: &Path) -> u64 {
+        let names = lock(&self.0).names.clone();
+        let inside = names.into_iter().filter(|(path, _)| parent(path) == dir);
+        inside.map(|(_, file)| lock(&file.bytes).space()).sum()
+    }
+
     /// Every file with its bytes.
     #[must_use]
     pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {

@@ -142,7 +142,7 @@ pub(crate) fn open(
     thermocline_base::vm::trim_heap();
     let cold = manifest.cold;
     inner.budget.set_limit(limit);
-    inner.checkpoints = Checkpoints::of(manifest, crashed_volatile);
+    inner.checkpoints = Checkpoints::of(manifest, end.lsn, crashed_volatile);
     inner.log_end = end.lsn;
     if !inner.options.read_only {
         open_log(&mut inner, superblock.database, &end)?;
@@ -157,6 +157,7 @@ pub(crate) fn open(
     thermocline_base::vm::trim_heap();
     crate::governor::note_memory(&inner);
     crate::governor::check_minimum(&inner, inner.budget.limit())?;
+    crate::ops::checkpoint::catch_up(&inner);
     Ok((Arc::new(inner), lock))
 }
 

@@ -3,6 +3,7 @@
 mod anomalies;
 mod basics;
 mod crash;
+mod disk;
 mod durability;
 mod embedding;
 mod history;

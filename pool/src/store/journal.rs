@@ -427,7 +427,12 @@ impl Journal {
         let spare = self.spare.iter().position(|segment| segment.len >= least);
         let mut segment = match spare {
             Some(at) => self.spare.swap_remove(at),
-            None => self.create_segment(least.max(self.segment_bytes)).map_err(|error| (error, false))?,
+            None => match self.create_segment(least.max(self.segment_bytes)) {
+                // A shorter one may find its space.
+                Err(error) if error.is_full() => self.create_segment(least),
+                created => created,
+            }
+            .map_err(|error| (error, false))?,
         };
         segment.generation = generation;
         segment.last = 0;
