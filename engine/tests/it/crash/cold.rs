@@ -149,6 +149,10 @@ impl Io for HookedIo {
     fn lock_exclusive(&self, path: &Path) -> IoResult<LockGuard> {
         self.io.lock_exclusive(path)
     }
+
+    fn lock_shared(&self, path: &Path) -> IoResult<Option<LockGuard>> {
+        self.io.lock_shared(path)
+    }
 }
 
 fn copy_path() -> &'static Path {
