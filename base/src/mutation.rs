@@ -146,6 +146,8 @@ pub enum Rule {
     RecoveryDiscards,
     /// After a crash of a session without a log, all is forgotten of a database with a cold store.
     VolatileForgets,
+    /// What a backup copies of a store of pages is what was there when the log was cut (32).
+    BackupPinsAtTheCut,
     /// A backup cuts the log while no row moves (32).
     BackupPausesMoves,
     /// No record is removed while a backup copies the cold store (32).

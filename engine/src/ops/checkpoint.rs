@@ -64,6 +64,10 @@ pub(crate) struct Checkpoints {
     pub(crate) begun: AtomicU64,
     pub(crate) bytes: AtomicU64,
     pub(crate) lost_volatile_session: bool,
+    /// Bytes of the log that the opening has read.
+    pub(crate) replayed_bytes: u64,
+    /// Memory of the buffers that backups copy through.
+    pub(crate) copying_bytes: AtomicU64,
 }
 
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 mod anomalies;
 mod basics;
+mod copies;
 mod crash;
 mod disk;
 mod durability;

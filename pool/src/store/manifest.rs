@@ -346,6 +346,17 @@ impl Manifest {
         Self::write_snapshot(io, dir, database, page_size, 1, ManifestState::default())
     }
 
+    /// Writes the first manifest of a copy of a store.
+    pub(super) fn create_with(
+        io: &Arc<dyn Io>,
+        dir: &Path,
+        database: [u8; 16],
+        page_size: PageSize,
+        state: ManifestState,
+    ) -> Result<Self> {
+        Self::write_snapshot(io, dir, database, page_size, 1, state)
+    }
+
     /// Is there one?
     pub(super) fn exists(io: &dyn Io, dir: &Path) -> Result<bool> {
         Ok(io.exists(&dir.join(MANIFEST_NAME))?)

@@ -21,6 +21,7 @@
 //! | `work`, `merge`, `wide` | flushing and merging, and when |
 //! | `piece`, `block`, `fence`, `filter`, `screen` | sorted runs of pages, and what of them is in memory |
 //! | `manifest`, `recover` | which pieces there are, durably; opening |
+//! | `copy` | one moment of a store, and a copy of it as bytes |
 //! | `version`, `read`, `scan` | what readers see, and how they read it |
 //!
 //! An *entry* is (table, index, key, batch) → record. A *batch* becomes durable as one; its owner confirms or discards it, by
@@ -36,6 +37,7 @@ mod block;
 mod bulk;
 mod codec;
 mod commit;
+mod copy;
 mod error;
 mod fence;
 mod filter;
@@ -74,6 +76,7 @@ use thermocline_base::io::Io;
 use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{Mutex, Ordering};
 
+pub use copy::Pinned;
 pub use error::{PageReason, Result, StoreError};
 use filter::Scratch;
 use inner::Inner;
