@@ -108,7 +108,7 @@ pub fn run(settings: &BackupSettings, quiet: bool) -> Result<BackupReport, Error
     let rows = (0..settings.rows)
         .map(|id| [Value::from(id as i64), Value::from(id as i64), Value::from(text.as_str())]);
     db.bulk_load_in_portions(&table, rows, |rows| {
-        progress.show(|| format!("{} rows loaded", grouped(rows as f64)))
+        progress.show(|| format!("{} rows loaded", grouped(rows as f64)));
     })?;
     let load_seconds = begun.elapsed().as_secs_f64();
     db.checkpoint()?;
