@@ -69,6 +69,13 @@ impl RowId {
     }
 }
 
+/// A number that no other call of the process gets, from 1. Names what is never stored.
+#[must_use]
+pub fn fresh_number() -> u64 {
+    static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

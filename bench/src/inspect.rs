@@ -86,8 +86,7 @@ pub struct Step {
     pub bytes: u64,
 }
 
-/// Looks at the database in `dir`, which no process may have open. It is opened for reading; if some of its rows are in a
-/// cold store it starts as it always does, which may finish what a crash has left undone.
+/// Looks at the database in `dir`, which no process may have open for writing, and changes nothing of it.
 ///
 /// # Errors
 /// As [`Database::open`]; there must be a database.

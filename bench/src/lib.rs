@@ -6,6 +6,7 @@
 //!
 //! Invariant: nothing in here reads the command line or decides how the process ends; `cli` does.
 
+pub mod backup_bench;
 pub mod calibration;
 pub mod classify_bench;
 pub mod demo;

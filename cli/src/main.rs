@@ -6,10 +6,13 @@
 mod bench;
 mod check;
 mod classify;
+mod copies;
 mod data_dir;
 mod demo;
+mod exchange;
 mod failure;
 mod inspect;
+mod opened;
 mod repro;
 mod values;
 
@@ -43,6 +46,16 @@ enum Command {
     Check(check::Arguments),
     /// Say where the rows of a database are, and how warm they are
     Inspect(inspect::Arguments),
+    /// Say which tables a database has, and how they are defined
+    Tables(exchange::Tables),
+    /// Write the rows of a table as text to standard output
+    Dump(exchange::Dump),
+    /// Read rows from text into a table
+    Load(exchange::Load),
+    /// Copy a database that no process has open to another directory, as one moment has it
+    Backup(copies::Backup),
+    /// Copy a backup to where a database is to be, and check it
+    Restore(copies::Restore),
     /// Repeat the experiments of the paper on cold rows, scaled to this machine, beside what it says
     Repro(repro::Arguments),
     /// Find the rows of an access log that belong into memory
@@ -64,6 +77,11 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo::run(&demo, arguments.quiet),
         Command::Check(check) => check::run(&check, arguments.quiet),
         Command::Inspect(inspect) => inspect::run(&inspect, arguments.quiet),
+        Command::Tables(tables) => exchange::tables(&tables),
+        Command::Dump(dump) => exchange::write(&dump),
+        Command::Load(load) => exchange::read(&load, arguments.quiet),
+        Command::Backup(backup) => copies::backup(&backup, arguments.quiet),
+        Command::Restore(restore) => copies::restore(&restore, arguments.quiet),
         Command::Repro(repro) => repro::run(&repro, arguments.quiet),
         Command::Classify(classify) => classify::run(&classify, arguments.quiet),
     };

@@ -737,7 +737,8 @@ fn moving_bytes(inner: &Inner) -> u64 {
 /// Lets the budget know what others have allocated.
 pub(crate) fn note_memory(inner: &Inner) {
     let budget = &inner.budget;
-    budget.note(MemoryKind::Process, PROCESS_BYTES + moving_bytes(inner));
+    let copying = inner.checkpoints.copying_bytes.load(Ordering::Relaxed);
+    budget.note(MemoryKind::Process, PROCESS_BYTES + moving_bytes(inner) + copying);
     if let Some(log) = inner.log() {
         budget.note(MemoryKind::Log, log.memory_bytes());
     }

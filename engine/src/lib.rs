@@ -76,6 +76,7 @@ pub use hot::budget::OutOfMemory;
 pub use index::tree::Direction;
 pub use load::{BulkLoad, LoadRow};
 #[doc(hidden)]
+pub use ops::backup::BackupProgress;
 pub use ops::cold_steps::ColdSteps;
 #[doc(hidden)]
 pub use ops::maintain::MaintenanceSteps;

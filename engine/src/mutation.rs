@@ -83,6 +83,8 @@ pub enum Rule {
     RecoveryDiscards,
     /// After a crash of a session without a log, all is forgotten of a database with a cold store.
     VolatileForgets,
+    /// What a backup copies of a store of pages is what was there when the log was cut.
+    BackupPinsAtTheCut,
     /// A backup cuts the log while no row moves.
     BackupPausesMoves,
     /// No record is removed while a backup copies the cold store.

@@ -192,6 +192,8 @@ pub struct Statistics {
     pub checkpoints_begun: u64,
     /// What was lost when the database was opened: it had been written with `durability = off` and was not closed.
     pub lost_volatile_session: bool,
+    /// Bytes of the log that opening the database has read.
+    pub replayed_bytes: u64,
 }
 
 impl Database {
@@ -251,6 +253,7 @@ impl Database {
             checkpoint_bytes: checkpoints.bytes.load(Ordering::Relaxed),
             checkpoints_begun: checkpoints.begun.load(Ordering::Relaxed),
             lost_volatile_session: checkpoints.lost_volatile_session,
+            replayed_bytes: checkpoints.replayed_bytes,
         }
     }
 

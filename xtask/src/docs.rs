@@ -3,6 +3,7 @@
 //! - Links to files and headings of the repository lead somewhere.
 //! - Each page under `docs/` can be reached from `docs/README.md`.
 //! - The README's Rust example is `engine/examples/quickstart.rs`, which compiles and runs.
+//! - Each Rust program in `docs/guide/` is an `engine/examples/guide_*.rs`, and each of these is in the guide.
 //! - Each dependency is explained in `docs/decisions/dependencies.md`, and each that is explained is one.
 
 use crate::markdown::{anchors, blocks, links, prose, quoted};
@@ -12,6 +13,8 @@ use std::collections::BTreeSet;
 const INDEX: &str = "docs/README.md";
 const README: &str = "README.md";
 const EXAMPLE: &str = "engine/examples/quickstart.rs";
+const GUIDE: &str = "docs/guide/";
+const GUIDE_EXAMPLES: &str = "engine/examples/guide_";
 const DEPENDENCIES: &str = "docs/decisions/dependencies.md";
 
 /// Runs the checks of this module.
@@ -26,6 +29,7 @@ pub(crate) fn check(repository: &Repository) -> Vec<String> {
     }
     unreachable(repository, &mut problems);
     example(repository, &mut problems);
+    guide(repository, &mut problems);
     dependencies(repository, &mut problems);
     problems
 }
@@ -101,6 +105,32 @@ fn example(repository: &Repository, problems: &mut Vec<String>) {
     }
 }
 
+/// The lines of an example between its header and its test.
+fn program(text: &str) -> Vec<&str> {
+    let text = text.split("\n#[cfg(test)]").next().unwrap_or(text).trim_end();
+    text.lines().skip_while(|line| line.starts_with("//!") || line.is_empty()).collect()
+}
+
+fn guide(repository: &Repository, problems: &mut Vec<String>) {
+    let examples: Vec<&File> =
+        repository.files.iter().filter(|file| file.path.starts_with(GUIDE_EXAMPLES)).collect();
+    let mut shown = BTreeSet::new();
+    for file in repository.markdown().filter(|file| file.path.starts_with(GUIDE)) {
+        for block in blocks(&file.text).into_iter().filter(|block| block.info.starts_with("rust")) {
+            match examples.iter().find(|example| program(&example.text) == block.lines) {
+                Some(example) => _ = shown.insert(&example.path),
+                None => problems.push(format!(
+                    "{}:{}: no {GUIDE_EXAMPLES}*.rs: copy it from there",
+                    file.path, block.line
+                )),
+            }
+        }
+    }
+    for example in examples.iter().filter(|example| !shown.contains(&example.path)) {
+        problems.push(format!("{}: no page of {GUIDE} shows it as it is", example.path));
+    }
+}
+
 fn dependencies(repository: &Repository, problems: &mut Vec<String>) {
     let Some(page) = repository.text(DEPENDENCIES) else {
         return problems.push(format!("{DEPENDENCIES}: missing"));
@@ -146,9 +176,17 @@ fn collect_dependencies(table: &toml::Table, used: &mut BTreeSet<String>) {
 mod tests {
     use super::*;
 
-    const GOOD: [(&str, &str); 6] = [
+    const GOOD: [(&str, &str); 8] = [
         (README, "# A\n\n[the docs](docs/README.md#pages)\n\n```rust\nfn main() {}\n```\n"),
-        (INDEX, "# Pages\n\n[dependencies](decisions/dependencies.md) [up](../README.md)\n"),
+        (
+            INDEX,
+            "# Pages\n\n[dependencies](decisions/dependencies.md) [up](../README.md) [guide](guide/a.md)\n",
+        ),
+        ("docs/guide/a.md", "```rust\nfn main() {}\n```\n"),
+        (
+            "engine/examples/guide_a.rs",
+            "//! Example.\n\nfn main() {}\n\n#[cfg(test)]\n#[test]\nfn it_runs() {}\n",
+        ),
         (DEPENDENCIES, "| crate | why |\n|---|---|\n| `b` | good |\n"),
         (EXAMPLE, "//! Example.\n\nfn main() {}\n"),
         ("Cargo.toml", "[workspace.dependencies]\nthermocline-base = { path = \"base\" }\nb = \"1\"\n"),
@@ -167,7 +205,13 @@ mod tests {
             (README, "```rust\nfn main() {}\n```\n[x](docs/README.md#none)", "no heading #none"),
             (README, "```rust\nfn main() {}\n```\n[x](../../x)", "leaves the repository"),
             (README, "```rust\nfn main() { }\n```", "not what stands in"),
-            (INDEX, "# Pages\n", "no way leads here"),
+            (
+                "docs/guide/a.md",
+                "```rust\nfn main() {}\n```\n\n```rust\nfn main() { }\n```",
+                "copy it from there",
+            ),
+            ("docs/guide/a.md", "# A guide\n", "no page of docs/guide/ shows it"),
+            (INDEX, "# Pages\n\n[guide](guide/a.md)\n", "no way leads here"),
             (DEPENDENCIES, "| `c` | good |\n| `b` | good |\n", "`c` is explained and not used"),
             (
                 "Cargo.toml",

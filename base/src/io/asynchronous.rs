@@ -112,6 +112,10 @@ impl Io for SystemIo {
     fn lock_exclusive(&self, path: &Path) -> Result<LockGuard> {
         StdIo.lock_exclusive(path)
     }
+
+    fn lock_shared(&self, path: &Path) -> Result<Option<LockGuard>> {
+        StdIo.lock_shared(path)
+    }
 }
 
 #[derive(Debug)]

@@ -195,6 +195,10 @@ impl Io for DelayedIo {
     fn lock_exclusive(&self, path: &Path) -> Result<LockGuard> {
         self.inner.lock_exclusive(path)
     }
+
+    fn lock_shared(&self, path: &Path) -> Result<Option<LockGuard>> {
+        self.inner.lock_shared(path)
+    }
 }
 
 #[cfg(test)]

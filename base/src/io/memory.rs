@@ -23,7 +23,8 @@ pub struct MemoryIo(Arc<Mutex<Tree>>);
 struct Tree {
     directories: BTreeSet<PathBuf>,
     names: BTreeMap<PathBuf, Arc<Contents>>,
-    locks: BTreeSet<PathBuf>,
+    /// How many hold them together; 0: one holds it alone.
+    locks: BTreeMap<PathBuf, usize>,
     capacity: Option<u64>,
     used: u64,
     next_number: u64,
@@ -133,6 +134,14 @@ impl MemoryIo {
     #[must_use]
     pub fn used(&self) -> u64 {
         lock(&self.0).used
+    }
+
+    /// Space that the files in a directory take, in bytes.
+    #[must_use]
+    pub fn used_in(&self, dir: &Path) -> u64 {
+        let names = lock(&self.0).names.clone();
+        let inside = names.into_iter().filter(|(path, _)| parent(path) == dir);
+        inside.map(|(_, file)| lock(&file.bytes).space()).sum()
     }
 
     /// Every file with its bytes.
@@ -269,10 +278,25 @@ impl Io for MemoryIo {
 
     fn lock_exclusive(&self, path: &Path) -> Result<LockGuard> {
         drop(self.open(path, OpenMode::Create)?);
-        if !lock(&self.0).locks.insert(path.to_path_buf()) {
+        let mut tree = lock(&self.0);
+        if tree.locks.contains_key(path) {
             return Err(IoError::new(Action::Lock, path, None, ErrorKind::WouldBlock.into()));
         }
+        tree.locks.insert(path.to_path_buf(), 0);
         Ok(LockGuard::new(Held { io: self.clone(), path: path.to_path_buf() }))
+    }
+
+    fn lock_shared(&self, path: &Path) -> Result<Option<LockGuard>> {
+        let mut tree = lock(&self.0);
+        if !tree.names.contains_key(path) {
+            return Ok(None);
+        }
+        match tree.locks.get_mut(path) {
+            Some(0) => return Err(IoError::new(Action::Lock, path, None, ErrorKind::WouldBlock.into())),
+            Some(holders) => *holders += 1,
+            None => drop(tree.locks.insert(path.to_path_buf(), 1)),
+        }
+        Ok(Some(LockGuard::new(Held { io: self.clone(), path: path.to_path_buf() })))
     }
 }
 
@@ -283,7 +307,11 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        lock(&self.io.0).locks.remove(&self.path);
+        let mut tree = lock(&self.io.0);
+        match tree.locks.get_mut(&self.path) {
+            Some(holders) if *holders > 1 => *holders -= 1,
+            _ => drop(tree.locks.remove(&self.path)),
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //! | [`SystemIo`] | the same; operations of direct files are under way while the thread does other things |
 //! | [`DelayedIo`] | over any other: answers reads after a time, to be a slow device in tests |
 //! | [`MemoryIo`] | a whole file system in memory: databases without a disk, and tests |
+//! | [`OverlayIo`] | over any other: what is written stays in memory, and nothing below it changes |
 //! | [`RecordingIo`] | over a [`MemoryIo`]: records the order of everything, injects faults, gives crash images |
 //!
 //! The shape is asynchronous: [`File::submit`] takes an owned [`Operation`] and gives a [`Completion`], which is a
@@ -23,10 +24,12 @@ mod aligned;
 mod append;
 mod asynchronous;
 mod completion;
+mod copy;
 mod delayed;
 mod driven;
 mod error;
 mod memory;
+mod overlay;
 mod record;
 mod system;
 mod threads;
@@ -42,10 +45,12 @@ pub use aligned::{AlignedBytes, DIRECT_ALIGNMENT};
 pub use append::Appender;
 pub use asynchronous::SystemIo;
 pub use completion::{Completer, Completion, Outcome};
+pub use copy::Copier;
 pub use delayed::DelayedIo;
 pub use driven::{Driven, Job};
 pub use error::{Action, IoError};
 pub use memory::MemoryIo;
+pub use overlay::OverlayIo;
 pub use record::{Fault, FaultKind, RecordingIo, SECTOR_BYTES};
 pub use system::StdIo;
 
@@ -124,6 +129,13 @@ pub trait Io: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`IoError::is_locked`] when somebody else holds it.
     fn lock_exclusive(&self, path: &Path) -> Result<LockGuard>;
+
+    /// Takes the lock of a file together with others that do, without waiting and without changing anything: keeps out
+    /// [`Io::lock_exclusive`], and is kept out by it. `None`: there is no such file, or no lock can be had on this medium.
+    ///
+    /// # Errors
+    /// [`IoError::is_locked`] when somebody holds it alone.
+    fn lock_shared(&self, path: &Path) -> Result<Option<LockGuard>>;
 }
 
 /// A file.

@@ -561,6 +561,10 @@ impl Io for RecordingIo {
         drop(self.open(path, OpenMode::Create)?);
         self.0.memory.lock_exclusive(path)
     }
+
+    fn lock_shared(&self, path: &Path) -> Result<Option<LockGuard>> {
+        self.0.memory.lock_shared(path)
+    }
 }
 
 #[derive(Debug)]

@@ -107,6 +107,18 @@ impl Io for StdIo {
         file.try_lock().map_err(|error| failed(error.into()))?;
         Ok(LockGuard::new(file))
     }
+
+    fn lock_shared(&self, path: &Path) -> Result<Option<LockGuard>> {
+        let Ok(file) = fs::File::open(path) else { return Ok(None) };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(Some(LockGuard::new(file))),
+            Err(fs::TryLockError::WouldBlock) => {
+                Err(IoError::new(Action::Lock, path, None, ErrorKind::WouldBlock.into()))
+            }
+            // A medium without locks.
+            Err(fs::TryLockError::Error(_)) => Ok(None),
+        }
+    }
 }
 
 fn options(mode: OpenMode) -> fs::OpenOptions {

@@ -33,8 +33,8 @@ impl Checked {
     }
 }
 
-/// Opens a database only to look at it: for reading, unless some of its rows are in a cold store, which is opened for
-/// writing only. Then the database starts as it always does. `kind` of the cold store; none given: the one that is there.
+/// Opens a database only to look at it: nothing of it changes on disk. `kind` of the cold store; none given: the one that
+/// is there.
 ///
 /// # Errors
 /// As [`Database::open`]; the directory must hold a database.
@@ -43,11 +43,7 @@ pub fn open_to_look(dir: &Path, options: Options, kind: Option<ColdStoreKind>) -
         Some(kind) => kind,
         None => Database::cold_store_in(dir)?.unwrap_or(options.cold_store),
     };
-    let options = options.with_cold_store(kind);
-    match Database::open(dir, options.clone().with_read_only(true)) {
-        Err(Error::InvalidOption { option: "read_only", .. }) => Database::open(dir, options),
-        opened => opened,
-    }
+    Database::open(dir, options.with_cold_store(kind).with_read_only(true))
 }
 
 /// Checks the database in `dir`, which no process may have open. Changes no row. `keeps_new_orders`: the deliveries of

@@ -1,5 +1,6 @@
 //! `thermocline bench`: what all benchmarks have in common on the command line, and what is done with their results.
 
+mod backup;
 mod classify;
 mod delete;
 mod point;
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     Siberia(siberia::Arguments),
     /// Classification of an access log, from both ends
     Classify(classify::Arguments),
+    /// Back up many cold rows, with writers beside it and without, beside `cp` of the same bytes
+    Backup(backup::Arguments),
     /// End without closing, and see how long opening takes
     Recovery(recovery::Arguments),
 }
@@ -167,6 +170,7 @@ pub(crate) fn run(command: Command, quiet: bool) -> Result<(), Failure> {
         Command::Store(arguments) => arguments.run(quiet),
         Command::Siberia(arguments) => arguments.run(quiet),
         Command::Classify(arguments) => arguments.run(quiet),
+        Command::Backup(arguments) => arguments.run(quiet),
         Command::Recovery(arguments) => arguments.run(quiet),
     }
 }

@@ -4,6 +4,7 @@ mod arguments;
 mod check;
 mod classify;
 mod demo;
+mod exchange;
 mod inspect;
 mod repro;
 mod runs;

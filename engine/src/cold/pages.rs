@@ -14,7 +14,7 @@ use std::sync::Arc;
 use thermocline_base::ids::TableId;
 use thermocline_base::io::Io;
 use thermocline_pool::store::{
-    Batch, BatchId, Direction, Found, FoundKey, IndexId as StoreIndex, Scan, Step, Store, StoreError,
+    Batch, BatchId, Direction, Found, FoundKey, IndexId as StoreIndex, Pinned, Scan, Step, Store, StoreError,
     StoreOptions,
 };
 
@@ -142,6 +142,10 @@ impl ColdStore for PageStore {
     fn retain(&self, is_wanted: &dyn Fn(StoreIndex) -> bool) {
         let unwanted = self.store.indexes().into_iter().filter(|index| !is_wanted(*index));
         unwanted.for_each(|index| self.store.drop_index(index));
+    }
+
+    fn pin(&self) -> Option<Pinned> {
+        Some(self.store.pin())
     }
 
     fn usage(&self) -> StoreUsage {

@@ -30,7 +30,8 @@ use std::pin::Pin;
 use thermocline_base::ids::{IndexId, TableId};
 use thermocline_base::sync::{AtomicU64, Ordering};
 use thermocline_pool::store::{
-    Batch, BatchId, Change, Direction, Found, FoundKey, IndexId as StoreIndex, StoreError, StoreOptions,
+    Batch, BatchId, Change, Direction, Found, FoundKey, IndexId as StoreIndex, Pinned, StoreError,
+    StoreOptions,
 };
 
 use crate::catalog::table::TableForm;
@@ -133,6 +134,11 @@ pub(crate) trait ColdStore: Send + Sync + Debug {
     /// Drops all indexes of a table of which something is there. No write to it is in flight.
     fn drop_table(&self, table: TableId) {
         self.retain(&|index| index.table != table.0);
+    }
+
+    /// Keeps what is there now, to be copied as bytes. `None`: the store cannot.
+    fn pin(&self) -> Option<Pinned> {
+        None
     }
 
     /// What it has done and what it holds.

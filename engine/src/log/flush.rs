@@ -2,6 +2,9 @@
 //!
 //! One at a time, under the lock of [`Flusher`]: normally its own thread, in tests and when closing the caller of
 //! [`super::Log::flush_once`]. Wakers run under that lock and must only schedule, as wakers do.
+//!
+//! *A nearly full disk*: a segment is halved until it fits, and the usual size comes back by doubling. Where not even the
+//! least one fits, the log has no space; reservations are refused until a later flush finds some.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -10,10 +13,10 @@ use std::time::Duration;
 
 use crate::mutation::{self, Rule};
 use thermocline_base::ids::Lsn;
-use thermocline_base::io::{AlignedBytes, Appender, Io, IoError, OpenMode};
+use thermocline_base::io::{AlignedBytes, Appender, DIRECT_ALIGNMENT, File, Io, IoError, OpenMode};
 use thermocline_base::sync::Ordering;
 
-use super::segment::{Segment, SegmentHeader, SegmentName};
+use super::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentName};
 use super::{COMPANY_MAX_NS, Core, FlushMode, LogEnd, LogError, LogOptions, LogStatistics, TICK};
 
 /// The most that one write takes.
@@ -24,6 +27,8 @@ const ZEROS_BYTES: usize = 1 << 20;
 pub(super) const BUFFER_BYTES: u64 = (WRITE_BYTES + ZEROS_BYTES) as u64;
 /// At least so many files of truncated segments wait to be used again.
 const SPARES_MIN: usize = 2;
+/// Where the disk is nearly full a segment has half of the usual size, a quarter, and so on, but no less than this.
+const LEAST_BYTES: u64 = (256 << 10) - SEGMENT_HEADER_BYTES;
 
 /// What only the flusher touches.
 #[derive(Debug)]
@@ -32,9 +37,15 @@ pub(super) struct Flusher {
     dir: PathBuf,
     database: [u8; 16],
     generation: u32,
+    /// The usual size of a segment.
     segment_bytes: u64,
+    /// The size that the next one should have: less where the disk was full, twice as much each time that it was not.
+    next_bytes: u64,
     /// Oldest first; the last ones wait for the log to come.
     segments: VecDeque<Segment>,
+    /// Files that are no part of the log. They stay until there is a segment of this generation: one of them may be what
+    /// proves where the log goes on.
+    doomed: Vec<SegmentName>,
     /// Files of truncated segments.
     spares: Vec<PathBuf>,
     /// How many segments were begun since the last truncation: about as many will be before the next one.
@@ -49,8 +60,9 @@ pub(super) struct Flusher {
 }
 
 impl Flusher {
-    /// Makes the first segment of a new generation at the end of the recovered log; then removes what is not part of
-    /// the log, so that it cannot stand in the way of segments to come.
+    /// Takes over the recovered log. Gives back the space behind it, in its last segments and in files that are no part of
+    /// it, since the first segment of the new generation may need just that. The caller makes that segment next
+    /// ([`Flusher::ensure_space`]).
     pub(super) fn open(
         io: Arc<dyn Io>,
         dir: PathBuf,
@@ -65,16 +77,23 @@ impl Flusher {
         io.create_dir_all(&dir)?;
         // What was read may stand in the system's cache only, if just the process had died. It is served from now on,
         // and the segment to come vouches for it.
-        for (name, _) in &end.keep {
-            io.open(&name.path(&dir), OpenMode::Write)?.sync_data()?;
+        for (name, end) in &end.keep {
+            let file = io.open(&name.path(&dir), OpenMode::Write)?;
+            file.sync_data()?;
+            give_back_from(&*file, SEGMENT_HEADER_BYTES + (end.0 - name.first.0));
         }
-        let generation = end.generation + 1;
+        for name in &end.discard {
+            // Its header stays: where the log begins in that file, it says so until the next segment does.
+            give_back_from(&*io.open(&name.path(&dir), OpenMode::Write)?, SEGMENT_HEADER_BYTES);
+        }
         let kept = end.keep.iter().map(|(name, end)| Segment::former(*name, *end));
-        let mut flusher = Self {
+        Ok(Self {
             database,
-            generation,
+            generation: end.generation + 1,
             segment_bytes: options.segment_bytes,
+            next_bytes: options.segment_bytes,
             segments: kept.collect(),
+            doomed: end.discard.clone(),
             spares: Vec::new(),
             begun: 0,
             appender: None,
@@ -83,33 +102,40 @@ impl Flusher {
             statistics: LogStatistics::default(),
             io,
             dir,
-        };
-        let first = flusher.create_segment(end.lsn, end.lsn);
-        first
-            .map_err(|error| if error.is_full() { LogError::DiskFull(error) } else { LogError::Io(error) })?;
-        for name in &end.discard {
-            flusher.io.remove(&name.path(&flusher.dir))?;
-        }
-        flusher.io.sync_dir(&flusher.dir)?;
-        Ok(flusher)
+        })
     }
 
     pub(super) fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// There are files up to here.
-    pub(super) fn space_end(&self) -> u64 {
-        self.segments.back().expect("a log has a segment to write to").end.0
-    }
-
     pub(super) fn statistics(&self) -> LogStatistics {
         self.statistics
     }
 
-    fn create_segment(&mut self, first: Lsn, durable: Lsn) -> Result<u64, IoError> {
+    /// Makes the next segment, as large as there is room for. Gives where it ends.
+    fn grow(&mut self, first: Lsn, durable: Lsn) -> Result<u64, IoError> {
+        loop {
+            // A used file has its space.
+            let bytes = if self.spares.is_empty() { self.next_bytes } else { self.segment_bytes };
+            match self.create_segment(first, durable, bytes) {
+                Ok(end) => {
+                    self.next_bytes = (2 * bytes + SEGMENT_HEADER_BYTES).min(self.segment_bytes);
+                    return Ok(end);
+                }
+                Err(error) if error.is_full() && bytes > LEAST_BYTES => {
+                    let file = (SEGMENT_HEADER_BYTES + bytes) / 2 / DIRECT_ALIGNMENT as u64;
+                    self.next_bytes =
+                        (file * DIRECT_ALIGNMENT as u64 - SEGMENT_HEADER_BYTES).max(LEAST_BYTES);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn create_segment(&mut self, first: Lsn, durable: Lsn, bytes: u64) -> Result<u64, IoError> {
         let name = SegmentName { first, generation: self.generation };
-        let header = SegmentHeader { name, bytes: self.segment_bytes, durable };
+        let header = SegmentHeader { name, bytes, durable };
         let spare = self.spares.pop();
         let segment = Segment::create(&*self.io, &self.dir, &self.database, header, spare.as_deref())?;
         self.begun += 1;
@@ -120,12 +146,22 @@ impl Flusher {
         Ok(end)
     }
 
-    /// Keeps files ahead of the log for all that the ring can hold. A full disk is noted and tried again by the next
-    /// flush; everything else that goes wrong is final, since a failed sync may be behind it.
+    /// Up to where there should be files: for all that the ring can hold. Where the disk is nearly full, for what is asked
+    /// for: a checkpoint, which makes room, needs some itself.
+    fn wanted_end(&self, core: &Core) -> u64 {
+        let ring = core.ring.written() + core.ring.capacity();
+        if self.next_bytes >= self.segment_bytes {
+            return ring;
+        }
+        core.wanted_end.load(Ordering::SeqCst).max(core.ring.written() + LEAST_BYTES / 2).min(ring)
+    }
+
+    /// Keeps files ahead of the log. A full disk is noted and tried again by the next flush; everything else that goes
+    /// wrong is final, since a failed sync may be behind it.
     pub(super) fn ensure_space(&mut self, core: &Core) -> Result<(), LogError> {
         let mut more = false;
-        while core.ring.space_end() < core.ring.written() + core.ring.capacity() {
-            match self.create_segment(Lsn(core.ring.space_end()), Lsn(core.ring.durable())) {
+        while core.ring.space_end() < self.wanted_end(core) {
+            match self.grow(Lsn(core.ring.space_end()), Lsn(core.ring.durable())) {
                 Ok(end) => {
                     core.ring.set_space_end(end);
                     more = true;
@@ -143,7 +179,18 @@ impl Flusher {
             core.full.store(false, Ordering::SeqCst);
             core.space_waiters.wake(u64::MAX);
         }
-        Ok(())
+        self.remove_doomed()
+    }
+
+    /// There is a segment of this generation: what is no part of the log may go.
+    fn remove_doomed(&mut self) -> Result<(), LogError> {
+        if self.doomed.is_empty() {
+            return Ok(());
+        }
+        for name in std::mem::take(&mut self.doomed) {
+            remove_if_there(&*self.io, &name.path(&self.dir)).map_err(LogError::Failed)?;
+        }
+        self.io.sync_dir(&self.dir).map_err(LogError::Failed)
     }
 
     /// Writes and syncs the filled prefix.
@@ -261,7 +308,7 @@ impl Flusher {
         while self.segments.len() > 1 && self.segments[0].end <= lsn && !self.segments[0].dirty {
             let segment = self.segments.pop_front().expect("there are two");
             let path = segment.name.path(&self.dir);
-            if segment.file.is_some() {
+            if segment.file.is_some() && segment.end.0 - segment.name.first.0 == self.segment_bytes {
                 self.spares.push(path);
             } else {
                 remove_if_there(&*self.io, &path)?;
@@ -293,6 +340,19 @@ fn appender_of<'a>(appender: &'a mut Option<Appender>, segment: &Segment, writte
         }
     };
     appender.insert(next)
+}
+
+/// Gives the space of a file from a position on back to the file system, where that can be done: what stands there is of no
+/// use, and the file stays as long as it is.
+fn give_back_from(file: &dyn File, position: u64) {
+    const BLOCK: u64 = DIRECT_ALIGNMENT as u64;
+    let given = file.len().and_then(|len| {
+        let (from, to) = (position.next_multiple_of(BLOCK), len / BLOCK * BLOCK);
+        if from < to { file.punch(from, to - from) } else { Ok(false) }
+    });
+    if let Err(error) = given {
+        tracing::debug!(%error, "the space behind the log was not given back");
+    }
 }
 
 fn remove_if_there(io: &dyn Io, path: &Path) -> Result<(), IoError> {

@@ -127,6 +127,8 @@ pub(super) struct Core {
     full: AtomicBool,
     stop: AtomicBool,
     full_error: Mutex<Option<IoError>>,
+    /// Up to where a refused reservation would have needed files.
+    wanted_end: AtomicU64,
     pulse: CachePadded<Pulse>,
     durable_waiters: CachePadded<wait::Waiters>,
     space_waiters: CachePadded<wait::Waiters>,
@@ -173,7 +175,8 @@ pub(crate) enum ReserveError<'a> {
 
 impl Log {
     /// Opens the log for appending where recovery ended: makes the first segment of a new generation there, and removes
-    /// what nobody needs any more. Without a flusher so far.
+    /// what nobody needs any more. Without a flusher so far. Where the disk is full there is no such segment yet, and
+    /// reservations are refused.
     pub(crate) fn open(
         io: Arc<dyn Io>,
         dir: &Path,
@@ -184,13 +187,13 @@ impl Log {
     ) -> Result<Self, LogError> {
         let flusher = flush::Flusher::open(io, dir.to_path_buf(), database, end, &options)?;
         let ring = Ring::new(options.ring_bytes, end.lsn.0);
-        ring.set_space_end(flusher.space_end());
         let core = Core {
             seed: segment::record_seed(&database, flusher.generation()),
             failure: OnceLock::new(),
             down: AtomicBool::new(false),
             full: AtomicBool::new(false),
             full_error: Mutex::new(None),
+            wanted_end: AtomicU64::new(0),
             durable_waiters: CachePadded::default(),
             space_waiters: CachePadded::default(),
             pulse: CachePadded(Pulse {
@@ -205,7 +208,11 @@ impl Log {
             options,
             clock,
         };
-        core.flusher.lock().ensure_space(&core)?;
+        core.flusher.lock().ensure_space(&core).map_err(|error| match error {
+            // Nothing was acknowledged yet.
+            LogError::Failed(error) => LogError::Io(error),
+            error => error,
+        })?;
         Ok(Self { core: Arc::new(core), thread: Mutex::new(None) })
     }
 
@@ -353,12 +360,13 @@ impl Core {
                 }
                 Ok(Reservation { core: self, place, kind, used: 0, done: false, not_send: PhantomData })
             }
-            Err(refusal) => Err(self.refuse(refusal)),
+            Err(refusal) => Err(self.refuse(refusal, span)),
         }
     }
 
     #[cold]
-    fn refuse(&self, refusal: NoPlace) -> ReserveError<'_> {
+    fn refuse(&self, refusal: NoPlace, span: u64) -> ReserveError<'_> {
+        self.wanted_end.fetch_max(self.ring.head() + span, Ordering::SeqCst);
         // A ring that is full because its bytes find no place on disk is refused, too: waiting would not end.
         if self.full.load(Ordering::SeqCst)
             && let Some(error) = self.full_error.lock().clone()

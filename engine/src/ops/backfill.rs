@@ -31,7 +31,7 @@ use crate::cold::{CleaningRound, Cold};
 use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::budget::{Budget, MemoryKind};
-use crate::ops::backup::write_all;
+use crate::ops::backup_rows::write_all;
 use crate::ops::clean::REMOVES;
 use crate::ops::cold::{EndNow, PRESENT};
 use crate::options::ColdStoreKind;

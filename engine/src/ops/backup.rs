@@ -7,42 +7,60 @@
 //! Nothing behind the cut is copied: one segment is read after the other while the log grows, and a record in a later
 //! one would prove that the bytes missing in an earlier one had been durable.
 //!
+//! Everything is copied as bytes, through a few buffers, past the system's cache.
+//!
 //! # The cold store
 //!
-//! While the log is cut, no row is on its way into the store: migrations that run are waited for, others are put off.
-//! No record is removed from before that until the store has been copied. So each record whose row was cold at the cut is
-//! there, and what the log says up to the cut is all that there is to say of it. The copy is a store of its own, written
-//! record by record: without batches that were begun after the cut (their rows are in the images or the log of the copy),
-//! batches whose migration had failed, and what was in tables before they were emptied or dropped.
+//! ```text
+//!   pause moves and removals ─► store pinned ─► log cut ─► moves and removals go on ─► copy, for as long as it takes
+//! ```
+//!
+//! For the moments of the cut no row is on its way into the store, and no record out of it: those that are under way are
+//! waited for, others are put off. A store of pages is *pinned* then: its pieces, which never change, stay until they are
+//! copied. So store and log of the copy are what a crash at that moment would have left, and the copy is opened as after
+//! one: batches that wait are decided about by their notices, what was dropped goes, what a table had before it was emptied
+//! does not count.
+//!
+//! A store that cannot be pinned (`direct`) is copied record by record ([`super::backup_rows`]); nothing is removed from it
+//! until the end.
 
-use std::collections::{BTreeMap, HashSet};
+use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::mutation::{self, Rule};
 use thermocline_base::ids::{Lsn, Timestamp};
-use thermocline_base::io::OpenMode;
+use thermocline_base::io::{Copier, File, OpenMode};
 use thermocline_base::sync::{Backoff, Ordering};
-use thermocline_pool::store::{Batch, BatchId, Direction, IndexId as StoreIndex, StoreError};
+use thermocline_pool::store::{IndexId as StoreIndex, Pinned, StoreError};
 
 use crate::checkpoint::manifest::image_path;
 use crate::checkpoint::{Manifest, Superblock, dir_of};
 use crate::cold::Cold;
-use crate::cold::memo::{NoticeKind, is_system};
-use crate::cold::store::{ColdStore, StoreMemory, primary_of, secondary_of};
 use crate::db::{Database, Inner};
 use crate::error::{Error, Result};
-use crate::governor::Trimmer;
 use crate::options::ColdStoreKind;
 
-const PIECE_BYTES: usize = 1 << 20;
-/// What a batch takes without its entries, from here until it is durable.
-const BATCH_OVERHEAD_BYTES: usize = 768;
+/// Buffers that are under way at a time, and their length. More would be faster only where nobody else wants the disk.
+pub(super) const BUFFERS: usize = 4;
+pub(super) const BUFFER_BYTES: usize = 512 << 10;
 
-/// Of the time that copying takes, one part in so many goes to giving back what batches leave in the heap.
-const TRIMMING_SHARE: u64 = 20;
+/// What is copied between two looks at the clock, while nobody commits and while somebody does.
+pub(super) const BURST_BYTES: u64 = 32 << 20;
+const BURST_BESIDE_BYTES: u64 = (BUFFERS * BUFFER_BYTES) as u64;
+/// Beside commits a copy pauses so many times as long as it has worked, but not longer than this at a time.
+const PAUSE_SHARE: u64 = 7;
+const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// How far a backup has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackupProgress {
+    /// Bytes that have been copied.
+    pub bytes_done: u64,
+    /// Bytes that there are to copy.
+    pub bytes: u64,
+}
 
 /// Ends the hold on the files when it is dropped.
 struct Held<'a>(&'a Inner);
@@ -50,25 +68,6 @@ struct Held<'a>(&'a Inner);
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.0.release_files();
-    }
-}
-
-/// The store that a backup writes to counts under the memory limit until this is dropped.
-struct Counted<'a> {
-    inner: &'a Inner,
-    store: &'a Arc<dyn ColdStore>,
-}
-
-impl<'a> Counted<'a> {
-    fn new(inner: &'a Inner, store: &'a Arc<dyn ColdStore>) -> Self {
-        inner.copies.lock().push(Arc::clone(store));
-        Self { inner, store }
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.inner.copies.lock().retain(|store| !Arc::ptr_eq(store, self.store));
     }
 }
 
@@ -94,15 +93,25 @@ impl Drop for Paused<'_> {
     }
 }
 
-/// What of the cold store belongs to a backup.
-struct ColdCut<'a> {
-    paused: Paused<'a>,
+/// What of a cold store belongs to a backup, record by record.
+pub(super) struct RowsCut<'a> {
+    pub(super) cold: &'a Cold,
+    /// No record is removed until this is dropped.
+    _paused: Paused<'a>,
     /// Batches that were begun later do not.
-    clock: Timestamp,
+    pub(super) clock: Timestamp,
     /// Nor do these.
-    failed: HashSet<u64>,
+    pub(super) failed: std::collections::HashSet<u64>,
     /// Name, since when its rows count, indexes.
-    tables: Vec<(String, Timestamp, Vec<StoreIndex>)>,
+    pub(super) tables: Vec<(String, Timestamp, Vec<StoreIndex>)>,
+}
+
+/// The cold store at the cut.
+enum ColdCut<'a> {
+    Pinned(Box<Pinned>),
+    /// Against the rule.
+    Late(&'a Cold),
+    Rows(RowsCut<'a>),
 }
 
 /// One state of a database.
@@ -112,13 +121,116 @@ struct Cut<'a> {
     cold: Option<ColdCut<'a>>,
 }
 
+/// Tells somebody how far the copy is, and paces it. The buffers count under the memory limit until it is dropped.
+pub(super) struct Teller<'a> {
+    copier: Copier,
+    pace: Pace<'a>,
+}
+
+/// How a copy goes on.
+struct Pace<'a> {
+    inner: &'a Inner,
+    progress: BackupProgress,
+    told: &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+    /// The log's end on disk, and the time, when the last burst began.
+    durable: Lsn,
+    since_ns: u64,
+}
+
+impl<'a> Teller<'a> {
+    fn new(inner: &'a Inner, bytes: u64, told: &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>) -> Self {
+        let copier = Copier::new(BUFFERS, BUFFER_BYTES);
+        inner.checkpoints.copying_bytes.fetch_add(copier.memory_bytes(), Ordering::Relaxed);
+        let progress = BackupProgress { bytes_done: 0, bytes };
+        let mut pace = Pace { inner, progress, told, durable: Lsn(0), since_ns: 0 };
+        pace.begin();
+        Self { copier, pace }
+    }
+
+    /// More has been copied, by who does not pace himself.
+    ///
+    /// # Errors
+    /// The backup is to end.
+    pub(super) fn more(&mut self, bytes: u64) -> Result<()> {
+        ended(advance(&mut self.pace.progress, self.pace.told, bytes))
+    }
+
+    /// Copies the beginning of a file.
+    fn copy(&mut self, from: &dyn File, to: &dyn File, bytes: u64) -> Result<()> {
+        let Self { copier, pace } = self;
+        let outcome = copier.copy(from, to, std::iter::once(0..bytes), &mut |bytes| pace.burst(bytes))?;
+        ended(outcome)
+    }
+}
+
+impl Pace<'_> {
+    fn begin(&mut self) {
+        self.durable = self.inner.log().map_or(Lsn(0), crate::log::Log::durable);
+        self.since_ns = self.inner.clock.now_ns();
+    }
+
+    /// A burst is over. Somebody who commits waits for the disk, which is busy with the whole of it: where the log has grown
+    /// meanwhile, the next one waits several times as long as this one took, and is short.
+    fn burst(&mut self, bytes: u64) -> ControlFlow<(), u64> {
+        advance(&mut self.progress, self.told, bytes)?;
+        let took_ns = self.inner.clock.now_ns().saturating_sub(self.since_ns);
+        let busy = self.inner.log().is_some_and(|log| log.durable() != self.durable);
+        if busy {
+            let pause = Duration::from_nanos(took_ns.saturating_mul(PAUSE_SHARE)).min(PAUSE_MAX);
+            Backoff::new().sleep(pause);
+        }
+        self.begin();
+        ControlFlow::Continue(if busy { BURST_BESIDE_BYTES } else { BURST_BYTES })
+    }
+}
+
+/// Adds to what was copied, and tells of it.
+pub(super) fn advance(
+    progress: &mut BackupProgress,
+    told: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+    bytes: u64,
+) -> ControlFlow<()> {
+    // Of a store that is copied record by record nobody knows how long its records are together.
+    progress.bytes_done = (progress.bytes_done + bytes).min(progress.bytes);
+    told(*progress)
+}
+
+pub(super) fn ended(outcome: ControlFlow<()>) -> Result<()> {
+    match outcome {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => {
+            Err(Error::Refused("the copy was cancelled; nothing of it is left".to_owned()))
+        }
+    }
+}
+
+impl Drop for Teller<'_> {
+    fn drop(&mut self) {
+        let copying = &self.pace.inner.checkpoints.copying_bytes;
+        copying.fetch_sub(self.copier.memory_bytes(), Ordering::Relaxed);
+    }
+}
+
 impl Database {
     /// Copies the database into `directory`, which must be empty or missing, while it goes on working. The copy opens
     /// as a database and has everything that was committed before the call.
     ///
     /// # Errors
-    /// The directory is not empty; the database is in memory, read-only or keeps no log; the disk is full or failed.
+    /// The directory is not empty; the database is in memory, read-only or keeps no log; the disk is full or failed. What
+    /// was written of the copy is removed then.
     pub fn backup(&self, directory: impl AsRef<Path>) -> Result<()> {
+        self.backup_with(directory, |_| ControlFlow::Continue(()))
+    }
+
+    /// As [`Database::backup`], and tells how far it is, every some megabytes. `Break` ends it.
+    ///
+    /// # Errors
+    /// As [`Database::backup`], and when it was ended.
+    pub fn backup_with(
+        &self,
+        directory: impl AsRef<Path>,
+        mut told: impl FnMut(BackupProgress) -> ControlFlow<()>,
+    ) -> Result<()> {
         let (inner, directory) = (self.inner(), directory.as_ref());
         if inner.cold.get().is_some() && inner.options.cold_store == ColdStoreKind::Memory {
             return Err(Error::InvalidOption {
@@ -126,13 +238,13 @@ impl Database {
                 reason: "cold_store = memory keeps its rows nowhere; use cold_store = pages".to_owned(),
             });
         }
-        let Some(log) = inner.log() else {
+        if inner.log().is_none() {
             return Err(Error::InvalidOption {
                 option: "backup",
                 reason: "only an open database with a log can be copied; close it, and copy its directory"
                     .to_owned(),
             });
-        };
+        }
         if inner.io.exists(directory)? && !inner.io.list(directory)?.is_empty() {
             return Err(Error::NotADatabase {
                 directory: directory.to_path_buf(),
@@ -140,31 +252,14 @@ impl Database {
             });
         }
         self.checkpoint()?;
-        let Some(Cut { manifest, log: cut, cold }) = inner.cut()? else { return Ok(()) };
-        let _held = Held(inner);
-        inner.io.create_dir_all(directory)?;
-        let (from, to) = (dir_of(&inner.dir), dir_of(directory));
-        inner.io.create_dir_all(&to)?;
-        for &number in manifest.files.keys() {
-            inner.copy_file(&image_path(&from, number), &image_path(&to, number), u64::MAX)?;
+        let Some(cut) = inner.cut()? else { return Ok(()) };
+        let held = Held(inner);
+        let outcome = inner.write_copy(cut, directory, &mut told);
+        drop(held);
+        if outcome.is_err() {
+            remove_copy(&*inner.io, directory);
         }
-        manifest.write(&*inner.io, &to)?;
-        let to = crate::log::dir_of(directory);
-        inner.io.create_dir_all(&to)?;
-        for (from, bytes) in log.segments(manifest.log_start, cut) {
-            let name = from.file_name().expect("a segment has a name");
-            inner.copy_file(&from, &to.join(name), bytes)?;
-        }
-        inner.io.sync_dir(&to)?;
-        if let Some(cold) = cold {
-            inner.copy_cold_rows(&cold, directory)?;
-        }
-        inner.io.sync_dir(directory)?;
-        // Last: without it the directory is no database.
-        let superblock = Superblock { database: manifest.database, created_us: inner.clock.wall_us() };
-        superblock.create(&*inner.io, directory)?;
-        tracing::info!(directory = %directory.display(), bytes = manifest.files.values().sum::<u64>(), "backed up");
-        Ok(())
+        outcome.map_err(|error| full(error, directory))
     }
 }
 
@@ -174,6 +269,9 @@ impl Inner {
         let _definition = self.definition.lock();
         loop {
             let paused = self.cold.get().map(|cold| self.pause_moves(cold)).transpose()?;
+            // Before the log is cut: what has gone into the store by then is in the log, and what has left it, too.
+            let late = mutation::off(Rule::BackupPinsAtTheCut);
+            let pinned = paused.as_ref().filter(|_| !late).and_then(|paused| paused.cold.store.pin());
             let Some(manifest) = self.hold_files() else { return Ok(None) };
             let held = Held(self);
             let log = self.log().map_or(manifest.log_start, crate::log::Log::durable);
@@ -181,10 +279,15 @@ impl Inner {
                 // The first row has left memory meanwhile.
                 continue;
             }
-            let cold = paused.map(|mut paused| {
-                let (clock, failed) = (self.registry.clock.now(), self.failed_batches());
-                paused.let_move();
-                ColdCut { paused, clock, failed, tables: self.cold_tables() }
+            let cold = paused.map(|mut paused| match pinned {
+                Some(pinned) => ColdCut::Pinned(Box::new(pinned)),
+                None if late => ColdCut::Late(paused.cold),
+                None => {
+                    let (clock, failed) = (self.registry.clock.now(), self.failed_batches());
+                    paused.let_move();
+                    let (cold, tables) = (paused.cold, self.cold_tables());
+                    ColdCut::Rows(RowsCut { cold, _paused: paused, clock, failed, tables })
+                }
             });
             std::mem::forget(held);
             return Ok(Some(Cut { manifest, log, cold }));
@@ -221,128 +324,106 @@ impl Inner {
         }
     }
 
-    /// Batches whose migration has failed. None is running.
-    fn failed_batches(&self) -> HashSet<u64> {
-        let mut failed = HashSet::new();
-        if let Some(memo) = self.memo.get() {
-            self.each_notice(memo.batches_form(), &mut |_, version, _| {
-                let (batch, kind, _) = memo.read_batch(version);
-                if kind == NoticeKind::None {
-                    failed.insert(batch);
-                }
-            });
+    /// Writes a database with this state. The caller keeps its files in place.
+    fn write_copy(
+        &self,
+        cut: Cut<'_>,
+        directory: &Path,
+        told: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let Cut { manifest, log: end, cold } = cut;
+        let log = self.log().ok_or(Error::Closed)?;
+        let segments = log.segments(manifest.log_start, end);
+        if segments.is_empty() {
+            // Not even the least one has found its space yet.
+            return Err(Error::DiskFull { directory: self.dir.clone() });
         }
-        failed
-    }
-
-    /// The tables that may have cold rows.
-    fn cold_tables(&self) -> Vec<(String, Timestamp, Vec<StoreIndex>)> {
-        let guard = self.epochs.pin();
-        let tables = self.catalog.all();
-        let forms = tables.iter().filter(|entry| !is_system(entry.id)).map(|entry| entry.form_pinned(&guard));
-        forms
-            .filter(|form| form.counters.cold.load(Ordering::SeqCst))
-            .map(|form| {
-                let secondary = form.indexes[1..].iter().map(|index| secondary_of(form.id, index.id));
-                let indexes = std::iter::once(primary_of(form.id)).chain(secondary).collect();
-                (form.schema.name.clone(), form.emptied, indexes)
-            })
-            .collect()
-    }
-
-    /// Copies the records that belong to a cut into a store in `directory`.
-    fn copy_cold_rows(&self, cut: &ColdCut<'_>, directory: &Path) -> Result<()> {
-        let dir = crate::cold::store::dir_of(directory);
-        let failed = |table: &str| {
-            let table = table.to_owned();
-            move |source: StoreError| Error::ColdStore { table: table.clone(), rows: None, source }
+        let images: u64 = manifest.files.values().sum();
+        let cold_bytes = match &cold {
+            Some(ColdCut::Pinned(pinned)) => pinned.bytes(),
+            Some(ColdCut::Rows(rows)) => rows.cold.store.usage().disk_bytes,
+            Some(ColdCut::Late(_)) | None => 0,
         };
-        // Nobody reads from it.
-        let memory = StoreMemory { frame_bytes: 0, ..StoreMemory::within(self.memory_limit()) };
-        let store = crate::cold::open_store(&self.options, &self.cold_io, &dir, self.database, memory)
-            .map_err(failed("(backup)"))?;
-        let copy = Cold::new(store, self.options.cold_threads == 0);
-        let _counted = Counted::new(self, &copy.store);
-        let cold = cut.paused.cold;
-        // A block's bytes of them at once, which the governor counts.
-        let mut batches: BTreeMap<u64, Batch> = BTreeMap::new();
-        let mut bytes = 0;
-        let mut trimmer = Trimmer::default();
-        for (table, since, indexes) in &cut.tables {
-            for &index in indexes {
-                let mut scan = cold.store.scan(index, &[], None, Direction::Forward);
-                while let Some(found) = cold.finish(scan.next()).map_err(failed(table))? {
-                    for entry in found.entries {
-                        let id = entry.batch.0;
-                        let later = id > cut.clock.0 && !mutation::off(Rule::BackupPausesMoves);
-                        if id <= since.0 || later || cut.failed.contains(&id) {
-                            continue;
-                        }
-                        let batch = batches.entry(id).or_insert_with(|| {
-                            bytes += BATCH_OVERHEAD_BYTES;
-                            Batch::confirmed(BatchId(id))
-                        });
-                        let before = batch.memory_bytes();
-                        batch.put(index, &found.key, &entry.record).map_err(failed(table))?;
-                        bytes += batch.memory_bytes() - before;
-                    }
-                    if bytes >= memory.block_bytes {
-                        write_all(&copy, std::mem::take(&mut batches).into_values())
-                            .map_err(failed("(backup)"))?;
-                        bytes = 0;
-                        if self.budget.limit().is_some() {
-                            trimmer.trim(self, 0, TRIMMING_SHARE);
-                        }
-                    }
-                }
-            }
+        let bytes = images + segments.iter().map(|(_, bytes)| bytes).sum::<u64>() + cold_bytes;
+        let mut teller = Teller::new(self, bytes, told);
+        self.io.create_dir_all(directory)?;
+        let (from, to) = (dir_of(&self.dir), dir_of(directory));
+        self.io.create_dir_all(&to)?;
+        for &number in manifest.files.keys() {
+            self.copy_file(&image_path(&from, number), &image_path(&to, number), u64::MAX, &mut teller)?;
         }
-        write_all(&copy, batches.into_values()).map_err(failed("(backup)"))?;
-        copy.store.close();
-        self.io.sync_dir(&dir)?;
+        manifest.write(&*self.io, &to)?;
+        let to = crate::log::dir_of(directory);
+        self.io.create_dir_all(&to)?;
+        for (from, bytes) in segments {
+            let name = from.file_name().expect("a segment has a name");
+            self.copy_file(&from, &to.join(name), bytes, &mut teller)?;
+        }
+        self.io.sync_dir(&to)?;
+        match cold {
+            Some(ColdCut::Pinned(pinned)) => self.copy_pinned(*pinned, directory, &mut teller)?,
+            Some(ColdCut::Late(cold)) => {
+                let pinned = cold.store.pin().expect("only stores that can be pinned are mutated");
+                self.copy_pinned(pinned, directory, &mut teller)?;
+            }
+            Some(ColdCut::Rows(rows)) => self.copy_cold_rows(&rows, directory, &mut teller)?,
+            None => {}
+        }
+        self.io.sync_dir(directory)?;
+        // Last: without it the directory is no database.
+        let superblock = Superblock { database: manifest.database, created_us: self.clock.wall_us() };
+        superblock.create(&*self.io, directory)?;
+        tracing::info!(directory = %directory.display(), bytes, "backed up");
         Ok(())
     }
 
+    fn copy_pinned(&self, pinned: Pinned, directory: &Path, teller: &mut Teller<'_>) -> Result<()> {
+        let dir = crate::cold::store::dir_of(directory);
+        let Teller { copier, pace } = teller;
+        let outcome = pinned.copy(&self.cold_io, &dir, copier, &mut |bytes| pace.burst(bytes));
+        ended(outcome.map_err(|source| Error::ColdStore {
+            table: "(backup)".to_owned(),
+            rows: None,
+            source,
+        })?)
+    }
+
     /// Copies the first `bytes` of a file; the copy is as long as the file.
-    fn copy_file(&self, from: &Path, to: &Path, bytes: u64) -> Result<()> {
-        let source = self.io.open(from, OpenMode::Read)?;
-        let target = self.io.open(to, OpenMode::Create)?;
-        let mut piece = vec![0; PIECE_BYTES];
+    fn copy_file(&self, from: &Path, to: &Path, bytes: u64, teller: &mut Teller<'_>) -> Result<()> {
+        let source = self.cold_io.open_direct(from, OpenMode::Read)?;
+        let target = self.cold_io.open_direct(to, OpenMode::Create)?;
         let len = source.len()?;
+        teller.copy(&*source, &*target, len.min(bytes))?;
         target.set_len(len)?;
-        let (mut offset, end) = (0, len.min(bytes));
-        while offset < end {
-            let wanted = (end - offset).min(PIECE_BYTES as u64) as usize;
-            let got = source.read_full_at(offset, &mut piece[..wanted])?;
-            if got == 0 {
-                break;
-            }
-            target.write_at(offset, &piece[..got])?;
-            offset += got as u64;
-        }
         target.sync_data()?;
         Ok(())
     }
 }
 
-/// Writes batches, all at once.
-pub(crate) fn write_all(
-    cold: &Cold,
-    batches: impl Iterator<Item = Batch>,
-) -> std::result::Result<(), StoreError> {
-    let mut context = Context::from_waker(Waker::noop());
-    let mut outcome = Ok(());
-    let mut writes = Vec::new();
-    // All of them are on their way before the first is waited for; what is done must not be polled again.
-    for batch in batches {
-        let mut write = cold.store.write(batch);
-        match write.as_mut().poll(&mut context) {
-            Poll::Ready(written) => outcome = outcome.and(written),
-            Poll::Pending => writes.push(write),
+/// What an error of a copy means, which names the disk that is full.
+pub(super) fn full(error: Error, directory: &Path) -> Error {
+    match error {
+        Error::Io(io) if io.is_full() => Error::DiskFull { directory: directory.to_path_buf() },
+        Error::ColdStore { source: StoreError::Full(_), .. } => {
+            Error::DiskFull { directory: directory.to_path_buf() }
+        }
+        error => error,
+    }
+}
+
+/// Removes what was written of a copy that failed: the superblock first, without which the rest is no database.
+pub(super) fn remove_copy(io: &dyn thermocline_base::io::Io, directory: &Path) {
+    let parts = [
+        directory.to_path_buf(),
+        dir_of(directory),
+        crate::log::dir_of(directory),
+        crate::cold::store::dir_of(directory),
+    ];
+    for dir in parts {
+        for name in io.list(&dir).unwrap_or_default() {
+            if let Err(error) = io.remove(&dir.join(name)) {
+                tracing::warn!(%error, "a part of a copy that failed was left");
+            }
         }
     }
-    for write in writes {
-        outcome = outcome.and(cold.finish(write));
-    }
-    outcome
 }

@@ -48,6 +48,10 @@ use crate::txn::visibility::{Sees, visible};
 
 /// How often the checkpoint thread looks whether a checkpoint is due.
 const TICK: Duration = Duration::from_millis(50);
+/// How long it waits after one that failed.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// An opening that had to read this part of `checkpoint_log_bytes`, or a segment, asks for a checkpoint.
+const REPLAYED_SHARE: u64 = 16;
 
 /// What is known of the checkpoints of an open database.
 #[derive(Debug, Default)]
@@ -60,6 +64,10 @@ pub(crate) struct Checkpoints {
     pub(crate) begun: AtomicU64,
     pub(crate) bytes: AtomicU64,
     pub(crate) lost_volatile_session: bool,
+    /// Bytes of the log that the opening has read.
+    pub(crate) replayed_bytes: u64,
+    /// Memory of the buffers that backups copy through.
+    pub(crate) copying_bytes: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -75,7 +83,8 @@ struct Durable {
 
 impl Checkpoints {
     /// Those of a database whose newest manifest is this one.
-    pub(crate) fn of(manifest: Manifest, lost_volatile_session: bool) -> Self {
+    pub(crate) fn of(manifest: Manifest, replayed_to: Lsn, lost_volatile_session: bool) -> Self {
+        let replayed_bytes = replayed_to.0.saturating_sub(manifest.log_start.0);
         let durable = Durable {
             next_sequence: manifest.sequence + 1,
             next_file: manifest.next_file,
@@ -83,7 +92,8 @@ impl Checkpoints {
             holds: 0,
             waiting: Default::default(),
         };
-        Self { durable: Some(Mutex::new(durable)), lost_volatile_session, ..Self::default() }
+        let durable = Some(Mutex::new(durable));
+        Self { durable, lost_volatile_session, replayed_bytes, ..Self::default() }
     }
 
     /// Does the database keep anything on disk?
@@ -110,27 +120,44 @@ enum Finding {
 
 /// The thread's main function.
 pub(crate) fn run(inner: &Inner) {
-    let mut last_tail = inner.log().map_or(Lsn(0), crate::log::Log::tail);
+    // What the opening has read counts: a process that crashes before each checkpoint would never make one.
+    let mut last_tail = Lsn(inner.log_end.0 - inner.checkpoints.replayed_bytes);
+    let mut asked = inner.has_replayed_much();
     let mut last_end = inner.clock.now_ns();
+    let mut pause = Duration::ZERO;
     while !inner.closed.load(Ordering::SeqCst) {
         std::thread::park_timeout(TICK);
         let Some(log) = inner.log() else { continue };
         let grown = log.tail().0 - last_tail.0;
         let waited = Duration::from_nanos(inner.clock.now_ns().saturating_sub(last_end));
         // A trickle of changes is not worth a round, unless it has been waiting for long.
-        let due = grown >= inner.options.checkpoint_log_bytes
+        let due = asked
+            || grown >= inner.options.checkpoint_log_bytes
             || grown > 4096 && waited >= inner.options.checkpoint_interval;
-        if !due || log.failure().is_some() {
+        if !due || waited < pause || log.failure().is_some() {
             continue;
         }
         let tail = log.tail();
         if let Err(error) = inner.checkpoint(RunState::Logged) {
             tracing::warn!(%error, "a checkpoint failed; the one before stays valid");
+            pause = AFTER_FAILURE.min(inner.options.checkpoint_interval);
         } else {
-            last_tail = tail;
+            (last_tail, asked, pause) = (tail, false, Duration::ZERO);
             crate::governor::store_now_and_then(inner);
         }
         last_end = inner.clock.now_ns();
+    }
+}
+
+/// The last step of an opening: where the log has become as long as it may, nothing is served before a checkpoint has made
+/// it short. Else a process that crashes soon after each opening would leave a little more of it every time.
+pub(crate) fn catch_up(inner: &Inner) {
+    let long = inner.checkpoints.replayed_bytes >= inner.options.checkpoint_log_bytes;
+    if long
+        && inner.log().is_some()
+        && let Err(error) = inner.checkpoint(RunState::Logged)
+    {
+        tracing::warn!(%error, "the log is long, and no checkpoint could be made; the one before stays valid");
     }
 }
 
@@ -186,6 +213,12 @@ impl Inner {
                 if parts == 0 { position } else { position.min(Lsn(parts - 1)) }
             },
         )
+    }
+
+    /// Has the opening read so much of the log that the next one should not have to?
+    pub(crate) fn has_replayed_much(&self) -> bool {
+        let much = self.options.log_segment_bytes.min(self.options.checkpoint_log_bytes / REPLAYED_SHARE);
+        self.checkpoints.replayed_bytes >= much.max(1)
     }
 
     /// Makes a checkpoint.

@@ -5,7 +5,8 @@
 
 pub(crate) mod ahead;
 pub(crate) mod backfill;
-mod backup;
+pub(crate) mod backup;
+pub(crate) mod backup_rows;
 pub(crate) mod checkpoint;
 pub(crate) mod clean;
 pub(crate) mod cold;
@@ -19,6 +20,7 @@ pub(crate) mod migrate;
 pub(crate) mod promote;
 pub(crate) mod read;
 pub(crate) mod recover;
+pub(crate) mod restore;
 pub(crate) mod rollback;
 pub(crate) mod scan;
 pub(crate) mod verify;

@@ -22,7 +22,7 @@ use crate::mutation::{self, Rule};
 use thermocline_base::clock::Clock;
 use thermocline_base::epoch::Epochs;
 use thermocline_base::ids::{Lsn, RowId, TableId, Timestamp};
-use thermocline_base::io::{Io, LockGuard};
+use thermocline_base::io::{Io, LockGuard, OverlayIo};
 use thermocline_base::sync::{AtomicBool, Mutex};
 
 use crate::catalog::Catalog;
@@ -67,7 +67,15 @@ pub(crate) fn open(
         Some(limit) => Some(limit),
         None => thermocline_base::vm::available_memory().map(|bytes| bytes / 5 * 4),
     };
-    let options = Options { log_buffer_bytes: options.log_buffer_within(limit), ..options };
+    let mut options = Options { log_buffer_bytes: options.log_buffer_within(limit), ..options };
+    let (io, cold_io) = if options.read_only {
+        // What recovery repairs is repaired in memory, once for both.
+        let below = OverlayIo::new(cold_io);
+        options.cold_threads = 0;
+        (Arc::new(below.clone()) as Arc<dyn Io>, Arc::new(below) as Arc<dyn Io>)
+    } else {
+        (io, cold_io)
+    };
     let mut inner = Inner {
         epochs: Arc::new(Epochs::new()),
         // Set when everything is in: a database that is at its limit, or beyond a lower one, opens all the same, and
@@ -142,7 +150,7 @@ pub(crate) fn open(
     thermocline_base::vm::trim_heap();
     let cold = manifest.cold;
     inner.budget.set_limit(limit);
-    inner.checkpoints = Checkpoints::of(manifest, crashed_volatile);
+    inner.checkpoints = Checkpoints::of(manifest, end.lsn, crashed_volatile);
     inner.log_end = end.lsn;
     if !inner.options.read_only {
         open_log(&mut inner, superblock.database, &end)?;
@@ -157,6 +165,7 @@ pub(crate) fn open(
     thermocline_base::vm::trim_heap();
     crate::governor::note_memory(&inner);
     crate::governor::check_minimum(&inner, inner.budget.limit())?;
+    crate::ops::checkpoint::catch_up(&inner);
     Ok((Arc::new(inner), lock))
 }
 
@@ -180,14 +189,16 @@ pub(crate) fn newest_manifest(io: &dyn Io, path: &Path, database: [u8; 16]) -> R
 /// Locks the directory and reads its superblock, or makes one.
 fn claim(inner: &Inner, path: &Path) -> Result<(Option<LockGuard>, Superblock)> {
     let io = &inner.io;
-    if inner.options.read_only && Superblock::open(io, path)?.is_none() {
-        return Err(Error::NotADatabase {
-            directory: path.to_path_buf(),
-            found: "there is nothing to read".to_owned(),
-        });
-    }
     // Before anything is written into a directory, it must turn out to be ours or empty.
     let existing = Superblock::open(io, path)?;
+    if inner.options.read_only {
+        let lock = lock_to_read(&**io, path)?;
+        let superblock = existing.ok_or_else(|| Error::NotADatabase {
+            directory: path.to_path_buf(),
+            found: "there is nothing to read".to_owned(),
+        })?;
+        return Ok((lock, superblock));
+    }
     io.create_dir_all(path)?;
     let lock = io.lock_exclusive(&path.join(LOCK_FILE)).map_err(|error| {
         if error.is_locked() { Error::Locked { directory: path.to_path_buf() } } else { error.into() }
@@ -208,6 +219,15 @@ fn claim(inner: &Inner, path: &Path) -> Result<(Option<LockGuard>, Superblock)> 
         },
     };
     Ok((Some(lock), superblock))
+}
+
+/// Keeps out whoever would write, for as long as the guard lives, and changes nothing. Readers may be several. `None`: no
+/// process has had the database open where it is now, or the medium has no locks: then nothing keeps a writer out, who
+/// could not write to most such media either.
+pub(crate) fn lock_to_read(io: &dyn Io, path: &Path) -> Result<Option<LockGuard>> {
+    io.lock_shared(&path.join(LOCK_FILE)).map_err(|error| {
+        if error.is_locked() { Error::Locked { directory: path.to_path_buf() } } else { error.into() }
+    })
 }
 
 fn manifest_path(inner: &Inner, manifest: &Manifest) -> PathBuf {
@@ -260,7 +280,7 @@ fn in_parallel<J: Sync>(inner: &Inner, jobs: &[J], work: impl Fn(&J) -> Result<(
 /// all rows are gone, those of the images too, if there was a cold store.
 fn forget_cold_rows(inner: &Inner, manifest: &mut Manifest) -> Result<()> {
     let dir = crate::cold::store::dir_of(&inner.dir);
-    if inner.options.read_only || !inner.io.exists(&dir)? || mutation::off(Rule::VolatileForgets) {
+    if !inner.io.exists(&dir)? || mutation::off(Rule::VolatileForgets) {
         return Ok(());
     }
     for name in inner.io.list(&dir)? {
@@ -301,11 +321,9 @@ fn find_cold_rows(inner: &Inner, known: bool) -> Result<()> {
     if inner.memo.get().is_none() && !inner.io.exists(&dir)? {
         return Ok(());
     }
-    if inner.options.read_only {
-        return Err(Error::InvalidOption {
-            option: "read_only",
-            reason: "some rows are in the cold store, which is opened for writing only".to_owned(),
-        });
+    if inner.options.read_only && found.is_none() {
+        // A store whose creation was cut short had no records yet.
+        return Ok(());
     }
     let (memo, cold) = inner.open_cold()?;
     let failed = |source| Error::ColdStore { table: Error::ALL_TABLES.to_owned(), rows: None, source };

@@ -4,11 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use thermocline_base::io::{Io, StdIo};
+use thermocline_base::io::{Io, OverlayIo, StdIo};
 use thermocline_pool::store::{IndexId as StoreIndex, KeyRange, StoreError};
 
 use crate::catalog::schema::{StoredTable, decode_catalog};
-use crate::checkpoint::superblock::LOCK_FILE;
 use crate::checkpoint::{CheckpointError, Images, Manifest, Superblock, dir_of};
 use crate::cold::place;
 use crate::cold::store::{SECONDARY, StoreMemory, is_secondary};
@@ -16,7 +15,7 @@ use crate::db::Database;
 use crate::error::{Error, Result};
 use crate::log::LogReader;
 use crate::log::record::{Commit, Kind, Part};
-use crate::ops::recover::newest_manifest;
+use crate::ops::recover::{lock_to_read, newest_manifest};
 use crate::ops::verify_rows::RowChecks;
 use crate::options::{ColdStoreKind, Options};
 use crate::row::{KeySpec, Layout};
@@ -45,8 +44,8 @@ pub struct Verification {
 }
 
 impl Database {
-    /// Reads every file of the database in this directory and checks every checksum. The database must not be open. The
-    /// cold store is opened as a start would, which may repair what a crash has left of its last write.
+    /// Reads every file of the database in this directory and checks every checksum, and changes nothing: what a start would
+    /// repair of a crash's last write is repaired in memory. No process may have the database open for writing.
     ///
     /// # Errors
     /// The directory is no database, is open, or cannot be read at all. Damage is a finding, not an error.
@@ -66,6 +65,7 @@ impl Database {
 
 /// Verifies over any [`Io`].
 pub(crate) fn verify(directory: &Path, io: &Arc<dyn Io>) -> Result<Verification> {
+    let io: &Arc<dyn Io> = &(Arc::new(OverlayIo::new(Arc::clone(io))) as Arc<dyn Io>);
     let mut report = Verification::default();
     let nothing = || Error::NotADatabase {
         directory: directory.to_path_buf(),
@@ -82,9 +82,7 @@ pub(crate) fn verify(directory: &Path, io: &Arc<dyn Io>) -> Result<Verification>
         }
         Err(error) => return Err(error.into()),
     };
-    let _lock = io.lock_exclusive(&directory.join(LOCK_FILE)).map_err(|error| {
-        if error.is_locked() { Error::Locked { directory: directory.to_path_buf() } } else { error.into() }
-    })?;
+    let _lock = lock_to_read(&**io, directory)?;
     let checkpoints = dir_of(directory);
     let manifest = match newest_manifest(&**io, directory, superblock.database) {
         Ok(manifest) => manifest.unwrap_or_else(|| Manifest::empty(superblock.database)),

@@ -5,9 +5,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
-use thermocline_base::ids::{IndexId, Lsn, RowId, TableId, Timestamp};
+use thermocline_base::ids::{IndexId, Lsn, RowId, TableId, Timestamp, fresh_number};
 use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::{FormRef, TableEntry};
@@ -23,12 +22,6 @@ use crate::row::KeyBuf;
 use crate::temperature::Sampler;
 use crate::txn::locks::{LockKey, LockMode};
 use crate::txn::registry::Place;
-
-/// A number that no other session of the process has.
-fn fresh_number() -> u64 {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    LAST.fetch_add(1, Ordering::Relaxed) + 1
-}
 
 /// Writes that are looked through for a version, from the last one on, before an index is made.
 const WRITES_LOOKED_THROUGH: usize = 32;

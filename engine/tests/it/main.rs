@@ -2,7 +2,9 @@
 
 mod anomalies;
 mod basics;
+mod copies;
 mod crash;
+mod disk;
 mod durability;
 mod embedding;
 mod handles;

@@ -74,9 +74,7 @@ impl Record {
             Self::Discarded(id) => (DISCARDED, &id.0.to_le_bytes()),
             Self::Loaded(id) => (LOADED, &id.0.to_le_bytes()),
         };
-        bytes.push(kind);
-        bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(body);
+        encode_record(bytes, kind, body);
     }
 
     fn decode(reader: &mut Reader<'_>) -> Option<Self> {
@@ -98,6 +96,12 @@ impl Record {
             _ => None,
         }
     }
+}
+
+fn encode_record(bytes: &mut Vec<u8>, kind: u8, body: &[u8]) {
+    bytes.push(kind);
+    bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(body);
 }
 
 /// The records of one group.
@@ -341,6 +345,18 @@ impl Journal {
         self.next - 1
     }
 
+    /// Adds a batch to the group being collected, confirmed or not, whatever it was when it was written first.
+    pub(super) fn collect_written(&mut self, batch: &Batch, confirmed: bool) {
+        encode_record(&mut self.group, if confirmed { WRITTEN_CONFIRMED } else { WRITTEN }, &batch.bytes);
+        self.group_records += 1;
+        self.next += 1;
+    }
+
+    /// Bytes of the group being collected.
+    pub(super) fn collected_bytes(&self) -> usize {
+        self.group.len()
+    }
+
     /// Is there something that was collected and not written?
     pub(super) fn has_collected(&self) -> bool {
         self.group_records > 0
@@ -427,7 +443,12 @@ impl Journal {
         let spare = self.spare.iter().position(|segment| segment.len >= least);
         let mut segment = match spare {
             Some(at) => self.spare.swap_remove(at),
-            None => self.create_segment(least.max(self.segment_bytes)).map_err(|error| (error, false))?,
+            None => match self.create_segment(least.max(self.segment_bytes)) {
+                // A shorter one may find its space.
+                Err(error) if error.is_full() => self.create_segment(least),
+                created => created,
+            }
+            .map_err(|error| (error, false))?,
         };
         segment.generation = generation;
         segment.last = 0;

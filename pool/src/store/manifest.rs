@@ -11,7 +11,8 @@
 //! - An edit is durable before anything happens that relies on it: before extents are freed, before journal segments are
 //!   used again, before anybody reads what it adds.
 //! - A snapshot is written as a new file, made durable, and renamed over the old one; every open writes one, so nothing is
-//!   ever appended behind a torn edit.
+//!   appended behind a torn edit. Where the disk is full the next edit is written over a torn one instead: what is left of
+//!   that behind it stands at no place where it would check out.
 //! - Checksums start from database, generation and place, so an edit of another file or place does not check out. Behind
 //!   the last edit that does, nothing may: else the file is damaged and not torn.
 //! - An operation that does not fit what is there (a piece twice, a leaf that is missing) is damage, not a panic.
@@ -345,12 +346,23 @@ impl Manifest {
         Self::write_snapshot(io, dir, database, page_size, 1, ManifestState::default())
     }
 
+    /// Writes the first manifest of a copy of a store.
+    pub(super) fn create_with(
+        io: &Arc<dyn Io>,
+        dir: &Path,
+        database: [u8; 16],
+        page_size: PageSize,
+        state: ManifestState,
+    ) -> Result<Self> {
+        Self::write_snapshot(io, dir, database, page_size, 1, state)
+    }
+
     /// Is there one?
     pub(super) fn exists(io: &dyn Io, dir: &Path) -> Result<bool> {
         Ok(io.exists(&dir.join(MANIFEST_NAME))?)
     }
 
-    /// Reads the manifest, and writes it anew.
+    /// Reads the manifest, and writes it anew, where there is space for that.
     pub(super) fn open(
         io: &Arc<dyn Io>,
         dir: &Path,
@@ -380,7 +392,32 @@ impl Manifest {
         if !state.is_sound() {
             return Err(damaged(0, "its pieces and leaves do not fit together"));
         }
-        Self::write_snapshot(io, dir, database, page_size, generation + 1, state)
+        let next = generation + 1;
+        match Self::write_temporary(io, dir, database, page_size, next, &state) {
+            Ok(at) => Self::put_in_place(io, dir, database, page_size, next, state, at),
+            Err(StoreError::Full(error)) => {
+                tracing::warn!(%error, "the manifest was not written anew; edits go on behind those that are there");
+                // What was written of it takes space; if it cannot go now, the next one replaces it.
+                let _ = io.remove(&dir.join(TEMPORARY_NAME));
+                let at = (HEADER_BYTES + end) as u64;
+                let (io, dir) = (Arc::clone(io), dir.to_path_buf());
+                let file = io.open(&path, OpenMode::Write)?;
+                let (snapshot_bytes, bytes_written) = (at, 0);
+                Ok(Self {
+                    io,
+                    dir,
+                    database,
+                    page_size,
+                    file,
+                    generation,
+                    at,
+                    snapshot_bytes,
+                    state,
+                    bytes_written,
+                })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn check_header(

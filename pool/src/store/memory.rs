@@ -282,6 +282,11 @@ impl MemoryBlock {
         self.published.load(Ordering::Acquire)
     }
 
+    /// The batches that can be seen, in their order.
+    pub(super) fn batches(&self) -> impl Iterator<Item = Arc<Batch>> + '_ {
+        (0..self.published()).map(|number| Arc::clone(self.batch(number)))
+    }
+
     fn batch(&self, number: usize) -> &Arc<Batch> {
         self.batches[number].get().expect("a published batch is there")
     }

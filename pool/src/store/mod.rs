@@ -21,6 +21,7 @@
 //! | `work`, `merge`, `wide` | flushing and merging, and when |
 //! | `piece`, `block`, `fence`, `filter`, `screen` | sorted runs of pages, and what of them is in memory |
 //! | `manifest`, `recover` | which pieces there are, durably; opening |
+//! | `copy` | one moment of a store, and a copy of it as bytes |
 //! | `version`, `read`, `scan` | what readers see, and how they read it |
 //!
 //! An *entry* is (table, index, key, batch) → record. A *batch* becomes durable as one; its owner confirms or discards it, by
@@ -36,6 +37,7 @@ mod block;
 mod bulk;
 mod codec;
 mod commit;
+mod copy;
 mod error;
 mod fence;
 mod filter;
@@ -74,6 +76,7 @@ use crate::mutation::{self, Rule};
 use thermocline_base::io::Io;
 use thermocline_base::sync::{Mutex, Ordering};
 
+pub use copy::Pinned;
 pub use error::{PageReason, Result, StoreError};
 use filter::Scratch;
 use inner::Inner;
@@ -86,7 +89,7 @@ pub use types::{
     Batch, BatchEntry, BatchId, Change, Found, IndexId, KeyRange, MAX_BATCH_BYTES, MAX_KEY_BYTES,
     MAX_RECORD_BYTES, Removal, TAILED,
 };
-pub use verify::Verification;
+pub use verify::{Look, Verification};
 
 /// A store of cold records in a directory.
 #[derive(Debug)]
@@ -279,7 +282,7 @@ impl Store {
 
     /// The same, and shows each record to `look`: its index, key and batch, and its bytes, of which the store knows nothing.
     #[must_use]
-    pub fn verify_with(&self, look: &mut dyn FnMut(IndexId, &[u8], BatchId, &[u8])) -> Verification {
+    pub fn verify_with(&self, look: &mut Look<'_>) -> Verification {
         self.inner.verify(look)
     }
 

@@ -27,8 +27,8 @@ pub struct Verification {
     pub problems: Vec<StoreError>,
 }
 
-/// What is shown each record.
-type Look<'a> = dyn FnMut(IndexId, &[u8], BatchId, &[u8]) + 'a;
+/// What is shown each record: its index, key and batch, and its bytes.
+pub type Look<'a> = dyn FnMut(IndexId, &[u8], BatchId, &[u8]) + 'a;
 
 impl Inner {
     /// Reads everything that is in pieces. Writers and merges go on meanwhile.

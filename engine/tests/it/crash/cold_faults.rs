@@ -268,12 +268,35 @@ fn a_missing_store_is_missed() {
 }
 
 #[test]
-fn opening_cold_rows_for_reading_only_is_refused() {
-    let (image, _) = closed();
+fn cold_rows_are_read_where_nothing_can_be_written() {
+    let (image, io) = (closed().0, RecordingIo::new(&closed().0));
     let options = tiny(Durability::Group).with_read_only(true);
-    let error = open(&image, &options).expect_err("it would have to be written");
-    assert!(matches!(error, Error::InvalidOption { option: "read_only", .. }), "{error}");
-    assert!(error.to_string().contains("cold store"), "{error}");
+    for _ in 0..2 {
+        // Two readers at a time do not mind each other; a writer waits for both.
+        let (first, second) =
+            (open(&io, &options).expect("it opens"), open(&io, &options).expect("it opens"));
+        assert_eq!((rows_of(&first, "t"), rows_of(&second, "t")), (ROWS as usize, ROWS as usize));
+        assert!(first.create_index("t", IndexSchema::ordered("more", &["id", "v"])).is_err());
+    }
+    let report = Database::verify_with(path(), Arc::new(io.clone())).expect("it can be verified");
+    assert_eq!((report.findings.len(), report.cold_entries > 0), (0, true), "{report:?}");
+    assert_eq!(io.operations(), 0, "nothing was written, renamed, removed or synced");
+    let readers = [open(&io, &options).expect("it opens"), open(&io, &options).expect("it opens")];
+    for reader in readers {
+        let refused = open(&io, &tiny(Durability::Group)).expect_err("a reader has it");
+        assert!(matches!(refused, Error::Locked { .. }), "{refused}");
+        drop(reader);
+    }
+    drop(open(&io, &tiny(Durability::Group)).expect("they are gone"));
+    let writer = open(&image, &tiny(Durability::Group)).expect("it opens");
+    let refused = open(&image, &options).expect_err("a writer has it");
+    assert!(matches!(refused, Error::Locked { .. }), "{refused}");
+    drop(writer);
+    // A copy without the file of the lock, as somebody may make one.
+    image.remove(&path().join("thermocline.lock")).expect("it is there");
+    let before = image.files();
+    drop(open(&image, &options).expect("it opens"));
+    assert_eq!(image.files(), before);
 }
 
 fn rows_of(db: &Database, name: &str) -> usize {

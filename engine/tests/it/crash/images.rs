@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use thermocline_base::depth;
-use thermocline_base::io::Io;
+use thermocline_base::io::{Io, MemoryIo, RecordingIo};
 use thermocline_base::rng::Rng;
-use thermocline_engine::{Database, Durability};
+use thermocline_engine::{Database, Durability, Options};
 
 use super::workload::Run;
-use super::{path, recover, tiny};
+use super::{State, dump, open, path, recover, tiny};
 
 /// Recovers one crash image, compares it with the run, and crashes its recovery, too.
 pub(super) fn check_image(run: &Run, operations: usize, seed: u64) -> Result<(), String> {
@@ -23,7 +23,15 @@ pub(super) fn check_image(run: &Run, operations: usize, seed: u64) -> Result<(),
             return Err(context(format!("verify found {:?}", report.findings)));
         }
     }
+    let looked = if has_superblock && operations.is_multiple_of(3) {
+        Some(look(&image, &run.options).map_err(|what| context(format!("for reading only: {what}")))?)
+    } else {
+        None
+    };
     let (state, again, length) = recover(&image, &run.options).map_err(context)?;
+    if let Some(looked) = looked.filter(|looked| *looked != state) {
+        return Err(context(format!("for reading only it is another one: {}", state.difference(&looked))));
+    }
     let mut allowed = run.allowed(operations).iter().map(|event| event.state.clone()).collect::<Vec<_>>();
     let had_cold_store = image.exists(&path().join("cold")).expect("memory does not fail");
     if had_cold_store && run.options.durability == Durability::Off {
@@ -50,6 +58,15 @@ pub(super) fn check_image(run: &Run, operations: usize, seed: u64) -> Result<(),
         return Err(context(format!("recovered again after {cut} operations of recovery: {what}")));
     }
     Ok(())
+}
+
+/// What is there for who opens it for reading only, which changes nothing.
+fn look(image: &MemoryIo, options: &Options) -> Result<State, String> {
+    let io = RecordingIo::new(image);
+    let db = open(&io, &options.clone().with_read_only(true)).map_err(|error| error.to_string())?;
+    let state = dump(&db)?;
+    drop(db);
+    if io.operations() > 0 { Err("something was written".to_owned()) } else { Ok(state) }
 }
 
 /// Checks images of a run: those at every `stride`-th operation, with some choices each.

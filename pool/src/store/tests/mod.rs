@@ -2,6 +2,7 @@
 
 mod bulk;
 mod cached;
+mod copy;
 mod counts;
 mod crash;
 mod faults;

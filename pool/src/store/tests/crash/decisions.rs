@@ -249,6 +249,10 @@ impl Io for Interrupted {
     fn lock_exclusive(&self, path: &Path) -> IoResult<LockGuard> {
         self.inner.lock_exclusive(path)
     }
+
+    fn lock_shared(&self, path: &Path) -> IoResult<Option<LockGuard>> {
+        self.inner.lock_shared(path)
+    }
 }
 
 /// Like `finish`, without a step that the interrupted one is in.

@@ -1,0 +1,3 @@
+//! Integration tests of the crate: one binary.
+
+mod tables;
