@@ -5,7 +5,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export CARGO_INCREMENTAL=0 CARGO_TERM_COLOR=never CARGO_NET_RETRY=5 RUST_BACKTRACE=1
 
-engine=(-p thermocline-base -p thermocline-pool -p thermocline-engine)
+engine=(-p thermocline-base -p thermocline-temperature -p thermocline-pool -p thermocline-engine)
 names=() times=() results=()
 
 summary() {

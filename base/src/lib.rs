@@ -13,6 +13,7 @@ pub mod ids;
 pub mod io;
 pub mod multiplex;
 pub mod mutation;
+pub mod prefetch;
 pub mod rng;
 pub mod sync;
 pub mod vm;

@@ -21,12 +21,6 @@ pub fn manifest(bytes: &[u8]) -> usize {
     Manifest::decode(bytes).map_or(0, |manifest| tables(&manifest.catalog)) + tables(bytes)
 }
 
-/// The bodies of an access log's blocks: definitions, marks, entries. Returns how many could be read.
-#[must_use]
-pub fn access_log(bytes: &[u8]) -> usize {
-    crate::temperature::classify::fuzz(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

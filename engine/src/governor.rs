@@ -50,9 +50,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::ids::Timestamp;
 use thermocline_base::multiplex::run_tasks;
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
 
 use crate::catalog::table::TableForm;

@@ -34,8 +34,7 @@
 //! # }
 //! ```
 //!
-//! Invariant: the engine knows nothing of SQL text, sockets or any asynchronous runtime. [`mod@row`] knows nothing of
-//! transactions, `index` nothing of versions, `log` nothing of tables.
+//! Invariant: the engine knows nothing of SQL text, sockets or any asynchronous runtime. `index` knows nothing of versions, `log` nothing of tables.
 
 mod access_log;
 mod catalog;
@@ -60,12 +59,12 @@ mod load;
 mod log;
 #[cfg(all(test, feature = "model"))]
 mod model_tests;
+#[doc(hidden)]
+pub mod mutation;
 mod ops;
 mod options;
-pub mod row;
 mod statistics;
 mod steps;
-pub mod temperature;
 mod transaction;
 mod txn;
 
@@ -86,5 +85,7 @@ pub use ops::verify::Verification;
 pub use options::{ColdStoreKind, Durability, Isolation, Options, TransactionOptions};
 pub use statistics::{CheckpointCounts, ColdStatistics, MemoNotices, MemoryUse, Statistics, TableStatistics};
 pub use thermocline_base::multiplex::{block_on, run_tasks, yield_now};
+pub use thermocline_row::{self as row, row};
+pub use thermocline_temperature as temperature;
 pub use transaction::Transaction;
 pub use txn::locks::LockMode;

@@ -727,14 +727,14 @@ impl Transaction {
 async fn acknowledge(db: &Inner, ticket: Ticket) -> Result<()> {
     if ticket.wrote {
         if let Some(log) = db.log()
-            && !thermocline_base::mutation::off(thermocline_base::mutation::Rule::AckAfterDurable)
+            && !crate::mutation::off(crate::mutation::Rule::AckAfterDurable)
         {
             let acknowledged = db.counted(WaitKind::LogSync, log.wait_acknowledged(ticket.lsn)).await;
             acknowledged.map_err(|error| db.log_error(&error))?;
         }
     } else if let Some(log) = db.log_to_wait_for()
         && !ticket.harmless
-        && !thermocline_base::mutation::off(thermocline_base::mutation::Rule::ReadOnlyAckAfterDurable)
+        && !crate::mutation::off(crate::mutation::Rule::ReadOnlyAckAfterDurable)
     {
         let durable = db.counted(WaitKind::LogSync, log.wait_durable(ticket.lsn)).await;
         durable.map_err(|error| db.log_error(&error))?;

@@ -6,8 +6,9 @@ pub mod cache;
 pub mod device;
 pub mod error;
 pub mod frames;
+#[doc(hidden)]
+pub mod mutation;
 pub mod page;
 pub mod policy;
-mod prefetch;
 pub mod space;
 pub mod store;

@@ -2,7 +2,8 @@
 //!
 //! The page is the only place where they stand: this module reads its two tables and compares them with the manifests
 //! and with the paths that the sources name. A crate or module without a row is a mistake too, so nothing grows
-//! unseen. A module whose second cell says `any other` imports nothing of the engine but itself. Tests are free: development dependencies and code under `cfg(test)` are not looked at.
+//! unseen. A module whose second cell says `any other`
+//! imports nothing of the engine but itself, and what stands behind a `but`. Tests are free: development dependencies and code under `cfg(test)` are not looked at.
 
 use crate::lexer::{code, is_word, line, without_tests};
 use crate::markdown::{quoted, table};
@@ -43,8 +44,8 @@ fn rows<'a>(page: &'a str, first: &str) -> Option<Rows<'a>> {
     let mut found = Rows::new();
     for row in table(page, first)? {
         let cell = row.get(1).copied().unwrap_or_default();
-        let names: BTreeSet<&str> =
-            if cell == ANY_OTHER { BTreeSet::from([cell]) } else { quoted(cell).collect() };
+        let any_other = cell.starts_with(ANY_OTHER).then_some(ANY_OTHER);
+        let names: BTreeSet<&str> = quoted(cell).chain(any_other).collect();
         for name in quoted(row.first().copied().unwrap_or_default()) {
             found.insert(name.trim_end_matches('/'), names.clone());
         }
@@ -144,7 +145,8 @@ fn modules(repository: &Repository, forbidden: &Rows<'_>, problems: &mut Vec<Str
         let code = without_tests(&code(&file.text));
         for (at, name) in imports(&code, path.len()) {
             let other = known.contains(name) && name != path[0];
-            if forbidden.contains(name) || (other && forbidden.contains(ANY_OTHER)) {
+            // Behind "any other but" stand the exceptions.
+            if other && forbidden.contains(ANY_OTHER) != forbidden.contains(name) {
                 let (line, module) = (line(&code, at), path[0]);
                 problems
                     .push(format!("{}:{line}: `{module}` imports nothing of `{name}` ({PAGE})", file.path));

@@ -174,7 +174,7 @@ impl Filters {
     /// Asks the processor for what [`Filters::may_contain`] will look at.
     pub(crate) fn prefetch(&self, hash: u64) {
         let part = self.read(part_of(hash));
-        crate::hot::chunk::prefetch(std::ptr::from_ref(&part.now.words[part.now.block(hash)]).cast());
+        thermocline_base::prefetch::prefetch(std::ptr::from_ref(&part.now.words[part.now.block(hash)]));
     }
 
     /// Adds a key that is in the store already. `true`: its part is due to be rebuilt.

@@ -93,7 +93,7 @@ impl Shard {
     #[inline]
     fn prefetch(&self, hash: u64) {
         if !self.slots.is_empty() {
-            crate::hot::chunk::prefetch(std::ptr::from_ref(&self.slots[self.home(Self::tag(hash))]).cast());
+            thermocline_base::prefetch::prefetch(std::ptr::from_ref(&self.slots[self.home(Self::tag(hash))]));
         }
     }
 

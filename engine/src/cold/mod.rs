@@ -27,10 +27,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::ids::{RowId, Timestamp};
 use thermocline_base::io::{Io, IoError};
 use thermocline_base::multiplex::block_on;
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
 use thermocline_pool::store::{StoreError, StoreOptions};
 

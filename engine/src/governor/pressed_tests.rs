@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::mutation::{Rule, switch_off};
 use thermocline_base::clock::ManualClock;
 use thermocline_base::io::MemoryIo;
-use thermocline_base::mutation::{Rule, switch_off};
 use thermocline_base::sync::Ordering;
 
 use super::Work;

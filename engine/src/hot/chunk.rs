@@ -28,9 +28,9 @@
 
 use std::ptr::{NonNull, null_mut};
 
+use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{CHUNK_SLOTS, RowId};
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Ordering};
 
 use crate::hot::budget::OutOfMemory;
@@ -127,20 +127,8 @@ impl<'a> Slot<'a> {
     /// Asks the processor to fetch what the slot leads to.
     #[inline]
     pub(crate) fn prefetch(self) {
-        prefetch(std::ptr::from_ref(self.0).cast());
+        thermocline_base::prefetch::prefetch(std::ptr::from_ref(self.0));
     }
-}
-
-/// Asks the processor to fetch the line at `address` soon.
-#[inline(always)]
-pub(crate) fn prefetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch of any address is harmless.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
 }
 
 /// A latched slot; dropping it unlatches it with the address that was set last.

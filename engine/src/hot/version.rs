@@ -370,7 +370,7 @@ impl Version {
     #[inline]
     pub(crate) fn prefetch(self) {
         for line in 0..3 {
-            crate::hot::chunk::prefetch(self.cell().as_ptr().wrapping_add(line * 64));
+            thermocline_base::prefetch::prefetch(self.cell().as_ptr().wrapping_add(line * 64));
         }
     }
 

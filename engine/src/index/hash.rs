@@ -52,9 +52,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::RowId;
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicU64, Backoff, CachePadded, Mutex, MutexGuard};
 
 use super::counter::Counter;
@@ -400,7 +400,7 @@ impl<M: NodeMemory> HashIndex<M> {
     pub fn prefetch(&self, _guard: &Guard<'_>, hash: u64) {
         let bucket = bucket_of(tag(hash), self.buckets.load(Ordering::Relaxed));
         if let Some(line) = self.directory.line(bucket) {
-            super::prefetch(std::ptr::from_ref(line).cast());
+            thermocline_base::prefetch::prefetch(std::ptr::from_ref(line));
         }
     }
 

@@ -23,18 +23,6 @@ pub use hash::HashIndex;
 pub use node_memory::{HeapMemory, NodeMemory, OutOfMemory};
 pub use tree::{Batch, Direction, Tree, TreePlace};
 
-/// Asks the processor for the cache line at `address`, which need not be valid.
-#[inline(always)]
-fn prefetch(address: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch is a hint and never faults.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = address;
-}
-
 /// The hash of a key, the same on every machine and in every run: it names rows beyond the life of a process.
 #[inline]
 pub(crate) fn hash_of(key: &[u8]) -> u64 {

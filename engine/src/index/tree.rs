@@ -56,9 +56,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::RowId;
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicBool, AtomicU64, Backoff, CachePadded, Mutex};
 
 use super::counter::Counter;
@@ -407,8 +407,8 @@ impl<M: NodeMemory, const N: usize> Tree<M, N> {
         let at = node.lower_bound(&bound)?.0.saturating_sub(1);
         let address = node.slot(at).value();
         node.check()?;
-        super::prefetch(std::ptr::without_provenance((address + 64) as usize));
-        super::prefetch(std::ptr::without_provenance((address + 128) as usize));
+        thermocline_base::prefetch::prefetch(std::ptr::without_provenance::<u8>((address + 64) as usize));
+        thermocline_base::prefetch::prefetch(std::ptr::without_provenance::<u8>((address + 128) as usize));
         // SAFETY: the version was checked after the address was read, so it is that of a child.
         let child = View::open(unsafe { NodeRef::at(address) })?;
         node.check()?;

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::ids::Lsn;
 use thermocline_base::io::{AlignedBytes, Appender, Io, IoError, OpenMode};
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::Ordering;
 
 use super::segment::{Segment, SegmentHeader, SegmentName};

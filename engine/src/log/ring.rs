@@ -27,7 +27,7 @@
 
 use std::ptr::NonNull;
 
-use thermocline_base::mutation::{self, Rule};
+use crate::mutation::{self, Rule};
 use thermocline_base::sync::{
     AtomicU64, AtomicUsize, CachePadded, MAX_THREADS, Ordering, schedule_point, thread_index,
 };

@@ -303,8 +303,8 @@ fn a_crash_anywhere_loses_nothing_durable() {
 #[cfg(feature = "model")]
 #[test]
 fn records_of_a_former_life_are_caught_only_by_their_checksum() {
-    use thermocline_base::mutation::{Rule, switch_off};
-    let _off = switch_off(Rule::ChecksumBindsPosition);
+    use crate::mutation::switch_off;
+    let _off = switch_off(thermocline_base::mutation::Rule::ChecksumBindsPosition);
     let run = || (0..20).for_each(|seed| crash_everywhere(seed, 6));
     assert!(std::panic::catch_unwind(run).is_err(), "nobody misses the position in the checksum");
 }
@@ -441,7 +441,7 @@ fn the_first_failed_sync_is_final() {
 #[cfg(feature = "model")]
 #[test]
 fn trusting_the_second_sync_is_caught() {
-    use thermocline_base::mutation::{Rule, switch_off};
+    use crate::mutation::{Rule, switch_off};
     let _off = switch_off(Rule::SyncFailureIsFinal);
     assert!(std::panic::catch_unwind(sync_fails_once).is_err());
 }
@@ -704,7 +704,7 @@ proptest! {
 #[cfg(feature = "model")]
 mod model {
     use super::*;
-    use thermocline_base::mutation::{Rule, switch_off};
+    use crate::mutation::{Rule, switch_off};
     use thermocline_base::sync::model::{finds_failure, run};
 
     /// Two appenders and a flusher. What is called durable is whole on disk, at every moment.

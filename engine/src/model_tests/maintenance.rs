@@ -179,7 +179,7 @@ fn a_version_is_freed_when_its_readers_have_gone() {
 
 #[test]
 fn memory_that_is_freed_at_once_is_caught() {
-    misses(Rule::RetireThroughEpoch, 40_000, freed_under_a_reader);
+    misses(thermocline_base::mutation::Rule::RetireThroughEpoch, 40_000, freed_under_a_reader);
 }
 
 /// A table of 9 rows, so that the first chunk is full, of which two are left in it, and nothing of the others.

@@ -15,8 +15,10 @@ mod maintenance;
 use std::path::Path;
 use std::sync::Arc;
 
+use thermocline_base::mutation::Switchable;
+
+use crate::mutation::{self, Rule};
 use thermocline_base::io::MemoryIo;
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::model;
 
 use crate::ops::recover::IN_MEMORY;
@@ -192,7 +194,7 @@ impl Tx<'_> {
 }
 
 /// Does a schedule of the scenario fail once `rule` is switched off?
-fn misses(rule: Rule, rounds: usize, scenario: fn()) {
+fn misses(rule: impl Switchable, rounds: usize, scenario: fn()) {
     let _off = mutation::switch_off(rule);
     assert!(model::finds_failure(rounds, scenario), "no schedule misses {rule:?}");
 }

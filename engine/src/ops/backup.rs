@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::ids::{Lsn, Timestamp};
 use thermocline_base::io::OpenMode;
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{Backoff, Ordering};
 use thermocline_pool::store::{Batch, BatchId, Direction, IndexId as StoreIndex, StoreError};
 

@@ -28,9 +28,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::ids::{Lsn, TableId, Timestamp};
 use thermocline_base::io::Action;
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicU64, Backoff, Mutex, Ordering};
 
 use crate::catalog::table::{FormRef, TableEntry, TableForm};

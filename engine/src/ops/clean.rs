@@ -14,9 +14,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{RowId, TableId, Timestamp};
-use thermocline_base::mutation::{self, Rule};
 use thermocline_pool::store::{Batch, BatchId, IndexId as StoreIndex, Removal, StoreError};
 
 use crate::catalog::table::FormRef;

@@ -14,9 +14,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{RowId, TableId, Timestamp};
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::Ordering;
 use thermocline_pool::store::{Found, FoundKey, IndexId as StoreIndex, StoreError};
 

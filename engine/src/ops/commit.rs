@@ -16,9 +16,9 @@
 
 use std::ops::{Bound, ControlFlow};
 
+use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{Lsn, RowId, Timestamp};
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::{IndexForm, Structure, TableForm};

@@ -15,10 +15,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
 use thermocline_base::multiplex::block_on;
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{Backoff, MutexGuard};
 use thermocline_pool::store::BatchId;
 

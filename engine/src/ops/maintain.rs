@@ -11,9 +11,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::TableId;
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{Ordering, thread_index};
 
 use crate::catalog::table::{Structure, TableEntry, TableForm};

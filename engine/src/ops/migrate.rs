@@ -21,8 +21,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::ids::{IndexId, RowId, Timestamp};
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::Ordering;
 use thermocline_pool::store::{Batch, BatchId, StoreError};
 

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use thermocline_base::mutation::{self, Rule};
+use crate::mutation::{self, Rule};
 use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::TableEntry;

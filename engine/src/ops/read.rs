@@ -6,9 +6,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, Lsn, RowId};
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};

@@ -18,11 +18,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering as Plain};
 
+use crate::mutation::{self, Rule};
 use thermocline_base::clock::Clock;
 use thermocline_base::epoch::Epochs;
 use thermocline_base::ids::{Lsn, RowId, TableId, Timestamp};
 use thermocline_base::io::{Io, LockGuard};
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicBool, Mutex};
 
 use crate::catalog::Catalog;

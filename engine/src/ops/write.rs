@@ -24,9 +24,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{Backoff, Ordering};
 
 use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};

@@ -22,8 +22,8 @@
 
 use std::collections::HashMap;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::ids::TableId;
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{CachePadded, Mutex, Ordering};
 
 use crate::hot::version::TxnId;

@@ -21,9 +21,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{RowId, TableId, Timestamp};
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{CachePadded, Mutex, thread_index};
 
 use crate::catalog::table::TableForm;

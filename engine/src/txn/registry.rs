@@ -33,8 +33,8 @@
 use std::sync::OnceLock;
 use std::task::Waker;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::ids::Timestamp;
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Backoff, CachePadded, Mutex, Ordering,
 };

@@ -4,8 +4,8 @@
 //! a tombstone and there is no row. A version of an unfinished transaction begins when that transaction says so (see
 //! [`crate::txn::registry`]).
 
+use crate::mutation::{self, Rule};
 use thermocline_base::ids::Timestamp;
-use thermocline_base::mutation::{self, Rule};
 
 use crate::hot::memory::Memory;
 use crate::hot::version::{Begin, TxnId, Version};

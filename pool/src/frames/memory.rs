@@ -25,7 +25,7 @@ use thermocline_base::vm::{HUGE_PAGE_BYTES, Reservation};
 
 use crate::error::PoolError;
 use crate::page::{HEADER_BYTES, PageSize};
-use crate::prefetch::prefetch;
+use thermocline_base::prefetch::prefetch;
 
 const WORD: usize = 8;
 

@@ -61,8 +61,8 @@ use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::io::AlignedBytes;
-use thermocline_base::mutation::{self, Rule};
 
 pub use guard::{PageGuard, WriteGuard};
 pub use memory::OptimisticPage;

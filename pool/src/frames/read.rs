@@ -16,8 +16,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use crate::mutation::{self, Rule};
 use thermocline_base::io::{Buffer, Completion, Driven, Job, Outcome};
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::Mutex;
 
 use super::PageId;

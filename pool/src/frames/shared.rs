@@ -16,8 +16,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
+use crate::mutation::{self, Rule};
 use thermocline_base::io::{AlignedBytes, IoError};
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicU32, AtomicU64, CachePadded, MAX_THREADS, Mutex, Ordering, thread_index};
 
 use super::guard::{PageGuard, Target};

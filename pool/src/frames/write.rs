@@ -10,8 +10,8 @@
 
 use std::sync::Arc;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::io::{AlignedBytes, Buffer, Completion, Driven, Job, Outcome};
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::Ordering;
 
 use super::PageId;

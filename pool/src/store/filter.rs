@@ -24,7 +24,7 @@
 
 use super::codec::Reader;
 use super::held::{Held, Sum};
-use crate::prefetch::prefetch;
+use thermocline_base::prefetch::prefetch;
 
 /// The hash of an entry's key that all filters and tables in memory use. Entries of a group share the group's.
 #[inline]

@@ -26,9 +26,9 @@ use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::checksum::{Seed, crc32c, crc32c_append};
 use thermocline_base::io::{AlignedBytes, DIRECT_ALIGNMENT, File, Io, OpenMode};
-use thermocline_base::mutation::{self, Rule};
 
 use super::codec::Reader;
 use super::error::{Result, StoreError};

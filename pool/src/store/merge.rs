@@ -20,9 +20,9 @@
 
 use std::sync::Arc;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::io::AlignedBytes;
 use thermocline_base::multiplex::block_on;
-use thermocline_base::mutation::{self, Rule};
 
 use super::block::{self, PageCursor, Value};
 use super::codec;

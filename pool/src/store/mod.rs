@@ -70,8 +70,8 @@ use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::io::Io;
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{Mutex, Ordering};
 
 pub use error::{PageReason, Result, StoreError};

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use crate::mutation::{self, Rule};
 use thermocline_base::io::{Io, MemoryIo};
 use thermocline_base::multiplex::block_on;
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{Mutex, model, schedule_point};
 
 use super::filter::hash_of;

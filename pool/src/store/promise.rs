@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use thermocline_base::mutation::{self, Rule};
+use crate::mutation::{self, Rule};
 use thermocline_base::sync::Mutex;
 
 #[derive(Debug)]

@@ -24,7 +24,7 @@
 use thermocline_base::sync::{AtomicU64, AtomicUsize, Ordering};
 
 use super::codec::{self, Reader};
-use crate::prefetch::prefetch;
+use thermocline_base::prefetch::prefetch;
 
 const BLOCK_WORDS: usize = 8;
 const BITS_PER_KEY: usize = 8;

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use thermocline_base::mutation::{self, Rule};
+use crate::mutation::{self, Rule};
 
 use super::block::{self, PageCursor, Value};
 use super::codec::Reader;

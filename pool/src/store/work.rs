@@ -30,8 +30,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::multiplex::block_on;
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::Ordering;
 
 use super::error::{Result, StoreError};

@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::mutation::{self, Rule};
 use thermocline_base::io::{AlignedBytes, Buffer, Completion, Driven, Job, Operation, Outcome};
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
 use thermocline_pool::store::StoreError;
 

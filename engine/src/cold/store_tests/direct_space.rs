@@ -337,6 +337,6 @@ fn a_look_does_not_join_a_read_from_before_a_write() {
 #[cfg(feature = "model")]
 #[test]
 fn a_look_that_joins_a_read_from_before_a_write_is_caught() {
-    let _off = thermocline_base::mutation::switch_off(thermocline_base::mutation::Rule::ReadsEndWithWrites);
+    let _off = crate::mutation::switch_off(crate::mutation::Rule::ReadsEndWithWrites);
     assert_ne!(found_after_a_write(), Some(3));
 }

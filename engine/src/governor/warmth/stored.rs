@@ -2,7 +2,7 @@
 //!
 //! It is written when the database is closed, and now and then behind a checkpoint; it is read when the governor begins to
 //! measure. Nothing depends on it: without it, or if it is damaged, temperatures are unknown. Its layout stands in
-//! `temperature/online/stored.rs`.
+//! `temperature/src/online/stored.rs`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use thermocline_base::io::{File, IoError, OpenMode};
 use thermocline_base::sync::Ordering;
 
 use crate::db::Inner;
-use crate::temperature::{Classifier, HEADER_BYTES, Header, Temperatures};
+use crate::temperature::{Classifier, STORED_HEADER_BYTES, StoredHeader, Temperatures};
 
 /// The file's name in the database's directory.
 pub(crate) const FILE: &str = "temperatures";
@@ -78,9 +78,9 @@ pub(crate) fn temperatures(inner: &Inner) -> Option<Temperatures> {
         return Some(warmth.temperatures());
     }
     let mut reader = Reader { file: open(inner)?, offset: 0, buffer: Vec::new(), at: 0 };
-    let mut header = [0; HEADER_BYTES];
+    let mut header = [0; STORED_HEADER_BYTES];
     reader.read(&mut header).ok()?;
-    let header = Header::read(&inner.database, &header).ok()?;
+    let header = StoredHeader::read(&inner.database, &header).ok()?;
     let mut sample = vec![0; header.sample_bytes()];
     reader.read(&mut sample).ok()?;
     header.temperatures(&inner.database, &sample).ok()

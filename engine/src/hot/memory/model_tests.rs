@@ -1,7 +1,9 @@
 //! The memory under the model checker: cells of 16 KiB, of which a block holds four, a magazine two, and a batch of
 //! the limbo two, so that a handful of operations reaches refills, flushes, and blocks that come and go.
 
-use thermocline_base::mutation::{self, Rule};
+use thermocline_base::mutation::Rule;
+
+use crate::mutation;
 use thermocline_base::sync::model;
 
 use super::*;

@@ -1,7 +1,7 @@
 //! The hash index under the model checker: lookups beside splits, merges and changes of the same chain.
 
+use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Epochs;
-use thermocline_base::mutation::{self, Rule};
 use thermocline_base::sync::model;
 
 use super::*;

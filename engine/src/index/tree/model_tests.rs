@@ -2,8 +2,8 @@
 
 use std::ops::Bound;
 
+use crate::mutation;
 use thermocline_base::epoch::Epochs;
-use thermocline_base::mutation;
 use thermocline_base::sync::model;
 
 use super::*;

@@ -394,7 +394,7 @@ impl<'g, const N: usize> View<'g, N> {
     #[inline(always)]
     fn prefetch_slot(&self, at: usize) {
         let word = (Sizes::<N>::SLOTS + 2 * at) & (Sizes::<N>::WORDS - 1);
-        crate::index::prefetch(self.node.base.as_ptr().wrapping_add(word).cast());
+        thermocline_base::prefetch::prefetch(self.node.base.as_ptr().wrapping_add(word));
     }
 
     /// The first slot of a range whose head is at or above `head`, without a branch that depends on a head.

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use thermocline_base::io::{MemoryIo, RecordingIo};
-use thermocline_base::mutation::{Rule, switch_off};
 use thermocline_base::sync::model::between_steps;
+use thermocline_engine::mutation::{Rule, switch_off};
 use thermocline_engine::row::{Column, KeyBuf, Type, Value};
 use thermocline_engine::{Database, Durability, IndexSchema, Result, Table, TableSchema, TransactionOptions};
 

@@ -82,12 +82,12 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// A short run by a fixed seed; in `.ci/deep` long ones, by seeds that are drawn.
+    /// Few places of a run by a fixed seed; in `.ci/deep` many, of several runs by seeds that are drawn.
     pub(super) fn of_long_runs() -> Self {
         let first = depth::seed();
         Self {
             seeds: first..first + depth::either(1, 3),
-            steps: depth::either(120, 250),
+            steps: 250,
             places: depth::either(16, 60),
             choices: depth::either(3, 4),
         }

@@ -182,7 +182,7 @@ mod mutations {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use thermocline_base::io::{Action, FaultKind};
-    use thermocline_base::mutation::{Rule, switch_off};
+    use thermocline_engine::mutation::{Rule, switch_off};
 
     use super::super::faults::sweep;
     use super::super::images::check_run;
@@ -190,7 +190,10 @@ mod mutations {
     use super::*;
 
     /// Does `proof` fail once the rule is off?
-    fn is_missed(rule: Rule, proof: impl FnOnce() -> Result<(), String>) {
+    fn is_missed(
+        rule: impl thermocline_base::mutation::Switchable,
+        proof: impl FnOnce() -> Result<(), String>,
+    ) {
         let _off = switch_off(rule);
         let outcome = catch_unwind(AssertUnwindSafe(proof));
         assert!(!matches!(outcome, Ok(Ok(()))), "nobody misses {rule:?}");
@@ -243,7 +246,7 @@ mod mutations {
 
     #[test]
     fn records_of_a_former_life_are_missed() {
-        is_missed(Rule::ChecksumBindsPosition, images);
+        is_missed(thermocline_base::mutation::Rule::ChecksumBindsPosition, images);
     }
 
     #[test]

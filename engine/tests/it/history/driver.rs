@@ -395,7 +395,7 @@ fn snapshot_is_told_from_serializable() {
 #[cfg(feature = "model")]
 mod mutations {
     use super::*;
-    use thermocline_base::mutation::{Rule, switch_off};
+    use thermocline_engine::mutation::{Rule, switch_off};
 
     fn is_missed(rule: Rule, isolation: Isolation) {
         for seed in 0..20 {

@@ -253,7 +253,7 @@ fn a_merge_that_finds_the_disk_full_changes_nothing() {
 #[cfg(feature = "model")]
 #[test]
 fn freeing_extents_before_the_manifest_is_durable_is_missed() {
-    use thermocline_base::mutation::{Rule, switch_off};
+    use crate::mutation::{Rule, switch_off};
     let _off = switch_off(Rule::FreeAfterManifest);
     let wrong = |skip| {
         std::panic::catch_unwind(|| merges_on_a_full_disk(skip)).map_or(true, |result| result.is_err())

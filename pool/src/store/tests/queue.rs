@@ -225,6 +225,6 @@ fn what_has_left_a_queue_does_not_come_back() {
 #[test]
 #[should_panic(expected = "assertion `left == right` failed: seed")]
 fn an_empty_leaf_that_goes_is_caught() {
-    let _off = thermocline_base::mutation::switch_off(thermocline_base::mutation::Rule::EmptyLeafStays);
+    let _off = crate::mutation::switch_off(crate::mutation::Rule::EmptyLeafStays);
     runs(0..8);
 }

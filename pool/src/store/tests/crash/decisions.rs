@@ -356,7 +356,7 @@ fn a_batch_is_discarded_while_it_is_spilled_and_does_not_come_back() {
 #[cfg(feature = "model")]
 #[test]
 fn entering_a_batch_that_was_decided_about_is_missed() {
-    use thermocline_base::mutation::{Rule, switch_off};
+    use crate::mutation::{Rule, switch_off};
     let _off = switch_off(Rule::SpillLooksAgain);
     for confirm in [true, false] {
         assert!(std::panic::catch_unwind(|| decided_while_it_is_spilled(confirm)).is_err(), "{confirm}");

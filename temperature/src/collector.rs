@@ -356,8 +356,8 @@ mod tests {
     use thermocline_base::io::{Io, MemoryIo, OpenMode};
 
     use super::*;
-    use crate::temperature::classify::{Algorithm, Budget, ClassifyOptions, classify};
-    use crate::temperature::{LogOptions, LogReader};
+    use crate::classify::{Algorithm, Budget, ClassifyOptions, classify};
+    use crate::{LogOptions, LogReader};
 
     fn collector(options: CollectorOptions) -> (Arc<ManualClock>, Collector) {
         let clock = Arc::new(ManualClock::new(0));

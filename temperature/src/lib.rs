@@ -22,7 +22,9 @@
 pub mod classify;
 mod collector;
 mod histogram;
-pub(crate) mod log;
+mod log;
+#[doc(hidden)]
+pub mod mutation;
 mod online;
 mod ring;
 mod sampler;
@@ -37,7 +39,7 @@ pub use log::error::{Damage, LogError};
 pub use log::reader::LogReader;
 pub use log::writer::{LogOptions, LogWriter};
 pub use online::{Classifier, ClassifierOptions};
-pub(crate) use online::{HEADER_BYTES, Header};
+pub use online::{HEADER_BYTES as STORED_HEADER_BYTES, Header as StoredHeader, Refused};
 pub use sampler::Sampler;
 
 /// Names a row wherever it is: its table and the hash of its primary key.
@@ -112,18 +114,6 @@ impl SizeClass {
     pub const fn bytes(self) -> u64 {
         self.0 as u64 * Self::STEP as u64
     }
-}
-
-/// Asks the processor for a cache line, so that the misses of independent accesses overlap. A hint.
-#[inline(always)]
-fn prefetch<T>(place: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch reads nothing and never faults, whatever the address.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast::<i8>());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = place;
 }
 
 #[cfg(test)]

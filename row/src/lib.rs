@@ -9,7 +9,9 @@
 //! | [`typed`] | the macro `row!`: access by column name at constant offsets |
 //! | [`serde`] | rows from and to any type that serde knows |
 //!
-//! Invariant: this module knows nothing of tables, versions or transactions; it is safe code over byte slices.
+//! Invariant: this crate knows nothing of tables, versions or transactions; it is safe code over byte slices.
+
+#![forbid(unsafe_code)]
 
 mod codec;
 pub mod decimal;

@@ -1,7 +1,7 @@
 //! The online classifier against what is exactly so, and a cache that follows it.
 
 use super::*;
-use crate::temperature::testing::Zipf;
+use crate::testing::Zipf;
 
 const ROWS: u64 = 40_000;
 const ACCESSES: u64 = 20_000;

@@ -18,7 +18,7 @@
 //! state is shared.
 //!
 //! Limits: 32 bytes and about 12 of hash table a row that the log names (classification runs where there is memory for
-//! it; inside a database the [online classifier](crate::temperature::Classifier) keeps to its budget instead).
+//! it; inside a database the [online classifier](crate::Classifier) keeps to its budget instead).
 
 mod rank;
 mod run;
@@ -184,7 +184,9 @@ pub fn classify(log: &LogReader, options: &ClassifyOptions) -> Result<Classifica
 }
 
 /// Any bytes as definitions and as entries, behind their checksums. Returns how many were taken.
-pub(crate) fn fuzz(bytes: &[u8]) -> usize {
+#[doc(hidden)]
+#[must_use]
+pub fn fuzz(bytes: &[u8]) -> usize {
     let pace = state::Pace { octaves: 0.1, accesses_max: 256, last: 100 };
     let mark = super::log::format::Mark { quantum: 100, weight: 10, recorded: 1 };
     let mut partition = Partition::default();

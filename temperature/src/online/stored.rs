@@ -20,13 +20,14 @@ use thermocline_base::sync::Ordering;
 use super::sample::LIMIT_ALL;
 use super::table::WORDS;
 use super::{Classifier, Inner, TABLES_MAX};
-use crate::temperature::histogram::Temperatures;
-use crate::temperature::{RowName, SizeClass};
+use crate::histogram::Temperatures;
+use crate::{RowName, SizeClass};
 
 const MAGIC: &[u8; 8] = b"TCLTEMP1";
 /// The format that this program writes, and the only one that it reads.
 const FORMAT: u32 = 1;
-pub(crate) const HEADER_BYTES: usize = 84;
+/// Length of the header, with its checksum.
+pub const HEADER_BYTES: usize = 84;
 const ROW_BYTES: usize = 22;
 const SUM_BYTES: usize = 4;
 /// A header that says more is damaged: a sample takes 2 MiB at most.
@@ -36,7 +37,7 @@ const END: u32 = u32::MAX;
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Why a file says nothing.
-pub(crate) type Refused = &'static str;
+pub type Refused = &'static str;
 
 /// A row of the sample.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -48,7 +49,7 @@ pub(super) struct StoredRow {
 
 /// The header.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Header {
+pub struct Header {
     rows: u32,
     buckets: u64,
     chosen: u64,
@@ -77,7 +78,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 impl Header {
     /// Reads a header.
-    pub(crate) fn read(database: &[u8; 16], bytes: &[u8]) -> Result<Self, Refused> {
+    pub fn read(database: &[u8; 16], bytes: &[u8]) -> Result<Self, Refused> {
         if bytes.len() < HEADER_BYTES || &bytes[..8] != MAGIC {
             return Err("it is no file of temperatures");
         }
@@ -104,7 +105,7 @@ impl Header {
     }
 
     /// Bytes of the sample, which follow the header.
-    pub(crate) const fn sample_bytes(&self) -> usize {
+    pub const fn sample_bytes(&self) -> usize {
         self.rows as usize * ROW_BYTES + SUM_BYTES
     }
 
@@ -120,7 +121,7 @@ impl Header {
     }
 
     /// The temperatures that the file's sample says.
-    pub(crate) fn temperatures(&self, database: &[u8; 16], bytes: &[u8]) -> Result<Temperatures, Refused> {
+    pub fn temperatures(&self, database: &[u8; 16], bytes: &[u8]) -> Result<Temperatures, Refused> {
         let rows = self.sample(database, bytes)?;
         let scale = LIMIT_ALL as f64 / self.chosen as f64;
         Ok(histogram(rows.iter(), scale, self.alpha, self.budget))
@@ -168,7 +169,7 @@ impl Classifier {
     ///
     /// # Errors
     /// What `write` returns.
-    pub(crate) fn store<E>(
+    pub fn store<E>(
         &self,
         database: &[u8; 16],
         mut write: impl FnMut(&[u8]) -> Result<(), E>,
@@ -238,7 +239,7 @@ impl Classifier {
     ///
     /// # Errors
     /// The bytes are damaged: nothing is known then.
-    pub(crate) fn restore(
+    pub fn restore(
         &self,
         database: &[u8; 16],
         mut read: impl FnMut(&mut [u8]) -> Result<(), Refused>,
@@ -311,7 +312,7 @@ mod tests {
 
     use super::super::ClassifierOptions;
     use super::*;
-    use crate::temperature::Access;
+    use crate::Access;
 
     const DATABASE: [u8; 16] = [7; 16];
 

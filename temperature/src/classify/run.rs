@@ -13,11 +13,9 @@ use std::collections::BTreeMap;
 use super::rank::{self, Cut};
 use super::state::{Pace, Partition, Weights};
 use super::{Algorithm, Budget, Classification, ClassifyOptions, Ranked, TableBudget};
-use crate::temperature::log::error::{Damage, LogError};
-use crate::temperature::log::format::{
-    BLOCK_HEADER_BYTES, Block, DEFINITIONS, ENTRIES, MARKS, PARTITIONS, marks,
-};
-use crate::temperature::log::reader::{LogReader, PartBytes, Section};
+use crate::log::error::{Damage, LogError};
+use crate::log::format::{BLOCK_HEADER_BYTES, Block, DEFINITIONS, ENTRIES, MARKS, PARTITIONS, marks};
+use crate::log::reader::{LogReader, PartBytes, Section};
 
 /// A thread's share.
 struct Worker<'a> {

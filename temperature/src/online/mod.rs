@@ -35,7 +35,7 @@ use thermocline_base::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use super::classify::TableBudget;
 use super::{Access, RowName, SizeClass};
 use sample::Sample;
-pub(crate) use stored::{HEADER_BYTES, Header};
+pub use stored::{HEADER_BYTES, Header, Refused};
 use table::Table;
 
 /// How rows are classified while the database runs.

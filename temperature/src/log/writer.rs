@@ -18,7 +18,7 @@ use super::format::{
     self, BLOCK_HEADER_BYTES, Block, DEFINITIONS, ENTRIES, FILE_HEADER_BYTES, FileHeader, MARKS,
     PARTITION_SHIFT, PARTITIONS, PARTS, PORTIONS_MAX, Part, TAIL_BYTES, WEIGHT_MAX, put_varint,
 };
-use crate::temperature::{Access, RowName};
+use crate::{Access, RowName};
 
 /// How a log is written.
 #[derive(Clone, Debug)]
@@ -473,7 +473,9 @@ impl Dictionary {
 
     #[inline]
     fn ask_ahead(&self, row: RowName) {
-        crate::temperature::prefetch(&raw const self.slots[row.mixed() as usize & (self.slots.len() - 1)]);
+        thermocline_base::prefetch::prefetch(
+            &raw const self.slots[row.mixed() as usize & (self.slots.len() - 1)],
+        );
     }
 
     fn knows(&self, row: RowName) -> bool {

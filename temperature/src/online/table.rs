@@ -123,7 +123,7 @@ impl Table {
 
     #[inline]
     pub(super) fn ask_ahead(&self, mixed: u64) {
-        crate::temperature::prefetch(self.bucket(mixed));
+        thermocline_base::prefetch::prefetch(self.bucket(mixed));
     }
 
     /// The row's sum; 0 if it is not there.
@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     fn mixed(row: u64) -> u64 {
-        crate::temperature::RowName { table: thermocline_base::ids::TableId(1), hash: row }.mixed()
+        crate::RowName { table: thermocline_base::ids::TableId(1), hash: row }.mixed()
     }
 
     #[test]

@@ -10,7 +10,7 @@
 use thermocline_base::ids::TableId;
 
 use super::stored::StoredRow;
-use crate::temperature::{Access, RowName, SizeClass};
+use crate::{Access, RowName, SizeClass};
 
 /// Sums below 2^-25 accesses are none, as in the table of candidates.
 const FADED: f64 = 1.0 / (1 << 25) as f64;

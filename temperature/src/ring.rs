@@ -19,7 +19,7 @@
 
 use std::sync::Arc;
 
-use thermocline_base::mutation::{self, Rule};
+use crate::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicBool, AtomicU32, AtomicU64, CachePadded, Ordering};
 
 /// A record: two words.

@@ -6,8 +6,8 @@
 use thermocline_base::ids::TableId;
 
 use super::Ranked;
-use crate::temperature::log::format::{Mark, u64_at, varint};
-use crate::temperature::{RowName, SizeClass};
+use crate::log::format::{Mark, u64_at, varint};
+use crate::{RowName, SizeClass};
 
 /// Below this an estimate counts as none.
 pub(super) const FLOOR: f64 = f64::from_bits((1023 - 500) << 52);

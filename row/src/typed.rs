@@ -1,8 +1,8 @@
 //! Rows with a type of their own: the macro [`row!`](crate::row!).
 //!
 //! ```
-//! use thermocline_engine::row;
-//! use thermocline_engine::row::{Char, Dec, KeyBuf, RowEditor, Varchar};
+//! use thermocline_row::row;
+//! use thermocline_row::{Char, Dec, KeyBuf, RowEditor, Varchar};
 //!
 //! row! {
 //!     /// An article in a warehouse.
@@ -41,7 +41,7 @@
 //! StockRow::set_s_carrier_id(&mut editor, Some(3))?;
 //! assert_eq!(StockRow(editor.row()).s_carrier_id(), Some(3));
 //! assert!(editor.changed_columns().contains(Stock::S_QUANTITY));
-//! # Ok::<(), thermocline_engine::row::RowError>(())
+//! # Ok::<(), thermocline_row::RowError>(())
 //! ```
 //!
 //! For each column the macro makes a field of the owned struct, an accessor and a setter `set_<name>` of the view, and a
@@ -105,7 +105,7 @@ impl<const P: u8, const S: u8> Dec<P, S> {
     /// not read from a row may be out of range: its upper bits are cut off.
     ///
     /// ```compile_fail
-    /// thermocline_engine::row::Dec::<19, 0>(1).scaled64();
+    /// thermocline_row::Dec::<19, 0>(1).scaled64();
     /// ```
     #[inline]
     #[must_use]
@@ -469,17 +469,17 @@ variable! {
     Bytes: Vec<u8>, [u8], Type::Bytes, variable, set_bytes, |v| v;
 }
 
-/// Makes the types of a table's rows: see the module [`row::typed`](crate::row::typed).
+/// Makes the types of a table's rows: see the module [`row::typed`](crate::typed).
 #[macro_export]
 macro_rules! row {
     ($(#[$meta:meta])* $vis:vis struct $owned:ident as $view:ident {
         $($(#[$column_meta:meta])* $name:ident: $ty:ty),+ $(,)?
     }) => {
-        $crate::row::__private::paste! {
+        $crate::__private::paste! {
             $(#[$meta])*
             #[derive(Clone, Debug, PartialEq)]
             $vis struct $owned {
-                $($(#[$column_meta])* #[doc = "Column `" $name "`."] $vis $name: <$ty as $crate::row::Field>::Owned,)+
+                $($(#[$column_meta])* #[doc = "Column `" $name "`."] $vis $name: <$ty as $crate::Field>::Owned,)+
             }
 
             #[doc = "A row of [`" $owned "`] in place."]
@@ -490,14 +490,14 @@ macro_rules! row {
                 #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "the names are those of columns")]
                 enum Number { $($name,)+ }
 
-                const SHAPES: [$crate::row::Shape; <[&str]>::len(&[$(stringify!($name),)+])] = [
-                    $($crate::row::Shape::new(
-                        <$ty as $crate::row::Field>::TYPE,
-                        <$ty as $crate::row::Field>::NULLABLE,
+                const SHAPES: [$crate::Shape; <[&str]>::len(&[$(stringify!($name),)+])] = [
+                    $($crate::Shape::new(
+                        <$ty as $crate::Field>::TYPE,
+                        <$ty as $crate::Field>::NULLABLE,
                     ),)+
                 ];
-                const LENGTHS: $crate::row::Lengths = $crate::row::Lengths::new(&SHAPES);
-                const PLACES: [$crate::row::Place; SHAPES.len()] = $crate::row::places(&SHAPES);
+                const LENGTHS: $crate::Lengths = $crate::Lengths::new(&SHAPES);
+                const PLACES: [$crate::Place; SHAPES.len()] = $crate::places(&SHAPES);
 
                 #[allow(dead_code, reason = "not every program uses all of them")]
                 impl $owned {
@@ -506,22 +506,22 @@ macro_rules! row {
 
                     /// The columns of the table.
                     #[must_use]
-                    $vis fn schema_columns() -> ::std::vec::Vec<$crate::row::Column> {
+                    $vis fn schema_columns() -> ::std::vec::Vec<$crate::Column> {
                         ::std::vec![$({
-                            let column = $crate::row::Column::new(
+                            let column = $crate::Column::new(
                                 stringify!($name),
-                                <$ty as $crate::row::Field>::TYPE,
+                                <$ty as $crate::Field>::TYPE,
                             );
-                            if <$ty as $crate::row::Field>::NULLABLE { column.nullable() } else { column }
+                            if <$ty as $crate::Field>::NULLABLE { column.nullable() } else { column }
                         },)+]
                     }
 
                     /// The layout of the rows.
                     #[must_use]
-                    $vis fn layout() -> &'static $crate::row::Layout {
-                        static LAYOUT: ::std::sync::OnceLock<$crate::row::Layout> = ::std::sync::OnceLock::new();
+                    $vis fn layout() -> &'static $crate::Layout {
+                        static LAYOUT: ::std::sync::OnceLock<$crate::Layout> = ::std::sync::OnceLock::new();
                         LAYOUT.get_or_init(|| {
-                            $crate::row::Layout::new(&Self::schema_columns())
+                            $crate::Layout::new(&Self::schema_columns())
                                 .expect("types and count of the columns were checked by the compiler")
                         })
                     }
@@ -530,14 +530,14 @@ macro_rules! row {
                     $vis fn encode(
                         &self,
                         out: &mut ::std::vec::Vec<u8>,
-                    ) -> ::std::result::Result<(), $crate::row::RowError> {
-                        let mut writer = $crate::row::RowWriter::new(out, LENGTHS);
+                    ) -> ::std::result::Result<(), $crate::RowError> {
+                        let mut writer = $crate::RowWriter::new(out, LENGTHS);
                         $(
-                            let value = <$ty as $crate::row::Field>::view(&self.$name);
+                            let value = <$ty as $crate::Field>::view(&self.$name);
                             let place = const { PLACES[Number::$name as usize] };
-                            if let Err(flaw) = <$ty as $crate::row::Field>::put(value, &mut writer, place) {
-                                let ty = <$ty as $crate::row::Field>::TYPE;
-                                return Err($crate::row::RowError::value(stringify!($name), ty, flaw));
+                            if let Err(flaw) = <$ty as $crate::Field>::put(value, &mut writer, place) {
+                                let ty = <$ty as $crate::Field>::TYPE;
+                                return Err($crate::RowError::value(stringify!($name), ty, flaw));
                             }
                         )+
                         Ok(())
@@ -547,7 +547,7 @@ macro_rules! row {
                     #[must_use]
                     $vis fn decode(bytes: &[u8]) -> Self {
                         let view = $view(bytes);
-                        Self { $($name: <$ty as $crate::row::Field>::own(view.$name()),)+ }
+                        Self { $($name: <$ty as $crate::Field>::own(view.$name()),)+ }
                     }
                 }
 
@@ -557,8 +557,8 @@ macro_rules! row {
                         #[doc = "Column `" $name "`."]
                         #[inline]
                         #[must_use]
-                        $vis fn $name(self) -> <$ty as $crate::row::Field>::View<'a> {
-                            <$ty as $crate::row::Field>::get(self.0, const { PLACES[Number::$name as usize] })
+                        $vis fn $name(self) -> <$ty as $crate::Field>::View<'a> {
+                            <$ty as $crate::Field>::get(self.0, const { PLACES[Number::$name as usize] })
                         }
                     )+
                 }
@@ -569,10 +569,10 @@ macro_rules! row {
                         #[doc = "Sets the column `" $name "` of the row in `editor`."]
                         #[inline]
                         $vis fn [<set_ $name>](
-                            editor: &mut $crate::row::RowEditor<'_>,
-                            value: <$ty as $crate::row::Field>::View<'_>,
-                        ) -> ::std::result::Result<(), $crate::row::RowError> {
-                            <$ty as $crate::row::Field>::set(value, editor, Number::$name as usize)
+                            editor: &mut $crate::RowEditor<'_>,
+                            value: <$ty as $crate::Field>::View<'_>,
+                        ) -> ::std::result::Result<(), $crate::RowError> {
+                            <$ty as $crate::Field>::set(value, editor, Number::$name as usize)
                         }
                     )+
                 }

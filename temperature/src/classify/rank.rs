@@ -7,8 +7,8 @@ use std::cmp::Ordering;
 
 use super::state::{FLOOR, Partition};
 use super::{Budget, TIE};
-use crate::temperature::SizeClass;
-use crate::temperature::log::format::PORTIONS_MAX;
+use crate::SizeClass;
+use crate::log::format::PORTIONS_MAX;
 
 /// Keys are positive; sign, exponent and eight bits of the mantissa tell the bucket.
 const BUCKET_SHIFT: u32 = 44;

@@ -8,8 +8,8 @@ use thermocline_base::io::{Io, MemoryIo, OpenMode};
 use thermocline_base::rng::Rng;
 
 use super::*;
-use crate::temperature::testing::Zipf;
-use crate::temperature::{Access, LogOptions, LogWriter};
+use crate::testing::Zipf;
+use crate::{Access, LogOptions, LogWriter};
 
 /// A log, and for each row its size and its accesses by quantum.
 struct Known {

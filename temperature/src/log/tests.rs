@@ -12,8 +12,8 @@ use super::error::LogError;
 use super::format::{put_varint, varint};
 use super::reader::LogReader;
 use super::writer::{LogOptions, LogWriter};
-use crate::temperature::classify::{Algorithm, Budget, Classification, ClassifyOptions, classify};
-use crate::temperature::{Access, RowName, SizeClass};
+use crate::classify::{Algorithm, Budget, Classification, ClassifyOptions, classify};
+use crate::{Access, RowName, SizeClass};
 
 fn access(table: u32, row: u64, weight: u32, cold: bool) -> Access {
     Access { row: RowName { table: TableId(table), hash: row }, size: SizeClass::of(100), weight, cold }
@@ -215,6 +215,6 @@ proptest! {
 
     #[test]
     fn any_parts_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-        prop_assert!(crate::fuzzing::access_log(&bytes) <= bytes.len() * 2);
+        prop_assert!(crate::classify::fuzz(&bytes) <= bytes.len() * 2);
     }
 }
