@@ -10,5 +10,6 @@ pub mod frames;
 pub mod mutation;
 pub mod page;
 pub mod policy;
+pub mod simulate;
 pub mod space;
 pub mod store;
