@@ -11,6 +11,7 @@ mod demo;
 mod failure;
 mod inspect;
 mod repro;
+mod simulate;
 mod values;
 
 use std::process::ExitCode;
@@ -45,6 +46,8 @@ enum Command {
     Inspect(inspect::Arguments),
     /// Repeat the experiments of the paper on cold rows, scaled to this machine, beside what it says
     Repro(repro::Arguments),
+    /// Say what an SSD between memory and a slow disk would do to a sequence of page requests
+    Simulate(simulate::Arguments),
     /// Find the rows of an access log that belong into memory
     Classify(classify::Arguments),
 }
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Check(check) => check::run(&check, arguments.quiet),
         Command::Inspect(inspect) => inspect::run(&inspect, arguments.quiet),
         Command::Repro(repro) => repro::run(&repro, arguments.quiet),
+        Command::Simulate(simulate) => simulate::run(&simulate, arguments.quiet),
         Command::Classify(classify) => classify::run(&classify, arguments.quiet),
     };
     match outcome {
