@@ -7,6 +7,7 @@ mod demo;
 mod inspect;
 mod repro;
 mod runs;
+mod simulate;
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -58,7 +58,7 @@ impl Lirs {
     }
 
     /// To the top of the stack, whether it was in there or not.
-    fn to_top(&mut self, at: u32) {
+    fn raise(&mut self, at: u32) {
         if self.has(at, IN_STACK) {
             self.stack.move_front(&mut self.recency, at);
         } else {
@@ -97,7 +97,7 @@ impl Lirs {
     fn promote(&mut self, at: u32) {
         self.directory.at_mut(at).tag |= LIR;
         self.lir += 1;
-        self.to_top(at);
+        self.raise(at);
         if self.lir > self.lir_most {
             self.demote();
         }
@@ -140,13 +140,13 @@ impl CachePolicy for Lirs {
             return None;
         }
         if self.has(at, LIR) {
-            self.to_top(at);
+            self.raise(at);
             self.prune();
         } else if self.has(at, IN_STACK) && self.lir_most > 0 {
             self.queue.unlink(&mut self.other, at);
             self.promote(at);
         } else {
-            self.to_top(at);
+            self.raise(at);
             self.queue.move_front(&mut self.other, at);
             self.prune();
         }
@@ -177,7 +177,7 @@ impl CachePolicy for Lirs {
         if self.lir < self.lir_most || known.is_some() && self.lir_most > 0 {
             self.promote(at);
         } else {
-            self.to_top(at);
+            self.raise(at);
             self.queue.push_front(&mut self.other, at);
             self.prune();
         }

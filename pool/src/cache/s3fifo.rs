@@ -56,7 +56,7 @@ impl S3Fifo {
                     self.main.push_front(&mut self.links, at);
                     continue;
                 }
-                return self.to_ghost(at);
+                return self.remember(at);
             }
             self.main.unlink(&mut self.links, at);
             if uses > 0 {
@@ -69,7 +69,7 @@ impl S3Fifo {
         }
     }
 
-    fn to_ghost(&mut self, at: u32) -> (Slot, u64) {
+    fn remember(&mut self, at: u32) -> (Slot, u64) {
         let entry = self.directory.at_mut(at);
         let found = (entry.slot, entry.page);
         entry.slot = NONE;

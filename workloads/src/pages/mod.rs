@@ -138,7 +138,7 @@ impl Heap {
             self.extents.push(space.extent());
         }
         self.rows += 1;
-        (row, self.page_of(row), row % self.per_page == 0)
+        (row, self.page_of(row), row.is_multiple_of(self.per_page))
     }
 }
 

@@ -92,7 +92,7 @@ pub struct TpccPages {
     pending: Vec<VecDeque<PageRequest>>,
     districts: Vec<District>,
     random: Random,
-    begun: u64,
+    transactions_begun: u64,
     new_orders: u64,
 }
 
@@ -189,7 +189,7 @@ impl TpccPages {
             random: Random::stream(setup.seed, &[0x7cc]),
             setup: *setup,
             space,
-            begun: 0,
+            transactions_begun: 0,
             new_orders: 0,
         }
     }
@@ -203,7 +203,7 @@ impl TpccPages {
     }
 
     fn transact(&mut self, stream: usize) {
-        self.begun += 1;
+        self.transactions_begun += 1;
         let mut pending = std::mem::take(&mut self.pending[stream]);
         let mut touch = Touch { to: &mut pending, stream: stream as u16 };
         match self.inputs[stream].kind() {
@@ -385,7 +385,7 @@ impl PageModel for TpccPages {
 
     fn next_step(&mut self, stream: usize, step: &mut Vec<PageRequest>) -> bool {
         if self.pending[stream].is_empty() {
-            if self.begun >= self.setup.transactions {
+            if self.transactions_begun >= self.setup.transactions {
                 return false;
             }
             self.transact(stream);

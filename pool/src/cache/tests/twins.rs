@@ -349,14 +349,14 @@ impl LirsLists {
         self.prune();
     }
 
-    fn to_top(&mut self, page: u64) {
+    fn raise(&mut self, page: u64) {
         take(&mut self.stack, page);
         self.stack.push(page);
     }
 
     fn promote(&mut self, page: u64) {
         self.lir.push(page);
-        self.to_top(page);
+        self.raise(page);
         if self.lir.len() > self.lir_most() {
             self.demote();
         }
@@ -367,14 +367,14 @@ impl Twin for LirsLists {
     fn request(&mut self, request: &Request) -> bool {
         let page = request.page;
         if self.lir.contains(&page) {
-            self.to_top(page);
+            self.raise(page);
         } else if !self.queue.contains(&page) {
             return false;
         } else if self.stack.contains(&page) && self.lir_most() > 0 {
             take(&mut self.queue, page);
             self.promote(page);
         } else {
-            self.to_top(page);
+            self.raise(page);
             take(&mut self.queue, page);
             self.queue.push(page);
         }
@@ -404,7 +404,7 @@ impl Twin for LirsLists {
         if self.lir.len() < self.lir_most() || known && self.lir_most() > 0 {
             self.promote(page);
         } else {
-            self.to_top(page);
+            self.raise(page);
             self.queue.push(page);
             self.prune();
         }

@@ -47,7 +47,8 @@ fn mixed(requests: usize, seed: u64) -> Vec<TraceRequest> {
 
 fn run(trace: &[TraceRequest], simulation: &Simulation) -> Outcome {
     let mut told = 0;
-    let outcome = replay(&mut trace.to_vec().into_iter(), simulation, &mut |requests| told = requests);
+    let mut source: std::vec::IntoIter<TraceRequest> = Vec::from(trace).into_iter();
+    let outcome = replay(&mut source, simulation, &mut |requests| told = requests);
     assert_eq!(told, trace.len() as u64, "progress says how far it is");
     outcome.expect("a trace in memory")
 }
