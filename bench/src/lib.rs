@@ -23,5 +23,6 @@ pub mod repro;
 pub mod run;
 pub mod settings;
 pub mod siberia_bench;
+pub mod simulate;
 pub mod store_bench;
 mod time;

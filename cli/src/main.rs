@@ -14,6 +14,7 @@ mod failure;
 mod inspect;
 mod opened;
 mod repro;
+mod simulate;
 mod values;
 
 use std::process::ExitCode;
@@ -58,6 +59,8 @@ enum Command {
     Restore(copies::Restore),
     /// Repeat the experiments of the paper on cold rows, scaled to this machine, beside what it says
     Repro(repro::Arguments),
+    /// Say what an SSD between memory and a slow disk would do to a sequence of page requests
+    Simulate(simulate::Arguments),
     /// Find the rows of an access log that belong into memory
     Classify(classify::Arguments),
 }
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Backup(backup) => copies::backup(&backup, arguments.quiet),
         Command::Restore(restore) => copies::restore(&restore, arguments.quiet),
         Command::Repro(repro) => repro::run(&repro, arguments.quiet),
+        Command::Simulate(simulate) => simulate::run(&simulate, arguments.quiet),
         Command::Classify(classify) => classify::run(&classify, arguments.quiet),
     };
     match outcome {

@@ -2,6 +2,7 @@
 //!
 //! Invariant: this crate knows nothing of tables' columns, transactions or versions. Keys and records are byte strings.
 
+pub mod cache;
 pub mod device;
 pub mod error;
 pub mod frames;
@@ -9,5 +10,6 @@ pub mod frames;
 pub mod mutation;
 pub mod page;
 pub mod policy;
+pub mod simulate;
 pub mod space;
 pub mod store;

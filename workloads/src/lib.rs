@@ -6,6 +6,7 @@
 //!
 //! Invariant: nothing in here measures time or prints. Drivers that do stand in `bench`.
 
+pub mod pages;
 pub mod random;
 pub mod rows;
 pub mod text;

@@ -13,6 +13,7 @@
 //! | 11, 12 | accesses that find their row hot; stores in memory and in a direct-mapped file; 32 and 64 clients | `hit_rates.rs` |
 //! | 13, 14, 15 | skew of YCSB and how many times the database is larger than memory | `ycsb.rs` |
 //! | classify | from which end an access log is classified ([`crate::classify_bench`]) | `classify.rs` |
+//! | tac-… | policies of an SSD between memory and disk, of another paper, in simulated time | `tac/` |
 //!
 //! A point of the paper is given only where its text states it: its plots are not read off.
 //!
@@ -26,6 +27,7 @@ mod migration;
 mod overhead;
 mod report;
 mod table;
+mod tac;
 mod ycsb;
 
 use std::fmt;
@@ -61,11 +63,23 @@ pub enum Figure {
     Fig15,
     /// Classification of an access log.
     Classify,
+    /// The SSD that is emulated.
+    TacTable1,
+    /// I/O time of cache policies, ODS mix.
+    TacFig3,
+    /// The same, recent data more popular.
+    TacFig4,
+    /// Hits of an SSD, TPC-C.
+    TacFig5,
+    /// TPC-C's writes, buffered and sorted.
+    TacFig6,
+    /// TPC-C in a closed loop, by size of the SSD.
+    TacFig12,
 }
 
 impl Figure {
     /// All of them, in the order of the paper.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 15] = [
         Self::SiberiaFig8,
         Self::Fig9,
         Self::Table1,
@@ -75,6 +89,12 @@ impl Figure {
         Self::Fig14,
         Self::Fig15,
         Self::Classify,
+        Self::TacTable1,
+        Self::TacFig3,
+        Self::TacFig4,
+        Self::TacFig5,
+        Self::TacFig6,
+        Self::TacFig12,
     ];
 
     /// Its name on the command line.
@@ -90,6 +110,12 @@ impl Figure {
             Self::Fig14 => "fig14",
             Self::Fig15 => "fig15",
             Self::Classify => "classify",
+            Self::TacTable1 => "tac-table1",
+            Self::TacFig3 => "tac-fig3",
+            Self::TacFig4 => "tac-fig4",
+            Self::TacFig5 => "tac-fig5",
+            Self::TacFig6 => "tac-fig6",
+            Self::TacFig12 => "tac-fig12",
         }
     }
 
@@ -204,6 +230,12 @@ pub fn run(figure: Figure, settings: &ReproSettings, quiet: bool) -> Result<Figu
         Figure::Fig11 | Figure::Fig12 => hit_rates::run(figure, settings, &mut progress),
         Figure::Fig13 | Figure::Fig14 | Figure::Fig15 => ycsb::run(figure, settings, &mut progress),
         Figure::Classify => classify::run(settings, quiet),
+        Figure::TacTable1
+        | Figure::TacFig3
+        | Figure::TacFig4
+        | Figure::TacFig5
+        | Figure::TacFig6
+        | Figure::TacFig12 => tac::run(figure, settings, &mut progress),
     };
     progress.end();
     report

@@ -119,3 +119,43 @@ fn names_are_known_with_and_without_the_papers() {
     assert_eq!("siberia-fig13".parse(), Ok(Figure::Fig13));
     assert!("fig10".parse::<Figure>().expect_err("it plots nothing").contains("fig11"));
 }
+
+#[test]
+fn the_emulated_ssd_does_what_the_paper_says() {
+    let json = report(Figure::TacTable1);
+    for point in json["panels"][0]["series"][0]["points"].as_array().expect("a list") {
+        let (ours, paper) = (point["ours"]["median"].as_f64(), point["paper"].as_f64());
+        let ratio = ours.expect("a number") / paper.expect("a number");
+        assert!((ratio - 1.0).abs() < 0.03, "{point}");
+    }
+}
+
+#[test]
+fn figures_of_the_ssd_have_their_policies_and_sizes() {
+    let policies = ["tac", "opt", "arc", "lru", "fifo", "clock"];
+    for figure in [Figure::TacFig3, Figure::TacFig4] {
+        let json = report(figure);
+        assert_eq!(shape(&json["panels"][1]), named(&["ours"], 6), "{figure}");
+        assert_eq!(json["panels"][0]["series"][0]["points"][0]["ours"]["median"], 1.0, "TAC against itself");
+        assert!(
+            json["notes"]
+                .as_array()
+                .expect("a list")
+                .iter()
+                .any(|note| note == "both devices are emulated, all seconds of I/O are simulated")
+        );
+        if figure == Figure::TacFig3 {
+            assert_eq!(shape(&json["panels"][3]), named(&policies, 5));
+        }
+    }
+    let json = report(Figure::TacFig5);
+    assert_eq!(shape(&json["panels"][0]), named(&policies, 4));
+    let json = report(Figure::TacFig6);
+    let points = &json["panels"][0]["series"][0]["points"];
+    let seconds = |at: usize| points[at]["ours"]["median"].as_f64().expect("a number");
+    assert!(seconds(3) < seconds(0), "sorted writes take less: {points}");
+    let json = report(Figure::TacFig12);
+    let points = &json["panels"][0]["series"][0]["points"];
+    assert_eq!((&points[0]["ours"]["median"], &points[4]["paper"]), (&1.0.into(), &3.7.into()));
+    assert!(points[4]["ours"]["median"].as_f64().is_some_and(|gain| gain > 1.0), "{points}");
+}

@@ -8,6 +8,7 @@ mod exchange;
 mod inspect;
 mod repro;
 mod runs;
+mod simulate;
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,0 +1,126 @@
+//! TAC, temperature-aware caching (Canim et al., VLDB 2010, §3.2-3.3), as published: the "smoothed heap".
+//!
+//! ```text
+//!   page read from the primary ──► room? admitted
+//!                                  full: ≥ 1 % warmer than the coldest? replaces it; otherwise passes by
+//! ```
+//!
+//! The heap keeps the temperature that a page had when it came in, or was on top last. To find the coldest, the page on top
+//! gets its temperature of now and sinks; so up to five times, or until the one on top is right.
+//!
+//! A changed page is written to its slot, whatever its temperature; that makes it no warmer.
+
+use super::heap::SlotHeap;
+use super::parts::{NumberMap, Stock, map_bytes, number_map};
+pub use super::temperature::TacOptions;
+use super::temperature::Temperatures;
+use super::{Admission, CachePolicy, CacheSetup, Request, Savings, Slot};
+
+/// How often the top of the heap is corrected before it is believed.
+const CORRECTIONS: usize = 5;
+/// How much warmer a page has to be than the coldest.
+const WARMER: f64 = 1.01;
+
+#[derive(Debug)]
+pub(super) struct Tac {
+    map: NumberMap<Slot>,
+    pages: Vec<u64>,
+    heap: SlotHeap<f64>,
+    temperatures: Temperatures,
+    stock: Stock,
+}
+
+impl Tac {
+    pub(super) fn new(setup: &CacheSetup, options: TacOptions) -> Self {
+        let slots = setup.slots as usize;
+        Self {
+            map: number_map(slots + slots / 4),
+            pages: vec![0; slots],
+            heap: SlotHeap::new(setup.slots),
+            temperatures: Temperatures::new(setup, options),
+            stock: Stock::new(setup.slots),
+        }
+    }
+
+    /// The slot of (about) the coldest page.
+    fn coldest(&mut self) -> Option<Slot> {
+        for _ in 0..CORRECTIONS {
+            let slot = self.heap.top()?;
+            let now = self.temperatures.of(self.pages[slot as usize]);
+            if now == self.heap.key(slot) {
+                break;
+            }
+            self.heap.set(slot, now);
+        }
+        self.heap.top()
+    }
+
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        self.heap.check();
+        for (page, slot) in &self.map {
+            assert_eq!(self.pages[*slot as usize], *page, "slot {slot} holds what the map says");
+            assert!(
+                self.heap.key(*slot) <= self.temperatures.of(*page),
+                "between two halvings an extent only becomes warmer"
+            );
+        }
+    }
+}
+
+impl CachePolicy for Tac {
+    fn request(&mut self, request: &Request) -> Option<Slot> {
+        if let Some(factor) = self.temperatures.count(request) {
+            self.heap.keys_mut().iter_mut().for_each(|key| *key *= factor);
+        }
+        self.find(request.page)
+    }
+
+    fn admit(&mut self, request: &Request) -> Admission {
+        if self.map.contains_key(&request.page) || self.temperatures.passes_by(request) {
+            return Admission::Pass;
+        }
+        let temperature = self.temperatures.of(request.page);
+        let (slot, admission) = match self.stock.take() {
+            Some(slot) => (slot, Admission::Empty(slot)),
+            None => {
+                let Some(slot) = self.coldest() else { return Admission::Pass };
+                let coldest = self.heap.key(slot);
+                if temperature < coldest * WARMER || temperature <= coldest {
+                    return Admission::Pass;
+                }
+                let page = self.pages[slot as usize];
+                self.heap.remove(slot);
+                self.map.remove(&page);
+                (slot, Admission::Replace { slot, page })
+            }
+        };
+        self.pages[slot as usize] = request.page;
+        self.map.insert(request.page, slot);
+        self.heap.push(slot, temperature);
+        admission
+    }
+
+    fn discard(&mut self, page: u64) -> Option<Slot> {
+        let slot = self.map.remove(&page)?;
+        self.heap.remove(slot);
+        self.stock.give_back(slot);
+        Some(slot)
+    }
+
+    fn find(&self, page: u64) -> Option<Slot> {
+        self.map.get(&page).copied()
+    }
+
+    fn cached(&self) -> u32 {
+        self.stock.used()
+    }
+
+    fn bytes(&self) -> usize {
+        map_bytes(&self.map) + self.pages.capacity() * 8 + self.heap.bytes() + self.temperatures.bytes()
+    }
+
+    fn set_savings(&mut self, savings: Savings) {
+        self.temperatures.set_savings(savings);
+    }
+}

@@ -1,0 +1,147 @@
+//! Temperatures of extents (Canim et al., "SSD bufferpool extensions for database systems", VLDB 2010, §3.1).
+//!
+//! ```text
+//!   page read ──► window of 20 ──full──► extent met more than twice: its requests were sequential, each adds ΔS
+//!                                        otherwise: random, each adds ΔR
+//!   after N requests: all temperatures are halved
+//! ```
+//!
+//! Rules:
+//! - Reads that missed the frames count, whether the SSD has them or not. Writes do not.
+//! - The window tumbles: it is emptied when it was looked at.
+//! - Halving is done by doubling the unit that is added, so it takes no time, and temperatures taken before and after it
+//!   compare as if both had been halved. When the unit becomes large, all temperatures are divided by it, and whoever keeps
+//!   temperatures elsewhere is told to do so, too.
+//! - Where ΔS ≤ 0, sequential reads make nothing warmer, and an extent whose last requests were sequential passes by the SSD.
+//!
+//! The paper leaves N open. It is 5 requests a slot here: enough for each cached page to be asked for a few times between
+//! two halvings, and short against the time in which a database's hot set moves.
+
+use super::parts::{NumberMap, map_bytes, number_map};
+use super::{CacheSetup, Request, RequestKind, Savings, Told};
+
+/// What can be chosen of temperatures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TacOptions {
+    /// Requests of a window.
+    pub window: u32,
+    /// An extent that is met more often in a window is read sequentially.
+    pub random_most: u32,
+    /// Temperatures are halved after so many requests a slot; 0: never.
+    pub halve_after: u32,
+    /// What readers tell counts more than the window.
+    pub told: bool,
+}
+
+impl Default for TacOptions {
+    /// The paper's.
+    fn default() -> Self {
+        Self { window: 20, random_most: 2, halve_after: 5, told: false }
+    }
+}
+
+/// The unit is made 1 again above this.
+const UNIT_MOST: f64 = (1_u64 << 40) as f64;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Extent {
+    temperature: f64,
+    sequential: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Temperatures {
+    extents: NumberMap<Extent>,
+    window: Vec<(u64, Told)>,
+    options: TacOptions,
+    savings: Savings,
+    extent_pages: u64,
+    unit: f64,
+    requests: u64,
+    halve_every: u64,
+}
+
+impl Temperatures {
+    pub(super) fn new(setup: &CacheSetup, options: TacOptions) -> Self {
+        Self {
+            extents: number_map(1024),
+            window: Vec::with_capacity(options.window as usize),
+            options,
+            savings: setup.savings,
+            extent_pages: u64::from(setup.extent_pages),
+            unit: 1.0,
+            requests: 0,
+            halve_every: u64::from(options.halve_after) * u64::from(setup.slots),
+        }
+    }
+
+    /// Counts a request. Says by what whoever keeps temperatures has to multiply them, if they have become too large.
+    #[inline]
+    pub(super) fn count(&mut self, request: &Request) -> Option<f64> {
+        if request.kind != RequestKind::Read {
+            return None;
+        }
+        self.window.push((request.page / self.extent_pages, request.told));
+        if self.window.len() >= self.options.window as usize {
+            self.close_window();
+        }
+        self.requests += 1;
+        if self.halve_every == 0 || self.requests < self.halve_every {
+            return None;
+        }
+        self.requests = 0;
+        self.unit *= 2.0;
+        (self.unit >= UNIT_MOST).then(|| self.rescale())
+    }
+
+    fn close_window(&mut self) {
+        for at in 0..self.window.len() {
+            let (extent, told) = self.window[at];
+            let met = self.window.iter().filter(|(other, _)| *other == extent).count();
+            let sequential = match (self.options.told, told) {
+                (true, Told::Sequential) => true,
+                (true, Told::Random) => false,
+                _ => met > self.options.random_most as usize,
+            };
+            let saved = if sequential { self.savings.sequential_ns } else { self.savings.random_ns };
+            let known = self.extents.entry(extent).or_default();
+            known.temperature += saved.max(0.0) * self.unit;
+            known.sequential = sequential;
+        }
+        self.window.clear();
+    }
+
+    fn rescale(&mut self) -> f64 {
+        let factor = 1.0 / self.unit;
+        self.extents.values_mut().for_each(|extent| extent.temperature *= factor);
+        self.unit = 1.0;
+        factor
+    }
+
+    /// The temperature of a page's extent, in a scale of this moment.
+    #[inline]
+    pub(super) fn of(&self, page: u64) -> f64 {
+        self.extents.get(&(page / self.extent_pages)).map_or(0.0, |extent| extent.temperature)
+    }
+
+    /// Does the primary read this page as fast as the SSD would?
+    pub(super) fn passes_by(&self, request: &Request) -> bool {
+        self.savings.sequential_ns <= 0.0
+            && match (self.options.told, request.told) {
+                (true, Told::Sequential) => true,
+                (true, Told::Random) => false,
+                _ => self
+                    .extents
+                    .get(&(request.page / self.extent_pages))
+                    .is_some_and(|extent| extent.sequential),
+            }
+    }
+
+    pub(super) fn set_savings(&mut self, savings: Savings) {
+        self.savings = savings;
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        map_bytes(&self.extents) + self.window.capacity() * size_of::<(u64, Told)>()
+    }
+}
