@@ -41,7 +41,8 @@ fn main() -> Result<()> {
     let mut titles = Vec::new();
     db.run(TransactionOptions::new().read_only(), async |tx| {
         titles.clear();
-        let (from, to) = (KeyBuf::new().i32(1960), KeyBuf::new().i32(1970));
+        // The key of a column that may be null says first whether it is.
+        let [from, to] = [1960, 1970].map(|year| KeyBuf::new().nullable(Some(year), KeyBuf::i32));
         let range = KeyRange::between(Bound::Included(&from), Bound::Excluded(&to));
         tx.scan(&by_year, range, Direction::Forward, |row| {
             titles.extend(layout.str(row, 1).map(str::to_owned));

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use thermocline_base::clock::SystemClock;
 use thermocline_base::depth;
-use thermocline_base::io::MemoryIo;
+use thermocline_base::io::{DelayedIo, Io, MemoryIo};
 use thermocline_base::rng::Rng;
 
 use crate::row::{Column, KeyBuf, Layout, Type, Value};
@@ -33,14 +34,13 @@ fn options(kind: ColdStoreKind) -> Options {
     options
 }
 
-fn open(io: &Arc<MemoryIo>, kind: ColdStoreKind) -> Database {
-    let io: Arc<dyn thermocline_base::io::Io> = Arc::clone(io) as _;
+fn open(io: Arc<dyn Io>, kind: ColdStoreKind) -> Database {
     Database::open_with(Path::new("/db"), options(kind), io, true).expect("it opens")
 }
 
 fn world(kind: ColdStoreKind, ordered: bool) -> World {
     let io = Arc::new(MemoryIo::new());
-    let db = open(&io, kind);
+    let db = open(Arc::clone(&io) as _, kind);
     let index = |name: &str, column: &str| {
         if ordered { IndexSchema::ordered(name, &[column]) } else { IndexSchema::hash(name, &[column]) }
     };
@@ -174,10 +174,14 @@ impl World {
     }
 
     fn reopen(self) -> Self {
+        self.reopen_over(|io| Arc::clone(io) as _)
+    }
+
+    fn reopen_over(self, above: impl FnOnce(&Arc<MemoryIo>) -> Arc<dyn Io>) -> Self {
         let Self { db, table, io, kind, .. } = self;
         drop(table);
         db.close().expect("it closes");
-        let db = open(&io, kind);
+        let db = open(above(&io), kind);
         let table = db.table("t").expect("it is there");
         Self { layout: table.layout(), db, table, io, kind }
     }
@@ -623,6 +627,61 @@ fn the_first_rows_of_a_scan_cost_few_more_reads_than_rows() {
         }
     }
     assert!(read > 0, "nothing was read from the device");
+}
+
+/// A scan of a secondary index reads a window of records at once instead of one after the other, and shows what a reader of
+/// single rows sees: own writes, rows that came back, rows that have gone, and an older snapshot's rows.
+#[test]
+fn a_scan_of_a_secondary_index_reads_cold_rows_ahead() {
+    const ROWS: i64 = 20_000;
+    let world = filled(ColdStoreKind::Pages, true, ROWS);
+    world
+        .steps()
+        .migrate(&world.table, |row| decode(&world.layout, row).0 % 10 != 0, 500)
+        .expect("they move");
+    world.settle();
+    // What the journal holds is written into pieces when the store is opened. Its device answers later, not at once.
+    let world =
+        world.reopen_over(|io| Arc::new(DelayedIo::new(Arc::clone(io) as _, Duration::from_micros(200))));
+    world.steps().set_frame_bytes(0).expect("it is open");
+    let all = (i64::MIN, i64::MAX);
+    let scan = |tx: &mut Transaction, direction| {
+        let mut found = world.range(tx, "t_group", all, direction, usize::MAX).expect("a scan");
+        if direction == Direction::Backward {
+            found.reverse();
+        }
+        let groups: Vec<i64> = found.iter().map(|row| row.1).collect();
+        assert!(groups.is_sorted(), "in the index's order: {groups:?}");
+        found.sort();
+        found
+    };
+    let mut old = world.begin(Isolation::Snapshot);
+    let before = rows(ROWS);
+    let waits = || {
+        let waits = world.db.statistics().waits;
+        waits.cold_reads.count + waits.cold_scans.count
+    };
+    let waited = waits();
+    assert_eq!(scan(&mut old, Direction::Forward), before);
+    let waited = waits() - waited;
+    assert!(0 < waited && waited < ROWS as u64 / 10, "{waited} waits for {ROWS} rows");
+
+    let mut tx = world.begin(Isolation::Snapshot);
+    assert!(world.delete(&mut tx, 11).expect("nobody else writes"), "a cold row goes");
+    assert!(world.set_group(&mut tx, 12, 3).expect("nobody else writes"), "a cold row changes its place");
+    block_on(tx.commit()).expect("nobody else writes");
+    assert!(world.steps().promote(&world.table, &key(13)).expect("it can"), "a cold row comes back");
+    let mut now = world.begin(Isolation::Serializable);
+    world.insert(&mut now, (ROWS, 5, "own".to_owned())).expect("a fresh row");
+    let mut after = rows(ROWS);
+    after[12].1 = 3;
+    after.remove(11);
+    after.push((ROWS, 5, "own".to_owned()));
+    for direction in [Direction::Forward, Direction::Backward] {
+        assert_eq!(scan(&mut old, direction), before, "{direction:?}");
+        assert_eq!(scan(&mut now, direction), after, "{direction:?}");
+    }
+    block_on(now.commit()).expect("nobody else writes");
 }
 
 /// A slot of the store `direct` is taken until the record before has been cleaned away, and it is of one length. Rows that

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use thermocline_base::depth;
 use thermocline_base::sync::{AtomicBool, Ordering};
 
 use crate::hot::budget::MemoryKind;
@@ -120,8 +121,9 @@ fn within_the_limit<T>(db: &Database, work: impl FnOnce() -> T) -> T {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         done.store(true, Ordering::SeqCst);
         let most = watcher.join().expect("it watches");
-        // What the store takes for moments is told afterwards.
-        assert!(most.total() <= limit / 20 * 21, "{} of {limit} bytes: {most:?}", most.total());
+        // What the store takes for moments is told afterwards, the later the busier the machine is.
+        let percent = depth::either(120, 105);
+        assert!(most.total() <= limit / 100 * percent, "{} of {limit} bytes: {most:?}", most.total());
         outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

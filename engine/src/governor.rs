@@ -50,7 +50,6 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::ids::Timestamp;
 use thermocline_base::multiplex::run_tasks;
 use thermocline_base::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
@@ -61,6 +60,7 @@ use crate::db::Inner;
 use crate::error::Error;
 use crate::hot::budget::{Budget, MemoryKind, reserve_bytes};
 use crate::hot::memory::Memory;
+use crate::mutation::{self, Rule};
 use crate::ops::maintain::Rounds;
 use crate::options::ColdStoreKind;
 

@@ -19,8 +19,9 @@
 
 use std::sync::Arc;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicBool, AtomicU32, AtomicU64, CachePadded, Ordering};
+
+use crate::mutation::{self, Rule};
 
 /// A record: two words.
 pub(super) type Record = [u64; 2];

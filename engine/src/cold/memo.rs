@@ -38,7 +38,6 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
 
@@ -49,6 +48,7 @@ use crate::db::Inner;
 use crate::error::Result;
 use crate::hot::version::{TxnId, Version};
 use crate::index::hash_of;
+use crate::mutation::{self, Rule};
 use crate::row::{Column, KeyBuf, Type, Value};
 use crate::statistics::MemoNotices;
 use crate::txn::registry::Registry;

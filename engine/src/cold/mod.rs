@@ -27,7 +27,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::ids::{RowId, Timestamp};
 use thermocline_base::io::{Io, IoError};
 use thermocline_base::multiplex::block_on;
@@ -38,6 +37,7 @@ use crate::cold::direct::{DirectOptions, DirectStore};
 use crate::cold::memory::MemoryStore;
 use crate::cold::pages::PageStore;
 use crate::cold::store::{ColdStore, StoreMemory};
+use crate::mutation::{self, Rule};
 use crate::options::{ColdStoreKind, Options};
 
 /// What is cold in a database, and what is being done about it.

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::mutation::{Rule, switch_off};
 use thermocline_base::clock::ManualClock;
 use thermocline_base::io::MemoryIo;
 use thermocline_base::sync::Ordering;
 
 use super::Work;
+use crate::mutation::{Rule, switch_off};
 use crate::row::{Column, KeyBuf, Type, Value};
 use crate::{
     ColdStoreKind, Database, Durability, Error, IndexSchema, Isolation, Options, Table, TableSchema,

@@ -28,7 +28,6 @@
 
 use std::ptr::{NonNull, null_mut};
 
-use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{CHUNK_SLOTS, RowId};
 use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Ordering};
@@ -36,6 +35,7 @@ use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backof
 use crate::hot::budget::OutOfMemory;
 use crate::hot::memory::Memory;
 use crate::hot::version::Version;
+use crate::mutation::{self, Rule};
 
 const LATCH: u64 = 1 << 63;
 const MOVED: u64 = 1 << 61;

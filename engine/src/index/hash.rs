@@ -52,13 +52,13 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::RowId;
 use thermocline_base::sync::{AtomicU64, Backoff, CachePadded, Mutex, MutexGuard};
 
 use super::counter::Counter;
 use super::node_memory::{NodeMemory, OutOfMemory};
+use crate::mutation::{self, Rule};
 use directory::{BUCKETS_MAX, Directory, SEGMENT};
 use line::{ENTRIES, Entry, Head, Line, overflow_lines};
 

@@ -56,13 +56,13 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::RowId;
 use thermocline_base::sync::{AtomicBool, AtomicU64, Backoff, CachePadded, Mutex};
 
 use super::counter::Counter;
 use super::node_memory::{NodeMemory, OutOfMemory};
+use crate::mutation::{self, Rule};
 use image::{Fence, Fences, Image};
 use key::Probe;
 use latch::{Latch, Restart};

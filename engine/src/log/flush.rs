@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::ids::Lsn;
 use thermocline_base::io::{AlignedBytes, Appender, DIRECT_ALIGNMENT, File, Io, IoError, OpenMode};
 use thermocline_base::sync::Ordering;
 
 use super::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentName};
 use super::{COMPANY_MAX_NS, Core, FlushMode, LogEnd, LogError, LogOptions, LogStatistics, TICK};
+use crate::mutation::{self, Rule};
 
 /// The most that one write takes.
 const WRITE_BYTES: usize = 1 << 20;

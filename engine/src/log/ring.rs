@@ -27,10 +27,11 @@
 
 use std::ptr::NonNull;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::sync::{
     AtomicU64, AtomicUsize, CachePadded, MAX_THREADS, Ordering, schedule_point, thread_index,
 };
+
+use crate::mutation::{self, Rule};
 
 /// In a slot: the thread has no reservation.
 const NONE: u64 = u64::MAX;

@@ -17,10 +17,10 @@ use std::sync::Arc;
 
 use thermocline_base::mutation::Switchable;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::io::MemoryIo;
 use thermocline_base::sync::model;
 
+use crate::mutation::{self, Rule};
 use crate::ops::recover::IN_MEMORY;
 use crate::row::{Column, KeyBuf, Layout, RowEditor, RowError, Type, Value};
 use crate::{

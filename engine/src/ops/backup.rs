@@ -28,7 +28,6 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::ids::{Lsn, Timestamp};
 use thermocline_base::io::{Copier, File, OpenMode};
 use thermocline_base::sync::{Backoff, Ordering};
@@ -39,6 +38,7 @@ use crate::checkpoint::{Manifest, Superblock, dir_of};
 use crate::cold::Cold;
 use crate::db::{Database, Inner};
 use crate::error::{Error, Result};
+use crate::mutation::{self, Rule};
 use crate::options::ColdStoreKind;
 
 /// Buffers that are under way at a time, and their length. More would be faster only where nobody else wants the disk.

@@ -9,7 +9,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::mutation::{self, Rule};
 use thermocline_base::ids::Timestamp;
 use thermocline_base::sync::Ordering;
 use thermocline_pool::store::{Batch, BatchId, Direction, IndexId as StoreIndex, StoreError};
@@ -21,6 +20,7 @@ use crate::cold::store::{ColdStore, StoreMemory, primary_of, secondary_of};
 use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::governor::Trimmer;
+use crate::mutation::{self, Rule};
 
 /// What a batch takes without its entries, from here until it is durable.
 const BATCH_OVERHEAD_BYTES: usize = 768;

@@ -28,7 +28,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::ids::{Lsn, TableId, Timestamp};
 use thermocline_base::io::Action;
 use thermocline_base::sync::{AtomicU64, Backoff, Mutex, Ordering};
@@ -43,6 +42,7 @@ use crate::db::{Database, Inner};
 use crate::error::{Error, Result};
 use crate::hot::chunk::Chunk;
 use crate::hot::version::Begin;
+use crate::mutation::{self, Rule};
 use crate::txn::registry::State;
 use crate::txn::visibility::{Sees, visible};
 

@@ -14,7 +14,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{RowId, TableId, Timestamp};
 use thermocline_pool::store::{Batch, BatchId, IndexId as StoreIndex, Removal, StoreError};
@@ -25,6 +24,7 @@ use crate::cold::{Cold, ColdCounters, NoticeTable, Removed};
 use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::version::{Begin, Version};
+use crate::mutation::{self, Rule};
 use crate::txn::session::{Session, Write};
 
 /// Records that are removed in one batch.

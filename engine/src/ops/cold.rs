@@ -14,7 +14,6 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{RowId, TableId, Timestamp};
 use thermocline_base::sync::Ordering;
@@ -28,6 +27,7 @@ use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::version::{Begin, HEADER_BYTES, TxnId, Version};
 use crate::index::hash_of;
+use crate::mutation::{self, Rule};
 use crate::ops::{Step, Wait, step};
 use crate::txn::session::{ColdRead, Session};
 use crate::txn::visibility::{Resolved, resolve};

@@ -26,7 +26,6 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{Lsn, RowId, Timestamp};
 use thermocline_base::sync::Ordering;
@@ -38,6 +37,7 @@ use crate::index::hash_of;
 use crate::index::tree::{Batch, Direction};
 use crate::log::record::{COMMIT_BYTES, Kind, Op, PART_BYTES, PartGroup, WRITE_BYTES};
 use crate::log::{Log, Reservation, ReserveError};
+use crate::mutation::{self, Rule};
 use crate::ops::{Step, Wait};
 use crate::row::KeyBuf;
 use crate::txn::prune::Item;

@@ -15,7 +15,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
 use thermocline_base::multiplex::block_on;
@@ -40,6 +39,7 @@ use crate::hot::store::Store;
 use crate::hot::version::{Begin, Version};
 use crate::index::hash::HashIndex;
 use crate::index::tree::Tree;
+use crate::mutation::{self, Rule};
 use crate::ops::backfill::ColdFill;
 use crate::row::{Column, ColumnSet, KeyBuf, KeySpec, Layout, RowError, Value};
 

@@ -11,7 +11,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::TableId;
 use thermocline_base::sync::{Ordering, thread_index};
@@ -20,6 +19,7 @@ use crate::catalog::table::{Structure, TableEntry, TableForm};
 use crate::db::Inner;
 use crate::hot::memory::{BlockId, Memory};
 use crate::index::TreePlace;
+use crate::mutation::{self, Rule};
 use crate::txn::prune::{Item, approach_rows, prune_row};
 use crate::txn::registry::{ActiveSnapshots, Place, activity};
 use crate::txn::session::Session;

@@ -31,7 +31,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::ids::{IndexId, RowId, Timestamp};
 use thermocline_base::sync::Ordering;
 use thermocline_pool::store::{Batch, BatchId, StoreError};
@@ -46,6 +45,7 @@ use crate::hot::version::{Begin, Moved, Version};
 use crate::index::hash_of;
 use crate::log::ReserveError;
 use crate::log::record::{COMMIT_BYTES, Kind, WRITE_BYTES};
+use crate::mutation::{self, Rule};
 use crate::ops::write::Origin;
 use crate::ops::{Step, Wait};
 use crate::row::{KeyBuf, MAX_KEY_BYTES};

@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::TableEntry;
@@ -18,6 +17,7 @@ use crate::db::Inner;
 use crate::error::Result;
 use crate::log::ReserveError;
 use crate::log::record::{COMMIT_BYTES, Kind, WRITE_BYTES};
+use crate::mutation::{self, Rule};
 use crate::ops::cold::{EndNow, PRESENT};
 use crate::ops::read::Lookup;
 use crate::ops::write::Origin;

@@ -15,7 +15,6 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, Lsn, RowId};
 use thermocline_base::sync::Ordering;
@@ -26,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::hot::budget::OutOfMemoryCause;
 use crate::hot::version::{Begin, TxnId, Version};
 use crate::index::hash_of;
+use crate::mutation::{self, Rule};
 use crate::ops::{Step, Wait, step};
 use crate::options::Isolation;
 use crate::txn::registry::State;

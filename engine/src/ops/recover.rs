@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering as Plain};
 
-use crate::mutation::{self, Rule};
 use thermocline_base::clock::Clock;
 use thermocline_base::epoch::Epochs;
 use thermocline_base::ids::{Lsn, RowId, TableId, Timestamp};
@@ -41,6 +40,7 @@ use crate::hot::budget::Budget;
 use crate::hot::version::Begin;
 use crate::log::record::{Commit, DecodeError, Kind, Op, Part, Write};
 use crate::log::{FlushMode, Log, LogEnd, LogOptions, LogReader};
+use crate::mutation::{self, Rule};
 use crate::ops::checkpoint::{Checkpoints, is_of};
 use crate::options::{ColdStoreKind, Durability, Options};
 use crate::txn::locks::Locks;

@@ -4,11 +4,11 @@
 //! entries that only the undone version needed go, and its memory is retired. The transaction's id becomes history
 //! only when everything is undone, so nobody can meet a leftover.
 
-use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::sync::Ordering;
 
 use crate::hot::version::Begin;
+use crate::mutation::{self, Rule};
 use crate::txn::session::{Health, Session, Turn, Write};
 
 /// A point that a transaction can go back to.

@@ -34,7 +34,6 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
 use thermocline_base::sync::{Backoff, Ordering};
@@ -45,6 +44,7 @@ use crate::error::{Error, Result, SerializationCause};
 use crate::hot::budget::MemoryKind;
 use crate::hot::version::{Begin, TxnId, Version};
 use crate::index::hash_of;
+use crate::mutation::{self, Rule};
 use crate::ops::cold::{ColdClaim, EndNow, PRESENT};
 use crate::ops::read::Lookup;
 use crate::ops::{Step, Wait, step};

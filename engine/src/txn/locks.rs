@@ -22,11 +22,11 @@
 
 use std::collections::HashMap;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::ids::TableId;
 use thermocline_base::sync::{CachePadded, Mutex, Ordering};
 
 use crate::hot::version::TxnId;
+use crate::mutation::{self, Rule};
 
 /// How a row is locked, or what a writer wants of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]

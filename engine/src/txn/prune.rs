@@ -21,7 +21,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{RowId, TableId, Timestamp};
 use thermocline_base::sync::{CachePadded, Mutex, thread_index};
@@ -29,6 +28,7 @@ use thermocline_base::sync::{CachePadded, Mutex, thread_index};
 use crate::catalog::table::TableForm;
 use crate::hot::chunk::{Found, Latched, Slot};
 use crate::hot::version::{Begin, Version};
+use crate::mutation::{self, Rule};
 use crate::row::KeyBuf;
 use crate::txn::registry::{ActiveSnapshots, Registry, State};
 

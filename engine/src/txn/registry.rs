@@ -33,13 +33,13 @@
 use std::sync::OnceLock;
 use std::task::Waker;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::ids::Timestamp;
 use thermocline_base::sync::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Backoff, CachePadded, Mutex, Ordering,
 };
 
 use crate::hot::version::TxnId;
+use crate::mutation::{self, Rule};
 
 const PLACE_BITS: u32 = 12;
 /// Transactions that can be open at once.

@@ -14,11 +14,11 @@
 //! | committed at 60 | the version of 40 | T's version |
 //! | aborted | the version of 40 | the version of 40 |
 
-use crate::mutation::{self, Rule};
 use thermocline_base::ids::Timestamp;
 
 use crate::hot::memory::Memory;
 use crate::hot::version::{Begin, TxnId, Version};
+use crate::mutation::{self, Rule};
 use crate::txn::registry::{Registry, State};
 
 /// What a reader sees of a chain.

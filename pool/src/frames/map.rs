@@ -46,12 +46,12 @@
 
 use std::ptr::NonNull;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 use thermocline_base::vm::{self, HUGE_PAGE_BYTES, Reservation};
 
 use super::memory;
 use crate::error::PoolError;
+use crate::mutation::{self, Rule};
 use thermocline_base::prefetch::prefetch;
 
 /// Pages in a bucket.

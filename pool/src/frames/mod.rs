@@ -61,7 +61,6 @@ use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::io::AlignedBytes;
 
 pub use guard::{PageGuard, WriteGuard};
@@ -70,6 +69,7 @@ pub use stats::{DeviceStats, PoolStats};
 
 use crate::device::{FIRST_PAGE, PageDevice};
 use crate::error::{PageReason, PoolError};
+use crate::mutation::{self, Rule};
 use crate::page::{self, MAX_PAGE_NUMBER, PageError, PageSize};
 use crate::policy::{Policy, PolicyKind};
 use crate::space::EXTENT_PAGES;

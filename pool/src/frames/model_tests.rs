@@ -9,13 +9,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use crate::mutation::{self, Rule};
 use thermocline_base::io::{MemoryIo, RecordingIo};
 use thermocline_base::multiplex::block_on;
 use thermocline_base::sync::{AtomicBool, Ordering, model};
 
 use super::tests::{KIND, device_on, fill, opened, value_of, write_page};
 use super::*;
+use crate::mutation::{self, Rule};
 
 const ROUNDS: usize = 1500;
 

@@ -16,7 +16,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::mutation::{self, Rule};
 use thermocline_base::io::{Buffer, Completion, Driven, Job, Outcome};
 use thermocline_base::sync::Mutex;
 
@@ -26,6 +25,7 @@ use super::map::Slot;
 use super::shared::{Core, Shared};
 use crate::device::PageDevice;
 use crate::error::{PageReason, PoolError};
+use crate::mutation::{self, Rule};
 use crate::page;
 
 /// How often a device may give less than a page before that is an error.

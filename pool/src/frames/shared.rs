@@ -16,7 +16,6 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
-use crate::mutation::{self, Rule};
 use thermocline_base::io::{AlignedBytes, IoError};
 use thermocline_base::sync::{AtomicU32, AtomicU64, CachePadded, MAX_THREADS, Mutex, Ordering, thread_index};
 
@@ -29,6 +28,7 @@ use super::write::WriteFlight;
 use super::{DeviceId, PageId};
 use crate::device::PageDevice;
 use crate::error::PoolError;
+use crate::mutation::{self, Rule};
 use crate::page::PageSize;
 use crate::policy::{Candidates, Policy};
 

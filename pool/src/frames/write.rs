@@ -10,7 +10,6 @@
 
 use std::sync::Arc;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::io::{AlignedBytes, Buffer, Completion, Driven, Job, Outcome};
 use thermocline_base::sync::Ordering;
 
@@ -18,6 +17,7 @@ use super::PageId;
 use super::map::{self, DIRTY, DOOMED, WRITING};
 use super::shared::{Core, Shared};
 use crate::device::PageDevice;
+use crate::mutation::{self, Rule};
 use crate::space::EXTENT_PAGES;
 
 /// A write that is under way.

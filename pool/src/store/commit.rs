@@ -17,7 +17,6 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::sync::Ordering;
 
 use super::error::{Result, StoreError};
@@ -27,6 +26,7 @@ use super::memory::Waiting;
 use super::promise::Promise;
 use super::types::{Batch, BatchId};
 use super::version::{Sealed, Version, WaitingBatch};
+use crate::mutation::{self, Rule};
 
 /// A group gets no longer than this, nor than a quarter of a block in memory, unless one batch alone does.
 const GROUP_BYTES_MAX: usize = 512 << 10;

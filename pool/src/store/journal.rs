@@ -26,7 +26,6 @@ use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::checksum::{Seed, crc32c, crc32c_append};
 use thermocline_base::io::{AlignedBytes, DIRECT_ALIGNMENT, File, Io, OpenMode};
 
@@ -34,6 +33,7 @@ use super::codec::Reader;
 use super::error::{Result, StoreError};
 use super::types::{Batch, BatchId};
 use crate::error::WrongFile;
+use crate::mutation::{self, Rule};
 
 const MAGIC: &[u8; 8] = b"thcljrnl";
 /// The format of segments that this program writes.

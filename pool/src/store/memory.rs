@@ -23,12 +23,12 @@ use std::cmp::Ordering as Order;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use crate::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 
 use super::codec;
 use super::filter::has_tails;
 use super::types::{Batch, BatchId, EntryRef, Kind};
+use crate::mutation::{self, Rule};
 use thermocline_base::prefetch::prefetch;
 
 /// Batches of a block: more than these only when they are short, and a block of short ones is sealed early.

@@ -20,7 +20,6 @@
 
 use std::sync::Arc;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::io::AlignedBytes;
 use thermocline_base::multiplex::block_on;
 
@@ -33,6 +32,7 @@ use super::manifest::Bound;
 use super::memory::{MemoryBlock, Segment, Waiting};
 use super::piece::{Piece, Reading};
 use super::types::{Kind, MAX_KEY_BYTES};
+use crate::mutation::{self, Rule};
 use crate::page::HEADER_BYTES;
 
 /// The entries of a piece between two bounds, read in long stretches.

@@ -72,9 +72,10 @@ use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::io::Io;
 use thermocline_base::sync::{Mutex, Ordering};
+
+use crate::mutation::{self, Rule};
 
 pub use copy::Pinned;
 pub use error::{PageReason, Result, StoreError};

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use crate::mutation::{self, Rule};
 use thermocline_base::io::{Io, MemoryIo};
 use thermocline_base::multiplex::block_on;
 use thermocline_base::sync::{Mutex, model, schedule_point};
@@ -18,6 +17,7 @@ use super::memory::MemoryBlock;
 use super::promise::Promise;
 use super::version::WaitingBatch;
 use super::*;
+use crate::mutation::{self, Rule};
 
 const ROUNDS: usize = 2000;
 const INDEX: IndexId = IndexId { table: 1, index: 0 };

@@ -5,8 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::mutation::{self, Rule};
 use thermocline_base::sync::Mutex;
+
+use crate::mutation::{self, Rule};
 
 #[derive(Debug)]
 struct State<T> {

@@ -28,7 +28,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::mutation::{self, Rule};
 use thermocline_base::sync::Ordering;
 
 use super::block::{self, PageCursor, Value};
@@ -39,6 +38,7 @@ use super::memory::{MemoryBlock, MemoryEntry};
 use super::piece::Piece;
 use super::types::{BatchId, Found, Kind};
 use super::version::{Sealed, Version, WaitingBatch};
+use crate::mutation::{self, Rule};
 
 /// Keys whose cache misses overlap.
 pub(super) const TOGETHER: usize = 16;

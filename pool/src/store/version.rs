@@ -25,7 +25,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::sync::{AtomicU64, Ordering};
 
 use super::error::Result;
@@ -35,6 +34,7 @@ use super::piece::Piece;
 use super::promise::Promise;
 use super::screen::Screen;
 use super::types::BatchId;
+use crate::mutation::{self, Rule};
 use crate::space::EXTENT_PAGES;
 
 /// A part of all keys.

@@ -30,7 +30,6 @@ use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::multiplex::block_on;
 use thermocline_base::sync::Ordering;
 
@@ -43,6 +42,7 @@ use super::merge::{Merge, Merged, Source};
 use super::piece::{CHUNK_PAGES_MIN, Piece, PieceBuilder};
 use super::version::{Leaf, Leaves, Sealed, Version, WaitingBatch};
 use super::wide::Wide;
+use crate::mutation::{self, Rule};
 
 /// A block's part for a leaf is at least this long on average; else the block becomes one wide piece.
 const SLICE_BYTES_MIN: u64 = 64 << 10;

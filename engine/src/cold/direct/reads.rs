@@ -12,13 +12,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::mutation::{self, Rule};
 use thermocline_base::io::{AlignedBytes, Buffer, Completion, Driven, Job, Operation, Outcome};
 use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
 use thermocline_pool::store::StoreError;
 
 use super::Promise;
 use super::slots::{BLOCK, Segment};
+use crate::mutation::{self, Rule};
 
 /// A block that was read.
 pub(super) type Block = Arc<AlignedBytes>;

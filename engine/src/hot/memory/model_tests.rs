@@ -3,10 +3,10 @@
 
 use thermocline_base::mutation::Rule;
 
-use crate::mutation;
 use thermocline_base::sync::model;
 
 use super::*;
+use crate::mutation;
 
 const BYTES: usize = 16 << 10;
 const ROUNDS: usize = 4000;

@@ -1,11 +1,11 @@
 //! The hash index under the model checker: lookups beside splits, merges and changes of the same chain.
 
-use crate::mutation::{self, Rule};
 use thermocline_base::epoch::Epochs;
 use thermocline_base::sync::model;
 
 use super::*;
 use crate::index::node_memory::HeapMemory;
+use crate::mutation::{self, Rule};
 
 type Shared = Arc<(Arc<Epochs>, HashIndex<HeapMemory>)>;
 

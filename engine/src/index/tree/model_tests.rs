@@ -2,12 +2,12 @@
 
 use std::ops::Bound;
 
-use crate::mutation;
 use thermocline_base::epoch::Epochs;
 use thermocline_base::sync::model;
 
 use super::*;
 use crate::index::node_memory::HeapMemory;
+use crate::mutation;
 
 struct Shared {
     epochs: Arc<Epochs>,
