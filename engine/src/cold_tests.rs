@@ -620,8 +620,10 @@ fn the_first_rows_of_a_scan_cost_few_more_reads_than_rows() {
                     found = world.range(&mut tx, index, (from, to), direction, rows).expect("a scan");
                 });
                 assert_eq!(found.len(), rows);
-                // A piece that is not merged yet may lie beside, whose first page has to be looked at.
-                assert!(reads <= rows as u64 + 3, "{reads} reads for {rows} rows of {index}, {direction:?}");
+                // A piece that is not merged yet may lie beside, whose first page has to be looked at. Where each row lies
+                // somewhere else, no more is read ahead than was needed before.
+                let needed = if index == "t_key" { rows as u64 } else { 2 * rows as u64 };
+                assert!(reads <= needed + 3, "{reads} reads for {rows} rows of {index}, {direction:?}");
                 read += reads;
             }
         }
