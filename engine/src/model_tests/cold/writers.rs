@@ -216,7 +216,7 @@ fn an_end_that_ignores_locks_is_caught() {
 
 #[test]
 fn a_look_at_a_record_before_its_lock_is_caught() {
-    misses(Rule::LockBeforeLook, 10_000, orphan_of_cold);
+    misses(Rule::LockBeforeLook, 40_000, orphan_of_cold);
 }
 
 /// The end of a record is rolled back to a savepoint, while somebody else wants to change the row.
