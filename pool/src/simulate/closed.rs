@@ -10,7 +10,7 @@
 //! A *step* is what a stream asks for at once: one page, or a run that is read ahead. It goes on when the last page is there.
 //!
 //! Rules: events happen in the order of their times, equal ones in that of their numbers. Admissions to the SSD are written
-//! after the page was handed out. A stream whose changed page finds [`QUEUED_MOST`] operations waiting for a member waits for its
+//! after the page was handed out. A stream whose changed page finds `QUEUED_MOST` operations waiting for a member waits for its
 //! write. Of eight operations that a disk starts, one is the oldest, so none waits for ever.
 //!
 //! Limits: write-through only. A page counts as in its frame from when it was asked for; a second stream that wants it does not
