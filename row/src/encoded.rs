@@ -65,6 +65,12 @@ impl LayoutId {
         id
     }
 
+    /// The id as a number, for formats that name their layout. It is the same on every machine and in every version.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
     const fn mix(self, word: u64) -> Self {
         let mixed = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3);
         Self(mixed ^ mixed >> 29)
