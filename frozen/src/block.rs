@@ -281,6 +281,15 @@ impl<'a> Segment<'a> {
         }
     }
 
+    /// Bytes of the string at `i`.
+    pub(crate) fn string_len(&self, i: usize) -> usize {
+        if self.is_null(i) {
+            return 0;
+        }
+        let (a, b) = self.string(i);
+        a.len() + b.len()
+    }
+
     /// The value at `i`.
     pub(crate) fn value(&self, i: usize) -> Value {
         if self.is_null(i) {

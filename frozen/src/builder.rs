@@ -337,7 +337,7 @@ impl Builder {
             let entry_at = start + index * ENTRY;
             entry.write(&mut out[entry_at..entry_at + ENTRY]);
             let mut zone = buffer.zone(column, from, to, &self.present);
-            zone.nulls = (from..to).filter(|i| buffer.nulls.get(*i)).count() as u16;
+            zone.nulls = buffer.nulls.count(from, to) as u16;
             zone.checksum = segment_checksum(&out[entry_at..entry_at + ENTRY], &out[at..]);
             let zone_at = header.zones_at() + (index * header.groups + group) * ZONE;
             zone.write(&mut out[zone_at..zone_at + ZONE]);

@@ -27,6 +27,13 @@ pub enum Error {
     },
     /// No row was pushed: a block has at least one.
     Empty,
+    /// A scan asks for a column that the block does not have, or compares one with a value of another type.
+    Predicate {
+        /// The column's name, or its number.
+        column: Box<str>,
+        /// What does not fit.
+        reason: Box<str>,
+    },
     /// The block was written by a newer program.
     Version {
         /// The version of the block's format.
@@ -58,6 +65,7 @@ impl Error {
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Error::Position { .. } | Error::Row { .. } | Error::Empty => "XX000",
+            Error::Predicate { .. } => "42804",
             Error::TooLarge { .. } => "54000",
             Error::Version { .. } => "0A000",
             Error::OtherLayout { .. } | Error::Damaged { .. } => "XX001",
@@ -86,6 +94,9 @@ impl fmt::Display for Error {
             }
             Error::TooLarge { column } => {
                 write!(f, "the values of column \"{column}\" have 4 GiB or more; freeze fewer rows")
+            }
+            Error::Predicate { column, reason } => {
+                write!(f, "a scan cannot ask column \"{column}\": {reason}; use a value of the column's type")
             }
             Error::Empty => f.write_str("a block of no rows; push one before finishing"),
             Error::Version { found, known } => write!(

@@ -11,6 +11,8 @@
 //! |---|---|
 //! | [`builder`] | rows → bytes: which encoding a column gets |
 //! | [`block`] | bytes → rows and values, by position |
+//! | [`predicate`], [`scan`] | rows of which conditions hold, found on what is stored |
+//! | [`zone`] | bounds, sums and sizes of columns; aggregates |
 //! | [`verify`] | checksums of all parts |
 //! | `format`, `ints`, `dictionary`, `physical` | the bytes: entries, integers of a group, dictionaries, columns as integers |
 //!
@@ -24,7 +26,6 @@
 //! Neumann: Compacting Transactional Data in Hybrid OLTP & OLAP Databases, VLDB 2012, §3.4, §4.1.)
 
 #![forbid(unsafe_code)]
-#![allow(dead_code, reason = "scans, which use what nothing else does, come with the next change")]
 
 pub mod block;
 pub mod builder;
@@ -35,7 +36,10 @@ mod error;
 mod format;
 mod ints;
 mod physical;
+pub mod predicate;
+pub mod scan;
 pub mod verify;
+pub mod zone;
 
 #[cfg(test)]
 mod testing;
@@ -44,6 +48,9 @@ pub use block::{Block, BlockMeta};
 pub use builder::Builder;
 pub use error::Error;
 pub use format::Choice;
+pub use predicate::{Condition, Predicate};
+pub use scan::{Scanned, Vector};
+pub use zone::{Aggregate, ColumnInfo, Zone};
 
 /// Positions of a group, the unit that scans skip and unpack.
 pub const GROUP_ROWS: usize = 1024;
