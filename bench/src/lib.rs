@@ -11,6 +11,7 @@ pub mod calibration;
 pub mod classify_bench;
 pub mod demo;
 pub mod drive;
+pub mod freeze_bench;
 pub mod inspect;
 pub mod latency;
 pub mod machine;

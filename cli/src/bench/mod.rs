@@ -3,6 +3,7 @@
 mod backup;
 mod classify;
 mod delete;
+mod freeze;
 mod point;
 mod pool;
 mod recovery;
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Delete(delete::Arguments),
     /// The store of cold records: writing, space, filters, reads
     Store(store::Arguments),
+    /// Blocks of frozen rows: how fast they are made, how small they are, how fast they are read
+    Freeze(freeze::Arguments),
     /// Cold rows: what their machinery costs, beside the bare device
     Siberia(siberia::Arguments),
     /// Classification of an access log, from both ends
@@ -168,6 +171,7 @@ pub(crate) fn run(command: Command, quiet: bool) -> Result<(), Failure> {
         Command::Pool(arguments) => arguments.run(quiet),
         Command::Delete(arguments) => arguments.run(quiet),
         Command::Store(arguments) => arguments.run(quiet),
+        Command::Freeze(arguments) => arguments.run(quiet),
         Command::Siberia(arguments) => arguments.run(quiet),
         Command::Classify(arguments) => arguments.run(quiet),
         Command::Backup(arguments) => arguments.run(quiet),

@@ -1,7 +1,7 @@
 //! TPC-C, standard specification revision 5.11, against the engine's API.
 //!
 //! ```text
-//!  random, generate, input   what the specification draws: knows nothing of the engine
+//!  random, generate, input   what the specification draws: knows nothing of the engine; `lines`: rows that freeze
 //!          │
 //!  schema ─┴─ load           nine tables, their indexes, the initial population
 //!          │
@@ -17,6 +17,7 @@
 pub mod check;
 pub mod generate;
 pub mod input;
+pub mod lines;
 pub mod load;
 pub mod random;
 pub mod schema;
