@@ -156,7 +156,8 @@ impl Rows {
         layout: &Layout,
         csv: Option<&mut Vec<u8>>,
     ) -> Result<(), RowError> {
-        (self.bytes.clear(), self.ends.clear());
+        self.bytes.clear();
+        self.ends.clear();
         let (mut row, mut values, mut csv) = (Vec::new(), Vec::new(), csv);
         for _ in 0..count {
             let (line, text) = lines.next_line();

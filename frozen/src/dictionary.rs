@@ -4,10 +4,12 @@
 //! what it has in common with the first of its run, so that a code gives its string at once:
 //!
 //! ```text
-//! a run, 36 bytes: where its bytes begin u32 | bytes shared with the first u8 × 16 | bytes of its own u8 × 16 | … | bytes
+//! 2  a run of 20 bytes: where its bytes begin u32 | bytes shared with the first, and of its own: u4, u4 × 16
+//! 1  a run of 36 bytes: where its bytes begin u32 | bytes shared with the first u8 × 16 | bytes of its own u8 × 16
+//! 0  where each string ends u32
 //! ```
 //!
-//! A dictionary with a string of more than 255 bytes has `end u32` for each instead; the first byte says which (1, 0).
+//! The first byte says which: the first of them whose lengths fit. Behind all runs, or ends, stand the bytes.
 //! (Binnig, Hildenbrand, Färber: Dictionary-based Order-preserving String Compression for Main Memory Column Stores, SIGMOD 2009,
 //! §3: codes in the order of the strings.)
 
@@ -17,7 +19,6 @@ use super::bytes::{array_at, range, u32_at, u64_at, u128_at};
 use super::ints::{pack, packed, width_of};
 
 const RUN: usize = 16;
-const RUN_BYTES: usize = 4 + 2 * RUN;
 /// Before the runs, or the ends.
 const HEAD: usize = 8;
 
@@ -46,16 +47,56 @@ pub(crate) fn wide(bytes: &[u8], at: usize, code: usize) -> i128 {
     u128_at(bytes, at + 16 * code) as i128
 }
 
-fn shared(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+/// How the lengths of strings stand; the byte that says so.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Lengths {
+    Ends = 0,
+    Bytes = 1,
+    Nibbles = 2,
+}
+
+impl Lengths {
+    /// Bytes of a run.
+    const fn run_bytes(self) -> usize {
+        match self {
+            Lengths::Ends => 0,
+            Lengths::Bytes => 4 + 2 * RUN,
+            Lengths::Nibbles => 4 + RUN,
+        }
+    }
+
+    /// The most bytes that a string may share with the first of its run, and have of its own.
+    const fn most(self) -> usize {
+        match self {
+            Lengths::Ends => usize::MAX,
+            Lengths::Bytes => 255,
+            Lengths::Nibbles => 15,
+        }
+    }
+
+    fn fit(self, strings: &[&[u8]]) -> bool {
+        strings.chunks(RUN).all(|run| {
+            let fits = |(i, string): (usize, &&[u8])| string.len() - self.shared(run, i) <= self.most();
+            run.iter().enumerate().all(fits)
+        })
+    }
+
+    /// The bytes that a string of a run has in common with the first.
+    fn shared(self, run: &[&[u8]], i: usize) -> usize {
+        if i == 0 {
+            return 0;
+        }
+        run[0].iter().zip(run[i]).take(self.most()).take_while(|(a, b)| a == b).count()
+    }
 }
 
 /// Writes distinct strings in ascending order.
 pub(crate) fn write_strings(strings: &[&[u8]], out: &mut Vec<u8>) {
-    let start = out.len();
-    let fronts = strings.iter().all(|s| s.len() <= 255);
-    out.extend([u8::from(fronts), 0, 0, 0, 0, 0, 0, 0]);
-    if !fronts {
+    let lengths = [Lengths::Nibbles, Lengths::Bytes].into_iter().find(|lengths| lengths.fit(strings));
+    let lengths = lengths.unwrap_or(Lengths::Ends);
+    out.extend([lengths as u8, 0, 0, 0, 0, 0, 0, 0]);
+    if lengths == Lengths::Ends {
         let mut end = 0u32;
         for string in strings {
             end += string.len() as u32;
@@ -64,17 +105,22 @@ pub(crate) fn write_strings(strings: &[&[u8]], out: &mut Vec<u8>) {
         strings.iter().for_each(|string| out.extend(*string));
         return;
     }
-    let runs = start + HEAD;
-    out.resize(runs + strings.len().div_ceil(RUN) * RUN_BYTES, 0);
+    let runs = out.len();
+    out.resize(runs + strings.len().div_ceil(RUN) * lengths.run_bytes(), 0);
     let heap = out.len();
     for (number, run) in strings.chunks(RUN).enumerate() {
-        let head = runs + number * RUN_BYTES;
+        let head = runs + number * lengths.run_bytes();
         let begin = (out.len() - heap) as u32;
         out[head..head + 4].copy_from_slice(&begin.to_le_bytes());
         for (i, string) in run.iter().enumerate() {
-            let common = if i == 0 { 0 } else { shared(run[0], string) };
-            out[head + 4 + i] = common as u8;
-            out[head + 4 + RUN + i] = (string.len() - common) as u8;
+            let common = lengths.shared(run, i);
+            let own = (string.len() - common) as u8;
+            if lengths == Lengths::Nibbles {
+                out[head + 4 + i] = common as u8 | own << 4;
+            } else {
+                out[head + 4 + i] = common as u8;
+                out[head + 4 + RUN + i] = own;
+            }
             out.extend(&string[common..]);
         }
     }
@@ -97,20 +143,34 @@ impl<'a> Strings<'a> {
             return (&[], &[]);
         }
         let first = self.at + HEAD;
-        if self.bytes.get(self.at) != Some(&1) {
-            let heap = first + 4 * self.count;
-            let begin = if code == 0 { 0 } else { u32_at(self.bytes, first + 4 * code - 4) as usize };
-            let end = u32_at(self.bytes, first + 4 * code) as usize;
-            return (&[], range(self.bytes, heap + begin, heap + end));
-        }
-        let heap = first + self.count.div_ceil(RUN) * RUN_BYTES;
-        let run: [u8; RUN_BYTES] = array_at(self.bytes, first + code / RUN * RUN_BYTES);
-        let head = heap + u32_at(&run, 0) as usize;
-        let (common, own) = (&run[4..4 + RUN], &run[4 + RUN..]);
-        let place = code % RUN;
-        let begin = head + own[..place].iter().map(|len| usize::from(*len)).sum::<usize>();
-        let prefix = range(self.bytes, head, head + usize::from(common[place]));
-        (prefix, range(self.bytes, begin, begin + usize::from(own[place])))
+        let (run, place) = (code / RUN, code % RUN);
+        let heap = |lengths: Lengths| first + self.count.div_ceil(RUN) * lengths.run_bytes();
+        let (head, begin, common, own) = match self.bytes.get(self.at) {
+            Some(2) => {
+                const BYTES: usize = Lengths::Nibbles.run_bytes();
+                let run: [u8; BYTES] = array_at(self.bytes, first + run * BYTES);
+                let head = heap(Lengths::Nibbles) + u32_at(&run, 0) as usize;
+                let lens = &run[4..];
+                let before: usize = lens[..place].iter().map(|len| usize::from(len >> 4)).sum();
+                (head, head + before, lens[place] & 15, lens[place] >> 4)
+            }
+            Some(1) => {
+                const BYTES: usize = Lengths::Bytes.run_bytes();
+                let run: [u8; BYTES] = array_at(self.bytes, first + run * BYTES);
+                let head = heap(Lengths::Bytes) + u32_at(&run, 0) as usize;
+                let (common, own) = run[4..].split_at(RUN);
+                let before: usize = own[..place].iter().map(|len| usize::from(*len)).sum();
+                (head, head + before, common[place], own[place])
+            }
+            _ => {
+                let heap = first + 4 * self.count;
+                let begin = if code == 0 { 0 } else { u32_at(self.bytes, first + 4 * code - 4) as usize };
+                let end = u32_at(self.bytes, first + 4 * code) as usize;
+                return (&[], range(self.bytes, heap + begin, heap + end));
+            }
+        };
+        let prefix = range(self.bytes, head, head + usize::from(common));
+        (prefix, range(self.bytes, begin, begin + usize::from(own)))
     }
 
     fn compare(&self, code: usize, other: &[u8]) -> Ordering {
@@ -155,3 +215,7 @@ pub(crate) fn partition(count: usize, before: impl Fn(usize) -> bool) -> usize {
     }
     low
 }
+
+#[cfg(test)]
+#[path = "dictionary_tests.rs"]
+mod tests;

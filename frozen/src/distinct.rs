@@ -42,7 +42,7 @@ impl Distinct {
             last = loop {
                 let slot = self.slots[at];
                 if slot == 0 {
-                    if distinct.len() >= limit || (i == EARLY && distinct.len() * 16 > EARLY * 15) {
+                    if distinct.len() >= limit || (i == EARLY && distinct.len() * 32 > EARLY * 31) {
                         return None;
                     }
                     distinct.push(v);
@@ -106,4 +106,4 @@ impl Distinct {
 }
 
 /// After so many values a column that has hardly repeated one is given up.
-const EARLY: usize = 2048;
+const EARLY: usize = 4096;
