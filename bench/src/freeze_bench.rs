@@ -26,6 +26,7 @@ use crate::time;
 
 /// What an order line takes in the hot store without index entries.
 const HOT_BYTES: f64 = 104.0;
+/// Reads of each measure of points, if there are not fewer rows.
 const POINTS: u32 = 1_000_000;
 const SCANS: u32 = 5;
 
@@ -276,14 +277,15 @@ pub fn run(settings: &FreezeSettings, outputs: &mut Outputs) -> Result<FreezeRep
 /// Nanoseconds of a read at a random position.
 fn points(blocks: &[Block<'_>], mut read: impl FnMut(&Block<'_>, u16) -> usize) -> f64 {
     let mut random = Rng::new(7);
+    let count = blocks.iter().map(Block::len).sum::<u32>().min(POINTS);
     let begin = time::now();
     let mut sum = 0;
-    for _ in 0..POINTS {
+    for _ in 0..count {
         let block = &blocks[random.below(blocks.len() as u64) as usize];
         sum += read(block, random.below(block.span().into()) as u16);
     }
     std::hint::black_box(sum);
-    begin.elapsed().as_nanos() as f64 / f64::from(POINTS)
+    begin.elapsed().as_nanos() as f64 / f64::from(count)
 }
 
 /// Seconds of a scan, the fastest of some.

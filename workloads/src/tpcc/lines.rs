@@ -63,7 +63,8 @@ const WORDS: [&str; 32] = [
 #[derive(Clone, Debug)]
 pub struct Lines {
     strings: Strings,
-    names: Surnames,
+    /// Of [`Strings::Ch`] only.
+    names: Option<Surnames>,
     scale: Scale,
     constants: Constants,
     random: Random,
@@ -83,7 +84,7 @@ impl Lines {
         let scale = Scale::full(warehouses);
         Self {
             strings,
-            names: Surnames::new(),
+            names: (strings == Strings::Ch).then(Surnames::new),
             scale,
             constants: Constants::new(seed, seed),
             random: Random::stream(seed, &[0x6c]),
@@ -138,7 +139,7 @@ impl Lines {
                 let text: Text<24> = a_string(random, 24, 24);
                 self.text.push_str(&text);
             }
-            Strings::Ch => self.text.push_str(self.names.draw(random)),
+            Strings::Ch => self.text.push_str(self.names.as_ref().map_or("", |names| names.draw(random))),
             Strings::Long => remark(random, &mut self.text),
         }
         (&self.line, &self.text)
