@@ -72,7 +72,7 @@ pub(crate) use self::reuse::{Moment, Reuse};
 pub(crate) use self::room::Verdict;
 use self::room::Waiters;
 use self::warmth::{Thermometer, Wanted};
-pub(crate) use self::warmth::{Warmth, store_now_and_then, temperatures};
+pub(crate) use self::warmth::{Warmth, store_now_and_then, temperatures, verify_temperatures};
 
 /// The soft mark, in thousandths of the limit.
 const SOFT: u64 = 880;

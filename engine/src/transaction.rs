@@ -430,7 +430,7 @@ impl Transaction {
     /// Reads the rows of a range of an ordered index in key order, until `see` breaks.
     ///
     /// # Errors
-    /// As [`Transaction::read`], and [`Error::InvalidOption`] for a hash index.
+    /// As [`Transaction::read`], and [`Error::Unsupported`] for a hash index.
     pub async fn scan(
         &mut self,
         index: &Index,
@@ -739,9 +739,10 @@ impl Transaction {
             });
         }
         if !session.rollback_to(savepoint) {
-            return Err(Error::InvalidOption {
-                option: "savepoint",
-                reason: "an earlier rollback has removed it".to_owned(),
+            return Err(Error::Unsupported {
+                operation: "rollback_to",
+                reason: "an earlier rollback has removed this savepoint; go back to an earlier one"
+                    .to_owned(),
             });
         }
         Ok(())

@@ -12,7 +12,7 @@
 
 mod stored;
 
-pub(crate) use self::stored::{store, store_now_and_then, temperatures};
+pub(crate) use self::stored::{store, store_now_and_then, temperatures, verify as verify_temperatures};
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -151,8 +151,8 @@ impl Inner {
         }
         let table = || form.schema.name.clone();
         if self.options.cold_store == ColdStoreKind::Direct {
-            return Err(Error::InvalidOption {
-                option: "create_index",
+            return Err(Error::Unsupported {
+                operation: "create_index",
                 reason: format!(
                     "some rows of table {:?} are in the cold store, where cold_store = direct has no room for entries of \
                      another index; load them into a new table instead",

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering as Plain};
 use thermocline_base::clock::Clock;
 use thermocline_base::epoch::Epochs;
 use thermocline_base::ids::{Lsn, RowId, TableId, Timestamp};
-use thermocline_base::io::{Io, LockGuard, OverlayIo};
+use thermocline_base::io::{Io, IoError, LockGuard, OverlayIo};
 use thermocline_base::sync::{AtomicBool, Mutex};
 
 use crate::catalog::Catalog;
@@ -200,9 +200,7 @@ fn claim(inner: &Inner, path: &Path) -> Result<(Option<LockGuard>, Superblock)> 
         return Ok((lock, superblock));
     }
     io.create_dir_all(path)?;
-    let lock = io.lock_exclusive(&path.join(LOCK_FILE)).map_err(|error| {
-        if error.is_locked() { Error::Locked { directory: path.to_path_buf() } } else { error.into() }
-    })?;
+    let lock = io.lock_exclusive(&path.join(LOCK_FILE)).map_err(|error| locked(path, error))?;
     let superblock = match existing {
         Some(superblock) => superblock,
         // Another process may have been first, between the look and the lock.
@@ -221,13 +219,18 @@ fn claim(inner: &Inner, path: &Path) -> Result<(Option<LockGuard>, Superblock)> 
     Ok((Some(lock), superblock))
 }
 
+fn locked(path: &Path, error: IoError) -> Error {
+    match error.is_locked() {
+        true => Error::Locked { directory: path.to_path_buf(), here: error.is_locked_here() },
+        false => error.into(),
+    }
+}
+
 /// Keeps out whoever would write, for as long as the guard lives, and changes nothing. Readers may be several. `None`: no
 /// process has had the database open where it is now, or the medium has no locks: then nothing keeps a writer out, who
 /// could not write to most such media either.
 pub(crate) fn lock_to_read(io: &dyn Io, path: &Path) -> Result<Option<LockGuard>> {
-    io.lock_shared(&path.join(LOCK_FILE)).map_err(|error| {
-        if error.is_locked() { Error::Locked { directory: path.to_path_buf() } } else { error.into() }
-    })
+    io.lock_shared(&path.join(LOCK_FILE)).map_err(|error| locked(path, error))
 }
 
 fn manifest_path(inner: &Inner, manifest: &Manifest) -> PathBuf {

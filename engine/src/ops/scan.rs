@@ -259,8 +259,8 @@ impl Session {
     ) -> Result<Step<()>> {
         let form = form_ref.get();
         let Structure::Tree(tree) = &index.structure else {
-            return Err(Error::InvalidOption {
-                option: "scan",
+            return Err(Error::Unsupported {
+                operation: "scan",
                 reason: format!(
                     "index {:?} of table {:?} is a hash index; only an ordered one can be scanned",
                     index.schema.name, form.schema.name

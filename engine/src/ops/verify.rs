@@ -111,6 +111,7 @@ pub(crate) fn verify(directory: &Path, io: &Arc<dyn Io>) -> Result<Verification>
     verify_log(io, crate::log::dir_of(directory), &manifest, &mut report);
     verify_cold_store(io, directory, superblock.database, &tables, manifest.cold, &mut rows, &mut report)?;
     report.findings.extend(rows.finish());
+    report.findings.extend(crate::governor::verify_temperatures(&**io, directory, &superblock.database));
     Ok(report)
 }
 
