@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn what_is_larger_than_memory_is_loaded_in_portions() {
         let dir = tempfile::tempdir().expect("a directory");
-        let options = crate::Options::default().with_memory_limit(Some(24 << 20));
+        let options = crate::Options::default().with_memory_limit(Some(28 << 20));
         let db = Database::open(dir.path(), options).expect("it opens");
         let schema = crate::TableSchema::new("t")
             .column(crate::row::Column::new("id", crate::row::Type::Int8))

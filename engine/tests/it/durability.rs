@@ -377,7 +377,7 @@ fn a_database_beyond_its_limit_opens_and_refuses_writers() {
         })
         .expect("30 MB are below the limit");
     }
-    let lower = small().with_memory_limit(Some(16 << 20));
+    let lower = small().with_memory_limit(Some(28 << 20));
     let db = Database::open(&scratch.0, lower).expect("it opens beyond the limit");
     assert!(read(&db, 29_999).is_some());
     let table = db.table("numbers").expect("it is there");
