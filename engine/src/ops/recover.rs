@@ -333,14 +333,21 @@ fn find_cold_rows(inner: &Inner, known: bool) -> Result<()> {
     let guard = inner.epochs.pin();
     let now = inner.registry.clock.now();
     for batch in cold.store.unconfirmed() {
-        let stays = match memo.batch_notice(batch.0, &guard) {
+        let notice = memo.batch_notice(batch.0, &guard);
+        let stays = match notice {
             Some((_, version)) => {
                 memo.read_batch(version).1 == NoticeKind::Begin || mutation::off(Rule::RecoveryDiscards)
             }
             None => batch.0 <= now.0,
         };
         let decided = if stays { cold.store.confirm(batch) } else { cold.store.discard(batch) };
-        cold.finish(decided).map_err(failed)?;
+        match cold.finish(decided) {
+            // Its notice says what it is to everybody who meets it, and the cleaner tries again as long as that is there.
+            Err(error) if error.is_full() && notice.is_some() => {
+                tracing::warn!(%error, %batch, "a batch of the cold store is decided about when there is space");
+            }
+            decided => decided.map_err(failed)?,
+        }
     }
     // What was dropped before, and may still be there.
     cold.store.retain(&|index| {

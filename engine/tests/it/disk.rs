@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use thermocline_base::io::MemoryIo;
 use thermocline_engine::row::{Column, KeyBuf, Type, Value};
@@ -203,4 +204,56 @@ fn segments_are_as_large_as_there_is_room_for() {
         }
     }
     assert!(longest(&io) >= Some(4 << 20), "segments have grown back");
+}
+
+/// Images of crashes in the middle of a migration, at each write of the log and of the store.
+fn crashes_in_a_migration(options: &Options) -> Vec<MemoryIo> {
+    let io = MemoryIo::new();
+    let db = open(&io, options, false).expect("it opens");
+    create(&db);
+    for id in 0..60 {
+        insert(&db, id).expect("there is space");
+        db.step_flush().expect("there is space");
+    }
+    let (table, steps) = (db.table("t").expect("a table"), db.cold_steps());
+    let mut migration = Box::pin(steps.migrate_batch(&table, |_| true));
+    let mut images = Vec::new();
+    for _ in 0..1_000 {
+        if let Poll::Ready(moved) = migration.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            assert_eq!(moved.expect("there is space"), 60);
+            return images;
+        }
+        db.step_flush().expect("there is space");
+        images.push(io.copy());
+        if steps.store_writes() {
+            images.push(io.copy());
+        }
+    }
+    panic!("a migration of 60 rows does not end");
+}
+
+/// A batch that is neither confirmed nor discarded is decided about by an opening, or later, when there is space.
+#[test]
+fn an_undecided_batch_on_a_full_disk_keeps_nobody_from_opening() {
+    let mut put_off = 0;
+    let images = crashes_in_a_migration(&options());
+    let options = options().with_cold_threads(1);
+    for (number, io) in images.into_iter().enumerate() {
+        io.set_capacity(Some(0));
+        let db = open(&io, &options, false).unwrap_or_else(|error| panic!("image {number}: {error}"));
+        assert_eq!(count(&db, 0..60), 60, "image {number}");
+        let undecided = if db.cold_steps().is_open() { db.cold_steps().undecided() } else { 0 };
+        put_off += undecided;
+        assert!(undecided == 0 || db.cold_steps().clean().is_err(), "there is no space yet");
+        assert_eq!(count(&db, 0..60), 60, "image {number}");
+        io.set_capacity(None);
+        while db.cold_steps().is_open() && db.cold_steps().undecided() > 0 {
+            db.cold_steps().clean().expect("there is space");
+        }
+        assert_eq!(count(&db, 0..60), 60, "image {number}");
+        db.close().expect("there is space");
+        let db = open(&io, &options, false).expect("it opens again");
+        assert_eq!(count(&db, 0..60), 60, "image {number}");
+    }
+    assert!(put_off > 0, "no image was of a moment between a batch and its decision");
 }
