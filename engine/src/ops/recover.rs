@@ -570,7 +570,7 @@ fn build_indexes(inner: &Inner) -> Result<()> {
     in_parallel(inner, &jobs, |(entry, index, _)| {
         let guard = inner.epochs.pin();
         let form = entry.form_pinned(&guard);
-        inner.fill_index(form, &form.indexes[*index], &guard)
+        inner.fill_index(form, &form.indexes[*index], &guard, &mut || Ok(()))
     })
 }
 
