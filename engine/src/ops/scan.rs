@@ -367,9 +367,13 @@ impl Session {
             Direction::Forward => thermocline_pool::store::Direction::Forward,
             Direction::Backward => thermocline_pool::store::Direction::Backward,
         };
-        cold.store
-            .may_contain_range(number, low, high.as_deref())
-            .then(|| ColdCursor::new(cold.store.scan(number, low, high.as_deref(), direction), secondary))
+        cold.store.may_contain_range(number, low, high.as_deref()).then(|| {
+            ColdCursor::new(
+                cold.store.scan(number, low, high.as_deref(), direction),
+                secondary,
+                &self.db.budget,
+            )
+        })
     }
 
     /// Shows the cold rows that come before `limit`, or all that are left.
