@@ -16,7 +16,7 @@ use thermocline_base::sync::{AtomicBool, CachePadded, Mutex, Ordering, thread_in
 
 use crate::catalog::Catalog;
 use crate::catalog::schema::TableSchema;
-use crate::catalog::table::{TableEntry, TableForm};
+use crate::catalog::table::{FormRef, TableEntry, TableForm};
 use crate::cold::Cold;
 use crate::cold::memo::Memo;
 use crate::cold::store::ColdStore;
@@ -664,6 +664,13 @@ impl Index {
     #[must_use]
     pub fn table(&self) -> Table {
         Table { db: Arc::clone(&self.db), entry: Arc::clone(&self.entry) }
+    }
+
+    /// The form of its table, inside of what an operation of a transaction shows rows to.
+    #[inline]
+    pub(crate) fn form_in_use(&self) -> &TableForm {
+        // SAFETY: the operation has entered its transaction's mark for the table, which keeps the form until that ends.
+        unsafe { FormRef::of(&self.entry) }.get()
     }
 
     /// Its name; empty once it was dropped.
