@@ -12,6 +12,7 @@ use thermocline_base::depth;
 use thermocline_base::io::{DelayedIo, Io, MemoryIo};
 use thermocline_base::rng::Rng;
 
+use crate::hot::budget::MemoryKind;
 use crate::row::{Column, KeyBuf, Layout, Type, Value};
 use crate::temperature::{Collector, CollectorOptions};
 use crate::{
@@ -684,6 +685,42 @@ fn a_scan_of_a_secondary_index_reads_cold_rows_ahead() {
         assert_eq!(scan(&mut now, direction), after, "{direction:?}");
     }
     block_on(now.commit()).expect("nobody else writes");
+}
+
+/// What is read ahead is memory like any other. A scan that finds none reads one entry after the other, and fails nowhere.
+#[test]
+fn what_a_scan_reads_ahead_counts_and_shrinks_where_there_is_no_room() {
+    const ROWS: i64 = 6_000;
+    let world = filled(ColdStoreKind::Pages, true, ROWS);
+    world.steps().migrate(&world.table, |_| true, 500).expect("they move");
+    world.settle();
+    let world = world.reopen();
+    let budget = &world.db.inner().budget;
+    let used = || budget.used_by(MemoryKind::Transactions);
+    let index = world.table.index("t_group").expect("it is there");
+    let scan = |rows: usize| {
+        let (mut seen, mut most) = (0, 0);
+        let mut tx = world.begin(Isolation::Snapshot);
+        let outcome = block_on(tx.scan(&index, KeyRange::all(), Direction::Forward, |_| {
+            (seen, most) = (seen + 1, most.max(used()));
+            if seen == rows { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }));
+        outcome.expect("a scan");
+        drop(tx);
+        assert_eq!(used(), 0, "nothing is left after {seen} rows");
+        (seen, most)
+    };
+    assert_eq!(scan(20), (20, 0), "small scans take what they took");
+    let (seen, most) = scan(usize::MAX);
+    assert!(seen == ROWS as usize && (32 << 10..1 << 20).contains(&most), "{most} bytes for {seen} rows");
+    let mut taken = 0;
+    for piece in [1 << 20, 1 << 10, 1] {
+        while budget.charge(MemoryKind::Other, piece).is_ok() {
+            taken += piece;
+        }
+    }
+    assert_eq!(scan(usize::MAX), (ROWS as usize, 0), "nothing was left to be had");
+    budget.release(MemoryKind::Other, taken);
 }
 
 /// A slot of the store `direct` is taken until the record before has been cleaned away, and it is of one length. Rows that

@@ -16,7 +16,7 @@ use thermocline_base::sync::{AtomicBool, CachePadded, Mutex, Ordering, thread_in
 
 use crate::catalog::Catalog;
 use crate::catalog::schema::TableSchema;
-use crate::catalog::table::{TableEntry, TableForm};
+use crate::catalog::table::{FormRef, TableEntry, TableForm};
 use crate::cold::Cold;
 use crate::cold::memo::Memo;
 use crate::cold::store::ColdStore;
@@ -30,7 +30,7 @@ use crate::ops::checkpoint::Checkpoints;
 use crate::options::{Durability, Isolation, Options, TransactionOptions};
 use crate::row::{EncodedRow, KeyBuf, Layout, RowError, Type, Value};
 use crate::transaction::Transaction;
-use crate::txn::bodies::run_body;
+use crate::txn::bodies::Running;
 use crate::txn::locks::Locks;
 use crate::txn::prune::Garbage;
 use crate::txn::registry::{MAX_TRANSACTIONS, Registry};
@@ -354,7 +354,10 @@ impl Database {
             self.before_begin(options).await;
             let mut transaction = self.inner().begin(options, true)?;
             let place = transaction.place_index();
-            let outcome = run_body(&self.inner().registry, place, body(&mut transaction)).await;
+            let outcome = {
+                let body = std::pin::pin!(body(&mut transaction));
+                Running { registry: &self.inner().registry, place, body }.await
+            };
             if let Some(outcome) = self.conclude(transaction, outcome, &mut attempt).await {
                 return outcome;
             }
@@ -388,7 +391,10 @@ impl Database {
             self.before_begin(options).await;
             let mut transaction = self.inner().begin(options, true)?;
             let place = transaction.place_index();
-            let outcome = run_body(&self.inner().registry, place, body(&mut transaction)).await;
+            let outcome = {
+                let body = std::pin::pin!(body(&mut transaction));
+                Running { registry: &self.inner().registry, place, body }.await
+            };
             if let Some(outcome) = self.conclude(transaction, outcome, &mut attempt).await {
                 return outcome;
             }
@@ -660,6 +666,13 @@ pub struct Index {
 }
 
 impl Index {
+    /// The form of its table, inside of what an operation of a transaction shows rows to.
+    #[inline]
+    pub(crate) fn form_in_use(&self) -> &TableForm {
+        // SAFETY: the operation has entered its transaction's mark for the table, which keeps the form until that ends.
+        unsafe { FormRef::of(&self.entry) }.get()
+    }
+
     /// Its table.
     #[must_use]
     pub fn table(&self) -> Table {

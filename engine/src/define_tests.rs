@@ -133,7 +133,7 @@ fn within_the_limit<T>(db: &Database, work: impl FnOnce() -> T) -> T {
 fn tables_of_several_times_the_limit_get_indexes() {
     const ROWS: i64 = 100_000;
     let dir = tempfile::tempdir().expect("a directory");
-    let options = options(24 * MIB)
+    let options = options(28 * MIB)
         .with_part_bytes(64 << 10)
         .with_log_buffer_bytes(1 << 20)
         .with_log_segment_bytes(1 << 20);
@@ -152,7 +152,7 @@ fn tables_of_several_times_the_limit_get_indexes() {
         .expect("there is room");
     }
     let cold = db.statistics().cold;
-    assert!(cold.bytes_cold > 2 * 24 * MIB, "{cold:?}");
+    assert!(cold.bytes_cold > 3 * 28 * MIB / 2, "{cold:?}");
     let index = |name: &str| IndexSchema::ordered(name, &["other"]);
     let late = within_the_limit(&db, || db.create_index("t", index("late").unique())).expect("it is filled");
     let count = |other: i64| {
@@ -272,6 +272,180 @@ fn a_direct_store_takes_columns_but_no_index() {
     let db = Database::open(dir.path(), direct).expect("it opens again");
     for id in 0..=100 {
         assert_eq!(read(&db, id), Some(Value::Int8(if id == 100 { 8 } else { 7 })), "row {id}");
+    }
+}
+
+/// A table with as many rows in memory as in the cold store, over a device that a crash can be taken of.
+fn half_cold(rows: i64) -> (thermocline_base::io::MemoryIo, Options, Database) {
+    let io = thermocline_base::io::MemoryIo::new();
+    let options = Options::default()
+        .with_durability(Durability::Async)
+        .with_log_buffer_bytes(8 << 20)
+        .with_log_segment_bytes(1 << 20);
+    let db = over(&io, &options);
+    let table = db.create_table(schema("t")).expect("a table");
+    fill(&db, "t", rows);
+    let layout = table.layout();
+    let is_even = |row: &[u8]| layout.i64(row, 0).expect("not null") % 2 == 0;
+    assert_eq!(db.cold_steps().migrate(&table, is_even, 500).expect("they move") as i64, rows / 2);
+    (io, options, db)
+}
+
+fn over(io: &thermocline_base::io::MemoryIo, options: &Options) -> Database {
+    let io = std::sync::Arc::new(io.clone());
+    Database::open_with(std::path::Path::new("/db"), options.clone(), io, true).expect("it opens")
+}
+
+/// A change that is ended at any of the calls leaves nothing behind, whether the process goes on or crashes; and the last call
+/// says that all rows were gone over.
+#[test]
+fn changes_that_are_cancelled_leave_nothing_behind() {
+    use std::ops::ControlFlow;
+
+    const ROWS: i64 = 4_000;
+
+    type Told<'a> = &'a mut dyn FnMut(crate::DefinitionProgress) -> ControlFlow<()>;
+    type Changing = fn(&Database, Told<'_>) -> crate::Result<()>;
+    let changes: [Changing; 3] = [
+        |db, told| {
+            let index = IndexSchema::ordered("by_text", &["text", "id"]).unique();
+            db.create_index_with("t", index, told).map(drop)
+        },
+        |db, told| db.add_column_with("t", Column::new("more", Type::Int4).default(1), told),
+        |db, told| db.drop_column_with("t", "text", told),
+    ];
+    let (io, options, db) = half_cold(ROWS);
+    db.flush().expect("there is space");
+    let (io, schema) = (io.copy(), db.table("t").expect("a table").schema());
+    for (number, change) in changes.iter().enumerate() {
+        let mut calls = Vec::new();
+        let db = over(&io.copy(), &options);
+        change(&db, &mut |progress| {
+            calls.push(progress);
+            ControlFlow::Continue(())
+        })
+        .expect("nobody ends it");
+        let last = calls.last().expect("somebody was told");
+        assert!(calls.len() > 4 && last.rows_done == last.rows, "change {number}: {calls:?}");
+        assert!(calls.is_sorted_by_key(|progress| progress.rows_done), "change {number}: {calls:?}");
+        assert_ne!(db.table("t").expect("a table").schema(), schema);
+        for ending in (0..calls.len()).step_by(depth::either(3, 1)) {
+            let io = io.copy();
+            let db = over(&io, &options);
+            let mut left = ending;
+            let used = || {
+                use MemoryKind::{Hash, Other, Slots, Tree, Versions};
+                db.inner().epochs.collect();
+                [Versions, Slots, Hash, Tree, Other].map(|kind| db.inner().budget.used_by(kind))
+            };
+            let before = used();
+            let error = change(&db, &mut |_| {
+                left = left.wrapping_sub(1);
+                if left == usize::MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            let error = error.expect_err("it was ended");
+            assert!(error.to_string().contains("was cancelled; nothing of it is left"), "{error}");
+            assert_eq!(used(), before, "change {number} ended at call {ending} has left something in memory");
+            let crashed = over(&io.copy(), &options);
+            for db in [db, crashed] {
+                let table = db.table("t").expect("a table");
+                assert_eq!(table.schema(), schema, "change {number} ended at call {ending}");
+                db.run(TransactionOptions::new(), async |tx| {
+                    for id in [2, 3] {
+                        let (index, key) = (table.primary(), KeyBuf::new().i64(id));
+                        let changed = tx.update(&index, &key, |row| Ok(row.set_str(1, "changed")?)).await?;
+                        assert_eq!(changed, Some(()));
+                    }
+                    Ok(())
+                })
+                .expect("the table is free");
+                change(&db, &mut |_| ControlFlow::Continue(())).expect("it can be made again");
+                if let Ok(by) = table.index("by_text") {
+                    let mut rows = 0;
+                    let scan = async |tx: &mut crate::Transaction| {
+                        let (all, forward) = (crate::KeyRange::all(), crate::Direction::Forward);
+                        tx.scan(&by, all, forward, |_| {
+                            rows += 1;
+                            ControlFlow::Continue(())
+                        })
+                        .await
+                    };
+                    db.run(TransactionOptions::new().read_only(), scan).expect("a scan");
+                    assert_eq!(rows, ROWS, "change {number} ended at call {ending} and made again");
+                }
+            }
+        }
+    }
+}
+
+/// While the cold rows are looked through, which takes long, users of the table do not wait.
+#[test]
+fn the_table_is_free_while_a_column_looks_for_its_longest_cold_row() {
+    use std::ops::ControlFlow;
+    const ROWS: i64 = 8_000;
+
+    let (_, _, db) = half_cold(ROWS);
+    let entry = db.table("t").expect("a table").entry;
+    let mut held = Vec::new();
+    let column = Column::new("more", Type::Int8).default(7_i64);
+    db.add_column_with("t", column, |_| {
+        held.push(entry.is_held());
+        ControlFlow::Continue(())
+    })
+    .expect("nobody ends it");
+    let free = held.iter().take_while(|held| !**held).count();
+    assert!(free >= ROWS as usize / 2 / 1024 && held[free..].iter().all(|held| *held), "{held:?}");
+    // A row that would get too long is found all the same, whether it is looked at before or moves meanwhile.
+    let table = db.table("t").expect("a table");
+    let long = "x".repeat(crate::row::MAX_ROW_BYTES - 100);
+    let insert = |id: i64| {
+        let row = [Value::Int8(id), Value::from(long.as_str()), Value::Int8(1)];
+        db.run(TransactionOptions::new(), async |tx| tx.insert_values(&table, &row).await).expect("it fits");
+        assert_eq!(db.cold_steps().migrate(&table, |row| row.len() > 1 << 16, 1).expect("it moves"), 1);
+    };
+    let add = |name: &str, told: &mut dyn FnMut()| {
+        let column = Column::new(name, Type::Text).default("y".repeat(200));
+        db.add_column_with("t", column, |_| {
+            told();
+            ControlFlow::Continue(())
+        })
+    };
+    let mut has_moved = false;
+    let error = add("later", &mut || {
+        if !std::mem::replace(&mut has_moved, true) {
+            insert(ROWS);
+        }
+    });
+    assert!(matches!(error, Err(Error::Row { .. })), "{error:?}");
+    let error = add("now", &mut || ());
+    assert!(matches!(error, Err(Error::Row { .. })), "{error:?}");
+    db.run(TransactionOptions::new(), async |tx| tx.delete(&table.primary(), &KeyBuf::new().i64(ROWS)).await)
+        .expect("it is there");
+}
+
+/// A record with a right checksum that is no row, in each kind of store that is on disk.
+#[test]
+fn a_record_that_is_no_row_is_found_in_each_store() {
+    use crate::cold::store::primary_of;
+    use thermocline_pool::store::{Batch, BatchId};
+
+    for kind in [ColdStoreKind::Pages, ColdStoreKind::Direct] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut options = options(64 * MIB);
+        options.cold_store = kind;
+        let db = Database::open(dir.path(), options).expect("it opens");
+        let table = db.create_table(schema("t")).expect("a table");
+        fill(&db, "t", 20);
+        assert_eq!(db.cold_steps().migrate(&table, |_| true, 30).expect("they move"), 20);
+        let cold = db.inner().cold.get().expect("rows have left memory");
+        let mut batch = Batch::confirmed(BatchId(db.inner().registry.clock.tick().0));
+        let key = KeyBuf::new().i64(77);
+        batch.put(primary_of(table.entry.id), &key, b"this is no row").expect("it fits");
+        cold.finish(cold.store.write(batch)).expect("it is written");
+        db.close().expect("it closes");
+        let found = Database::verify(dir.path()).expect("a database");
+        assert_eq!(found.findings.len(), 1, "{kind}: {:?}", found.findings);
+        assert!(found.findings[0].contains("(id)=(77)"), "{kind}: {:?}", found.findings);
     }
 }
 

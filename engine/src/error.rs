@@ -120,10 +120,12 @@ pub enum Error {
         /// What the system said.
         reason: String,
     },
-    /// Another process has the database open.
+    /// The database is open already, in another process or in this one.
     Locked {
         /// The database's directory.
         directory: PathBuf,
+        /// It is open in this process.
+        here: bool,
     },
     /// The directory holds something else.
     NotADatabase {
@@ -163,6 +165,13 @@ pub enum Error {
     InvalidOption {
         /// The option.
         option: &'static str,
+        /// Why, and what would do.
+        reason: String,
+    },
+    /// What was asked for cannot be done with this index, savepoint or database.
+    Unsupported {
+        /// The operation.
+        operation: &'static str,
         /// Why, and what would do.
         reason: String,
     },
@@ -240,6 +249,9 @@ impl Error {
             Self::LogFailed { .. } | Self::Io(_) => "58030",
             Self::Locked { .. } => "55006",
             Self::NotADatabase { .. } | Self::NewerFormat { .. } | Self::InvalidOption { .. } => "22023",
+            Self::Unsupported { operation: "scan", .. } => "42809",
+            Self::Unsupported { operation: "rollback_to", .. } => "3B001",
+            Self::Unsupported { .. } => "0A000",
             Self::Damaged { .. } => "XX001",
             Self::ColdStore { source, .. } => match source {
                 thermocline_pool::store::StoreError::Full(_) => "53100",
@@ -322,9 +334,16 @@ impl fmt::Display for Error {
                 "the log cannot be written any more ({reason}); everything acknowledged is safe; the database is \
                  read-only until it is closed and opened again"
             ),
-            Self::Locked { directory } => {
-                write!(f, "another process has the database in {} open", directory.display())
-            }
+            Self::Locked { directory, here: false } => write!(
+                f,
+                "another process has the database in {} open; end it, or wait until it has closed the database",
+                directory.display()
+            ),
+            Self::Locked { directory, here: true } => write!(
+                f,
+                "this process has the database in {} open already; use a clone of that handle, or close it first",
+                directory.display()
+            ),
             Self::NotADatabase { directory, found } => write!(
                 f,
                 "{} is not a Thermocline database: {found}; name an empty or new directory to create one",
@@ -350,6 +369,7 @@ impl fmt::Display for Error {
             }
             Self::Io(error) => error.fmt(f),
             Self::InvalidOption { option, reason } => write!(f, "option {option}: {reason}"),
+            Self::Unsupported { operation, reason } => write!(f, "{operation}: {reason}"),
             Self::SchemaChangeTimeout { table, waited_ms } => write!(
                 f,
                 "the definition of table {table:?} was not changed: transactions have been using the table for \

@@ -58,7 +58,7 @@ use crate::catalog::table::TableForm;
 use crate::cold::store::{StoreMemory, StoreMemoryUse};
 use crate::db::Inner;
 use crate::error::Error;
-use crate::hot::budget::{Budget, MemoryKind, reserve_bytes};
+use crate::hot::budget::{Budget, MemoryKind};
 use crate::hot::memory::Memory;
 use crate::mutation::{self, Rule};
 use crate::ops::maintain::Rounds;
@@ -72,7 +72,7 @@ pub(crate) use self::reuse::{Moment, Reuse};
 pub(crate) use self::room::Verdict;
 use self::room::Waiters;
 use self::warmth::{Thermometer, Wanted};
-pub(crate) use self::warmth::{Warmth, store_now_and_then, temperatures};
+pub(crate) use self::warmth::{Warmth, store_now_and_then, temperatures, verify_temperatures};
 
 /// The soft mark, in thousandths of the limit.
 const SOFT: u64 = 880;
@@ -90,6 +90,8 @@ const BATCH_ROWS: usize = 512;
 const BATCH_ROWS_MIN: usize = 128;
 /// What is written down about a row that moves, in bytes.
 const MOVING_ROW_BYTES: u64 = 128;
+/// What part of the limit batches of rows that are being moved take, at most.
+const MOVING_SHARE: u64 = 32;
 /// Rows that are brought back in one round.
 const PROMOTIONS: usize = 256;
 /// Time between two rounds when there is nothing to do.
@@ -682,12 +684,16 @@ fn live_bytes(inner: &Inner) -> u64 {
 /// What a database takes under a limit, however few of its rows are in memory, by what it is for.
 pub(crate) fn fixed_bytes(inner: &Inner, limit: u64) -> Vec<(&'static str, u64)> {
     use MemoryKind::{ColdFences, ColdFilters, Log, Process, Temperature};
-    let noted = [Log, Process, ColdFilters, ColdFences, Temperature];
-    let noted = noted.map(|kind| (kind.name(), inner.budget.used_by(kind)));
-    let has_pages = inner.cold.get().is_some() && inner.options.cold_store == ColdStoreKind::Pages;
-    let store = if has_pages { StoreMemory::within(Some(limit)).most_bytes() } else { 0 };
-    let free = [("buffers and frames", store), ("kept free for moving rows", reserve_bytes(limit))];
-    noted.into_iter().chain(free).filter(|(_, bytes)| *bytes > 0).collect()
+    let used = |kind: MemoryKind| (kind.name(), inner.budget.used_by(kind));
+    let temperature = if is_wanted(inner) { warmth::bytes_within(inner, limit) } else { 0 };
+    let parts = [
+        used(Log),
+        (Process.name(), PROCESS_BYTES + limit / MOVING_SHARE),
+        used(ColdFilters),
+        used(ColdFences),
+        (Temperature.name(), temperature),
+    ];
+    parts.into_iter().filter(|(_, bytes)| *bytes > 0).collect()
 }
 
 /// What a row takes with its entries, about.
@@ -731,7 +737,7 @@ const PROCESS_BYTES: u64 = 2 << 20;
 fn moving_bytes(inner: &Inner) -> u64 {
     let Some(limit) = inner.budget.limit().filter(|_| inner.cold.get().is_some()) else { return 0 };
     let rows = (inner.options.batches_in_flight * BATCH_ROWS) as u64;
-    (rows * (row_bytes(inner) + MOVING_ROW_BYTES)).min(limit / 32)
+    (rows * (row_bytes(inner) + MOVING_ROW_BYTES)).min(limit / MOVING_SHARE)
 }
 
 /// Lets the budget know what others have allocated.

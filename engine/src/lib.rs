@@ -75,11 +75,12 @@ pub use error::{Error, Result, SerializationCause};
 pub use hot::budget::OutOfMemory;
 pub use index::tree::Direction;
 pub use load::{BulkLoad, LoadRow};
-#[doc(hidden)]
 pub use ops::backup::BackupProgress;
+#[doc(hidden)]
 pub use ops::cold_steps::ColdSteps;
 #[doc(hidden)]
 pub use ops::maintain::MaintenanceSteps;
+pub use ops::progress::DefinitionProgress;
 pub use ops::rollback::Savepoint;
 pub use ops::scan::KeyRange;
 pub use ops::verify::Verification;

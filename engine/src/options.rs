@@ -205,7 +205,10 @@ impl Options {
     pub(crate) fn check(&self) -> Result<()> {
         let bad = |option, reason: &str| Err(Error::InvalidOption { option, reason: reason.to_owned() });
         if self.memory_limit.is_some_and(|limit| limit < 16 << 20) {
-            return bad("memory_limit", "at least 16 MiB are needed");
+            return bad(
+                "memory_limit",
+                "at least 16 MiB are needed, and some 26 MiB where rows can leave memory",
+            );
         }
         if !self.log_buffer_bytes.is_power_of_two() || self.log_buffer_bytes < 8 * self.part_bytes {
             return bad("log_buffer_bytes", "a power of two from 8 MiB on is needed");

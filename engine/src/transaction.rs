@@ -36,7 +36,7 @@ use crate::ops::rollback::Savepoint;
 use crate::ops::scan::{KeyRange, ScanState, TableScanState, advance, fetch_ahead_of};
 use crate::ops::write::InsertState;
 use crate::ops::{Step, Wait};
-use crate::row::{EncodedRow, KeyBuf, RowEditor, RowRef, Value};
+use crate::row::{EncodedRow, KeyBuf, RowEditor, RowRef, TypedRow, Value};
 use crate::txn::bodies::held_up;
 use crate::txn::locks::LockMode;
 use crate::txn::registry::{Place, Registry, activity};
@@ -405,6 +405,51 @@ impl Transaction {
         }
     }
 
+    /// Reads the row with this key as a view of a [`row!`](crate::row!): `tx.read_view::<Stock, _>(&index, &key, |stock| stock.s_ytd())`.
+    /// Unlike a view made of the bare bytes, this one is right whatever columns the table has got or lost since the program
+    /// was written: a row of another layout is brought into that of the view, or refused.
+    ///
+    /// # Errors
+    /// As [`Transaction::read`], and [`RowError::OtherLayout`](crate::row::RowError::OtherLayout) (42804): the table lacks a column of the view.
+    pub async fn read_view<S: TypedRow, R>(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        see: impl for<'r> FnOnce(S::View<'r>) -> R,
+    ) -> Result<Option<R>> {
+        let seen = self
+            .read(index, key, |row| {
+                let row = S::fit(&index.form_in_use().layout, row)?;
+                Ok(see(S::view(&row)))
+            })
+            .await?;
+        seen.transpose().map_err(|source| Error::Row { table: index.table().name(), source })
+    }
+
+    /// As [`Transaction::scan`], with views as [`Transaction::read_view`] gives them.
+    ///
+    /// # Errors
+    /// As [`Transaction::scan`], and [`RowError::OtherLayout`](crate::row::RowError::OtherLayout) (42804): the table lacks a column of the view.
+    pub async fn scan_view<S: TypedRow>(
+        &mut self,
+        index: &Index,
+        range: KeyRange<'_>,
+        direction: Direction,
+        mut see: impl for<'r> FnMut(S::View<'r>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let mut refused = None;
+        self.scan(index, range, direction, |row| match S::fit(&index.form_in_use().layout, row) {
+            Ok(row) => see(S::view(&row)),
+            Err(error) => {
+                refused = Some(error);
+                ControlFlow::Break(())
+            }
+        })
+        .await?;
+        let table = || index.table().name();
+        refused.map_or(Ok(()), |source| Err(Error::Row { table: table(), source }))
+    }
+
     /// Reads all rows with this key, in any order, until `see` breaks.
     ///
     /// # Errors
@@ -430,7 +475,7 @@ impl Transaction {
     /// Reads the rows of a range of an ordered index in key order, until `see` breaks.
     ///
     /// # Errors
-    /// As [`Transaction::read`], and [`Error::InvalidOption`] for a hash index.
+    /// As [`Transaction::read`], and [`Error::Unsupported`] for a hash index.
     pub async fn scan(
         &mut self,
         index: &Index,
@@ -739,9 +784,10 @@ impl Transaction {
             });
         }
         if !session.rollback_to(savepoint) {
-            return Err(Error::InvalidOption {
-                option: "savepoint",
-                reason: "an earlier rollback has removed it".to_owned(),
+            return Err(Error::Unsupported {
+                operation: "rollback_to",
+                reason: "an earlier rollback has removed this savepoint; go back to an earlier one"
+                    .to_owned(),
             });
         }
         Ok(())

@@ -619,7 +619,12 @@ struct Integers {
     count: usize,
     /// Bytes of the key; 0 if the key is not of this kind.
     len: usize,
+    /// The lengths of what keys can begin with, a bit each: none, or one and more whole columns.
+    beginnings: u64,
 }
+
+// Each length of a key of this kind has its bit.
+const _: () = assert!(INTEGER_COLUMNS * 8 < u64::BITS as usize);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct IntegerPart {
@@ -630,7 +635,7 @@ struct IntegerPart {
 
 impl Integers {
     fn new(columns: &[KeyColumn]) -> Self {
-        let mut integers = Self { count: columns.len(), ..Self::default() };
+        let mut integers = Self { count: columns.len(), beginnings: 1, ..Self::default() };
         if columns.len() > INTEGER_COLUMNS {
             return Self::default();
         }
@@ -647,6 +652,7 @@ impl Integers {
             }
             *part = IntegerPart { row: column.place.offset, key: integers.len as u16, width };
             integers.len += usize::from(width);
+            integers.beginnings |= 1 << integers.len;
         }
         integers
     }
@@ -787,7 +793,11 @@ impl KeySpec {
     ///
     /// # Errors
     /// [`RowError::KeyMismatch`].
+    #[inline]
     pub fn check_beginning(&self, key: &[u8]) -> Result<(), RowError> {
+        if key.len() <= self.integers.len && self.integers.beginnings >> key.len() & 1 != 0 {
+            return Ok(());
+        }
         self.check_columns(key, false)
     }
 

@@ -39,7 +39,7 @@ pub use layout::{Layout, MAX_COLUMNS, MAX_ROW_BYTES};
 #[doc(hidden)]
 pub use layout::{Lengths, Place, RowWriter, Shape, places};
 pub use temporal::{Date, Interval, TemporalError, Time, Timestamp, TimestampTz, Uuid};
-pub use typed::{Bytes, Char, Dec, Varchar};
+pub use typed::{Bytes, Char, Dec, TypedRow, Varchar};
 #[doc(hidden)]
 pub use typed::{ColumnType, Field};
 pub use types::{Column, Type};

@@ -52,16 +52,22 @@
 //!
 //! The places come from the same functions as those of [`Layout::new`](super::Layout::new), evaluated by the compiler.
 //! A setter finds its column by name where the table's columns have changed since; a table takes rows of its former columns.
-//! Views trust their bytes as the accessors of the layout do (see [`layout`](super::layout)).
+//!
+//! A view that is made of bare bytes trusts them, as the accessors of the layout do (see [`layout`](super::layout)): bytes of another
+//! layout are garbled. So what is read of a table whose columns may change is looked at through the layout that it has:
+//! `StockRow::of(layout, bytes)` refuses another one, [`TypedRow::fit`] brings its rows into this one where that can be. Both compare
+//! two numbers where it is the same. An engine's transaction does that by itself (`read_view`, `scan_view`).
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::decimal::{Decimal, DecimalError, POW10};
 use super::editor::RowEditor;
+use super::encoded::LayoutId;
 use super::error::{Flaw, RowError};
-use super::layout::{Place, RowWriter, fit_scaled, fit_text, time_at};
+use super::layout::{Layout, Place, RowWriter, fit_scaled, fit_text, time_at};
 use super::temporal::{Date, Interval, Time, Timestamp, TimestampTz, Uuid};
-use super::types::{MAX_CHARACTERS, MAX_PRECISION, MAX_PRECISION_8, Type};
+use super::types::{Column, MAX_CHARACTERS, MAX_PRECISION, MAX_PRECISION_8, Type};
 use super::value::{interval_bytes, interval_from};
 
 /// The column type `varchar(N)` in a `row!`.
@@ -205,6 +211,47 @@ impl<const P: u8, const S: u8> fmt::Debug for Dec<P, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
+}
+
+/// What the macro makes of a `row!`, for those who read rows of a table whose columns may have changed since the program was
+/// written: implemented by the owned struct.
+pub trait TypedRow: Sized {
+    /// A row in place.
+    type View<'r>: Copy;
+    /// What tells its layout from others.
+    const LAYOUT: LayoutId;
+
+    /// Its layout.
+    fn layout() -> &'static Layout;
+
+    /// A view of bytes that are known to be a row of this layout.
+    fn view(bytes: &[u8]) -> Self::View<'_>;
+
+    /// The row that `bytes`, a row of `layout`, contain, in this layout: as it is where they are the same, else written anew from the
+    /// columns of the same names. Columns that this layout does not have are left out.
+    ///
+    /// # Errors
+    /// [`RowError::OtherLayout`]: a column is missing, or of another type; a null where this layout takes none.
+    #[inline]
+    fn fit<'r>(layout: &Layout, bytes: &'r [u8]) -> Result<Cow<'r, [u8]>, RowError> {
+        match layout.id() == Self::LAYOUT {
+            true => Ok(Cow::Borrowed(bytes)),
+            false => refit(layout, bytes, Self::layout()).map(Cow::Owned),
+        }
+    }
+}
+
+#[cold]
+fn refit(from: &Layout, bytes: &[u8], to: &Layout) -> Result<Vec<u8>, RowError> {
+    let value_of = |column: &Column| {
+        let same = |found: &Column| found.name == column.name && found.ty == column.ty;
+        let at = from.columns().iter().position(same).ok_or(RowError::OtherLayout)?;
+        Ok(from.value(bytes, at))
+    };
+    let values = to.columns().iter().map(value_of).collect::<Result<Vec<_>, RowError>>()?;
+    let mut row = Vec::with_capacity(bytes.len());
+    to.encode(&values, &mut row)?;
+    Ok(row)
 }
 
 /// A type of a column that takes no null, in a `row!`.
@@ -559,8 +606,31 @@ macro_rules! row {
                     }
                 }
 
+                impl $crate::TypedRow for $owned {
+                    type View<'r> = $view<'r>;
+                    const LAYOUT: $crate::LayoutId = LAYOUT;
+
+                    fn layout() -> &'static $crate::Layout {
+                        <$owned>::layout()
+                    }
+
+                    #[inline]
+                    fn view(bytes: &[u8]) -> $view<'_> {
+                        $view(bytes)
+                    }
+                }
+
                 #[allow(dead_code, reason = "not every program uses all of them")]
                 impl<'a> $view<'a> {
+                    /// The row that `bytes`, a row of `layout`, are; refused unless that is the layout of this view.
+                    #[inline]
+                    $vis fn of(
+                        layout: &$crate::Layout,
+                        bytes: &'a [u8],
+                    ) -> ::std::result::Result<Self, $crate::RowError> {
+                        if layout.id() == LAYOUT { Ok(Self(bytes)) } else { Err($crate::RowError::OtherLayout) }
+                    }
+
                     $(
                         #[doc = "Column `" $name "`."]
                         #[inline]

@@ -39,7 +39,9 @@ pub use log::error::{Damage, LogError};
 pub use log::reader::LogReader;
 pub use log::writer::{LogOptions, LogWriter};
 pub use online::{Classifier, ClassifierOptions};
-pub use online::{HEADER_BYTES as STORED_HEADER_BYTES, Header as StoredHeader, Refused};
+pub use online::{
+    HEADER_BYTES as STORED_HEADER_BYTES, Header as StoredHeader, Refused, check as check_stored,
+};
 pub use sampler::Sampler;
 
 /// Names a row wherever it is: its table and the hash of its primary key.

@@ -117,7 +117,31 @@ impl IoError {
     pub fn is_locked(&self) -> bool {
         self.action() == Action::Lock && self.kind() == io::ErrorKind::WouldBlock
     }
+
+    /// Does another handle of this process hold the lock, as far as that is known?
+    #[must_use]
+    pub fn is_locked_here(&self) -> bool {
+        self.is_locked() && self.0.source.get_ref().is_some_and(|source| source.is::<HeldHere>())
+    }
+
+    /// The lock of `path` is held: by this process, or by another one.
+    pub(super) fn locked(path: &Path, here: bool) -> Self {
+        let kind = io::ErrorKind::WouldBlock;
+        Self::new(Action::Lock, path, None, if here { io::Error::new(kind, HeldHere) } else { kind.into() })
+    }
 }
+
+/// Says of a lock that this process has it.
+#[derive(Debug)]
+struct HeldHere;
+
+impl fmt::Display for HeldHere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("this process has locked it already")
+    }
+}
+
+impl std::error::Error for HeldHere {}
 
 impl fmt::Display for IoError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

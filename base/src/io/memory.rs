@@ -280,7 +280,7 @@ impl Io for MemoryIo {
         drop(self.open(path, OpenMode::Create)?);
         let mut tree = lock(&self.0);
         if tree.locks.contains_key(path) {
-            return Err(IoError::new(Action::Lock, path, None, ErrorKind::WouldBlock.into()));
+            return Err(IoError::locked(path, true));
         }
         tree.locks.insert(path.to_path_buf(), 0);
         Ok(LockGuard::new(Held { io: self.clone(), path: path.to_path_buf() }))
@@ -292,7 +292,7 @@ impl Io for MemoryIo {
             return Ok(None);
         }
         match tree.locks.get_mut(path) {
-            Some(0) => return Err(IoError::new(Action::Lock, path, None, ErrorKind::WouldBlock.into())),
+            Some(0) => return Err(IoError::locked(path, true)),
             Some(holders) => *holders += 1,
             None => drop(tree.locks.insert(path.to_path_buf(), 1)),
         }

@@ -191,7 +191,7 @@ impl Io for OverlayIo {
 
     fn lock_exclusive(&self, path: &Path) -> Result<LockGuard> {
         if !lock(&self.0.names).locks.insert(path.to_path_buf()) {
-            return Err(IoError::new(Action::Lock, path, None, ErrorKind::WouldBlock.into()));
+            return Err(IoError::locked(path, true));
         }
         Ok(LockGuard::new(Held { io: self.clone(), path: path.to_path_buf() }))
     }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::{
     Action, Buffer, Completion, DIRECT_ALIGNMENT, File, Io, IoError, LockGuard, OpenMode, Operation, Result,
 };
+use crate::sync::Mutex;
 
 /// The file system of the machine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -104,19 +105,55 @@ impl Io for StdIo {
             .truncate(false)
             .open(path)
             .map_err(failed)?;
-        file.try_lock().map_err(|error| failed(error.into()))?;
-        Ok(LockGuard::new(file))
+        match file.try_lock() {
+            Ok(()) => Ok(HeldFile::guard(file, path)),
+            Err(fs::TryLockError::WouldBlock) => Err(IoError::locked(path, is_held_here(path))),
+            Err(fs::TryLockError::Error(error)) => Err(failed(error)),
+        }
     }
 
     fn lock_shared(&self, path: &Path) -> Result<Option<LockGuard>> {
         let Ok(file) = fs::File::open(path) else { return Ok(None) };
         match file.try_lock_shared() {
-            Ok(()) => Ok(Some(LockGuard::new(file))),
-            Err(fs::TryLockError::WouldBlock) => {
-                Err(IoError::new(Action::Lock, path, None, ErrorKind::WouldBlock.into()))
-            }
+            Ok(()) => Ok(Some(HeldFile::guard(file, path))),
+            Err(fs::TryLockError::WouldBlock) => Err(IoError::locked(path, is_held_here(path))),
             // A medium without locks.
             Err(fs::TryLockError::Error(_)) => Ok(None),
+        }
+    }
+}
+
+/// The files whose locks this process holds, once for each holder: the system says only that a lock is held.
+static HELD: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// One name for a file, whatever it is called by, as far as there is one.
+fn one_name(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
+fn is_held_here(path: &Path) -> bool {
+    HELD.lock().contains(&one_name(path))
+}
+
+/// A file whose lock is held until it is dropped.
+struct HeldFile {
+    _file: fs::File,
+    name: PathBuf,
+}
+
+impl HeldFile {
+    fn guard(file: fs::File, path: &Path) -> LockGuard {
+        let name = one_name(path);
+        HELD.lock().push(name.clone());
+        LockGuard::new(Self { _file: file, name })
+    }
+}
+
+impl Drop for HeldFile {
+    fn drop(&mut self) {
+        let mut held = HELD.lock();
+        if let Some(at) = held.iter().position(|name| *name == self.name) {
+            held.swap_remove(at);
         }
     }
 }

@@ -19,7 +19,7 @@ use std::borrow::Cow;
 
 use crate::catalog::schema::{PastChange, PastColumns, SchemaError, StoredTable, TableSchema};
 use crate::catalog::table::TableForm;
-use crate::row::{Layout, MAX_ROW_BYTES, RowError, RowRef, Type, Value};
+use crate::row::{Column, Layout, MAX_ROW_BYTES, RowError, RowRef, Type, Value};
 
 /// Layouts that are kept for programs, at most.
 pub(crate) const KEPT: usize = 64;
@@ -196,10 +196,21 @@ impl RowCheck {
     }
 }
 
+/// What a column takes in a row beside its text, at most.
+const COLUMN_BYTES: u64 = 32;
+
+/// What a column with its default adds to a row, at most.
+pub(crate) fn most_bytes(column: &Column) -> u64 {
+    COLUMN_BYTES
+        + match &column.default {
+            Some(Value::Text(text)) => text.len() as u64,
+            Some(Value::Bytes(bytes)) => bytes.len() as u64,
+            _ => 0,
+        }
+}
+
 /// May rows with these columns get too long?
 pub(crate) fn may_be_too_long(schema: &TableSchema) -> bool {
-    /// What a column takes beside its text, at most.
-    const COLUMN_BYTES: u64 = 32;
     let bytes = schema.columns.iter().map(|column| match column.ty {
         Type::Text | Type::Bytes => MAX_ROW_BYTES as u64,
         Type::Varchar(characters) | Type::Char(characters) => COLUMN_BYTES + 4 * u64::from(characters),

@@ -213,6 +213,9 @@ pub(crate) struct TableCounters {
     pub(crate) cold: AtomicBool,
     /// Moves to the cold store that have begun; counted before they draw their timestamp.
     pub(crate) moves: AtomicU64,
+    /// The longest row that has moved to the cold store since the database was opened, in bytes, as the table has it now, at the
+    /// most.
+    pub(crate) longest_moved: AtomicU64,
     /// How soon rows are used again, while memory is short.
     pub(crate) reuse: Reuse,
 }

@@ -9,15 +9,19 @@
 //!
 //! - The first window is one entry, each further one twice as long, to [`WINDOW`] entries or [`WINDOW_BYTES`] of records, so a
 //!   scan that stops early has read no more than twice what it needed.
+//! - A window counts under the memory limit, beyond what small scans take ([`UNCOUNTED_BYTES`]), from before it is read until the
+//!   next one is. Where it has no room it is halved, down to one entry, which is read in any case: a scan gets slower, and never an error.
 //! - What was not found, or not read for an error, is looked up again by who shows the row.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::Poll;
 
 use thermocline_pool::store::{Found, IndexId as StoreIndex, StoreError};
 
 use crate::cold::store::{ColdScan, ColdStore, Pending, split_secondary};
+use crate::hot::budget::{Budget, MemoryKind};
 
 /// Entries of a window, at most.
 const WINDOW: usize = 1024;
@@ -25,6 +29,38 @@ const WINDOW: usize = 1024;
 const WINDOW_BYTES: usize = 512 << 10;
 /// Records that are read at the same time.
 const TOGETHER: usize = 64;
+
+/// Bytes of a window that are not counted under the memory limit.
+const UNCOUNTED_BYTES: u64 = 64 << 10;
+/// What an entry of a window is taken to need before one was read.
+const ENTRY_BYTES: u64 = 512;
+
+/// What a window takes under the memory limit, until it is dropped.
+#[derive(Debug)]
+struct Charge {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Charge {
+    /// Lets it stand for a window of so many bytes. `false`: there is no room for that, and it stays as it is.
+    fn set(&mut self, window_bytes: u64) -> bool {
+        let counted = window_bytes.saturating_sub(UNCOUNTED_BYTES);
+        let more = counted.saturating_sub(self.bytes);
+        if more > 0 && self.budget.charge(MemoryKind::Transactions, more).is_err() {
+            return false;
+        }
+        self.budget.release(MemoryKind::Transactions, self.bytes.saturating_sub(counted));
+        self.bytes = counted;
+        true
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.release(MemoryKind::Transactions, self.bytes);
+    }
+}
 
 /// An entry that comes next.
 #[derive(Debug)]
@@ -50,13 +86,30 @@ pub(crate) struct ColdCursor {
     secondary: bool,
     ready: VecDeque<ColdEntry>,
     ended: bool,
-    /// Entries of the next window.
+    /// Entries of the next window, if there is room.
     window: usize,
+    /// What an entry takes, with its record.
+    entry_bytes: u64,
+    charge: Charge,
+}
+
+impl ColdEntry {
+    fn memory_bytes(&self) -> u64 {
+        (size_of::<Self>() + self.key.capacity() + self.primary.len() + self.bytes.capacity()) as u64
+    }
 }
 
 impl ColdCursor {
-    pub(crate) fn new(scan: Box<dyn ColdScan>, secondary: bool) -> Self {
-        Self { scan, secondary, ready: VecDeque::new(), ended: false, window: 1 }
+    pub(crate) fn new(scan: Box<dyn ColdScan>, secondary: bool, budget: &Arc<Budget>) -> Self {
+        Self {
+            scan,
+            secondary,
+            ready: VecDeque::new(),
+            ended: false,
+            window: 1,
+            entry_bytes: ENTRY_BYTES,
+            charge: Charge { budget: Arc::clone(budget), bytes: 0 },
+        }
     }
 
     /// The next entry, if it is known.
@@ -86,12 +139,21 @@ impl ColdCursor {
 
     /// Reads the next key; of a secondary index, the next window of them.
     pub(crate) async fn advance(&mut self) -> Result<(), StoreError> {
-        let keys = if self.secondary { self.window } else { 1 };
+        let keys = if self.secondary { self.affordable() } else { 1 };
         while !self.ended && self.ready.len() < keys {
             self.read_key().await?;
         }
-        self.window = (2 * self.window).min(WINDOW);
+        self.window = (2 * keys).min(WINDOW);
         Ok(())
+    }
+
+    /// Takes memory for the next window: how many entries there is room for.
+    fn affordable(&mut self) -> usize {
+        let mut keys = self.window;
+        while !self.charge.set(keys as u64 * self.entry_bytes) && keys > 1 {
+            keys /= 2;
+        }
+        keys
     }
 
     async fn read_key(&mut self) -> Result<(), StoreError> {
@@ -133,6 +195,10 @@ impl ColdCursor {
         }
         let fitting = WINDOW_BYTES * records / bytes.max(1);
         self.window = self.window.min(fitting.max(1));
+        let taken: u64 = self.ready.iter().map(ColdEntry::memory_bytes).sum();
+        self.entry_bytes = taken.div_ceil(self.ready.len().max(1) as u64).max(1);
+        // What it has not been counted for is there already: the next one is as much smaller.
+        self.charge.set(taken);
         due.len()
     }
 }

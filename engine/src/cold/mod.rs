@@ -31,7 +31,7 @@ use thermocline_base::ids::{RowId, Timestamp};
 use thermocline_base::io::{Io, IoError};
 use thermocline_base::multiplex::block_on;
 use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
-use thermocline_pool::store::{StoreError, StoreOptions};
+use thermocline_pool::store::{Found, IndexId, StoreError, StoreOptions};
 
 use crate::cold::direct::{DirectOptions, DirectStore};
 use crate::cold::memory::MemoryStore;
@@ -210,14 +210,16 @@ pub(crate) fn kind_in(io: &dyn Io, dir: &Path) -> Result<Option<ColdStoreKind>, 
     Ok(None)
 }
 
-/// Reads every slot of a store of the kind `direct`: how many records there are, and what is damaged.
+/// Reads every slot of a store of the kind `direct`, and shows its records: how many there are, and what is damaged.
 pub(crate) fn verify_direct(
     io: &Arc<dyn Io>,
     dir: &Path,
     database: [u8; 16],
+    see: impl FnMut(IndexId, &[u8], &Found),
 ) -> Result<(u64, Vec<StoreError>), StoreError> {
     let options = DirectOptions { thread: false, ..DirectOptions::new(database) };
     let store = DirectStore::open(io, dir, options)?;
+    store.for_each_record(see);
     let found = (store.usage().records, store.damages());
     store.close();
     Ok(found)

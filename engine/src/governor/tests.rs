@@ -770,9 +770,9 @@ fn a_database_is_opened_far_beyond_its_limit() {
     db.bulk_load(&table, (0..rows).map(|id| row(id, 0).to_vec())).expect("there is room");
     let before = db.statistics().memory.total();
     db.close().expect("it closes");
-    let db = Database::open(dir.path(), options(24 * MIB)).expect("it opens");
+    let db = Database::open(dir.path(), options(28 * MIB)).expect("it opens");
     assert!(before > 4 * 24 * MIB, "{before} bytes are no more than some times the limit");
-    wait_until("leaving memory", || db.statistics().memory.total() <= 24 * MIB);
+    wait_until("leaving memory", || db.statistics().memory.total() <= 28 * MIB);
     let table = db.table("t").expect("it is there");
     fill(&db, &table, rows..rows + 2_000, 100).expect("there is room again");
     for id in (0..rows + 2_000).step_by(9973) {

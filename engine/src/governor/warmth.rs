@@ -12,7 +12,7 @@
 
 mod stored;
 
-pub(crate) use self::stored::{store, store_now_and_then, temperatures};
+pub(crate) use self::stored::{store, store_now_and_then, temperatures, verify as verify_temperatures};
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -74,11 +74,24 @@ pub(crate) struct Warmth {
     floor: f32,
 }
 
+/// A classifier's options under a limit.
+fn classifier_within(limit: u64) -> ClassifierOptions {
+    let options = ClassifierOptions::for_limit(limit, limit / 2);
+    ClassifierOptions { memory_bytes: options.memory_bytes.min(CLASSIFIER_BYTES_MAX), ..options }
+}
+
+/// What temperatures take under a limit, once they are measured.
+pub(super) fn bytes_within(inner: &Inner, limit: u64) -> u64 {
+    match inner.options.sampling > 0.0 {
+        true => classifier_within(limit).memory_bytes as u64,
+        false => 0,
+    }
+}
+
 impl Warmth {
     fn new(inner: &Inner, limit: u64) -> Self {
         let (share, clock) = (inner.options.sampling, Arc::clone(&inner.clock));
-        let mut options = ClassifierOptions::for_limit(limit, limit / 2);
-        options.memory_bytes = options.memory_bytes.min(CLASSIFIER_BYTES_MAX);
+        let options = classifier_within(limit);
         let floor = (SAMPLES * options.alpha / share.clamp(1e-3, 1.0)) as f32;
         let classifier = Arc::new(Classifier::new(&options));
         if inner.checkpoints.are_kept() {
@@ -150,8 +163,7 @@ impl Warmth {
 
     /// Fits what is known into another memory limit; more than what it had at first it does not take.
     pub(super) fn fit(&self, limit: u64) {
-        let options = ClassifierOptions::for_limit(limit, limit / 2);
-        self.classifier.set_memory(options.memory_bytes.min(CLASSIFIER_BYTES_MAX));
+        self.classifier.set_memory(classifier_within(limit).memory_bytes);
     }
 
     /// A sampler for a session.

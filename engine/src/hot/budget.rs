@@ -49,7 +49,7 @@ pub enum MemoryKind {
     Transactions,
     /// What the process takes for the database apart from all that.
     Process,
-    /// Everything else.
+    /// Everything else: lists of an index that is being built.
     Other,
 }
 
@@ -88,7 +88,7 @@ impl MemoryKind {
             Self::Log => "the log's buffers",
             Self::Transactions => "what transactions remember",
             Self::Process => "the process",
-            Self::Other => "other",
+            Self::Other => "building an index",
         }
     }
 }
@@ -129,11 +129,19 @@ impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, asked_bytes, used_bytes, limit_bytes, cause } = self;
         match cause {
-            OutOfMemoryCause::Limit => write!(
-                f,
-                "out of memory: {asked_bytes} bytes for {kind} do not fit, as {used_bytes} bytes of the memory limit \
-                 of {limit_bytes} are in use; delete rows, or raise memory_limit"
-            ),
+            OutOfMemoryCause::Limit => {
+                write!(
+                    f,
+                    "out of memory: {asked_bytes} bytes for {kind} do not fit, as {used_bytes} bytes of the memory limit \
+                     of {limit_bytes} are in use"
+                )?;
+                if used_bytes + asked_bytes <= *limit_bytes {
+                    f.write_str(", and the rest is kept free for what brings rows out of memory")?;
+                }
+                f.write_str(
+                    "; end transactions that have been open for long, change fewer rows in each, or raise memory_limit",
+                )
+            }
             OutOfMemoryCause::Range => write!(
                 f,
                 "out of memory: {asked_bytes} bytes for {kind} do not fit, as {used_bytes} bytes of the {limit_bytes} \
@@ -187,6 +195,16 @@ impl Budget {
     /// When the hard mark would be passed; nothing is charged then.
     pub(crate) fn charge(&self, kind: MemoryKind, bytes: u64) -> Result<(), OutOfMemory> {
         self.charge_within(kind, bytes, self.hard_mark())
+    }
+
+    /// Could `bytes` be charged for `kind` by who must not use the reserve? Nothing is.
+    ///
+    /// # Errors
+    /// As [`Budget::charge`].
+    pub(crate) fn ask(&self, kind: MemoryKind, bytes: u64) -> Result<(), OutOfMemory> {
+        self.charge(kind, bytes)?;
+        self.release(kind, bytes);
+        Ok(())
     }
 
     /// Takes `bytes` for work that frees memory: may pass the hard mark by [`reserve_bytes`](Self::reserve_bytes).

@@ -34,6 +34,7 @@ use crate::hot::budget::{Budget, MemoryKind};
 use crate::ops::backup_rows::write_all;
 use crate::ops::clean::REMOVES;
 use crate::ops::cold::{EndNow, PRESENT};
+use crate::ops::progress::Advance;
 use crate::options::ColdStoreKind;
 use crate::row::{KeyBuf, MAX_KEY_BYTES, RowError};
 
@@ -144,6 +145,7 @@ impl Inner {
         &self,
         form: &TableForm,
         index: &IndexForm,
+        advance: &mut Advance<'_>,
     ) -> Result<Option<ColdFill<'_>>> {
         let (Some(memo), Some(cold)) = (self.memo.get(), self.cold.get()) else { return Ok(None) };
         if !form.counters.cold.load(Ordering::SeqCst) {
@@ -151,8 +153,8 @@ impl Inner {
         }
         let table = || form.schema.name.clone();
         if self.options.cold_store == ColdStoreKind::Direct {
-            return Err(Error::InvalidOption {
-                option: "create_index",
+            return Err(Error::Unsupported {
+                operation: "create_index",
                 reason: format!(
                     "some rows of table {:?} are in the cold store, where cold_store = direct has no room for entries of \
                      another index; load them into a new table instead",
@@ -184,6 +186,7 @@ impl Inner {
         let mut scan = cold.store.scan(primary_of(form.id), &[], None, Direction::Forward);
         while let Some(found) = cold.finish(scan.next()).map_err(failed)? {
             for entry in &found.entries {
+                advance.row()?;
                 let guard = self.epochs.pin();
                 let name = RecordName::new(entry.batch.0, &found.key);
                 if !self.is_of_table(form, memo, name, &guard) {
@@ -216,16 +219,41 @@ impl Inner {
         }
         portion.write(cold, fill.index).map_err(failed)?;
         if index.is_unique() {
-            self.check_unique_cold(form, index, memo, cold)?;
+            self.check_unique_cold(form, index, memo, cold, advance)?;
         }
         Ok(Some(fill))
+    }
+
+    /// Records of a table in the cold store, about.
+    pub(crate) fn cold_records(&self, table: TableId) -> u64 {
+        self.cold.get().and_then(|cold| cold.store.tables().get(&table.0).map(|of| of.records)).unwrap_or(0)
+    }
+
+    /// The longest row of a table in the cold store, as `form` has it, in bytes. Nobody holds the table: a row that moves meanwhile may be
+    /// missed, which [`TableCounters::longest_moved`](crate::catalog::table::TableCounters) knows of.
+    ///
+    /// # Errors
+    /// The cold store has failed; the change is to end.
+    pub(crate) fn longest_cold_row(&self, form: &TableForm, advance: &mut Advance<'_>) -> Result<u64> {
+        let Some(cold) = self.cold.get() else { return Ok(0) };
+        let mut longest = 0;
+        let mut scan = cold.store.scan(primary_of(form.id), &[], None, Direction::Forward);
+        while let Some(found) = cold.finish(scan.next()).map_err(|source| form.cold_error(source))? {
+            for entry in &found.entries {
+                advance.row()?;
+                // What is no row of the table any more says nothing of its length.
+                let renewed = form.try_renew(entry.batch.0, &entry.record).ok().flatten();
+                longest = longest.max(renewed.as_deref().unwrap_or(&entry.record).len());
+            }
+        }
+        Ok(longest as u64)
     }
 
     /// Does each row in the cold store fit the layout of a new form of its table, which is held?
     ///
     /// # Errors
     /// One does not; the cold store has failed.
-    pub(crate) fn check_cold_lengths(&self, form: &TableForm) -> Result<()> {
+    pub(crate) fn check_cold_lengths(&self, form: &TableForm, advance: &mut Advance<'_>) -> Result<()> {
         let (Some(memo), Some(cold)) = (self.memo.get(), self.cold.get()) else { return Ok(()) };
         let table = || form.schema.name.clone();
         let mut scan = cold.store.scan(primary_of(form.id), &[], None, Direction::Forward);
@@ -234,6 +262,7 @@ impl Inner {
             let found = found.map_err(|source| form.cold_error(source))?;
             let Some(found) = found else { return Ok(()) };
             for entry in &found.entries {
+                advance.row()?;
                 let guard = self.epochs.pin();
                 if self.is_of_table(form, memo, RecordName::new(entry.batch.0, &found.key), &guard) {
                     form.try_renew(entry.batch.0, &entry.record)
@@ -244,12 +273,20 @@ impl Inner {
     }
 
     /// Has no key of a filled index two rows in the cold store?
-    fn check_unique_cold(&self, form: &TableForm, index: &IndexForm, memo: &Memo, cold: &Cold) -> Result<()> {
+    fn check_unique_cold(
+        &self,
+        form: &TableForm,
+        index: &IndexForm,
+        memo: &Memo,
+        cold: &Cold,
+        advance: &mut Advance<'_>,
+    ) -> Result<()> {
         let failed = |source| form.cold_error(source);
         let mut last: Option<Vec<u8>> = None;
         let mut scan = cold.store.scan(secondary_of(form.id, index.id), &[], None, Direction::Forward);
         while let Some(found) = cold.finish(scan.next()).map_err(failed)? {
             let Some((key, primary)) = split_secondary(&found.key) else { continue };
+            advance.row()?;
             let guard = self.epochs.pin();
             for entry in &found.entries {
                 if !self.is_live(form, memo, RecordName::new(entry.batch.0, primary), &guard) {

@@ -233,14 +233,14 @@ impl Database {
     ) -> Result<()> {
         let (inner, directory) = (self.inner(), directory.as_ref());
         if inner.cold.get().is_some() && inner.options.cold_store == ColdStoreKind::Memory {
-            return Err(Error::InvalidOption {
-                option: "backup",
+            return Err(Error::Unsupported {
+                operation: "backup",
                 reason: "cold_store = memory keeps its rows nowhere; use cold_store = pages".to_owned(),
             });
         }
         if inner.log().is_none() {
-            return Err(Error::InvalidOption {
-                option: "backup",
+            return Err(Error::Unsupported {
+                operation: "backup",
                 reason: "only an open database with a log can be copied; close it, and copy its directory"
                     .to_owned(),
             });

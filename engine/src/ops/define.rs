@@ -9,19 +9,23 @@
 //! Rows in the cold store stay as they are, and are brought up to date when they are read ([`crate::catalog::past`]); in a
 //! new index they get entries ([`crate::ops::backfill`]).
 //!
+//! A change that goes over rows tells how far it is, and can be ended ([`crate::ops::progress`]). Before a table is held for a column
+//! that is added, the longest row in the cold store is looked for: that may take seconds, and users go on meanwhile.
+//!
 //! A change that is refused memory undoes itself and lets go of all it holds; then it waits for the governor, and is tried
 //! again ([`Inner::defining`]).
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
 use thermocline_base::multiplex::block_on;
-use thermocline_base::sync::{Backoff, MutexGuard};
+use thermocline_base::sync::{Backoff, MutexGuard, Ordering};
 use thermocline_pool::store::BatchId;
 
-use crate::catalog::past::{KEPT, Past, may_be_too_long};
+use crate::catalog::past::{KEPT, Past, may_be_too_long, most_bytes};
 use crate::catalog::schema::{
     IndexSchema, PastChange, PastColumns, SchemaError, StoredTable, TableSchema, Tiering,
 };
@@ -41,7 +45,9 @@ use crate::index::hash::HashIndex;
 use crate::index::tree::Tree;
 use crate::mutation::{self, Rule};
 use crate::ops::backfill::ColdFill;
-use crate::row::{Column, ColumnSet, KeyBuf, KeySpec, Layout, RowError, Value};
+use crate::ops::progress::{Advance, silent};
+use crate::row::{Column, ColumnSet, KeyBuf, KeySpec, Layout, MAX_ROW_BYTES, RowError, Value};
+use crate::statistics::entries_of;
 
 impl Inner {
     fn schema_error(table: &str, source: RowError) -> Error {
@@ -151,7 +157,7 @@ impl Inner {
 
     /// Runs a change of definitions. When it is refused memory, the governor is waited for, and it is run again: it has
     /// undone itself then, and holds nothing. Blocks.
-    fn defining<T>(&self, change: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(crate) fn defining<T>(&self, change: impl FnMut() -> Result<T>) -> Result<T> {
         self.defining_with(change, || {})
     }
 
@@ -185,7 +191,7 @@ impl Inner {
 
     /// There is no room for the rows of a table beside themselves: half of those in memory leave it, whatever their
     /// temperature, as far as they may. Blocks.
-    fn move_half(self: &Arc<Self>, table: &str) -> Result<()> {
+    fn move_half(self: &Arc<Self>, table: &str, advance: &mut Advance<'_>) -> Result<()> {
         const ROWS: usize = 512;
         let entry = self.entry(table)?;
         let (count, chunks) = {
@@ -217,6 +223,7 @@ impl Inner {
                 if moved * 2 >= count {
                     return Ok(());
                 }
+                advance.tell()?;
                 moved += block_on(self.migrate(&entry, rows))?.rows;
                 if let Some(cold) = self.cold.get() {
                     // What is on its way takes memory, too.
@@ -229,23 +236,38 @@ impl Inner {
 
     /// Begins a change of a table's definition: nobody else changes one meanwhile, and no transaction uses the table.
     fn change(&self, name: &str) -> Result<Change<'_>> {
+        self.change_after(name, &mut Advance::new(&mut silent), |_, _| Ok(()))
+    }
+
+    /// The same; `look` goes over the table before it is held: its form stays what it is from then on, its rows do not.
+    fn change_after<'a>(
+        &'a self,
+        name: &str,
+        advance: &mut Advance<'_>,
+        look: impl FnOnce(&TableForm, &mut Advance<'_>) -> Result<()>,
+    ) -> Result<Change<'a>> {
         self.may_define()?;
         let definition = self.definition.lock();
         let entry = self.entry(name)?;
+        // SAFETY: only a change replaces the form, and none but this one has the lock of definitions.
+        look(unsafe { FormRef::of(&entry) }.get(), advance)?;
         if mutation::off(Rule::HoldBeforeLook) {
-            self.wait_for_users(&entry, name)?;
+            self.wait_for_users(&entry, name, advance)?;
         }
         entry.hold();
         let mut change = Change { inner: self, entry, maintenance: None, _definition: definition };
         if !mutation::off(Rule::HoldBeforeLook) {
-            self.wait_for_users(&change.entry, name)?;
+            self.wait_for_users(&change.entry, name, advance)?;
         }
         change.maintenance = Some(self.maintenance.lock());
         Ok(change)
     }
 
     /// Waits until no transaction uses a held table.
-    fn wait_for_users(&self, entry: &TableEntry, name: &str) -> Result<()> {
+    fn wait_for_users(&self, entry: &TableEntry, name: &str, advance: &mut Advance<'_>) -> Result<()> {
+        /// Looks between two calls of whoever is told.
+        const LOOKS: u32 = 50;
+        let mut looks = 0_u32;
         let begun = self.clock.now_ns();
         let limit = u64::try_from(self.options.definition_wait.as_nanos()).unwrap_or(u64::MAX);
         let mut backoff = Backoff::new();
@@ -260,6 +282,10 @@ impl Inner {
                     table: name.to_owned(),
                     waited_ms: waited / 1_000_000,
                 });
+            }
+            looks += 1;
+            if looks.is_multiple_of(LOOKS) {
+                advance.tell()?;
             }
             backoff.sleep(Duration::from_micros(200));
         }
@@ -289,10 +315,17 @@ impl Inner {
         self.catalog.by_name(name).ok_or_else(|| Error::UnknownTable { name: name.to_owned() })
     }
 
-    /// Enters all versions of all rows of `form` into one of its indexes. The table is held.
-    pub(crate) fn fill_index(&self, form: &TableForm, index: &IndexForm, guard: &Guard<'_>) -> Result<()> {
+    /// Enters all versions of all rows of `form` into one of its indexes. The table is held. `step` hears of each row.
+    pub(crate) fn fill_index(
+        &self,
+        form: &TableForm,
+        index: &IndexForm,
+        guard: &Guard<'_>,
+        step: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
         let mut key = KeyBuf::new();
         form.store.for_each_row(guard, |row, newest| {
+            step()?;
             let mut next = Some(newest);
             while let Some(version) = next {
                 next = version.older(&form.store.memory);
@@ -311,12 +344,19 @@ impl Inner {
     }
 
     /// Is no key of a unique index held by two live rows? The table is held.
-    fn check_unique(&self, form: &TableForm, index: &IndexForm, guard: &Guard<'_>) -> Result<()> {
+    fn check_unique(
+        &self,
+        form: &TableForm,
+        index: &IndexForm,
+        guard: &Guard<'_>,
+        advance: &mut Advance<'_>,
+    ) -> Result<()> {
         if !index.is_unique() {
             return Ok(());
         }
         let mut key = KeyBuf::new();
         form.store.for_each_row(guard, |row, newest| {
+            advance.row()?;
             if newest.is_tombstone() || index.is_exempt(form.row(newest)) {
                 return Ok(());
             }
@@ -347,6 +387,7 @@ impl Inner {
         new: &TableForm,
         convert: &Convert<'_>,
         guard: &Guard<'_>,
+        advance: &mut Advance<'_>,
     ) -> Result<()> {
         let mut row = Vec::new();
         for number in 0..old.store.directory.len() {
@@ -355,6 +396,7 @@ impl Inner {
             }
         }
         old.store.for_each_row(guard, |row_id, newest| {
+            advance.row()?;
             let mut chain = vec![newest];
             while let Some(older) = chain.last().and_then(|version| version.older(&old.store.memory)) {
                 chain.push(older);
@@ -397,7 +439,7 @@ impl Inner {
         })?;
         new.store.seal_all(guard);
         for index in &new.indexes {
-            self.fill_index(new, index, guard)?;
+            self.fill_index(new, index, guard, &mut || advance.row())?;
         }
         Ok(())
     }
@@ -423,7 +465,7 @@ impl<'a> Change<'a> {
 
     /// Gives the rows in the cold store their entries in a new index. That may take long: maintenance and checkpoints go
     /// on, which leave a held table alone, or only read it.
-    fn fill_cold(&mut self, index: &IndexForm) -> Result<Option<ColdFill<'a>>> {
+    fn fill_cold(&mut self, index: &IndexForm, advance: &mut Advance<'_>) -> Result<Option<ColdFill<'a>>> {
         // SAFETY: the table is held, by this change, which replaces the form only later.
         let old = unsafe { FormRef::of(&self.entry) }.get();
         if !old.counters.cold.load(std::sync::atomic::Ordering::SeqCst) {
@@ -432,18 +474,27 @@ impl<'a> Change<'a> {
         // Uses up the index's number, and makes the log durable past the moves of what is cold.
         self.inner.write_definitions()?;
         self.maintenance = None;
-        let filled = self.inner.fill_cold_index(old, index);
+        let filled = self.inner.fill_cold_index(old, index, advance);
         self.maintenance = Some(self.inner.maintenance.lock());
         filled
     }
 
-    /// Does each row in the cold store fit the layout of a new form? Maintenance goes on.
-    fn check_cold_lengths(&mut self, new: &TableForm) -> Result<()> {
-        if !new.has_past() || !may_be_too_long(&new.schema) {
+    /// Does each row in the cold store fit the layout of a new form, with a column of at most `added` bytes more? They do if the
+    /// longest of them does, those that have moved since it was looked for included. Only else all are looked at again, now that
+    /// the table is held. Maintenance goes on.
+    fn check_cold_lengths(
+        &mut self,
+        new: &TableForm,
+        longest: u64,
+        added: u64,
+        advance: &mut Advance<'_>,
+    ) -> Result<()> {
+        let longest = longest.max(new.counters.longest_moved.load(Ordering::Relaxed));
+        if !new.has_past() || !may_be_too_long(&new.schema) || longest + added <= MAX_ROW_BYTES as u64 {
             return Ok(());
         }
         self.maintenance = None;
-        let outcome = self.inner.check_cold_lengths(new);
+        let outcome = self.inner.check_cold_lengths(new, advance);
         self.maintenance = Some(self.inner.maintenance.lock());
         outcome
     }
@@ -563,12 +614,20 @@ impl Database {
     /// The definition is not acceptable; the index is unique and two rows have one key; transactions use the table for
     /// too long.
     pub fn create_index(&self, table: &str, index: IndexSchema) -> Result<Index> {
-        self.inner().defining(|| self.try_create_index(table, index.clone()))
+        self.create_index_with(table, index, silent)
     }
 
-    fn try_create_index(&self, table: &str, index: IndexSchema) -> Result<Index> {
+    pub(crate) fn try_create_index(
+        &self,
+        table: &str,
+        index: IndexSchema,
+        advance: &mut Advance<'_>,
+    ) -> Result<Index> {
         let inner = self.inner();
-        let mut change = inner.change(table)?;
+        let looks = 1 + u64::from(index.unique);
+        let mut change = inner.change_after(table, advance, |form, advance| {
+            advance.begin(looks * (entries_of(form) + inner.cold_records(form.id)))
+        })?;
         let old = change.old();
         let mut schema = old.schema.clone();
         schema.indexes.push(index.clone());
@@ -576,10 +635,11 @@ impl Database {
         let fresh = inner.make_index(inner.catalog.fresh_index_id(), &schema, &index, &old.layout)?;
         let id = fresh.id;
         let guard = inner.epochs.pin();
-        inner.fill_index(old, &fresh, &guard)?;
-        inner.check_unique(old, &fresh, &guard)?;
+        inner.fill_index(old, &fresh, &guard, &mut || advance.row())?;
+        inner.check_unique(old, &fresh, &guard, advance)?;
         drop(guard);
-        let filled = change.fill_cold(&fresh)?;
+        let filled = change.fill_cold(&fresh, advance)?;
+        advance.tell()?;
         let old = change.old();
         let mut indexes = old.indexes.clone();
         indexes.push(fresh);
@@ -682,6 +742,10 @@ impl Database {
     /// # Errors
     /// There is no such table; the name is taken; the column is neither nullable nor has a default.
     pub fn add_column(&self, table: &str, column: Column) -> Result<()> {
+        self.add_column_with(table, column, silent)
+    }
+
+    pub(crate) fn try_add_column(&self, table: &str, column: &Column, advance: Advance<'_>) -> Result<()> {
         if !column.nullable && column.default.is_none() {
             return Err(
                 SchemaError::NoDefault { table: table.to_owned(), column: column.name.clone() }.into()
@@ -696,6 +760,7 @@ impl Database {
             },
             None,
             &|values| values.push(value.clone()),
+            advance,
         )
     }
 
@@ -704,6 +769,10 @@ impl Database {
     /// # Errors
     /// There is no such table or column, the column is part of an index, or it is the last one.
     pub fn drop_column(&self, table: &str, column: &str) -> Result<()> {
+        self.drop_column_with(table, column, silent)
+    }
+
+    pub(crate) fn try_drop_column(&self, table: &str, column: &str, advance: Advance<'_>) -> Result<()> {
         let position = self.table(table)?.with_form(|form| form.column(column))?;
         self.change_columns(
             table,
@@ -732,6 +801,7 @@ impl Database {
             &|values| {
                 values.remove(position);
             },
+            advance,
         )
     }
 
@@ -741,13 +811,16 @@ impl Database {
         alter: &mut dyn FnMut(&mut TableSchema) -> Result<()>,
         dropped: Option<usize>,
         convert: &dyn Fn(&mut Vec<Value>),
+        advance: Advance<'_>,
     ) -> Result<()> {
+        let advance = RefCell::new(advance);
         let make_room = || {
-            if let Err(error) = self.inner().move_half(table) {
+            if let Err(error) = self.inner().move_half(table, &mut advance.borrow_mut()) {
                 tracing::debug!(%error, "rows stay in memory beside which their columns are to change");
             }
         };
-        self.inner().defining_with(|| self.try_change_columns(table, alter, dropped, convert), make_room)
+        let change = || self.try_change_columns(table, alter, dropped, convert, &mut advance.borrow_mut());
+        self.inner().defining_with(change, make_room)
     }
 
     fn try_change_columns(
@@ -756,9 +829,18 @@ impl Database {
         alter: &mut dyn FnMut(&mut TableSchema) -> Result<()>,
         dropped: Option<usize>,
         convert: &dyn Fn(&mut Vec<Value>),
+        advance: &mut Advance<'_>,
     ) -> Result<()> {
         let inner = self.inner();
-        let mut change = inner.change(table)?;
+        // While the table is in use still: that takes long, and what moves meanwhile is known.
+        let mut longest = 0;
+        let mut change = inner.change_after(table, advance, |form, advance| {
+            let looks_cold = dropped.is_none() && may_be_too_long(&form.schema);
+            let cold = if looks_cold { inner.cold_records(form.id) } else { 0 };
+            advance.begin(entries_of(form) * (1 + form.indexes.len() as u64) + cold)?;
+            longest = if looks_cold { inner.longest_cold_row(form, advance)? } else { 0 };
+            Ok(())
+        })?;
         let old = change.old();
         let mut stored = old.stored();
         alter(&mut stored.schema)?;
@@ -770,8 +852,9 @@ impl Database {
         };
         old.note_past(&mut stored, change_of);
         let new = inner.make_form(stored, Arc::clone(&old.counters))?;
+        let added = new.schema.columns.last().filter(|_| dropped.is_none()).map_or(0, most_bytes);
         if dropped.is_none() {
-            change.check_cold_lengths(&new)?;
+            change.check_cold_lengths(&new, longest, added, advance)?;
         }
         let old = change.old();
         let row_error = |source| Error::Row { table: table.to_owned(), source };
@@ -784,8 +867,14 @@ impl Database {
                 new.layout.encode(&values, out).map_err(row_error)
             },
             &inner.epochs.pin(),
+            advance,
         )?;
-        change.finish(new)
+        advance.tell()?;
+        let counters = Arc::clone(&new.counters);
+        change.finish(new)?;
+        // Rows that have moved are longer now, as the table has them.
+        counters.longest_moved.fetch_add(added, Ordering::Relaxed);
+        Ok(())
     }
 }
 

@@ -269,6 +269,7 @@ impl Inner {
                 .put(index, key, record)
                 .expect("keys, records and the batch are of a length that the store takes");
         }
+        form.counters.longest_moved.fetch_max(version.len() as u64, Ordering::Relaxed);
         Some(RecordName::new(batch.id().0, &primary))
     }
 

@@ -17,6 +17,7 @@ pub(crate) mod load;
 pub(crate) mod lock;
 pub(crate) mod maintain;
 pub(crate) mod migrate;
+pub(crate) mod progress;
 pub(crate) mod promote;
 pub(crate) mod read;
 pub(crate) mod recover;

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering as Plain};
 use thermocline_base::clock::Clock;
 use thermocline_base::epoch::Epochs;
 use thermocline_base::ids::{Lsn, RowId, TableId, Timestamp};
-use thermocline_base::io::{Io, LockGuard, OverlayIo};
+use thermocline_base::io::{Io, IoError, LockGuard, OverlayIo};
 use thermocline_base::sync::{AtomicBool, Mutex};
 
 use crate::catalog::Catalog;
@@ -200,9 +200,7 @@ fn claim(inner: &Inner, path: &Path) -> Result<(Option<LockGuard>, Superblock)> 
         return Ok((lock, superblock));
     }
     io.create_dir_all(path)?;
-    let lock = io.lock_exclusive(&path.join(LOCK_FILE)).map_err(|error| {
-        if error.is_locked() { Error::Locked { directory: path.to_path_buf() } } else { error.into() }
-    })?;
+    let lock = io.lock_exclusive(&path.join(LOCK_FILE)).map_err(|error| locked(path, error))?;
     let superblock = match existing {
         Some(superblock) => superblock,
         // Another process may have been first, between the look and the lock.
@@ -221,13 +219,18 @@ fn claim(inner: &Inner, path: &Path) -> Result<(Option<LockGuard>, Superblock)> 
     Ok((Some(lock), superblock))
 }
 
+fn locked(path: &Path, error: IoError) -> Error {
+    match error.is_locked() {
+        true => Error::Locked { directory: path.to_path_buf(), here: error.is_locked_here() },
+        false => error.into(),
+    }
+}
+
 /// Keeps out whoever would write, for as long as the guard lives, and changes nothing. Readers may be several. `None`: no
 /// process has had the database open where it is now, or the medium has no locks: then nothing keeps a writer out, who
 /// could not write to most such media either.
 pub(crate) fn lock_to_read(io: &dyn Io, path: &Path) -> Result<Option<LockGuard>> {
-    io.lock_shared(&path.join(LOCK_FILE)).map_err(|error| {
-        if error.is_locked() { Error::Locked { directory: path.to_path_buf() } } else { error.into() }
-    })
+    io.lock_shared(&path.join(LOCK_FILE)).map_err(|error| locked(path, error))
 }
 
 fn manifest_path(inner: &Inner, manifest: &Manifest) -> PathBuf {
@@ -330,14 +333,21 @@ fn find_cold_rows(inner: &Inner, known: bool) -> Result<()> {
     let guard = inner.epochs.pin();
     let now = inner.registry.clock.now();
     for batch in cold.store.unconfirmed() {
-        let stays = match memo.batch_notice(batch.0, &guard) {
+        let notice = memo.batch_notice(batch.0, &guard);
+        let stays = match notice {
             Some((_, version)) => {
                 memo.read_batch(version).1 == NoticeKind::Begin || mutation::off(Rule::RecoveryDiscards)
             }
             None => batch.0 <= now.0,
         };
         let decided = if stays { cold.store.confirm(batch) } else { cold.store.discard(batch) };
-        cold.finish(decided).map_err(failed)?;
+        match cold.finish(decided) {
+            // Its notice says what it is to everybody who meets it, and the cleaner tries again as long as that is there.
+            Err(error) if error.is_full() && notice.is_some() => {
+                tracing::warn!(%error, %batch, "a batch of the cold store is decided about when there is space");
+            }
+            decided => decided.map_err(failed)?,
+        }
     }
     // What was dropped before, and may still be there.
     cold.store.retain(&|index| {
@@ -560,7 +570,7 @@ fn build_indexes(inner: &Inner) -> Result<()> {
     in_parallel(inner, &jobs, |(entry, index, _)| {
         let guard = inner.epochs.pin();
         let form = entry.form_pinned(&guard);
-        inner.fill_index(form, &form.indexes[*index], &guard)
+        inner.fill_index(form, &form.indexes[*index], &guard, &mut || Ok(()))
     })
 }
 

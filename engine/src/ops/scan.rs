@@ -259,8 +259,8 @@ impl Session {
     ) -> Result<Step<()>> {
         let form = form_ref.get();
         let Structure::Tree(tree) = &index.structure else {
-            return Err(Error::InvalidOption {
-                option: "scan",
+            return Err(Error::Unsupported {
+                operation: "scan",
                 reason: format!(
                     "index {:?} of table {:?} is a hash index; only an ordered one can be scanned",
                     index.schema.name, form.schema.name
@@ -367,9 +367,13 @@ impl Session {
             Direction::Forward => thermocline_pool::store::Direction::Forward,
             Direction::Backward => thermocline_pool::store::Direction::Backward,
         };
-        cold.store
-            .may_contain_range(number, low, high.as_deref())
-            .then(|| ColdCursor::new(cold.store.scan(number, low, high.as_deref(), direction), secondary))
+        cold.store.may_contain_range(number, low, high.as_deref()).then(|| {
+            ColdCursor::new(
+                cold.store.scan(number, low, high.as_deref(), direction),
+                secondary,
+                &self.db.budget,
+            )
+        })
     }
 
     /// Shows the cold rows that come before `limit`, or all that are left.

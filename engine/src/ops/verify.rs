@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thermocline_base::io::{Io, OverlayIo, StdIo};
-use thermocline_pool::store::{IndexId as StoreIndex, KeyRange, StoreError};
+use thermocline_pool::store::{Found, IndexId as StoreIndex, KeyRange, StoreError};
 
 use crate::catalog::schema::{StoredTable, decode_catalog};
 use crate::checkpoint::{CheckpointError, Images, Manifest, Superblock, dir_of};
@@ -111,6 +111,7 @@ pub(crate) fn verify(directory: &Path, io: &Arc<dyn Io>) -> Result<Verification>
     verify_log(io, crate::log::dir_of(directory), &manifest, &mut report);
     verify_cold_store(io, directory, superblock.database, &tables, manifest.cold, &mut rows, &mut report)?;
     report.findings.extend(rows.finish());
+    report.findings.extend(crate::governor::verify_temperatures(&**io, directory, &superblock.database));
     Ok(report)
 }
 
@@ -127,7 +128,8 @@ fn verify_cold_store(
     match crate::cold::kind_in(&**io, &dir)? {
         Some(ColdStoreKind::Direct) => {
             // Opening reads every slot.
-            match crate::cold::verify_direct(io, &dir, database) {
+            let see = |index, key: &[u8], found: &Found| rows.record(index, key, found.batch, &found.record);
+            match crate::cold::verify_direct(io, &dir, database, see) {
                 Ok((entries, damages)) => {
                     report.cold_entries += entries;
                     report.findings.extend(damages.iter().map(|error| format!("the cold store: {error}")));

@@ -3,7 +3,7 @@
 //! Each row of an image and each record of the cold store is checked against the layout that it has to have: its length, places,
 //! null bits, texts, and the range of each value. A record has the layout of its batch's time ([`crate::catalog::past`]).
 //!
-//! Limits: rows in the log are checked when they are replayed; records of the store `direct` are not looked at.
+//! Limits: rows in the log are checked when they are replayed.
 
 use std::collections::BTreeMap;
 

@@ -825,8 +825,7 @@ impl Session {
             }
         }
         // Notices may use the reserve, of which something has to be left for moves.
-        self.db.budget.charge(MemoryKind::Other, 1)?;
-        self.db.budget.release(MemoryKind::Other, 1);
+        self.db.budget.ask(MemoryKind::Memo, target.bytes.len() as u64)?;
         let before = self.writes.len();
         let outcome = self.try_install_cold(form_ref, target, new, keys_changed, contested, guard);
         if !matches!(outcome, Ok(Some(Step::Done(())))) && self.writes.len() > before {

@@ -12,25 +12,32 @@
 //!    db.run(inner)  wants row 1, of outer    inner ─► outer, outer ─► outer: a circle
 //! ```
 //!
-//! Rules: a body is entered for each poll and left after it, so the stack is right for tasks that move between threads. What is
-//! on it costs a push and a pop a poll; it is read only where a wait begins.
+//! Rules: a body is entered for each poll and left after it, so the stack is right for tasks that move between threads. It is a
+//! list through the frames of the polls themselves: what is on it costs two writes a poll, and it is read only where a wait begins.
+//! A body is polled where it was made: moving it would copy all that it holds.
 //!
 //! Limits: a transaction that was begun with `Database::begin` has no body, and another thread may end it. Transactions of two
 //! databases that hold each other up are not found.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
+use std::ptr;
 use std::task::{Context, Poll};
 
 use crate::hot::version::TxnId;
 use crate::txn::registry::Registry;
 
-/// A body that is being polled: its transaction's registry, as an address, and place.
-type Body = (usize, u32);
+/// A body that is being polled: its transaction's registry and place, and the body around it.
+struct Body {
+    registry: *const Registry,
+    place: u32,
+    outer: *const Body,
+}
 
 thread_local! {
-    static BODIES: RefCell<Vec<Body>> = const { RefCell::new(Vec::new()) };
+    /// The innermost body.
+    static INNERMOST: Cell<*const Body> = const { Cell::new(ptr::null()) };
 }
 
 /// The threads of a modelled execution share the thread-local variables of one operating-system thread.
@@ -41,44 +48,57 @@ fn is_modelled() -> bool {
     false
 }
 
-/// On the stack, until it is dropped.
-struct Entered;
+/// Takes the innermost body out of the list when it is dropped.
+struct Entered<'a> {
+    innermost: &'a Cell<*const Body>,
+    outer: *const Body,
+}
 
-impl Drop for Entered {
+impl Drop for Entered<'_> {
+    #[inline]
     fn drop(&mut self) {
-        BODIES.with_borrow_mut(|bodies| _ = bodies.pop());
+        self.innermost.set(self.outer);
     }
 }
 
-/// Runs the body of the transaction in `place` to its end.
-pub(crate) async fn run_body<T>(registry: &Registry, place: u32, body: impl Future<Output = T>) -> T {
-    let mut body = std::pin::pin!(body);
-    std::future::poll_fn(|context| poll_body(registry, place, body.as_mut(), context)).await
+/// The body of the transaction in `place`, while it runs.
+pub(crate) struct Running<'a, F> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) place: u32,
+    pub(crate) body: Pin<&'a mut F>,
 }
 
-#[inline]
-fn poll_body<T>(
-    registry: &Registry,
-    place: u32,
-    body: Pin<&mut impl Future<Output = T>>,
-    context: &mut Context<'_>,
-) -> Poll<T> {
-    if is_modelled() {
-        return body.poll(context);
+impl<F: Future> Future for Running<'_, F> {
+    type Output = F::Output;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        if is_modelled() {
+            return self.body.as_mut().poll(context);
+        }
+        INNERMOST.with(|innermost| {
+            let entry = Body { registry: self.registry, place: self.place, outer: innermost.get() };
+            let _entered = Entered { innermost, outer: entry.outer };
+            innermost.set(&raw const entry);
+            self.body.as_mut().poll(context)
+        })
     }
-    BODIES.with_borrow_mut(|bodies| bodies.push((std::ptr::from_ref(registry).addr(), place)));
-    let _entered = Entered;
-    body.poll(context)
 }
 
 /// The transactions of this registry that stand still as long as the one in `place` does, as far as they hold anything.
 pub(crate) fn held_up(registry: &Registry, place: u32) -> Vec<TxnId> {
+    let mut held_up = Vec::new();
     if is_modelled() {
-        return Vec::new();
+        return held_up;
     }
-    let own = std::ptr::from_ref(registry).addr();
-    BODIES.with_borrow(|bodies| {
-        let others = bodies.iter().filter(|(of, outer)| *of == own && *outer != place);
-        others.filter_map(|(_, outer)| registry.active_in(*outer)).collect()
-    })
+    let mut next = INNERMOST.get();
+    // SAFETY: what is in the list lies in frames of [`Running::poll`] on this thread's stack, below the present one: each takes its
+    // entry out before it returns or unwinds, and nobody else has a reference to change it by.
+    while let Some(body) = unsafe { next.as_ref() } {
+        next = body.outer;
+        if ptr::eq(body.registry, registry) && body.place != place {
+            held_up.extend(registry.active_in(body.place));
+        }
+    }
+    held_up
 }

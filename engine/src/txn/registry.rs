@@ -42,8 +42,9 @@ use crate::hot::version::TxnId;
 use crate::mutation::{self, Rule};
 
 const PLACE_BITS: u32 = 12;
-/// Transactions that can be open at once.
-pub(crate) const MAX_TRANSACTIONS: usize = 1 << PLACE_BITS;
+const PLACES: usize = 1 << PLACE_BITS;
+/// Transactions that can be open at once. One place is the checkpointer's.
+pub(crate) const MAX_TRANSACTIONS: usize = PLACES - 1;
 const SEGMENT: usize = 64;
 const CHECKPOINTER: u32 = 0;
 const STATE_BITS: u32 = 2;
@@ -311,7 +312,7 @@ impl Registry {
     pub(crate) fn new(now: Timestamp) -> Self {
         let registry = Self {
             clock: Clock::new(now),
-            segments: (0..MAX_TRANSACTIONS / SEGMENT).map(|_| OnceLock::new()).collect(),
+            segments: (0..PLACES / SEGMENT).map(|_| OnceLock::new()).collect(),
             used: CachePadded(AtomicUsize::new(0)),
             free: Mutex::new(Vec::new()),
             circles: Mutex::new(()),
@@ -333,7 +334,7 @@ impl Registry {
             return Some(index);
         }
         let index = self.used.load(Ordering::Relaxed);
-        if index == MAX_TRANSACTIONS {
+        if index == PLACES {
             return None;
         }
         self.segments[index / SEGMENT].get_or_init(|| (0..SEGMENT).map(|_| Place::default()).collect());
@@ -429,7 +430,7 @@ impl Registry {
         place.waiting_since.store(since, Ordering::SeqCst);
         place.waiting_for.store(other.0 + 1, Ordering::SeqCst);
         let (mut next, mut since) = (other, since);
-        for _ in 0..MAX_TRANSACTIONS {
+        for _ in 0..PLACES {
             // Who waits for something that is not in its way any more is about to look again; for `me`, too, which may have
             // undone what was met.
             if !self.is_in_the_way(next, since) {

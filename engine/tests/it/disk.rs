@@ -2,8 +2,9 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
-use thermocline_base::io::MemoryIo;
+use thermocline_base::io::{Io, MemoryIo};
 use thermocline_engine::row::{Column, KeyBuf, Type, Value};
 use thermocline_engine::{
     Database, Durability, Error, IndexSchema, Options, TableSchema, TransactionOptions,
@@ -69,15 +70,19 @@ fn a_process_that_crashes_again_and_again_does_not_fill_the_disk() {
     const ROWS: i64 = 40;
     let mut io = MemoryIo::new();
     create(&open(&io, &options(), false).expect("it opens"));
+    // What a round writes, twice what its rows are.
     let written = 2 * ROWS as u64 * 1_100;
+    let files = |io: &MemoryIo| io.list(Path::new("/db/log")).expect("the log's directory").len() as u64;
     for round in 0..ROUNDS {
         let db = open(&io, &options(), false).expect("it opens");
         let there = count(&db, 0..round * ROWS);
         assert_eq!(there as i64, round * ROWS, "nothing is lost");
-        let used = log_bytes(&io);
+        // The opening leaves the log's configured size and one segment; of each file there is the header, and the last block in
+        // part.
+        let (used, overhead) = (log_bytes(&io), 2 * HEADER * files(&io));
         assert!(
-            used <= CHECKPOINT + 2 * (SEGMENT + HEADER) + written,
-            "{used} bytes of log in round {round}"
+            used <= CHECKPOINT + SEGMENT + overhead,
+            "{used} bytes of log after the opening of round {round}"
         );
         let replayed = db.statistics().replayed_bytes;
         assert!(replayed <= CHECKPOINT + written, "{replayed} bytes were read in round {round}");
@@ -85,6 +90,12 @@ fn a_process_that_crashes_again_and_again_does_not_fill_the_disk() {
             insert(&db, id).expect("there is space");
             db.step_flush().expect("there is space");
         }
+        // A session that runs has the segment that it writes, and the next one as soon as the log's ring reaches beyond its end.
+        let (used, overhead) = (log_bytes(&io), 2 * HEADER * files(&io));
+        assert!(
+            used <= CHECKPOINT + written + 2 * SEGMENT + overhead,
+            "{used} bytes of log in round {round}"
+        );
         io = io.copy();
     }
     let checkpoints = io.used_in(Path::new("/db/checkpoint"));
@@ -174,17 +185,19 @@ fn a_full_disk_can_be_opened_and_read() {
 /// The log takes what there is, leaves some of it, and comes back to segments of the usual size.
 #[test]
 fn segments_are_as_large_as_there_is_room_for() {
-    let options = options().with_log_segment_bytes(4 << 20);
+    const WHOLE: u64 = 4 << 20;
+    let options = options().with_log_segment_bytes(WHOLE);
     let io = MemoryIo::new();
     create(&open(&io, &options, false).expect("it opens"));
     let io = io.copy();
-    // What it could give back is gone.
     drop(open(&io, &options, false).expect("it opens"));
     let room = 1 << 20;
-    let before = log_bytes(&io);
-    io.set_capacity(Some(io.used() + room));
+    // An opening gives back the segment of the one before, which nothing was written to: that is taken by somebody else.
+    let before = log_bytes(&io) - WHOLE;
+    io.set_capacity(Some(io.used() - WHOLE + room));
     let db = open(&io, &options, false).expect("it opens");
-    assert!(log_bytes(&io) <= before + room / 2 + HEADER, "it leaves some of the room");
+    let begun = log_bytes(&io) - before;
+    assert!((room / 4..=room / 2 + 2 * HEADER).contains(&begun), "{begun} bytes of a room of {room}");
     insert(&db, 1).expect("a little fits");
     db.step_flush().expect("a little fits");
     io.set_capacity(None);
@@ -203,4 +216,56 @@ fn segments_are_as_large_as_there_is_room_for() {
         }
     }
     assert!(longest(&io) >= Some(4 << 20), "segments have grown back");
+}
+
+/// Images of crashes in the middle of a migration, at each write of the log and of the store.
+fn crashes_in_a_migration(options: &Options) -> Vec<MemoryIo> {
+    let io = MemoryIo::new();
+    let db = open(&io, options, false).expect("it opens");
+    create(&db);
+    for id in 0..60 {
+        insert(&db, id).expect("there is space");
+        db.step_flush().expect("there is space");
+    }
+    let (table, steps) = (db.table("t").expect("a table"), db.cold_steps());
+    let mut migration = Box::pin(steps.migrate_batch(&table, |_| true));
+    let mut images = Vec::new();
+    for _ in 0..1_000 {
+        if let Poll::Ready(moved) = migration.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            assert_eq!(moved.expect("there is space"), 60);
+            return images;
+        }
+        db.step_flush().expect("there is space");
+        images.push(io.copy());
+        if steps.store_writes() {
+            images.push(io.copy());
+        }
+    }
+    panic!("a migration of 60 rows does not end");
+}
+
+/// A batch that is neither confirmed nor discarded is decided about by an opening, or later, when there is space.
+#[test]
+fn an_undecided_batch_on_a_full_disk_keeps_nobody_from_opening() {
+    let mut put_off = 0;
+    let images = crashes_in_a_migration(&options());
+    let options = options().with_cold_threads(1);
+    for (number, io) in images.into_iter().enumerate() {
+        io.set_capacity(Some(0));
+        let db = open(&io, &options, false).unwrap_or_else(|error| panic!("image {number}: {error}"));
+        assert_eq!(count(&db, 0..60), 60, "image {number}");
+        let undecided = if db.cold_steps().is_open() { db.cold_steps().undecided() } else { 0 };
+        put_off += undecided;
+        assert!(undecided == 0 || db.cold_steps().clean().is_err(), "there is no space yet");
+        assert_eq!(count(&db, 0..60), 60, "image {number}");
+        io.set_capacity(None);
+        while db.cold_steps().is_open() && db.cold_steps().undecided() > 0 {
+            db.cold_steps().clean().expect("there is space");
+        }
+        assert_eq!(count(&db, 0..60), 60, "image {number}");
+        db.close().expect("there is space");
+        let db = open(&io, &options, false).expect("it opens again");
+        assert_eq!(count(&db, 0..60), 60, "image {number}");
+    }
+    assert!(put_off > 0, "no image was of a moment between a batch and its decision");
 }

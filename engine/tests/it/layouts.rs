@@ -1,7 +1,11 @@
 //! Rows that were encoded before a definition changed: converted where that is defined, refused elsewhere, never garbled.
 
+use std::ops::ControlFlow;
+
 use thermocline_engine::row::{Column, EncodedRow, KeyBuf, RowError, RowRef, Type, Value, Varchar};
-use thermocline_engine::{Database, Error, IndexSchema, Options, Table, TableSchema, TransactionOptions};
+use thermocline_engine::{
+    Database, Direction, Error, IndexSchema, KeyRange, Options, Table, TableSchema, TransactionOptions,
+};
 
 thermocline_engine::row! {
     /// The table as the program knows it that was written first.
@@ -169,4 +173,46 @@ fn rows_of_layouts_that_the_table_never_had_are_refused() {
     let other = Database::open_in_memory(Options::default()).expect("it opens");
     refused(insert(&other, &notes(&other), &later));
     insert(&db, &table, &later).expect("it is of this one");
+}
+
+/// A program that goes on reading by its `row!` while columns come and go.
+#[test]
+fn views_of_rows_are_right_or_refused_whatever_columns_the_table_has() {
+    let db = Database::open_in_memory(Options::default()).expect("it opens");
+    let table = notes(&db);
+    db.create_index("notes", IndexSchema::ordered("by_author", &["author"])).expect("an index");
+    insert(&db, &table, &note(1)).expect("a row");
+    let (primary, by_author) = (table.primary(), table.index("by_author").expect("it is there"));
+    let seen =
+        |view: NoteRow<'_>| (view.id(), view.draft(), view.text().to_owned(), view.author().to_owned());
+    let read = || {
+        db.run(TransactionOptions::new(), async |tx| {
+            let one = tx.read_view::<Note, _>(&primary, &KeyBuf::new().i64(1), seen).await?;
+            let mut all = Vec::new();
+            tx.scan_view::<Note>(&by_author, KeyRange::all(), Direction::Forward, |view| {
+                all.push(seen(view));
+                ControlFlow::Continue(())
+            })
+            .await?;
+            assert_eq!(one.as_slice(), all, "both ways");
+            Ok(one.expect("it is there"))
+        })
+    };
+    let whole = (1, Some(7), TEXT.to_owned(), "ada".to_owned());
+    assert_eq!(read().expect("its own layout"), whole);
+    db.add_column("notes", Column::new("stars", Type::Int4).default(5)).expect("a column");
+    assert_eq!(read().expect("a column more"), whole);
+    let bytes = db
+        .run(TransactionOptions::new(), async |tx| {
+            tx.read(&primary, &KeyBuf::new().i64(1), <[u8]>::to_vec).await
+        })
+        .expect("a read")
+        .expect("it is there");
+    let refused = NoteRow::of(&table.layout(), &bytes).expect_err("of another layout");
+    assert!(matches!(refused, RowError::OtherLayout), "{refused}");
+    assert_eq!(NoteRow::of(Note::layout(), &note(1)).expect("its own").text(), TEXT);
+    db.drop_column("notes", "draft").expect("nothing needs it");
+    let error = read().expect_err("a column that the view has is gone");
+    assert!(matches!(error, Error::Row { source: RowError::OtherLayout, .. }), "{error}");
+    assert_eq!(error.sqlstate(), "42804");
 }

@@ -12,6 +12,7 @@ mod history;
 mod latency;
 mod layouts;
 mod load;
+mod messages;
 mod moves;
 mod nested;
 mod stress;

@@ -110,7 +110,7 @@ fn a_circle_through_another_thread_is_found() {
 #[test]
 fn an_inner_transaction_is_refused_memory_that_the_outer_one_holds() {
     let dir = tempfile::tempdir().expect("a directory");
-    let options = Options::default().with_memory_limit(Some(24 << 20));
+    let options = Options::default().with_memory_limit(Some(28 << 20));
     let db = Database::open(dir.path(), options).expect("it opens");
     let schema = TableSchema::new("t")
         .column(Column::new("id", Type::Int8))

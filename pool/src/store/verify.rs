@@ -10,7 +10,7 @@ use super::manifest::Bound;
 use super::merge::Walk;
 use super::piece::Piece;
 use super::tail::Tail;
-use super::types::{BatchId, IndexId};
+use super::types::{BatchId, Change, IndexId};
 use super::version::{Sealed, WaitingBatch};
 use crate::space::ClaimError;
 
@@ -31,9 +31,17 @@ pub struct Verification {
 pub type Look<'a> = dyn FnMut(IndexId, &[u8], BatchId, &[u8]) + 'a;
 
 impl Inner {
-    /// Reads everything that is in pieces. Writers and merges go on meanwhile.
+    /// Reads everything that is in pieces, and shows the records that are in no piece yet, too: those of the journal. Writers and
+    /// merges go on meanwhile.
     pub(super) fn verify(&self, look: &mut Look<'_>) -> Verification {
         let version = self.current();
+        version.batches().for_each(|batch| {
+            for entry in batch.entries() {
+                if let Change::Put(record) = entry.change {
+                    look(entry.index, entry.key, batch.id(), record);
+                }
+            }
+        });
         let waiting = version.waiting.iter().filter_map(|waiting| match waiting {
             WaitingBatch::Piece { piece, .. } => Some(Arc::clone(piece)),
             WaitingBatch::Memory { .. } => None,

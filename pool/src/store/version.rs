@@ -33,7 +33,7 @@ use super::memory::{MemoryBlock, Waiting};
 use super::piece::Piece;
 use super::promise::Promise;
 use super::screen::Screen;
-use super::types::BatchId;
+use super::types::{Batch, BatchId};
 use crate::mutation::{self, Rule};
 use crate::space::EXTENT_PAGES;
 
@@ -226,6 +226,21 @@ pub(super) struct Version {
     /// The newest first.
     pub(super) sealed: Vec<Sealed>,
     pub(super) leaves: Arc<Leaves>,
+}
+
+impl Version {
+    /// The batches that are in memory, and in no piece.
+    pub(super) fn batches(&self) -> impl Iterator<Item = Arc<Batch>> + '_ {
+        let waiting = self.waiting.iter().filter_map(|waiting| match waiting {
+            WaitingBatch::Memory { waiting, .. } => Some(Arc::clone(&waiting.batch)),
+            WaitingBatch::Piece { .. } => None,
+        });
+        let sealed = self.sealed.iter().filter_map(|sealed| match sealed {
+            Sealed::Block { block, .. } => Some(block),
+            Sealed::Piece { .. } | Sealed::Load { .. } => None,
+        });
+        waiting.chain(std::iter::once(&self.active).chain(sealed).flat_map(|block| block.batches()))
+    }
 }
 
 /// The leaves, in order.

@@ -35,7 +35,7 @@ use thermocline_base::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use super::classify::TableBudget;
 use super::{Access, RowName, SizeClass};
 use sample::Sample;
-pub use stored::{HEADER_BYTES, Header, Refused};
+pub use stored::{HEADER_BYTES, Header, Refused, check};
 use table::Table;
 
 /// How rows are classified while the database runs.

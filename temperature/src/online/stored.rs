@@ -279,31 +279,59 @@ impl Classifier {
         database: &[u8; 16],
         read: &mut impl FnMut(&mut [u8]) -> Result<(), Refused>,
     ) -> Result<(), Refused> {
-        const WRONG: Refused = "its table does not check out";
-        let mut sum = start(database);
-        let mut bucket = 0;
-        loop {
-            let mut skipped = [0; 4];
-            read(&mut skipped)?;
-            sum = crc32c_append(sum, &skipped);
-            let skipped = u32::from_le_bytes(skipped);
-            if skipped == END {
-                break;
-            }
-            bucket += skipped as usize;
-            let mut bytes = [0; WORDS * 8];
-            read(&mut bytes)?;
-            sum = crc32c_append(sum, &bytes);
-            if bucket >= self.table.buckets() {
-                return Err(WRONG);
-            }
-            self.table.set_words(bucket, std::array::from_fn(|word| u64_at(&bytes, word * 8)));
-            bucket += 1;
-        }
-        let mut stored = [0; SUM_BYTES];
-        read(&mut stored)?;
-        if stored == sum.to_le_bytes() { Ok(()) } else { Err(WRONG) }
+        let buckets = self.table.buckets() as u64;
+        read_table(database, buckets, read, |bucket, words| self.table.set_words(bucket as usize, words))
     }
+}
+
+/// Reads the table of so many buckets, and gives `see` those in which something is: before the checksum has been looked at.
+fn read_table(
+    database: &[u8; 16],
+    buckets: u64,
+    read: &mut impl FnMut(&mut [u8]) -> Result<(), Refused>,
+    mut see: impl FnMut(u64, [u64; WORDS]),
+) -> Result<(), Refused> {
+    const WRONG: Refused = "its table does not check out";
+    let mut sum = start(database);
+    let mut bucket = 0;
+    loop {
+        let mut skipped = [0; 4];
+        read(&mut skipped)?;
+        sum = crc32c_append(sum, &skipped);
+        let skipped = u32::from_le_bytes(skipped);
+        if skipped == END {
+            break;
+        }
+        bucket += u64::from(skipped);
+        let mut bytes = [0; WORDS * 8];
+        read(&mut bytes)?;
+        sum = crc32c_append(sum, &bytes);
+        if bucket >= buckets {
+            return Err(WRONG);
+        }
+        see(bucket, std::array::from_fn(|word| u64_at(&bytes, word * 8)));
+        bucket += 1;
+    }
+    let mut stored = [0; SUM_BYTES];
+    read(&mut stored)?;
+    if stored == sum.to_le_bytes() { Ok(()) } else { Err(WRONG) }
+}
+
+/// Reads a whole file of the database's temperatures, as [`Classifier::restore`] does, and keeps nothing of it.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check(
+    database: &[u8; 16],
+    mut read: impl FnMut(&mut [u8]) -> Result<(), Refused>,
+) -> Result<(), Refused> {
+    let mut header = [0; HEADER_BYTES];
+    read(&mut header)?;
+    let header = Header::read(database, &header)?;
+    let mut sample = vec![0; header.sample_bytes()];
+    read(&mut sample)?;
+    header.sample(database, &sample)?;
+    read_table(database, header.buckets, &mut read, |_, _| {})
 }
 
 #[cfg(test)]
@@ -352,13 +380,21 @@ mod tests {
         bytes
     }
 
-    fn restore(of: &Classifier, database: &[u8; 16], mut bytes: &[u8]) -> Result<(), Refused> {
-        of.restore(database, |piece| {
+    fn reader(mut bytes: &[u8]) -> impl FnMut(&mut [u8]) -> Result<(), Refused> {
+        move |piece| {
             let (now, rest) = bytes.split_at_checked(piece.len()).ok_or("it was cut")?;
             piece.copy_from_slice(now);
             bytes = rest;
             Ok(())
-        })
+        }
+    }
+
+    fn restore(of: &Classifier, database: &[u8; 16], bytes: &[u8]) -> Result<(), Refused> {
+        of.restore(database, reader(bytes))
+    }
+
+    fn whole(database: &[u8; 16], bytes: &[u8]) -> Result<(), Refused> {
+        check(database, reader(bytes))
     }
 
     fn temperatures(of: &Classifier) -> Vec<f32> {
@@ -406,6 +442,7 @@ mod tests {
     #[test]
     fn damage_is_refused_and_changes_nothing() {
         let bytes = stored(&taught());
+        whole(&DATABASE, &bytes).expect("what was stored");
         let fresh = classifier(4 << 20);
         let mut rng = Rng::new(5);
         for _ in 0..300 {
@@ -413,6 +450,7 @@ mod tests {
             let at = rng.below(bad.len() as u64) as usize;
             bad[at] ^= 1 << rng.below(8);
             restore(&fresh, &DATABASE, &bad).expect_err("a bit was flipped");
+            whole(&DATABASE, &bad).expect_err("a bit was flipped");
             bad.truncate(rng.below(bytes.len() as u64) as usize);
             restore(&fresh, &DATABASE, &bad).expect_err("it was cut");
         }

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock, RwLock};
 use thermocline_base::io::{Action, AlignedBytes, Io, IoError};
 use thermocline_base::multiplex::block_on;
 use thermocline_base::sync::{AtomicBool, Mutex};
-use thermocline_pool::store::{BatchId, IndexId as StoreIndex, StoreError};
+use thermocline_pool::store::{BatchId, Found, IndexId as StoreIndex, StoreError};
 
 use super::super::store::Presence;
 use super::decisions::{self, Decided, Decisions, NewDecisions};
@@ -157,6 +157,33 @@ impl DirectStore {
     /// What could not be read when the store was opened, one a table.
     pub(crate) fn damages(&self) -> Vec<StoreError> {
         read(&self.shared.tables).values().filter_map(|table| table.damage.clone()).collect()
+    }
+
+    /// Shows all records that can be read, with the index and key of each. Blocks. What cannot be read is among the
+    /// [damages](Self::damages) already.
+    pub(crate) fn for_each_record(&self, mut see: impl FnMut(StoreIndex, &[u8], &Found)) {
+        let shared = &self.shared;
+        let segments: Vec<_> =
+            read(&shared.tables).values().flat_map(|table| table.segments.values().cloned()).collect();
+        for segment in segments {
+            let index = StoreIndex { table: segment.id.table, index: 0 };
+            let all = 0..shared.geometry.segment_slots;
+            let mut held = None;
+            let mut next = segment.next_taken(all.clone());
+            while let Some(slot) = next {
+                next = segment.next_taken(slot + 1..all.end);
+                let (block, _) = shared.geometry.place(slot);
+                if held.as_ref().is_none_or(|(of, _)| *of != block) {
+                    held = block_on(segment.read_block(block)).ok().map(|bytes| (block, bytes));
+                }
+                let place = Place { segment: Arc::clone(&segment), slot };
+                let found =
+                    held.as_ref().and_then(|(_, bytes)| shared.record_in(&place, bytes).ok().flatten());
+                if let Some(found) = found {
+                    see(index, &segment.key(slot), &found);
+                }
+            }
+        }
     }
 }
 

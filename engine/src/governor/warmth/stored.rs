@@ -4,14 +4,14 @@
 //! measure. Nothing depends on it: without it, or if it is damaged, temperatures are unknown. Its layout stands in
 //! `temperature/src/online/stored.rs`.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
-use thermocline_base::io::{File, IoError, OpenMode};
+use thermocline_base::io::{File, Io, IoError, OpenMode};
 use thermocline_base::sync::Ordering;
 
 use crate::db::Inner;
-use crate::temperature::{Classifier, STORED_HEADER_BYTES, StoredHeader, Temperatures};
+use crate::temperature::{Classifier, STORED_HEADER_BYTES, StoredHeader, Temperatures, check_stored};
 
 /// The file's name in the database's directory.
 pub(crate) const FILE: &str = "temperatures";
@@ -53,22 +53,33 @@ fn write(inner: &Inner, classifier: &Classifier) -> Result<(), IoError> {
     inner.io.sync_dir(&inner.dir)
 }
 
-fn path(inner: &Inner) -> PathBuf {
-    inner.dir.join(FILE)
+fn open(inner: &Inner) -> Option<Reader> {
+    let opened = Reader::open(&*inner.io, &inner.dir);
+    opened
+        .inspect_err(|error| tracing::warn!(%error, "temperatures cannot be read: they are unknown"))
+        .ok()
+        .flatten()
 }
 
-fn open(inner: &Inner) -> Option<Arc<dyn File>> {
-    let is_there = inner.io.exists(&path(inner)).unwrap_or(false);
-    let opened = is_there.then(|| inner.io.open(&path(inner), OpenMode::Read))?;
-    opened.inspect_err(|error| tracing::warn!(%error, "temperatures cannot be read: they are unknown")).ok()
+/// What is wrong with the file of a database in a directory, if it is there, in words.
+pub(crate) fn verify(io: &dyn Io, dir: &Path, database: &[u8; 16]) -> Option<String> {
+    let reason = match Reader::open(io, dir) {
+        Ok(None) => return None,
+        Ok(Some(mut reader)) => check_stored(database, |piece| reader.read(piece)).err()?.to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Some(format!(
+        "the file {}: {reason}; no row is concerned: an opening goes without it, and measures temperatures anew",
+        dir.join(FILE).display()
+    ))
 }
 
 /// Gives the classifier what the file says, if there is one.
 pub(super) fn restore(inner: &Inner, classifier: &Classifier) {
-    let Some(file) = open(inner) else { return };
-    let mut reader = Reader { file, offset: 0, buffer: Vec::new(), at: 0 };
+    let Some(mut reader) = open(inner) else { return };
     if let Err(reason) = classifier.restore(&inner.database, |piece| reader.read(piece)) {
-        tracing::warn!(file = %path(inner).display(), reason, "temperatures are unknown: their file is no use");
+        let file = inner.dir.join(FILE);
+        tracing::warn!(file = %file.display(), reason, "temperatures are unknown: their file is no use");
     }
 }
 
@@ -77,7 +88,7 @@ pub(crate) fn temperatures(inner: &Inner) -> Option<Temperatures> {
     if let Some(warmth) = inner.warmth.get() {
         return Some(warmth.temperatures());
     }
-    let mut reader = Reader { file: open(inner)?, offset: 0, buffer: Vec::new(), at: 0 };
+    let mut reader = open(inner)?;
     let mut header = [0; STORED_HEADER_BYTES];
     reader.read(&mut header).ok()?;
     let header = StoredHeader::read(&inner.database, &header).ok()?;
@@ -95,6 +106,16 @@ struct Reader {
 }
 
 impl Reader {
+    /// `None`: there is no file.
+    fn open(io: &dyn Io, dir: &Path) -> Result<Option<Self>, IoError> {
+        let path = dir.join(FILE);
+        if !io.exists(&path)? {
+            return Ok(None);
+        }
+        let file = io.open(&path, OpenMode::Read)?;
+        Ok(Some(Self { file, offset: 0, buffer: Vec::new(), at: 0 }))
+    }
+
     fn read(&mut self, mut piece: &mut [u8]) -> Result<(), &'static str> {
         while !piece.is_empty() {
             if self.at == self.buffer.len() {
@@ -114,5 +135,40 @@ impl Reader {
             piece = &mut piece[count..];
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::governor::Warmth;
+    use crate::{Database, Options};
+
+    #[test]
+    fn a_flipped_byte_is_named_by_check_and_harms_no_opening() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = || Options::default().with_memory_limit(Some(64 << 20));
+        let db = Database::open(dir.path(), options()).expect("a new database");
+        Warmth::of(db.inner());
+        store(db.inner());
+        db.close().expect("closed");
+        let findings = || Database::verify(dir.path()).expect("it can be read").findings;
+        assert_eq!(findings(), Vec::<String>::new());
+        let path = dir.path().join(FILE);
+        let whole = std::fs::read(&path).expect("the file");
+        for at in [0, 20, STORED_HEADER_BYTES, whole.len() - 6, whole.len() - 1] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x10;
+            std::fs::write(&path, &bytes).expect("written");
+            let findings = findings();
+            assert_eq!(findings.len(), 1, "byte {at}: {findings:?}");
+            for part in [FILE, "no row is concerned", "anew"] {
+                assert!(findings[0].contains(part), "no {part:?} in {findings:?}");
+            }
+            let db = Database::open(dir.path(), options()).expect("it opens all the same");
+            assert!(db.temperatures().is_none_or(|found| found.sampled_rows == 0));
+            Warmth::of(db.inner());
+            db.close().expect("closed");
+        }
     }
 }

@@ -1,0 +1,129 @@
+//! How far a change of definitions is that goes over a table's rows, and whether it is to go on.
+//!
+//! A function of the caller's is told every [`ROWS`] rows, and while the change waits for transactions that use the table. `Break`
+//! ends the change as an error would: nothing of it is left, neither in memory nor in the cold store, nor after a crash.
+//!
+//! Rules:
+//! - It is asked for the last time before the change becomes durable: what has been shown is not taken back.
+//! - It is called on the caller's thread, mostly while the table is held: it must not use the table, and not block for long.
+
+use std::ops::ControlFlow;
+
+use crate::catalog::schema::IndexSchema;
+use crate::db::{Database, Index};
+use crate::error::{Error, Result};
+use crate::row::Column;
+
+/// So many rows lie between two calls.
+const ROWS: u64 = 1024;
+
+/// How far a change of a table's definition has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DefinitionProgress {
+    /// Rows that have been gone over: a row counts once for each time that it has to be looked at. It begins anew when the change
+    /// is tried again, after it was refused memory.
+    pub rows_done: u64,
+    /// Rows that there are to go over, about.
+    pub rows: u64,
+}
+
+/// Tells somebody how far a change is.
+pub(crate) struct Advance<'a> {
+    progress: DefinitionProgress,
+    told: &'a mut dyn FnMut(DefinitionProgress) -> ControlFlow<()>,
+    ended: bool,
+}
+
+impl<'a> Advance<'a> {
+    pub(crate) fn new(told: &'a mut dyn FnMut(DefinitionProgress) -> ControlFlow<()>) -> Self {
+        Self { progress: DefinitionProgress::default(), told, ended: false }
+    }
+
+    /// A try begins, which has about so many rows to go over.
+    ///
+    /// # Errors
+    /// The change is to end.
+    pub(crate) fn begin(&mut self, rows: u64) -> Result<()> {
+        self.progress = DefinitionProgress { rows_done: 0, rows };
+        self.tell()
+    }
+
+    /// One more row.
+    ///
+    /// # Errors
+    /// The change is to end.
+    #[inline]
+    pub(crate) fn row(&mut self) -> Result<()> {
+        self.progress.rows_done += 1;
+        if self.progress.rows_done.is_multiple_of(ROWS) { self.tell() } else { Ok(()) }
+    }
+
+    /// Asks whether to go on.
+    ///
+    /// # Errors
+    /// The change is to end.
+    pub(crate) fn tell(&mut self) -> Result<()> {
+        self.progress.rows = self.progress.rows.max(self.progress.rows_done);
+        self.ended = self.ended || (self.told)(self.progress).is_break();
+        match self.ended {
+            true => Err(Error::Refused(
+                "the change of the definition was cancelled; nothing of it is left".to_owned(),
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+/// For changes that nobody wants to hear of.
+pub(crate) fn silent(_: DefinitionProgress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+impl Database {
+    /// As [`Database::create_index`], and tells how far it is, every thousand rows. `Break` ends it: there is no index then.
+    ///
+    /// `told` runs on this thread, mostly while the table is held: it must not use the table, and not block for long.
+    ///
+    /// # Errors
+    /// As [`Database::create_index`], and when it was ended.
+    pub fn create_index_with(
+        &self,
+        table: &str,
+        index: IndexSchema,
+        mut told: impl FnMut(DefinitionProgress) -> ControlFlow<()>,
+    ) -> Result<Index> {
+        let mut advance = Advance::new(&mut told);
+        self.inner().defining(|| self.try_create_index(table, index.clone(), &mut advance))
+    }
+
+    /// As [`Database::add_column`], and tells how far it is, every thousand rows. `Break` ends it: there is no column then.
+    ///
+    /// `told` runs on this thread, mostly while the table is held: it must not use the table, and not block for long.
+    ///
+    /// # Errors
+    /// As [`Database::add_column`], and when it was ended.
+    pub fn add_column_with(
+        &self,
+        table: &str,
+        column: Column,
+        mut told: impl FnMut(DefinitionProgress) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.try_add_column(table, &column, Advance::new(&mut told))
+    }
+
+    /// As [`Database::drop_column`], and tells how far it is, every thousand rows. `Break` ends it: the column stays then.
+    ///
+    /// `told` runs on this thread, mostly while the table is held: it must not use the table, and not block for long.
+    ///
+    /// # Errors
+    /// As [`Database::drop_column`], and when it was ended.
+    pub fn drop_column_with(
+        &self,
+        table: &str,
+        column: &str,
+        mut told: impl FnMut(DefinitionProgress) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.try_drop_column(table, column, Advance::new(&mut told))
+    }
+}
