@@ -43,6 +43,43 @@ const HEADER_USED: usize = HEADER_SUMMED + 4;
 /// The number of a file's first page that is not its header.
 pub const FIRST_PAGE: u64 = 1;
 
+/// Why pages are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReadReason {
+    /// A reader wants this page.
+    #[default]
+    Point,
+    /// A reader will want them soon, one after the other.
+    Ahead,
+    /// A scan has come this far and goes on, or a long record is read.
+    Scan,
+    /// A flush or merge reads them once, and then they go.
+    Merge,
+    /// They are verified: the bytes of this file count, and no copy of them.
+    Verify,
+    /// The tail of a piece, when a store is opened.
+    Tail,
+}
+
+/// What the reader of pages knows of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Wanted {
+    /// The version that they have to have. Without it nothing proves a copy of the page current.
+    pub version: Option<u64>,
+    /// What for.
+    pub reason: ReadReason,
+    /// They were read before and were not as they have to be: no copy of them is asked.
+    pub again: bool,
+}
+
+impl Wanted {
+    /// Pages of a version.
+    #[must_use]
+    pub const fn of(version: u64, reason: ReadReason) -> Self {
+        Self { version: Some(version), reason, again: false }
+    }
+}
+
 /// A file of pages. Shared by reference or in an `Arc`.
 pub struct PageDevice {
     file: Arc<dyn File>,
@@ -200,7 +237,7 @@ impl PageDevice {
     ///
     /// # Panics
     /// When the buffer is not whole pages at an aligned address.
-    pub fn read(&self, first: u64, buffer: Buffer) -> Completion {
+    pub fn read(&self, first: u64, buffer: Buffer, _wanted: Wanted) -> Completion {
         let offset = self.offset_of(first, &buffer);
         self.file.submit(Operation::Read { offset, buffer })
     }

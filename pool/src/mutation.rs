@@ -61,6 +61,8 @@ pub enum Rule {
     OneWriteAPage,
     /// A page that is changed while it is written is still to be written afterwards.
     ChangeDuringWriteStays,
+    /// A piece's pages carry a version that was drawn for it, not its id.
+    VersionsAreDrawn,
 }
 
 impl thermocline_base::mutation::Switchable for Rule {

@@ -1,5 +1,9 @@
 //! What a store is opened with.
 
+use std::sync::Arc;
+
+use thermocline_base::rng::{Draw, SystemDraw};
+
 use super::error::{Result, StoreError};
 use crate::frames::PagePool;
 use crate::page::PageSize;
@@ -31,6 +35,8 @@ pub struct StoreOptions {
     pub frame_bytes_max: u64,
     /// Frames that others use as well, instead of those of its own; the budget is theirs together.
     pub frames: Option<PagePool>,
+    /// Where the versions of pages are drawn. Whatever draws twice makes one piece's pages pass for another's.
+    pub page_versions: Arc<dyn Draw>,
     /// Threads that flush and merge, beside the one of the journal. 0: none at all, and whoever has the store calls
     /// [`super::Store::step`]. Tests do, to decide what happens when.
     pub threads: usize,
@@ -52,6 +58,7 @@ impl StoreOptions {
             frame_bytes: 8 << 20,
             frame_bytes_max: 1 << 30,
             frames: None,
+            page_versions: Arc::new(SystemDraw),
             threads: 2,
         }
     }
