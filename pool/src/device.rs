@@ -32,6 +32,7 @@ use thermocline_base::rng::fresh_id;
 
 use crate::error::{DeviceError, WrongFile};
 use crate::page::{MAX_PAGE_NUMBER, PageSeal, PageSize};
+use crate::ssd::{Primary, SsdFile, SsdLevel};
 
 /// The format of files that this program writes, and the newest that it reads.
 pub const DEVICE_FORMAT: u32 = 1;
@@ -88,6 +89,7 @@ pub struct PageDevice {
     file_id: [u8; 16],
     seal: PageSeal,
     sync_failure: OnceLock<IoError>,
+    ssd: Option<Arc<SsdLevel>>,
 }
 
 impl fmt::Debug for PageDevice {
@@ -206,6 +208,7 @@ impl PageDevice {
             file_id: header.file,
             seal: PageSeal::of_file(&header.file),
             sync_failure: OnceLock::new(),
+            ssd: None,
         }
     }
 
@@ -236,10 +239,13 @@ impl PageDevice {
     /// Reads pages from `first` on as they are, unverified, as many as the buffer is long. May be short.
     ///
     /// # Panics
-    /// When the buffer is not whole pages at an aligned address.
-    pub fn read(&self, first: u64, buffer: Buffer, _wanted: Wanted) -> Completion {
-        let offset = self.offset_of(first, &buffer);
-        self.file.submit(Operation::Read { offset, buffer })
+    /// When the buffer is not whole pages.
+    pub fn read(&self, first: u64, pages: AlignedBytes, wanted: Wanted) -> Completion {
+        let offset = self.offset_of(first, pages.len());
+        match &self.ssd {
+            Some(level) => level.read(first, offset, pages, wanted),
+            None => self.file.submit(Operation::Read { offset, buffer: pages.into() }),
+        }
     }
 
     /// Writes whole pages, sealed by the caller, from `first` on.
@@ -248,12 +254,36 @@ impl PageDevice {
     /// When the buffer is not whole pages at an aligned address, or overwrites the header.
     pub fn write(&self, first: u64, buffer: Buffer) -> Completion {
         assert!(first >= FIRST_PAGE, "nobody overwrites the header of a page file");
-        let offset = self.offset_of(first, &buffer);
-        self.file.submit(Operation::Write { offset, buffer })
+        let offset = self.offset_of(first, buffer.as_slice().len());
+        match &self.ssd {
+            Some(level) => level.write(first, offset, buffer),
+            None => self.file.submit(Operation::Write { offset, buffer }),
+        }
     }
 
-    fn offset_of(&self, first: u64, buffer: &Buffer) -> u64 {
-        let bytes = buffer.as_slice().len();
+    /// Nothing of these pages counts any more: their numbers may be used again. Waits for no device.
+    pub fn discard(&self, pages: Range<u64>) {
+        if let Some(level) = &self.ssd {
+            level.discard(pages);
+        }
+    }
+
+    /// Puts an SSD below, which keeps copies of pages from now on.
+    ///
+    /// # Panics
+    /// When its pages have another length.
+    pub fn attach(&mut self, ssd: SsdFile) {
+        let primary = Primary { file: Arc::clone(&self.file), seal: self.seal };
+        self.ssd = Some(ssd.below(primary, self.page_size));
+    }
+
+    /// The SSD below, if there is one.
+    #[must_use]
+    pub fn ssd(&self) -> Option<&Arc<SsdLevel>> {
+        self.ssd.as_ref()
+    }
+
+    fn offset_of(&self, first: u64, bytes: usize) -> u64 {
         assert!(bytes.is_multiple_of(self.page_size.bytes()), "{bytes} bytes are no whole pages");
         assert!(first <= MAX_PAGE_NUMBER, "page numbers have 48 bits, not {first}");
         first * self.page_size.bytes() as u64

@@ -195,6 +195,12 @@ pub trait CachePolicy: Send + fmt::Debug {
     /// Memory that it uses.
     fn bytes(&self) -> usize;
 
+    /// How warm a page is, for whoever has to choose among pages that were admitted; all alike where the policy knows no
+    /// such thing.
+    fn warmth(&self, _page: u64) -> f64 {
+        0.0
+    }
+
     /// When it wants pages.
     fn flow(&self) -> Flow {
         Flow::OnRead

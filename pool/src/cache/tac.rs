@@ -112,6 +112,10 @@ impl CachePolicy for Tac {
         self.map.get(&page).copied()
     }
 
+    fn warmth(&self, page: u64) -> f64 {
+        self.temperatures.of(page)
+    }
+
     fn cached(&self) -> u32 {
         self.stock.used()
     }

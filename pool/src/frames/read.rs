@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use thermocline_base::io::{Buffer, Completion, Driven, Job, Outcome};
+use thermocline_base::io::{Completion, Driven, Job, Outcome};
 use thermocline_base::sync::Mutex;
 
 use super::PageId;
@@ -105,7 +105,7 @@ impl ReadJob {
             (state.next, state.pages.len() - state.next)
         };
         let buffer = self.shared.take_buffer(count);
-        self.device.read(self.first.number() + next as u64, Buffer::from(buffer), self.wanted)
+        self.device.read(self.first.number() + next as u64, buffer, self.wanted)
     }
 
     fn verify(&self, index: usize, bytes: &[u8]) -> Result<(), PoolError> {

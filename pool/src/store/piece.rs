@@ -304,10 +304,12 @@ pub(super) struct Piece {
 impl Drop for Piece {
     fn drop(&mut self) {
         if self.given_up.load(Ordering::Acquire) {
-            let Files { pool, in_pool, space, .. } = &*self.files;
+            let Files { pool, in_pool, space, device, .. } = &*self.files;
             for run in &self.meta.runs {
+                let pages = run.first_page()..run.first_page() + run.pages();
                 // Done when it returns; the rest of it waits for writes, and the store writes past the frames.
-                drop(pool.discard(*in_pool, run.first_page()..run.first_page() + run.pages()));
+                drop(pool.discard(*in_pool, pages.clone()));
+                device.discard(pages);
                 space.free(*run);
             }
         }
@@ -613,7 +615,7 @@ pub(super) struct Reading {
 pub(super) fn read_pages(files: &Files, number: u64, count: u32, wanted: Wanted) -> Reading {
     let bytes = count as usize * files.page_bytes();
     files.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
-    let completion = files.device.read(number, Buffer::from(AlignedBytes::zeroed(bytes)), wanted);
+    let completion = files.device.read(number, AlignedBytes::zeroed(bytes), wanted);
     Reading { completion, device: Arc::clone(&files.device), number, bytes, wanted }
 }
 
@@ -635,8 +637,7 @@ impl Reading {
         while missing > 0 {
             let done = (bytes.len() - missing) / page * page;
             let rest = AlignedBytes::zeroed(bytes.len() - done);
-            let outcome =
-                self.device.read(self.number + (done / page) as u64, Buffer::from(rest), self.wanted).await;
+            let outcome = self.device.read(self.number + (done / page) as u64, rest, self.wanted).await;
             missing = patch(outcome, &mut bytes, done, missing)?;
         }
         Ok(bytes)
@@ -694,7 +695,7 @@ fn finish_short(
     while missing > 0 {
         let done = (bytes.len() - missing) / page * page;
         let rest = AlignedBytes::zeroed(bytes.len() - done);
-        let outcome = device.read(number + (done / page) as u64, Buffer::from(rest), wanted).wait();
+        let outcome = device.read(number + (done / page) as u64, rest, wanted).wait();
         missing = patch(outcome, &mut bytes, done, missing)?;
     }
     Ok(bytes)

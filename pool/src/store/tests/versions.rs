@@ -172,8 +172,8 @@ fn a_former_manifest_is_raised_in_its_place_where_the_disk_is_full() {
     io.inject(Fault { on: Action::Write, skip: 0, times: 1, kind: FaultKind::Full });
     let shared = io.clone();
     let store = open(&move || Arc::new(shared.clone()) as Arc<dyn Io>, options());
-    assert_eq!(format_of(&io.memory()), MANIFEST_FORMAT);
+    assert_eq!(format_of(io.memory()), MANIFEST_FORMAT);
     write(&store, 9, 3, 0);
     drop(store);
-    assert_whole(&open(&of_memory(&io.memory()), options()), 1..12);
+    assert_whole(&open(&of_memory(io.memory()), options()), 1..12);
 }
