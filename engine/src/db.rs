@@ -73,6 +73,8 @@ pub(crate) struct Inner {
     pub(crate) database: [u8; 16],
     pub(crate) clock: Arc<dyn thermocline_base::clock::Clock>,
     pub(crate) dir: PathBuf,
+    /// Where the cold store lies.
+    pub(crate) cold_dir: PathBuf,
     /// Stores that backups are being written to.
     pub(crate) copies: Mutex<Vec<Arc<dyn ColdStore>>>,
     /// Held by who moves things about: maintenance, checkpoints, changes of definitions.

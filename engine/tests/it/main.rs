@@ -14,4 +14,5 @@ mod layouts;
 mod load;
 mod moves;
 mod nested;
+mod ssd;
 mod stress;

@@ -47,6 +47,7 @@ mod lirs;
 mod lru;
 mod opt;
 mod parts;
+mod places;
 mod s3fifo;
 mod sieve;
 mod tac;

@@ -248,6 +248,10 @@ impl Stock {
         self.next - self.given_back.len() as u32
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.given_back.capacity() * size_of::<Slot>()
+    }
+
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.used() == self.slots
