@@ -261,6 +261,15 @@ impl Database {
         Self::open_over(path, options, (io, cold_io), background)
     }
 
+    /// As [`Database::open`], with the cold store reached in another way: through a device that is emulated.
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    #[doc(hidden)]
+    pub fn open_with_cold(path: &Path, options: Options, cold_io: Arc<dyn Io>) -> Result<Self> {
+        Self::open_over(path, options, (Arc::new(StdIo), cold_io), true)
+    }
+
     /// The same without threads, and with a clock that a test moves.
     #[cfg(all(test, feature = "model"))]
     pub(crate) fn open_by(

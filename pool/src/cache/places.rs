@@ -1,7 +1,7 @@
 //! Which page is in which slot, and the other way round, in nine bytes a slot.
 //!
 //! ```text
-//!   page ──hash──► table: a few bits of the hash · slot     (open addressing, four fifths full at most)
+//!   page ──hash──► table: a few bits of the hash · slot     (open addressing, six sevenths full at most)
 //!   slot ────────► low: 32 bits of the page                 high: the others, from the first page that needs them on
 //! ```
 //!
@@ -24,7 +24,7 @@ impl Places {
     pub(super) fn new(slots: u32) -> Self {
         let slots = slots as usize;
         Self {
-            table: vec![NONE; slots + slots / 4 + 2],
+            table: vec![NONE; slots + slots / 6 + 2],
             // The last number of so many bits is no slot, so no entry looks like none.
             slot_bits: usize::BITS - (slots + 1).leading_zeros(),
             low: vec![0; slots],
