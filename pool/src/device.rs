@@ -145,6 +145,14 @@ impl Header {
     }
 }
 
+impl Drop for PageDevice {
+    fn drop(&mut self) {
+        if let Some(level) = &self.ssd {
+            level.close();
+        }
+    }
+}
+
 impl PageDevice {
     /// Creates the file, durable with its name, for a database. Blocks.
     ///

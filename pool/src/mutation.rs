@@ -75,6 +75,8 @@ pub enum Rule {
     SsdDropsNamePages,
     /// Pages are voided before a write of them begins, and again after it.
     SsdVoidsWrites,
+    /// What is known from a saved map only and is not there is a miss, and no fault of the SSD.
+    SsdProvesSavedMaps,
 }
 
 impl thermocline_base::mutation::Switchable for Rule {

@@ -158,7 +158,8 @@ fn bytes_per_page(policy: CacheKind) -> f64 {
         compares_devices: false,
         ..SsdOptions::new(Path::new("/ssd"), (SLOTS + 1) * PAGE as u64)
     };
-    let file = SsdFile::open(&io, options, PageSize::default(), [1; 16]).expect("memory");
+    let shared: Arc<dyn Io> = Arc::new(MadeUp(io.0.clone()));
+    let file = SsdFile::open(&shared, options, PageSize::default(), [1; 16]).expect("memory");
     let before = ALLOCATED.load(Ordering::Relaxed);
     device.attach(file);
     // The seal of a file is drawn: all made-up pages are this file's.

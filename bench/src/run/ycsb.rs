@@ -136,7 +136,7 @@ impl Workload for Ycsb<'_> {
     }
 }
 
-struct YcsbClient<'a> {
+pub(super) struct YcsbClient<'a> {
     database: &'a Database,
     executor: Executor,
     generator: Generator,

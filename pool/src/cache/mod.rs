@@ -202,6 +202,16 @@ pub trait CachePolicy: Send + fmt::Debug {
         0.0
     }
 
+    /// The page in a slot, and how warm it is, for a map that outlives the policy; none where the policy cannot be brought back.
+    fn entry_in(&self, _slot: Slot) -> Option<(u64, f32)> {
+        None
+    }
+
+    /// Takes an entry back, before the first request; slots come in order. `false`: it cannot.
+    fn adopt(&mut self, _page: u64, _slot: Slot, _warmth: f32) -> bool {
+        false
+    }
+
     /// When it wants pages.
     fn flow(&self) -> Flow {
         Flow::OnRead

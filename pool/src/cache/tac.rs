@@ -110,6 +110,22 @@ impl CachePolicy for Tac {
         self.places.find(page)
     }
 
+    fn entry_in(&self, slot: Slot) -> Option<(u64, f32)> {
+        let page = self.places.page(slot);
+        self.heap.has(slot).then(|| (page, self.temperatures.saved(page)))
+    }
+
+    fn adopt(&mut self, page: u64, slot: Slot, warmth: f32) -> bool {
+        if self.places.find(page).is_some() {
+            return false;
+        }
+        let warmth = self.temperatures.bring_back(page, warmth);
+        self.stock.take_this(slot);
+        self.places.insert(page, slot);
+        self.heap.push(slot, warmth);
+        true
+    }
+
     fn warmth(&self, page: u64) -> f64 {
         self.temperatures.of(page)
     }

@@ -141,6 +141,22 @@ impl Temperatures {
         self.extent_of(page).temperature()
     }
 
+    /// The temperature of a page's extent, in a scale that outlives this.
+    pub(super) fn saved(&self, page: u64) -> f32 {
+        (self.of(page) / self.unit) as f32
+    }
+
+    /// Brings a saved temperature back, before the first request. Gives what the extent has then.
+    pub(super) fn bring_back(&mut self, page: u64, saved: f32) -> f32 {
+        let extent = page / self.extent_pages;
+        let group = self.extents.entry(extent / TOGETHER).or_default();
+        let known = &mut group[(extent % TOGETHER) as usize];
+        if saved.is_finite() && f64::from(saved) > known.temperature() {
+            known.set(f64::from(saved), false);
+        }
+        known.temperature() as f32
+    }
+
     #[inline]
     fn extent_of(&self, page: u64) -> Extent {
         let extent = page / self.extent_pages;

@@ -15,6 +15,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use thermocline_base::checksum::crc32c;
 use thermocline_base::io::{AlignedBytes, DIRECT_ALIGNMENT, File, Io, IoError, LockGuard, OpenMode};
@@ -52,7 +53,7 @@ pub(super) fn open(
     let slots = u32::try_from((bytes - HEADER_BYTES) / page_bytes).unwrap_or(u32::MAX).min(SLOTS_MAX);
     let mut lock_path = path.as_os_str().to_owned();
     lock_path.push(".lock");
-    let lock = io.lock_exclusive(Path::new(&lock_path)).map_err(|error| match error.is_locked() {
+    let lock = lock(io, Path::new(&lock_path)).map_err(|error| match error.is_locked() {
         true => SsdError::InUse(path.to_path_buf()),
         false => SsdError::Io(error),
     })?;
@@ -76,6 +77,19 @@ pub(super) fn open(
 
 /// Slots have 31 bits: 8 TiB in pages of 4 KiB.
 const SLOTS_MAX: u32 = 1 << 31;
+
+/// The lock of the file. Operations that an opening before has left under way hold it for some moments more.
+fn lock(io: &dyn Io, path: &Path) -> Result<LockGuard, IoError> {
+    for _ in 0..LOCK_TRIES {
+        match io.lock_exclusive(path) {
+            Err(error) if error.is_locked() => std::thread::sleep(Duration::from_millis(10)),
+            locked => return locked,
+        }
+    }
+    io.lock_exclusive(path)
+}
+
+const LOCK_TRIES: u32 = 40;
 
 fn take_space(file: &dyn File, len: u64) -> Result<(), IoError> {
     if file.len()? > len {

@@ -15,6 +15,7 @@
 //! | `read` | a read of pages, from both devices |
 //! | `write` | admissions that become slots |
 //! | `health` | when the level goes off |
+//! | `map` | what the next opening begins with |
 //!
 //! Rules:
 //! - A page comes from the SSD only if its seal, its number and the version that the reader expects check out. A reader that
@@ -28,6 +29,8 @@
 //! - An answer is a prefix of whole pages; what is missing behind it is asked for anew by whoever wants it. No failure of the
 //!   SSD is told to a reader, and of a run of which a page fails on the primary the others are had one by one.
 //! - Nobody waits for an admission. Where the buffer is full the coldest page in it is dropped.
+//! - What is known from a saved map only is proven by its first read; until then what is missing is a miss and no fault
+//!   (`SsdProvesSavedMaps`).
 //! - An SSD that fails, is late, or is no faster than the primary is switched off: the state says why, and nothing of it is
 //!   used again before the next opening.
 //!
@@ -35,11 +38,12 @@
 //!
 //! Paper: Canim et al., "SSD bufferpool extensions for database systems", VLDB 2010, §3.2-3.3.
 //!
-//! Limits: one page file a level. What an opening left is not taken over by the next: each begins cold. Writes of the page
-//! file go past the SSD; pages that are changed in frames are not kept there.
+//! Limits: one page file a level. Only TAC can be brought back from a saved map; with the other policies each opening begins cold.
+//! Writes of the page file go past the SSD; pages that are changed in frames are not kept there.
 
 mod file;
 mod health;
+mod map;
 mod read;
 mod table;
 mod write;
@@ -246,6 +250,8 @@ pub struct SsdFile {
     page_size: PageSize,
     slots: u32,
     lock: LockGuard,
+    io: Arc<dyn Io>,
+    owner: map::Owner,
 }
 
 impl SsdFile {
@@ -254,7 +260,7 @@ impl SsdFile {
     /// # Errors
     /// [`SsdError`], where nothing is changed.
     pub fn open(
-        io: &dyn Io,
+        io: &Arc<dyn Io>,
         options: SsdOptions,
         page_size: PageSize,
         database: [u8; 16],
@@ -262,17 +268,22 @@ impl SsdFile {
         if !options.policy.is_online() {
             return Err(SsdError::Policy(options.policy));
         }
-        let (file, slots, lock) = file::open(io, &options.path, options.bytes, page_size, database)?;
-        Ok(Self { file, options, page_size, slots, lock })
+        let (file, slots, lock) = file::open(&**io, &options.path, options.bytes, page_size, database)?;
+        let owner = map::Owner { page_bytes: page_size.bytes() as u32, slots, database };
+        Ok(Self { file, options, page_size, slots, lock, io: Arc::clone(io), owner })
     }
 
     /// Puts it below a page file.
     pub(crate) fn below(self, primary: Primary, pages: PageSize) -> Arc<SsdLevel> {
-        let Self { file, options, page_size, slots, lock } = self;
+        let Self { file, options, page_size, slots, lock, io, owner } = self;
         assert_eq!(pages, page_size, "an SSD keeps pages of the length that the page file has");
+        let mut table = Table::new(&options, slots, page_size.bytes());
+        table.restore(&map::load(&*io, &options.path, &owner));
         let level = Arc::new_cyclic(|me| SsdLevel {
             me: me.clone(),
-            table: Mutex::new(Table::new(&options, slots, page_size.bytes())),
+            table: Mutex::new(table),
+            io,
+            owner,
             health: Health::new(options.compares_devices),
             late: Mutex::default(),
             news: write::News::default(),
@@ -299,6 +310,8 @@ pub struct SsdLevel {
     primary: Primary,
     page_size: PageSize,
     slots: u32,
+    io: Arc<dyn Io>,
+    owner: map::Owner,
     table: Mutex<Table>,
     health: Health,
     /// Reads of the SSD under way, by the time at which they are late.
@@ -345,6 +358,24 @@ impl SsdLevel {
             let until = pages.end.min(at + VOIDED_AT_ONCE);
             self.table.lock().void(at..until);
             at = until;
+        }
+    }
+
+    /// Saves what the next opening begins with. Blocks; the level's thread does it now and then.
+    ///
+    /// # Errors
+    /// The system's. The former map stays then.
+    pub fn save(&self) -> Result<(), IoError> {
+        if self.health.is_on() {
+            map::save(self)?;
+        }
+        Ok(())
+    }
+
+    /// Has the thread save the map for the last time, and waits for that, but not for an SSD that does not answer.
+    pub(crate) fn close(&self) {
+        if self.thread.lock().is_some() && self.health.is_on() {
+            self.news.save_and_wait(CLOSING_WAIT);
         }
     }
 
@@ -418,5 +449,7 @@ impl Drop for SsdLevel {
     }
 }
 
+/// The end of a level waits so long for its map.
+const CLOSING_WAIT: Duration = Duration::from_secs(5);
 /// Pages that are voided under one hold of the lock.
 const VOIDED_AT_ONCE: u64 = 256;

@@ -27,6 +27,7 @@ fn world() -> Arc<World> {
     let mut device = PageDevice::create(&primary, Path::new("/pages"), PageSize::default(), DATABASE)
         .expect("a fresh file");
     let options = SsdOptions { policy: CacheKind::Fifo, ..tests::options(32) };
+    let ssd: Arc<dyn Io> = Arc::new(ssd);
     let file = SsdFile::open(&ssd, options, PageSize::default(), DATABASE).expect("a fresh file");
     device.attach(SsdFile { slots: 1, ..file });
     let world = World { primary, device };

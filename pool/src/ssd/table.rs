@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   page ──policy──► slot ──► tag: 0          nothing is written there yet, or what was is void
-//!                                  otherwise  16 bits of the version of the policy's page, which is written
+//!                                  otherwise  15 bits of the version of the policy's page, which is written, and whether
+//!                                             that is known from a saved map only
 //!   page ──pending─► the bytes of a page that is admitted and not written
 //! ```
 //!
@@ -90,9 +91,21 @@ pub(super) struct Table {
     pub(super) counts: SsdCounts,
 }
 
-/// Sixteen bits of a version, never 0. That a page is current its whole version proves, when it is read.
+/// An entry of a map that was saved.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Entry {
+    pub(super) page: u64,
+    pub(super) slot: Slot,
+    pub(super) warmth: f32,
+    pub(super) tag: u16,
+}
+
+/// Beside a tag: the entry comes from a saved map, and its page was not read since.
+const UNPROVEN: u16 = 1 << 15;
+
+/// Fifteen bits of a version, never 0. That a page is current its whole version proves, when it is read.
 fn tag_of(version: u64) -> u16 {
-    let mixed = version.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+    let mixed = version.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49;
     (mixed as u16).max(1)
 }
 
@@ -147,6 +160,31 @@ impl Table {
         self.policy = policy(options, 1);
         self.tags = vec![0; 1];
         self.pending.clear();
+    }
+
+    /// What is written in some slots.
+    pub(super) fn entries(&self, slots: Range<Slot>, found: &mut Vec<Entry>) {
+        for slot in slots {
+            let tag = self.tags.get(slot as usize).map_or(0, |tag| tag & !UNPROVEN);
+            if tag != 0
+                && let Some((page, warmth)) = self.policy.entry_in(slot)
+            {
+                found.push(Entry { page, slot, warmth, tag });
+            }
+        }
+    }
+
+    /// Takes over what a former opening had, unproven. Before the first read.
+    pub(super) fn restore(&mut self, entries: &[Entry]) {
+        let mut next = 0;
+        for entry in entries {
+            // A map whose checksum is right has its slots in order; nothing depends on that.
+            let fits = entry.slot >= next && (entry.slot as usize) < self.tags.len() && entry.tag != 0;
+            if fits && self.policy.adopt(entry.page, entry.slot, entry.warmth) {
+                self.tags[entry.slot as usize] = entry.tag & !UNPROVEN | UNPROVEN;
+                next = entry.slot + 1;
+            }
+        }
     }
 
     pub(super) fn cached(&self) -> u32 {
@@ -212,7 +250,7 @@ impl Table {
         if wanted.again {
             return None;
         }
-        let tag = self.tags[slot as usize];
+        let tag = self.tags[slot as usize] & !UNPROVEN;
         if tag == tag_of(version) {
             return Some(slot);
         }
@@ -357,19 +395,29 @@ impl Table {
         if busy.reads == 0 && !busy.writing {
             self.busy.remove(&slot);
         }
+        let of_this = |tag: u16| tag & !UNPROVEN == tag_of(version);
+        let is_still = self.policy.find(page) == Some(slot)
+            && self.tags.get(slot as usize).copied().is_some_and(of_this);
         if came {
+            if is_still {
+                self.tags[slot as usize] &= !UNPROVEN;
+            }
             return false;
         }
         if mutation::off(Rule::SsdDropsNamePages) {
             self.tags[slot as usize] = 0;
             return true;
         }
-        let is_still = self.policy.find(page) == Some(slot)
-            && self.tags.get(slot as usize).is_some_and(|tag| *tag == tag_of(version));
-        if is_still {
-            self.forget(page);
+        if !is_still {
+            return false;
         }
-        is_still
+        let was_proven = self.tags[slot as usize] & UNPROVEN == 0 || mutation::off(Rule::SsdProvesSavedMaps);
+        if was_proven {
+            self.forget(page);
+        } else {
+            self.drop_stale(page);
+        }
+        was_proven
     }
 
     /// A page that was counted as a hit when its read began did not come.

@@ -18,6 +18,10 @@ use crate::mutation::{self, Rule};
 
 /// Writes under way, so that reads find the device free.
 const WRITES_AT_ONCE: usize = 8;
+/// How often the map is saved while pages come in.
+const SAVE_EVERY: Duration = Duration::from_secs(30);
+/// A wait for the map is looked at so often.
+const WAITS: u32 = 50;
 /// How often the thread looks for late reads while there are any.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -25,6 +29,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 struct Bell {
     rung: bool,
     closed: bool,
+    /// The map is to be saved, and was.
+    saves: bool,
+    saved: bool,
 }
 
 /// What the thread waits for.
@@ -34,12 +41,29 @@ pub(super) struct News(Arc<(Mutex<Bell>, Condvar)>);
 impl News {
     fn change(&self, change: impl FnOnce(&mut Bell)) {
         change(&mut self.0.0.lock().unwrap_or_else(PoisonError::into_inner));
-        self.0.1.notify_one();
+        self.0.1.notify_all();
     }
 
     /// There is something to write.
     pub(super) fn ring(&self) {
         self.change(|bell| bell.rung = true);
+    }
+
+    /// Has the map saved, and waits for that, so long at most.
+    pub(super) fn save_and_wait(&self, at_most: Duration) {
+        self.change(|bell| (bell.saves, bell.saved) = (true, false));
+        let (bell, condition) = &*self.0;
+        let mut bell = bell.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waits = WAITS;
+        while !bell.saved && !bell.closed && waits > 0 {
+            bell = condition.wait_timeout(bell, at_most / WAITS).unwrap_or_else(PoisonError::into_inner).0;
+            waits -= 1;
+        }
+    }
+
+    /// Is the map to be saved?
+    fn wants_map(&self) -> bool {
+        std::mem::take(&mut self.0.0.lock().unwrap_or_else(PoisonError::into_inner).saves)
     }
 
     /// The thread ends.
@@ -51,7 +75,7 @@ impl News {
     fn wait(&self, at_most: Option<Duration>) -> bool {
         let (bell, condition) = &*self.0;
         let mut bell = bell.lock().unwrap_or_else(PoisonError::into_inner);
-        while !bell.rung && !bell.closed {
+        while !bell.rung && !bell.closed && !bell.saves {
             match at_most {
                 None => bell = condition.wait(bell).unwrap_or_else(PoisonError::into_inner),
                 Some(time) => {
@@ -79,11 +103,23 @@ pub(super) fn start(level: &Arc<SsdLevel>) {
 fn run(news: &News, level: &Weak<SsdLevel>) {
     stand_back();
     let mut looks = true;
-    while news.wait(looks.then_some(LOOK_EVERY)) {
+    let (mut saved_ns, mut saved_admissions) = (0, 0);
+    while news.wait(Some(if looks { LOOK_EVERY } else { SAVE_EVERY })) {
         let Some(level) = level.upgrade() else { return };
         level.expire();
         pump(&level);
         looks = !level.late.lock().is_empty();
+        let now_ns = level.options.clock.now_ns();
+        let admissions = level.table.lock().counts.admitted;
+        let is_time = now_ns.saturating_sub(saved_ns) >= SAVE_EVERY.as_nanos() as u64;
+        let wanted = news.wants_map();
+        if wanted || (is_time && admissions != saved_admissions) {
+            if let Err(error) = level.save() {
+                tracing::warn!(%error, "the map of the SSD cache was not saved; the former one stays");
+            }
+            (saved_ns, saved_admissions) = (now_ns, admissions);
+            news.change(|bell| bell.saved = true);
+        }
     }
 }
 

@@ -64,7 +64,7 @@ pub(super) fn open(io: &Arc<dyn Io>, dir: &Path, options: StoreOptions) -> Resul
     // Before pieces are loaded: their tails come from there, too.
     let mut device = device;
     if let Some((io, ssd)) = &options.ssd {
-        device.attach(SsdFile::open(&**io, ssd.clone(), device.page_size(), database)?);
+        device.attach(SsdFile::open(io, ssd.clone(), device.page_size(), database)?);
     }
     let device = Arc::new(device);
     let (mut journal, replayed, manifest) = if create {

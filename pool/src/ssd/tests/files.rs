@@ -3,8 +3,13 @@
 use super::*;
 use thermocline_base::io::{Action, Fault, FaultKind, Io, OpenMode};
 
-fn open(io: &dyn Io, options: SsdOptions, database: [u8; 16]) -> Result<SsdFile, SsdError> {
-    SsdFile::open(io, options, PageSize::default(), database)
+fn open(
+    io: &(impl Io + Clone + 'static),
+    options: SsdOptions,
+    database: [u8; 16],
+) -> Result<SsdFile, SsdError> {
+    let io: Arc<dyn Io> = Arc::new(io.clone());
+    SsdFile::open(&io, options, PageSize::default(), database)
 }
 
 #[test]

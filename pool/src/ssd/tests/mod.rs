@@ -2,6 +2,7 @@
 
 mod faults;
 mod files;
+mod restart;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -51,7 +52,8 @@ impl World {
         let options = SsdOptions { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..options };
         let mut device = PageDevice::create(&primary, Path::new("/pages"), PageSize::default(), DATABASE)
             .expect("a fresh file");
-        let file = SsdFile::open(&ssd, options, PageSize::default(), DATABASE).expect("a fresh file");
+        let io: Arc<dyn Io> = Arc::new(ssd.clone());
+        let file = SsdFile::open(&io, options, PageSize::default(), DATABASE).expect("a fresh file");
         device.attach(file);
         let world = Self { primary, ssd, device: Arc::new(device), clock, versions: Default::default() };
         (1..pages).for_each(|number| world.write(number, 1));
