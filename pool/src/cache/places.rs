@@ -40,7 +40,7 @@ impl Places {
 
     #[inline]
     fn home(&self, hash: u64) -> usize {
-        (u128::from(hash) * self.table.len() as u128 >> 64) as usize
+        ((u128::from(hash) * self.table.len() as u128) >> 64) as usize
     }
 
     /// An entry without its slot.
