@@ -49,7 +49,7 @@ fn names_that_are_none() {
         &with(&["--ssd", "cache", "--ssd-size", "1MiB", "--ssd-policy", "best"]),
         &["--ssd-policy", "tac"],
     );
-    refused(&["bench", "ssd", "--ssd-size", "-5%"], &["--ssd-size"]);
+    refused(&["bench", "ssd", "--ssd-size", "0%"], &["--ssd-size"]);
 }
 
 #[test]
