@@ -8,6 +8,7 @@ pub mod background;
 pub mod checksum;
 pub mod clock;
 pub mod depth;
+pub mod device_model;
 pub mod epoch;
 pub mod ids;
 pub mod io;

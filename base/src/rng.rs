@@ -1,8 +1,10 @@
 //! Randomness: a small seedable generator for workloads, tests and sampling, and fresh 128-bit ids.
 //!
 //! [`Rng`] is xoshiro256++ (Blackman and Vigna, 2019), seeded by SplitMix64: one seed gives one sequence on every
-//! machine. It is no source of secrets. [`fresh_id`] draws from the operating system.
+//! machine. It is no source of secrets. [`fresh_id`] and [`SystemDraw`] draw from the operating system, anew each time: so a
+//! machine that goes on from its saved memory does not draw again what it has drawn before.
 
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
 /// A deterministic generator.
@@ -102,15 +104,44 @@ impl Rng {
     }
 }
 
-/// 128 bits that nobody has drawn before, from the operating system (by way of the keys that `std` gives its hash
-/// maps).
+/// A source of numbers that nobody has drawn before.
+pub trait Draw: Send + Sync + fmt::Debug {
+    /// 64 bits.
+    fn draw_u64(&self) -> u64;
+}
+
+/// The operating system's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SystemDraw;
+
+impl Draw for SystemDraw {
+    fn draw_u64(&self) -> u64 {
+        let mut bytes = [0; 8];
+        system_bytes(&mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+}
+
+/// 128 bits that nobody has drawn before, from the operating system.
 #[must_use]
 pub fn fresh_id() -> [u8; 16] {
-    let half = || RandomState::new().hash_one(std::process::id());
     let mut id = [0; 16];
-    id[..8].copy_from_slice(&half().to_le_bytes());
-    id[8..].copy_from_slice(&half().to_le_bytes());
+    system_bytes(&mut id);
     id
+}
+
+/// Fills with random bytes of the system; of the keys that `std` gives its hash maps where it has none to give.
+fn system_bytes(bytes: &mut [u8]) {
+    #[cfg(all(target_os = "linux", not(miri), not(feature = "portable")))]
+    if rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty())
+        .is_ok_and(|n| n == bytes.len())
+    {
+        return;
+    }
+    for part in bytes.chunks_mut(8) {
+        let drawn = RandomState::new().hash_one(std::process::id());
+        part.copy_from_slice(&drawn.to_le_bytes()[..part.len()]);
+    }
 }
 
 #[cfg(test)]
@@ -154,5 +185,6 @@ mod tests {
     #[test]
     fn fresh_ids_differ() {
         assert_ne!(fresh_id(), fresh_id());
+        assert_ne!(SystemDraw.draw_u64(), SystemDraw.draw_u64());
     }
 }

@@ -443,7 +443,7 @@ impl<'a> Bench<'a> {
         let mut first = FIRST_PAGE;
         while first < FIRST_PAGE + pages {
             let end = (first + 256).min(FIRST_PAGE + pages);
-            pool.read_ahead(device, first..end)?;
+            pool.read_ahead(device, first..end, None)?;
             block_on(async {
                 for page in first..end {
                     drop(pool.pin(PageId::new(device, page), None).await?);

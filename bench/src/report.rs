@@ -724,6 +724,7 @@ mod tests {
             seed: 1,
             hold_snapshot: false,
             checkpoint_interval_seconds: None,
+            storage: Default::default(),
         };
         let mut throughput = Throughput::of(&measured, 1);
         throughput.aborts.insert("write-conflict".into(), 1234);

@@ -6,13 +6,17 @@ mod observe;
 mod plain;
 mod point;
 mod recovery;
+mod ssd;
 mod tpcc;
 mod verify;
 mod ycsb;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use thermocline_base::device_model::DeviceModel;
+use thermocline_base::io::{ProfileIo, SystemIo};
 use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
 use thermocline_engine::temperature::LogError;
 use thermocline_engine::{Database, Durability, Isolation, Options, Transaction, TransactionOptions};
@@ -29,6 +33,7 @@ use disturb::{At, Shifts};
 use observe::{Numbers, Observer};
 
 pub use recovery::{Builder, Built, build_for_recovery};
+pub use ssd::{SsdReport, SsdSize, Way, bench_ssd};
 pub use verify::{Checked, check, open_to_look};
 
 /// What a run does beside its benchmark.
@@ -175,8 +180,21 @@ impl Session<'_> {
     /// Opens the database of the settings.
     fn open(&self) -> Result<Database, RunError> {
         let options = self.options()?;
-        let database =
-            Database::open(&self.settings.data_dir, options).map_err(engine("open the database"))?;
+        let dir = &self.settings.data_dir;
+        let database = match &self.settings.storage.profile {
+            None => Database::open(dir, options),
+            Some(name) => {
+                let place = self.settings.storage.cold_dir.clone().unwrap_or_else(|| dir.join("cold"));
+                let place = std::path::absolute(&place).unwrap_or(place);
+                let model = DeviceModel::named(name).ok_or_else(|| {
+                    let names = DeviceModel::NAMES.join(", ");
+                    RunError::Setting(format!("--profile {name}: name one of {names}"))
+                })?;
+                let slow = ProfileIo::new(Arc::new(SystemIo::new()), &place, model);
+                Database::open_with_cold(dir, options, Arc::new(slow))
+            }
+        };
+        let database = database.map_err(engine("open the database"))?;
         if let Some(target) = &self.settings.access_log {
             log_accesses(&database, target).map_err(|error| {
                 RunError::Setting(format!("cannot write an access log to {target}: {error}"))
@@ -201,6 +219,14 @@ impl Session<'_> {
         }
         if let Some(bytes) = settings.memory_limit_bytes {
             options = options.with_memory_limit(Some(bytes));
+        }
+        let storage = &settings.storage;
+        options = options
+            .with_cold_dir(storage.cold_dir.clone())
+            .with_ssd_cache(storage.ssd.clone())
+            .with_ssd_cache_bytes(storage.ssd_bytes.unwrap_or(0));
+        if let Some(policy) = &storage.ssd_policy {
+            options = options.with_ssd_policy(setting("ssd-policy", policy)?);
         }
         if let Some(seconds) = settings.checkpoint_interval_seconds {
             options = options.with_checkpoint_interval(Duration::from_secs_f64(seconds));

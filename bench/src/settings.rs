@@ -37,6 +37,24 @@ pub struct Settings {
     pub hold_snapshot: bool,
     /// Seconds between checkpoints; none given: the engine's default.
     pub checkpoint_interval_seconds: Option<f64>,
+    /// Devices of cold rows.
+    #[serde(flatten)]
+    pub storage: Storage,
+}
+
+/// Which devices cold rows lie on.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Storage {
+    /// Where the cold store lies; none given: in the database's directory.
+    pub cold_dir: Option<PathBuf>,
+    /// The SSD that keeps copies of its pages.
+    pub ssd: Option<PathBuf>,
+    /// How long its file is.
+    pub ssd_bytes: Option<u64>,
+    /// Which pages it keeps; none given: the engine's default.
+    pub ssd_policy: Option<String>,
+    /// The device that the cold store's files answer as: emulated.
+    pub profile: Option<String>,
 }
 
 /// The benchmarks.

@@ -64,6 +64,7 @@ pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
         seed: arguments.seed,
         hold_snapshot: false,
         checkpoint_interval_seconds: None,
+        storage: Default::default(),
     };
     let options = RunOptions { calibrate: false, check: true, quiet };
     let demo =

@@ -13,6 +13,24 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A number of bytes, or a share of something.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum SizeOrShare {
+    /// Bytes.
+    Bytes(u64),
+    /// From above 0 on.
+    Share(f64),
+}
+
+/// A number of bytes, or a share: `1GiB`, `25%`.
+pub(crate) fn size_or_share(text: &str) -> Result<SizeOrShare, String> {
+    let Some(percent) = text.strip_suffix('%') else { return size(text).map(SizeOrShare::Bytes) };
+    match percent.trim().parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent.is_finite() => Ok(SizeOrShare::Share(percent / 100.0)),
+        _ => Err("is no share; write for instance 25%, or a size such as 1GiB".to_owned()),
+    }
+}
+
 /// A whole number of at least 1; `1_000_000` is easier to read than `1000000`, and `10M` still more.
 pub(crate) fn count(text: &str) -> Result<u64, String> {
     let (digits, factor) = match text.as_bytes().last() {

@@ -73,6 +73,8 @@ pub(crate) struct Inner {
     pub(crate) database: [u8; 16],
     pub(crate) clock: Arc<dyn thermocline_base::clock::Clock>,
     pub(crate) dir: PathBuf,
+    /// Where the cold store lies.
+    pub(crate) cold_dir: PathBuf,
     /// Stores that backups are being written to.
     pub(crate) copies: Mutex<Vec<Arc<dyn ColdStore>>>,
     /// Held by who moves things about: maintenance, checkpoints, changes of definitions.
@@ -257,6 +259,15 @@ impl Database {
     pub fn open_with(path: &Path, options: Options, io: Arc<dyn Io>, background: bool) -> Result<Self> {
         let cold_io = Arc::clone(&io);
         Self::open_over(path, options, (io, cold_io), background)
+    }
+
+    /// As [`Database::open`], with the cold store reached in another way: through a device that is emulated.
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    #[doc(hidden)]
+    pub fn open_with_cold(path: &Path, options: Options, cold_io: Arc<dyn Io>) -> Result<Self> {
+        Self::open_over(path, options, (Arc::new(StdIo), cold_io), true)
     }
 
     /// The same without threads, and with a clock that a test moves.

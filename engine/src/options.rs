@@ -1,8 +1,13 @@
 //! Options of a database and of a transaction.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
+
+use thermocline_base::io::Io;
+pub use thermocline_pool::cache::CacheKind as SsdPolicy;
 
 use crate::error::{Error, Result};
 
@@ -115,6 +120,16 @@ pub struct Options {
     pub read_only: bool,
     /// Where rows go that leave memory.
     pub cold_store: ColdStoreKind,
+    /// Where the cold store lies: an empty directory, or one that does not exist, on whatever device is right for rows that are
+    /// seldom asked for. `None`: where it is, and inside the database's directory at first. The database remembers it.
+    pub cold_dir: Option<PathBuf>,
+    /// A file on a fast local device that keeps copies of the pages of the cold store which are read most. It may be lost at any
+    /// time; no row depends on it. For the kind `pages` only. `None`: there is none.
+    pub ssd_cache: Option<PathBuf>,
+    /// How long that file is: its space is taken when the cold store is opened.
+    pub ssd_cache_bytes: u64,
+    /// Which pages it keeps. Free to change at each opening.
+    pub ssd_policy: SsdPolicy,
     /// Which share of the accesses to rows in memory is sampled to tell hot rows from cold ones, once memory is short:
     /// from 0 (none: rows leave memory in the order in which they came) to 1.
     pub sampling: f64,
@@ -136,6 +151,9 @@ pub struct Options {
     /// Threads of the cold store. 0: tests drive its steps.
     #[doc(hidden)]
     pub cold_threads: usize,
+    /// How the file of the SSD is reached; `None`: as a file of the machine.
+    #[doc(hidden)]
+    pub ssd_io: Option<Arc<dyn Io>>,
 }
 
 impl Default for Options {
@@ -153,6 +171,10 @@ impl Default for Options {
             definition_wait: Duration::from_secs(10),
             read_only: false,
             cold_store: ColdStoreKind::default(),
+            cold_dir: None,
+            ssd_cache: None,
+            ssd_cache_bytes: 0,
+            ssd_policy: thermocline_pool::ssd::DEFAULT_POLICY,
             sampling: 0.1,
             batches_in_flight: 8,
             reads_a_promotion: 32,
@@ -160,6 +182,7 @@ impl Default for Options {
             part_bytes: 1 << 20,
             cold_block_bytes: 4 << 20,
             cold_threads: 1,
+            ssd_io: None,
         }
     }
 }
@@ -192,6 +215,11 @@ with! {
     with_definition_wait, definition_wait: Duration;
     with_read_only, read_only: bool;
     with_cold_store, cold_store: ColdStoreKind;
+    with_cold_dir, cold_dir: Option<PathBuf>;
+    with_ssd_cache, ssd_cache: Option<PathBuf>;
+    with_ssd_cache_bytes, ssd_cache_bytes: u64;
+    with_ssd_policy, ssd_policy: SsdPolicy;
+    with_ssd_io, ssd_io: Option<Arc<dyn Io>>;
     with_sampling, sampling: f64;
     with_batches_in_flight, batches_in_flight: usize;
     with_reads_a_promotion, reads_a_promotion: u32;
@@ -221,6 +249,18 @@ impl Options {
         }
         if !(1..=64).contains(&self.batches_in_flight) {
             return bad("batches_in_flight", "a number from 1 to 64 is needed");
+        }
+        if self.ssd_cache.is_some() {
+            if self.cold_store != ColdStoreKind::Pages {
+                let reason = format!("it keeps pages of cold_store = pages, and this is {}", self.cold_store);
+                return bad("ssd_cache", &reason);
+            }
+            if self.ssd_cache_bytes == 0 {
+                return bad("ssd_cache_bytes", "say how long the file of ssd_cache is to be");
+            }
+        }
+        if !self.ssd_policy.is_online() {
+            return bad("ssd_policy", "this one has to know the future; name another one");
         }
         if self.threads == Some(0) {
             return bad("threads", "at least one is needed");

@@ -3,6 +3,7 @@
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::TableId;
 use thermocline_base::sync::{AtomicU64, Ordering};
+use thermocline_pool::ssd::SsdStats;
 
 use crate::catalog::Tiering;
 use crate::catalog::table::{Structure, TableForm};
@@ -122,6 +123,8 @@ pub struct ColdStatistics {
     pub memory_wait_us_max: u64,
     /// Bytes on the cold store's device.
     pub disk_bytes: u64,
+    /// The SSD that keeps copies of its pages, if there is one.
+    pub ssd: Option<SsdStats>,
 }
 
 /// Where the rows of a table are.
@@ -359,5 +362,6 @@ fn cold_statistics(inner: &Inner, guard: &Guard<'_>) -> ColdStatistics {
         memory_waits: get(&inner.governor.counters.waits),
         memory_wait_us_max: get(&inner.governor.counters.longest_wait_ns) / 1000,
         disk_bytes: usage.disk_bytes,
+        ssd: cold.store.ssd(),
     }
 }

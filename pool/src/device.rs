@@ -32,6 +32,7 @@ use thermocline_base::rng::fresh_id;
 
 use crate::error::{DeviceError, WrongFile};
 use crate::page::{MAX_PAGE_NUMBER, PageSeal, PageSize};
+use crate::ssd::{Primary, SsdFile, SsdLevel};
 
 /// The format of files that this program writes, and the newest that it reads.
 pub const DEVICE_FORMAT: u32 = 1;
@@ -43,6 +44,43 @@ const HEADER_USED: usize = HEADER_SUMMED + 4;
 /// The number of a file's first page that is not its header.
 pub const FIRST_PAGE: u64 = 1;
 
+/// Why pages are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReadReason {
+    /// A reader wants this page.
+    #[default]
+    Point,
+    /// A reader will want them soon, one after the other.
+    Ahead,
+    /// A scan has come this far and goes on, or a long record is read.
+    Scan,
+    /// A flush or merge reads them once, and then they go.
+    Merge,
+    /// They are verified: the bytes of this file count, and no copy of them.
+    Verify,
+    /// The tail of a piece, when a store is opened.
+    Tail,
+}
+
+/// What the reader of pages knows of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Wanted {
+    /// The version that they have to have. Without it nothing proves a copy of the page current.
+    pub version: Option<u64>,
+    /// What for.
+    pub reason: ReadReason,
+    /// They were read before and were not as they have to be: no copy of them is asked.
+    pub again: bool,
+}
+
+impl Wanted {
+    /// Pages of a version.
+    #[must_use]
+    pub const fn of(version: u64, reason: ReadReason) -> Self {
+        Self { version: Some(version), reason, again: false }
+    }
+}
+
 /// A file of pages. Shared by reference or in an `Arc`.
 pub struct PageDevice {
     file: Arc<dyn File>,
@@ -51,6 +89,7 @@ pub struct PageDevice {
     file_id: [u8; 16],
     seal: PageSeal,
     sync_failure: OnceLock<IoError>,
+    ssd: Option<Arc<SsdLevel>>,
 }
 
 impl fmt::Debug for PageDevice {
@@ -102,6 +141,14 @@ impl Header {
                 Ok(Self { page_size, database: id_at(16), file: id_at(32) })
             }
             _ => Err(DeviceError::Damaged { path: path() }),
+        }
+    }
+}
+
+impl Drop for PageDevice {
+    fn drop(&mut self) {
+        if let Some(level) = &self.ssd {
+            level.close();
         }
     }
 }
@@ -169,6 +216,7 @@ impl PageDevice {
             file_id: header.file,
             seal: PageSeal::of_file(&header.file),
             sync_failure: OnceLock::new(),
+            ssd: None,
         }
     }
 
@@ -199,10 +247,13 @@ impl PageDevice {
     /// Reads pages from `first` on as they are, unverified, as many as the buffer is long. May be short.
     ///
     /// # Panics
-    /// When the buffer is not whole pages at an aligned address.
-    pub fn read(&self, first: u64, buffer: Buffer) -> Completion {
-        let offset = self.offset_of(first, &buffer);
-        self.file.submit(Operation::Read { offset, buffer })
+    /// When the buffer is not whole pages.
+    pub fn read(&self, first: u64, pages: AlignedBytes, wanted: Wanted) -> Completion {
+        let offset = self.offset_of(first, pages.len());
+        match &self.ssd {
+            Some(level) => level.read(first, offset, pages, wanted),
+            None => self.file.submit(Operation::Read { offset, buffer: pages.into() }),
+        }
     }
 
     /// Writes whole pages, sealed by the caller, from `first` on.
@@ -211,12 +262,36 @@ impl PageDevice {
     /// When the buffer is not whole pages at an aligned address, or overwrites the header.
     pub fn write(&self, first: u64, buffer: Buffer) -> Completion {
         assert!(first >= FIRST_PAGE, "nobody overwrites the header of a page file");
-        let offset = self.offset_of(first, &buffer);
-        self.file.submit(Operation::Write { offset, buffer })
+        let offset = self.offset_of(first, buffer.as_slice().len());
+        match &self.ssd {
+            Some(level) => level.write(first, offset, buffer),
+            None => self.file.submit(Operation::Write { offset, buffer }),
+        }
     }
 
-    fn offset_of(&self, first: u64, buffer: &Buffer) -> u64 {
-        let bytes = buffer.as_slice().len();
+    /// Nothing of these pages counts any more: their numbers may be used again. Waits for no device.
+    pub fn discard(&self, pages: Range<u64>) {
+        if let Some(level) = &self.ssd {
+            level.discard(pages);
+        }
+    }
+
+    /// Puts an SSD below, which keeps copies of pages from now on.
+    ///
+    /// # Panics
+    /// When its pages have another length.
+    pub fn attach(&mut self, ssd: SsdFile) {
+        let primary = Primary { file: Arc::clone(&self.file), seal: self.seal };
+        self.ssd = Some(ssd.below(primary, self.page_size));
+    }
+
+    /// The SSD below, if there is one.
+    #[must_use]
+    pub fn ssd(&self) -> Option<&Arc<SsdLevel>> {
+        self.ssd.as_ref()
+    }
+
+    fn offset_of(&self, first: u64, bytes: usize) -> u64 {
         assert!(bytes.is_multiple_of(self.page_size.bytes()), "{bytes} bytes are no whole pages");
         assert!(first <= MAX_PAGE_NUMBER, "page numbers have 48 bits, not {first}");
         first * self.page_size.bytes() as u64

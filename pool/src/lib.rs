@@ -12,4 +12,5 @@ pub mod page;
 pub mod policy;
 pub mod simulate;
 pub mod space;
+pub mod ssd;
 pub mod store;

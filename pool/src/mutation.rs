@@ -61,6 +61,22 @@ pub enum Rule {
     OneWriteAPage,
     /// A page that is changed while it is written is still to be written afterwards.
     ChangeDuringWriteStays,
+    /// A piece's pages carry a version that was drawn for it, not its id.
+    VersionsAreDrawn,
+    /// The SSD level admits only pages whose seal, number and version were right.
+    SsdAdmitsChecked,
+    /// A read is admitted only where its extent was not voided meanwhile.
+    SsdCountsDiscards,
+    /// A slot is written only when it is at rest.
+    SsdWritesAtRest,
+    /// Nobody finds a page in its slot before its write was answered.
+    SsdWritesBeforeFound,
+    /// Who drops a page leaves its slot alone where that is another page's.
+    SsdDropsNamePages,
+    /// Pages are voided before a write of them begins, and again after it.
+    SsdVoidsWrites,
+    /// What is known from a saved map only and is not there is a miss, and no fault of the SSD.
+    SsdProvesSavedMaps,
 }
 
 impl thermocline_base::mutation::Switchable for Rule {

@@ -6,6 +6,7 @@
 //! | [`StdIo`] | the operating system's files; every operation happens inside `submit` |
 //! | [`SystemIo`] | the same; operations of direct files are under way while the thread does other things |
 //! | [`DelayedIo`] | over any other: answers reads after a time, to be a slow device in tests |
+//! | [`ProfileIo`] | over any other: the files of one directory answer as a disk or a network volume would |
 //! | [`MemoryIo`] | a whole file system in memory: databases without a disk, and tests |
 //! | [`OverlayIo`] | over any other: what is written stays in memory, and nothing below it changes |
 //! | [`RecordingIo`] | over a [`MemoryIo`]: records the order of everything, injects faults, gives crash images |
@@ -30,6 +31,7 @@ mod driven;
 mod error;
 mod memory;
 mod overlay;
+mod profile;
 mod record;
 mod system;
 mod threads;
@@ -51,6 +53,7 @@ pub use driven::{Driven, Job};
 pub use error::{Action, IoError};
 pub use memory::MemoryIo;
 pub use overlay::OverlayIo;
+pub use profile::ProfileIo;
 pub use record::{Fault, FaultKind, RecordingIo, SECTOR_BYTES};
 pub use system::StdIo;
 

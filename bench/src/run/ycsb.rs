@@ -49,7 +49,7 @@ pub(super) fn run(session: &mut Session<'_>) -> Result<Throughput, RunError> {
     Ok(found)
 }
 
-fn config(settings: &Settings) -> Result<Config, RunError> {
+pub(super) fn config(settings: &Settings) -> Result<Config, RunError> {
     let Benchmark::Ycsb { workload, read_percent, records, fields, field_bytes, theta, .. } =
         &settings.benchmark
     else {
@@ -75,13 +75,27 @@ fn too_many(name: &str, value: u32) -> RunError {
     RunError::Setting(format!("--{name} {value} is too many"))
 }
 
-struct Ycsb<'a> {
+pub(super) struct Ycsb<'a> {
     database: &'a Database,
     table: UserTable,
     config: &'a Config,
     keys: Arc<KeySpace>,
     /// How often other rows have become the popular ones.
     shifted: &'a AtomicU64,
+}
+
+static UNSHIFTED: AtomicU64 = AtomicU64::new(0);
+
+impl<'a> Ycsb<'a> {
+    /// Whose popular rows stay popular.
+    pub(super) fn new(
+        database: &'a Database,
+        table: UserTable,
+        config: &'a Config,
+        keys: Arc<KeySpace>,
+    ) -> Self {
+        Self { database, table, config, keys, shifted: &UNSHIFTED }
+    }
 }
 
 const KINDS: [&str; 5] = ["read", "update", "insert", "scan", "read-modify-write"];
@@ -122,7 +136,7 @@ impl Workload for Ycsb<'_> {
     }
 }
 
-struct YcsbClient<'a> {
+pub(super) struct YcsbClient<'a> {
     database: &'a Database,
     executor: Executor,
     generator: Generator,

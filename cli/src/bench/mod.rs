@@ -8,6 +8,7 @@ mod point;
 mod pool;
 mod recovery;
 mod siberia;
+mod ssd;
 mod store;
 mod tpcc;
 mod ycsb;
@@ -19,7 +20,7 @@ use thermocline_bench::machine;
 use thermocline_bench::plot;
 use thermocline_bench::report::{Outcome, Report};
 use thermocline_bench::run::{self, RunOptions};
-use thermocline_bench::settings::{Benchmark, Settings};
+use thermocline_bench::settings::{Benchmark, Settings, Storage};
 
 use crate::data_dir::DataDir;
 use crate::failure::Failure;
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Freeze(freeze::Arguments),
     /// Cold rows: what their machinery costs, beside the bare device
     Siberia(siberia::Arguments),
+    /// Cold rows on a slow device (emulated) alone, below an SSD, and on the local disk
+    Ssd(ssd::Arguments),
     /// Classification of an access log, from both ends
     Classify(classify::Arguments),
     /// Back up many cold rows, with writers beside it and without, beside `cp` of the same bytes
@@ -140,6 +143,50 @@ struct DatabaseArguments {
     /// Seconds between checkpoints [default: the engine's own]
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds, allow_negative_numbers = true, hide_short_help = true)]
     checkpoint_interval: Option<f64>,
+    #[command(flatten)]
+    storage: StorageArguments,
+}
+
+/// Devices of cold rows.
+#[derive(Debug, Args)]
+struct StorageArguments {
+    /// Keep cold rows in this directory [default: in the database's]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    cold_dir: Option<PathBuf>,
+    /// Keep copies of their pages in this file, on a device that is faster
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    ssd: Option<PathBuf>,
+    /// How long that file is, for instance 1GiB; in `bench ssd` also a share of the cold rows, for instance 25%
+    #[arg(long, value_name = "SIZE", value_parser = values::size_or_share, hide_short_help = true)]
+    ssd_size: Option<values::SizeOrShare>,
+    /// Which pages are kept there [default: the engine's own]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    ssd_policy: Option<String>,
+    /// Have the files of cold rows answer as another device would: network-volume, hdd-7200, object-store, …
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    profile: Option<String>,
+}
+
+impl StorageArguments {
+    fn settings(&self) -> Result<Storage, Failure> {
+        let absolute = |path: &Option<PathBuf>| {
+            path.as_ref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()))
+        };
+        let ssd_bytes = match self.ssd_size {
+            Some(values::SizeOrShare::Bytes(bytes)) => Some(bytes),
+            Some(values::SizeOrShare::Share(_)) | None => None,
+        };
+        if self.ssd.is_some() && self.ssd_size.is_none() {
+            return Err(Failure::Usage("--ssd needs --ssd-size, for instance 1GiB".to_owned()));
+        }
+        Ok(Storage {
+            cold_dir: absolute(&self.cold_dir),
+            ssd: absolute(&self.ssd),
+            ssd_bytes,
+            ssd_policy: self.ssd_policy.clone(),
+            profile: self.profile.clone(),
+        })
+    }
 }
 
 /// Options of the benchmarks that run for a while.
@@ -173,6 +220,7 @@ pub(crate) fn run(command: Command, quiet: bool) -> Result<(), Failure> {
         Command::Store(arguments) => arguments.run(quiet),
         Command::Freeze(arguments) => arguments.run(quiet),
         Command::Siberia(arguments) => arguments.run(quiet),
+        Command::Ssd(arguments) => arguments.run(quiet),
         Command::Classify(arguments) => arguments.run(quiet),
         Command::Backup(arguments) => arguments.run(quiet),
         Command::Recovery(arguments) => arguments.run(quiet),
@@ -199,7 +247,7 @@ impl Job<'_> {
         let data_dir = database.run.prepare(self.quiet)?;
         let options =
             RunOptions { calibrate: !database.run.no_calibration, check: self.check, quiet: self.quiet };
-        let report = run::run(&self.settings(data_dir.path()), &options, &|settings| {
+        let report = run::run(&self.settings(data_dir.path())?, &options, &|settings| {
             recovery::builder(settings, self.quiet)
         })
         .map_err(|error| match error.is_setting() {
@@ -214,9 +262,9 @@ impl Job<'_> {
         if report.is_consistent() { Ok(()) } else { Err(Failure::Found) }
     }
 
-    fn settings(&self, data_dir: &Path) -> Settings {
+    fn settings(&self, data_dir: &Path) -> Result<Settings, Failure> {
         let database = self.database;
-        Settings {
+        Ok(Settings {
             benchmark: self.benchmark.clone(),
             threads: database.threads.unwrap_or_else(machine::cores),
             in_flight: self.load.map_or(32, |load| load.in_flight),
@@ -230,7 +278,8 @@ impl Job<'_> {
             seed: database.run.seed,
             hold_snapshot: self.load.is_some_and(|load| load.hold_snapshot),
             checkpoint_interval_seconds: database.checkpoint_interval,
-        }
+            storage: database.storage.settings()?,
+        })
     }
 }
 

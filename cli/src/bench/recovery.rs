@@ -35,7 +35,7 @@ impl Arguments {
         let benchmark = Benchmark::Recovery { warehouses: self.warehouses, log_mib: self.log_mb };
         let job = Job { benchmark, database: &self.database, load: None, check: !self.no_check, quiet };
         match &self.database.run.data_dir {
-            Some(dir) if self.build => build(&job.settings(dir), quiet),
+            Some(dir) if self.build => build(&job.settings(dir)?, quiet),
             _ => job.run(),
         }
     }

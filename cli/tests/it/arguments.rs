@@ -41,6 +41,15 @@ fn names_that_are_none() {
     refused(&["bench", "tpcc", "--durability", "maybe"], &["--durability", "'maybe'"]);
     refused(&["bench", "tpcc", "--isolation", "none"], &["--isolation", "'none'"]);
     refused(&["bench", "tpch"], &["tpch"]);
+    let ycsb = ["bench", "ycsb", "--no-calibration", "--quiet"];
+    let with = |more: &[&'static str]| [&ycsb[..], more].concat();
+    refused(&with(&["--profile", "floppy"]), &["--profile", "network-volume"]);
+    refused(&with(&["--ssd", "cache"]), &["--ssd-size"]);
+    refused(
+        &with(&["--ssd", "cache", "--ssd-size", "1MiB", "--ssd-policy", "best"]),
+        &["--ssd-policy", "tac"],
+    );
+    refused(&["bench", "ssd", "--ssd-size", "0%"], &["--ssd-size"]);
 }
 
 #[test]

@@ -13,6 +13,7 @@ pub(crate) mod cache;
 pub(crate) mod cursor;
 mod direct;
 mod filter;
+pub(crate) mod location;
 pub(crate) mod memo;
 mod memory;
 mod pages;
@@ -28,9 +29,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use thermocline_base::ids::{RowId, Timestamp};
-use thermocline_base::io::{Io, IoError};
+use thermocline_base::io::{Io, IoError, SystemIo};
 use thermocline_base::multiplex::block_on;
 use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
+use thermocline_pool::ssd::SsdOptions;
 use thermocline_pool::store::{Found, IndexId, StoreError, StoreOptions};
 
 use crate::cold::direct::{DirectOptions, DirectStore};
@@ -196,6 +198,21 @@ pub(crate) fn page_options(options: &Options, database: [u8; 16], memory: StoreM
     }
 }
 
+/// The SSD that the options name. Whoever opens a database to look has none: opening it would write.
+pub(crate) fn ssd_options(options: &Options) -> Option<(Arc<dyn Io>, SsdOptions)> {
+    let path = options.ssd_cache.as_ref().filter(|_| !options.read_only)?;
+    // Threads of its own, where there are threads: a slow SSD holds up no read of the primary.
+    let io = options.ssd_io.clone().unwrap_or_else(|| Arc::new(SystemIo::new()));
+    let ssd = SsdOptions { policy: options.ssd_policy, ..SsdOptions::new(path, options.ssd_cache_bytes) };
+    Some((io, ssd))
+}
+
+/// Is this the name of a file of a store?
+pub(crate) fn is_name_of_store(name: &str) -> bool {
+    let names = ["store.", "journal-", "slots-", direct::decisions::FILE_NAME];
+    names.iter().any(|of_store| name.starts_with(of_store))
+}
+
 /// Which kind of store there is in a directory, if any.
 pub(crate) fn kind_in(io: &dyn Io, dir: &Path) -> Result<Option<ColdStoreKind>, IoError> {
     let kinds = [
@@ -232,10 +249,12 @@ pub(crate) fn open_store(
     dir: &Path,
     database: [u8; 16],
     memory: StoreMemory,
+    ssd: Option<(Arc<dyn Io>, SsdOptions)>,
 ) -> Result<Arc<dyn ColdStore>, StoreError> {
     Ok(match options.cold_store {
         ColdStoreKind::Pages => {
-            Arc::new(PageStore::open(Arc::clone(io), dir, page_options(options, database, memory))?)
+            let pages = StoreOptions { ssd, ..page_options(options, database, memory) };
+            Arc::new(PageStore::open(Arc::clone(io), dir, pages)?)
         }
         ColdStoreKind::Memory => Arc::new(MemoryStore::new()),
         ColdStoreKind::Direct => {

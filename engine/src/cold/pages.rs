@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use thermocline_base::ids::TableId;
 use thermocline_base::io::Io;
+use thermocline_pool::ssd::SsdStats;
 use thermocline_pool::store::{
     Batch, BatchId, Direction, Found, FoundKey, IndexId as StoreIndex, Pinned, Scan, Step, Store, StoreError,
     StoreOptions,
@@ -164,12 +165,16 @@ impl ColdStore for PageStore {
         }
     }
 
+    fn ssd(&self) -> Option<SsdStats> {
+        self.store.ssd()
+    }
+
     fn memory(&self) -> StoreMemoryUse {
         let all = self.store.memory();
         StoreMemoryUse {
             filters: all.filters,
             fences: all.fences,
-            buffers: all.blocks + all.buffers,
+            buffers: all.blocks + all.buffers + all.ssd,
             frames: all.frames,
         }
     }

@@ -29,6 +29,7 @@ use std::pin::Pin;
 
 use thermocline_base::ids::{IndexId, TableId};
 use thermocline_base::sync::{AtomicU64, Ordering};
+use thermocline_pool::ssd::SsdStats;
 use thermocline_pool::store::{
     Batch, BatchId, Change, Direction, Found, FoundKey, IndexId as StoreIndex, Pinned, StoreError,
     StoreOptions,
@@ -143,6 +144,11 @@ pub(crate) trait ColdStore: Send + Sync + Debug {
 
     /// What it has done and what it holds.
     fn usage(&self) -> StoreUsage;
+
+    /// The SSD that keeps copies of its pages, if there is one.
+    fn ssd(&self) -> Option<SsdStats> {
+        None
+    }
 
     /// The memory that it takes, as cheap to ask for as can be.
     fn memory(&self) -> StoreMemoryUse {

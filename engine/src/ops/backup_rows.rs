@@ -91,7 +91,7 @@ impl Inner {
         };
         // Nobody reads from it.
         let memory = StoreMemory { frame_bytes: 0, ..StoreMemory::within(self.memory_limit()) };
-        let store = crate::cold::open_store(&self.options, &self.cold_io, &dir, self.database, memory)
+        let store = crate::cold::open_store(&self.options, &self.cold_io, &dir, self.database, memory, None)
             .map_err(failed("(backup)"))?;
         let copy = Cold::new(store, self.options.cold_threads == 0);
         let _counted = Counted::new(self, &copy.store);

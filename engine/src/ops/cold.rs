@@ -331,7 +331,7 @@ impl Session {
     /// An entry of a secondary index leads to no record.
     pub(crate) fn lost_record(&self, form: &TableForm, index: &IndexForm, key: &[u8]) -> Error {
         Error::Damaged {
-            file: crate::cold::store::dir_of(&self.db().dir),
+            file: self.db().cold_dir.clone(),
             what: format!(
                 "table {:?}: index {:?} leads from {} to a row that is not there",
                 form.schema.name,

@@ -462,9 +462,9 @@ impl Inner {
 
     /// Opens the cold store that the options ask for.
     fn open_store(&self) -> Result<Arc<dyn ColdStore>> {
-        let dir = crate::cold::store::dir_of(&self.dir);
         let memory = StoreMemory::within(self.memory_limit());
-        crate::cold::open_store(&self.options, &self.cold_io, &dir, self.database, memory)
+        let ssd = crate::cold::ssd_options(&self.options);
+        crate::cold::open_store(&self.options, &self.cold_io, &self.cold_dir, self.database, memory, ssd)
             .map_err(|source| Error::ColdStore { table: Error::ALL_TABLES.to_owned(), rows: None, source })
     }
 }

@@ -97,6 +97,7 @@ pub(crate) fn open(
         database: thermocline_base::rng::fresh_id(),
         clock,
         dir: path.to_path_buf(),
+        cold_dir: crate::cold::store::dir_of(path),
         maintenance: Mutex::new(()),
         copies: Mutex::default(),
         definition: Mutex::new(()),
@@ -115,6 +116,8 @@ pub(crate) fn open(
     thermocline_base::vm::bound_heap();
     let (lock, superblock) = claim(&inner, path)?;
     inner.database = superblock.database;
+    let (wanted, writes) = (inner.options.cold_dir.as_deref(), !inner.options.read_only);
+    inner.cold_dir = crate::cold::location::settle(&*inner.io, path, wanted, writes)?;
     let checkpoints = dir_of(path);
     let found = newest_manifest(&*inner.io, path, superblock.database)?;
     let fresh = found.is_none();
@@ -282,11 +285,11 @@ fn in_parallel<J: Sync>(inner: &Inner, jobs: &[J], work: impl Fn(&J) -> Result<(
 /// After a crash of a session without a log: what was in the cold store before it may have been removed meanwhile. So
 /// all rows are gone, those of the images too, if there was a cold store.
 fn forget_cold_rows(inner: &Inner, manifest: &mut Manifest) -> Result<()> {
-    let dir = crate::cold::store::dir_of(&inner.dir);
+    let dir = inner.cold_dir.clone();
     if !inner.io.exists(&dir)? || mutation::off(Rule::VolatileForgets) {
         return Ok(());
     }
-    for name in inner.io.list(&dir)? {
+    for name in inner.io.list(&dir)?.iter().filter(|name| crate::cold::is_name_of_store(name)) {
         inner.io.remove(&dir.join(name))?;
     }
     inner.io.sync_dir(&dir)?;
@@ -301,7 +304,7 @@ fn forget_cold_rows(inner: &Inner, manifest: &mut Manifest) -> Result<()> {
 /// end is of a history that has not happened.
 /// `known`: the manifest says that there is one.
 fn find_cold_rows(inner: &Inner, known: bool) -> Result<()> {
-    let dir = crate::cold::store::dir_of(&inner.dir);
+    let dir = inner.cold_dir.clone();
     let (found, wanted) = (crate::cold::kind_in(&*inner.io, &dir)?, inner.options.cold_store);
     match found {
         Some(found) if found != wanted => {

@@ -59,7 +59,7 @@ impl Database {
     /// # Errors
     /// The directory cannot be read.
     pub fn cold_store_in(directory: impl AsRef<Path>) -> Result<Option<ColdStoreKind>> {
-        Ok(crate::cold::kind_in(&StdIo, &crate::cold::store::dir_of(directory.as_ref()))?)
+        Ok(crate::cold::kind_in(&StdIo, &crate::cold::location::find(&StdIo, directory.as_ref())?)?)
     }
 }
 
@@ -124,7 +124,7 @@ fn verify_cold_store(
     rows: &mut RowChecks,
     report: &mut Verification,
 ) -> Result<()> {
-    let dir = crate::cold::store::dir_of(directory);
+    let dir = crate::cold::location::find(&**io, directory)?;
     match crate::cold::kind_in(&**io, &dir)? {
         Some(ColdStoreKind::Direct) => {
             // Opening reads every slot.

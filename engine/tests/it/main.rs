@@ -15,4 +15,5 @@ mod load;
 mod messages;
 mod moves;
 mod nested;
+mod ssd;
 mod stress;

@@ -178,6 +178,10 @@ impl CachePolicy for Bands {
         self.directory.slot_of(page)
     }
 
+    fn warmth(&self, page: u64) -> f64 {
+        self.temperatures.of(page)
+    }
+
     fn cached(&self) -> u32 {
         self.stock.used()
     }

@@ -29,6 +29,11 @@ impl<K: Copy + PartialOrd + Default> SlotHeap<K> {
         self.keys[slot as usize]
     }
 
+    /// Is the slot in there?
+    pub(super) fn has(&self, slot: u32) -> bool {
+        self.place[slot as usize] != NONE
+    }
+
     pub(super) fn keys_mut(&mut self) -> &mut [K] {
         &mut self.keys
     }

@@ -47,6 +47,7 @@ mod lirs;
 mod lru;
 mod opt;
 mod parts;
+mod places;
 mod s3fifo;
 mod sieve;
 mod tac;
@@ -194,6 +195,22 @@ pub trait CachePolicy: Send + fmt::Debug {
 
     /// Memory that it uses.
     fn bytes(&self) -> usize;
+
+    /// How warm a page is, for whoever has to choose among pages that were admitted; all alike where the policy knows no
+    /// such thing.
+    fn warmth(&self, _page: u64) -> f64 {
+        0.0
+    }
+
+    /// The page in a slot, and how warm it is, for a map that outlives the policy; none where the policy cannot be brought back.
+    fn entry_in(&self, _slot: Slot) -> Option<(u64, f32)> {
+        None
+    }
+
+    /// Takes an entry back, before the first request; slots come in order. `false`: it cannot.
+    fn adopt(&mut self, _page: u64, _slot: Slot, _warmth: f32) -> bool {
+        false
+    }
 
     /// When it wants pages.
     fn flow(&self) -> Flow {

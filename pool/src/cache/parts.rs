@@ -237,6 +237,13 @@ impl Stock {
         })
     }
 
+    /// Takes this one, which lies behind all that were taken before.
+    pub(super) fn take_this(&mut self, slot: Slot) {
+        debug_assert!(slot >= self.next && slot < self.slots, "slots are taken in order");
+        self.given_back.extend((self.next..slot).rev());
+        self.next = slot + 1;
+    }
+
     #[inline]
     pub(super) fn give_back(&mut self, slot: Slot) {
         self.given_back.push(slot);
@@ -246,6 +253,10 @@ impl Stock {
     #[inline]
     pub(super) fn used(&self) -> u32 {
         self.next - self.given_back.len() as u32
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.given_back.capacity() * size_of::<Slot>()
     }
 
     #[inline]

@@ -11,7 +11,8 @@
 //! A changed page is written to its slot, whatever its temperature; that makes it no warmer.
 
 use super::heap::SlotHeap;
-use super::parts::{NumberMap, Stock, map_bytes, number_map};
+use super::parts::Stock;
+use super::places::Places;
 pub use super::temperature::TacOptions;
 use super::temperature::Temperatures;
 use super::{Admission, CachePolicy, CacheSetup, Request, Savings, Slot};
@@ -23,19 +24,17 @@ const WARMER: f64 = 1.01;
 
 #[derive(Debug)]
 pub(super) struct Tac {
-    map: NumberMap<Slot>,
-    pages: Vec<u64>,
-    heap: SlotHeap<f64>,
+    places: Places,
+    /// Temperatures in half the precision: the heap is about right anyway.
+    heap: SlotHeap<f32>,
     temperatures: Temperatures,
     stock: Stock,
 }
 
 impl Tac {
     pub(super) fn new(setup: &CacheSetup, options: TacOptions) -> Self {
-        let slots = setup.slots as usize;
         Self {
-            map: number_map(slots + slots / 4),
-            pages: vec![0; slots],
+            places: Places::new(setup.slots),
             heap: SlotHeap::new(setup.slots),
             temperatures: Temperatures::new(setup, options),
             stock: Stock::new(setup.slots),
@@ -46,7 +45,7 @@ impl Tac {
     fn coldest(&mut self) -> Option<Slot> {
         for _ in 0..CORRECTIONS {
             let slot = self.heap.top()?;
-            let now = self.temperatures.of(self.pages[slot as usize]);
+            let now = self.temperatures.of(self.places.page(slot)) as f32;
             if now == self.heap.key(slot) {
                 break;
             }
@@ -58,10 +57,10 @@ impl Tac {
     #[cfg(test)]
     pub(super) fn check(&self) {
         self.heap.check();
-        for (page, slot) in &self.map {
-            assert_eq!(self.pages[*slot as usize], *page, "slot {slot} holds what the map says");
+        for (page, slot) in self.places.all() {
+            assert_eq!(self.places.find(page), Some(slot), "slot {slot} holds what the map says");
             assert!(
-                self.heap.key(*slot) <= self.temperatures.of(*page),
+                self.heap.key(slot) <= self.temperatures.of(page) as f32,
                 "between two halvings an extent only becomes warmer"
             );
         }
@@ -71,13 +70,13 @@ impl Tac {
 impl CachePolicy for Tac {
     fn request(&mut self, request: &Request) -> Option<Slot> {
         if let Some(factor) = self.temperatures.count(request) {
-            self.heap.keys_mut().iter_mut().for_each(|key| *key *= factor);
+            self.heap.keys_mut().iter_mut().for_each(|key| *key *= factor as f32);
         }
         self.find(request.page)
     }
 
     fn admit(&mut self, request: &Request) -> Admission {
-        if self.map.contains_key(&request.page) || self.temperatures.passes_by(request) {
+        if self.places.find(request.page).is_some() || self.temperatures.passes_by(request) {
             return Admission::Pass;
         }
         let temperature = self.temperatures.of(request.page);
@@ -85,31 +84,50 @@ impl CachePolicy for Tac {
             Some(slot) => (slot, Admission::Empty(slot)),
             None => {
                 let Some(slot) = self.coldest() else { return Admission::Pass };
-                let coldest = self.heap.key(slot);
+                let coldest = f64::from(self.heap.key(slot));
                 if temperature < coldest * WARMER || temperature <= coldest {
                     return Admission::Pass;
                 }
-                let page = self.pages[slot as usize];
+                let page = self.places.page(slot);
                 self.heap.remove(slot);
-                self.map.remove(&page);
+                self.places.remove(page);
                 (slot, Admission::Replace { slot, page })
             }
         };
-        self.pages[slot as usize] = request.page;
-        self.map.insert(request.page, slot);
-        self.heap.push(slot, temperature);
+        self.places.insert(request.page, slot);
+        self.heap.push(slot, temperature as f32);
         admission
     }
 
     fn discard(&mut self, page: u64) -> Option<Slot> {
-        let slot = self.map.remove(&page)?;
+        let slot = self.places.remove(page)?;
         self.heap.remove(slot);
         self.stock.give_back(slot);
         Some(slot)
     }
 
     fn find(&self, page: u64) -> Option<Slot> {
-        self.map.get(&page).copied()
+        self.places.find(page)
+    }
+
+    fn entry_in(&self, slot: Slot) -> Option<(u64, f32)> {
+        let page = self.places.page(slot);
+        self.heap.has(slot).then(|| (page, self.temperatures.saved(page)))
+    }
+
+    fn adopt(&mut self, page: u64, slot: Slot, warmth: f32) -> bool {
+        if self.places.find(page).is_some() {
+            return false;
+        }
+        let warmth = self.temperatures.bring_back(page, warmth);
+        self.stock.take_this(slot);
+        self.places.insert(page, slot);
+        self.heap.push(slot, warmth);
+        true
+    }
+
+    fn warmth(&self, page: u64) -> f64 {
+        self.temperatures.of(page)
     }
 
     fn cached(&self) -> u32 {
@@ -117,7 +135,7 @@ impl CachePolicy for Tac {
     }
 
     fn bytes(&self) -> usize {
-        map_bytes(&self.map) + self.pages.capacity() * 8 + self.heap.bytes() + self.temperatures.bytes()
+        self.places.bytes() + self.heap.bytes() + self.temperatures.bytes() + self.stock.bytes()
     }
 
     fn set_savings(&mut self, savings: Savings) {

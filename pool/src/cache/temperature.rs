@@ -43,15 +43,31 @@ impl Default for TacOptions {
 /// The unit is made 1 again above this.
 const UNIT_MOST: f64 = (1_u64 << 40) as f64;
 
+/// Extents whose temperatures stand together, so that one costs about eight bytes where they lie side by side.
+const TOGETHER: u64 = 16;
+
+/// The temperature of an extent; the sign says that its last requests were sequential.
 #[derive(Clone, Copy, Debug, Default)]
-struct Extent {
-    temperature: f64,
-    sequential: bool,
+struct Extent(f32);
+
+impl Extent {
+    fn temperature(self) -> f64 {
+        f64::from(self.0.abs())
+    }
+
+    fn is_sequential(self) -> bool {
+        self.0.is_sign_negative()
+    }
+
+    fn set(&mut self, temperature: f64, sequential: bool) {
+        let temperature = temperature as f32;
+        self.0 = if sequential { -temperature } else { temperature };
+    }
 }
 
 #[derive(Debug)]
 pub(super) struct Temperatures {
-    extents: NumberMap<Extent>,
+    extents: NumberMap<[Extent; TOGETHER as usize]>,
     window: Vec<(u64, Told)>,
     options: TacOptions,
     savings: Savings,
@@ -64,7 +80,7 @@ pub(super) struct Temperatures {
 impl Temperatures {
     pub(super) fn new(setup: &CacheSetup, options: TacOptions) -> Self {
         Self {
-            extents: number_map(1024),
+            extents: number_map(64),
             window: Vec::with_capacity(options.window as usize),
             options,
             savings: setup.savings,
@@ -104,16 +120,17 @@ impl Temperatures {
                 _ => met > self.options.random_most as usize,
             };
             let saved = if sequential { self.savings.sequential_ns } else { self.savings.random_ns };
-            let known = self.extents.entry(extent).or_default();
-            known.temperature += saved.max(0.0) * self.unit;
-            known.sequential = sequential;
+            let group = self.extents.entry(extent / TOGETHER).or_default();
+            let known = &mut group[(extent % TOGETHER) as usize];
+            known.set(known.temperature() + saved.max(0.0) * self.unit, sequential);
         }
         self.window.clear();
     }
 
     fn rescale(&mut self) -> f64 {
         let factor = 1.0 / self.unit;
-        self.extents.values_mut().for_each(|extent| extent.temperature *= factor);
+        let all = self.extents.values_mut().flatten();
+        all.for_each(|extent| extent.set(extent.temperature() * factor, extent.is_sequential()));
         self.unit = 1.0;
         factor
     }
@@ -121,7 +138,30 @@ impl Temperatures {
     /// The temperature of a page's extent, in a scale of this moment.
     #[inline]
     pub(super) fn of(&self, page: u64) -> f64 {
-        self.extents.get(&(page / self.extent_pages)).map_or(0.0, |extent| extent.temperature)
+        self.extent_of(page).temperature()
+    }
+
+    /// The temperature of a page's extent, in a scale that outlives this.
+    pub(super) fn saved(&self, page: u64) -> f32 {
+        (self.of(page) / self.unit) as f32
+    }
+
+    /// Brings a saved temperature back, before the first request. Gives what the extent has then.
+    pub(super) fn bring_back(&mut self, page: u64, saved: f32) -> f32 {
+        let extent = page / self.extent_pages;
+        let group = self.extents.entry(extent / TOGETHER).or_default();
+        let known = &mut group[(extent % TOGETHER) as usize];
+        if saved.is_finite() && f64::from(saved) > known.temperature() {
+            known.set(f64::from(saved), false);
+        }
+        known.temperature() as f32
+    }
+
+    #[inline]
+    fn extent_of(&self, page: u64) -> Extent {
+        let extent = page / self.extent_pages;
+        let group = self.extents.get(&(extent / TOGETHER));
+        group.map_or(Extent::default(), |group| group[(extent % TOGETHER) as usize])
     }
 
     /// Does the primary read this page as fast as the SSD would?
@@ -130,10 +170,7 @@ impl Temperatures {
             && match (self.options.told, request.told) {
                 (true, Told::Sequential) => true,
                 (true, Told::Random) => false,
-                _ => self
-                    .extents
-                    .get(&(request.page / self.extent_pages))
-                    .is_some_and(|extent| extent.sequential),
+                _ => self.extent_of(request.page).is_sequential(),
             }
     }
 

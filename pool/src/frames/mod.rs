@@ -67,7 +67,7 @@ pub use guard::{PageGuard, WriteGuard};
 pub use memory::OptimisticPage;
 pub use stats::{DeviceStats, PoolStats};
 
-use crate::device::{FIRST_PAGE, PageDevice};
+use crate::device::{FIRST_PAGE, PageDevice, ReadReason, Wanted};
 use crate::error::{PageReason, PoolError};
 use crate::mutation::{self, Rule};
 use crate::page::{self, MAX_PAGE_NUMBER, PageError, PageSize};
@@ -302,9 +302,10 @@ impl PagePool {
         version: Option<u64>,
         wait: bool,
     ) -> Result<Option<PageGuard<'_>>, PoolError> {
+        let wanted = Wanted { version, ..Wanted::default() };
         let mut guard = match self.try_pin(page) {
             Some(guard) => guard,
-            None => match self.pin_slowly(page, wait).await? {
+            None => match self.pin_slowly(page, wanted, wait).await? {
                 Some(guard) => guard,
                 None => return Ok(None),
             },
@@ -313,7 +314,9 @@ impl PagePool {
         if guard.version() != expected && self.drop_stale(page, &guard) {
             // What is in the frame may be older than what the device has by now: its user writes past the pool.
             drop(guard);
-            let Some(anew) = self.pin_slowly(page, wait).await? else { return Ok(None) };
+            // And a copy of it elsewhere is not asked: of this page, the device has the last word.
+            let again = Wanted { again: true, ..wanted };
+            let Some(anew) = self.pin_slowly(page, again, wait).await? else { return Ok(None) };
             guard = anew;
         }
         if guard.version() == expected {
@@ -337,11 +340,16 @@ impl PagePool {
         })
     }
 
-    async fn pin_slowly(&self, page: PageId, wait: bool) -> Result<Option<PageGuard<'_>>, PoolError> {
+    async fn pin_slowly(
+        &self,
+        page: PageId,
+        wanted: Wanted,
+        wait: bool,
+    ) -> Result<Option<PageGuard<'_>>, PoolError> {
         let mut ticket: Option<Ticket<'_>> = None;
         let mut failures_before = None;
         loop {
-            let begun = match self.shared.begin(page) {
+            let begun = match self.shared.begin(page, wanted) {
                 Err(PoolError::NoFrames { .. }) if !wait => return Ok(None),
                 begun => begun?,
             };
@@ -349,8 +357,12 @@ impl PagePool {
                 Begin::Hit(guard) => return Ok(Some(guard)),
                 Begin::Wait(wait) => {
                     ticket = None;
-                    if let Some(guard) = wait.await? {
-                        return Ok(Some(guard));
+                    let of_other = wait.is_of_other(wanted);
+                    match wait.await {
+                        Ok(Some(guard)) => return Ok(Some(guard)),
+                        Ok(None) => {}
+                        Err(_) if of_other => {}
+                        Err(error) => return Err(error),
                     }
                 }
                 Begin::Busy(..) if !wait => return Ok(None),
@@ -427,10 +439,17 @@ impl PagePool {
 
     /// Begins to read pages that are not in memory, in operations of up to an extent, as far as frames can be had at
     /// once. Returns how many pages are being read because of it. Does not wait; nobody has to wait for them either.
+    /// `version`: the one that all of them have to have, if that is known.
     ///
     /// # Errors
     /// When there is no such device, or the budget holds no frame.
-    pub fn read_ahead(&self, device: DeviceId, pages: Range<u64>) -> Result<u64, PoolError> {
+    pub fn read_ahead(
+        &self,
+        device: DeviceId,
+        pages: Range<u64>,
+        version: Option<u64>,
+    ) -> Result<u64, PoolError> {
+        let wanted = Wanted { version, reason: ReadReason::Ahead, again: false };
         if pages.is_empty() {
             return Ok(0);
         }
@@ -461,6 +480,7 @@ impl PagePool {
                         Arc::clone(&file),
                         PageId::of_packed(at),
                         frames,
+                        wanted,
                     );
                     core.reads.extend((0..count).map(|index| (at + index, (flight.clone(), index as usize))));
                     core.after.reads.push(flight);

@@ -8,6 +8,8 @@
 //! - Errors go to all who wait, and to nobody later: the frame is free again and the next pin reads anew.
 //! - A page that is discarded while it is read is *detached*: the map of reads does not lead to it any more, what comes
 //!   is thrown away, and who waits starts over.
+//! - A read says which version is expected, if its user knows, and why it is made. Who joins a read of another version takes
+//!   nothing from it but a page that is right.
 //! - Several pages (read-ahead) are one operation. A short answer gives the whole pages that it has; for the rest the
 //!   device is asked again, a few times if it gives not even a page.
 
@@ -16,14 +18,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use thermocline_base::io::{Buffer, Completion, Driven, Job, Outcome};
+use thermocline_base::io::{Completion, Driven, Job, Outcome};
 use thermocline_base::sync::Mutex;
 
 use super::PageId;
 use super::guard::PageGuard;
 use super::map::Slot;
 use super::shared::{Core, Shared};
-use crate::device::PageDevice;
+use crate::device::{PageDevice, Wanted};
 use crate::error::{PageReason, PoolError};
 use crate::mutation::{self, Rule};
 use crate::page;
@@ -39,6 +41,7 @@ pub(super) struct ReadJob {
     shared: Arc<Shared>,
     device: Arc<PageDevice>,
     first: PageId,
+    wanted: Wanted,
     state: Mutex<State>,
 }
 
@@ -69,11 +72,17 @@ enum Settled {
 
 impl ReadFlight {
     /// A read of as many pages as there are frames, which the caller has reserved.
-    pub(super) fn new(shared: Arc<Shared>, device: Arc<PageDevice>, first: PageId, frames: Vec<u32>) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        device: Arc<PageDevice>,
+        first: PageId,
+        frames: Vec<u32>,
+        wanted: Wanted,
+    ) -> Self {
         let page = |frame| Page { frame, detached: false, waiting: 0, wakers: Vec::new(), settled: None };
         let pages = frames.into_iter().map(page).collect();
         let state = Mutex::new(State { next: 0, short_answers: 0, pages });
-        Self(Driven::new(ReadJob { shared, device, first, state }))
+        Self(Driven::new(ReadJob { shared, device, first, wanted, state }))
     }
 
     /// Asks the device.
@@ -96,7 +105,7 @@ impl ReadJob {
             (state.next, state.pages.len() - state.next)
         };
         let buffer = self.shared.take_buffer(count);
-        self.device.read(self.first.number() + next as u64, Buffer::from(buffer))
+        self.device.read(self.first.number() + next as u64, buffer, self.wanted)
     }
 
     fn verify(&self, index: usize, bytes: &[u8]) -> Result<(), PoolError> {
@@ -213,6 +222,12 @@ impl<'a> ReadWait<'a> {
             page.wakers.len() - 1
         };
         Self { shared, flight: flight.clone(), index, place, done: false }
+    }
+
+    /// Is the page read as another version's? Then its failure is no news of this version: the SSD may have been asked for
+    /// that one, and this one was not looked for.
+    pub(super) fn is_of_other(&self, wanted: Wanted) -> bool {
+        self.flight.0.job.wanted.version != wanted.version
     }
 }
 

@@ -26,7 +26,7 @@ use super::read::{ReadFlight, ReadWait};
 use super::stats::DeviceStats;
 use super::write::WriteFlight;
 use super::{DeviceId, PageId};
-use crate::device::PageDevice;
+use crate::device::{PageDevice, Wanted};
 use crate::error::PoolError;
 use crate::mutation::{self, Rule};
 use crate::page::PageSize;
@@ -564,7 +564,7 @@ impl Shared {
     }
 
     /// The first step of a pin.
-    pub(super) fn begin(&self, id: PageId) -> Result<Begin<'_>, PoolError> {
+    pub(super) fn begin(&self, id: PageId, wanted: Wanted) -> Result<Begin<'_>, PoolError> {
         self.with(|core| {
             let page = id.packed();
             let busy = |core: &Core| {
@@ -591,7 +591,7 @@ impl Shared {
             let Some(frame) = self.acquire_frame(core)? else { return busy(core) };
             core.counts.misses += 1;
             core.counts_of(id.device(), |counts| counts.misses += 1);
-            let flight = ReadFlight::new(self.me(), device, id, vec![frame]);
+            let flight = ReadFlight::new(self.me(), device, id, vec![frame], wanted);
             let wait = ReadWait::join(self, &flight, 0);
             core.reads.insert(page, (flight.clone(), 0));
             core.after.reads.push(flight);

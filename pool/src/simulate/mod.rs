@@ -22,7 +22,6 @@
 //! any length.
 
 pub mod closed;
-pub mod device;
 pub mod formats;
 pub mod frames;
 mod level;
@@ -31,6 +30,7 @@ pub mod trace;
 
 pub use level::{Counts, Mode};
 pub use replay::{Outcome, Row, Simulation, replay};
+pub use thermocline_base::device_model as device;
 
 #[cfg(test)]
 mod tests;

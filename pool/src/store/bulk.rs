@@ -49,7 +49,7 @@ impl Inner {
         pieces: &mut Vec<(Bound, Arc<Piece>)>,
     ) -> Result<u64> {
         let mut scratch = self.new_scratch();
-        let new_piece = || PieceBuilder::new(&self.files, self.piece_id(), false, self.options.leaf_bytes);
+        let new_piece = || PieceBuilder::new(&self.files, self.piece_name(), false, self.options.leaf_bytes);
         let mut builder = new_piece();
         let mut lower = Bound::default();
         let mut before: Option<Bound> = None;

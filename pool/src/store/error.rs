@@ -10,6 +10,7 @@ use super::types::{BatchId, IndexId, KeyRange};
 pub use crate::error::PageReason;
 use crate::error::{DeviceError, PoolError, WrongFile};
 use crate::space::ClaimError;
+use crate::ssd::SsdError;
 
 /// The result of an operation on the store.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -54,6 +55,8 @@ pub enum StoreError {
     Frames(PoolError),
     /// The manifest describes pages that the page file cannot have.
     Claim(ClaimError),
+    /// The SSD cache cannot be used.
+    Ssd(SsdError),
     /// A file is not the one that was asked for.
     File(WrongFile),
     /// Another process, or another handle of this one, has the store open.
@@ -139,6 +142,7 @@ impl fmt::Display for StoreError {
                 path.display()
             ),
             Self::Frames(error) => error.fmt(f),
+            Self::Ssd(error) => error.fmt(f),
             Self::Claim(error) => write!(f, "{error}; restore the store from a backup"),
             Self::File(error) => error.fmt(f),
             Self::InUse { path } => {
@@ -183,6 +187,7 @@ impl std::error::Error for StoreError {
         match self {
             Self::Io(error) | Self::Full(error) => Some(error),
             Self::Device(error) => Some(error),
+            Self::Ssd(error) => Some(error),
             Self::Claim(error) => Some(error),
             Self::Frames(error) => Some(error),
             Self::ReadOnly(error) => Some(&**error),
@@ -218,6 +223,12 @@ impl From<DeviceError> for StoreError {
 impl From<ClaimError> for StoreError {
     fn from(error: ClaimError) -> Self {
         Self::Claim(error)
+    }
+}
+
+impl From<SsdError> for StoreError {
+    fn from(error: SsdError) -> Self {
+        Self::Ssd(error)
     }
 }
 

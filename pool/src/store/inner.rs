@@ -19,10 +19,14 @@ use super::journal::{Journal, Record};
 use super::manifest::{Bound, Manifest};
 use super::memory::MemoryBlock;
 use super::options::StoreOptions;
-use super::piece::{Files, Piece};
+use super::piece::{Files, Piece, PieceName};
 use super::promise::Promise;
 use super::types::BatchId;
 use super::version::{Sealed, Version};
+use crate::mutation::{self, Rule};
+
+/// No drawn version is less.
+const DRAWN_LEAST: u64 = 1 << 32;
 
 /// Something for the journal.
 #[derive(Debug)]
@@ -248,8 +252,15 @@ impl Inner {
         Arc::new(MemoryBlock::new(self.options.memory_bytes, entries))
     }
 
-    pub(super) fn piece_id(&self) -> u64 {
-        self.next_piece.fetch_add(1, Ordering::Relaxed)
+    /// The name of a piece that is to be written.
+    pub(super) fn piece_name(&self) -> PieceName {
+        let id = self.next_piece.fetch_add(1, Ordering::Relaxed);
+        if mutation::off(Rule::VersionsAreDrawn) {
+            return PieceName { id, version: id };
+        }
+        // Below stand the versions of pieces that were written before versions were drawn.
+        let drawn = self.options.page_versions.draw_u64();
+        PieceName { id, version: if drawn < DRAWN_LEAST { drawn | 1 << 63 } else { drawn } }
     }
 
     /// Seals the active block, whose last position is `to`. The caller holds control's lock; everything up to `to` is

@@ -15,6 +15,8 @@
 //!   that behind it stands at no place where it would check out.
 //! - Checksums start from database, generation and place, so an edit of another file or place does not check out. Behind
 //!   the last edit that does, nothing may: else the file is damaged and not torn.
+//! - Format 1 had no page versions: the pages of a piece carried its id. Such a manifest is read, and raised to this format
+//!   before anything is added to it, so no older program goes on with it.
 //! - An operation that does not fit what is there (a piece twice, a leaf that is missing) is damage, not a panic.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +34,7 @@ use crate::page::PageSize;
 
 const MAGIC: &[u8; 8] = b"thclmnfs";
 /// The format of manifests that this program writes.
-pub(super) const MANIFEST_FORMAT: u32 = 1;
+pub(super) const MANIFEST_FORMAT: u32 = 2;
 /// The name of the file without which a directory holds no store.
 pub const MANIFEST_NAME: &str = "store.manifest";
 const TEMPORARY_NAME: &str = "store.manifest.tmp";
@@ -97,7 +99,7 @@ impl Change {
             Self::Flushed(position) => put(bytes, 2, &[*position]),
             Self::JournalFloor(generation) => put(bytes, 3, &[*generation]),
             Self::AddPiece(meta) => {
-                bytes.push(4);
+                bytes.push(12);
                 meta.encode(bytes);
             }
             Self::RemovePiece(id) => put(bytes, 5, &[*id]),
@@ -130,7 +132,7 @@ impl Change {
             1 => Self::NextPiece(reader.varint()?),
             2 => Self::Flushed(reader.varint()?),
             3 => Self::JournalFloor(reader.varint()?),
-            4 => Self::AddPiece(PieceMeta::decode(reader)?),
+            4 => Self::AddPiece(PieceMeta::decode_unversioned(reader)?),
             5 => Self::RemovePiece(reader.varint()?),
             6 => {
                 let lower = Bound::decode(reader)?;
@@ -150,6 +152,7 @@ impl Change {
             9 => Self::AddWaiting { batch: reader.varint()?, piece: reader.varint()? },
             10 => Self::RemoveWaiting(reader.varint()?),
             11 => Self::Confirm { batch: reader.varint()?, position: reader.varint()? },
+            12 => Self::AddPiece(PieceMeta::decode(reader)?),
             _ => return None,
         })
     }
@@ -374,7 +377,7 @@ impl Manifest {
         let mut bytes = vec![0; file.len()? as usize];
         let come = file.read_full_at(0, &mut bytes)?;
         bytes.truncate(come);
-        let generation = Self::check_header(&bytes, &path, database, page_size)?;
+        let (generation, format) = Self::check_header(&bytes, &path, database, page_size)?;
         let seed = Seed::new(&database, generation);
         let damaged = |offset: usize, what| StoreError::Damaged {
             path: Arc::clone(&path),
@@ -402,6 +405,11 @@ impl Manifest {
                 let at = (HEADER_BYTES + end) as u64;
                 let (io, dir) = (Arc::clone(io), dir.to_path_buf());
                 let file = io.open(&path, OpenMode::Write)?;
+                if format < MANIFEST_FORMAT {
+                    // In its place, in one sector: it is torn nowhere.
+                    file.write_at(0, &header(database, page_size, generation))?;
+                    file.sync_data()?;
+                }
                 let (snapshot_bytes, bytes_written) = (at, 0);
                 Ok(Self {
                     io,
@@ -425,7 +433,7 @@ impl Manifest {
         path: &Arc<PathBuf>,
         database: [u8; 16],
         page_size: PageSize,
-    ) -> Result<u64> {
+    ) -> Result<(u64, u32)> {
         let path = || Arc::clone(path);
         let damaged = |what| StoreError::Damaged { path: path(), offset: 0, what };
         if !bytes.starts_with(MAGIC) {
@@ -453,7 +461,7 @@ impl Manifest {
         if page_bytes as usize != page_size.bytes() {
             return Err(damaged("its pages are not as long as those of the page file"));
         }
-        Ok(generation)
+        Ok((generation, found))
     }
 
     fn write_snapshot(
@@ -477,15 +485,7 @@ impl Manifest {
         generation: u64,
         state: &ManifestState,
     ) -> Result<u64> {
-        let mut bytes = Vec::new();
-        bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&MANIFEST_FORMAT.to_le_bytes());
-        bytes.extend_from_slice(&(page_size.bytes() as u32).to_le_bytes());
-        bytes.extend_from_slice(&database);
-        bytes.extend_from_slice(&generation.to_le_bytes());
-        let sum = crc32c(&bytes);
-        bytes.extend_from_slice(&sum.to_le_bytes());
-        bytes.extend_from_slice(&[0; 4]);
+        let mut bytes = header(database, page_size, generation);
         let seed = Seed::new(&database, generation);
         bytes.extend_from_slice(&encode_edit(&state.snapshot(), seed, bytes.len() as u64));
         let temporary = dir.join(TEMPORARY_NAME);
@@ -583,6 +583,19 @@ impl Manifest {
     }
 }
 
+fn header(database: [u8; 16], page_size: PageSize, generation: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES);
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&MANIFEST_FORMAT.to_le_bytes());
+    bytes.extend_from_slice(&(page_size.bytes() as u32).to_le_bytes());
+    bytes.extend_from_slice(&database);
+    bytes.extend_from_slice(&generation.to_le_bytes());
+    let sum = crc32c(&bytes);
+    bytes.extend_from_slice(&sum.to_le_bytes());
+    bytes.extend_from_slice(&[0; 4]);
+    bytes
+}
+
 fn encode_edit(changes: &[Change], seed: Seed, at: u64) -> Vec<u8> {
     let mut bytes = vec![0; EDIT_HEADER_BYTES];
     changes.iter().for_each(|change| change.encode(&mut bytes));
@@ -594,13 +607,42 @@ fn encode_edit(changes: &[Change], seed: Seed, at: u64) -> Vec<u8> {
     bytes
 }
 
+/// A manifest as format 1 had it, for stores that a former program has left.
+#[cfg(test)]
+pub(super) fn former(state: &ManifestState, database: [u8; 16], page_size: PageSize) -> Vec<u8> {
+    let mut bytes = header(database, page_size, 1);
+    bytes[8..12].copy_from_slice(&1_u32.to_le_bytes());
+    let sum = crc32c(&bytes[..40]);
+    bytes[40..44].copy_from_slice(&sum.to_le_bytes());
+    let mut edit = vec![0; EDIT_HEADER_BYTES];
+    for change in state.snapshot() {
+        let Change::AddPiece(meta) = &change else {
+            change.encode(&mut edit);
+            continue;
+        };
+        let mut versioned = Vec::new();
+        meta.encode(&mut versioned);
+        edit.push(4);
+        edit.extend_from_slice(&versioned[size_of::<u64>()..]);
+    }
+    edit.resize(edit.len().next_multiple_of(8), 0);
+    let len = (edit.len() - EDIT_HEADER_BYTES) as u32;
+    let sum = crc32c_append(Seed::new(&database, 1).at(bytes.len() as u64), &edit[EDIT_HEADER_BYTES..]);
+    edit[..4].copy_from_slice(&len.to_le_bytes());
+    edit[4..8].copy_from_slice(&sum.to_le_bytes());
+    bytes.extend_from_slice(&edit);
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn piece(id: u64, from: u64, to: u64) -> Change {
         let (runs, counts) = (Vec::new(), Vec::new());
-        Change::AddPiece(PieceMeta { id, from, to, runs, pages: 0, tail_pages: 0, tail_bytes: 0, counts })
+        let version = (1 << 32) + id;
+        let meta = PieceMeta { id, version, from, to, runs, pages: 0, tail_pages: 0, tail_bytes: 0, counts };
+        Change::AddPiece(meta)
     }
 
     fn state(changes: &[Change]) -> Option<ManifestState> {

@@ -32,6 +32,7 @@ use super::manifest::Bound;
 use super::memory::{MemoryBlock, Segment, Waiting};
 use super::piece::{Piece, Reading};
 use super::types::{Kind, MAX_KEY_BYTES};
+use crate::device::ReadReason;
 use crate::mutation::{self, Rule};
 use crate::page::HEADER_BYTES;
 
@@ -39,6 +40,7 @@ use crate::page::HEADER_BYTES;
 #[derive(Debug)]
 struct PieceStream {
     piece: Arc<Piece>,
+    reason: ReadReason,
     from: Bound,
     to: Option<Bound>,
     /// The next page to be handed out, and the one behind the last.
@@ -98,6 +100,7 @@ impl PieceStream {
         Self {
             held: Held::new(&piece.files().work_bytes),
             piece,
+            reason: ReadReason::Merge,
             from,
             to,
             page,
@@ -127,7 +130,7 @@ impl PieceStream {
     fn read_ahead(&mut self, page: u32) {
         if page < self.end && self.ahead.is_none() {
             let count = (self.end - page).min(self.chunk_pages);
-            self.ahead = Some(self.piece.start_read(page, count));
+            self.ahead = Some(self.piece.start_read(page, count, self.reason));
         }
     }
 
@@ -215,7 +218,7 @@ impl PieceStream {
                     self.value = (at as u32, bytes.len() as u32);
                 }
                 Value::Long(record) => {
-                    self.own = Some(block_on(self.piece.read_long(self.index, record))?);
+                    self.own = Some(block_on(self.piece.read_long(self.index, record, self.reason))?);
                 }
             }
             return Ok(true);
@@ -280,6 +283,13 @@ impl Walk {
     pub(super) fn new(piece: &Arc<Piece>, from: &Bound, to: Option<&Bound>) -> Self {
         let chunk_pages = piece.files().chunk_pages() as u32;
         Self(PieceStream::new(Arc::clone(piece), from.clone(), to.cloned(), chunk_pages))
+    }
+
+    /// Over all of it, for its bytes in the page file and not those of a copy.
+    pub(super) fn to_verify(piece: &Arc<Piece>) -> Self {
+        let mut walk = Self::new(piece, &Bound::default(), None);
+        walk.0.reason = ReadReason::Verify;
+        walk
     }
 
     /// Goes to the next entry. `false`: there is none.

@@ -76,6 +76,7 @@ use thermocline_base::io::Io;
 use thermocline_base::sync::{Mutex, Ordering};
 
 use crate::mutation::{self, Rule};
+use crate::ssd::SsdStats;
 
 pub use copy::Pinned;
 pub use error::{PageReason, Result, StoreError};
@@ -343,6 +344,12 @@ impl Store {
     /// and drops the coldest ones. Returns by how many bytes they are still over. Frames that are shared change for all.
     pub fn set_frame_bytes(&self, bytes: u64) -> u64 {
         self.inner.files.pool.set_budget(bytes)
+    }
+
+    /// The SSD below the page file, if there is one.
+    #[must_use]
+    pub fn ssd(&self) -> Option<SsdStats> {
+        self.inner.files.device.ssd().map(|ssd| ssd.stats())
     }
 
     /// Is there nothing to do in the background, now?

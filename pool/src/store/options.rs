@@ -1,8 +1,14 @@
 //! What a store is opened with.
 
+use std::sync::Arc;
+
+use thermocline_base::io::Io;
+use thermocline_base::rng::{Draw, SystemDraw};
+
 use super::error::{Result, StoreError};
 use crate::frames::PagePool;
 use crate::page::PageSize;
+use crate::ssd::SsdOptions;
 
 /// What a store is opened with.
 #[derive(Clone, Debug)]
@@ -31,6 +37,11 @@ pub struct StoreOptions {
     pub frame_bytes_max: u64,
     /// Frames that others use as well, instead of those of its own; the budget is theirs together.
     pub frames: Option<PagePool>,
+    /// An SSD that keeps copies of pages, and the files that it is reached by: with I/O threads of its own, so that a slow one
+    /// holds up nobody.
+    pub ssd: Option<(Arc<dyn Io>, SsdOptions)>,
+    /// Where the versions of pages are drawn. Whatever draws twice makes one piece's pages pass for another's.
+    pub page_versions: Arc<dyn Draw>,
     /// Threads that flush and merge, beside the one of the journal. 0: none at all, and whoever has the store calls
     /// [`super::Store::step`]. Tests do, to decide what happens when.
     pub threads: usize,
@@ -52,6 +63,8 @@ impl StoreOptions {
             frame_bytes: 8 << 20,
             frame_bytes_max: 1 << 30,
             frames: None,
+            ssd: None,
+            page_versions: Arc::new(SystemDraw),
             threads: 2,
         }
     }

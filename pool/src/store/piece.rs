@@ -11,7 +11,9 @@
 //! Rules:
 //! - A piece belongs to itself: fences and filter are written, made durable, loaded and given up with its records
 //!   (`FilterOfAllEntries`).
-//! - All of its pages carry its id as their page version, so a page that was left in its place by another piece is noticed.
+//! - All of its pages carry its version, 64 bits drawn for it alone (`VersionsAreDrawn`), so a page that another piece has left
+//!   in its place is noticed: also one of a piece that a crash cut off and whose id is given again, and one that a copy of the
+//!   page elsewhere kept while this file was restored from an older one.
 //! - Its extents are free again when nobody refers to it any more (`Arc`), *and* the manifest without it is durable
 //!   ([`Piece::give_up`]). Until then a reader who began before sees what it saw. Its pages leave the frames, and reads of
 //!   them that are under way lose their place there, *before* the extents are free.
@@ -35,7 +37,7 @@ use super::inner::Dropped;
 use super::merge::Merged;
 use super::tail::Tail;
 use super::types::{IndexId, Kind};
-use crate::device::PageDevice;
+use crate::device::{PageDevice, ReadReason, Wanted};
 use crate::frames::{DeviceId, PageGuard, PageId, PagePool, PoolOptions};
 use crate::page::{self, HEADER_BYTES, PageKind};
 use crate::space::{EXTENT_PAGES, ExtentRun, Space};
@@ -167,10 +169,21 @@ pub(super) struct IndexCounts {
     pub(super) pages: u64,
 }
 
+/// What a piece that is being written is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct PieceName {
+    /// Counts on, but a crash may have an id given twice: what it cut off is in no manifest.
+    pub(super) id: u64,
+    /// The version of its pages, drawn anew.
+    pub(super) version: u64,
+}
+
 /// What the manifest says about a piece.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct PieceMeta {
     pub(super) id: u64,
+    /// What its pages carry: drawn for it alone, and the id of a piece that was written before versions were drawn.
+    pub(super) version: u64,
     /// Everything in it was confirmed at a position from `from` to `to`.
     pub(super) from: u64,
     pub(super) to: u64,
@@ -184,6 +197,7 @@ pub(super) struct PieceMeta {
 
 impl PieceMeta {
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&self.version.to_le_bytes());
         for number in [self.id, self.from, self.to] {
             codec::put_varint(bytes, number);
         }
@@ -204,6 +218,12 @@ impl PieceMeta {
     }
 
     pub(super) fn decode(reader: &mut Reader<'_>) -> Option<Self> {
+        let version = reader.u64()?;
+        Some(Self { version, ..Self::decode_unversioned(reader)? })
+    }
+
+    /// As format 1 of the manifest has it: the id is the version.
+    pub(super) fn decode_unversioned(reader: &mut Reader<'_>) -> Option<Self> {
         let (id, from, to) = (reader.varint()?, reader.varint()?, reader.varint()?);
         let mut small = || u32::try_from(reader.varint()?).ok();
         let (pages, tail_pages, tail_bytes) = (small()?, small()?, small()?);
@@ -228,7 +248,8 @@ impl PieceMeta {
             });
         }
         let fits = u64::from(pages) + u64::from(tail_pages) <= room;
-        (fits && from <= to).then_some(Self { id, from, to, runs, pages, tail_pages, tail_bytes, counts })
+        let fits = fits && from <= to;
+        fits.then_some(Self { id, version: id, from, to, runs, pages, tail_pages, tail_bytes, counts })
     }
 
     /// The number in the file of a page of the piece, and how many of the piece's pages follow it directly, itself
@@ -283,10 +304,12 @@ pub(super) struct Piece {
 impl Drop for Piece {
     fn drop(&mut self) {
         if self.given_up.load(Ordering::Acquire) {
-            let Files { pool, in_pool, space, .. } = &*self.files;
+            let Files { pool, in_pool, space, device, .. } = &*self.files;
             for run in &self.meta.runs {
+                let pages = run.first_page()..run.first_page() + run.pages();
                 // Done when it returns; the rest of it waits for writes, and the store writes past the frames.
-                drop(pool.discard(*in_pool, run.first_page()..run.first_page() + run.pages()));
+                drop(pool.discard(*in_pool, pages.clone()));
+                device.discard(pages);
                 space.free(*run);
             }
         }
@@ -349,7 +372,7 @@ impl Piece {
         young: bool,
         scratch: &mut Scratch,
     ) -> Result<Self> {
-        let tail = match Tail::load(files, &meta) {
+        let tail = match Tail::load(files, &meta, ReadReason::Tail) {
             Err(error @ StoreError::Tail { .. }) => {
                 tracing::warn!(%error, "fences and filter are made again from the records");
                 files.remade_tails.fetch_add(1, Ordering::Relaxed);
@@ -409,15 +432,17 @@ impl Piece {
             self.check_is(index, page, kind, guard.kind())?;
             return look(guard.payload());
         }
-        let pinned = files.pool.pin_if_free(id, Some(self.meta.id)).await;
+        let pinned = files.pool.pin_if_free(id, Some(self.meta.version)).await;
         if let Some(guard) = pinned.map_err(|error| self.broken(index, page, error.into()))? {
             self.check_is(index, page, kind, guard.kind())?;
             return look(guard.payload());
         }
         files.frame_bypasses.fetch_add(1, Ordering::Relaxed);
         let _counted = self.count_read(1);
-        let bytes = read_pages(files, number, 1).await.map_err(|reason| self.broken(index, page, reason))?;
-        let payload = check(files, &bytes, number, self.meta.id, kind);
+        let wanted = Wanted::of(self.meta.version, ReadReason::Point);
+        let bytes =
+            read_pages(files, number, 1, wanted).await.map_err(|reason| self.broken(index, page, reason))?;
+        let payload = check(files, &bytes, number, self.meta.version, kind);
         look(payload.map_err(|reason| self.broken(index, page, reason))?)
     }
 
@@ -437,7 +462,7 @@ impl Piece {
 
     /// A page of it that is in a frame.
     fn try_pin(&self, id: PageId) -> Option<PageGuard<'_>> {
-        let guard = self.files.pool.try_pin(id).filter(|guard| guard.version() == self.meta.id)?;
+        let guard = self.files.pool.try_pin(id).filter(|guard| guard.version() == self.meta.version)?;
         self.files.frame_hits.fetch_add(1, Ordering::Relaxed);
         Some(guard)
     }
@@ -456,10 +481,10 @@ impl Piece {
     }
 
     /// Starts reading pages from `page` on, as many as lie together, at most `count`. Gives how many.
-    pub(super) fn start_read(&self, page: u32, count: u32) -> (Reading, u32) {
+    pub(super) fn start_read(&self, page: u32, count: u32, reason: ReadReason) -> (Reading, u32) {
         let (number, together) = self.meta.locate(page);
         let count = together.min(u64::from(count)) as u32;
-        (read_pages(&self.files, number, count), count)
+        (read_pages(&self.files, number, count, Wanted::of(self.meta.version, reason)), count)
     }
 
     /// Checks a page of a kind that was read, and gives its payload.
@@ -471,14 +496,14 @@ impl Piece {
         kind: PageKind,
     ) -> Result<&'a [u8]> {
         let (number, _) = self.meta.locate(page);
-        check(&self.files, bytes, number, self.meta.id, kind)
+        check(&self.files, bytes, number, self.meta.version, kind)
             .map_err(|reason| self.broken(index, page, reason))
     }
 
     /// Checks a page that was read.
     pub(super) fn check<'a>(&self, index: u64, page: u32, bytes: &'a [u8]) -> Result<(PageKind, &'a [u8])> {
         let (number, _) = self.meta.locate(page);
-        let open = page::open(bytes, self.files.device.seal(), number, Some(self.meta.id));
+        let open = page::open(bytes, self.files.device.seal(), number, Some(self.meta.version));
         let open = open.map_err(|error| self.broken(index, page, PageReason::Bytes(error)))?;
         Ok((open.kind, open.payload))
     }
@@ -510,13 +535,14 @@ impl Piece {
         if !few || end > self.meta.pages {
             let operations = u64::from(pages).div_ceil(self.files.long_pages());
             self.files.page_reads.fetch_add(operations, Ordering::Relaxed);
-            return self.read_long(index, record).await;
+            return self.read_long(index, record, ReadReason::Scan).await;
         }
         if pages > 1 {
             let (number, together) = self.meta.locate(first);
             let together = together.min(u64::from(pages));
             // Without frames the pages are read one by one, below.
-            let _ = self.files.pool.read_ahead(self.files.in_pool, number..number + together);
+            let pages = number..number + together;
+            let _ = self.files.pool.read_ahead(self.files.in_pool, pages, Some(self.meta.version));
         }
         let mut bytes = Vec::with_capacity(record.bytes as usize);
         for page in first..end {
@@ -530,7 +556,12 @@ impl Piece {
     }
 
     /// Reads a long record, past the frames.
-    pub(super) async fn read_long(&self, index: u64, record: LongRecord) -> Result<Vec<u8>> {
+    pub(super) async fn read_long(
+        &self,
+        index: u64,
+        record: LongRecord,
+        reason: ReadReason,
+    ) -> Result<Vec<u8>> {
         let payload = self.files.payload_bytes();
         let mut bytes = Vec::with_capacity(record.bytes as usize);
         let mut page = record.page;
@@ -540,11 +571,12 @@ impl Piece {
                 let reason = PageReason::Contents("a long record lies outside of its piece");
                 return Err(self.broken(index, self.meta.pages.saturating_sub(1), reason));
             }
-            let (reading, count) = self.start_read(page, left.min(self.files.long_pages() as u32));
+            let count = left.min(self.files.long_pages() as u32);
+            let (reading, count) = self.start_read(page, count, reason);
             let number = self.meta.locate(page).0;
             let read = reading.await.map_err(|reason| self.broken(index, page, reason))?;
             for (at, of_page) in read.chunks_exact(self.files.page_bytes()).enumerate() {
-                let part = check(&self.files, of_page, number + at as u64, self.meta.id, block::LONG)
+                let part = check(&self.files, of_page, number + at as u64, self.meta.version, block::LONG)
                     .map_err(|reason| self.broken(index, page + at as u32, reason))?;
                 bytes.extend_from_slice(&part[..payload.min(record.bytes as usize - bytes.len())]);
             }
@@ -577,13 +609,14 @@ pub(super) struct Reading {
     device: Arc<PageDevice>,
     number: u64,
     bytes: usize,
+    wanted: Wanted,
 }
 
-pub(super) fn read_pages(files: &Files, number: u64, count: u32) -> Reading {
+pub(super) fn read_pages(files: &Files, number: u64, count: u32, wanted: Wanted) -> Reading {
     let bytes = count as usize * files.page_bytes();
     files.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
-    let completion = files.device.read(number, Buffer::from(AlignedBytes::zeroed(bytes)));
-    Reading { completion, device: Arc::clone(&files.device), number, bytes }
+    let completion = files.device.read(number, AlignedBytes::zeroed(bytes), wanted);
+    Reading { completion, device: Arc::clone(&files.device), number, bytes, wanted }
 }
 
 impl Reading {
@@ -592,7 +625,7 @@ impl Reading {
         let outcome = self.completion.wait();
         match taken(outcome, self.bytes)? {
             (bytes, 0) => Ok(bytes),
-            (bytes, missing) => finish_short(&self.device, self.number, bytes, missing),
+            (bytes, missing) => finish_short(&self.device, self.number, bytes, missing, self.wanted),
         }
     }
 
@@ -604,7 +637,7 @@ impl Reading {
         while missing > 0 {
             let done = (bytes.len() - missing) / page * page;
             let rest = AlignedBytes::zeroed(bytes.len() - done);
-            let outcome = self.device.read(self.number + (done / page) as u64, Buffer::from(rest)).await;
+            let outcome = self.device.read(self.number + (done / page) as u64, rest, self.wanted).await;
             missing = patch(outcome, &mut bytes, done, missing)?;
         }
         Ok(bytes)
@@ -656,12 +689,13 @@ fn finish_short(
     number: u64,
     mut bytes: AlignedBytes,
     mut missing: usize,
+    wanted: Wanted,
 ) -> std::result::Result<AlignedBytes, PageReason> {
     let page = device.page_size().bytes();
     while missing > 0 {
         let done = (bytes.len() - missing) / page * page;
         let rest = AlignedBytes::zeroed(bytes.len() - done);
-        let outcome = device.read(number + (done / page) as u64, Buffer::from(rest)).wait();
+        let outcome = device.read(number + (done / page) as u64, rest, wanted).wait();
         missing = patch(outcome, &mut bytes, done, missing)?;
     }
     Ok(bytes)
@@ -671,7 +705,7 @@ fn finish_short(
 #[derive(Debug)]
 pub(super) struct PieceBuilder {
     files: Arc<Files>,
-    id: u64,
+    name: PieceName,
     wide_filter: bool,
     page: PageBuilder,
     fences: FencesBuilder,
@@ -689,10 +723,10 @@ const LONG_BYTES_MAX: usize = 1 << 20;
 
 impl PieceBuilder {
     /// A piece of about `expected_bytes`.
-    pub(super) fn new(files: &Arc<Files>, id: u64, wide_filter: bool, expected_bytes: u64) -> Self {
+    pub(super) fn new(files: &Arc<Files>, name: PieceName, wide_filter: bool, expected_bytes: u64) -> Self {
         let expected_pages = expected_bytes / files.page_bytes() as u64 + 1;
         Self {
-            id,
+            name,
             wide_filter,
             page: PageBuilder::default(),
             fences: FencesBuilder::default(),
@@ -700,7 +734,7 @@ impl PieceBuilder {
             last_hash: None,
             counts: Vec::new(),
             long_bytes: 0,
-            writer: Writer::new(Arc::clone(files), id, expected_pages),
+            writer: Writer::new(Arc::clone(files), name.version, expected_pages),
             held: Held::new(&files.work_bytes),
             files: Arc::clone(files),
         }
@@ -798,7 +832,8 @@ impl PieceBuilder {
         }
         let (runs, all_pages) = self.writer.finish()?;
         let meta = PieceMeta {
-            id: self.id,
+            id: self.name.id,
+            version: self.name.version,
             from,
             to,
             runs,
@@ -815,7 +850,7 @@ impl PieceBuilder {
 #[derive(Debug)]
 struct Writer {
     files: Arc<Files>,
-    id: u64,
+    version: u64,
     expected_pages: u64,
     runs: Vec<ExtentRun>,
     /// Pages handed in.
@@ -832,11 +867,11 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(files: Arc<Files>, id: u64, expected_pages: u64) -> Self {
+    fn new(files: Arc<Files>, version: u64, expected_pages: u64) -> Self {
         Self {
             held: Held::new(&files.work_bytes),
             files,
-            id,
+            version,
             expected_pages,
             runs: Vec::new(),
             pages: 0,
@@ -857,7 +892,7 @@ impl Writer {
         let bytes = &mut chunk[self.filled * page_bytes..][..page_bytes];
         fill(bytes);
         let number = self.chunk_page + self.filled as u64;
-        page::seal(bytes, self.files.device.seal(), number, self.id, kind);
+        page::seal(bytes, self.files.device.seal(), number, self.version, kind);
         self.filled += 1;
         self.pages += 1;
         if self.filled * page_bytes == chunk.len() || u64::from(self.pages) == self.room {

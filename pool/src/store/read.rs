@@ -12,7 +12,7 @@
 //! A *page of a piece* says the same to all who ask, whenever they began: pieces are immutable. So the frames may keep
 //! it, and a reader may join another one's read of it. The page must be of the piece that is meant, which holds twice over:
 //! a piece's pages leave the frames, and reads of them under way lose their place there, before its extents are free for
-//! another piece; and whoever pins a page compares its version, the piece's id, which no two pieces share.
+//! another piece; and whoever pins a page compares its version, which no two pieces share.
 //!
 //! # Reads that do not wait
 //! [`Inner::get_now`] is the same walk, which ends where a page is in no frame. It takes a version of its own like any read,

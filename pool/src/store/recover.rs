@@ -37,6 +37,7 @@ use super::version::{Leaf, Leaves, Version, WaitingBatch};
 use crate::device::PageDevice;
 use crate::error::{DeviceError, WrongFile};
 use crate::space::{EXTENT_PAGES, Space};
+use crate::ssd::SsdFile;
 
 pub(super) const PAGES_NAME: &str = "store.pages";
 const LOCK_NAME: &str = "store.lock";
@@ -60,6 +61,11 @@ pub(super) fn open(io: &Arc<dyn Io>, dir: &Path, options: StoreOptions) -> Resul
     } else {
         PageDevice::open(&**io, &pages, None, database)?
     };
+    // Before pieces are loaded: their tails come from there, too.
+    let mut device = device;
+    if let Some((io, ssd)) = &options.ssd {
+        device.attach(SsdFile::open(io, ssd.clone(), device.page_size(), database)?);
+    }
     let device = Arc::new(device);
     let (mut journal, replayed, manifest) = if create {
         let (mut journal, replayed) = Journal::open(io, dir, database, options.segment_bytes, 0, 0, true)?;

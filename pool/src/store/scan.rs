@@ -40,6 +40,7 @@ use super::memory::{MemoryBlock, MemoryEntry, Segment, Waiting};
 use super::piece::{Counted, Piece, Reading};
 use super::types::{BatchId, Found, Kind};
 use super::version::{Sealed, Version, WaitingBatch};
+use crate::device::ReadReason;
 
 /// Which way a scan goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -568,10 +569,12 @@ impl PieceSource {
         if into_frames {
             let number = piece.meta.locate(first).0;
             // What finds no frame is read when its turn comes.
-            let _ = piece.files().pool.read_ahead(piece.files().in_pool, number..number + u64::from(count));
+            let pages = number..number + u64::from(count);
+            let files = piece.files();
+            let _ = files.pool.read_ahead(files.in_pool, pages, Some(piece.meta.version));
             return;
         }
-        let (reading, together) = piece.start_read(first, count);
+        let (reading, together) = piece.start_read(first, count, ReadReason::Scan);
         debug_assert_eq!(together, count, "pages that lie together are read together");
         let stretch = Stretch { pages: first..first + together, _counted: piece.count_read(together) };
         self.ahead = Some((reading, stretch));

@@ -95,6 +95,8 @@ pub struct MemoryUse {
     pub buffers: u64,
     /// The frames with their map. Others' frames too, if the store shares them.
     pub frames: u64,
+    /// The map of the SSD, its policy, and pages that wait for their slots.
+    pub ssd: u64,
 }
 
 /// An index in numbers, pieces only.
@@ -205,6 +207,7 @@ impl Inner {
                 + load(&self.files.buffer_bytes)
                 + load(&self.counters.journal_memory_bytes),
             frames: self.files.pool.memory_bytes_used(),
+            ssd: self.files.device.ssd().map_or(0, |ssd| ssd.memory_bytes()),
         }
     }
 

@@ -19,6 +19,7 @@ use super::held::Held;
 use super::piece::{Files, IndexCounts, PieceMeta, check, read_pages};
 use super::screen;
 use super::types::IndexId;
+use crate::device::{ReadReason, Wanted};
 use crate::page;
 
 /// What memory holds of a piece.
@@ -55,7 +56,8 @@ impl Tail {
     ///
     /// # Errors
     /// [`StoreError::Tail`] when it cannot be read.
-    pub(super) fn load(files: &Arc<Files>, meta: &PieceMeta) -> Result<Self> {
+    pub(super) fn load(files: &Arc<Files>, meta: &PieceMeta, reason: ReadReason) -> Result<Self> {
+        let wanted = Wanted::of(meta.version, reason);
         let broken = |number, reason| StoreError::Tail { number, reason };
         let mut bytes = Vec::with_capacity(meta.tail_bytes as usize);
         let mut page = meta.pages;
@@ -63,10 +65,11 @@ impl Tail {
         while page < end {
             let (number, together) = meta.locate(page);
             let count = together.min(u64::from(end - page)).min(files.chunk_pages()) as u32;
-            let read = read_pages(files, number, count).wait().map_err(|reason| broken(number, reason))?;
+            let read = read_pages(files, number, count, wanted).wait();
+            let read = read.map_err(|reason| broken(number, reason))?;
             for (at, bytes_of_page) in read.chunks_exact(files.page_bytes()).enumerate() {
                 let number = number + at as u64;
-                let payload = check(files, bytes_of_page, number, meta.id, block::TAIL);
+                let payload = check(files, bytes_of_page, number, meta.version, block::TAIL);
                 bytes.extend_from_slice(payload.map_err(|reason| broken(number, reason))?);
             }
             page += count;
@@ -103,7 +106,8 @@ impl Tail {
         while page < meta.pages {
             let (number, together) = meta.locate(page);
             let count = together.min(u64::from(meta.pages - page)).min(files.chunk_pages()) as u32;
-            let read = read_pages(files, number, count).wait();
+            let wanted = Wanted::of(meta.version, ReadReason::Merge);
+            let read = read_pages(files, number, count, wanted).wait();
             let read = read.map_err(|reason| remaking.broken(number, reason))?;
             for (at, bytes) in read.chunks_exact(files.page_bytes()).enumerate() {
                 remaking.page(page + at as u32, number + at as u64, bytes)?;
@@ -165,7 +169,7 @@ impl<'a> Remaking<'a> {
 
     /// Takes in the piece's next page, which has this number in the file.
     fn page(&mut self, page: u32, number: u64, bytes: &[u8]) -> Result<()> {
-        let open = page::open(bytes, self.files.device.seal(), number, Some(self.meta.id))
+        let open = page::open(bytes, self.files.device.seal(), number, Some(self.meta.version))
             .map_err(|error| self.broken(number, PageReason::Bytes(error)))?;
         let nonsense = |of: &Self, what| of.broken(number, PageReason::Contents(what));
         if open.kind == block::LONG {

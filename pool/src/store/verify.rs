@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::error::{PageReason, Result, StoreError};
 use super::filter::hash_of;
 use super::inner::Inner;
-use super::manifest::Bound;
 use super::merge::Walk;
 use super::piece::Piece;
 use super::tail::Tail;
 use super::types::{BatchId, Change, IndexId};
 use super::version::{Sealed, WaitingBatch};
+use crate::device::ReadReason;
 use crate::space::ClaimError;
 
 /// What [`super::Store::verify`] found.
@@ -70,7 +70,7 @@ impl Inner {
 
     fn verify_piece(&self, piece: &Arc<Piece>, look: &mut Look<'_>, all: &mut Verification) -> Result<()> {
         // The tail is read again: what memory holds of it proves nothing about the disk.
-        match Tail::load(&self.files, &piece.meta) {
+        match Tail::load(&self.files, &piece.meta, ReadReason::Verify) {
             Ok(tail) if tail.fences == piece.fences && tail.filter == piece.filter => {}
             Ok(_) => {
                 let number = piece.meta.locate(piece.meta.pages).0;
@@ -80,7 +80,7 @@ impl Inner {
             Err(error) => all.problems.push(error),
         }
         let wrong = |index, page, what| Err(piece.broken(index, page, PageReason::Contents(what)));
-        let mut walk = Walk::new(piece, &Bound::default(), None);
+        let mut walk = Walk::to_verify(piece);
         let mut before: Option<(u64, Vec<u8>, std::cmp::Reverse<u64>, super::types::Kind)> = None;
         let mut counts: BTreeMap<u64, (u64, u64, u64)> = BTreeMap::new();
         while walk.advance()? {

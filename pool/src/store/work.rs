@@ -345,7 +345,7 @@ impl Inner {
     ) -> Result<Vec<Placed>> {
         let dropped = self.dropped().clone();
         let expected = bytes / bounds.len() as u64;
-        let new_piece = || PieceBuilder::new(&self.files, self.piece_id(), true, expected);
+        let new_piece = || PieceBuilder::new(&self.files, self.piece_name(), true, expected);
         let mut placed: Vec<Placed> = Vec::new();
         let mut part = 0;
         let mut builder = new_piece();
@@ -664,7 +664,7 @@ impl Inner {
 
     fn try_spill(&self, waiting: &Arc<Waiting>, scratch: &mut Scratch) -> Result<()> {
         let bytes = waiting.batch.bytes.len() as u64;
-        let mut builder = PieceBuilder::new(&self.files, self.piece_id(), true, bytes);
+        let mut builder = PieceBuilder::new(&self.files, self.piece_name(), true, bytes);
         Merge::new(vec![Source::waiting(waiting)], false)?.run(|entry| builder.add(entry))?;
         let piece = Arc::new(builder.finish(0, 0, scratch)?);
         let id = waiting.id();
@@ -757,7 +757,7 @@ impl Output<'_> {
         let bytes = self.part_bytes;
         let builder = self
             .builder
-            .get_or_insert_with(|| PieceBuilder::new(&inner.files, inner.piece_id(), false, bytes));
+            .get_or_insert_with(|| PieceBuilder::new(&inner.files, inner.piece_name(), false, bytes));
         builder.add(entry)?;
         self.records += 1;
         if builder.bytes() >= self.cut_at {

@@ -545,11 +545,12 @@ impl Twin for LastButOne {
     }
 }
 
-/// Temperatures from all windows that there were, halved one after the other.
+/// Temperatures from all windows that there were, halved one after the other. In half the precision, as the policies keep
+/// them: halving loses nothing of it, and each addition is rounded once.
 #[derive(Default)]
 struct SlowTemperatures {
     window: Vec<u64>,
-    extents: HashMap<u64, f64>,
+    extents: HashMap<u64, f32>,
     requests: u32,
     slots: u32,
 }
@@ -565,7 +566,8 @@ impl SlowTemperatures {
                 let met = self.window.iter().filter(|other| *other == extent).count();
                 let savings = Savings::default();
                 let saved = if met > 2 { savings.sequential_ns } else { savings.random_ns };
-                *self.extents.entry(*extent).or_default() += saved;
+                let known = self.extents.entry(*extent).or_default();
+                *known = (f64::from(*known) + saved) as f32;
             }
             self.window.clear();
         }
@@ -577,7 +579,7 @@ impl SlowTemperatures {
     }
 
     fn of(&self, page: u64) -> f64 {
-        self.extents.get(&(page / 4)).copied().unwrap_or(0.0)
+        self.extents.get(&(page / 4)).copied().map_or(0.0, f64::from)
     }
 }
 

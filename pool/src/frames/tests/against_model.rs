@@ -105,7 +105,7 @@ proptest! {
                     }
                 }
                 Step::ReadAhead(page, count) => {
-                    pool.read_ahead(id, page..PAGES.min(page + count)).expect("frames");
+                    pool.read_ahead(id, page..PAGES.min(page + count), None).expect("frames");
                 }
                 Step::Flush => {
                     block_on(pool.flush(id)).expect("memory");

@@ -49,7 +49,7 @@ fn short_reads_end_in_a_named_error() {
         Err(PoolError::Page { number: 5, reason: PageReason::Short { bytes: 8192 }, .. })
     ));
     // Of several pages whole ones come, fewer each time; what does not come is read by who needs it.
-    assert_eq!(pool.read_ahead(id, 10..26).expect("frames"), 16);
+    assert_eq!(pool.read_ahead(id, 10..26, None).expect("frames"), 16);
     io.short_reads(false);
     for number in 5..30 {
         assert_eq!(pin(&pool, id, number, 1).expect("whole again"), number);
@@ -63,7 +63,7 @@ fn a_cut_file_loses_what_was_cut_and_nothing_else() {
     device.cut(12).expect("memory");
     let pool = pool_of(40);
     let id = pool.add_device(device).expect("the same page size");
-    pool.read_ahead(id, 5..20).expect("frames");
+    pool.read_ahead(id, 5..20, None).expect("frames");
     for number in 1..12 {
         assert_eq!(pin(&pool, id, number, 1).expect("it is there"), number);
     }
@@ -165,7 +165,7 @@ fn what_cannot_be_is_refused() {
         pin(&pool, id, 1, 1),
         Err(PoolError::NoFrames { budget_bytes: 4095, page_bytes: 4096 })
     ));
-    assert!(matches!(pool.read_ahead(id, 1..3), Err(PoolError::NoFrames { .. })));
+    assert!(matches!(pool.read_ahead(id, 1..3, None), Err(PoolError::NoFrames { .. })));
     pool.set_budget(4096);
     assert_eq!(pin(&pool, id, 1, 1).expect("one frame"), 1);
     let unknown = PageId::new(DeviceId(7), 1);

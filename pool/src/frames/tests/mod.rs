@@ -156,7 +156,7 @@ fn files_past_the_cache_of_the_system_serve_pages() {
     let file = PageDevice::open(&io, &path, Some(size), DATABASE).expect("our own file");
     let pool = PagePool::new(options()).expect("address space");
     let id = pool.add_device(Arc::new(file)).expect("the same page size");
-    pool.read_ahead(id, 3..9).expect("frames");
+    pool.read_ahead(id, 3..9, None).expect("frames");
     for number in 1..40 {
         let guard = block_on(pool.pin(PageId::new(id, number), Some(7))).expect("it was flushed");
         assert_eq!(value_of(guard.payload()), number);

@@ -26,7 +26,7 @@ fn work(pool: &PagePool, id: DeviceId, seed: u64) {
             }
             1 if step % 8 == 0 => _ = pool.set_budget((6 + rng.below(20)) * 4096),
             2 if step % 8 == 0 => block_on(pool.flush(id)).expect("memory"),
-            3 => _ = pool.read_ahead(id, number..PAGES.min(number + 5)).expect("frames"),
+            3 => _ = pool.read_ahead(id, number..PAGES.min(number + 5), None).expect("frames"),
             4..10 => {
                 let seen = pool.read_optimistic(page, |bytes| {
                     let mut whole = [0; 4096 - page::HEADER_BYTES];

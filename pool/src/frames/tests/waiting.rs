@@ -134,9 +134,9 @@ fn read_ahead_joins_neighbours() {
     io.release_all();
     let _there = block_on(pool.pin(PageId::new(id, 20), None)).expect("a frame");
     io.defer(0);
-    assert_eq!(pool.read_ahead(id, 10..90).expect("frames"), 79);
+    assert_eq!(pool.read_ahead(id, 10..90, None).expect("frames"), 79);
     assert_eq!(io.under_way(), 4, "10 to 19, 21 to 52, 53 to 84, 85 to 89");
-    assert_eq!(pool.read_ahead(id, 10..90).expect("frames"), 0);
+    assert_eq!(pool.read_ahead(id, 10..90, None).expect("frames"), 0);
     let mut future = pinning(&pool, id, 60);
     assert!(poll(&mut future).is_none());
     io.release_all();

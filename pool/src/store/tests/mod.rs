@@ -13,3 +13,4 @@ mod queue;
 mod screens;
 mod space;
 mod stress;
+mod versions;

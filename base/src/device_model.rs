@@ -1,4 +1,5 @@
-//! Disks and SSDs in simulated time.
+//! Disks and SSDs in simulated time: for the simulator of an SSD level, and for files that answer as such a device would
+//! ([`crate::io::ProfileIo`]).
 //!
 //! ```text
 //!   disk     done = start + seek(distance) + rotation to the place + bytes / rate       one arm a member

@@ -1,0 +1,455 @@
+//! The SSD level: copies of pages of a slow page file on a fast device that may vanish, below frames and store.
+//!
+//! ```text
+//!   PageDevice::read ──► table ──on the SSD──► read its slot ──whole, this page, this version──► answer
+//!                          │                      └─ anything else: dropped, and the same future goes on to
+//!                          ▼ not there                                            │
+//!                       primary ◄─────────────────────────────────────────────────┘
+//!                          └─ checked ──► policy ──► buffer ──► writer ──► slot
+//! ```
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `file` | the file: header and slots |
+//! | `table` | what lies where, under one lock |
+//! | `read` | a read of pages, from both devices |
+//! | `write` | admissions that become slots |
+//! | `health` | when the level goes off |
+//! | `map` | what the next opening begins with |
+//!
+//! Rules:
+//! - A page comes from the SSD only if its seal, its number and the version that the reader expects check out. A reader that
+//!   expects no version goes past the level, and so does who has found a page not as it has to be (`Wanted::again`).
+//! - Only a page that was checked in this way, read from the primary, is admitted (`AdmitsWhatChecksOut`). A read takes along
+//!   how often its extent was discarded and is admitted only where that still stands (`DiscardsAreCounted`).
+//! - A slot is read and written by one side at a time: it is written only when its last write was answered and no read holds
+//!   it (`SlotIsAtRest`). Until its write is answered nobody finds the page on the SSD (`WrittenBeforeFound`).
+//! - [`SsdLevel::discard`] voids in bounded steps and waits for no device; pages that are being admitted are voided, too.
+//! - A write of pages of the primary voids them before it begins and after it was answered.
+//! - An answer is a prefix of whole pages; what is missing behind it is asked for anew by whoever wants it. No failure of the
+//!   SSD is told to a reader, and of a run of which a page fails on the primary the others are had one by one.
+//! - Nobody waits for an admission. Where the buffer is full the coldest page in it is dropped.
+//! - What is known from a saved map only is proven by its first read; until then what is missing is a miss and no fault
+//!   (`SsdProvesSavedMaps`).
+//! - An SSD that fails, is late, or is no faster than the primary is switched off: the state says why, and nothing of it is
+//!   used again before the next opening.
+//!
+//! Lock order: the state of a read, then the table. No lock is held while a device is asked or a future is woken.
+//!
+//! Paper: Canim et al., "SSD bufferpool extensions for database systems", VLDB 2010, §3.2-3.3.
+//!
+//! Limits: one page file a level. Only TAC can be brought back from a saved map; with the other policies each opening begins cold.
+//! Writes of the page file go past the SSD; pages that are changed in frames are not kept there.
+
+mod file;
+mod health;
+mod map;
+mod read;
+mod table;
+mod write;
+
+#[cfg(all(test, feature = "model"))]
+mod model_tests;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use thermocline_base::clock::{Clock, SystemClock};
+use thermocline_base::io::{AlignedBytes, Buffer, Completion, File, Io, IoError, LockGuard, Operation};
+use thermocline_base::sync::Mutex;
+
+use crate::cache::{CacheKind, Savings};
+use crate::device::{ReadReason, Wanted};
+use crate::error::WrongFile;
+use crate::page::{PageSeal, PageSize};
+pub use file::SSD_FORMAT;
+use health::Health;
+pub use health::SsdState;
+use table::Table;
+
+/// The policy that is used where none is named: see `docs/internals/ssd-cache.md`.
+pub const DEFAULT_POLICY: CacheKind = CacheKind::TacTold;
+
+/// What a level is made of.
+#[derive(Clone, Debug)]
+pub struct SsdOptions {
+    /// The file, on a device that is faster than the primary.
+    pub path: PathBuf,
+    /// How long it may be. It takes this space at once.
+    pub bytes: u64,
+    /// Which pages it keeps.
+    pub policy: CacheKind,
+    /// Where the time of reads comes from.
+    pub clock: Arc<dyn Clock>,
+    /// A read of the SSD that takes longer is late: the primary is asked meanwhile.
+    pub late_after: Duration,
+    /// Pages that wait for their slots, at most.
+    pub buffer_pages: usize,
+    /// A thread writes what is admitted and looks for late reads. Without it whoever has the level calls
+    /// [`SsdLevel::step`]; tests do.
+    pub thread: bool,
+    /// Switched off where the primary is as fast; tests on one device want it on.
+    pub compares_devices: bool,
+    /// What a page on the SSD saves; `None`: learned from the times of reads.
+    pub savings: Option<Savings>,
+}
+
+impl SsdOptions {
+    /// The usual ones.
+    #[must_use]
+    pub fn new(path: &Path, bytes: u64) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            bytes,
+            policy: DEFAULT_POLICY,
+            clock: Arc::new(SystemClock),
+            late_after: Duration::from_millis(200),
+            buffer_pages: 256,
+            thread: true,
+            compares_devices: true,
+            savings: None,
+        }
+    }
+}
+
+/// Why a level cannot be had.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum SsdError {
+    /// The file is not what it should be.
+    File(WrongFile),
+    /// Another database, or another process, uses it.
+    InUse(PathBuf),
+    /// There is no room for an extent of pages.
+    TooSmall {
+        /// What was given.
+        bytes: u64,
+        /// What is needed at least.
+        least: u64,
+    },
+    /// The policy needs to know the future.
+    Policy(CacheKind),
+    /// The disk has no such space.
+    Full {
+        /// What was asked for.
+        bytes: u64,
+        /// What the system says.
+        error: IoError,
+    },
+    /// The system's.
+    Io(IoError),
+}
+
+impl fmt::Display for SsdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(wrong) => {
+                write!(f, "{wrong}; name another file for the SSD cache, or remove this one")
+            }
+            Self::InUse(path) => {
+                write!(f, "{} is in use as another database's SSD cache; name another file", path.display())
+            }
+            Self::TooSmall { bytes, least } => {
+                write!(f, "an SSD cache of {bytes} bytes has no room for an extent; give it at least {least}")
+            }
+            Self::Policy(kind) => write!(f, "the policy {kind} has to know the future; name another one"),
+            Self::Full { bytes, error } => {
+                write!(
+                    f,
+                    "the disk of the SSD cache has no room for {bytes} bytes ({error}); make it smaller"
+                )
+            }
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SsdError {}
+
+impl From<IoError> for SsdError {
+    fn from(error: IoError) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// What a level did since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct SsdCounts {
+    /// Pages for which readers came by, those of merges not counted.
+    pub reads: u64,
+    /// Those of them that the SSD gave.
+    pub hits: u64,
+    /// Pages that it gave to merges.
+    pub merge_hits: u64,
+    /// Pages that were admitted.
+    pub admitted: u64,
+    /// Pages that the policy refused.
+    pub refused: u64,
+    /// Admitted pages that were dropped before they were written.
+    pub dropped: u64,
+    /// Pages that were there in another version than was expected, or had become so meanwhile.
+    pub stale: u64,
+    /// Cached pages that were voided since their place was freed or written.
+    pub voided: u64,
+    /// Reads that the SSD failed to answer rightly: errors, short ones, damaged pages.
+    pub faults: u64,
+    /// Reads that it answered too late.
+    pub late: u64,
+    /// Bytes written to it.
+    pub bytes_written: u64,
+}
+
+/// What a level is and did.
+#[derive(Clone, Copy, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct SsdStats {
+    /// Is it in use, and if not, why.
+    pub state: SsdState,
+    /// Its policy.
+    pub policy: CacheKind,
+    /// Pages that fit.
+    pub slots: u64,
+    /// Pages that are there.
+    pub cached: u64,
+    /// What it did.
+    pub counts: SsdCounts,
+    /// Memory that it takes: map, policy, pages that wait for their slots.
+    pub memory_bytes: u64,
+    /// Mean time of a read of one page from the SSD, in nanoseconds; 0: none was made.
+    pub ssd_read_ns: u64,
+    /// The same of the primary.
+    pub primary_read_ns: u64,
+}
+
+impl SsdStats {
+    /// Which share of the pages that readers came by for the SSD gave.
+    #[must_use]
+    pub fn hit_ratio(&self) -> f64 {
+        if self.counts.reads == 0 { 0.0 } else { self.counts.hits as f64 / self.counts.reads as f64 }
+    }
+}
+
+/// The page file below.
+#[derive(Debug)]
+pub(crate) struct Primary {
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) seal: PageSeal,
+}
+
+/// A level, not yet below a page file: see [`crate::device::PageDevice::attach`].
+#[derive(Debug)]
+pub struct SsdFile {
+    file: Arc<dyn File>,
+    options: SsdOptions,
+    page_size: PageSize,
+    slots: u32,
+    lock: LockGuard,
+    io: Arc<dyn Io>,
+    owner: map::Owner,
+}
+
+impl SsdFile {
+    /// Takes the file for a database, or creates it. Blocks.
+    ///
+    /// # Errors
+    /// [`SsdError`], where nothing is changed.
+    pub fn open(
+        io: &Arc<dyn Io>,
+        options: SsdOptions,
+        page_size: PageSize,
+        database: [u8; 16],
+    ) -> Result<Self, SsdError> {
+        if !options.policy.is_online() {
+            return Err(SsdError::Policy(options.policy));
+        }
+        let (file, slots, lock) = file::open(&**io, &options.path, options.bytes, page_size, database)?;
+        let owner = map::Owner { page_bytes: page_size.bytes() as u32, slots, database };
+        Ok(Self { file, options, page_size, slots, lock, io: Arc::clone(io), owner })
+    }
+
+    /// Puts it below a page file.
+    pub(crate) fn below(self, primary: Primary, pages: PageSize) -> Arc<SsdLevel> {
+        let Self { file, options, page_size, slots, lock, io, owner } = self;
+        assert_eq!(pages, page_size, "an SSD keeps pages of the length that the page file has");
+        let mut table = Table::new(&options, slots, page_size.bytes());
+        table.restore(&map::load(&*io, &options.path, &owner));
+        let level = Arc::new_cyclic(|me| SsdLevel {
+            me: me.clone(),
+            table: Mutex::new(table),
+            io,
+            owner,
+            health: Health::new(options.compares_devices),
+            late: Mutex::default(),
+            news: write::News::default(),
+            thread: Mutex::new(None),
+            _lock: lock,
+            file,
+            primary,
+            page_size,
+            slots,
+            options,
+        });
+        if level.options.thread {
+            write::start(&level);
+        }
+        level
+    }
+}
+
+/// A level at work.
+pub struct SsdLevel {
+    me: std::sync::Weak<Self>,
+    options: SsdOptions,
+    file: Arc<dyn File>,
+    primary: Primary,
+    page_size: PageSize,
+    slots: u32,
+    io: Arc<dyn Io>,
+    owner: map::Owner,
+    table: Mutex<Table>,
+    health: Health,
+    /// Reads of the SSD under way, by the time at which they are late.
+    late: Mutex<read::LateReads>,
+    news: write::News,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    _lock: LockGuard,
+}
+
+impl fmt::Debug for SsdLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SsdLevel")
+            .field("path", &self.options.path)
+            .field("slots", &self.slots)
+            .field("state", &self.health.state())
+            .finish_non_exhaustive()
+    }
+}
+
+impl SsdLevel {
+    /// Reads whole pages, unverified, as [`crate::device::PageDevice::read`] does. `offset`: of the first page on the primary.
+    pub(crate) fn read(&self, first: u64, offset: u64, pages: AlignedBytes, wanted: Wanted) -> Completion {
+        match wanted.version {
+            Some(version) if wanted.reason != ReadReason::Verify && self.health.is_on() => {
+                read::begin(&self.arc(), first, version, pages, wanted)
+            }
+            _ => self.primary.file.submit(Operation::Read { offset, buffer: pages.into() }),
+        }
+    }
+
+    /// Writes whole pages to the primary.
+    pub(crate) fn write(&self, first: u64, offset: u64, buffer: Buffer) -> Completion {
+        write::through(&self.arc(), first, offset, buffer)
+    }
+
+    fn arc(&self) -> Arc<Self> {
+        self.me.upgrade().expect("a level that is in use exists")
+    }
+
+    /// What these pages were is void: their numbers may be used again. Waits for no device.
+    pub fn discard(&self, pages: Range<u64>) {
+        let mut at = pages.start;
+        while at < pages.end {
+            let until = pages.end.min(at + VOIDED_AT_ONCE);
+            self.table.lock().void(at..until);
+            at = until;
+        }
+    }
+
+    /// Saves what the next opening begins with. Blocks; the level's thread does it now and then.
+    ///
+    /// # Errors
+    /// The system's. The former map stays then.
+    pub fn save(&self) -> Result<(), IoError> {
+        if self.health.is_on() {
+            map::save(self)?;
+        }
+        Ok(())
+    }
+
+    /// Has the thread save the map for the last time, and waits for that, but not for an SSD that does not answer.
+    pub(crate) fn close(&self) {
+        if self.thread.lock().is_some() && self.health.is_on() {
+            self.news.save_and_wait(CLOSING_WAIT);
+        }
+    }
+
+    /// Does one piece of work, for levels without a thread. `false`: there was none.
+    pub fn step(&self) -> bool {
+        let expired = self.expire();
+        write::pump(&self.arc()) || expired
+    }
+
+    /// Asks the primary for what the SSD has not answered in time.
+    fn expire(&self) -> bool {
+        let now_ns = self.options.clock.now_ns();
+        let late = self.late.lock().expired(now_ns);
+        let found = !late.is_empty();
+        for part in late {
+            part.job.is_late();
+        }
+        found
+    }
+
+    /// What it is and did.
+    #[must_use]
+    pub fn stats(&self) -> SsdStats {
+        let table = self.table.lock();
+        let (ssd_read_ns, primary_read_ns) = self.health.means_ns();
+        SsdStats {
+            state: self.health.state(),
+            policy: self.options.policy,
+            slots: u64::from(self.slots),
+            cached: u64::from(table.cached()),
+            counts: table.counts,
+            memory_bytes: table.memory_bytes(),
+            ssd_read_ns,
+            primary_read_ns,
+        }
+    }
+
+    /// Memory that it takes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.table.lock().memory_bytes()
+    }
+
+    /// The primary gave pages, in this time.
+    fn primary_came(&self, pages: usize, took_ns: u64) {
+        if let Some(savings) = self.health.primary_came(pages, took_ns)
+            && self.options.savings.is_none()
+        {
+            self.table.lock().set_savings(savings);
+        }
+    }
+
+    /// The state has become `Off`: nothing of the SSD is used again.
+    fn gone(&self) {
+        let state = self.health.state();
+        tracing::error!(path = %self.options.path.display(), %state, "the SSD cache is switched off");
+        self.table.lock().empty(&self.options);
+    }
+}
+
+impl Drop for SsdLevel {
+    fn drop(&mut self) {
+        self.news.close();
+        let thread = self.thread.lock().take();
+        // It waits for no device. The last reference may go on the thread itself.
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The end of a level waits so long for its map.
+const CLOSING_WAIT: Duration = Duration::from_secs(5);
+/// Pages that are voided under one hold of the lock.
+const VOIDED_AT_ONCE: u64 = 256;

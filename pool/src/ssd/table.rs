@@ -1,0 +1,477 @@
+//! What lies where: the policy, a tag a slot, and what is under way. All of it under one lock.
+//!
+//! ```text
+//!   page ──policy──► slot ──► tag: 0          nothing is written there yet, or what was is void
+//!                                  otherwise  15 bits of the version of the policy's page, which is written, and whether
+//!                                             that is known from a saved map only
+//!   page ──pending─► the bytes of a page that is admitted and not written
+//! ```
+//!
+//! Rules:
+//! - A tag is not 0 only between the answer to the write of the policy's page and the moment in which that page is dropped,
+//!   voided or replaced.
+//! - `busy` counts the reads of a slot and says whether it is written. A slot is written only when it is at rest, whatever the
+//!   policy has given it to meanwhile; until then the page waits in `pending`, from where it is read.
+//! - Who drops a page names page, slot and version: a slot that has become another page's stays as it is.
+//! - `reads` has the extents of which pages are read to be admitted, and how often those were voided meanwhile.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use thermocline_base::io::AlignedBytes;
+
+use super::{SsdCounts, SsdOptions};
+use crate::cache::{Admission, CachePolicy, CacheSetup, Request, RequestKind, Savings, Slot, Told};
+use crate::device::{ReadReason, Wanted};
+use crate::mutation::{self, Rule};
+use crate::space::EXTENT_PAGES;
+
+/// Where a page of a read comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Source {
+    /// A slot, which is held for the read.
+    Slot(Slot),
+    /// It was copied already.
+    Here,
+    /// The primary.
+    Primary,
+}
+
+/// What a read takes along to admit what it brings.
+#[derive(Debug, Default)]
+pub(super) struct Ticket {
+    /// Extents, and how often they had been voided.
+    extents: Vec<(u64, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct ExtentReads {
+    readers: u32,
+    voided: u64,
+}
+
+#[derive(Debug, Default)]
+struct Busy {
+    reads: u32,
+    writing: bool,
+}
+
+/// A page that is admitted and not written.
+#[derive(Debug)]
+struct Pending {
+    slot: Slot,
+    version: u64,
+    /// Tells it from earlier and later admissions of the page.
+    number: u64,
+    /// Gone when its write has begun.
+    bytes: Option<AlignedBytes>,
+}
+
+/// A write to begin.
+#[derive(Debug)]
+pub(super) struct Write {
+    pub(super) slot: Slot,
+    pub(super) page: u64,
+    pub(super) number: u64,
+    pub(super) bytes: AlignedBytes,
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    policy: Box<dyn CachePolicy>,
+    /// By slot.
+    tags: Vec<u16>,
+    busy: HashMap<Slot, Busy>,
+    pending: BTreeMap<u64, Pending>,
+    pending_most: usize,
+    reads: HashMap<u64, ExtentReads>,
+    admissions: u64,
+    writes: usize,
+    page_bytes: usize,
+    pub(super) counts: SsdCounts,
+}
+
+/// An entry of a map that was saved.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Entry {
+    pub(super) page: u64,
+    pub(super) slot: Slot,
+    pub(super) warmth: f32,
+    pub(super) tag: u16,
+}
+
+/// Beside a tag: the entry comes from a saved map, and its page was not read since.
+const UNPROVEN: u16 = 1 << 15;
+
+/// Fifteen bits of a version, never 0. That a page is current its whole version proves, when it is read.
+fn tag_of(version: u64) -> u16 {
+    let mixed = version.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49;
+    (mixed as u16).max(1)
+}
+
+/// What readers tell policies.
+fn told(reason: ReadReason) -> Told {
+    match reason {
+        ReadReason::Point => Told::Random,
+        ReadReason::Ahead | ReadReason::Scan | ReadReason::Tail => Told::Sequential,
+        ReadReason::Merge | ReadReason::Verify => Told::Nothing,
+    }
+}
+
+/// Do such reads make pages warmer, and are they admitted?
+fn warms(reason: ReadReason) -> bool {
+    !matches!(reason, ReadReason::Merge | ReadReason::Verify)
+}
+
+fn request(page: u64, reason: ReadReason) -> Request {
+    Request { page, kind: RequestKind::Read, told: told(reason) }
+}
+
+fn policy(options: &SsdOptions, slots: u32) -> Box<dyn CachePolicy> {
+    let extent_pages = EXTENT_PAGES as u32;
+    let savings = options.savings.unwrap_or_default();
+    let setup = CacheSetup { slots, extent_pages, savings };
+    options.policy.build(&setup).expect("a policy that has to know the future was refused before")
+}
+
+impl Table {
+    pub(super) fn new(options: &SsdOptions, slots: u32, page_bytes: usize) -> Self {
+        Self {
+            policy: policy(options, slots),
+            tags: vec![0; slots as usize],
+            busy: HashMap::new(),
+            pending: BTreeMap::new(),
+            pending_most: options.buffer_pages.max(1),
+            reads: HashMap::new(),
+            admissions: 0,
+            writes: 0,
+            page_bytes,
+            counts: SsdCounts::default(),
+        }
+    }
+
+    pub(super) fn set_savings(&mut self, savings: Savings) {
+        self.policy.set_savings(savings);
+    }
+
+    /// Forgets everything that is cached, for good.
+    pub(super) fn empty(&mut self, options: &SsdOptions) {
+        // As small as can be: nothing is looked up there any more.
+        self.policy = policy(options, 1);
+        self.tags = vec![0; 1];
+        self.pending.clear();
+    }
+
+    /// What is written in some slots.
+    pub(super) fn entries(&self, slots: Range<Slot>, found: &mut Vec<Entry>) {
+        for slot in slots {
+            let tag = self.tags.get(slot as usize).map_or(0, |tag| tag & !UNPROVEN);
+            if tag != 0
+                && let Some((page, warmth)) = self.policy.entry_in(slot)
+            {
+                found.push(Entry { page, slot, warmth, tag });
+            }
+        }
+    }
+
+    /// Takes over what a former opening had, unproven. Before the first read.
+    pub(super) fn restore(&mut self, entries: &[Entry]) {
+        let mut next = 0;
+        for entry in entries {
+            // A map whose checksum is right has its slots in order; nothing depends on that.
+            let fits = entry.slot >= next && (entry.slot as usize) < self.tags.len() && entry.tag != 0;
+            if fits && self.policy.adopt(entry.page, entry.slot, entry.warmth) {
+                self.tags[entry.slot as usize] = entry.tag & !UNPROVEN | UNPROVEN;
+                next = entry.slot + 1;
+            }
+        }
+    }
+
+    pub(super) fn cached(&self) -> u32 {
+        self.policy.cached()
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let under_way = self.pending.len() * (self.page_bytes + size_of::<(u64, Pending)>())
+            + self.writes * self.page_bytes
+            + self.busy.capacity() * size_of::<(Slot, Busy)>()
+            + self.reads.capacity() * size_of::<(u64, ExtentReads)>();
+        (self.policy.bytes() + self.tags.capacity() * 2 + under_way) as u64
+    }
+
+    /// Tells the policy of a read, and says where its pages come from. What waits for its slot is copied into `pages`. A
+    /// run is cut at both ends: between lies what the primary gives in one piece, whatever of it is on the SSD, too.
+    pub(super) fn plan(
+        &mut self,
+        first: u64,
+        pages: &mut AlignedBytes,
+        wanted: &Wanted,
+    ) -> (Vec<Source>, Option<Ticket>) {
+        let count = pages.len() / self.page_bytes;
+        let mut sources = Vec::with_capacity(count);
+        for page in first..first + count as u64 {
+            let slot = self.look_up(page, wanted);
+            sources.push(slot.map_or(Source::Primary, Source::Slot));
+        }
+        let there = |source: &&Source| **source != Source::Primary;
+        let lead = sources.iter().take_while(there).count();
+        let trail = sources.iter().rev().take_while(there).count().min(count - lead);
+        sources[lead..count - trail].fill(Source::Primary);
+        for (at, source) in sources.iter_mut().enumerate() {
+            let Source::Slot(slot) = *source else { continue };
+            let page = first + at as u64;
+            match self.pending.get(&page).and_then(|pending| pending.bytes.as_ref()) {
+                Some(bytes) => {
+                    pages[at * self.page_bytes..][..self.page_bytes].copy_from_slice(bytes);
+                    *source = Source::Here;
+                }
+                None => self.busy.entry(slot).or_default().reads += 1,
+            }
+        }
+        let given = (lead + trail) as u64;
+        if warms(wanted.reason) {
+            self.counts.reads += count as u64;
+            self.counts.hits += given;
+        } else {
+            self.counts.merge_hits += given;
+        }
+        let admits = warms(wanted.reason) && lead + trail < count;
+        let ticket = admits.then(|| self.enter(first..first + count as u64));
+        (sources, ticket)
+    }
+
+    /// The slot of a page that can be had in its version.
+    fn look_up(&mut self, page: u64, wanted: &Wanted) -> Option<Slot> {
+        let version = wanted.version?;
+        let slot = match warms(wanted.reason) {
+            true => self.policy.request(&request(page, wanted.reason)),
+            false => self.policy.find(page),
+        }?;
+        if wanted.again {
+            return None;
+        }
+        let tag = self.tags[slot as usize] & !UNPROVEN;
+        if tag == tag_of(version) {
+            return Some(slot);
+        }
+        match self.pending.get(&page) {
+            // One whose write is under way is neither here nor there.
+            Some(pending) if pending.version == version => pending.bytes.is_some().then_some(slot),
+            Some(_) => {
+                self.drop_stale(page);
+                None
+            }
+            None => {
+                self.drop_stale(page);
+                None
+            }
+        }
+    }
+
+    fn drop_stale(&mut self, page: u64) {
+        self.counts.stale += 1;
+        self.forget(page);
+    }
+
+    /// What is cached of a page is void. Its slot is free when it is at rest.
+    fn forget(&mut self, page: u64) -> bool {
+        self.pending.remove(&page);
+        let slot = self.policy.discard(page);
+        if let Some(slot) = slot {
+            self.tags[slot as usize] = 0;
+        }
+        slot.is_some()
+    }
+
+    fn enter(&mut self, pages: Range<u64>) -> Ticket {
+        let extents = pages.start / EXTENT_PAGES..=(pages.end - 1) / EXTENT_PAGES;
+        let enter = |extent| {
+            let reads = self.reads.entry(extent).or_default();
+            reads.readers += 1;
+            (extent, reads.voided)
+        };
+        Ticket { extents: extents.map(enter).collect() }
+    }
+
+    /// The read that had it is over.
+    pub(super) fn leave(&mut self, ticket: Ticket) {
+        for (extent, _) in ticket.extents {
+            let reads = self.reads.get_mut(&extent).expect("an extent that is read is known");
+            reads.readers -= 1;
+            if reads.readers == 0 {
+                self.reads.remove(&extent);
+            }
+        }
+    }
+
+    /// Offers a page that was read from the primary and checked. `true`: it waits for its slot.
+    pub(super) fn admit(
+        &mut self,
+        page: u64,
+        version: u64,
+        bytes: &[u8],
+        reason: ReadReason,
+        ticket: &Ticket,
+    ) -> bool {
+        let extent = page / EXTENT_PAGES;
+        let stands = ticket
+            .extents
+            .iter()
+            .any(|(known, voided)| *known == extent && self.reads[known].voided == *voided);
+        if !stands && !mutation::off(Rule::SsdCountsDiscards) {
+            self.counts.voided += 1;
+            return false;
+        }
+        if self.policy.find(page).is_some() {
+            return false;
+        }
+        let slot = match self.policy.admit(&request(page, reason)) {
+            Admission::Pass => {
+                self.counts.refused += 1;
+                return false;
+            }
+            Admission::Empty(slot) => slot,
+            Admission::Replace { slot, page } => {
+                self.pending.remove(&page);
+                slot
+            }
+        };
+        self.counts.admitted += 1;
+        self.tags[slot as usize] =
+            if mutation::off(Rule::SsdWritesBeforeFound) { tag_of(version) } else { 0 };
+        if self.pending.len() >= self.pending_most && !self.drop_coldest(page) {
+            self.counts.dropped += 1;
+            self.forget(page);
+            return false;
+        }
+        let mut copy = AlignedBytes::zeroed(self.page_bytes);
+        copy.copy_from_slice(bytes);
+        self.admissions += 1;
+        let number = self.admissions;
+        self.pending.insert(page, Pending { slot, version, number, bytes: Some(copy) });
+        true
+    }
+
+    /// Makes room for a page in the buffer. `false`: all that waits is warmer.
+    fn drop_coldest(&mut self, page: u64) -> bool {
+        let waiting = self.pending.iter().filter(|(_, pending)| pending.bytes.is_some());
+        let warmth = |page: u64| self.policy.warmth(page);
+        let coldest = waiting
+            .map(|(page, pending)| (warmth(*page), pending.number, *page))
+            .min_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+        match coldest {
+            Some((coldest_warmth, _, coldest)) if coldest_warmth <= warmth(page) => {
+                self.counts.dropped += 1;
+                self.forget(coldest);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Pages whose numbers may be used again, or that are being written.
+    pub(super) fn void(&mut self, pages: Range<u64>) {
+        if pages.is_empty() {
+            return;
+        }
+        if !self.reads.is_empty() {
+            for extent in pages.start / EXTENT_PAGES..=(pages.end - 1) / EXTENT_PAGES {
+                if let Some(reads) = self.reads.get_mut(&extent) {
+                    reads.voided += 1;
+                }
+            }
+        }
+        for page in pages {
+            let was_there = self.forget(page);
+            self.counts.voided += u64::from(was_there);
+        }
+    }
+
+    /// The read of a slot for a page was answered, with the page or not. A page that did not come is dropped. `true`: it
+    /// should have come.
+    pub(super) fn read_ended(&mut self, slot: Slot, page: u64, version: u64, came: bool) -> bool {
+        let busy = self.busy.get_mut(&slot).expect("a slot that is read is held");
+        busy.reads -= 1;
+        if busy.reads == 0 && !busy.writing {
+            self.busy.remove(&slot);
+        }
+        let of_this = |tag: u16| tag & !UNPROVEN == tag_of(version);
+        let is_still = self.policy.find(page) == Some(slot)
+            && self.tags.get(slot as usize).copied().is_some_and(of_this);
+        if came {
+            if is_still {
+                self.tags[slot as usize] &= !UNPROVEN;
+            }
+            return false;
+        }
+        if mutation::off(Rule::SsdDropsNamePages) {
+            self.tags[slot as usize] = 0;
+            return true;
+        }
+        if !is_still {
+            return false;
+        }
+        let was_proven = self.tags[slot as usize] & UNPROVEN == 0 || mutation::off(Rule::SsdProvesSavedMaps);
+        if was_proven {
+            self.forget(page);
+        } else {
+            self.drop_stale(page);
+        }
+        was_proven
+    }
+
+    /// A page that was counted as a hit when its read began did not come.
+    pub(super) fn uncount(&mut self, reason: ReadReason) {
+        let count = if warms(reason) { &mut self.counts.hits } else { &mut self.counts.merge_hits };
+        *count = count.saturating_sub(1);
+    }
+
+    /// A write whose slot is at rest.
+    pub(super) fn next_write(&mut self, most: usize) -> Option<Write> {
+        if self.writes >= most {
+            return None;
+        }
+        let at_rest = |slot: &Slot| !self.busy.contains_key(slot) || mutation::off(Rule::SsdWritesAtRest);
+        let (page, pending) =
+            self.pending.iter_mut().find(|(_, pending)| pending.bytes.is_some() && at_rest(&pending.slot))?;
+        let bytes = pending.bytes.take()?;
+        self.writes += 1;
+        self.busy.entry(pending.slot).or_default().writing = true;
+        Some(Write { slot: pending.slot, page: *page, number: pending.number, bytes })
+    }
+
+    /// A write was answered. `true`: others wait.
+    pub(super) fn written(&mut self, slot: Slot, page: u64, number: u64, well: bool) -> bool {
+        self.writes -= 1;
+        if let Some(busy) = self.busy.get_mut(&slot) {
+            busy.writing = false;
+            if busy.reads == 0 {
+                self.busy.remove(&slot);
+            }
+        }
+        self.counts.bytes_written += if well { self.page_bytes as u64 } else { 0 };
+        let is_still = self.pending.get(&page).filter(|pending| pending.number == number);
+        if let Some(version) = is_still.map(|pending| pending.version) {
+            if well {
+                self.pending.remove(&page);
+                self.tags[slot as usize] = tag_of(version);
+            } else {
+                self.counts.dropped += 1;
+                self.forget(page);
+            }
+        }
+        self.pending.values().any(|pending| pending.bytes.is_some())
+    }
+
+    /// Does anything wait for a slot?
+    #[cfg(test)]
+    pub(super) fn waits(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The slot that a page is written in.
+    #[cfg(test)]
+    pub(super) fn slot_of(&self, page: u64) -> Option<Slot> {
+        self.policy.find(page).filter(|slot| self.tags[*slot as usize] != 0)
+    }
+}

@@ -1,0 +1,196 @@
+//! Admissions become slots: a few writes at a time, on nobody's time.
+//!
+//! The thread waits for no device: writes are answered by whoever answers operations, so an SSD that never answers holds up
+//! neither the thread nor the end of the level. Now and then the thread looks for reads that are late.
+
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use thermocline_base::background::stand_back;
+use thermocline_base::io::{Buffer, Completer, Completion, Driven, Job, Operation, Outcome};
+
+use thermocline_base::sync::schedule_point;
+
+use super::{SsdLevel, file};
+use crate::cache::Slot;
+use crate::mutation::{self, Rule};
+
+/// Writes under way, so that reads find the device free.
+const WRITES_AT_ONCE: usize = 8;
+/// How often the map is saved while pages come in.
+const SAVE_EVERY: Duration = Duration::from_secs(30);
+/// A wait for the map is looked at so often.
+const WAITS: u32 = 50;
+/// How often the thread looks for late reads while there are any.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+#[derive(Debug, Default)]
+struct Bell {
+    rung: bool,
+    closed: bool,
+    /// The map is to be saved, and was.
+    saves: bool,
+    saved: bool,
+}
+
+/// What the thread waits for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct News(Arc<(Mutex<Bell>, Condvar)>);
+
+impl News {
+    fn change(&self, change: impl FnOnce(&mut Bell)) {
+        change(&mut self.0.0.lock().unwrap_or_else(PoisonError::into_inner));
+        self.0.1.notify_all();
+    }
+
+    /// There is something to write.
+    pub(super) fn ring(&self) {
+        self.change(|bell| bell.rung = true);
+    }
+
+    /// Has the map saved, and waits for that, so long at most.
+    pub(super) fn save_and_wait(&self, at_most: Duration) {
+        self.change(|bell| (bell.saves, bell.saved) = (true, false));
+        let (bell, condition) = &*self.0;
+        let mut bell = bell.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waits = WAITS;
+        while !bell.saved && !bell.closed && waits > 0 {
+            bell = condition.wait_timeout(bell, at_most / WAITS).unwrap_or_else(PoisonError::into_inner).0;
+            waits -= 1;
+        }
+    }
+
+    /// Is the map to be saved?
+    fn wants_map(&self) -> bool {
+        std::mem::take(&mut self.0.0.lock().unwrap_or_else(PoisonError::into_inner).saves)
+    }
+
+    /// The thread ends.
+    pub(super) fn close(&self) {
+        self.change(|bell| bell.closed = true);
+    }
+
+    /// Waits for news, or until it is time to look for late reads. `false`: the thread ends.
+    fn wait(&self, at_most: Option<Duration>) -> bool {
+        let (bell, condition) = &*self.0;
+        let mut bell = bell.lock().unwrap_or_else(PoisonError::into_inner);
+        while !bell.rung && !bell.closed && !bell.saves {
+            match at_most {
+                None => bell = condition.wait(bell).unwrap_or_else(PoisonError::into_inner),
+                Some(time) => {
+                    bell = condition.wait_timeout(bell, time).unwrap_or_else(PoisonError::into_inner).0;
+                    break;
+                }
+            }
+        }
+        bell.rung = false;
+        !bell.closed
+    }
+}
+
+/// Starts the thread.
+pub(super) fn start(level: &Arc<SsdLevel>) {
+    let (news, weak) = (level.news.clone(), Arc::downgrade(level));
+    let thread = std::thread::Builder::new().name("thermocline-ssd".into()).spawn(move || run(&news, &weak));
+    match thread {
+        Ok(thread) => *level.thread.lock() = Some(thread),
+        // Nothing is admitted then, and nothing is late.
+        Err(error) => tracing::error!(%error, "the SSD cache has no thread, and keeps nothing"),
+    }
+}
+
+fn run(news: &News, level: &Weak<SsdLevel>) {
+    stand_back();
+    let mut looks = true;
+    let (mut saved_ns, mut saved_admissions) = (0, 0);
+    while news.wait(Some(if looks { LOOK_EVERY } else { SAVE_EVERY })) {
+        let Some(level) = level.upgrade() else { return };
+        level.expire();
+        pump(&level);
+        looks = !level.late.lock().is_empty();
+        let now_ns = level.options.clock.now_ns();
+        let admissions = level.table.lock().counts.admitted;
+        let is_time = now_ns.saturating_sub(saved_ns) >= SAVE_EVERY.as_nanos() as u64;
+        let wanted = news.wants_map();
+        if wanted || (is_time && admissions != saved_admissions) {
+            if let Err(error) = level.save() {
+                tracing::warn!(%error, "the map of the SSD cache was not saved; the former one stays");
+            }
+            (saved_ns, saved_admissions) = (now_ns, admissions);
+            news.change(|bell| bell.saved = true);
+        }
+    }
+}
+
+/// Begins writes, as many as may be under way. `false`: there was none to begin.
+pub(super) fn pump(level: &Arc<SsdLevel>) -> bool {
+    let mut begun = false;
+    loop {
+        let next = level.table.lock().next_write(WRITES_AT_ONCE);
+        let Some(write) = next else { return begun };
+        begun = true;
+        let job =
+            WriteJob { level: Arc::clone(level), slot: write.slot, page: write.page, number: write.number };
+        let offset = file::offset_of(write.slot, level.page_size);
+        // Others may come between: the model checker has to see that.
+        schedule_point();
+        let completion = level.file.submit(Operation::Write { offset, buffer: write.bytes.into() });
+        Driven::new(job).start(completion);
+    }
+}
+
+/// Writes pages of the primary. What is cached of them is void before the write begins, and what was read of them while it was
+/// under way is void when it is answered.
+pub(super) fn through(level: &Arc<SsdLevel>, first: u64, offset: u64, buffer: Buffer) -> Completion {
+    let pages = first..first + (buffer.as_slice().len() / level.page_size.bytes()) as u64;
+    let (completer, completion) = Completion::pending_with(&buffer);
+    if !mutation::off(Rule::SsdVoidsWrites) {
+        level.discard(pages.clone());
+    }
+    let job = Overwrite { level: Arc::clone(level), pages, completer: Mutex::new(Some(completer)) };
+    Driven::new(job).start(level.primary.file.submit(Operation::Write { offset, buffer }));
+    completion
+}
+
+struct Overwrite {
+    level: Arc<SsdLevel>,
+    pages: Range<u64>,
+    completer: Mutex<Option<Completer>>,
+}
+
+impl Job for Overwrite {
+    fn answered(&self, outcome: Outcome) -> Option<Completion> {
+        if !mutation::off(Rule::SsdVoidsWrites) {
+            self.level.discard(self.pages.clone());
+        }
+        let completer = self.completer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        completer.expect("a write is answered once").complete(outcome.result, outcome.buffer);
+        None
+    }
+}
+
+struct WriteJob {
+    level: Arc<SsdLevel>,
+    slot: Slot,
+    page: u64,
+    number: u64,
+}
+
+impl Job for WriteJob {
+    fn answered(&self, outcome: Outcome) -> Option<Completion> {
+        let level = &self.level;
+        let well = outcome.result.is_ok();
+        let others = level.table.lock().written(self.slot, self.page, self.number, well);
+        if let Err(error) = outcome.result {
+            tracing::warn!(%error, "a page was not written to the SSD cache");
+            if level.health.failed() {
+                level.gone();
+            }
+        }
+        if others {
+            level.news.ring();
+        }
+        None
+    }
+}
