@@ -20,11 +20,17 @@
 //! Limits: [`MAX_THREADS`] threads; a pin is two plain stores and one fence (about 5 ns), a scan touches one cache
 //! line for each thread that has ever pinned.
 
+use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
+
+use self::scratch::{Mark, Scratch};
 
 use crate::mutation::{self, Rule};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, CachePadded, MAX_THREADS, Mutex, thread_index};
+
+mod scratch;
 
 /// The epochs of one database.
 pub struct Epochs {
@@ -44,7 +50,14 @@ struct Pin {
     epoch: AtomicU64,
     /// Nesting; touched by its own thread only.
     depth: AtomicU32,
+    /// Has something been kept since the outermost pin began? Touched by its own thread only, as the rest.
+    has_kept: Cell<bool>,
+    scratch: UnsafeCell<Scratch>,
 }
+
+// SAFETY: `has_kept` and `scratch` are touched by the thread whose index the pin has, through its guards, which are not
+// `Send`; an index passes from a thread that has ended to one that begins, through a lock. `epoch` is an atomic.
+unsafe impl Sync for Pin {}
 
 impl std::fmt::Debug for Epochs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -157,6 +170,47 @@ impl Guard<'_> {
     pub fn epochs(&self) -> &Epochs {
         self.epochs
     }
+
+    /// Memory for a copy that a reader is given: so many words, with arbitrary contents, until the thread's outermost pin
+    /// ends, or the [`Frame`] that was begun last.
+    #[must_use]
+    pub fn keep(&self, words: usize) -> NonNull<u64> {
+        let pin = &self.epochs.pins[self.index];
+        pin.has_kept.set(true);
+        // SAFETY: the thread's own (see `Pin`), and nothing is called while it is borrowed.
+        unsafe { &mut *pin.scratch.get() }.take(words)
+    }
+
+    /// Begins a frame: what is [kept](Guard::keep) from now on ends with it. For loops over many rows under one pin.
+    #[must_use]
+    pub fn frame(&self) -> Frame<'_> {
+        // SAFETY: as in `keep`.
+        let mark = unsafe { &*self.epochs.pins[self.index].scratch.get() }.mark();
+        Frame { guard: self, mark }
+    }
+
+    #[cold]
+    fn let_go(&self) {
+        let pin = &self.epochs.pins[self.index];
+        pin.has_kept.set(false);
+        // SAFETY: as in `keep`.
+        unsafe { &mut *pin.scratch.get() }.clear();
+    }
+}
+
+/// See [`Guard::frame`]. Frames end in the reverse order of their beginnings.
+#[derive(Debug)]
+pub struct Frame<'g> {
+    guard: &'g Guard<'g>,
+    mark: Mark,
+}
+
+impl Drop for Frame<'_> {
+    fn drop(&mut self) {
+        let pin = &self.guard.epochs.pins[self.guard.index];
+        // SAFETY: as in `Guard::keep`.
+        unsafe { &mut *pin.scratch.get() }.back_to(self.mark);
+    }
 }
 
 impl Drop for Guard<'_> {
@@ -166,6 +220,9 @@ impl Drop for Guard<'_> {
         let depth = pin.depth.load(Ordering::Relaxed) - 1;
         pin.depth.store(depth, Ordering::Relaxed);
         if depth == 0 {
+            if pin.has_kept.get() {
+                self.let_go();
+            }
             pin.epoch.store(0, Ordering::Release);
         }
     }
@@ -197,6 +254,30 @@ mod tests {
         assert!(epochs.safe() <= stamp);
         drop(outer);
         assert!(epochs.safe() > stamp);
+    }
+
+    /// What is kept lasts until the outermost pin ends, or its frame.
+    #[test]
+    fn copies_last_as_long_as_the_outermost_pin() {
+        let epochs = Epochs::new();
+        let outer = epochs.pin();
+        let first = {
+            let inner = epochs.pin();
+            let first = inner.keep(2);
+            // SAFETY: it has two words.
+            unsafe { first.write(7) };
+            first
+        };
+        let in_frame = {
+            let _frame = outer.frame();
+            outer.keep(1)
+        };
+        assert_eq!(outer.keep(1), in_frame, "a frame that ends gives back what was kept in it");
+        // SAFETY: the outermost pin is still there.
+        assert_eq!(unsafe { first.read() }, 7);
+        drop(outer);
+        let again = epochs.pin();
+        assert_eq!(again.keep(2), first, "the next pin begins anew");
     }
 
     #[test]
