@@ -39,6 +39,9 @@ use crate::txn::undurable::Undurable;
 
 const POOL_SHARDS: usize = 64;
 
+/// What a background thread does.
+type Work = Box<dyn FnOnce(&Arc<Inner>) + Send>;
+
 type Pool = Box<[CachePadded<Mutex<Vec<Box<Session>>>>]>;
 
 /// A pool without sessions.
@@ -309,7 +312,7 @@ impl Database {
             log.start_flusher().map_err(|error| Error::Refused(format!("no thread for the log: {error}")))?;
         }
         let mut threads = self.handle.threads.lock();
-        let mut start = |name: &str, work: fn(&Arc<Inner>)| {
+        let mut start = |name: &str, work: Work| {
             let inner = Arc::clone(inner);
             std::thread::Builder::new()
                 .name(name.to_owned())
@@ -317,12 +320,17 @@ impl Database {
                 .map(|thread| threads.push(thread))
                 .map_err(|error| Error::Refused(format!("no thread for {name}: {error}")))
         };
-        start("thermocline-maintenance", |inner| crate::ops::maintain::run(inner))?;
+        start("thermocline-maintenance", Box::new(|inner| crate::ops::maintain::run(inner)))?;
         if inner.checkpoints.are_kept() && !inner.options.read_only {
-            start("thermocline-checkpoint", |inner| crate::ops::checkpoint::run(inner))?;
+            start("thermocline-checkpoint", Box::new(|inner| crate::ops::checkpoint::run(inner)))?;
         }
         if crate::governor::is_wanted(inner) {
-            start("thermocline-governor", crate::governor::run)?;
+            start("thermocline-governor", Box::new(crate::governor::run))?;
+        }
+        if !inner.options.read_only {
+            for number in 0..u32::try_from(inner.options.freeze_threads).unwrap_or(u32::MAX) {
+                start("thermocline-freezer", Box::new(move |inner| crate::freezer::run(inner, number)))?;
+            }
         }
         Ok(())
     }

@@ -18,7 +18,8 @@ pub fn log_payload(bytes: &[u8]) -> usize {
 #[must_use]
 pub fn manifest(bytes: &[u8]) -> usize {
     let tables = |catalog: &[u8]| decode_catalog(catalog).map_or(0, |(tables, _, _)| tables.len());
-    Manifest::decode(bytes).map_or(0, |manifest| tables(&manifest.catalog)) + tables(bytes)
+    let manifests = [1, 2].into_iter().filter_map(|format| Manifest::decode(bytes, format));
+    manifests.map(|manifest| tables(&manifest.catalog)).sum::<usize>() + tables(bytes)
 }
 
 #[cfg(test)]

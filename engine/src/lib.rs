@@ -49,6 +49,9 @@ mod db;
 #[cfg(test)]
 mod define_tests;
 mod error;
+#[cfg(test)]
+mod freeze_tests;
+mod freezer;
 #[doc(hidden)]
 pub mod fuzzing;
 mod governor;
@@ -72,12 +75,14 @@ pub use catalog::{IndexKind, IndexSchema, SchemaError, TableSchema, Tiering};
 pub use counters::{AbortCounts, WaitTotal, Waits};
 pub use db::{BodyFuture, Database, Index, Table};
 pub use error::{Error, Result, SerializationCause};
+pub use freezer::Freezer;
 pub use hot::budget::OutOfMemory;
 pub use index::tree::Direction;
 pub use load::{BulkLoad, LoadRow};
 pub use ops::backup::BackupProgress;
 #[doc(hidden)]
 pub use ops::cold_steps::ColdSteps;
+pub use ops::freeze::Freezing;
 #[doc(hidden)]
 pub use ops::maintain::MaintenanceSteps;
 pub use ops::progress::DefinitionProgress;
@@ -85,7 +90,9 @@ pub use ops::rollback::Savepoint;
 pub use ops::scan::KeyRange;
 pub use ops::verify::Verification;
 pub use options::{ColdStoreKind, Durability, Isolation, Options, SsdPolicy, TransactionOptions};
-pub use statistics::{CheckpointCounts, ColdStatistics, MemoNotices, MemoryUse, Statistics, TableStatistics};
+pub use statistics::{
+    CheckpointCounts, ColdStatistics, FrozenStatistics, MemoNotices, MemoryUse, Statistics, TableStatistics,
+};
 pub use thermocline_base::multiplex::{block_on, run_tasks, yield_now};
 pub use thermocline_pool::ssd::{SsdCounts, SsdState, SsdStats};
 pub use thermocline_row::{self as row, row};

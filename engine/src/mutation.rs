@@ -151,6 +151,16 @@ pub enum Rule {
     NobodyWaitsForHimself,
     /// A read of a block is joined only until the block has been written.
     ReadsEndWithWrites,
+    /// A frozen word names its block by a number that is given once.
+    BlocksAreNotMistaken,
+    /// Frozen words say *moved* before their piece is replaced.
+    FrozenMarksMoved,
+    /// A row that is thawed keeps its begin.
+    ThawKeepsBegin,
+    /// Two begins at or before a transaction's snapshot are one to its validation.
+    OldBeginsAreOne,
+    /// Begins of frozen rows stay until every snapshot is as new as the youngest.
+    BeginsOutliveSnapshots,
 }
 
 impl thermocline_base::mutation::Switchable for Rule {

@@ -139,6 +139,10 @@ pub struct Options {
     /// One hot row comes back from the cold store for so many cold reads, at most, while the hot set is at rest; eight times
     /// as many while it moves. 0: rows come back only when they are changed.
     pub reads_a_promotion: u32,
+    /// Threads that freeze chunks of tables with `tiering = frozen`: up to 16. 0: only [`crate::Database::freeze`] does.
+    pub freeze_threads: usize,
+    /// How long rows of such tables have to be left alone before they freeze, roughly.
+    pub freeze_after: Duration,
     /// Threads that recovery and verification use; `None`: one for each processor.
     pub threads: Option<usize>,
     /// Log payload above which a transaction is written in parts. The smallest buffer is 8 times, the smallest segment
@@ -178,6 +182,8 @@ impl Default for Options {
             sampling: 0.1,
             batches_in_flight: 8,
             reads_a_promotion: 32,
+            freeze_threads: 1,
+            freeze_after: Duration::from_secs(2),
             threads: None,
             part_bytes: 1 << 20,
             cold_block_bytes: 4 << 20,
@@ -223,6 +229,8 @@ with! {
     with_sampling, sampling: f64;
     with_batches_in_flight, batches_in_flight: usize;
     with_reads_a_promotion, reads_a_promotion: u32;
+    with_freeze_threads, freeze_threads: usize;
+    with_freeze_after, freeze_after: Duration;
     with_threads, threads: Option<usize>;
     with_part_bytes, part_bytes: u64;
     with_cold_block_bytes, cold_block_bytes: usize;
@@ -249,6 +257,9 @@ impl Options {
         }
         if !(1..=64).contains(&self.batches_in_flight) {
             return bad("batches_in_flight", "a number from 1 to 64 is needed");
+        }
+        if self.freeze_threads > 16 {
+            return bad("freeze_threads", "a number up to 16 is needed");
         }
         if self.ssd_cache.is_some() {
             if self.cold_store != ColdStoreKind::Pages {

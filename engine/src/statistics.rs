@@ -22,6 +22,8 @@ pub struct MemoryUse {
     pub versions: u64,
     /// Slots of chunks.
     pub slots: u64,
+    /// Blocks of frozen chunks.
+    pub frozen: u64,
     /// Hash indexes.
     pub hash_indexes: u64,
     /// Ordered indexes.
@@ -72,6 +74,7 @@ impl MemoryUse {
         [
             ("versions", self.versions),
             ("slots", self.slots),
+            ("frozen", self.frozen),
             ("hash_indexes", self.hash_indexes),
             ("ordered_indexes", self.ordered_indexes),
             ("memo", self.memo),
@@ -127,6 +130,44 @@ pub struct ColdStatistics {
     pub ssd: Option<SsdStats>,
 }
 
+/// Rows that are compressed in their chunks. What has been frozen and thawed counts since the database was opened, or the
+/// columns of the table have changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FrozenStatistics {
+    /// Chunks without a block.
+    pub chunks_hot: u64,
+    /// Chunks with one.
+    pub chunks_frozen: u64,
+    /// Rows that stand in blocks.
+    pub rows_frozen: u64,
+    /// Bytes of the blocks.
+    pub bytes_blocks: u64,
+    /// Bytes of what is kept beside them while snapshots could tell the begins of their rows apart.
+    pub bytes_begins: u64,
+    /// Rows that were frozen so far, each time.
+    pub frozen_rows: u64,
+    /// Rows that were thawed so far, because they were about to change or were asked to.
+    pub thawed_rows: u64,
+}
+
+impl FrozenStatistics {
+    fn add(&mut self, form: &TableForm, guard: &Guard<'_>) {
+        let store = &form.store;
+        self.frozen_rows += store.frozen_rows.load(Ordering::Relaxed);
+        self.thawed_rows += store.thawed_rows.load(Ordering::Relaxed);
+        for number in 0..store.directory.len() {
+            let Some(chunk) = store.directory.get(number, guard) else { continue };
+            *(if chunk.has_block() { &mut self.chunks_frozen } else { &mut self.chunks_hot }) += 1;
+            for block in chunk.blocks(guard) {
+                self.rows_frozen += u64::from(block.live());
+                self.bytes_blocks += block.rows().bytes_len() as u64;
+                self.bytes_begins += block.begins_bytes(guard);
+            }
+        }
+    }
+}
+
 /// Where the rows of a table are.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
@@ -137,6 +178,10 @@ pub struct TableStatistics {
     pub rows_hot: u64,
     /// Bytes of their versions.
     pub bytes_hot: u64,
+    /// Those of the rows in memory that are frozen.
+    pub rows_frozen: u64,
+    /// Bytes of their blocks.
+    pub bytes_frozen: u64,
     /// Rows in the cold store, as far as that is known: ended ones count until they are removed.
     pub rows_cold: u64,
     /// Bytes of their keys and records; in a store with slots of a fixed length, of the slots.
@@ -173,6 +218,8 @@ pub struct Statistics {
     pub waits: Waits,
     /// Memory by use.
     pub memory: MemoryUse,
+    /// Rows that are compressed in memory.
+    pub frozen: FrozenStatistics,
     /// Rows outside of memory.
     pub cold: ColdStatistics,
     /// The memory limit.
@@ -210,9 +257,11 @@ impl Database {
         let sums = inner.counters.sums();
         let guard = inner.epochs.pin();
         let (mut version_bytes_used, mut index_entries) = (0, 0);
+        let mut frozen = FrozenStatistics::default();
         for entry in inner.catalog.all() {
             let form = entry.form_pinned(&guard);
             version_bytes_used += form.store.memory.used_bytes();
+            frozen.add(form, &guard);
             for index in &form.indexes {
                 index_entries += match &index.structure {
                     Structure::Hash(hash) => hash.len(),
@@ -232,6 +281,7 @@ impl Database {
             memory: MemoryUse {
                 versions: used(MemoryKind::Versions),
                 slots: used(MemoryKind::Slots),
+                frozen: used(MemoryKind::Frozen),
                 hash_indexes: used(MemoryKind::Hash),
                 ordered_indexes: used(MemoryKind::Tree),
                 memo: used(MemoryKind::Memo),
@@ -245,6 +295,7 @@ impl Database {
                 process: used(MemoryKind::Process),
                 other: used(MemoryKind::Other),
             },
+            frozen,
             cold: cold_statistics(inner, &guard),
             memory_limit: inner.budget.limit(),
             version_bytes_used,
@@ -314,6 +365,9 @@ impl Table {
             found.tiering = form.schema.tiering;
             found.rows_hot = entries_of(form);
             found.bytes_hot = form.store.memory.used_bytes();
+            let mut frozen = FrozenStatistics::default();
+            frozen.add(form, &self.db.epochs.pin());
+            (found.rows_frozen, found.bytes_frozen) = (frozen.rows_frozen, frozen.bytes_blocks);
         });
         if let Some(cold) = self.db.cold.get() {
             let usage = cold.store.tables().remove(&self.entry.id.0).unwrap_or_default();

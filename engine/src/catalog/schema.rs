@@ -89,14 +89,14 @@ impl IndexSchema {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Tiering {
-    /// The coldest rows leave memory while more is used than may be. As `cold`, until there are frozen chunks.
+    /// The coldest rows leave memory while more is used than may be. As `cold`, until frozen chunks can leave memory as a whole.
     #[default]
     Auto,
     /// No row leaves memory.
     Hot,
     /// Rows leave memory one by one, the coldest first, while more is used than may be.
     Cold,
-    /// Chunks that cool are compressed in place. Refused: there are no frozen chunks yet.
+    /// Chunks whose rows have settled are compressed in place. No row leaves memory.
     Frozen,
     /// The table stays in one range of addresses, which is paged. Refused: there are no paged regions yet.
     Paged,
@@ -238,7 +238,7 @@ impl TableSchema {
 
     pub(crate) fn check(&self) -> Result<(), SchemaError> {
         check_name(&self.name)?;
-        if matches!(self.tiering, Tiering::Frozen | Tiering::Paged) {
+        if self.tiering == Tiering::Paged {
             return Err(SchemaError::Tiering { table: self.name.clone(), tiering: self.tiering });
         }
         if self.columns.is_empty() {

@@ -21,6 +21,7 @@ use crate::catalog::past::Past;
 use crate::catalog::schema::{IndexSchema, TableSchema};
 use crate::error::Error;
 use crate::governor::Reuse;
+use crate::hot::block::Rows;
 use crate::hot::budget::OutOfMemory;
 use crate::hot::memory::Memory;
 use crate::hot::store::Store;
@@ -271,6 +272,22 @@ impl TableForm {
     /// Length of hidden keys for a schema.
     pub(crate) fn suffix_for(schema: &TableSchema) -> usize {
         if schema.primary.is_none() { HIDDEN_KEY_BYTES } else { 0 }
+    }
+
+    /// Keeps the counters ahead of frozen rows that came from a file.
+    pub(crate) fn note_counters_of(&self, rows: &Rows) {
+        let hidden = rows.hidden().iter().copied().max().unwrap_or(0);
+        self.counters.hidden.fetch_max(hidden, Ordering::Relaxed);
+        if let Some(column) = self.auto_column {
+            let block = rows.block();
+            match block.zone(column).max {
+                Some(greatest) => self.note_auto(&greatest),
+                None => block
+                    .positions()
+                    .filter_map(|row| block.value(column, row))
+                    .for_each(|value| self.note_auto(&value)),
+            }
+        }
     }
 
     /// Keeps the counters ahead of a row that came from a file.

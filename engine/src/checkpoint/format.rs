@@ -7,7 +7,12 @@
 //! header     = magic "TBLK" | payload length u32 | table u32 | chunk u32 | sequence u32 | last u32
 //!            | rows so far u64 | timestamp u64 | replay lsn u64 | schema version u32 | crc u32
 //! row        = slot u16 | begin timestamp u64 | length u32 | bytes
+//! frozen     = 0 u16 | 2^64 - 1 u64 | length u32 | id of the base u64 | bitmap of slots
 //! ```
+//!
+//! Rows that are frozen stand in the *base* of the chunk, which is written once for each block that the chunk is frozen into. In
+//! the image stands which of the base's rows are the chunk's, in a row that has no begin. A base has the form of an image, whose
+//! timestamp is its id; its first row has the hidden keys (u64 a position, or nothing), the others the block, in pieces.
 //!
 //! The image of a chunk is a run of blocks with sequences from 0, the last one marked. A block holds whole rows, up to
 //! 1 MiB, or one larger row. Its checksum covers header and payload and starts from the database, the file's number
@@ -16,8 +21,12 @@
 use thermocline_base::checksum::{Seed, crc32c_append};
 use thermocline_base::ids::{Lsn, TableId, Timestamp};
 
-/// The format that this program writes, and the newest that it reads.
-pub(crate) const FORMAT: u32 = 1;
+/// The format that this program writes, and the newest that it reads. Before 2 there were no bases.
+pub(crate) const FORMAT: u32 = 2;
+/// Where the begin of a row stands: this is no row, but says which rows of the base are the chunk's.
+pub(crate) const FROZEN_ROWS: Timestamp = Timestamp(u64::MAX);
+/// Bytes of a block that stand together in a base.
+pub(crate) const PIECE_BYTES: usize = 128 << 10;
 /// Bytes before the first block of an image file.
 pub(crate) const FILE_HEADER_BYTES: usize = 64;
 /// Bytes before the rows of a block.
@@ -58,6 +67,40 @@ pub(crate) struct ChunkImage {
     /// What happened to the chunk since the image stands in the log from here on. Later than the image's own replay
     /// position when a later checkpoint found the chunk unchanged.
     pub(crate) replay: Lsn,
+    /// Where its frozen rows stand.
+    pub(crate) base: Option<Base>,
+}
+
+/// The block that a chunk was frozen into, on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Base {
+    /// Drawn at random for each block; never 0.
+    pub(crate) id: u64,
+    pub(crate) file: u64,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    /// Rows that it takes: one for the hidden keys, one for each piece of the block.
+    pub(crate) pieces: u64,
+}
+
+impl Base {
+    /// What its blocks say that they are of.
+    pub(crate) fn header(id: u64, of: &ChunkHeader) -> ChunkHeader {
+        ChunkHeader { timestamp: Timestamp(id), replay: Lsn(0), ..*of }
+    }
+
+    /// The base whose rows were written as this image.
+    pub(crate) fn of(image: &ChunkImage) -> Self {
+        let ChunkImage { header, file, offset, bytes, rows, .. } = *image;
+        Self { id: header.timestamp.0, file, offset, bytes, pieces: rows }
+    }
+
+    /// The same as an image of a chunk, to be read.
+    pub(crate) fn image(&self, of: &ChunkHeader) -> ChunkImage {
+        let Self { id, file, offset, bytes, pieces } = *self;
+        let header = Self::header(id, of);
+        ChunkImage { header, file, offset, bytes, rows: pieces, replay: header.replay, base: None }
+    }
 }
 
 /// A block's header.

@@ -9,7 +9,8 @@ use thermocline_base::io::{File, Io, OpenMode};
 
 use super::error::CheckpointError;
 use super::format::{
-    BLOCK_HEADER_BYTES, BlockHeader, ChunkImage, Decoder, FILE_HEADER_BYTES, FILE_MAGIC, FORMAT, image_seed,
+    BLOCK_HEADER_BYTES, Base, BlockHeader, ChunkImage, Decoder, FILE_HEADER_BYTES, FILE_MAGIC, FORMAT,
+    image_seed,
 };
 use super::manifest::image_path;
 
@@ -83,6 +84,46 @@ impl Images {
         Ok(())
     }
 
+    /// Reads the base of an image: the hidden keys of its rows, if they have any, and the block's bytes.
+    pub(crate) fn load_base(
+        &self,
+        image: &ChunkImage,
+        base: &Base,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(Vec<u64>, Vec<u8>), CheckpointError> {
+        let (mut hidden, mut block, mut next) = (Vec::new(), Vec::new(), 0);
+        let of = base.image(&image.header);
+        self.load(&of, buffer, |number, _, piece| {
+            if number != next {
+                return Err(self.damaged(&of, of.offset, "a piece of a frozen chunk is missing"));
+            }
+            next += 1;
+            if number == 0 {
+                let keys = piece.chunks_exact(8);
+                hidden.extend(keys.map(|key| u64::from_le_bytes(key.try_into().expect("eight bytes"))));
+            } else {
+                block.extend_from_slice(piece);
+            }
+            Ok(())
+        })?;
+        Ok((hidden, block))
+    }
+
+    /// Which slots of a chunk have rows of its base, from what an image says of it; with the base.
+    pub(crate) fn frozen_slots(
+        &self,
+        image: &ChunkImage,
+        bytes: &[u8],
+    ) -> Result<(Base, Vec<u64>), CheckpointError> {
+        let damaged = |what| self.damaged(image, image.offset, what);
+        let mut fields = Decoder(bytes);
+        let id = fields.u64().ok_or_else(|| damaged("it does not say in which base its rows are"))?;
+        let base = image.base.filter(|base| base.id == id);
+        let base = base.ok_or_else(|| damaged("its rows are in a base that the manifest does not name"))?;
+        let slots = std::iter::from_fn(|| fields.u64()).collect();
+        Ok((base, slots))
+    }
+
     fn open_file(&self, number: u64) -> Result<Arc<dyn File>, CheckpointError> {
         let path = image_path(&self.dir, number);
         let file = self.io.open(&path, OpenMode::Read)?;
@@ -114,7 +155,7 @@ impl Images {
         Ok(file)
     }
 
-    fn damaged(&self, image: &ChunkImage, offset: u64, what: &str) -> CheckpointError {
+    pub(crate) fn damaged(&self, image: &ChunkImage, offset: u64, what: &str) -> CheckpointError {
         CheckpointError::DamagedChunk {
             file: image_path(&self.dir, image.file),
             offset,

@@ -6,14 +6,17 @@
 //!          | log start u64 | log durable u64 | next file u64 | run state u32 (0x100: has a cold store)
 //!          | files u32 | (number u64, bytes u64)…
 //!          | chunks u32 | (table u32, chunk u32, schema version u32, file u64, offset u64, bytes u64, rows u64,
-//!                          timestamp u64, replay of the image u64, replay u64)…
+//!                          timestamp u64, replay of the image u64, replay u64,
+//!                          base: id u64 or 0, file u64, offset u64, bytes u64, pieces u64)…
 //!          | catalog bytes u32 | catalog
 //! ```
+//!
+//! In format 1 chunks have no base.
 //!
 //! Written under another name, synced, renamed, and the directory synced: under its own name a manifest is whole. The
 //! checksum covers the body and starts from the sequence that the name tells.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use thermocline_base::checksum::{Seed, crc32c_append};
@@ -21,12 +24,13 @@ use thermocline_base::ids::{Lsn, TableId, Timestamp};
 use thermocline_base::io::{Io, OpenMode};
 
 use super::error::CheckpointError;
-use super::format::{ChunkHeader, ChunkImage, Decoder, Encoder, FORMAT, image_name, image_number};
+use super::format::{Base, ChunkHeader, ChunkImage, Decoder, Encoder, FORMAT, image_name, image_number};
 use super::writer::ImageFile;
 
 const MAGIC: &[u8; 8] = b"TCLNMAN1";
 const HEADER_BYTES: usize = 16;
 const CHUNK_BYTES: usize = 68;
+const BASE_BYTES: usize = 40;
 const FILE_BYTES: usize = 16;
 /// Stands beside the run state if the database has a cold store.
 const COLD: u32 = 1 << 8;
@@ -123,6 +127,9 @@ impl Manifest {
             body.u64(image.header.timestamp.0);
             body.u64(image.header.replay.0);
             body.u64(image.replay.0);
+            let Base { id, file, offset, bytes, pieces } =
+                image.base.unwrap_or(Base { id: 0, file: 0, offset: 0, bytes: 0, pieces: 0 });
+            [id, file, offset, bytes, pieces].into_iter().for_each(|field| body.u64(field));
         }
         body.u32(u32::try_from(self.catalog.len()).expect("a catalog below 4 GiB"));
         body.raw(&self.catalog);
@@ -134,7 +141,7 @@ impl Manifest {
         bytes.0
     }
 
-    pub(crate) fn decode(body: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(body: &[u8], format: u32) -> Option<Self> {
         let mut fields = Decoder(body);
         let database = fields.raw(16)?.try_into().ok()?;
         let sequence = fields.u64()?;
@@ -160,14 +167,17 @@ impl Manifest {
             files.insert(list.u64()?, list.u64()?);
         }
         let count = fields.u32()? as usize;
-        let mut list = Decoder(fields.raw(count.checked_mul(CHUNK_BYTES)?)?);
+        let base_bytes = if format < 2 { 0 } else { BASE_BYTES };
+        let mut list = Decoder(fields.raw(count.checked_mul(CHUNK_BYTES + base_bytes)?)?);
         let mut chunks = BTreeMap::new();
         for _ in 0..count {
             let (table, chunk, schema_version) = (TableId(list.u32()?), list.u32()?, list.u32()?);
             let (file, offset, bytes, rows) = (list.u64()?, list.u64()?, list.u64()?, list.u64()?);
             let (timestamp, own_replay) = (Timestamp(list.u64()?), Lsn(list.u64()?));
             let header = ChunkHeader { table, chunk, timestamp, replay: own_replay, schema_version };
-            let image = ChunkImage { header, file, offset, bytes, rows, replay: Lsn(list.u64()?) };
+            let replay = Lsn(list.u64()?);
+            let base = if format < 2 { None } else { decode_base(&mut list)? };
+            let image = ChunkImage { header, file, offset, bytes, rows, replay, base };
             chunks.insert((table, chunk), image);
         }
         let len = fields.u32()? as usize;
@@ -233,7 +243,7 @@ impl Manifest {
         if version > FORMAT {
             return Err(CheckpointError::Newer { file: path, version, known: FORMAT });
         }
-        if version != FORMAT {
+        if version == 0 {
             return Err(damaged(8, "there is no such format"));
         }
         let own: [u8; 16] = body[..16].try_into().expect("sixteen bytes");
@@ -243,7 +253,7 @@ impl Manifest {
         if own != *database {
             return Err(CheckpointError::Foreign { file: path });
         }
-        match Self::decode(body) {
+        match Self::decode(body, version) {
             Some(manifest) if manifest.sequence == sequence => Ok(Some(manifest)),
             _ => Err(damaged(HEADER_BYTES, "its fields contradict each other")),
         }
@@ -269,18 +279,17 @@ impl Manifest {
         self.files.keys().filter(|number| !next.files.contains_key(number)).copied().collect()
     }
 
-    /// Chunks whose image stands in a mostly dead file: less than half of it is still referenced. Writing them anew
-    /// gives the whole file back.
-    pub(crate) fn chunks_in_mostly_dead_files(&self) -> Vec<(TableId, u32)> {
+    /// Files that are mostly dead: less than half of them is still referenced. Writing that anew gives the whole file back.
+    pub(crate) fn mostly_dead_files(&self) -> BTreeSet<u64> {
         let mut live: BTreeMap<u64, u64> = BTreeMap::new();
         for image in self.chunks.values() {
             *live.entry(image.file).or_default() += image.bytes;
+            if let Some(base) = image.base {
+                *live.entry(base.file).or_default() += base.bytes;
+            }
         }
-        let dead = |file: u64| {
-            let bytes = self.files.get(&file).copied().unwrap_or(0);
-            live.get(&file).is_none_or(|live| live * 2 < bytes)
-        };
-        self.chunks.iter().filter(|(_, image)| dead(image.file)).map(|(key, _)| *key).collect()
+        let is_dead = |file: &u64, bytes: u64| live.get(file).is_none_or(|live| live * 2 < bytes);
+        self.files.iter().filter(|(file, bytes)| is_dead(file, **bytes)).map(|(file, _)| *file).collect()
     }
 }
 
@@ -354,13 +363,20 @@ impl ManifestBuilder {
         let images = || self.manifest.chunks.values();
         self.manifest.log_start = images().map(|image| image.replay).fold(log_start, Lsn::min);
         let mut files = BTreeMap::new();
-        for image in images() {
-            let bytes = self.files.get(&image.file).expect("an image stands in a file of the checkpoint");
-            files.insert(image.file, *bytes);
+        for file in images().flat_map(|image| [Some(image.file), image.base.map(|base| base.file)]).flatten()
+        {
+            let bytes = self.files.get(&file).expect("an image stands in a file of the checkpoint");
+            files.insert(file, *bytes);
         }
         self.manifest.files = files;
         self.manifest
     }
+}
+
+fn decode_base(fields: &mut Decoder<'_>) -> Option<Option<Base>> {
+    let (id, file, offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    let (bytes, pieces) = (fields.u64()?, fields.u64()?);
+    Some((id != 0).then_some(Base { id, file, offset, bytes, pieces }))
 }
 
 const TEMPORARY: &str = ".tmp";

@@ -36,7 +36,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 pub(crate) use error::CheckpointError;
-pub(crate) use format::{ChunkHeader, ChunkImage};
+pub(crate) use format::{Base, ChunkHeader, ChunkImage, FROZEN_ROWS};
 pub(crate) use loader::Images;
 pub(crate) use manifest::{Manifest, ManifestBuilder, RunState};
 pub(crate) use superblock::Superblock;

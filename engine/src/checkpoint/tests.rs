@@ -139,10 +139,11 @@ fn checkpoint(
     let time = previous.clock.0 + 1;
     let mut pace = |_| {};
     let mut writer = ImageWriter::create(io, dir(), &DATABASE, number, &mut pace)?;
-    let mostly_dead = previous.chunks_in_mostly_dead_files();
+    let mostly_dead = previous.mostly_dead_files();
     for chunk in 0..6 {
         let key = (TableId(1 + chunk % 2), chunk);
-        if mostly_dead.contains(&key) || rng.chance(0.4) {
+        let in_dead = previous.chunks.get(&key).is_some_and(|image| mostly_dead.contains(&image.file));
+        if in_dead || rng.chance(0.4) {
             let rows = random_rows(rng, 30);
             builder.put(write_chunk(&mut writer, header(key.0.0, chunk, time), &rows));
             next.insert(key, rows);
@@ -240,6 +241,7 @@ fn an_old_image_holds_the_log() {
         bytes: 56,
         rows: 0,
         replay: Lsn(replay),
+        base: None,
     };
     builder.add_file(ImageFile { number: 1, bytes: 1000 });
     builder.put(image(0, 40));
@@ -250,7 +252,7 @@ fn an_old_image_holds_the_log() {
     assert_eq!(manifest.log_start, Lsn(40));
     assert_eq!(manifest.chunks[&(TableId(1), 1)].replay, Lsn(90));
     // 112 of 1000 bytes are referenced.
-    assert_eq!(manifest.chunks_in_mostly_dead_files(), [(TableId(1), 0), (TableId(1), 1)]);
+    assert_eq!(manifest.mostly_dead_files().into_iter().collect::<Vec<_>>(), [1]);
 }
 
 #[test]
@@ -393,7 +395,7 @@ proptest! {
     fn manifests_come_back(
         numbers: [u64; 6], small: [u32; 2], state in 0_u8..3, cold in any::<bool>(),
         catalog in proptest::collection::vec(any::<u8>(), 0..50),
-        chunks in proptest::collection::vec((any::<[u32; 3]>(), any::<[u64; 7]>()), 0..10),
+        chunks in proptest::collection::vec((any::<[u32; 3]>(), any::<[u64; 9]>()), 0..10),
     ) {
         let mut manifest = Manifest {
             sequence: numbers[0],
@@ -417,6 +419,9 @@ proptest! {
             let image = ChunkImage {
                 header, file: values[2], offset: values[3], bytes: values[4], rows: values[5],
                 replay: Lsn(values[6]),
+                base: (values[7] != 0).then_some(Base {
+                    id: values[7], file: values[2], offset: values[8], bytes: values[4], pieces: values[5],
+                }),
             };
             manifest.files.insert(image.file, values[4]);
             manifest.chunks.insert((header.table, header.chunk), image);

@@ -12,8 +12,8 @@ use thermocline_base::io::{Appender, Io, OpenMode};
 
 use super::error::CheckpointError;
 use super::format::{
-    BLOCK_BYTES, BLOCK_HEADER_BYTES, BlockHeader, ChunkHeader, ChunkImage, Encoder, FILE_HEADER_BYTES,
-    FILE_MAGIC, FORMAT, ROW_BYTES, image_seed,
+    BLOCK_BYTES, BLOCK_HEADER_BYTES, Base, BlockHeader, ChunkHeader, ChunkImage, Encoder, FILE_HEADER_BYTES,
+    FILE_MAGIC, FORMAT, FROZEN_ROWS, PIECE_BYTES, ROW_BYTES, image_seed,
 };
 use super::manifest::image_path;
 
@@ -136,6 +136,38 @@ impl<'a> ImageWriter<'a> {
         Ok(())
     }
 
+    /// Says which rows of a base are the chunk's.
+    ///
+    /// # Panics
+    /// When no image has been begun.
+    pub(crate) fn frozen(&mut self, base: u64, slots: &[u64]) -> Result<(), CheckpointError> {
+        let mut bytes = Encoder::default();
+        bytes.u64(base);
+        slots.iter().for_each(|&word| bytes.u64(word));
+        self.row(0, FROZEN_ROWS, &bytes.0)
+    }
+
+    /// Writes the base of a chunk.
+    ///
+    /// # Panics
+    /// When an image has been begun.
+    pub(crate) fn base(
+        &mut self,
+        id: u64,
+        of: &ChunkHeader,
+        hidden: &[u64],
+        block: &[u8],
+    ) -> Result<Base, CheckpointError> {
+        self.begin(Base::header(id, of));
+        let keys: Vec<u8> = hidden.iter().flat_map(|key| key.to_le_bytes()).collect();
+        let pieces = [&keys[..]].into_iter().chain(block.chunks(PIECE_BYTES));
+        for (number, piece) in pieces.enumerate() {
+            let number = u16::try_from(number).expect("a block has fewer than 2^16 pieces");
+            self.row(number, Timestamp(0), piece)?;
+        }
+        self.end().map(|image| Base::of(&image))
+    }
+
     /// Ends the image of the chunk.
     ///
     /// # Panics
@@ -150,6 +182,7 @@ impl<'a> ImageWriter<'a> {
             bytes: self.bytes() - open.offset,
             rows: open.rows,
             replay: open.header.replay,
+            base: None,
         })
     }
 

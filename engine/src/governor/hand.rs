@@ -25,6 +25,7 @@ use super::warmth::Hot;
 use crate::catalog::table::{TableCounters, TableEntry, TableForm};
 use crate::cold::memo::is_system;
 use crate::db::Inner;
+use crate::hot::chunk::Found;
 use crate::hot::version::{Begin, HEADER_BYTES, Version};
 use crate::index::hash_of;
 use crate::row::KeyBuf;
@@ -102,6 +103,11 @@ impl Mood {
     /// Of the bytes that may be hot, how many are to be; 0: nothing is hot.
     pub(super) const fn hot_of(self, bytes: u64) -> u64 {
         bytes / 1000 * Self::ALL[self.0 as usize].2
+    }
+
+    /// Do frozen rows leave, too, one by one? It is a last resort: their block takes as much as before until all have left.
+    fn takes_frozen(self) -> bool {
+        Self::ALL[self.0 as usize].0 == 1000
     }
 
     fn hungrier(self) -> Self {
@@ -262,9 +268,10 @@ impl Hands {
         let sources: Vec<Source> = leave
             .filter_map(|entry| {
                 let form = entry.form_pinned(&guard);
-                let migrates = form.schema.tiering.migrates() && form.store.memory.used_bytes() > 0;
+                let migrates = form.schema.tiering.migrates();
                 let chunks = form.store.directory.len();
                 let rows = entries_of(form);
+                let migrates = migrates && rows > 0;
                 let (row_bytes, counters) = (row_bytes(form, rows), Arc::clone(&form.counters));
                 migrates.then_some(Source { entry, chunks, rows, row_bytes, counters })
             })
@@ -359,10 +366,14 @@ impl Hands {
                     directory.approach(row_of(hand.slot + SLOTS_AHEAD), &guard);
                 }
                 let row = row_of(hand.slot);
-                let newest = directory.newest(row, &guard);
+                let frozen = matches!(directory.look(row, &guard), Found::Frozen(_));
                 hand.slot += 1;
                 looked += 1;
-                let Some(version) = newest else { continue };
+                if frozen && !self.mood.takes_frozen() {
+                    continue;
+                }
+                let _frame = guard.frame();
+                let Some(version) = directory.newest(row, &guard) else { continue };
                 let Begin::At(begin) = version.begin() else { continue };
                 if version.is_tombstone() {
                     continue;

@@ -585,12 +585,28 @@ fn a_load_that_only_reads_comes_to_rest() {
     assert!(rounds.iter().all(|round| round.0 > 500), "most is cold (cold reads, promotions): {rounds:?}");
 }
 
+/// Rows that were frozen by hand leave memory when nothing else can, in a table whose rows may leave.
+#[test]
+fn frozen_rows_leave_when_nothing_else_can() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Database::open(dir.path(), options(32 * MIB)).expect("it opens");
+    let table = db.create_table(schema("t")).expect("a table");
+    fill(&db, &table, 0..20_000, 500).expect("there is room");
+    assert!(db.freeze("t").expect("there is room").rows > 10_000);
+    fill(&db, &table, 20_000..120_000, 500).expect("rows make room for rows");
+    let statistics = db.statistics();
+    assert!(statistics.cold.migrated_rows > 0, "{statistics:?}");
+    for id in (0..120_000).step_by(997) {
+        assert_eq!(read(&db, &table, id), Some((0, text(id))));
+    }
+}
+
 #[test]
 fn tables_that_stay_hot_stay() {
     let dir = tempfile::tempdir().expect("a directory");
     let db = Database::open(dir.path(), options(32 * MIB)).expect("it opens");
     let error =
-        db.create_table(schema("t").tiering(Tiering::Frozen)).expect_err("there is no such tiering yet");
+        db.create_table(schema("t").tiering(Tiering::Paged)).expect_err("there is no such tiering yet");
     assert_eq!(error.sqlstate(), "42P16", "{error}");
     assert!("paged".parse::<Tiering>().is_ok() && "warm".parse::<Tiering>().is_err());
     let table = db.create_table(schema("t").tiering(Tiering::Hot)).expect("a table");

@@ -31,6 +31,8 @@ pub enum MemoryKind {
     Tree,
     /// Chunks' slots.
     Slots,
+    /// Blocks of frozen chunks.
+    Frozen,
     /// The update memo: its versions, slots and indexes.
     Memo,
     /// Access filters of the cold store.
@@ -55,11 +57,12 @@ pub enum MemoryKind {
 
 impl MemoryKind {
     /// All of them, for statistics.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Versions,
         Self::Hash,
         Self::Tree,
         Self::Slots,
+        Self::Frozen,
         Self::Memo,
         Self::ColdFilters,
         Self::ColdFences,
@@ -79,6 +82,7 @@ impl MemoryKind {
             Self::Hash => "hash indexes",
             Self::Tree => "ordered indexes",
             Self::Slots => "slots",
+            Self::Frozen => "frozen chunks",
             Self::Memo => "the update memo",
             Self::ColdFilters => "access filters",
             Self::ColdFences => "fences of the cold store",

@@ -11,7 +11,10 @@
 //!   └──┘                                             └──────────┘
 //!   slot   bits 0-47: address of the newest version, 0 = no row
 //!          bit 63: latch; bit 61: moved, look the slot up again
+//!          bit 60: frozen, bits 0-47 are the number of the block that has the row
 //! ```
+//!
+//! A chunk that has been frozen has a table of *pieces* ([`pieces`]): one word for each 64 slots.
 //!
 //! Rules:
 //! - A slot's address changes by one compare-and-swap from an unlatched word, or by the holder of its latch.
@@ -29,17 +32,27 @@
 use std::ptr::{NonNull, null_mut};
 
 use thermocline_base::epoch::Guard;
-use thermocline_base::ids::{CHUNK_SLOTS, RowId};
+use thermocline_base::ids::{CHUNK_SLOTS, RowId, Timestamp};
 use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Ordering};
 
+use crate::hot::block::Block;
 use crate::hot::budget::OutOfMemory;
-use crate::hot::memory::Memory;
+use crate::hot::memory::{FREE, Memory};
 use crate::hot::version::Version;
 use crate::mutation::{self, Rule};
 
+use self::pieces::Pieces;
+
+pub(crate) mod freeze;
+mod pieces;
+
 const LATCH: u64 = 1 << 63;
 const MOVED: u64 = 1 << 61;
+const FROZEN: u64 = 1 << 60;
+/// Bits of an address, and of a block's number.
 const ADDRESS: u64 = (1 << 48) - 1;
+// A slot array may be a cell, whose first word must not look like that of a free one.
+const _: () = assert!((LATCH | MOVED | FROZEN | ADDRESS) & FREE != FREE);
 
 /// Slots of the chunk with this number.
 pub(crate) const fn chunk_capacity(number: u32) -> usize {
@@ -67,8 +80,20 @@ pub(crate) enum Found {
     Empty,
     /// The newest version.
     Newest(Version),
+    /// The row stands in the block with this number, and nowhere else.
+    Frozen(u64),
     /// The slot was packed away: look it up again.
     Moved,
+}
+
+/// What taking a latch came to.
+#[derive(Debug)]
+enum Taken<'a> {
+    Latched(Latched<'a>),
+    /// The slot was packed away: look it up again.
+    Moved,
+    /// There is no version to change: the row is frozen.
+    Frozen,
 }
 
 impl<'a> Slot<'a> {
@@ -80,8 +105,8 @@ impl<'a> Slot<'a> {
 
     #[inline]
     fn decode(word: u64) -> Found {
-        if word & MOVED != 0 {
-            return Found::Moved;
+        if word & (MOVED | FROZEN) != 0 {
+            return if word & MOVED != 0 { Found::Moved } else { Found::Frozen(word & ADDRESS) };
         }
         match word & ADDRESS {
             0 => Found::Empty,
@@ -107,18 +132,18 @@ impl<'a> Slot<'a> {
         self.0.compare_exchange(old.address(), new.address(), Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Takes the latch. `None`: the slot was packed away.
-    pub(crate) fn latch(self) -> Option<Latched<'a>> {
+    /// Takes the latch, unless there is nothing to latch.
+    fn latch(self) -> Taken<'a> {
         let mut backoff = Backoff::new();
         loop {
             let word = self.0.load(Ordering::Relaxed);
-            if word & MOVED != 0 {
-                return None;
+            if word & (MOVED | FROZEN) != 0 {
+                return if word & MOVED != 0 { Taken::Moved } else { Taken::Frozen };
             }
             if word & LATCH == 0
                 && self.0.compare_exchange(word, word | LATCH, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
-                return Some(Latched { word: self.0, address: word });
+                return Taken::Latched(Latched { word: self.0, address: word });
             }
             backoff.wait();
         }
@@ -144,7 +169,7 @@ impl Latched<'_> {
         match Slot::decode(self.address) {
             Found::Newest(version) => Some(version),
             Found::Empty => None,
-            Found::Moved => unreachable!("a latched slot is not moved"),
+            Found::Moved | Found::Frozen(_) => unreachable!("a latched slot is neither moved nor frozen"),
         }
     }
 
@@ -163,6 +188,18 @@ impl Drop for Latched<'_> {
 
 /// Tag in a chunk's `slots` pointer: the array is packed.
 const PACKED: usize = 1;
+/// Tag in a chunk's `slots` pointer: it is a table of pieces.
+const PIECES: usize = 2;
+const TAGS: usize = PACKED | PIECES;
+
+/// Where a slot is.
+enum Place<'g> {
+    Slot(Slot<'g>),
+    /// The chunk has none with this number, and so no row.
+    Nowhere,
+    /// All rows beside it are frozen as well, in the block with this number.
+    Frozen(u64),
+}
 const BITMAP_WORDS: usize = CHUNK_SLOTS / 64;
 
 /// The slots that are left of a packed chunk.
@@ -188,6 +225,8 @@ pub(crate) struct Chunk {
     emptied: AtomicU32,
     /// A change was published since the last image. Kept on a line that readers share, written only when it changes.
     dirty: AtomicBool,
+    /// The block that it was frozen into last, which leads to those of before while slots name them.
+    block: AtomicPtr<Block>,
 }
 
 impl Chunk {
@@ -203,6 +242,7 @@ impl Chunk {
             number,
             emptied: AtomicU32::new(0),
             dirty: AtomicBool::new(false),
+            block: AtomicPtr::new(null_mut()),
         }))
     }
 
@@ -214,6 +254,11 @@ impl Chunk {
     /// Slots that were ever taken.
     pub(crate) fn used(&self) -> u32 {
         self.used.load(Ordering::Acquire).min(self.capacity)
+    }
+
+    /// Slots that it has.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
     }
 
     /// Are all slots taken?
@@ -230,6 +275,12 @@ impl Chunk {
         (first < self.capacity).then(|| (first, count.min(self.capacity - first)))
     }
 
+    /// Takes all slots that are left, and leaves them empty.
+    pub(crate) fn close(&self) {
+        let before = self.used.fetch_add(self.capacity, Ordering::AcqRel);
+        self.emptied.fetch_add(self.capacity.saturating_sub(before), Ordering::Relaxed);
+    }
+
     /// Notes that slots up to `slot` are taken (recovery).
     pub(crate) fn note_used(&self, slot: u32) {
         self.used.fetch_max(slot + 1, Ordering::AcqRel);
@@ -243,19 +294,54 @@ impl Chunk {
         self.emptied.store(u32::try_from(empty).expect("a chunk's capacity is small"), Ordering::Relaxed);
     }
 
-    /// The slot, unless the chunk was packed and the slot had no row then.
+    /// The slot, if there is one: not where the chunk was packed and the slot had no row then, and not in a piece that is
+    /// frozen as a whole.
     #[inline]
-    pub(crate) fn slot<'g>(&'g self, slot: u16, _guard: &'g Guard<'_>) -> Option<Slot<'g>> {
-        let slots = self.slots.load(Ordering::Acquire);
-        if slots.addr() & PACKED == 0 {
-            if u32::from(slot) >= self.capacity {
-                return None;
-            }
-            // SAFETY: a dense array has `capacity` words, and the pin keeps it.
-            Some(Slot(unsafe { &*slots.cast::<AtomicU64>().add(usize::from(slot)) }))
-        } else {
-            Self::packed_slot(slots, slot)
+    pub(crate) fn slot<'g>(&'g self, slot: u16, guard: &'g Guard<'_>) -> Option<Slot<'g>> {
+        match self.place(slot, guard) {
+            Place::Slot(slot) => Some(slot),
+            Place::Nowhere | Place::Frozen(_) => None,
         }
+    }
+
+    /// What stands in a slot.
+    #[inline]
+    pub(crate) fn look(&self, slot: u16, guard: &Guard<'_>) -> Found {
+        match self.place(slot, guard) {
+            Place::Slot(slot) => slot.load(),
+            Place::Nowhere => Found::Empty,
+            Place::Frozen(block) => Found::Frozen(block),
+        }
+    }
+
+    #[inline]
+    fn place<'g>(&'g self, slot: u16, _guard: &'g Guard<'_>) -> Place<'g> {
+        let slots = self.slots.load(Ordering::Acquire);
+        if u32::from(slot) >= self.capacity {
+            return Place::Nowhere;
+        }
+        if slots.addr() & TAGS == 0 {
+            // SAFETY: a dense array has `capacity` words, and the pin keeps it.
+            Place::Slot(Slot(unsafe { &*slots.cast::<AtomicU64>().add(usize::from(slot)) }))
+        } else if slots.addr() & PACKED != 0 {
+            Self::packed_slot(slots, slot).map_or(Place::Nowhere, Place::Slot)
+        } else {
+            // SAFETY: the tag says that a table of pieces stands there, which the pin keeps.
+            unsafe { Pieces::at(slots) }.place(slot)
+        }
+    }
+
+    /// The block with this number. `None`: no slot names it any more.
+    pub(crate) fn block<'g>(&'g self, number: u64, _guard: &'g Guard<'_>) -> Option<&'g Block> {
+        // SAFETY: blocks go through the epochs, and the caller is pinned.
+        let mut next = unsafe { self.block.load(Ordering::Acquire).as_ref() };
+        while let Some(block) = next
+            && block.number() != number
+        {
+            // SAFETY: as above.
+            next = unsafe { block.older.load(Ordering::Acquire).as_ref() };
+        }
+        next
     }
 
     #[cold]
@@ -320,7 +406,7 @@ impl Chunk {
     pub(crate) fn occupied(&self, guard: &Guard<'_>) -> Vec<u16> {
         (0..self.used())
             .filter_map(|slot| u16::try_from(slot).ok())
-            .filter(|&slot| self.slot(slot, guard).is_some_and(|slot| slot.load() != Found::Empty))
+            .filter(|&slot| self.look(slot, guard) != Found::Empty)
             .collect()
     }
 
@@ -330,6 +416,7 @@ impl Chunk {
     /// No memory for the new array; nothing has changed then.
     pub(crate) fn pack(&self, memory: &Memory, guard: &Guard<'_>) -> Result<(), OutOfMemory> {
         debug_assert!(self.is_full(), "only a full chunk is packed: fresh slots would have no place");
+        debug_assert!(!self.has_block(), "a chunk with frozen rows is not packed");
         let occupied = self.occupied(guard);
         let bytes = size_of::<Packed>() + occupied.len() * 8;
         let place = memory.alloc_reserve(bytes)?;
@@ -353,7 +440,7 @@ impl Chunk {
         let words = unsafe { packed.add(1).cast::<AtomicU64>() };
         for (index, &slot) in occupied.iter().enumerate() {
             let old = self.slot(slot, guard).expect("an occupied slot is there until its chunk is packed");
-            let latched = old.latch().expect("one packer at a time");
+            let Taken::Latched(latched) = old.latch() else { unreachable!("one packer at a time") };
             // SAFETY: index is below `len`.
             unsafe { words.add(index).write(AtomicU64::new(latched.address)) };
             let left = if mutation::off(Rule::PackMarksMoved) { latched.address } else { MOVED };
@@ -368,6 +455,10 @@ impl Chunk {
     }
 
     fn retire_array(&self, array: *mut u8, memory: &Memory) {
+        if array.addr() & PIECES != 0 {
+            // SAFETY: the tag says that a table of pieces stands there; it was unlinked, and is retired once.
+            return unsafe { Pieces::at(array).retire(memory) };
+        }
         let (array, bytes) = if array.addr() & PACKED == 0 {
             (array, self.capacity as usize * 8)
         } else {
@@ -423,46 +514,65 @@ impl Directory {
         self.get(row.chunk(), guard)?.slot(row.slot(), guard)
     }
 
-    /// The slot of a row, latched; waits while the chunk is being packed.
+    /// The slot of a row, latched; waits while the chunk is being packed. `None`: it has none, or its row is frozen.
     pub(crate) fn latch<'g>(&'g self, row: RowId, guard: &'g Guard<'_>) -> Option<Latched<'g>> {
         let mut backoff = Backoff::new();
         loop {
-            if let Some(latched) = self.slot(row, guard)?.latch() {
-                return Some(latched);
+            match self.slot(row, guard)?.latch() {
+                Taken::Latched(latched) => return Some(latched),
+                Taken::Frozen => return None,
+                Taken::Moved => backoff.wait(),
             }
-            backoff.wait();
         }
     }
 
-    /// The newest version of a row; waits while the chunk is being packed.
+    /// What stands in the slot of a row.
+    #[inline]
+    pub(crate) fn look(&self, row: RowId, guard: &Guard<'_>) -> Found {
+        self.get(row.chunk(), guard).map_or(Found::Empty, |chunk| chunk.look(row.slot(), guard))
+    }
+
+    /// The newest version of a row, or its image if it is frozen; waits while the chunk is being packed.
     #[inline]
     pub(crate) fn newest(&self, row: RowId, guard: &Guard<'_>) -> Option<Version> {
-        match self.slot(row, guard)?.load() {
+        match self.look(row, guard) {
             Found::Newest(version) => Some(version),
             Found::Empty => None,
-            Found::Moved => self.newest_after_move(row, guard),
+            Found::Moved | Found::Frozen(_) => self.newest_elsewhere(row, guard),
         }
+    }
+
+    /// When a row begins, if it is frozen.
+    #[inline]
+    pub(crate) fn frozen_since(&self, row: RowId, guard: &Guard<'_>) -> Option<Timestamp> {
+        let Found::Frozen(number) = self.look(row, guard) else { return None };
+        Some(self.get(row.chunk(), guard)?.block(number, guard)?.begin(row.slot(), guard))
     }
 
     /// Asks the processor for the newest version of a row. A hint, which would only make the schedules of a model longer.
     #[inline]
     pub(crate) fn approach(&self, row: RowId, guard: &Guard<'_>) {
         if !cfg!(feature = "model")
-            && let Some(Found::Newest(version)) = self.slot(row, guard).map(Slot::load)
+            && let Found::Newest(version) = self.look(row, guard)
         {
             version.prefetch();
         }
     }
 
     #[cold]
-    fn newest_after_move(&self, row: RowId, guard: &Guard<'_>) -> Option<Version> {
+    fn newest_elsewhere(&self, row: RowId, guard: &Guard<'_>) -> Option<Version> {
         let mut backoff = Backoff::new();
         loop {
-            backoff.wait();
-            match self.slot(row, guard)?.load() {
+            match self.look(row, guard) {
                 Found::Newest(version) => return Some(version),
                 Found::Empty => return None,
-                Found::Moved => {}
+                Found::Frozen(number) => {
+                    // Without the block the row has been thawed or frozen anew since the look.
+                    if let Some(block) = self.get(row.chunk(), guard)?.block(number, guard) {
+                        return Some(block.image(row, guard));
+                    }
+                }
+                Found::Moved => backoff.wait(),
             }
         }
     }
@@ -523,6 +633,16 @@ impl Directory {
         let chunk = unsafe { Box::from_raw(chunk) };
         chunk.retire_array(chunk.slots.load(Ordering::Acquire), memory);
         Some(chunk)
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        let block = *self.block.get_mut();
+        if !block.is_null() {
+            // SAFETY: freezing put a box there; who drops a chunk has seen to it that nobody looks at it.
+            drop(unsafe { Box::from_raw(block) });
+        }
     }
 }
 

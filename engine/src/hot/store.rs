@@ -11,13 +11,16 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use thermocline_base::epoch::{Epochs, Guard};
-use thermocline_base::ids::RowId;
-use thermocline_base::sync::{AtomicU32, CachePadded, Mutex, Ordering, thread_index};
+use thermocline_base::ids::{RowId, Timestamp};
+use thermocline_base::sync::{AtomicU32, AtomicU64, CachePadded, Mutex, Ordering, thread_index};
 
+use crate::hot::block::Block;
 use crate::hot::budget::{Budget, MemoryKind, OutOfMemory};
-use crate::hot::chunk::{Directory, Latched};
+use crate::hot::chunk::freeze::Freezer;
+use crate::hot::chunk::{Directory, Found, Latched};
 use crate::hot::memory::Memory;
 use crate::hot::version::{Begin, Version};
+use crate::mutation::{self, Rule};
 
 const CURSORS: usize = 16;
 const RUN: u32 = 64;
@@ -38,6 +41,11 @@ pub(crate) struct Store {
     /// The chunk that cursors take runs from.
     filling: AtomicU32,
     growth: Mutex<()>,
+    /// Held by who freezes chunks of the table.
+    pub(crate) freezing: Mutex<()>,
+    /// Rows that were frozen, and thawed, so far.
+    pub(crate) frozen_rows: AtomicU64,
+    pub(crate) thawed_rows: AtomicU64,
     cursors: [CachePadded<Mutex<Cursor>>; CURSORS],
 }
 
@@ -69,6 +77,9 @@ impl Store {
             directory: Directory::default(),
             filling: AtomicU32::new(0),
             growth: Mutex::new(()),
+            freezing: Mutex::new(()),
+            frozen_rows: AtomicU64::new(0),
+            thawed_rows: AtomicU64::new(0),
             cursors: Default::default(),
         })
     }
@@ -107,11 +118,28 @@ impl Store {
 
     /// Does some cursor hold slots of this chunk, or is it the one that runs are taken from?
     pub(crate) fn may_be_filled(&self, chunk: u32) -> bool {
-        self.filling.load(Ordering::Acquire) == chunk
-            || self.cursors.iter().any(|cursor| {
-                let cursor = cursor.lock();
-                cursor.chunk == chunk && cursor.next != cursor.end
-            })
+        self.filling.load(Ordering::Acquire) == chunk || self.has_open_run(chunk)
+    }
+
+    /// Takes all slots of a chunk that are left, so that nobody inserts there any more. They stay empty.
+    pub(crate) fn close(&self, chunk: u32, guard: &Guard<'_>) {
+        if let Some(chunk) = self.directory.get(chunk, guard) {
+            chunk.close();
+        }
+        for cursor in &self.cursors {
+            let mut cursor = cursor.lock();
+            if cursor.chunk == chunk {
+                *cursor = Cursor::default();
+            }
+        }
+    }
+
+    /// Does some cursor hold slots of this chunk?
+    pub(crate) fn has_open_run(&self, chunk: u32) -> bool {
+        self.cursors.iter().any(|cursor| {
+            let cursor = cursor.lock();
+            cursor.chunk == chunk && cursor.next != cursor.end
+        })
     }
 
     /// Lets the next insert start a new chunk behind all that exist (recovery).
@@ -159,6 +187,76 @@ impl Store {
         unsafe { self.memory.retire(version.cell(), bytes) };
     }
 
+    /// Lets the slots of a chunk name this block. How many rows are in it now. Under the maintenance lock.
+    ///
+    /// # Errors
+    /// As [`crate::hot::chunk::Chunk::freeze`].
+    pub(crate) fn freeze(&self, chunk: u32, block: Box<Block>, epochs: &Epochs) -> Result<u32, OutOfMemory> {
+        let chunk = {
+            let guard = epochs.pin();
+            let Some(chunk) = self.directory.get(chunk, &guard) else { return Ok(0) };
+            std::ptr::from_ref(chunk)
+        };
+        // SAFETY: chunks go only under the maintenance lock, which the caller holds. So no pin has to last for all of it.
+        let chunk = unsafe { &*chunk };
+        let mut retire = |version| {
+            self.frozen_rows.fetch_add(1, Ordering::Relaxed);
+            self.retire(version);
+        };
+        let rows = chunk.freeze(block, &mut Freezer { slots: &self.slots, epochs, retire: &mut retire });
+        // Its next image names the block.
+        chunk.mark_dirty();
+        rows
+    }
+
+    /// Lets those slots of a chunk name this block that have a bit (recovery). Nobody else changes the chunk meanwhile.
+    ///
+    /// # Errors
+    /// There is no room for slots of pieces.
+    pub(crate) fn restore_block(
+        &self,
+        chunk: u32,
+        block: Box<Block>,
+        slots: &[u64],
+        guard: &Guard<'_>,
+    ) -> Result<(), OutOfMemory> {
+        let chunk = self.directory.get(chunk, guard).expect("the chunk was made for its image");
+        chunk.restore(block, slots, &self.slots, guard)
+    }
+
+    /// Makes an ordinary version of a frozen row, in its slot; what makes memory free may use the `reserve`. Somebody else may
+    /// have done that, or more, meanwhile: look at the row again.
+    ///
+    /// # Errors
+    /// The memory limit is reached.
+    pub(crate) fn thaw(&self, row: RowId, reserve: bool, guard: &Guard<'_>) -> Result<(), OutOfMemory> {
+        let Found::Frozen(number) = self.directory.look(row, guard) else { return Ok(()) };
+        let Some(chunk) = self.directory.get(row.chunk(), guard) else { return Ok(()) };
+        let Some(block) = chunk.block(number, guard) else { return Ok(()) };
+        let _frame = guard.frame();
+        let image = block.image(row, guard);
+        let bytes = image.cell_bytes();
+        let cell = if reserve { self.memory.alloc_reserve(bytes) } else { self.memory.alloc(bytes) }?;
+        let lost = mutation::off(Rule::ThawKeepsBegin);
+        let begin = if lost { Begin::At(Timestamp(1)) } else { image.begin() };
+        // SAFETY: the cell is fresh and large enough.
+        let version = unsafe { Version::create(cell, begin, 0, row, false, image.row(), &[]) };
+        match chunk.thaw(row.slot(), number, version, (&self.slots, reserve), guard) {
+            Ok(true) => {
+                self.thawed_rows.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            Ok(false) => {
+                self.discard(version);
+                Ok(())
+            }
+            Err(error) => {
+                self.discard(version);
+                Err(error)
+            }
+        }
+    }
+
     /// Calls `see` with every row and its newest version.
     ///
     /// # Errors
@@ -172,6 +270,7 @@ impl Store {
             let Some(chunk) = self.directory.get(number, guard) else { continue };
             for slot in chunk.occupied(guard) {
                 let row = RowId::new(number, slot);
+                let _frame = guard.frame();
                 if let Some(newest) = self.directory.newest(row, guard) {
                     see(row, newest)?;
                 }

@@ -12,7 +12,7 @@
 //!          21 bits: length of the row in bytes
 //!   place  48 bits: RowId; bit 63: tombstone; bit 62: parked; bit 61: superseded;
 //!          bit 60: keys changed; bit 59: settled; bit 58: moved; bit 57: promoted;
-//!          bits 48-55: when it was read last, roughly; 0 = not known
+//!          bit 56: an image, see below; bits 48-55: when it was read last, roughly; 0 = not known
 //! ```
 //!
 //! A version has no end timestamp of its own: it ends where the next newer one begins, and a deletion is a version
@@ -24,13 +24,19 @@
 //! having read it, follows the mark. A version that a promotion brought back is *promoted*: it is visible from the
 //! promotion on, but nothing about the row has changed then.
 //!
+//! A row of a frozen chunk has no version in memory. Its readers are given an *image*: a version made of the block's bytes
+//! in memory that lasts as long as their pin, with the number of the block in a word in front of it. It has the row's
+//! begin, nothing below it, and stands in no slot; whoever changes the row thaws it first, which makes an ordinary version.
+//!
 //! Rules:
 //! - `begin` goes once from a transaction id to a timestamp, and never changes again.
 //! - `link` changes only under the latch of the row's slot, and only to skip versions that nobody can see.
 //! - The row bytes never change after the version can be reached.
 
+use std::cell::Cell;
 use std::ptr::NonNull;
 
+use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{ROW_ID_BITS, RowId, Timestamp};
 use thermocline_base::sync::{AtomicU64, Ordering, write_unshared};
 
@@ -49,6 +55,7 @@ const KEYS_CHANGED: u64 = 1 << 60;
 const SETTLED: u64 = 1 << 59;
 const MOVED: u64 = 1 << 58;
 const PROMOTED: u64 = 1 << 57;
+const IMAGE: u64 = 1 << 56;
 const USE_SHIFT: u32 = 48;
 const USE: u64 = 0xff << USE_SHIFT;
 const IS_TXN: u64 = 1 << 63;
@@ -151,6 +158,52 @@ impl Version {
             std::ptr::copy_nonoverlapping(suffix.as_ptr(), body.add(row.len()).as_ptr(), suffix.len());
         }
         Self(header)
+    }
+
+    /// A version of a row that stands in the block with this number, for the holder of a pin. `fill` writes the row's bytes
+    /// behind what is there.
+    pub(crate) fn image(
+        guard: &Guard<'_>,
+        block: u64,
+        begin: Timestamp,
+        row_id: RowId,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) -> Self {
+        thread_local! {
+            static BYTES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+        }
+        let mut bytes = BYTES.take();
+        bytes.clear();
+        fill(&mut bytes);
+        let kept = guard.keep(1 + Self::bytes(bytes.len()) / 8);
+        // SAFETY: what is kept is aligned, ours, and has a word more than a version of the row needs.
+        let image = unsafe {
+            kept.write(block);
+            Self::create(kept.add(1).cast(), Begin::At(begin), 0, row_id, false, &bytes, &[])
+        };
+        image.header().place.fetch_or(IMAGE, Ordering::Relaxed);
+        BYTES.set(bytes);
+        image
+    }
+
+    /// Is it an image of a frozen row?
+    #[inline]
+    pub(crate) fn is_image(self) -> bool {
+        self.header().place.load(Ordering::Relaxed) & IMAGE != 0
+    }
+
+    /// The number of the block that an image was made of.
+    pub(crate) fn image_of(self) -> Option<u64> {
+        // SAFETY: `image` put the number in front of the header.
+        self.is_image().then(|| unsafe { self.0.cast::<u64>().sub(1).read() })
+    }
+
+    /// Are both the same version, or images of one frozen row?
+    pub(crate) fn is_same_as(self, other: Self) -> bool {
+        self == other || {
+            let block = self.image_of();
+            block.is_some() && block == other.image_of() && self.row_id() == other.row_id()
+        }
     }
 
     /// Copies the version into a fresh cell.

@@ -9,6 +9,7 @@
 mod acknowledge;
 mod cold;
 mod definitions;
+mod freezing;
 mod isolation;
 mod maintenance;
 

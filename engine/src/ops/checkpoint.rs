@@ -24,7 +24,7 @@
 //!
 //! Changes of definitions write a manifest, too ([`Inner::write_definitions`]), with the images as they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,12 +35,12 @@ use thermocline_base::sync::{AtomicU64, Backoff, Mutex, Ordering};
 use crate::catalog::table::{FormRef, TableEntry, TableForm};
 use crate::checkpoint::manifest::{image_path, manifest_name};
 use crate::checkpoint::{
-    CheckpointError, ChunkHeader, ChunkImage, ImageFile, ImageWriter, Manifest, ManifestBuilder, RunState,
-    dir_of,
+    Base, CheckpointError, ChunkHeader, ChunkImage, ImageFile, ImageWriter, Manifest, ManifestBuilder,
+    RunState, dir_of,
 };
 use crate::db::{Database, Inner};
 use crate::error::{Error, Result};
-use crate::hot::chunk::Chunk;
+use crate::hot::chunk::{Chunk, Found};
 use crate::hot::version::Begin;
 use crate::mutation::{self, Rule};
 use crate::txn::registry::State;
@@ -105,6 +105,15 @@ impl Checkpoints {
 /// Is the image one of this form's rows, and not from before they were written anew or removed?
 pub(crate) fn is_of(image: &ChunkImage, form: &TableForm) -> bool {
     image.header.schema_version == form.layout_version && image.header.timestamp >= form.since
+}
+
+/// Rows of a chunk that an image leaves to the chunk's base.
+struct FrozenSlots {
+    /// What slots name the block by.
+    number: u64,
+    base: Base,
+    /// A bit a slot.
+    slots: Vec<u64>,
 }
 
 /// What a round has found out about one chunk.
@@ -231,7 +240,7 @@ impl Inner {
             durable.next_file += 1;
             (durable.next_file - 1, durable.manifest.clone())
         };
-        let rewrite = old.chunks_in_mostly_dead_files();
+        let dead = old.mostly_dead_files();
         let mut findings: BTreeMap<(TableId, u32), Finding> = BTreeMap::new();
         let late = mutation::off(Rule::ReplayPositionBeforeTimestamp);
         let start = self.replay_position();
@@ -246,7 +255,7 @@ impl Inner {
         };
         let mut writer = ImageWriter::create(&self.io, &dir, &old.database, number, &mut pace)
             .map_err(|error| self.checkpoint_error(error))?;
-        let outcome = self.image_all(&old, &rewrite, &mut writer, &mut findings);
+        let outcome = self.image_all(&old, &dead, &mut writer, &mut findings);
         let file = outcome
             .and_then(|()| writer.finish())
             .inspect_err(|_| self.mark_again(&findings))
@@ -295,7 +304,7 @@ impl Inner {
     fn image_all(
         &self,
         old: &Manifest,
-        rewrite: &[(TableId, u32)],
+        dead: &BTreeSet<u64>,
         writer: &mut ImageWriter<'_>,
         findings: &mut BTreeMap<(TableId, u32), Finding>,
     ) -> std::result::Result<(), CheckpointError> {
@@ -324,24 +333,31 @@ impl Inner {
                 let chunk = unsafe { &*chunk };
                 let key = (entry.id, number);
                 let position = self.replay_position();
-                let known = old.chunks.get(&key).is_some_and(|image| is_of(image, form));
-                if known && !chunk.is_dirty() && !rewrite.contains(&key) {
+                let known = old.chunks.get(&key).filter(|image| is_of(image, form));
+                let files = |image: &ChunkImage| [Some(image.file), image.base.map(|base| base.file)];
+                let moves = known
+                    .is_some_and(|image| files(image).into_iter().flatten().any(|file| dead.contains(&file)));
+                if known.is_some() && !chunk.is_dirty() && !moves {
                     findings.insert(key, Finding::Confirmed(position));
                     continue;
                 }
                 chunk.clear_dirty();
-                let image = self.image_chunk(form, chunk, writer).inspect_err(|_| chunk.mark_dirty())?;
+                let base = known.and_then(|image| image.base).filter(|base| !dead.contains(&base.file));
+                let image =
+                    self.image_chunk(form, chunk, base, writer).inspect_err(|_| chunk.mark_dirty())?;
                 findings.insert(key, Finding::Imaged(image, form.layout_version, form.since));
             }
         }
         Ok(())
     }
 
-    /// Writes the image of a chunk. The caller keeps the table's definition and the chunk in place.
+    /// Writes the image of a chunk, and the block of its frozen rows unless `base` is that. The caller keeps the table's
+    /// definition and the chunk in place.
     fn image_chunk(
         &self,
         form: &TableForm,
         chunk: &Chunk,
+        base: Option<Base>,
         writer: &mut ImageWriter<'_>,
     ) -> std::result::Result<ChunkImage, CheckpointError> {
         const ROWS_A_PIN: u32 = 512;
@@ -357,13 +373,22 @@ impl Inner {
             replay = self.replay_position();
             timestamp = place.take_snapshot(&self.registry.clock);
         }
-        writer.begin(ChunkHeader {
+        let header = ChunkHeader {
             table: form.id,
             chunk: chunk.number(),
             timestamp,
             replay,
             schema_version: form.layout_version,
-        });
+        };
+        let mut frozen = match self.write_base(chunk, &header, base, writer) {
+            Ok(frozen) => frozen,
+            Err(error) => {
+                place.drop_snapshot();
+                writer.abandon();
+                return Err(error);
+            }
+        };
+        writer.begin(header);
         let used = chunk.used();
         let mut outcome = Ok(());
         let mut slot = 0;
@@ -378,6 +403,18 @@ impl Inner {
                 if slot + ROWS_AHEAD < end {
                     directory.approach(row_of(slot + ROWS_AHEAD), &guard);
                 }
+                // One look at the slot's word decides: the row is in the base, or it is written here.
+                if let Some(frozen) = &mut frozen
+                    && chunk.look(slot as u16, &guard) == Found::Frozen(frozen.number)
+                    && let Some(block) = chunk.block(frozen.number, &guard)
+                {
+                    if block.begin(slot as u16, &guard) <= timestamp {
+                        frozen.slots[slot as usize / 64] |= 1 << (slot % 64);
+                    }
+                    slot += 1;
+                    continue;
+                }
+                let _frame = guard.frame();
                 let newest = directory.newest(row_of(slot), &guard);
                 match visible(newest, &form.store.memory, &self.registry, timestamp, None) {
                     Sees::Nothing => {}
@@ -403,13 +440,44 @@ impl Inner {
             }
         }
         place.drop_snapshot();
+        let frozen = frozen.filter(|frozen| frozen.slots.iter().any(|word| *word != 0));
+        let outcome = outcome.and_then(|()| match &frozen {
+            Some(frozen) => writer.frozen(frozen.base.id, &frozen.slots),
+            None => Ok(()),
+        });
         match outcome {
-            Ok(()) => writer.end(),
+            Ok(()) => {
+                writer.end().map(|image| ChunkImage { base: frozen.map(|frozen| frozen.base), ..image })
+            }
             Err(error) => {
                 writer.abandon();
                 Err(error)
             }
         }
+    }
+
+    /// Writes the block that a chunk was frozen into last, unless `base` is that. `None`: it has none.
+    fn write_base(
+        &self,
+        chunk: &Chunk,
+        header: &ChunkHeader,
+        base: Option<Base>,
+        writer: &mut ImageWriter<'_>,
+    ) -> std::result::Result<Option<FrozenSlots>, CheckpointError> {
+        let place = {
+            let guard = self.epochs.pin();
+            let Some(block) = chunk.blocks(&guard).next() else { return Ok(None) };
+            std::ptr::from_ref(block)
+        };
+        // SAFETY: blocks are linked and taken out only under the maintenance lock, which the caller holds. So no pin has to
+        // last while the block is written.
+        let block = unsafe { &*place };
+        let base = match base.filter(|base| base.id == block.rows().id()) {
+            Some(base) => base,
+            None => writer.base(block.rows().id(), header, block.rows().hidden(), block.rows().bytes())?,
+        };
+        let slots = vec![0; (chunk.capacity() as usize).div_ceil(64)];
+        Ok(Some(FrozenSlots { number: block.number(), base, slots }))
     }
 
     /// Writes the manifest of a round, and removes what it makes superfluous.
@@ -627,7 +695,7 @@ impl Inner {
             for number in 0..form.store.directory.len() {
                 if let Some(chunk) = form.store.directory.get(number, &guard) {
                     chunk.clear_dirty();
-                    images.push(self.image_chunk(form, chunk, &mut writer)?);
+                    images.push(self.image_chunk(form, chunk, None, &mut writer)?);
                 }
             }
             writer.finish()

@@ -8,6 +8,7 @@ use thermocline_base::multiplex::block_on;
 use crate::catalog::table::TableEntry;
 use crate::db::{Database, Inner, Table};
 use crate::error::Result;
+use crate::ops::freeze::Settled;
 use crate::ops::migrate::Migration;
 
 /// Drives what is cold by hand.
@@ -96,6 +97,22 @@ impl ColdSteps {
             Ok(())
         });
         rows
+    }
+
+    /// Freezes all rows of a table that may freeze, however few: how many are frozen in chunks that were.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn freeze(&self, table: &Table) -> Result<u64> {
+        Ok(self.inner.freeze_table(&table.entry, Settled::ANY)?.rows)
+    }
+
+    /// Thaws all rows of a table.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn thaw(&self, table: &Table) -> Result<u64> {
+        self.inner.thaw_table(&table.entry)
     }
 
     /// Brings the row with this primary key back. `false`: it cannot be, or is in memory.

@@ -239,6 +239,13 @@ impl Session {
                     Resolved::Later(_) => {}
                     Resolved::At(begin) if begin > end => {}
                     Resolved::At(begin) if begin == read.begin => return Ok(()),
+                    // What the snapshot saw: a frozen row may have forgotten when it began.
+                    Resolved::At(begin)
+                        if begin.max(read.begin) <= self.snapshot
+                            && !mutation::off(Rule::OldBeginsAreOne) =>
+                    {
+                        return Ok(());
+                    }
                     // It has moved since, which is no change: go on where it is.
                     Resolved::At(_)
                         if let Some(moved) = version.moved()
@@ -348,6 +355,10 @@ impl Session {
     ) -> bool {
         let mut backoff = thermocline_base::sync::Backoff::new();
         loop {
+            if form.store.directory.frozen_since(row, guard).is_some_and(|begin| begin <= self.snapshot) {
+                return false;
+            }
+            let _frame = guard.frame();
             let newest = form.store.directory.newest(row, guard);
             // As somebody else, so that own writes are passed over.
             match visible(newest, &form.store.memory, &self.db.registry, end, None) {

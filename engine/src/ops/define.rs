@@ -311,7 +311,7 @@ impl Inner {
         Ok(())
     }
 
-    fn entry(&self, name: &str) -> Result<Arc<TableEntry>> {
+    pub(crate) fn entry(&self, name: &str) -> Result<Arc<TableEntry>> {
         self.catalog.by_name(name).ok_or_else(|| Error::UnknownTable { name: name.to_owned() })
     }
 

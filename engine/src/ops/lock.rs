@@ -8,9 +8,10 @@ use thermocline_base::sync::Ordering;
 use crate::catalog::table::TableEntry;
 use crate::error::{Error, Result};
 use crate::ops::cold::EndNow;
-use crate::ops::write::{InTheWay, Place};
+use crate::ops::write::{Place, Purpose};
 use crate::ops::{Step, step};
 use crate::row::KeyBuf;
+use crate::txn::in_the_way::InTheWay;
 use crate::txn::locks::{Acquired, LockKey, LockMode};
 use crate::txn::session::Session;
 
@@ -34,7 +35,7 @@ impl Session {
         let guard = db.epochs.pin();
         let reads = self.reads.len();
         let cold_reads = self.cold_reads.len();
-        let Some(place) = step!(self.find_target(form_ref, index, key, &guard)?) else {
+        let Some(place) = step!(self.find_target(form_ref, index, key, Purpose::Lock, &guard)?) else {
             return Ok(Step::Done(false));
         };
         // What the lock forbids cannot change; what it admits (other columns, under key share) is no concern of who
@@ -51,7 +52,10 @@ impl Session {
         let lock = LockKey { table: form.id, key: (&*primary_key).into() };
         form.counters.locks.fetch_add(1, Ordering::SeqCst);
         let unchanged = || match &place {
-            Place::Hot(target) => form.store.directory.newest(target.row, &guard) == Some(target.base),
+            Place::Hot(target) => {
+                let newest = form.store.directory.newest(target.row, &guard);
+                newest.is_some_and(|newest| newest.is_same_as(target.base))
+            }
             Place::Cold(target) => {
                 let memo = db.memo.get().expect("where a record is, there is a memo");
                 db.end_now(memo, target.name, Some(me), &guard) == EndNow::Open

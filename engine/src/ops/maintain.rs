@@ -261,6 +261,7 @@ impl Inner {
             }
             let guard = self.epochs.pin();
             let form = entry.form_pinned(&guard);
+            self.tidy_blocks(form);
             self.pack_chunks(form, rounds, &guard);
             self.shrink_indexes(form, &guard);
             drop(guard);
@@ -274,7 +275,7 @@ impl Inner {
         for number in 0..form.store.directory.len() {
             let Some(chunk) = form.store.directory.get(number, guard) else { continue };
             let known = rounds.candidates.iter().position(|&(id, chunk, _)| (id, chunk) == (form.id, number));
-            if !chunk.is_full() || form.store.may_be_filled(number) {
+            if chunk.has_block() || !chunk.is_full() || form.store.may_be_filled(number) {
                 if let Some(known) = known {
                     rounds.candidates.swap_remove(known);
                 }

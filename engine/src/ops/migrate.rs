@@ -397,6 +397,10 @@ impl Session {
             if base.begin() != Begin::At(candidate.begin) || base.is_tombstone() {
                 return Ok(None);
             }
+            if base.is_image() {
+                form.store.thaw(candidate.row, true, guard)?;
+                continue;
+            }
             let mark =
                 form.store.create(Begin::By(me), Some(base), candidate.row, true, &moved.encode(), &[])?;
             mark.mark_moved();

@@ -186,8 +186,7 @@ impl Session {
                 2 => {
                     state.stage = 3;
                     let Some(row) = state.row else { return false };
-                    let Some(version) = form.store.directory.newest(row, &guard) else { return false };
-                    version.prefetch();
+                    form.store.directory.approach(row, &guard);
                     return true;
                 }
                 _ => return false,

@@ -29,13 +29,14 @@ use crate::catalog::schema::decode_catalog;
 use crate::catalog::table::{TableEntry, TableForm};
 use crate::checkpoint::manifest::manifest_name;
 use crate::checkpoint::superblock::LOCK_FILE;
-use crate::checkpoint::{ChunkImage, Images, Manifest, RunState, Superblock, dir_of};
+use crate::checkpoint::{ChunkImage, FROZEN_ROWS, Images, Manifest, RunState, Superblock, dir_of};
 use crate::cold::memo::{Memo, NoticeKind, is_system};
 use crate::cold::store::{primary_of, secondary_of};
 use crate::counters::Counters;
 use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::governor::Governor;
+use crate::hot::block::{Begins, Block, Rows};
 use crate::hot::budget::Budget;
 use crate::hot::version::Begin;
 use crate::log::record::{Commit, DecodeError, Kind, Op, Part, Write};
@@ -404,9 +405,43 @@ fn load_images(inner: &Inner, manifest: &Manifest) -> Result<()> {
         let form = entry.form_pinned(&guard);
         let mut buffer = Vec::new();
         images.load(image, &mut buffer, |slot, begin, row| {
+            if begin == FROZEN_ROWS {
+                return load_block(inner, form, &images, image, row);
+            }
             put(inner, form, RowId::new(image.header.chunk, slot), begin, row)
         })
     })
+}
+
+/// The frozen rows of a chunk, from what its image says of them.
+fn load_block(
+    inner: &Inner,
+    form: &TableForm,
+    images: &Images,
+    image: &ChunkImage,
+    frozen: &[u8],
+) -> Result<()> {
+    let (base, slots) = images.frozen_slots(image, frozen)?;
+    let (hidden, bytes) = images.load_base(image, &base, &mut Vec::new())?;
+    let damaged = |error: thermocline_frozen::Error| {
+        images.damaged(image, base.offset, &format!("its frozen rows cannot be read: {error}"))
+    };
+    let rows = Rows::parse(bytes, hidden, &form.layout).map_err(damaged)?;
+    rows.block().verify().map_err(damaged)?;
+    let missing = (0..=u16::MAX)
+        .filter(|position| {
+            slots.get(usize::from(*position) / 64).is_some_and(|word| word >> (position % 64) & 1 != 0)
+        })
+        .any(|position| !rows.is_present(position));
+    if missing || form.hidden_key() == rows.hidden().is_empty() {
+        return Err(images.damaged(image, base.offset, "its frozen rows are not those of its slots").into());
+    }
+    form.note_counters_of(&rows);
+    // No snapshot is older than the image, which has only what had begun by then.
+    let mut begins = Begins::default();
+    begins.push(0, image.header.timestamp);
+    let block = Block::new(rows, begins, &inner.budget)?;
+    Ok(form.store.restore_block(image.header.chunk, block, &slots, &inner.epochs.pin())?)
 }
 
 /// A row as of `begin`, whatever stood there before.
@@ -425,6 +460,8 @@ fn put(inner: &Inner, form: &TableForm, row_id: RowId, begin: Timestamp, payload
     let guard = inner.epochs.pin();
     let chunk = store.directory.get(row_id.chunk(), &guard).ok_or_else(|| bad("its chunk is not there"))?;
     chunk.note_used(u32::from(row_id.slot()));
+    // What the log says is newer than the base.
+    store.thaw(row_id, true, &guard)?;
     let mut latched =
         store.directory.latch(row_id, &guard).ok_or_else(|| bad("its slot is beyond its chunk"))?;
     let version = store.create(Begin::At(begin), None, row_id, false, row, suffix)?;
@@ -543,6 +580,7 @@ impl Replay<'_> {
                 put(self.inner, form, write.row, timestamp, write.bytes)?;
             }
             Op::Delete => {
+                form.store.thaw(write.row, true, &guard)?;
                 if let Some(mut latched) = form.store.directory.latch(write.row, &guard)
                     && let Some(before) = latched.newest()
                 {

@@ -206,8 +206,8 @@ fn fetch_ahead(form: &TableForm, batch: &Batch, guard: &thermocline_base::epoch:
     for slot in rows().filter_map(|row| form.store.directory.slot(row, guard)) {
         slot.prefetch();
     }
-    for version in rows().filter_map(|row| form.store.directory.newest(row, guard)) {
-        version.prefetch();
+    for row in rows() {
+        form.store.directory.approach(row, guard);
     }
 }
 
@@ -554,6 +554,7 @@ impl Session {
     ) -> Entry {
         let form = form_ref.get();
         loop {
+            let _frame = guard.frame();
             let newest = form.store.directory.newest(row, guard);
             match visible(newest, &form.store.memory, &self.db.registry, self.snapshot, self.id) {
                 Sees::Nothing => return Entry::Next,

@@ -8,7 +8,7 @@ use thermocline_base::io::{Io, OverlayIo, StdIo};
 use thermocline_pool::store::{Found, IndexId as StoreIndex, KeyRange, StoreError};
 
 use crate::catalog::schema::{StoredTable, decode_catalog};
-use crate::checkpoint::{CheckpointError, Images, Manifest, Superblock, dir_of};
+use crate::checkpoint::{CheckpointError, FROZEN_ROWS, Images, Manifest, Superblock, dir_of};
 use crate::cold::place;
 use crate::cold::store::{SECONDARY, StoreMemory, is_secondary};
 use crate::db::Database;
@@ -194,9 +194,18 @@ fn verify_images(manifest: &Manifest, images: Images, checks: &mut RowChecks, re
     let mut buffer = Vec::new();
     for (&(table, chunk), image) in &manifest.chunks {
         let mut rows = 0;
-        let outcome = images.load(image, &mut buffer, |slot, _, row| {
-            rows += 1;
-            checks.row(table, row, || format!("the image of chunk {chunk}, slot {slot}"));
+        let outcome = images.load(image, &mut buffer, |slot, begin, row| {
+            let place = |slot: u16| move || format!("the image of chunk {chunk}, slot {slot}");
+            if begin != FROZEN_ROWS {
+                rows += 1;
+                checks.row(table, row, place(slot));
+                return Ok(());
+            }
+            let (base, slots) = images.frozen_slots(image, row)?;
+            let (hidden, bytes) = images.load_base(image, &base, &mut Vec::new())?;
+            rows += checks.frozen(table, &bytes, &hidden, &slots, place).map_err(|what| {
+                images.damaged(image, base.offset, &format!("its frozen rows cannot be read: {what}"))
+            })?;
             Ok::<(), CheckpointError>(())
         });
         report.chunk_images += 1;

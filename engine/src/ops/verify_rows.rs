@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use thermocline_base::ids::TableId;
+use thermocline_frozen::BlockMeta;
 use thermocline_pool::store::{BatchId, IndexId as StoreIndex};
 
 use crate::catalog::past::RowCheck;
@@ -61,6 +62,38 @@ impl RowChecks {
         let Some(of) = self.tables.get_mut(&table) else { return };
         let outcome = of.check.row(payload);
         of.note(outcome, place, &mut self.findings);
+    }
+
+    /// Looks at those rows of a block that have a bit; how many they are.
+    ///
+    /// # Errors
+    /// The block is damaged, in words.
+    pub(crate) fn frozen<F: FnOnce() -> String>(
+        &mut self,
+        table: TableId,
+        bytes: &[u8],
+        hidden: &[u64],
+        slots: &[u64],
+        place: impl Fn(u16) -> F,
+    ) -> Result<u64, String> {
+        let Some(of) = self.tables.get(&table) else { return Ok(0) };
+        let meta = BlockMeta::parse(bytes, of.check.layout()).map_err(|error| error.to_string())?;
+        let block = meta.block(bytes);
+        block.verify().map_err(|error| error.to_string())?;
+        let (mut rows, mut row) = (0, Vec::new());
+        for position in 0..=u16::MAX {
+            if slots.get(usize::from(position) / 64).is_none_or(|word| word >> (position % 64) & 1 == 0) {
+                continue;
+            }
+            row.clear();
+            if !block.row_into(position, &mut row) {
+                return Err(format!("slot {position} has none"));
+            }
+            row.extend(hidden.get(usize::from(position)).into_iter().flat_map(|key| key.to_le_bytes()));
+            self.row(table, &row, place(position));
+            rows += 1;
+        }
+        Ok(rows)
     }
 
     /// Looks at an entry of the cold store.

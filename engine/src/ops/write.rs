@@ -49,8 +49,8 @@ use crate::ops::cold::{ColdClaim, EndNow, PRESENT};
 use crate::ops::read::Lookup;
 use crate::ops::{Step, Wait, step};
 use crate::row::{ColumnSet, KeyBuf, MAX_ROW_BYTES, RowEditor, RowError, RowRef};
+use crate::txn::in_the_way::InTheWay;
 use crate::txn::locks::Intent;
-use crate::txn::registry::Registry;
 use crate::txn::session::{Followed, Session, Write};
 use crate::txn::visibility::{Resolved, resolve};
 
@@ -71,29 +71,19 @@ pub(crate) struct ColdTarget {
     pub(crate) from: Option<RowId>,
 }
 
+/// Why a row is looked for that is not only read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// To be changed: a frozen row is thawed first.
+    Change,
+    /// To be locked, which leaves it as it is.
+    Lock,
+}
+
 /// Where a row stands that is to be changed.
 pub(crate) enum Place {
     Hot(Target),
     Cold(ColdTarget),
-}
-
-/// Who is in the way, and how often he had undone something *before* the look that found him there. A count that is read
-/// after the look may cover the very undoing that has cleared the way, and the wait would be for nothing.
-#[derive(Debug, Default)]
-pub(crate) struct InTheWay(Option<(TxnId, u32)>);
-
-impl InTheWay {
-    /// A look has found `id` in the way: what to wait for. `None`: his count was not known before, look again.
-    pub(crate) fn since(&mut self, id: TxnId, registry: &Registry) -> Option<u32> {
-        match self.0 {
-            Some((known, since)) if known == id => Some(since),
-            _ if mutation::off(Rule::CountBeforeLook) => Some(registry.undone(id)),
-            _ => {
-                self.0 = Some((id, registry.undone(id)));
-                None
-            }
-        }
-    }
 }
 
 /// What an insert remembers while it waits.
@@ -157,6 +147,7 @@ impl Session {
         form_ref: FormRef,
         index: &IndexForm,
         key: &[u8],
+        purpose: Purpose,
         guard: &Guard<'_>,
     ) -> Result<Step<Option<Place>>> {
         let form = form_ref.get();
@@ -185,8 +176,12 @@ impl Session {
                 Lookup::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),
                 Lookup::Changed => continue,
             };
+            if base.is_image() && purpose == Purpose::Change {
+                form.store.thaw(row, false, guard)?;
+                continue;
+            }
             let Some(newest) = form.store.directory.newest(row, guard) else { continue };
-            if newest == base {
+            if newest.is_same_as(base) {
                 if !index.is_unique() {
                     self.note_key(form_ref, index, key);
                 }
@@ -629,7 +624,7 @@ impl Session {
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut backoff = Backoff::new();
         let outcome = loop {
-            let place = match self.find_target(form_ref, index, key, &guard) {
+            let place = match self.find_target(form_ref, index, key, Purpose::Change, &guard) {
                 Ok(Step::Done(Some(place))) => place,
                 Ok(Step::Done(None)) => break Ok(Step::Done(None)),
                 Ok(Step::Wait(wait)) => break Ok(Step::Wait(wait)),
@@ -686,7 +681,7 @@ impl Session {
         let guard = db.epochs.pin();
         let mut backoff = Backoff::new();
         loop {
-            let Some(place) = step!(self.find_target(form_ref, index, key, &guard)?) else {
+            let Some(place) = step!(self.find_target(form_ref, index, key, Purpose::Change, &guard)?) else {
                 return Ok(Step::Done(false));
             };
             let installed = match &place {

@@ -25,6 +25,10 @@ pub(crate) enum World {
     ToAndFro(ColdStoreKind),
     /// The governor takes whatever it can, at every step, and some come back. The store has to answer at once, or to have threads.
     Governed(ColdStoreKind),
+    /// All freeze in their chunks as soon as they can, and thaw now and then.
+    Frozen,
+    /// All freeze and thaw, leave memory and come back, as the numbers behind this seed will have it.
+    Ladder(ColdStoreKind, u64),
     /// Any of them move, as the numbers behind this seed will have it.
     Random(ColdStoreKind, u64),
 }
@@ -33,10 +37,12 @@ impl World {
     /// Options of a database of this world.
     pub(crate) fn options(self, options: Options) -> Options {
         match self {
-            Self::Still => options,
-            Self::Cold(store) | Self::ToAndFro(store) | Self::Governed(store) | Self::Random(store, _) => {
-                options.with_cold_store(store).with_cold_block_bytes(64 << 10)
-            }
+            Self::Still | Self::Frozen => options,
+            Self::Cold(store)
+            | Self::ToAndFro(store)
+            | Self::Governed(store)
+            | Self::Ladder(store, _)
+            | Self::Random(store, _) => options.with_cold_store(store).with_cold_block_bytes(64 << 10),
         }
     }
 }
@@ -57,7 +63,13 @@ fn key(number: i64) -> KeyBuf {
 
 impl Mover {
     pub(crate) fn new(world: World, db: &Database, table: &Table, keys: Range<i64>) -> Self {
-        let seed = if let World::Random(_, seed) = world { seed } else { 0 };
+        let (World::Random(_, seed) | World::Ladder(_, seed)) = world else {
+            return Self::with_seed(world, db, table, keys, 0);
+        };
+        Self::with_seed(world, db, table, keys, seed)
+    }
+
+    fn with_seed(world: World, db: &Database, table: &Table, keys: Range<i64>, seed: u64) -> Self {
         Self { world, steps: db.cold_steps(), table: table.clone(), keys, rng: Rng::new(seed), round: 0 }
     }
 
@@ -89,6 +101,10 @@ impl Mover {
 
     fn promote(&self, number: i64) -> bool {
         self.finish(self.steps.promote_one(&self.table, &key(number))).expect("a promotion does not fail")
+    }
+
+    fn freeze(&self) {
+        self.steps.freeze(&self.table).expect("memory is enough");
     }
 
     fn clean(&self) -> bool {
@@ -124,6 +140,17 @@ impl Mover {
                 self.clean();
             }
             World::Random(..) => self.random_step(),
+            World::Frozen => {
+                self.freeze();
+                if self.rng.chance(0.1) {
+                    self.steps.thaw(&self.table).expect("memory is enough");
+                }
+            }
+            World::Ladder(..) => match self.rng.below(4) {
+                0..=1 => self.freeze(),
+                2 => _ = self.steps.thaw(&self.table).expect("memory is enough"),
+                _ => self.random_step(),
+            },
         }
     }
 
@@ -167,6 +194,7 @@ impl Mover {
 
     /// Brings all rows back, and cleans up until nothing is left in the store and in the memo. Nobody else may be there.
     pub(crate) fn settle(&self, maintenance: &MaintenanceSteps) {
+        self.steps.thaw(&self.table).expect("memory is enough");
         if !self.steps.is_open() {
             return;
         }

@@ -16,6 +16,7 @@
 //! | [`backups`] | a backup under load holds everything committed before the call, and nothing by halves |
 //! | [`cold`] | the same for rows that leave memory, come back, and are changed where they are |
 //! | `cold_definitions` | the same for definitions of tables with cold rows that change |
+//! | [`frozen`] | the same for rows that freeze and thaw, with and without those that leave |
 //! | [`loads`] | a bulk load is there as a whole or not at all |
 //! | [`kill9`] | the same for a real process that is killed |
 
@@ -28,6 +29,7 @@ mod damage;
 #[cfg(feature = "model")]
 mod definitions;
 mod faults;
+mod frozen;
 mod images;
 mod kill9;
 mod loads;

@@ -6,7 +6,8 @@
 //! the maintenance that packs and drops chunks. Some commits wait together for one flush, with readers among them.
 //!
 //! In a run that is [`Run::cold`], rows migrate, are promoted and cleaned away meanwhile, by futures that are polled now
-//! and then, so that a migration is between its steps while transactions change its rows.
+//! and then, so that a migration is between its steps while transactions change its rows. In one that [`Run::freezes`],
+//! tables are frozen and thawed now and then.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -67,6 +68,10 @@ pub(super) struct Run {
     in_doubt: Option<State>,
     /// Rows leave memory and come back.
     cold: bool,
+    /// Tables freeze and thaw.
+    freezes: bool,
+    /// Rows that have frozen, so that a test can tell whether it has tested something.
+    pub(super) frozen: u64,
     /// What moves rows or cleans, under way.
     moves: Vec<Pending>,
     /// Is one of them a round of cleaning? There is one at a time.
@@ -101,6 +106,8 @@ impl Run {
             errors: Vec::new(),
             in_doubt: None,
             cold: false,
+            freezes: false,
+            frozen: 0,
             moves: Vec::new(),
             cleans: Rc::default(),
             moved: Rc::default(),
@@ -111,6 +118,27 @@ impl Run {
     pub(super) fn cold(mut self) -> Self {
         self.cold = true;
         self
+    }
+
+    /// Tables freeze and thaw from now on.
+    pub(super) fn freezes(mut self) -> Self {
+        self.freezes = true;
+        self
+    }
+
+    /// Freezes a table, or thaws it.
+    fn freeze(&mut self) {
+        let (steps, tables) = (self.db().cold_steps(), self.db().table_names());
+        if tables.is_empty() {
+            return;
+        }
+        let name = &tables[self.rng.below(tables.len() as u64) as usize];
+        let table = self.db().table(name).expect("it exists");
+        if self.rng.chance(0.8) {
+            self.frozen += steps.freeze(&table).expect("memory is enough");
+        } else {
+            steps.thaw(&table).expect("memory is enough");
+        }
     }
 
     /// From now on errors are expected.
@@ -154,6 +182,10 @@ impl Run {
         for _ in 0..count {
             if self.cold && self.rng.chance(0.5) {
                 self.move_about();
+                continue;
+            }
+            if self.freezes && self.rng.chance(0.12) {
+                self.freeze();
                 continue;
             }
             match self.rng.below(100) {

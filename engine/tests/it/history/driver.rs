@@ -321,6 +321,10 @@ fn keeps_over_moves(isolation: Isolation) {
                 (4, World::Random(Pages, seed)),
                 (2, World::Random(Direct, seed)),
                 (2, World::Governed(Memory)),
+                (2, World::Frozen),
+                (4, World::Frozen),
+                (2, World::Ladder(Memory, seed)),
+                (2, World::Ladder(Pages, seed)),
                 (4, World::Governed(Pages)),
             ] {
                 promoted += is_kept(isolation, threads, seed + threads as u64, world, watch);
@@ -346,7 +350,11 @@ fn is_kept(isolation: Isolation, threads: usize, seed: u64, world: World, watch:
         panic!("{isolation}, seed {seed}, {threads} threads, {world:?}: {anomaly}");
     }
     let cold = database.statistics().cold;
-    if world != World::Still {
+    if world == World::Frozen {
+        let frozen = database.statistics().frozen;
+        let moved = (frozen.frozen_rows, frozen.thawed_rows);
+        assert!(moved.0 > 50 && moved.1 > 50, "hardly anything has frozen: {moved:?}");
+    } else if world != World::Still {
         let moved = (cold.migrated_rows, cold.reads);
         assert!(moved.0 > 50 && moved.1 > 100, "hardly anything has moved: {moved:?}");
     }

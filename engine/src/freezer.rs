@@ -1,0 +1,130 @@
+//! The threads that freeze what has settled in tables with `tiering = frozen`, a chunk at a time.
+//!
+//! Each keeps a clock of its own: rounds, `freeze_after` apart. A row has settled if it began before the last round but one
+//! ended, so it has been left alone for one round at least. A chunk freezes when no more than one in sixteen of its rows has
+//! not settled; those stay in its slots. A chunk that is in use is looked at after two rounds, then after four, up to 64:
+//! a look reads the header of each of its versions.
+//!
+//! Chunks that are frozen are looked at every eighth round: they are frozen anew when an eighth of their rows is out of the
+//! block and has settled.
+//!
+//! A thread rests after each chunk for as long as that has taken, so it takes half of a processor at most.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thermocline_base::ids::{TableId, Timestamp};
+use thermocline_base::sync::Ordering;
+
+use crate::catalog::Tiering;
+use crate::db::{Database, Inner};
+use crate::ops::freeze::Settled;
+
+/// How often a thread looks whether the database closes.
+const TICK: Duration = Duration::from_millis(100);
+/// Of a hundred rows of a chunk so many may be in use.
+const YOUNG_PERCENT: u32 = 6;
+/// Rounds between two looks at a chunk, at most.
+const ROUNDS_MAX: u64 = 64;
+/// Rounds between two looks at a chunk that is frozen.
+const FROZEN_ROUNDS: u64 = 8;
+
+/// When a chunk is looked at next, and how many rounds after the look before.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    round: u64,
+    after: u64,
+}
+
+/// One of the threads that freeze.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Freezer {
+    inner: Arc<Inner>,
+    /// Which of how many it is.
+    number: u32,
+    of: u32,
+    round: u64,
+    /// When the last rounds began.
+    last: Timestamp,
+    last_but_one: Timestamp,
+    looks: HashMap<(TableId, u32), Look>,
+}
+
+/// The main function of the thread with this number.
+pub(crate) fn run(inner: &Arc<Inner>, number: u32) {
+    let threads = u32::try_from(inner.options.freeze_threads).unwrap_or(1);
+    let mut freezer = Freezer::new(inner, number, threads);
+    let mut begun = inner.clock.now_ns();
+    while !inner.closed.load(Ordering::SeqCst) {
+        std::thread::park_timeout(TICK.min(inner.options.freeze_after));
+        let waited = Duration::from_nanos(inner.clock.now_ns().saturating_sub(begun));
+        if waited >= inner.options.freeze_after {
+            begun = inner.clock.now_ns();
+            freezer.round(true);
+        }
+    }
+}
+
+impl Database {
+    /// A thread that freezes, for a test to drive.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn freezer(&self) -> Freezer {
+        Freezer::new(self.inner(), 0, 1)
+    }
+}
+
+impl Freezer {
+    fn new(inner: &Arc<Inner>, number: u32, of: u32) -> Self {
+        let (inner, nothing) = (Arc::clone(inner), Timestamp(0));
+        Self { inner, number, of, round: 0, last: nothing, last_but_one: nothing, looks: HashMap::new() }
+    }
+
+    /// One round; how many chunks were frozen. `rests`: after each chunk, for as long as it took.
+    pub fn round(&mut self, rests: bool) -> usize {
+        self.round += 1;
+        self.last_but_one = std::mem::replace(&mut self.last, self.inner.registry.clock.now());
+        let which = Settled { since: self.last_but_one, young_percent: YOUNG_PERCENT, ..Settled::FULL };
+        let mut frozen = 0;
+        for entry in self.inner.catalog.all() {
+            let (tiering, chunks) = {
+                let guard = self.inner.epochs.pin();
+                let form = entry.form_pinned(&guard);
+                (form.schema.tiering, form.store.directory.len())
+            };
+            if tiering != Tiering::Frozen || entry.is_held() {
+                continue;
+            }
+            for number in (0..chunks).filter(|chunk| chunk.wrapping_add(entry.id.0) % self.of == self.number)
+            {
+                if self.inner.closed.load(Ordering::SeqCst) {
+                    return frozen;
+                }
+                let look = self.looks.entry((entry.id, number)).or_insert(Look { round: 0, after: 1 });
+                if look.round > self.round {
+                    continue;
+                }
+                let begun = self.inner.clock.now_ns();
+                let after = match self.inner.freeze_chunk(&entry, number, which) {
+                    Ok(Some(_)) => {
+                        frozen += 1;
+                        FROZEN_ROUNDS
+                    }
+                    Ok(None) => (look.after * 2).min(ROUNDS_MAX),
+                    // The governor, or whoever deletes rows, makes room sooner or later.
+                    Err(error) => {
+                        tracing::debug!(%error, chunk = number, "a chunk was not frozen");
+                        FROZEN_ROUNDS
+                    }
+                };
+                *look = Look { round: self.round + after, after };
+                if rests {
+                    std::thread::park_timeout(Duration::from_nanos(self.inner.clock.now_ns() - begun));
+                }
+            }
+        }
+        frozen
+    }
+}

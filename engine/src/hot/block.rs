@@ -1,0 +1,253 @@
+//! The block of a frozen chunk: rows that have settled, compressed and immutable (Funke, Kemper, Neumann, VLDB 2012, §3.4).
+//!
+//! The bytes are made and read by crate `frozen`. Here stands what the engine adds to them: the block's number, when its
+//! rows begin, and how many rows are still in it.
+//!
+//! Rules:
+//! - *A number is given once.* A slot's frozen word names its block by it, so a word that was read before a row was thawed,
+//!   changed and frozen again is no word of the new block (`BlocksAreNotMistaken`).
+//! - *The word decides.* That a block has bytes at a position says nothing: a row is frozen while its slot says so.
+//! - *Begins stay while somebody could tell them apart*: until every snapshot is as new as the youngest row. From then on
+//!   all rows begin with the youngest, and validation takes two begins at or before the transaction's snapshot for one.
+//! - A block goes when no word names it any more, through the epochs.
+
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use thermocline_base::epoch::{Epochs, Guard};
+use thermocline_base::ids::{RowId, Timestamp};
+use thermocline_base::sync::{AtomicPtr, AtomicU32, Ordering};
+use thermocline_frozen::BlockMeta;
+
+use crate::hot::budget::{Budget, MemoryKind, OutOfMemory};
+use crate::hot::version::Version;
+use crate::row::Layout;
+
+/// When rows begin, by runs of positions: each run's first position and its timestamp.
+#[derive(Debug, Default)]
+pub(crate) struct Begins {
+    first: Vec<u16>,
+    at: Vec<Timestamp>,
+}
+
+impl Begins {
+    /// Positions have to ascend.
+    pub(crate) fn push(&mut self, position: u16, begin: Timestamp) {
+        if self.at.last() != Some(&begin) {
+            self.first.push(position);
+            self.at.push(begin);
+        }
+    }
+
+    fn at(&self, position: u16) -> Timestamp {
+        let run = self.first.partition_point(|&first| first <= position);
+        self.at[run.checked_sub(1).expect("the first run begins at the first row")]
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.first.capacity() * size_of::<u16>() + self.at.capacity() * size_of::<Timestamp>()) as u64
+    }
+}
+
+/// The rows of a block: their compressed columns, and what is kept beside each row of a table without a key.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    meta: BlockMeta,
+    bytes: Box<[u8]>,
+    /// Hidden keys by position; none in a table with a key.
+    hidden: Box<[u64]>,
+}
+
+impl Rows {
+    /// The rows whose bytes a builder has made. `hidden`: the hidden key of each position, or nothing.
+    ///
+    /// # Errors
+    /// The bytes are damaged, or of another layout.
+    pub(crate) fn parse(
+        bytes: Vec<u8>,
+        hidden: Vec<u64>,
+        layout: &Layout,
+    ) -> Result<Self, thermocline_frozen::Error> {
+        let meta = BlockMeta::parse(&bytes, layout)?;
+        Ok(Self { meta, bytes: bytes.into_boxed_slice(), hidden: hidden.into_boxed_slice() })
+    }
+
+    /// The compressed columns.
+    pub(crate) fn block(&self) -> thermocline_frozen::Block<'_> {
+        self.meta.block(&self.bytes)
+    }
+
+    /// What the block is known by on disk: drawn at random when it was made.
+    pub(crate) fn id(&self) -> u64 {
+        self.meta.number()
+    }
+
+    /// The block's bytes, in memory and on disk.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Hidden keys by position; none in a table with a key.
+    pub(crate) fn hidden(&self) -> &[u64] {
+        &self.hidden
+    }
+
+    /// Is there a row at this position?
+    #[inline]
+    pub(crate) fn is_present(&self, position: u16) -> bool {
+        self.block().is_present(position)
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn bytes_len(&self) -> usize {
+        self.bytes.len() + self.meta.memory() + size_of_val(&*self.hidden)
+    }
+
+    /// Appends the row at a position as it was before, with its hidden key.
+    #[inline]
+    fn row_into(&self, position: u16, out: &mut Vec<u8>) {
+        let found = self.block().row_into(position, out);
+        assert!(found, "slots name a block for rows that it has");
+        if let Some(hidden) = self.hidden.get(usize::from(position)) {
+            out.extend_from_slice(&hidden.to_le_bytes());
+        }
+    }
+}
+
+/// Memory that is charged as long as this lives.
+#[derive(Debug)]
+struct Charge {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Charge {
+    fn new(budget: &Arc<Budget>, bytes: u64) -> Result<Self, OutOfMemory> {
+        budget.charge_reserve(MemoryKind::Frozen, bytes)?;
+        Ok(Self { budget: Arc::clone(budget), bytes })
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.release(MemoryKind::Frozen, self.bytes);
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Block {
+    number: u64,
+    rows: Rows,
+    begins: AtomicPtr<(Begins, Charge)>,
+    youngest: Timestamp,
+    /// Rows that slots say are in it.
+    live: AtomicU32,
+    /// The block that the chunk had before, while slots name it.
+    pub(super) older: AtomicPtr<Block>,
+    /// Released when the block goes.
+    _charge: Charge,
+}
+
+impl Block {
+    /// A block of these rows.
+    ///
+    /// # Errors
+    /// There is no room for it below the memory limit.
+    pub(crate) fn new(rows: Rows, begins: Begins, budget: &Arc<Budget>) -> Result<Box<Self>, OutOfMemory> {
+        let charge = Charge::new(budget, (rows.bytes_len() + size_of::<Self>()) as u64)?;
+        let begins_charge = Charge::new(budget, begins.bytes())?;
+        Ok(Box::new(Self {
+            number: next_number(),
+            rows,
+            youngest: begins.at.iter().copied().max().unwrap_or_default(),
+            begins: AtomicPtr::new(Box::into_raw(Box::new((begins, begins_charge)))),
+            live: AtomicU32::new(0),
+            older: AtomicPtr::new(null_mut()),
+            _charge: charge,
+        }))
+    }
+
+    /// The number that frozen words name it by.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Its rows.
+    pub(crate) fn rows(&self) -> &Rows {
+        &self.rows
+    }
+
+    /// When the row at a position begins; see the module.
+    #[inline]
+    pub(crate) fn begin(&self, position: u16, _guard: &Guard<'_>) -> Timestamp {
+        // SAFETY: begins go through the epochs, and the caller is pinned.
+        match unsafe { self.begins.load(Ordering::Acquire).as_ref() } {
+            Some((begins, _)) => begins.at(position),
+            None => self.youngest,
+        }
+    }
+
+    /// Lets the begins go, if every snapshot is as new as the youngest row.
+    pub(crate) fn forget_begins(&self, oldest: Timestamp, epochs: &Epochs) {
+        if oldest < self.youngest || self.begins.load(Ordering::Relaxed).is_null() {
+            return;
+        }
+        let begins = self.begins.swap(null_mut(), Ordering::AcqRel);
+        if !begins.is_null() {
+            // SAFETY: `new` put a box there, and the swap gave it to us alone.
+            let begins = unsafe { Box::from_raw(begins) };
+            epochs.defer(move || drop(begins));
+        }
+    }
+
+    /// Bytes of the begins.
+    pub(crate) fn begins_bytes(&self, _guard: &Guard<'_>) -> u64 {
+        // SAFETY: as in `begin`.
+        unsafe { self.begins.load(Ordering::Acquire).as_ref() }.map_or(0, |(begins, _)| begins.bytes())
+    }
+
+    /// Rows that slots say are in it; a moment old.
+    pub(crate) fn live(&self) -> u32 {
+        self.live.load(Ordering::Acquire)
+    }
+
+    /// A slot is about to name the block.
+    pub(super) fn enter(&self) {
+        self.live.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A slot does not name it any more, or not after all.
+    pub(super) fn leave(&self) {
+        let before = self.live.fetch_sub(1, Ordering::AcqRel);
+        assert!(before != 0, "no more rows leave a block than have entered it");
+    }
+
+    /// The row at a position as a version that lasts as long as the reader's pin (see [`Guard::keep`]).
+    #[inline]
+    pub(crate) fn image(&self, row: RowId, guard: &Guard<'_>) -> Version {
+        let position = row.slot();
+        let begin = self.begin(position, guard);
+        Version::image(guard, self.number, begin, row, |out| self.rows.row_into(position, out))
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let begins = *self.begins.get_mut();
+        if !begins.is_null() {
+            // SAFETY: `new` put a box there, and nobody looks at a block that is dropped.
+            drop(unsafe { Box::from_raw(begins) });
+        }
+        let older = *self.older.get_mut();
+        if !older.is_null() {
+            // SAFETY: blocks are linked as boxes, each from one place.
+            drop(unsafe { Box::from_raw(older) });
+        }
+    }
+}
+
+/// Numbers of blocks are given once in the life of the process.
+fn next_number() -> u64 {
+    thermocline_base::ids::fresh_number()
+}

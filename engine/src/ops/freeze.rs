@@ -1,0 +1,358 @@
+//! Freezing chunks that have settled, and thawing them whole (Funke, Kemper, Neumann, VLDB 2012, §3.3).
+//!
+//! One chunk at a time, beside transactions, none of which it aborts or lets wait for longer than a slot's move takes:
+//!
+//! 1. The rows that have settled are copied into a block: committed, with one version, not changed lately. Short pins, no
+//!    lock. What is changed meanwhile is told by its begin when the slots are swapped, and stays as it is.
+//! 2. Under the maintenance lock, if the table's form is still the one whose rows were copied: the block is linked to the
+//!    chunk, and each slot that still leads to what was copied is swapped to name the block (`hot/chunk/freeze.rs`).
+//! 3. The versions are retired through the epochs.
+//!
+//! Only a chunk freezes in which no slot can be filled any more: all of its slots are taken, no cursor holds one, and each
+//! pin from before that has gone.
+//!
+//! An example: a chunk of four rows freezes while a transaction updates the third.
+//!
+//! | time | freezer | writer | slots |
+//! |---|---|---|---|
+//! | 1 | copies rows 0, 1, 2, 3 into block 9 | | versions |
+//! | 2 | | updates row 2 | versions; row 2 has two |
+//! | 3 | swaps 0 and 1, leaves 2 alone, swaps 3 | | 9, 9, version, 9 |
+//! | 4 | | updates row 0: thaws it, then installs its version above that | version, 9, version, 9 |
+//!
+//! Freezing changes no row: nothing is logged, no image is made anew for it.
+
+use std::sync::Arc;
+
+use thermocline_base::ids::{RowId, Timestamp};
+use thermocline_base::sync::{Backoff, Ordering};
+use thermocline_frozen::{Builder, Choice};
+
+use crate::catalog::table::{TableEntry, TableForm};
+use crate::cold::memo::is_system;
+use crate::db::{Database, Inner};
+use crate::error::Result;
+use crate::hot::block::{Begins, Block, Rows};
+use crate::hot::chunk::freeze::settled;
+use crate::hot::chunk::{Chunk, Found};
+use crate::hot::store::Store;
+use crate::mutation::{self, Rule};
+use crate::row::Layout;
+
+/// Slots that are looked at under one pin.
+const SLOTS_A_PIN: u32 = 256;
+/// A chunk with fewer rows than this share of its slots is packed rather than frozen.
+const FULL_PERCENT: u32 = 25;
+/// A chunk that is frozen is frozen anew when this share of its rows is out of its block and has settled.
+const THAWED_SHARE: u32 = 8;
+
+/// What freezing came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Freezing {
+    /// Chunks that were frozen, or frozen anew.
+    pub chunks: u64,
+    /// Rows that are in their blocks now.
+    pub rows: u64,
+    /// Bytes of these blocks.
+    pub bytes: u64,
+}
+
+/// Which rows of a chunk freeze.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settled {
+    /// Those that began at or before this.
+    pub(crate) since: Timestamp,
+    /// Of a hundred rows so many may be younger, else the chunk is in use.
+    pub(crate) young_percent: u32,
+    /// Of a hundred slots so many have to have a row, at least.
+    pub(crate) full_percent: u32,
+    /// Chunks that are being filled are closed, so that they may freeze.
+    pub(crate) closes: bool,
+}
+
+impl Settled {
+    /// All of them, in chunks without free slots that are not sparse.
+    pub(crate) const FULL: Self = Self {
+        since: Timestamp(u64::MAX >> 2),
+        young_percent: 100,
+        full_percent: FULL_PERCENT,
+        closes: false,
+    };
+    /// The same, and the last chunk, if it is not sparse either.
+    pub(crate) const MOST: Self = Self { closes: true, ..Self::FULL };
+    /// All of them, however few (tests).
+    pub(crate) const ANY: Self = Self { full_percent: 0, ..Self::MOST };
+}
+
+/// Rows of a chunk that were copied.
+struct Copied {
+    builder: Builder,
+    begins: Begins,
+    hidden: Vec<u64>,
+    layout: Arc<Layout>,
+}
+
+impl Copied {
+    /// Adds a row with what stands behind it.
+    fn push(
+        &mut self,
+        position: u16,
+        begin: Timestamp,
+        row: &[u8],
+        suffix: &[u8],
+    ) -> std::result::Result<(), thermocline_frozen::Error> {
+        self.builder.push(position, row)?;
+        self.begins.push(position, begin);
+        if !suffix.is_empty() {
+            self.hidden.resize(usize::from(position), 0);
+            self.hidden.push(u64::from_le_bytes(suffix.try_into().expect("a hidden key has 8 bytes")));
+        }
+        Ok(())
+    }
+
+    /// The block of what was pushed.
+    fn finish(mut self) -> std::result::Result<(Rows, Begins), thermocline_frozen::Error> {
+        let bytes = self.builder.finish(fresh_id(), Choice::PointReads)?;
+        Ok((Rows::parse(bytes, self.hidden, &self.layout)?, self.begins))
+    }
+}
+
+/// What a block is known by on disk; never 0.
+fn fresh_id() -> u64 {
+    let id = thermocline_base::rng::fresh_id();
+    u64::from_le_bytes(id[..8].try_into().expect("an id has 16 bytes")).max(1)
+}
+
+impl Inner {
+    /// Freezes the chunks of a table whose rows have settled.
+    ///
+    /// # Errors
+    /// There is no room for a block below the memory limit, or the table was dropped.
+    pub(crate) fn freeze_table(&self, entry: &TableEntry, which: Settled) -> Result<Freezing> {
+        let mut done = Freezing::default();
+        if is_system(entry.id) || self.options.read_only {
+            return Ok(done);
+        }
+        let chunks = entry.form_pinned(&self.epochs.pin()).store.directory.len();
+        for number in 0..chunks {
+            if self.closed.load(Ordering::SeqCst) || entry.is_dropped() {
+                break;
+            }
+            if let Some((rows, bytes)) = self.freeze_chunk(entry, number, which)? {
+                done.chunks += 1;
+                done.rows += u64::from(rows);
+                done.bytes += bytes;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Freezes one chunk: how many of its rows are in a block now, and the block's bytes. `None`: it is not one to freeze.
+    ///
+    /// # Errors
+    /// There is no room for the block, or for slots that stay.
+    pub(crate) fn freeze_chunk(
+        &self,
+        entry: &TableEntry,
+        number: u32,
+        which: Settled,
+    ) -> Result<Option<(u32, u64)>> {
+        let store = Arc::clone(&entry.form_pinned(&self.epochs.pin()).store);
+        let _turn = store.freezing.lock();
+        if which.closes {
+            self.close_chunk(&store, number, which);
+        }
+        if !self.may_freeze(&store, number) {
+            return Ok(None);
+        }
+        let Some(copied) = self.copy_settled(entry, &store, number, which) else { return Ok(None) };
+        let (rows, begins) = match copied.finish() {
+            Ok(finished) => finished,
+            Err(error) => {
+                tracing::warn!(%error, chunk = number, "a chunk was not frozen");
+                return Ok(None);
+            }
+        };
+        let block = Block::new(rows, begins, &self.budget)?;
+        let bytes = block.rows().bytes_len() as u64;
+        let _maintenance = self.maintenance.lock();
+        // The columns may have changed since, or the chunk may have been packed.
+        let is_current = {
+            let guard = self.epochs.pin();
+            Arc::ptr_eq(&entry.form_pinned(&guard).store, &store)
+                && !entry.is_held()
+                && !entry.is_dropped()
+                && store.directory.get(number, &guard).is_some_and(|chunk| !chunk.is_packed())
+        };
+        if !is_current {
+            return Ok(None);
+        }
+        let rows = store.freeze(number, block, &self.epochs)?;
+        let guard = self.epochs.pin();
+        if let Some(chunk) = store.directory.get(number, &guard) {
+            chunk.drop_dead_blocks(&self.epochs, &guard);
+        }
+        Ok(Some((rows, bytes)))
+    }
+
+    /// Sees to it that no slot of the chunk can be filled any more, if enough of them are.
+    fn close_chunk(&self, store: &Store, number: u32, which: Settled) {
+        let guard = self.epochs.pin();
+        let Some(chunk) = store.directory.get(number, &guard) else { return };
+        let rows = chunk.used();
+        if rows > 0 && rows * 100 > chunk.capacity() * which.full_percent {
+            store.close(number, &guard);
+        }
+    }
+
+    /// Can no slot of the chunk be filled any more, and is it one that may freeze?
+    fn may_freeze(&self, store: &Store, number: u32) -> bool {
+        let may = || {
+            let guard = self.epochs.pin();
+            store.directory.get(number, &guard).is_some_and(|chunk| chunk.is_full() && !chunk.is_packed())
+        };
+        if !may() || store.has_open_run(number) {
+            return false;
+        }
+        // Who has taken a slot fills it under the same pin.
+        let stamp = self.epochs.stamp();
+        let mut backoff = Backoff::new();
+        while self.epochs.safe() <= stamp {
+            backoff.wait();
+        }
+        may()
+    }
+
+    /// Copies what may freeze. `None`: too little of the chunk has settled, or nothing new.
+    fn copy_settled(&self, entry: &TableEntry, store: &Store, number: u32, which: Settled) -> Option<Copied> {
+        let oldest = self.registry.active_snapshots().oldest();
+        let (capacity, suffix_bytes, layout) = {
+            let guard = self.epochs.pin();
+            let form = entry.form_pinned(&guard);
+            let capacity = store.directory.get(number, &guard).map_or(0, Chunk::used);
+            (capacity, form.suffix_bytes, Arc::clone(&form.layout))
+        };
+        let builder = Builder::new(&layout);
+        let mut copied = Copied { builder, begins: Begins::default(), hidden: Vec::new(), layout };
+        let (mut rows, mut fresh, mut young) = (0, 0, 0);
+        let mut slot = 0;
+        while slot < capacity {
+            let guard = self.epochs.pin();
+            let end = (slot + SLOTS_A_PIN).min(capacity);
+            for position in (slot..end).filter_map(|slot| u16::try_from(slot).ok()) {
+                let row = RowId::new(number, position);
+                let _frame = guard.frame();
+                let Some(version) = store.directory.newest(row, &guard) else { continue };
+                rows += 1;
+                let Some(begin) = settled(version).filter(|begin| *begin <= which.since) else {
+                    young += 1;
+                    if young * 100 > capacity * which.young_percent {
+                        return None;
+                    }
+                    continue;
+                };
+                if version.is_promoted() && begin > oldest {
+                    continue;
+                }
+                fresh += u32::from(!version.is_image());
+                let bytes = version.row();
+                let (row, suffix) = bytes.split_at(bytes.len() - suffix_bytes);
+                if let Err(error) = copied.push(position, begin, row, suffix) {
+                    tracing::warn!(%error, chunk = number, "a chunk was not frozen");
+                    return None;
+                }
+            }
+            slot = end;
+        }
+        let is_frozen = fresh < rows - young;
+        let enough = if is_frozen {
+            fresh * THAWED_SHARE >= rows
+        } else {
+            rows * 100 > capacity * which.full_percent && fresh > 0
+        };
+        (enough && young * 100 <= rows * which.young_percent).then_some(copied)
+    }
+
+    /// Makes ordinary versions of all frozen rows of a table.
+    ///
+    /// # Errors
+    /// The memory limit is reached; what was thawed by then stays so.
+    pub(crate) fn thaw_table(&self, entry: &TableEntry) -> Result<u64> {
+        let mut thawed = 0;
+        let chunks = entry.form_pinned(&self.epochs.pin()).store.directory.len();
+        for number in 0..chunks {
+            let mut slot = 0;
+            loop {
+                let guard = self.epochs.pin();
+                let store = &entry.form_pinned(&guard).store;
+                let Some(chunk) = store.directory.get(number, &guard).filter(|chunk| chunk.has_block())
+                else {
+                    break;
+                };
+                let end = (slot + SLOTS_A_PIN).min(chunk.used());
+                for position in (slot..end).filter_map(|slot| u16::try_from(slot).ok()) {
+                    if matches!(chunk.look(position, &guard), Found::Frozen(_)) {
+                        store.thaw(RowId::new(number, position), false, &guard)?;
+                        thawed += 1;
+                    }
+                }
+                if end == chunk.used() {
+                    break;
+                }
+                slot = end;
+            }
+            let _maintenance = self.maintenance.lock();
+            let guard = self.epochs.pin();
+            let store = &entry.form_pinned(&guard).store;
+            if let Some(chunk) = store.directory.get(number, &guard) {
+                chunk.drop_dead_blocks(&self.epochs, &guard);
+            }
+        }
+        Ok(thawed)
+    }
+
+    /// Lets begins go that no snapshot can tell apart any more, and blocks that no slot names.
+    pub(crate) fn tidy_blocks(&self, form: &TableForm) {
+        let oldest = self.registry.active_snapshots().oldest();
+        let guard = self.epochs.pin();
+        for number in 0..form.store.directory.len() {
+            let Some(chunk) = form.store.directory.get(number, &guard).filter(|chunk| chunk.has_block())
+            else {
+                continue;
+            };
+            chunk.drop_dead_blocks(&self.epochs, &guard);
+            for block in chunk.blocks(&guard) {
+                if !mutation::off(Rule::BeginsOutliveSnapshots) {
+                    block.forget_begins(oldest, &self.epochs);
+                } else {
+                    block.forget_begins(Timestamp(u64::MAX), &self.epochs);
+                }
+            }
+        }
+    }
+}
+
+impl Database {
+    /// Compresses the rows of a table in memory, now and in place: chunk by chunk, beside transactions, which go on as before.
+    /// Rows that are being changed stay as they are, and so does a last chunk that is less than a quarter full. A frozen row
+    /// is read at some hundred nanoseconds more; a change makes an ordinary row of it first. Nothing about a row changes by
+    /// that. Blocks the calling thread.
+    ///
+    /// # Errors
+    /// [`Error::TableNotFound`](crate::Error::TableNotFound); [`Error::OutOfMemory`](crate::Error::OutOfMemory): there is no room for
+    /// one more block beside its rows. What was frozen by then stays so.
+    pub fn freeze(&self, table: &str) -> Result<Freezing> {
+        let entry = self.inner().entry(table)?;
+        self.inner().freeze_table(&entry, Settled::MOST)
+    }
+
+    /// Makes ordinary rows of all frozen rows of a table: how many. Blocks the calling thread.
+    ///
+    /// # Errors
+    /// As [`Database::freeze`]; what was thawed by then stays so.
+    pub fn thaw(&self, table: &str) -> Result<u64> {
+        let entry = self.inner().entry(table)?;
+        self.inner().thaw_table(&entry)
+    }
+}

@@ -1,0 +1,59 @@
+//! Crash images of runs in which tables freeze and thaw: blocks and which of their rows are still there stand in checkpoints,
+//! changes of frozen rows in the log, and in some runs rows leave memory, too.
+
+use thermocline_engine::{ColdStoreKind, Durability};
+
+use super::images::{Sample, check_short_run};
+use super::tiny;
+use super::workload::Run;
+
+fn run(seed: u64, durability: Durability, steps: usize) -> Run {
+    let mut run = Run::new(seed, tiny(durability)).freezes();
+    run.steps(steps);
+    run
+}
+
+fn run_with_cold_rows(seed: u64, durability: Durability, steps: usize) -> Run {
+    let options = tiny(durability).with_cold_store(ColdStoreKind::Pages);
+    let mut run = Run::new(seed, options).cold().freezes();
+    run.steps(steps);
+    run
+}
+
+#[test]
+fn prefixes_of_a_short_run() {
+    let mut frozen = 0;
+    for (seed, durability) in [(1, Durability::Group), (2, Durability::Async), (3, Durability::Off)] {
+        let run = run(seed, durability, 60);
+        check_short_run(&run, &format!("frozen, {durability}"));
+        frozen += run.frozen;
+    }
+    assert!(frozen > 50, "only {frozen} rows have frozen");
+}
+
+#[test]
+fn samples_of_long_runs() {
+    let mut frozen = 0;
+    for durability in [Durability::Sync, Durability::Off] {
+        Sample::of_long_runs().check(
+            &format!("frozen, {durability}"),
+            |seed, steps| run(seed, durability, steps),
+            |run| frozen += run.frozen,
+        );
+    }
+    assert!(frozen > 100, "only {frozen} rows have frozen");
+}
+
+#[test]
+fn samples_of_long_runs_with_cold_rows() {
+    let (mut frozen, mut moved) = (0, 0);
+    Sample::of_long_runs().check(
+        "frozen and cold",
+        |seed, steps| run_with_cold_rows(seed, Durability::Group, steps),
+        |run| {
+            frozen += run.frozen;
+            moved += run.moved.get();
+        },
+    );
+    assert!(frozen > 20 && moved > 5, "only {frozen} rows have frozen, and {moved} moved");
+}
