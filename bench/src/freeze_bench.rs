@@ -7,11 +7,15 @@
 //!   scan       sum of ol_amount where ol_quantity is at most 5: all groups are read, none is left out
 //! ```
 //!
+//! Then the same rows in a table of the engine ([`engine`]): memory, freezing, reads and changes, hot and frozen.
+//!
 //! A row's bytes are compared with those of the hot store: the cell of 96 bytes that an order line with a short text takes, and its
 //! slot of 8. GB/s of a scan count the two columns as rows have them: 10 bytes a row.
 
 use std::fmt;
 use std::ops::ControlFlow;
+
+mod engine;
 
 use serde::Serialize;
 use thermocline_base::rng::Rng;
@@ -93,6 +97,7 @@ pub struct FreezeReport {
     scan_rows_per_s: f64,
     scan_gb_per_s: f64,
     verify_gb_per_s: f64,
+    engine: engine::EngineReport,
     columns: Vec<ColumnReport>,
 }
 
@@ -101,6 +106,8 @@ pub struct FreezeReport {
 pub enum FreezeError {
     /// A row could not be made.
     Row(RowError),
+    /// The engine's.
+    Engine(thermocline_engine::Error),
     /// A block could not be made or read.
     Block(thermocline_frozen::Error),
     /// A row came back as another one.
@@ -116,6 +123,7 @@ impl fmt::Display for FreezeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FreezeError::Row(error) => error.fmt(f),
+            FreezeError::Engine(error) => error.fmt(f),
             FreezeError::Block(error) => error.fmt(f),
             FreezeError::Differs { block, position } => {
                 write!(
@@ -270,6 +278,7 @@ pub fn run(settings: &FreezeSettings, outputs: &mut Outputs) -> Result<FreezeRep
         scan_rows_per_s: count / scan_s,
         scan_gb_per_s: 10.0 * count / scan_s / 1e9,
         verify_gb_per_s: block_bytes as f64 / verify_s / 1e9,
+        engine: engine::run(settings).map_err(FreezeError::Engine)?,
         columns: columns(&views, count),
     })
 }
@@ -398,7 +407,48 @@ impl FreezeReport {
                 ),
             ),
         ];
-        for (name, line) in lines {
+        let engine = &self.engine;
+        let of_engine = [
+            (
+                "in a table",
+                format!(
+                    "{:.1} bytes a row hot, {:.1} frozen ({:.2} times smaller), and {:.1} of the key's entry",
+                    engine.hot_bytes_per_row,
+                    engine.frozen_bytes_per_row,
+                    engine.hot_bytes_per_row / engine.frozen_bytes_per_row,
+                    engine.entry_bytes_per_row
+                ),
+            ),
+            (
+                "freezing",
+                format!(
+                    "{} rows frozen, {} rows/s ({:.3} µs of processor time a row)",
+                    grouped(engine.rows_frozen as f64),
+                    grouped(engine.freeze_rows_per_s),
+                    engine.cpu_us_per_frozen_row
+                ),
+            ),
+            (
+                "reads",
+                format!(
+                    "by key at random {:.0} ns hot, {:.0} frozen",
+                    engine.read_hot_ns, engine.read_frozen_ns
+                ),
+            ),
+            (
+                "changes",
+                format!(
+                    "a row of orders at random {:.0} ns hot, {:.0} frozen ({:.2} times); in sequence {:.0}, {:.0} ({:.2} times)",
+                    engine.update_hot_random_ns,
+                    engine.update_frozen_random_ns,
+                    engine.update_frozen_random_ns / engine.update_hot_random_ns,
+                    engine.update_hot_sequence_ns,
+                    engine.update_frozen_sequence_ns,
+                    engine.update_frozen_sequence_ns / engine.update_hot_sequence_ns
+                ),
+            ),
+        ];
+        for (name, line) in lines.into_iter().chain(of_engine) {
             text.push_str(&format!("{name:<12} {line}\n"));
         }
         for column in &self.columns {
@@ -424,6 +474,8 @@ mod tests {
                 let report = run(&settings, &mut outputs).unwrap();
                 assert!(report.block_bytes_per_row < report.row_bytes, "{report:?}");
                 assert_eq!(report.columns.len(), 10);
+                // A last chunk that is less than a quarter full stays hot.
+                assert!(report.engine.rows_frozen > 500, "{:?}", report.engine);
                 let csv = String::from_utf8(outputs.csv.unwrap()).unwrap();
                 assert_eq!(
                     (csv.lines().count(), csv.lines().all(|line| line.split(',').count() == 10)),

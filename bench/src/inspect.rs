@@ -38,12 +38,16 @@ pub struct Inspected {
 pub struct InspectedTable {
     /// Its name.
     pub name: String,
-    /// May its rows leave memory: `auto`, `hot`, `cold`?
+    /// Where may its rows go: `auto`, `hot`, `cold`, `frozen`?
     pub tiering: String,
     /// Rows in memory.
     pub rows_hot: u64,
     /// Bytes of their versions.
     pub bytes_hot: u64,
+    /// Those of the rows in memory that are frozen.
+    pub rows_frozen: u64,
+    /// Bytes of their blocks.
+    pub bytes_frozen: u64,
     /// Rows in the cold store; ended ones count until they are removed.
     pub rows_cold: u64,
     /// Bytes of their keys and records.
@@ -125,6 +129,8 @@ pub fn inspect(
             tiering: format!("{:?}", of.tiering).to_lowercase(),
             rows_hot: of.rows_hot,
             bytes_hot: of.bytes_hot,
+            rows_frozen: of.rows_frozen,
+            bytes_frozen: of.bytes_frozen,
             rows_cold: of.rows_cold,
             bytes_cold: of.bytes_cold,
             filter_bytes: of.filter_bytes,
@@ -200,13 +206,26 @@ impl Inspected {
         let used = self.memory_bytes.iter().filter(|(_, bytes)| *bytes > 0);
         let used: Vec<String> = used.map(|(name, bytes)| format!("{name} {}", size(*bytes))).collect();
         text += &format!("memory       {}\n\n", used.join(", "));
-        let head = ["table", "rows hot", "bytes hot", "rows cold", "bytes cold", "filters", "errors", "memo"];
+        let head = [
+            "table",
+            "rows hot",
+            "bytes hot",
+            "frozen",
+            "bytes",
+            "rows cold",
+            "bytes cold",
+            "filters",
+            "errors",
+            "memo",
+        ];
         let mut lines = vec![head.map(str::to_owned).to_vec()];
         for table in &self.tables {
             lines.push(vec![
                 table.name.clone(),
                 count(table.rows_hot),
                 size(table.bytes_hot),
+                count(table.rows_frozen),
+                size(table.bytes_frozen),
                 count(table.rows_cold),
                 size(table.bytes_cold),
                 size(table.filter_bytes),
