@@ -7,6 +7,7 @@ use std::sync::Arc;
 use thermocline_base::io::{Io, MemoryIo, OpenMode};
 use thermocline_base::multiplex::block_on;
 
+use crate::hot::budget::MemoryKind;
 use crate::row::{Column, KeyBuf, Type, Value};
 use crate::{
     Database, Durability, Error, IndexSchema, Isolation, LockMode, Options, Table, TableSchema, Tiering,
@@ -374,6 +375,45 @@ fn definitions_change_over_frozen_rows() {
     assert_eq!(read(&db, &db.table("t").expect("it is there"), 7), Some(found));
     db.truncate_table("t").expect("it is emptied");
     assert_eq!(in_blocks(&db), 0);
+}
+
+/// Names of columns change under blocks, in memory and on disk.
+#[test]
+fn columns_are_renamed_over_frozen_rows() {
+    let io = memory();
+    {
+        let db = open(&io);
+        frozen(&db);
+        db.checkpoint().expect("there is room");
+        db.rename_column("t", "name", "called").expect("it is renamed");
+        assert_eq!(in_blocks(&db), ROWS as u64);
+        db.close().expect("it closes");
+    }
+    let db = open(&io);
+    let table = db.table("t").expect("it is there");
+    check(&db, &table, ROWS, &[]);
+    assert_eq!(in_blocks(&db), ROWS as u64);
+}
+
+/// What a block is made in counts under the memory limit: without room for that nothing freezes, and nothing is lost.
+#[test]
+fn a_block_without_room_is_not_made() {
+    let db = open(&memory());
+    let table = db.create_table(schema()).expect("the definition is fine");
+    insert(&db, &table, 0..ROWS);
+    let budget = &db.inner().budget;
+    let mut taken = 0;
+    for piece in [1 << 20, 64 << 10, 1 << 10] {
+        while budget.charge(MemoryKind::Other, piece).is_ok() {
+            taken += piece;
+        }
+    }
+    let refused = db.freeze("t").expect_err("there is no room");
+    assert_eq!(refused.sqlstate(), "53200", "{refused}");
+    budget.release(MemoryKind::Other, taken);
+    assert_eq!((in_blocks(&db), db.statistics().memory.frozen), (0, 0));
+    assert_eq!(db.freeze("t").expect("there is room").rows, ROWS as u64);
+    check(&db, &table, ROWS, &[]);
 }
 
 /// A table without a key has a hidden one, which stands behind each row.

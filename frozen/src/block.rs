@@ -19,7 +19,7 @@ use super::format::{
     TAIL, VERSION, ZONE, ZoneEntry,
 };
 use super::ints;
-use super::physical::{Field, Physical, fields};
+use super::physical::{Field, Physical, fields, shape_of};
 use super::{GROUP_ROWS, MAX_ROWS};
 
 /// A column of a block.
@@ -56,7 +56,7 @@ impl BlockMeta {
             group: group.map(|group| group as u32),
             reason: reason.into(),
         };
-        if header.layout != layout.id().to_bits() || header.columns != layout.columns().len() {
+        if header.layout != shape_of(layout) || header.columns != layout.columns().len() {
             return Err(Error::OtherLayout { number: header.number });
         }
         let inside = bytes.len() - TAIL;
@@ -142,7 +142,7 @@ impl BlockMeta {
     }
 }
 
-/// The number, rows and layout of a block, without its layout: for `inspect` and for finding the layout.
+/// The number and rows of a block, and what stands for the types of its columns: without its layout.
 ///
 /// # Errors
 /// Bytes that are no block, are damaged or of a newer format.

@@ -17,7 +17,7 @@ use super::format::{
     Stored, TAIL, ZONE, ZoneEntry,
 };
 use super::ints::{self, Kind, Params};
-use super::physical::{Field, Physical, bytes_key, fields};
+use super::physical::{Field, Physical, bytes_key, fields, shape_of};
 use super::{GROUP_ROWS, MAX_ROWS, dictionary};
 
 /// The values of a column, one a position.
@@ -153,7 +153,7 @@ impl Builder {
             nulls: Bits::default(),
         };
         Self {
-            layout: layout.id().to_bits(),
+            layout: shape_of(layout),
             fixed: layout.fixed_len(),
             columns: fields(layout).into_iter().zip(layout.columns()).map(buffer).collect(),
             present: Bits::default(),

@@ -11,7 +11,7 @@
 
 use thermocline_row::layout::{Lengths, Place, Placer, Shape};
 use thermocline_row::{Date, Decimal, Time, Timestamp, TimestampTz, Uuid};
-use thermocline_row::{Interval, Layout, Type, Value};
+use thermocline_row::{Interval, Layout, LayoutId, Type, Value};
 
 use super::bytes::{array_at, u16_at, u32_at, u64_at, u128_at};
 
@@ -42,6 +42,13 @@ pub(crate) fn fields(layout: &Layout) -> Vec<Field> {
         physical: physical(column.ty),
     };
     layout.columns().iter().zip(shapes).map(field).collect()
+}
+
+/// What tells layouts apart whose rows have other bytes: types and nullability of the columns in their order. Names may change
+/// under a block.
+pub(crate) fn shape_of(layout: &Layout) -> u64 {
+    let columns = layout.columns().iter();
+    columns.fold(LayoutId::begin(), |id, column| id.and("", column.ty, column.nullable)).to_bits()
 }
 
 fn physical(ty: Type) -> Physical {

@@ -116,7 +116,7 @@ impl Rows {
 
 /// Memory that is charged as long as this lives.
 #[derive(Debug)]
-struct Charge {
+pub(crate) struct Charge {
     budget: Arc<Budget>,
     bytes: u64,
 }
@@ -125,6 +125,23 @@ impl Charge {
     fn new(budget: &Arc<Budget>, bytes: u64) -> Result<Self, OutOfMemory> {
         budget.charge_reserve(MemoryKind::Frozen, bytes)?;
         Ok(Self { budget: Arc::clone(budget), bytes })
+    }
+}
+
+impl Charge {
+    /// Nothing so far, of what may be had without the reserve.
+    pub(crate) fn none(budget: &Arc<Budget>) -> Self {
+        Self { budget: Arc::clone(budget), bytes: 0 }
+    }
+
+    /// Takes so many bytes more.
+    ///
+    /// # Errors
+    /// They are not there.
+    pub(crate) fn add(&mut self, bytes: u64) -> Result<(), OutOfMemory> {
+        self.budget.charge(MemoryKind::Frozen, bytes)?;
+        self.bytes += bytes;
+        Ok(())
     }
 }
 

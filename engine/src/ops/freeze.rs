@@ -32,7 +32,7 @@ use crate::catalog::table::{TableEntry, TableForm};
 use crate::cold::memo::is_system;
 use crate::db::{Database, Inner};
 use crate::error::Result;
-use crate::hot::block::{Begins, Block, Rows};
+use crate::hot::block::{Begins, Block, Charge, Rows};
 use crate::hot::chunk::freeze::settled;
 use crate::hot::chunk::{Chunk, Found};
 use crate::hot::store::Store;
@@ -45,6 +45,9 @@ const SLOTS_A_PIN: u32 = 256;
 const FULL_PERCENT: u32 = 25;
 /// A chunk that is frozen is frozen anew when this share of its rows is out of its block and has settled.
 const THAWED_SHARE: u32 = 8;
+
+/// A builder takes so many times the bytes of its rows: columns stand as numbers of 64 bits, and once more while they are encoded.
+const BUILDING: u64 = 3;
 
 /// What freezing came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -91,6 +94,8 @@ struct Copied {
     begins: Begins,
     hidden: Vec<u64>,
     layout: Arc<Layout>,
+    /// What the builder takes.
+    room: Charge,
 }
 
 impl Copied {
@@ -166,7 +171,7 @@ impl Inner {
         if !self.may_freeze(&store, number) {
             return Ok(None);
         }
-        let Some(copied) = self.copy_settled(entry, &store, number, which) else { return Ok(None) };
+        let Some(copied) = self.copy_settled(entry, &store, number, which)? else { return Ok(None) };
         let (rows, begins) = match copied.finish() {
             Ok(finished) => finished,
             Err(error) => {
@@ -225,7 +230,16 @@ impl Inner {
     }
 
     /// Copies what may freeze. `None`: too little of the chunk has settled, or nothing new.
-    fn copy_settled(&self, entry: &TableEntry, store: &Store, number: u32, which: Settled) -> Option<Copied> {
+    ///
+    /// # Errors
+    /// There is no room for the rows beside themselves.
+    fn copy_settled(
+        &self,
+        entry: &TableEntry,
+        store: &Store,
+        number: u32,
+        which: Settled,
+    ) -> Result<Option<Copied>> {
         let oldest = self.registry.active_snapshots().oldest();
         let (capacity, suffix_bytes, layout) = {
             let guard = self.epochs.pin();
@@ -234,12 +248,14 @@ impl Inner {
             (capacity, form.suffix_bytes, Arc::clone(&form.layout))
         };
         let builder = Builder::new(&layout);
-        let mut copied = Copied { builder, begins: Begins::default(), hidden: Vec::new(), layout };
-        let (mut rows, mut fresh, mut young) = (0, 0, 0);
+        let room = Charge::none(&self.budget);
+        let mut copied = Copied { builder, begins: Begins::default(), hidden: Vec::new(), layout, room };
+        let (mut rows, mut fresh, mut frozen, mut young) = (0, 0, 0, 0);
         let mut slot = 0;
         while slot < capacity {
             let guard = self.epochs.pin();
             let end = (slot + SLOTS_A_PIN).min(capacity);
+            let mut bytes_pushed = 0;
             for position in (slot..end).filter_map(|slot| u16::try_from(slot).ok()) {
                 let row = RowId::new(number, position);
                 let _frame = guard.frame();
@@ -248,30 +264,31 @@ impl Inner {
                 let Some(begin) = settled(version).filter(|begin| *begin <= which.since) else {
                     young += 1;
                     if young * 100 > capacity * which.young_percent {
-                        return None;
+                        return Ok(None);
                     }
                     continue;
                 };
                 if version.is_promoted() && begin > oldest {
                     continue;
                 }
-                fresh += u32::from(!version.is_image());
+                *if version.is_image() { &mut frozen } else { &mut fresh } += 1;
                 let bytes = version.row();
+                bytes_pushed += bytes.len() as u64;
                 let (row, suffix) = bytes.split_at(bytes.len() - suffix_bytes);
                 if let Err(error) = copied.push(position, begin, row, suffix) {
                     tracing::warn!(%error, chunk = number, "a chunk was not frozen");
-                    return None;
+                    return Ok(None);
                 }
             }
+            copied.room.add(bytes_pushed * BUILDING)?;
             slot = end;
         }
-        let is_frozen = fresh < rows - young;
-        let enough = if is_frozen {
+        let enough = if frozen > 0 {
             fresh * THAWED_SHARE >= rows
         } else {
             rows * 100 > capacity * which.full_percent && fresh > 0
         };
-        (enough && young * 100 <= rows * which.young_percent).then_some(copied)
+        Ok((enough && young * 100 <= rows * which.young_percent).then_some(copied))
     }
 
     /// Makes ordinary versions of all frozen rows of a table.
