@@ -39,7 +39,7 @@ fn looking_for_users_before_the_table_is_held_is_caught() {
 
 #[test]
 fn a_mark_that_is_entered_after_the_look_is_caught() {
-    misses(Rule::MarkBeforeLook, 20_000, an_index_and_a_writer);
+    misses(Rule::MarkBeforeLook, 100_000, an_index_and_a_writer);
 }
 
 /// A unique index over values that a writer makes equal: one of the two is refused.

@@ -53,7 +53,9 @@ pub(crate) const IN_MEMORY: &str = ":memory:";
 
 /// How much address space each memory of a table or index reserves.
 fn address_bytes(limit: Option<u64>) -> usize {
-    let bytes = (limit.unwrap_or(1 << 36) * 2).next_power_of_two().clamp(1 << 30, 1 << 38);
+    // A model makes thousands of databases, some of which end with their process.
+    const LEAST: u64 = if cfg!(feature = "model") { 1 << 27 } else { 1 << 30 };
+    let bytes = (limit.unwrap_or(1 << 36) * 2).next_power_of_two().clamp(LEAST, 1 << 38);
     usize::try_from(bytes).unwrap_or(1 << 30)
 }
 
