@@ -7,7 +7,7 @@
 //!   scan       sum of ol_amount where ol_quantity is at most 5: all groups are read, none is left out
 //! ```
 //!
-//! Then the same rows in a table of the engine ([`engine`]): memory, freezing, reads and changes, hot and frozen.
+//! Then the same rows in a table of the engine (`freeze_bench/engine.rs`): memory, freezing, reads and changes, hot and frozen.
 //!
 //! A row's bytes are compared with those of the hot store: the cell of 96 bytes that an order line with a short text takes, and its
 //! slot of 8. GB/s of a scan count the two columns as rows have them: 10 bytes a row.

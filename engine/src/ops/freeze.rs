@@ -357,7 +357,7 @@ impl Database {
     /// that. Blocks the calling thread.
     ///
     /// # Errors
-    /// [`Error::TableNotFound`](crate::Error::TableNotFound); [`Error::OutOfMemory`](crate::Error::OutOfMemory): there is no room for
+    /// [`Error::UnknownTable`](crate::Error::UnknownTable); [`Error::OutOfMemory`](crate::Error::OutOfMemory): there is no room for
     /// one more block beside its rows. What was frozen by then stays so.
     pub fn freeze(&self, table: &str) -> Result<Freezing> {
         let entry = self.inner().entry(table)?;
