@@ -82,6 +82,10 @@ pub(crate) struct Inner {
     pub(crate) copies: Mutex<Vec<Arc<dyn ColdStore>>>,
     /// Held by who moves things about: maintenance, checkpoints, changes of definitions.
     pub(crate) maintenance: Mutex<()>,
+    /// Forms that transactions may follow though they must not, while a rule is switched off: kept as long as the database.
+    #[cfg(feature = "model")]
+    #[expect(clippy::vec_box, reason = "they are followed where they are")]
+    pub(crate) misused: Mutex<Vec<Box<TableForm>>>,
     /// Held by who changes a definition.
     pub(crate) definition: Mutex<()>,
     pub(crate) checkpoints: Checkpoints,

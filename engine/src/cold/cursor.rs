@@ -21,7 +21,7 @@ use std::task::Poll;
 use thermocline_pool::store::{Found, IndexId as StoreIndex, StoreError};
 
 use crate::cold::store::{ColdScan, ColdStore, Pending, split_secondary};
-use crate::hot::budget::{Budget, MemoryKind};
+use crate::hot::budget::{Budget, Charge, MemoryKind};
 
 /// Entries of a window, at most.
 const WINDOW: usize = 1024;
@@ -34,33 +34,6 @@ const TOGETHER: usize = 64;
 const UNCOUNTED_BYTES: u64 = 64 << 10;
 /// What an entry of a window is taken to need before one was read.
 const ENTRY_BYTES: u64 = 512;
-
-/// What a window takes under the memory limit, until it is dropped.
-#[derive(Debug)]
-struct Charge {
-    budget: Arc<Budget>,
-    bytes: u64,
-}
-
-impl Charge {
-    /// Lets it stand for a window of so many bytes. `false`: there is no room for that, and it stays as it is.
-    fn set(&mut self, window_bytes: u64) -> bool {
-        let counted = window_bytes.saturating_sub(UNCOUNTED_BYTES);
-        let more = counted.saturating_sub(self.bytes);
-        if more > 0 && self.budget.charge(MemoryKind::Transactions, more).is_err() {
-            return false;
-        }
-        self.budget.release(MemoryKind::Transactions, self.bytes.saturating_sub(counted));
-        self.bytes = counted;
-        true
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.budget.release(MemoryKind::Transactions, self.bytes);
-    }
-}
 
 /// An entry that comes next.
 #[derive(Debug)]
@@ -108,7 +81,7 @@ impl ColdCursor {
             ended: false,
             window: 1,
             entry_bytes: ENTRY_BYTES,
-            charge: Charge { budget: Arc::clone(budget), bytes: 0 },
+            charge: Charge::none(budget, MemoryKind::Transactions),
         }
     }
 
@@ -147,10 +120,17 @@ impl ColdCursor {
         Ok(())
     }
 
+    /// Counts a window of so many bytes under the memory limit. `false`: there is no room for that, and what was counted stays so.
+    fn count(&mut self, window_bytes: u64) -> bool {
+        let (counted, before) = (window_bytes.saturating_sub(UNCOUNTED_BYTES), self.charge.bytes());
+        self.charge.give_back(before.saturating_sub(counted));
+        counted <= before || self.charge.add(counted - before).is_ok()
+    }
+
     /// Takes memory for the next window: how many entries there is room for.
     fn affordable(&mut self) -> usize {
         let mut keys = self.window;
-        while !self.charge.set(keys as u64 * self.entry_bytes) && keys > 1 {
+        while !self.count(keys as u64 * self.entry_bytes) && keys > 1 {
             keys /= 2;
         }
         keys
@@ -198,7 +178,7 @@ impl ColdCursor {
         let taken: u64 = self.ready.iter().map(ColdEntry::memory_bytes).sum();
         self.entry_bytes = taken.div_ceil(self.ready.len().max(1) as u64).max(1);
         // What it has not been counted for is there already: the next one is as much smaller.
-        self.charge.set(taken);
+        self.count(taken);
         due.len()
     }
 }

@@ -19,7 +19,7 @@ use thermocline_base::ids::{RowId, Timestamp};
 use thermocline_base::sync::{AtomicPtr, AtomicU32, Ordering};
 use thermocline_frozen::BlockMeta;
 
-use crate::hot::budget::{Budget, MemoryKind, OutOfMemory};
+use crate::hot::budget::{Budget, Charge, MemoryKind, OutOfMemory};
 use crate::hot::version::Version;
 use crate::row::Layout;
 
@@ -114,43 +114,6 @@ impl Rows {
     }
 }
 
-/// Memory that is charged as long as this lives.
-#[derive(Debug)]
-pub(crate) struct Charge {
-    budget: Arc<Budget>,
-    bytes: u64,
-}
-
-impl Charge {
-    fn new(budget: &Arc<Budget>, bytes: u64) -> Result<Self, OutOfMemory> {
-        budget.charge_reserve(MemoryKind::Frozen, bytes)?;
-        Ok(Self { budget: Arc::clone(budget), bytes })
-    }
-}
-
-impl Charge {
-    /// Nothing so far, of what may be had without the reserve.
-    pub(crate) fn none(budget: &Arc<Budget>) -> Self {
-        Self { budget: Arc::clone(budget), bytes: 0 }
-    }
-
-    /// Takes so many bytes more.
-    ///
-    /// # Errors
-    /// They are not there.
-    pub(crate) fn add(&mut self, bytes: u64) -> Result<(), OutOfMemory> {
-        self.budget.charge(MemoryKind::Frozen, bytes)?;
-        self.bytes += bytes;
-        Ok(())
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.budget.release(MemoryKind::Frozen, self.bytes);
-    }
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Block {
@@ -172,8 +135,10 @@ impl Block {
     /// # Errors
     /// There is no room for it below the memory limit.
     pub(crate) fn new(rows: Rows, begins: Begins, budget: &Arc<Budget>) -> Result<Box<Self>, OutOfMemory> {
-        let charge = Charge::new(budget, (rows.bytes_len() + size_of::<Self>()) as u64)?;
-        let begins_charge = Charge::new(budget, begins.bytes())?;
+        let (mut charge, mut begins_charge) =
+            (Charge::none(budget, MemoryKind::Frozen), Charge::none(budget, MemoryKind::Frozen));
+        charge.add_from_reserve((rows.bytes_len() + size_of::<Self>()) as u64)?;
+        begins_charge.add_from_reserve(begins.bytes())?;
         Ok(Box::new(Self {
             number: next_number(),
             rows,

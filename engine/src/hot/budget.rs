@@ -19,6 +19,10 @@ use std::fmt;
 
 use thermocline_base::sync::{AtomicBool, AtomicU64, CachePadded, Ordering};
 
+pub(crate) use self::charge::Charge;
+
+mod charge;
+
 /// What a piece of memory is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]

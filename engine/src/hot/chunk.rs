@@ -538,7 +538,7 @@ impl Directory {
         match self.look(row, guard) {
             Found::Newest(version) => Some(version),
             Found::Empty => None,
-            Found::Moved | Found::Frozen(_) => self.newest_elsewhere(row, guard),
+            found @ (Found::Moved | Found::Frozen(_)) => self.newest_elsewhere(row, found, guard),
         }
     }
 
@@ -560,10 +560,10 @@ impl Directory {
     }
 
     #[cold]
-    fn newest_elsewhere(&self, row: RowId, guard: &Guard<'_>) -> Option<Version> {
+    fn newest_elsewhere(&self, row: RowId, mut found: Found, guard: &Guard<'_>) -> Option<Version> {
         let mut backoff = Backoff::new();
         loop {
-            match self.look(row, guard) {
+            match found {
                 Found::Newest(version) => return Some(version),
                 Found::Empty => return None,
                 Found::Frozen(number) => {
@@ -574,6 +574,7 @@ impl Directory {
                 }
                 Found::Moved => backoff.wait(),
             }
+            found = self.look(row, guard);
         }
     }
 

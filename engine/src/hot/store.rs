@@ -224,37 +224,49 @@ impl Store {
         chunk.restore(block, slots, &self.slots, guard)
     }
 
-    /// Makes an ordinary version of a frozen row, in its slot; what makes memory free may use the `reserve`. Somebody else may
-    /// have done that, or more, meanwhile: look at the row again.
+    /// Makes an ordinary version of a frozen row, in its slot; what makes memory free may use the `reserve`.
     ///
     /// # Errors
     /// The memory limit is reached.
     pub(crate) fn thaw(&self, row: RowId, reserve: bool, guard: &Guard<'_>) -> Result<(), OutOfMemory> {
-        let Found::Frozen(number) = self.directory.look(row, guard) else { return Ok(()) };
-        let Some(chunk) = self.directory.get(row.chunk(), guard) else { return Ok(()) };
-        let Some(block) = chunk.block(number, guard) else { return Ok(()) };
+        if !matches!(self.directory.look(row, guard), Found::Frozen(_)) {
+            return Ok(());
+        }
         let _frame = guard.frame();
-        let image = block.image(row, guard);
+        match self.directory.newest(row, guard).filter(|newest| newest.is_image()) {
+            Some(image) => self.thaw_image(image, reserve, guard).map(drop),
+            // Somebody else has thawed it, or more.
+            None => Ok(()),
+        }
+    }
+
+    /// The same for a row whose image is in hand: the version that stands in its slot now. `None`: something else does; look at
+    /// the row again.
+    ///
+    /// # Errors
+    /// The memory limit is reached.
+    pub(crate) fn thaw_image(
+        &self,
+        image: Version,
+        reserve: bool,
+        guard: &Guard<'_>,
+    ) -> Result<Option<Version>, OutOfMemory> {
+        let row = image.row_id();
+        let number = image.image_of().expect("only images are thawed");
+        let Some(chunk) = self.directory.get(row.chunk(), guard) else { return Ok(None) };
         let bytes = image.cell_bytes();
         let cell = if reserve { self.memory.alloc_reserve(bytes) } else { self.memory.alloc(bytes) }?;
         let lost = mutation::off(Rule::ThawKeepsBegin);
         let begin = if lost { Begin::At(Timestamp(1)) } else { image.begin() };
         // SAFETY: the cell is fresh and large enough.
         let version = unsafe { Version::create(cell, begin, 0, row, false, image.row(), &[]) };
-        match chunk.thaw(row.slot(), number, version, (&self.slots, reserve), guard) {
-            Ok(true) => {
-                self.thawed_rows.fetch_add(1, Ordering::Relaxed);
-                Ok(())
-            }
-            Ok(false) => {
-                self.discard(version);
-                Ok(())
-            }
-            Err(error) => {
-                self.discard(version);
-                Err(error)
-            }
+        let thawed = chunk.thaw(row.slot(), number, version, (&self.slots, reserve), guard);
+        if let Ok(true) = thawed {
+            self.thawed_rows.fetch_add(1, Ordering::Relaxed);
+            return Ok(Some(version));
         }
+        self.discard(version);
+        thawed.map(|_| None)
     }
 
     /// Calls `see` with every row and its newest version.

@@ -30,7 +30,7 @@ use crate::cold::store::{StoreMemory, primary_of, push_secondary, secondary_of, 
 use crate::cold::{CleaningRound, Cold};
 use crate::db::Inner;
 use crate::error::{Error, Result};
-use crate::hot::budget::{Budget, MemoryKind};
+use crate::hot::budget::{Charge, MemoryKind};
 use crate::ops::backup_rows::write_all;
 use crate::ops::clean::REMOVES;
 use crate::ops::cold::{EndNow, PRESENT};
@@ -44,31 +44,6 @@ const PORTION_BYTES_MIN: u64 = 128 << 10;
 const PORTION_BYTES_MAX: u64 = 4 << 20;
 /// What the store takes in memory for an entry, in filters and fences, while it has old and new ones.
 const ENTRY_BYTES: u64 = 4;
-
-/// Memory that was charged, until it is dropped.
-struct Charged<'a> {
-    budget: &'a Budget,
-    bytes: u64,
-}
-
-impl<'a> Charged<'a> {
-    fn take(budget: &'a Budget, bytes: u64) -> Result<Self> {
-        budget.charge(MemoryKind::Other, bytes)?;
-        Ok(Self { budget, bytes })
-    }
-
-    fn give_back(&mut self, bytes: u64) {
-        let bytes = bytes.min(self.bytes);
-        self.budget.release(MemoryKind::Other, bytes);
-        self.bytes -= bytes;
-    }
-}
-
-impl Drop for Charged<'_> {
-    fn drop(&mut self) {
-        self.budget.release(MemoryKind::Other, self.bytes);
-    }
-}
 
 /// Entries on their way into the store: their keys, and of which batch and where each is.
 #[derive(Debug, Default)]
@@ -176,11 +151,13 @@ impl Inner {
         let portion_bytes =
             (self.memory_limit().unwrap_or(u64::MAX) / PORTION).clamp(PORTION_BYTES_MIN, PORTION_BYTES_MAX);
         // As batches they take about as much again.
-        let _charged = Charged::take(&self.budget, 2 * portion_bytes)?;
+        let mut charged = Charge::none(&self.budget, MemoryKind::Other);
+        charged.add(2 * portion_bytes)?;
         let buffer_bytes = StoreMemory::within(self.memory_limit()).buffer_bytes();
         // What the store will tell of as its own has room: the governor could not make any while the table is held.
         let records = cold.store.tables().get(&form.id.0).map_or(0, |of| of.records);
-        let mut room = Charged::take(&self.budget, records * ENTRY_BYTES)?;
+        let mut room = Charge::none(&self.budget, MemoryKind::Other);
+        room.add(records * ENTRY_BYTES)?;
         let mut portion = Portion::default();
         let (mut key, mut entry_key) = (KeyBuf::new(), Vec::new());
         let mut scan = cold.store.scan(primary_of(form.id), &[], None, Direction::Forward);

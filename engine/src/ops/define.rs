@@ -295,8 +295,9 @@ impl Inner {
     /// Frees a form that was replaced, once nobody can be looking at it.
     fn retire_form(&self, form: Box<TableForm>) {
         // A transaction that was missed still follows it, and is to do its harm in words.
+        #[cfg(feature = "model")]
         if mutation::off(Rule::HoldBeforeLook) || mutation::off(Rule::MarkBeforeLook) {
-            return std::mem::forget(form);
+            return self.misused.lock().push(form);
         }
         self.epochs.defer(move || drop(form));
     }

@@ -31,8 +31,9 @@ use thermocline_frozen::{Builder, Choice};
 use crate::catalog::table::{TableEntry, TableForm};
 use crate::cold::memo::is_system;
 use crate::db::{Database, Inner};
-use crate::error::Result;
-use crate::hot::block::{Begins, Block, Charge, Rows};
+use crate::error::{Error, Result};
+use crate::hot::block::{Begins, Block, Rows};
+use crate::hot::budget::{Charge, MemoryKind};
 use crate::hot::chunk::freeze::settled;
 use crate::hot::chunk::{Chunk, Found};
 use crate::hot::store::Store;
@@ -136,7 +137,7 @@ impl Inner {
     /// There is no room for a block below the memory limit, or the table was dropped.
     pub(crate) fn freeze_table(&self, entry: &TableEntry, which: Settled) -> Result<Freezing> {
         let mut done = Freezing::default();
-        if is_system(entry.id) || self.options.read_only {
+        if is_system(entry.id) {
             return Ok(done);
         }
         let chunks = entry.form_pinned(&self.epochs.pin()).store.directory.len();
@@ -248,7 +249,7 @@ impl Inner {
             (capacity, form.suffix_bytes, Arc::clone(&form.layout))
         };
         let builder = Builder::new(&layout);
-        let room = Charge::none(&self.budget);
+        let room = Charge::none(&self.budget, MemoryKind::Frozen);
         let mut copied = Copied { builder, begins: Begins::default(), hidden: Vec::new(), layout, room };
         let (mut rows, mut fresh, mut frozen, mut young) = (0, 0, 0, 0);
         let mut slot = 0;
@@ -357,9 +358,12 @@ impl Database {
     /// that. Blocks the calling thread.
     ///
     /// # Errors
-    /// [`Error::UnknownTable`](crate::Error::UnknownTable); [`Error::OutOfMemory`](crate::Error::OutOfMemory): there is no room for
+    /// [`Error::UnknownTable`]; [`Error::ReadOnly`]: the database is open for reading; [`Error::OutOfMemory`]: there is no room for
     /// one more block beside its rows. What was frozen by then stays so.
     pub fn freeze(&self, table: &str) -> Result<Freezing> {
+        if self.inner().options.read_only {
+            return Err(Error::ReadOnly);
+        }
         let entry = self.inner().entry(table)?;
         self.inner().freeze_table(&entry, Settled::MOST)
     }

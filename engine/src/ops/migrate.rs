@@ -397,10 +397,8 @@ impl Session {
             if base.begin() != Begin::At(candidate.begin) || base.is_tombstone() {
                 return Ok(None);
             }
-            if base.is_image() {
-                form.store.thaw(candidate.row, true, guard)?;
-                continue;
-            }
+            let thawed = if base.is_image() { form.store.thaw_image(base, true, guard)? } else { Some(base) };
+            let Some(base) = thawed else { continue };
             let mark =
                 form.store.create(Begin::By(me), Some(base), candidate.row, true, &moved.encode(), &[])?;
             mark.mark_moved();

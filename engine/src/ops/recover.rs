@@ -53,9 +53,7 @@ pub(crate) const IN_MEMORY: &str = ":memory:";
 
 /// How much address space each memory of a table or index reserves.
 fn address_bytes(limit: Option<u64>) -> usize {
-    // A model makes thousands of databases, some of which end with their process.
-    const LEAST: u64 = if cfg!(feature = "model") { 1 << 27 } else { 1 << 30 };
-    let bytes = (limit.unwrap_or(1 << 36) * 2).next_power_of_two().clamp(LEAST, 1 << 38);
+    let bytes = (limit.unwrap_or(1 << 36) * 2).next_power_of_two().clamp(1 << 30, 1 << 38);
     usize::try_from(bytes).unwrap_or(1 << 30)
 }
 
@@ -102,6 +100,8 @@ pub(crate) fn open(
         dir: path.to_path_buf(),
         cold_dir: crate::cold::store::dir_of(path),
         maintenance: Mutex::new(()),
+        #[cfg(feature = "model")]
+        misused: Mutex::default(),
         copies: Mutex::default(),
         definition: Mutex::new(()),
         checkpoints: Checkpoints::default(),

@@ -153,7 +153,7 @@ impl Session {
         let form = form_ref.get();
         let mut in_the_way = InTheWay::default();
         loop {
-            let (row, base) = match self.look_up(form, index, key, guard) {
+            let (row, mut base) = match self.look_up(form, index, key, guard) {
                 Lookup::Row(row, version) => (row, version),
                 Lookup::Absent => {
                     let found = step!(self.look_up_cold(form, index, key, guard)?);
@@ -177,8 +177,8 @@ impl Session {
                 Lookup::Changed => continue,
             };
             if base.is_image() && purpose == Purpose::Change {
-                form.store.thaw(row, false, guard)?;
-                continue;
+                let Some(thawed) = form.store.thaw_image(base, false, guard)? else { continue };
+                base = thawed;
             }
             let Some(newest) = form.store.directory.newest(row, guard) else { continue };
             if newest.is_same_as(base) {

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use thermocline_base::checksum::crc32c;
 use thermocline_base::io::{AlignedBytes, DIRECT_ALIGNMENT, File, Io, IoError, LockGuard, OpenMode};
+use thermocline_base::sync::Backoff;
 
 use super::SsdError;
 use crate::error::WrongFile;
@@ -80,9 +81,10 @@ const SLOTS_MAX: u32 = 1 << 31;
 
 /// The lock of the file. Operations that an opening before has left under way hold it for some moments more.
 fn lock(io: &dyn Io, path: &Path) -> Result<LockGuard, IoError> {
+    let mut backoff = Backoff::new();
     for _ in 0..LOCK_TRIES {
         match io.lock_exclusive(path) {
-            Err(error) if error.is_locked() => std::thread::sleep(Duration::from_millis(10)),
+            Err(error) if error.is_locked() => backoff.sleep(Duration::from_millis(10)),
             locked => return locked,
         }
     }

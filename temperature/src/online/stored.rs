@@ -244,13 +244,7 @@ impl Classifier {
         database: &[u8; 16],
         mut read: impl FnMut(&mut [u8]) -> Result<(), Refused>,
     ) -> Result<(), Refused> {
-        let mut header = [0; HEADER_BYTES];
-        read(&mut header)?;
-        let header = Header::read(database, &header)?;
-        let mut sample = vec![0; header.sample_bytes()];
-        read(&mut sample)?;
-        let rows = header.sample(database, &sample)?;
-        drop(sample);
+        let (header, rows) = read_sample(database, &mut read)?;
         {
             let mut inner = self.inner.lock();
             let Inner { rng, sample, cold_usual, .. } = &mut *inner;
@@ -282,6 +276,20 @@ impl Classifier {
         let buckets = self.table.buckets() as u64;
         read_table(database, buckets, read, |bucket, words| self.table.set_words(bucket as usize, words))
     }
+}
+
+/// Reads the header and the sample.
+fn read_sample(
+    database: &[u8; 16],
+    read: &mut impl FnMut(&mut [u8]) -> Result<(), Refused>,
+) -> Result<(Header, Vec<StoredRow>), Refused> {
+    let mut header = [0; HEADER_BYTES];
+    read(&mut header)?;
+    let header = Header::read(database, &header)?;
+    let mut sample = vec![0; header.sample_bytes()];
+    read(&mut sample)?;
+    let rows = header.sample(database, &sample)?;
+    Ok((header, rows))
 }
 
 /// Reads the table of so many buckets, and gives `see` those in which something is: before the checksum has been looked at.
@@ -325,12 +333,7 @@ pub fn check(
     database: &[u8; 16],
     mut read: impl FnMut(&mut [u8]) -> Result<(), Refused>,
 ) -> Result<(), Refused> {
-    let mut header = [0; HEADER_BYTES];
-    read(&mut header)?;
-    let header = Header::read(database, &header)?;
-    let mut sample = vec![0; header.sample_bytes()];
-    read(&mut sample)?;
-    header.sample(database, &sample)?;
+    let (header, _) = read_sample(database, &mut read)?;
     read_table(database, header.buckets, &mut read, |_, _| {})
 }
 

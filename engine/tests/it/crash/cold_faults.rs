@@ -11,7 +11,7 @@ use thermocline_engine::{
 };
 
 use super::cold::{fill, migrate, texts};
-use super::faults::sweep_with;
+use super::faults::{Rows, sweep_with};
 use super::{State, check_places, drive, dump, open, path, recover, settle, tiny, try_drive};
 
 /// Rows with these ids are in the cold store; those from the end on up to [`ROWS`] in memory.
@@ -135,7 +135,7 @@ fn runs_go_on_beside_failing_devices() {
         (Action::Allocate, FaultKind::Full, 1, 1),
         (Action::SyncDir, FaultKind::Broken, 1, 2),
     ] {
-        sweep_with(action, kind, times, stride, true).unwrap_or_else(|error| panic!("{error}"));
+        sweep_with(action, kind, times, stride, Rows::Cold).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 

@@ -10,11 +10,26 @@ use super::{dump, open, recover, tiny};
 /// Steps of each run.
 const STEPS: usize = 30;
 
+/// Which rows a run has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Rows {
+    /// In memory only.
+    Hot,
+    /// That come and go.
+    Cold,
+    /// That freeze and thaw.
+    Frozen,
+}
+
 /// Runs into one fault; `Ok(false)`: it never came.
-pub(super) fn run_into(fault: Fault, options: &Options, seed: u64, cold: bool) -> Result<bool, String> {
+pub(super) fn run_into(fault: Fault, options: &Options, seed: u64, rows: Rows) -> Result<bool, String> {
     let mut run = Run::new(seed, options.clone());
-    if cold {
-        run = run.cold();
+    run = match rows {
+        Rows::Hot => run,
+        Rows::Cold => run.cold(),
+        Rows::Frozen => run.freezes(),
+    };
+    if rows != Rows::Hot {
         run.steps(20);
     }
     run.tolerate();
@@ -66,23 +81,23 @@ pub(super) fn run_into(fault: Fault, options: &Options, seed: u64, cold: bool) -
 
 /// Every place of a run where `action` can fail, `stride` apart.
 pub(super) fn sweep(action: Action, kind: FaultKind, times: u64, stride: u64) -> Result<u64, String> {
-    sweep_with(action, kind, times, stride, false)
+    sweep_with(action, kind, times, stride, Rows::Hot)
 }
 
-/// The same, with rows in memory only or with rows that come and go.
+/// The same, with such rows.
 pub(super) fn sweep_with(
     action: Action,
     kind: FaultKind,
     times: u64,
     stride: u64,
-    cold: bool,
+    rows: Rows,
 ) -> Result<u64, String> {
     let (mut skip, mut quiet, mut faults) = (0, 0, 0);
     // Some faults nobody is told of: a file that was not removed goes later. The end is where many are not.
     while quiet < 15 {
         let fault = Fault { on: action, skip, times, kind };
         let durability = if skip % 2 == 0 { Durability::Group } else { Durability::Async };
-        let hit = run_into(fault, &tiny(durability), 7 + skip % 5, cold)
+        let hit = run_into(fault, &tiny(durability), 7 + skip % 5, rows)
             .map_err(|error| format!("{fault:?} with {durability}: {error}"))?;
         quiet = if hit { 0 } else { quiet + 1 };
         faults += u64::from(hit);

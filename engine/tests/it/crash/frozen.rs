@@ -1,8 +1,11 @@
 //! Crash images of runs in which tables freeze and thaw: blocks and which of their rows are still there stand in checkpoints,
 //! changes of frozen rows in the log, and in some runs rows leave memory, too.
 
+use thermocline_base::depth;
+use thermocline_base::io::{Action, FaultKind};
 use thermocline_engine::{ColdStoreKind, Durability};
 
+use super::faults::{Rows, sweep_with};
 use super::images::{Sample, check_short_run};
 use super::tiny;
 use super::workload::Run;
@@ -56,4 +59,19 @@ fn samples_of_long_runs_with_cold_rows() {
         },
     );
     assert!(frozen > 20 && moved > 5, "only {frozen} rows have frozen, and {moved} moved");
+}
+
+/// Devices that break and disks that fill up while blocks are written, too.
+#[test]
+fn broken_devices_and_full_disks() {
+    let stride = depth::either(3, 1);
+    for (action, kind, times) in [
+        (Action::Write, FaultKind::Broken, 1),
+        (Action::Sync, FaultKind::Broken, 1),
+        (Action::Write, FaultKind::Full, 1_000_000),
+    ] {
+        let faults =
+            sweep_with(action, kind, times, stride, Rows::Frozen).unwrap_or_else(|error| panic!("{error}"));
+        assert!(faults >= 3, "only {faults} faults of {action:?} were noticed");
+    }
 }
