@@ -130,6 +130,9 @@ pub struct Options {
     pub ssd_cache_bytes: u64,
     /// Which pages it keeps. Free to change at each opening.
     pub ssd_policy: SsdPolicy,
+    /// The pages of the SSD keep their warmth when merges of the cold store write them anew. Off, each merge leaves its part of the
+    /// store cold, as with caches that go by the place of a page.
+    pub ssd_heat_across_merges: bool,
     /// Which share of the accesses to rows in memory is sampled to tell hot rows from cold ones, once memory is short:
     /// from 0 (none: rows leave memory in the order in which they came) to 1.
     pub sampling: f64,
@@ -179,6 +182,7 @@ impl Default for Options {
             ssd_cache: None,
             ssd_cache_bytes: 0,
             ssd_policy: thermocline_pool::ssd::DEFAULT_POLICY,
+            ssd_heat_across_merges: true,
             sampling: 0.1,
             batches_in_flight: 8,
             reads_a_promotion: 32,
@@ -225,6 +229,7 @@ with! {
     with_ssd_cache, ssd_cache: Option<PathBuf>;
     with_ssd_cache_bytes, ssd_cache_bytes: u64;
     with_ssd_policy, ssd_policy: SsdPolicy;
+    with_ssd_heat_across_merges, ssd_heat_across_merges: bool;
     with_ssd_io, ssd_io: Option<Arc<dyn Io>>;
     with_sampling, sampling: f64;
     with_batches_in_flight, batches_in_flight: usize;

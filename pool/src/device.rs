@@ -81,6 +81,37 @@ impl Wanted {
     }
 }
 
+/// How warm a page is, for whoever moves what is in it.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct PageHeat {
+    /// The temperature of its extent as long as nobody has divided it, in a scale of the SSD's policy.
+    pub temperature: f32,
+    /// How much of it can be had from the SSD, from 0 to 1.
+    pub cached: f32,
+}
+
+impl PageHeat {
+    /// Is there anything to move?
+    #[must_use]
+    pub fn is_any(self) -> bool {
+        self.temperature > 0.0 || self.cached > 0.0
+    }
+
+    /// One of so many equal parts.
+    #[must_use]
+    pub fn over(self, parts: u32) -> Self {
+        let parts = parts.max(1) as f32;
+        Self { temperature: self.temperature / parts, cached: self.cached / parts }
+    }
+}
+
+impl std::ops::AddAssign for PageHeat {
+    fn add_assign(&mut self, other: Self) {
+        self.temperature += other.temperature;
+        self.cached += other.cached;
+    }
+}
+
 /// A file of pages. Shared by reference or in an `Arc`.
 pub struct PageDevice {
     file: Arc<dyn File>,
@@ -273,6 +304,21 @@ impl PageDevice {
     pub fn discard(&self, pages: Range<u64>) {
         if let Some(level) = &self.ssd {
             level.discard(pages);
+        }
+    }
+
+    /// How warm pages of a version are, for a merge that reads them; empty where nobody knows.
+    #[must_use]
+    pub fn heats(&self, pages: Range<u64>, version: u64) -> Vec<PageHeat> {
+        self.ssd.as_ref().map_or_else(Vec::new, |level| level.heats(pages, version))
+    }
+
+    /// Pages were written whose contents lay elsewhere before: this is how warm they are.
+    pub fn hand_over(&self, first: u64, version: u64, bytes: &[u8], heats: &[PageHeat]) {
+        if let Some(level) = &self.ssd
+            && heats.iter().any(|heat| heat.is_any())
+        {
+            level.hand_over(first, version, bytes, heats);
         }
     }
 

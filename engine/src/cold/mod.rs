@@ -203,7 +203,11 @@ pub(crate) fn ssd_options(options: &Options) -> Option<(Arc<dyn Io>, SsdOptions)
     let path = options.ssd_cache.as_ref().filter(|_| !options.read_only)?;
     // Threads of its own, where there are threads: a slow SSD holds up no read of the primary.
     let io = options.ssd_io.clone().unwrap_or_else(|| Arc::new(SystemIo::new()));
-    let ssd = SsdOptions { policy: options.ssd_policy, ..SsdOptions::new(path, options.ssd_cache_bytes) };
+    let ssd = SsdOptions {
+        policy: options.ssd_policy,
+        heat_across_merges: options.ssd_heat_across_merges,
+        ..SsdOptions::new(path, options.ssd_cache_bytes)
+    };
     Some((io, ssd))
 }
 

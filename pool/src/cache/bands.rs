@@ -182,6 +182,18 @@ impl CachePolicy for Bands {
         self.temperatures.of(page)
     }
 
+    fn heat(&self, page: u64) -> f32 {
+        self.temperatures.saved(page)
+    }
+
+    fn warm(&mut self, page: u64, heat: f32) {
+        self.temperatures.warm(page, heat);
+    }
+
+    fn cool(&mut self, page: u64) {
+        self.temperatures.cool(page);
+    }
+
     fn cached(&self) -> u32 {
         self.stock.used()
     }

@@ -202,6 +202,23 @@ pub trait CachePolicy: Send + fmt::Debug {
         0.0
     }
 
+    /// How warm the extent of a page is, in a scale that outlives halvings; 0 where the policy knows no such thing.
+    fn heat(&self, _page: u64) -> f32 {
+        0.0
+    }
+
+    /// Makes the extent of a page warmer by so much, in the scale of [`CachePolicy::heat`].
+    fn warm(&mut self, _page: u64, _heat: f32) {}
+
+    /// The extent of a page, of which nothing is cached, holds something else from now on: how warm it was is forgotten.
+    fn cool(&mut self, _page: u64) {}
+
+    /// Decides, as [`CachePolicy::admit`] does, about a page that was cached elsewhere and has moved: as warm as the coldest is
+    /// enough.
+    fn admit_moved(&mut self, request: &Request) -> Admission {
+        self.admit(request)
+    }
+
     /// The page in a slot, and how warm it is, for a map that outlives the policy; none where the policy cannot be brought back.
     fn entry_in(&self, _slot: Slot) -> Option<(u64, f32)> {
         None

@@ -54,6 +54,34 @@ impl Tac {
         self.heap.top()
     }
 
+    /// Takes a page in if it is so much warmer than the coldest, or there is room.
+    fn admit_if(&mut self, request: &Request, warmer: f64) -> Admission {
+        if self.places.find(request.page).is_some() || self.temperatures.passes_by(request) {
+            return Admission::Pass;
+        }
+        let temperature = self.temperatures.of(request.page);
+        let (slot, admission) = match self.stock.take() {
+            Some(slot) => (slot, Admission::Empty(slot)),
+            None => {
+                let Some(slot) = self.coldest() else { return Admission::Pass };
+                let coldest = f64::from(self.heap.key(slot));
+                if temperature < coldest * warmer
+                    || temperature <= 0.0
+                    || (warmer > 1.0 && temperature <= coldest)
+                {
+                    return Admission::Pass;
+                }
+                let page = self.places.page(slot);
+                self.heap.remove(slot);
+                self.places.remove(page);
+                (slot, Admission::Replace { slot, page })
+            }
+        };
+        self.places.insert(request.page, slot);
+        self.heap.push(slot, temperature as f32);
+        admission
+    }
+
     #[cfg(test)]
     pub(super) fn check(&self) {
         self.heap.check();
@@ -76,27 +104,11 @@ impl CachePolicy for Tac {
     }
 
     fn admit(&mut self, request: &Request) -> Admission {
-        if self.places.find(request.page).is_some() || self.temperatures.passes_by(request) {
-            return Admission::Pass;
-        }
-        let temperature = self.temperatures.of(request.page);
-        let (slot, admission) = match self.stock.take() {
-            Some(slot) => (slot, Admission::Empty(slot)),
-            None => {
-                let Some(slot) = self.coldest() else { return Admission::Pass };
-                let coldest = f64::from(self.heap.key(slot));
-                if temperature < coldest * WARMER || temperature <= coldest {
-                    return Admission::Pass;
-                }
-                let page = self.places.page(slot);
-                self.heap.remove(slot);
-                self.places.remove(page);
-                (slot, Admission::Replace { slot, page })
-            }
-        };
-        self.places.insert(request.page, slot);
-        self.heap.push(slot, temperature as f32);
-        admission
+        self.admit_if(request, WARMER)
+    }
+
+    fn admit_moved(&mut self, request: &Request) -> Admission {
+        self.admit_if(request, 1.0)
     }
 
     fn discard(&mut self, page: u64) -> Option<Slot> {
@@ -128,6 +140,18 @@ impl CachePolicy for Tac {
 
     fn warmth(&self, page: u64) -> f64 {
         self.temperatures.of(page)
+    }
+
+    fn heat(&self, page: u64) -> f32 {
+        self.temperatures.saved(page)
+    }
+
+    fn warm(&mut self, page: u64, heat: f32) {
+        self.temperatures.warm(page, heat);
+    }
+
+    fn cool(&mut self, page: u64) {
+        self.temperatures.cool(page);
     }
 
     fn cached(&self) -> u32 {

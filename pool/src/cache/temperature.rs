@@ -157,6 +157,25 @@ impl Temperatures {
         known.temperature() as f32
     }
 
+    /// Makes the extent of a page warmer by so much, in the scale of [`Temperatures::saved`].
+    pub(super) fn warm(&mut self, page: u64, heat: f32) {
+        if !(heat > 0.0 && heat.is_finite()) {
+            return;
+        }
+        let extent = page / self.extent_pages;
+        let group = self.extents.entry(extent / TOGETHER).or_default();
+        let known = &mut group[(extent % TOGETHER) as usize];
+        known.set(known.temperature() + f64::from(heat) * self.unit, known.is_sequential());
+    }
+
+    /// Forgets how warm the extent of a page was. None of its pages may be cached.
+    pub(super) fn cool(&mut self, page: u64) {
+        let extent = page / self.extent_pages;
+        if let Some(group) = self.extents.get_mut(&(extent / TOGETHER)) {
+            group[(extent % TOGETHER) as usize] = Extent::default();
+        }
+    }
+
     #[inline]
     fn extent_of(&self, page: u64) -> Extent {
         let extent = page / self.extent_pages;

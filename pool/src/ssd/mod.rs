@@ -29,6 +29,9 @@
 //! - An answer is a prefix of whole pages; what is missing behind it is asked for anew by whoever wants it. No failure of the
 //!   SSD is told to a reader, and of a run of which a page fails on the primary the others are had one by one.
 //! - Nobody waits for an admission. Where the buffer is full the coldest page in it is dropped.
+//! - Heat is a piece's: a merge asks how warm the pages are that it reads ([`SsdLevel::heats`]) and hands that over to the pages
+//!   that it has written ([`SsdLevel::hand_over`]), with their bytes; extents that are freed are as cold as new ones. Until the
+//!   merged pieces are gone, former and new places are warm both.
 //! - What is known from a saved map only is proven by its first read; until then what is missing is a miss and no fault
 //!   (`SsdProvesSavedMaps`).
 //! - An SSD that fails, is late, or is no faster than the primary is switched off: the state says why, and nothing of it is
@@ -64,7 +67,7 @@ use thermocline_base::io::{AlignedBytes, Buffer, Completion, File, Io, IoError, 
 use thermocline_base::sync::Mutex;
 
 use crate::cache::{CacheKind, Savings};
-use crate::device::{ReadReason, Wanted};
+use crate::device::{PageHeat, ReadReason, Wanted};
 use crate::error::WrongFile;
 use crate::page::{PageSeal, PageSize};
 pub use file::SSD_FORMAT;
@@ -97,6 +100,8 @@ pub struct SsdOptions {
     pub compares_devices: bool,
     /// What a page on the SSD saves; `None`: learned from the times of reads.
     pub savings: Option<Savings>,
+    /// Merges hand over how warm pages are to those that they write. Otherwise heat stays with places, and goes with them.
+    pub heat_across_merges: bool,
 }
 
 impl SsdOptions {
@@ -113,6 +118,7 @@ impl SsdOptions {
             thread: true,
             compares_devices: true,
             savings: None,
+            heat_across_merges: true,
         }
     }
 }
@@ -189,6 +195,8 @@ pub struct SsdCounts {
     pub merge_hits: u64,
     /// Pages that were admitted.
     pub admitted: u64,
+    /// Pages that were admitted when a merge had written them, since what went into them was cached.
+    pub moved: u64,
     /// Pages that the policy refused.
     pub refused: u64,
     /// Admitted pages that were dropped before they were written.
@@ -353,11 +361,41 @@ impl SsdLevel {
 
     /// What these pages were is void: their numbers may be used again. Waits for no device.
     pub fn discard(&self, pages: Range<u64>) {
+        self.void(pages, self.options.heat_across_merges);
+    }
+
+    fn void(&self, pages: Range<u64>, cool: bool) {
         let mut at = pages.start;
         while at < pages.end {
-            let until = pages.end.min(at + VOIDED_AT_ONCE);
-            self.table.lock().void(at..until);
+            let until = pages.end.min(at / VOIDED_AT_ONCE * VOIDED_AT_ONCE + VOIDED_AT_ONCE);
+            let mut table = self.table.lock();
+            table.void(at..until);
+            if cool {
+                table.cool(at..until);
+            }
+            drop(table);
             at = until;
+        }
+    }
+
+    /// How warm pages of a version are, for a merge that reads them: one entry a page, or none where the level keeps no heat.
+    #[must_use]
+    pub fn heats(&self, pages: Range<u64>, version: u64) -> Vec<PageHeat> {
+        if !self.options.heat_across_merges || !self.health.is_on() {
+            return Vec::new();
+        }
+        self.table.lock().heats(pages, version)
+    }
+
+    /// A merge has written pages, and this is how warm they are: those that are worth it are kept. Nobody waits for that. The
+    /// places are the merge's alone.
+    pub fn hand_over(&self, first: u64, version: u64, bytes: &[u8], heats: &[PageHeat]) {
+        if !self.options.heat_across_merges || !self.health.is_on() {
+            return;
+        }
+        let waits = self.table.lock().hand_over(first, version, bytes, heats);
+        if waits {
+            self.news.ring();
         }
     }
 
@@ -451,5 +489,5 @@ impl Drop for SsdLevel {
 
 /// The end of a level waits so long for its map.
 const CLOSING_WAIT: Duration = Duration::from_secs(5);
-/// Pages that are voided under one hold of the lock.
+/// Pages that are voided under one hold of the lock: whole extents.
 const VOIDED_AT_ONCE: u64 = 256;

@@ -22,7 +22,7 @@ use thermocline_base::io::AlignedBytes;
 
 use super::{SsdCounts, SsdOptions};
 use crate::cache::{Admission, CachePolicy, CacheSetup, Request, RequestKind, Savings, Slot, Told};
-use crate::device::{ReadReason, Wanted};
+use crate::device::{PageHeat, ReadReason, Wanted};
 use crate::mutation::{self, Rule};
 use crate::space::EXTENT_PAGES;
 
@@ -108,6 +108,9 @@ fn tag_of(version: u64) -> u16 {
     let mixed = version.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49;
     (mixed as u16).max(1)
 }
+
+/// A merge's page is offered when so much of a cached page has gone into it: most pages come out of two.
+const MOVED_LEAST: f32 = 0.25;
 
 /// What readers tell policies.
 fn told(reason: ReadReason) -> Told {
@@ -325,18 +328,24 @@ impl Table {
         if self.policy.find(page).is_some() {
             return false;
         }
-        let slot = match self.policy.admit(&request(page, reason)) {
-            Admission::Pass => {
-                self.counts.refused += 1;
-                return false;
-            }
+        let admission = self.policy.admit(&request(page, reason));
+        match admission {
+            Admission::Pass => self.counts.refused += 1,
+            _ => self.counts.admitted += 1,
+        }
+        self.take(page, version, bytes, admission)
+    }
+
+    /// Does what the policy decided about a page. `true`: it waits for its slot.
+    fn take(&mut self, page: u64, version: u64, bytes: &[u8], admission: Admission) -> bool {
+        let slot = match admission {
+            Admission::Pass => return false,
             Admission::Empty(slot) => slot,
             Admission::Replace { slot, page } => {
                 self.pending.remove(&page);
                 slot
             }
         };
-        self.counts.admitted += 1;
         self.tags[slot as usize] =
             if mutation::off(Rule::SsdWritesBeforeFound) { tag_of(version) } else { 0 };
         if self.pending.len() >= self.pending_most && !self.drop_coldest(page) {
@@ -350,6 +359,40 @@ impl Table {
         let number = self.admissions;
         self.pending.insert(page, Pending { slot, version, number, bytes: Some(copy) });
         true
+    }
+
+    /// How warm the extents of pages are that have this version, and which of the pages can be had from the SSD.
+    pub(super) fn heats(&self, pages: Range<u64>, version: u64) -> Vec<PageHeat> {
+        let heat = |page| {
+            let is_current = |slot: Slot| match self.pending.get(&page) {
+                Some(pending) => pending.version == version,
+                None => self.tags[slot as usize] & !UNPROVEN == tag_of(version),
+            };
+            let cached = self.policy.find(page).is_some_and(is_current);
+            PageHeat { temperature: self.policy.heat(page), cached: f32::from(u8::from(cached)) }
+        };
+        pages.map(heat).collect()
+    }
+
+    /// Takes over how warm pages are that were written a moment ago, and keeps those of them of which enough was cached.
+    /// `true`: some wait for their slots. Their places are their writer's: nothing else is known of them.
+    pub(super) fn hand_over(&mut self, first: u64, version: u64, bytes: &[u8], heats: &[PageHeat]) -> bool {
+        let pages = || first..first + heats.len() as u64;
+        for (page, heat) in pages().zip(heats) {
+            self.policy.warm(page, heat.temperature);
+        }
+        let mut waits = false;
+        for ((page, heat), bytes) in pages().zip(heats).zip(bytes.chunks_exact(self.page_bytes)) {
+            if heat.cached < MOVED_LEAST || self.policy.find(page).is_some() {
+                continue;
+            }
+            // It was worth a slot, so it does not pass by.
+            let moved = Request { page, kind: RequestKind::Read, told: Told::Random };
+            let admission = self.policy.admit_moved(&moved);
+            self.counts.moved += u64::from(admission != Admission::Pass);
+            waits |= self.take(page, version, bytes, admission);
+        }
+        waits
     }
 
     /// Makes room for a page in the buffer. `false`: all that waits is warmer.
@@ -366,6 +409,13 @@ impl Table {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Extents that are free: what was known of them is forgotten.
+    pub(super) fn cool(&mut self, pages: Range<u64>) {
+        for extent in pages.start.div_ceil(EXTENT_PAGES)..pages.end / EXTENT_PAGES {
+            self.policy.cool(extent * EXTENT_PAGES);
         }
     }
 

@@ -146,7 +146,7 @@ pub(super) fn through(level: &Arc<SsdLevel>, first: u64, offset: u64, buffer: Bu
     let pages = first..first + (buffer.as_slice().len() / level.page_size.bytes()) as u64;
     let (completer, completion) = Completion::pending_with(&buffer);
     if !mutation::off(Rule::SsdVoidsWrites) {
-        level.discard(pages.clone());
+        level.void(pages.clone(), false);
     }
     let job = Overwrite { level: Arc::clone(level), pages, completer: Mutex::new(Some(completer)) };
     Driven::new(job).start(level.primary.file.submit(Operation::Write { offset, buffer }));
@@ -162,7 +162,7 @@ struct Overwrite {
 impl Job for Overwrite {
     fn answered(&self, outcome: Outcome) -> Option<Completion> {
         if !mutation::off(Rule::SsdVoidsWrites) {
-            self.level.discard(self.pages.clone());
+            self.level.void(self.pages.clone(), false);
         }
         let completer = self.completer.lock().unwrap_or_else(PoisonError::into_inner).take();
         completer.expect("a write is answered once").complete(outcome.result, outcome.buffer);

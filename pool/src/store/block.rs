@@ -117,7 +117,6 @@ impl PageCursor {
     }
 
     /// How many entries are left.
-    #[cfg(test)]
     pub(super) fn left(&self) -> usize {
         usize::from(self.left)
     }

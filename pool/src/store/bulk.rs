@@ -22,6 +22,7 @@ use super::promise::Promise;
 use super::types::{BatchId, IndexId, Kind, MAX_KEY_BYTES, MAX_RECORD_BYTES};
 use super::version::{Leaf, Leaves, Load, Sealed, Version};
 use super::work::set_leaf;
+use crate::device::PageHeat;
 
 impl Inner {
     pub(super) fn bulk_load<'a>(
@@ -81,6 +82,7 @@ impl Inner {
                 batch: batch.0,
                 kind: Kind::Put,
                 value: record,
+                heat: PageHeat::default(),
             })?;
             before = Some(here);
             count += 1;

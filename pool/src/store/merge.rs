@@ -7,6 +7,8 @@
 //! - A removal of a batch was confirmed after that batch, and merges take in a contiguous stretch of positions, so an
 //!   entry never lies in a younger structure than its removal.
 //! - Sources are checked as they are read: every page's checksum, number and version.
+//! - Entries bring along their part of their page's heat; that of an entry that vanishes goes to the next one, which has its key or
+//!   stands beside it.
 //!
 //! Most of the entries of a merge come from one source, the last-level piece. It does not play in the tree: its entry is
 //! compared with the tree's winner, once for each entry that it gives, and only the others cost a way up the tree.
@@ -32,7 +34,7 @@ use super::manifest::Bound;
 use super::memory::{MemoryBlock, Segment, Waiting};
 use super::piece::{Piece, Reading};
 use super::types::{Kind, MAX_KEY_BYTES};
-use crate::device::ReadReason;
+use crate::device::{PageHeat, ReadReason};
 use crate::mutation::{self, Rule};
 use crate::page::HEADER_BYTES;
 
@@ -52,6 +54,12 @@ struct PieceStream {
     /// Pages of the piece that are in the chunk.
     chunk_first: u32,
     chunk_count: u32,
+    /// How warm the pages of the chunk are; empty where nobody knows.
+    heats: Vec<PageHeat>,
+    /// Heat of pages of long records, for the entries of the data page behind them.
+    long_heat: PageHeat,
+    /// What each entry of the page has.
+    entry_heat: PageHeat,
     ahead: Option<(Reading, u32)>,
     held: Held,
     /// The page being walked over, and where its payload begins in the chunk.
@@ -109,6 +117,9 @@ impl PieceStream {
             chunk_pages,
             chunk_first: 0,
             chunk_count: 0,
+            heats: Vec::new(),
+            long_heat: PageHeat::default(),
+            entry_heat: PageHeat::default(),
             ahead: None,
             cursor: None,
             skipping: true,
@@ -144,6 +155,9 @@ impl PieceStream {
         let chunk = reading.wait().map_err(|reason| self.piece.broken(self.owner(), self.page, reason))?;
         self.chunk = Some(chunk);
         (self.chunk_first, self.chunk_count) = (self.page, count);
+        if self.reason == ReadReason::Merge {
+            self.heats = self.piece.heats(self.page, count);
+        }
         self.read_ahead(self.page + count);
         let pages = count + self.ahead.as_ref().map_or(0, |(_, count)| *count);
         self.held.set(self.key.capacity() + pages as usize * self.page_bytes);
@@ -232,6 +246,7 @@ impl PieceStream {
         let at = (self.page - self.chunk_first) as usize * page_bytes;
         let chunk = self.chunk.as_ref().expect("it was fetched");
         let (kind, payload) = self.piece.check(self.owner(), self.page, &chunk[at..at + page_bytes])?;
+        let heat = self.heats.get((self.page - self.chunk_first) as usize).copied().unwrap_or_default();
         if kind == block::DATA {
             let cursor = PageCursor::new(payload);
             let nonsense = PageReason::Contents("its header makes no sense");
@@ -243,8 +258,13 @@ impl PieceStream {
             }
             self.key[..prefix.len()].copy_from_slice(prefix);
             self.index = cursor.index;
+            let mut all = std::mem::take(&mut self.long_heat);
+            all += heat;
+            self.entry_heat = all.over(cursor.left() as u32);
             self.cursor = Some((cursor, at + HEADER_BYTES));
-        } else if kind != block::LONG {
+        } else if kind == block::LONG {
+            self.long_heat += heat;
+        } else {
             let reason = PageReason::Contents("it is of another kind");
             return Err(self.piece.broken(self.owner(), self.page, reason));
         }
@@ -270,6 +290,7 @@ impl PieceStream {
             batch: self.batch,
             kind: self.kind,
             value,
+            heat: self.entry_heat,
         }
     }
 }
@@ -351,6 +372,8 @@ pub(super) struct Current<'a> {
     pub(super) batch: u64,
     pub(super) kind: Kind,
     pub(super) value: &'a [u8],
+    /// Its part of its page's heat.
+    heat: PageHeat,
 }
 
 impl Current<'_> {
@@ -417,6 +440,7 @@ impl Source {
             batch: entry.batch,
             kind: entry.kind,
             value: entry.value,
+            heat: PageHeat::default(),
         }
     }
 }
@@ -432,6 +456,8 @@ pub(super) struct Merged<'a> {
     pub(super) batch: u64,
     pub(super) kind: Kind,
     pub(super) value: &'a [u8],
+    /// What it brings along to its page.
+    pub(super) heat: PageHeat,
 }
 
 /// A removal that waits for its entry to come by.
@@ -534,11 +560,13 @@ impl Merge {
     /// Gives all entries in order. `sink` takes each.
     pub(super) fn run(mut self, mut sink: impl FnMut(Merged<'_>) -> Result<()>) -> Result<()> {
         let Some(heaviest) = self.sources.len().checked_sub(1) else { return Ok(()) };
+        let mut heat = PageHeat::default();
         while self.left > 0 {
             let light = self.tree[0];
             let heavy = light == NOBODY || self.beats(heaviest as u32, light);
             let winner = if heavy { heaviest } else { light as usize };
             let current = self.sources[winner].current();
+            heat += current.heat;
             if !self.removal.takes(&current) {
                 self.removal.end(self.bottom, &mut sink)?;
                 if current.kind.is_removal() {
@@ -552,6 +580,7 @@ impl Merge {
                         batch: current.batch,
                         kind: current.kind,
                         value: current.value,
+                        heat: std::mem::take(&mut heat),
                     })?;
                 }
             }
@@ -607,6 +636,7 @@ impl Removal {
             batch: self.batch,
             kind,
             value: &[],
+            heat: PageHeat::default(),
         })
     }
 }

@@ -37,7 +37,7 @@ use super::inner::Dropped;
 use super::merge::Merged;
 use super::tail::Tail;
 use super::types::{IndexId, Kind};
-use crate::device::{PageDevice, ReadReason, Wanted};
+use crate::device::{PageDevice, PageHeat, ReadReason, Wanted};
 use crate::frames::{DeviceId, PageGuard, PageId, PagePool, PoolOptions};
 use crate::page::{self, HEADER_BYTES, PageKind};
 use crate::space::{EXTENT_PAGES, ExtentRun, Space};
@@ -487,6 +487,19 @@ impl Piece {
         (read_pages(&self.files, number, count, Wanted::of(self.meta.version, reason)), count)
     }
 
+    /// How warm pages from `page` on are that lie together: each has its part of its extent's temperature. Empty where nobody knows.
+    pub(super) fn heats(&self, page: u32, count: u32) -> Vec<PageHeat> {
+        let (number, _) = self.meta.locate(page);
+        let mut heats = self.files.device.heats(number..number + u64::from(count), self.meta.version);
+        // Its last extent is the only one that it does not fill.
+        let all = u64::from(self.meta.pages + self.meta.tail_pages);
+        for (page, heat) in (u64::from(page)..).zip(&mut heats) {
+            let in_extent = (all - page / EXTENT_PAGES * EXTENT_PAGES).min(EXTENT_PAGES);
+            heat.temperature /= in_extent as f32;
+        }
+        heats
+    }
+
     /// Checks a page of a kind that was read, and gives its payload.
     pub(super) fn check_kind<'a>(
         &self,
@@ -714,6 +727,8 @@ pub(super) struct PieceBuilder {
     counts: Vec<IndexCounts>,
     /// Long records that the page being built refers to, in bytes.
     long_bytes: usize,
+    /// Heat of the page being built.
+    heat: PageHeat,
     writer: Writer,
     held: Held,
 }
@@ -734,6 +749,7 @@ impl PieceBuilder {
             last_hash: None,
             counts: Vec::new(),
             long_bytes: 0,
+            heat: PageHeat::default(),
             writer: Writer::new(Arc::clone(files), name.version, expected_pages),
             held: Held::new(&files.work_bytes),
             files: Arc::clone(files),
@@ -752,7 +768,7 @@ impl PieceBuilder {
     /// Adds an entry, which sorts behind those before it.
     #[inline]
     pub(super) fn add(&mut self, entry: Merged<'_>) -> Result<()> {
-        let Merged { index, key, head, hash, batch, kind, value: record } = entry;
+        let Merged { index, key, head, hash, batch, kind, value: record, heat } = entry;
         let payload = self.files.payload_bytes();
         let value = if record.len() > PageBuilder::inline_max(payload) {
             if self.long_bytes + record.len() > LONG_BYTES_MAX {
@@ -769,6 +785,7 @@ impl PieceBuilder {
             let fits = self.page.add(payload, entry);
             assert!(fits, "an empty page takes any entry");
         }
+        self.heat += heat;
         if self.last_hash != Some(hash) {
             self.last_hash = Some(hash);
             self.hashes.push(hash);
@@ -793,7 +810,7 @@ impl PieceBuilder {
     fn add_long(&mut self, record: &[u8]) -> Result<LongRecord> {
         let page = self.writer.pages;
         for part in record.chunks(self.files.payload_bytes()) {
-            self.writer.page(block::LONG, |page| {
+            self.writer.page(block::LONG, PageHeat::default(), |page| {
                 page[HEADER_BYTES..HEADER_BYTES + part.len()].copy_from_slice(part);
                 page[HEADER_BYTES + part.len()..].fill(0);
             })?;
@@ -812,7 +829,7 @@ impl PieceBuilder {
         self.long_bytes = 0;
         self.held.set(self.hashes.capacity() * size_of::<u64>() + self.fences.memory_bytes());
         let page = &mut self.page;
-        self.writer.page(block::DATA, |bytes| page.write(bytes))
+        self.writer.page(block::DATA, std::mem::take(&mut self.heat), |bytes| page.write(bytes))
     }
 
     /// Writes what is left, with fences and filter. The bytes are on their way to the device, not durable.
@@ -825,7 +842,7 @@ impl PieceBuilder {
         let tail = made.encode(young);
         self.held.set(self.hashes.capacity() * size_of::<u64>() + tail.capacity());
         for part in tail.chunks(self.files.payload_bytes()) {
-            self.writer.page(block::TAIL, |page| {
+            self.writer.page(block::TAIL, PageHeat::default(), |page| {
                 page[HEADER_BYTES..HEADER_BYTES + part.len()].copy_from_slice(part);
                 page[HEADER_BYTES + part.len()..].fill(0);
             })?;
@@ -846,7 +863,7 @@ impl PieceBuilder {
     }
 }
 
-/// Writes pages into extents, a chunk at a time, one chunk ahead of the device.
+/// Writes pages into extents, a chunk at a time, one chunk ahead of the device. What was written is handed over with its heat.
 #[derive(Debug)]
 struct Writer {
     files: Arc<Files>,
@@ -862,8 +879,18 @@ struct Writer {
     filled: usize,
     /// Number of the chunk's first page.
     chunk_page: u64,
-    under_way: Option<Completion>,
+    /// By page of the chunk.
+    heats: Vec<PageHeat>,
+    under_way: Option<UnderWay>,
     held: Held,
+}
+
+/// A chunk that is being written.
+#[derive(Debug)]
+struct UnderWay {
+    completion: Completion,
+    first: u64,
+    heats: Vec<PageHeat>,
 }
 
 impl Writer {
@@ -879,11 +906,12 @@ impl Writer {
             chunk: None,
             filled: 0,
             chunk_page: 0,
+            heats: Vec::new(),
             under_way: None,
         }
     }
 
-    fn page(&mut self, kind: PageKind, fill: impl FnOnce(&mut [u8])) -> Result<()> {
+    fn page(&mut self, kind: PageKind, heat: PageHeat, fill: impl FnOnce(&mut [u8])) -> Result<()> {
         let page_bytes = self.files.page_bytes();
         if self.filled == 0 {
             self.begin_chunk()?;
@@ -893,6 +921,7 @@ impl Writer {
         fill(bytes);
         let number = self.chunk_page + self.filled as u64;
         page::seal(bytes, self.files.device.seal(), number, self.version, kind);
+        self.heats.push(heat);
         self.filled += 1;
         self.pages += 1;
         if self.filled * page_bytes == chunk.len() || u64::from(self.pages) == self.room {
@@ -937,7 +966,11 @@ impl Writer {
             chunk = exact;
         }
         self.files.bytes_written.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.under_way = Some(self.files.device.write(self.chunk_page, Buffer::from(chunk)));
+        self.under_way = Some(UnderWay {
+            completion: self.files.device.write(self.chunk_page, Buffer::from(chunk)),
+            first: self.chunk_page,
+            heats: std::mem::take(&mut self.heats),
+        });
         self.chunk = spare;
         self.filled = 0;
         Ok(())
@@ -945,9 +978,10 @@ impl Writer {
 
     /// Waits for the chunk that is under way; gives its buffer back if it is a whole one.
     fn wait(&mut self) -> Result<Option<AlignedBytes>> {
-        let Some(completion) = self.under_way.take() else { return Ok(None) };
+        let Some(UnderWay { completion, first, heats }) = self.under_way.take() else { return Ok(None) };
         let outcome = completion.wait();
         outcome.result?;
+        self.files.device.hand_over(first, self.version, outcome.buffer.as_slice(), &heats);
         let whole = self.files.chunk_pages() as usize * self.files.page_bytes();
         Ok(outcome.buffer.into_aligned().filter(|buffer| buffer.len() == whole))
     }
@@ -975,10 +1009,12 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         // The extents may be used by others only when the write is over.
-        if let Some(completion) = self.under_way.take() {
-            let _ = completion.wait();
+        if let Some(under_way) = self.under_way.take() {
+            let _ = under_way.completion.wait();
         }
         for run in &self.runs {
+            // What was handed over of them goes first.
+            self.files.device.discard(run.first_page()..run.first_page() + run.pages());
             self.files.space.free(*run);
         }
     }

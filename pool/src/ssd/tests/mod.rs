@@ -2,6 +2,7 @@
 
 mod faults;
 mod files;
+mod heat;
 mod restart;
 mod rules;
 

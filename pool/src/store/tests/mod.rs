@@ -8,6 +8,7 @@ mod crash;
 mod faults;
 mod files;
 mod group;
+mod heat;
 mod model;
 mod queue;
 mod screens;
