@@ -19,7 +19,9 @@ use thermocline_base::device_model::DeviceModel;
 use thermocline_base::io::{ProfileIo, SystemIo};
 use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
 use thermocline_engine::temperature::LogError;
-use thermocline_engine::{Database, Durability, Isolation, Options, Transaction, TransactionOptions};
+use thermocline_engine::{
+    Database, Durability, Isolation, Options, PageCapture, Transaction, TransactionOptions,
+};
 
 use crate::calibration::{CalibrationError, calibrate};
 use crate::drive::{DriveError, End, Load, Workload, drive};
@@ -27,13 +29,16 @@ use crate::machine;
 use crate::peak::Peak;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, Throughput, grouped, size};
-use crate::settings::{Benchmark, Settings};
+use crate::settings::{Benchmark, Settings, Storage};
 use crate::time;
 use disturb::{At, Shifts};
 use observe::{Numbers, Observer};
 
 pub use recovery::{Builder, Built, build_for_recovery};
-pub use ssd::{SsdReport, SsdSize, Way, bench_ssd};
+pub use ssd::{
+    Killer, ReplayReport, ReplaySettings, SsdExtras, SsdReport, SsdSize, Told, Way, bench_ssd,
+    drive_until_killed, replay_trace,
+};
 pub use verify::{Checked, check, open_to_look};
 
 /// What a run does beside its benchmark.
@@ -67,6 +72,8 @@ pub enum RunError {
     Setting(String),
     /// The database does not hold what it should.
     Wrong(String),
+    /// A trace could not be captured, or not be read again.
+    Capture(String),
 }
 
 impl fmt::Display for RunError {
@@ -76,7 +83,7 @@ impl fmt::Display for RunError {
             Self::Engine { step, source } => write!(f, "could not {step}: {source}"),
             Self::Drive(error) => error.fmt(f),
             Self::Builder(said) => write!(f, "the process that builds the database failed: {said}"),
-            Self::Setting(said) => f.write_str(said),
+            Self::Setting(said) | Self::Capture(said) => f.write_str(said),
             Self::Wrong(found) => write!(f, "the database is wrong: {found}; please report this as a bug"),
         }
     }
@@ -88,7 +95,7 @@ impl std::error::Error for RunError {
             Self::Calibration(error) => Some(error),
             Self::Engine { source, .. } => Some(source),
             Self::Drive(error) => Some(error),
-            Self::Builder(_) | Self::Setting(_) | Self::Wrong(_) => None,
+            Self::Builder(_) | Self::Setting(_) | Self::Wrong(_) | Self::Capture(_) => None,
         }
     }
 }
@@ -131,7 +138,13 @@ pub fn run(settings: &Settings, options: &RunOptions, builder: &Builder<'_>) -> 
     };
     // What the calibration took is not the database's.
     let _ = machine::forget_rss_max();
-    let mut session = Session { settings, check: options.check, progress, peak: Peak::watch() };
+    let mut session = Session {
+        settings,
+        check: options.check,
+        progress,
+        peak: Peak::watch(),
+        capture: capture(&settings.storage)?,
+    };
     let outcome = match &settings.benchmark {
         Benchmark::Ycsb { .. } => ycsb::run(&mut session).map(throughput),
         Benchmark::Tpcc { .. } => tpcc::run(&mut session).map(throughput),
@@ -141,7 +154,28 @@ pub fn run(settings: &Settings, options: &RunOptions, builder: &Builder<'_>) -> 
         }
         Benchmark::Recovery { .. } => recovery::run(&mut session, builder).map(Outcome::Recovery),
     }?;
+    end_capture(&settings.storage, session.capture.as_deref())?;
     Ok(Report::new(settings.clone(), calibration, outcome))
+}
+
+/// Begins the trace that the settings name.
+fn capture(storage: &Storage) -> Result<Option<Arc<PageCapture>>, RunError> {
+    let Some(path) = &storage.capture else { return Ok(None) };
+    let file = std::fs::File::create(path).map_err(|error| {
+        RunError::Setting(format!(
+            "cannot write the trace {}: {error}; name a file in a directory that exists and is writable",
+            path.display()
+        ))
+    })?;
+    Ok(Some(Arc::new(PageCapture::new(Box::new(std::io::BufWriter::new(file))))))
+}
+
+/// Ends it, so that it can be read. Gives how many requests it has.
+fn end_capture(storage: &Storage, capture: Option<&PageCapture>) -> Result<u64, RunError> {
+    let (Some(path), Some(capture)) = (&storage.capture, capture) else { return Ok(0) };
+    capture
+        .finish()
+        .map_err(|error| RunError::Capture(format!("the trace {} was not written: {error}", path.display())))
 }
 
 /// Has a database write its access log to a file, or to `HOST:PORT`.
@@ -168,6 +202,7 @@ struct Session<'a> {
     check: bool,
     progress: Progress,
     peak: Peak,
+    capture: Option<Arc<PageCapture>>,
 }
 
 /// What a load did.
@@ -224,7 +259,9 @@ impl Session<'_> {
         options = options
             .with_cold_dir(storage.cold_dir.clone())
             .with_ssd_cache(storage.ssd.clone())
-            .with_ssd_cache_bytes(storage.ssd_bytes.unwrap_or(0));
+            .with_ssd_cache_bytes(storage.ssd_bytes.unwrap_or(0))
+            .with_ssd_heat_across_merges(!storage.ssd_forgets_heat)
+            .with_page_capture(self.capture.clone());
         if let Some(policy) = &storage.ssd_policy {
             options = options.with_ssd_policy(setting("ssd-policy", policy)?);
         }

@@ -53,8 +53,13 @@ pub struct Storage {
     pub ssd_bytes: Option<u64>,
     /// Which pages it keeps; none given: the engine's default.
     pub ssd_policy: Option<String>,
+    /// Merges leave the warmth of its pages behind.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ssd_forgets_heat: bool,
     /// The device that the cold store's files answer as: emulated.
     pub profile: Option<String>,
+    /// Where a trace of what its page file is asked for goes.
+    pub capture: Option<PathBuf>,
 }
 
 /// The benchmarks.

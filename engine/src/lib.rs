@@ -89,6 +89,8 @@ pub use ops::progress::DefinitionProgress;
 pub use ops::rollback::Savepoint;
 pub use ops::scan::KeyRange;
 pub use ops::verify::Verification;
+#[doc(hidden)]
+pub use options::PageCapture;
 pub use options::{ColdStoreKind, Durability, Isolation, Options, SsdPolicy, TransactionOptions};
 pub use statistics::{
     CheckpointCounts, ColdStatistics, FrozenStatistics, MemoNotices, MemoryUse, Statistics, TableStatistics,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use thermocline_base::io::Io;
 pub use thermocline_pool::cache::CacheKind as SsdPolicy;
+pub use thermocline_pool::simulate::capture::PageCapture;
 
 use crate::error::{Error, Result};
 
@@ -161,6 +162,9 @@ pub struct Options {
     /// How the file of the SSD is reached; `None`: as a file of the machine.
     #[doc(hidden)]
     pub ssd_io: Option<Arc<dyn Io>>,
+    /// Has a trace of what the page file of the cold store is asked for, below its frames; benchmarks do.
+    #[doc(hidden)]
+    pub page_capture: Option<Arc<PageCapture>>,
 }
 
 impl Default for Options {
@@ -193,6 +197,7 @@ impl Default for Options {
             cold_block_bytes: 4 << 20,
             cold_threads: 1,
             ssd_io: None,
+            page_capture: None,
         }
     }
 }
@@ -230,6 +235,7 @@ with! {
     with_ssd_cache_bytes, ssd_cache_bytes: u64;
     with_ssd_policy, ssd_policy: SsdPolicy;
     with_ssd_heat_across_merges, ssd_heat_across_merges: bool;
+    with_page_capture, page_capture: Option<Arc<PageCapture>>;
     with_ssd_io, ssd_io: Option<Arc<dyn Io>>;
     with_sampling, sampling: f64;
     with_batches_in_flight, batches_in_flight: usize;

@@ -32,6 +32,7 @@ use thermocline_base::rng::fresh_id;
 
 use crate::error::{DeviceError, WrongFile};
 use crate::page::{MAX_PAGE_NUMBER, PageSeal, PageSize};
+use crate::simulate::capture::PageCapture;
 use crate::ssd::{Primary, SsdFile, SsdLevel};
 
 /// The format of files that this program writes, and the newest that it reads.
@@ -121,6 +122,7 @@ pub struct PageDevice {
     seal: PageSeal,
     sync_failure: OnceLock<IoError>,
     ssd: Option<Arc<SsdLevel>>,
+    capture: Option<Arc<PageCapture>>,
 }
 
 impl fmt::Debug for PageDevice {
@@ -248,6 +250,7 @@ impl PageDevice {
             seal: PageSeal::of_file(&header.file),
             sync_failure: OnceLock::new(),
             ssd: None,
+            capture: None,
         }
     }
 
@@ -281,6 +284,9 @@ impl PageDevice {
     /// When the buffer is not whole pages.
     pub fn read(&self, first: u64, pages: AlignedBytes, wanted: Wanted) -> Completion {
         let offset = self.offset_of(first, pages.len());
+        if let Some(capture) = self.capture.as_ref().filter(|_| !wanted.again) {
+            capture.read(first, (pages.len() / self.page_size.bytes()) as u64, wanted.reason);
+        }
         match &self.ssd {
             Some(level) => level.read(first, offset, pages, wanted),
             None => self.file.submit(Operation::Read { offset, buffer: pages.into() }),
@@ -294,6 +300,9 @@ impl PageDevice {
     pub fn write(&self, first: u64, buffer: Buffer) -> Completion {
         assert!(first >= FIRST_PAGE, "nobody overwrites the header of a page file");
         let offset = self.offset_of(first, buffer.as_slice().len());
+        if let Some(capture) = &self.capture {
+            capture.write(first, (buffer.as_slice().len() / self.page_size.bytes()) as u64);
+        }
         match &self.ssd {
             Some(level) => level.write(first, offset, buffer),
             None => self.file.submit(Operation::Write { offset, buffer }),
@@ -302,6 +311,9 @@ impl PageDevice {
 
     /// Nothing of these pages counts any more: their numbers may be used again. Waits for no device.
     pub fn discard(&self, pages: Range<u64>) {
+        if let Some(capture) = &self.capture {
+            capture.free(pages.clone());
+        }
         if let Some(level) = &self.ssd {
             level.discard(pages);
         }
@@ -329,6 +341,12 @@ impl PageDevice {
     pub fn attach(&mut self, ssd: SsdFile) {
         let primary = Primary { file: Arc::clone(&self.file), seal: self.seal };
         self.ssd = Some(ssd.below(primary, self.page_size));
+    }
+
+    /// Has what is asked of the file captured from now on.
+    pub fn capture(&mut self, capture: Arc<PageCapture>) {
+        capture.begin(self.page_size.bytes() as u32);
+        self.capture = Some(capture);
     }
 
     /// The SSD below, if there is one.

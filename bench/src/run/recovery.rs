@@ -80,7 +80,8 @@ pub fn build_for_recovery(
     let Benchmark::Recovery { warehouses, log_mib } = settings.benchmark else {
         unreachable!("the builder runs with the settings of `recovery`");
     };
-    let mut session = Session { settings, check: false, progress: Progress::new(quiet), peak: Peak::watch() };
+    let (progress, peak) = (Progress::new(quiet), Peak::watch());
+    let mut session = Session { settings, check: false, progress, peak, capture: None };
     let database = session.open()?;
     let (workload, _) = tpcc::load(&mut session, &database, warehouses, false)?;
     database.checkpoint().map_err(engine("write a checkpoint"))?;

@@ -58,7 +58,20 @@ pub(super) fn load<'a>(
         })
     })?;
     let cursor = skewed_growth.then(|| DeliveryCursor::new(&scale));
-    Ok((Tpcc { database, tables, scale, seed, cursor }, loaded))
+    Ok((Tpcc { database, tables, scale, seed, cursor, first: 0 }, loaded))
+}
+
+/// What runs the mix on warehouses that are loaded, by clients with numbers from `first` on.
+pub(super) fn loaded<'a>(
+    database: &'a Database,
+    warehouses: u32,
+    seed: u64,
+    first: u64,
+) -> Result<Tpcc<'a>, RunError> {
+    let tables = Tables::open(database).map_err(engine("find the tables"))?;
+    // Loading has refused a number that is too large.
+    let scale = Scale::full(i32::try_from(warehouses).unwrap_or(i32::MAX));
+    Ok(Tpcc { database, tables, scale, seed, cursor: None, first })
 }
 
 /// Checks the twelve conditions.
@@ -93,6 +106,8 @@ pub(super) struct Tpcc<'a> {
     scale: Scale,
     seed: u64,
     cursor: Option<Arc<DeliveryCursor>>,
+    /// The number of the first client: others draw other requests.
+    first: u64,
 }
 
 /// In the order of [`Kind::ALL`].
@@ -118,7 +133,7 @@ impl Workload for Tpcc<'_> {
             let district = place.client / warehouses % DISTRICTS as usize;
             Home::District(warehouse as i32 + 1, district as i16 + 1)
         };
-        let number = place.client as u64;
+        let number = self.first + place.client as u64;
         let generator = InputGenerator::new(self.scale, self.seed, self.seed.wrapping_add(1), number, home);
         let options = TerminalOptions {
             transaction: TransactionOptions::default(),

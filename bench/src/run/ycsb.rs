@@ -35,14 +35,14 @@ pub(super) fn run(session: &mut Session<'_>) -> Result<Throughput, RunError> {
     let keys = KeySpace::new(config.records);
     let shifted = AtomicU64::new(0);
     let (shifted, config) = (&shifted, &config);
-    let ycsb = Ycsb { database: &database, table, config, keys: Arc::clone(&keys), shifted };
+    let ycsb = Ycsb { database: &database, table, config, keys: Arc::clone(&keys), shifted, first: 0 };
     let mut found = session.measure_shifting(&database, &loaded, &ycsb, shifts, shifted)?;
     drop(ycsb);
     if restart {
         let (again, seconds) = session.reopen(database)?;
         database = again;
         let table = UserTable::open(&database).map_err(engine("find the table"))?;
-        let ycsb = Ycsb { database: &database, table, config, keys, shifted };
+        let ycsb = Ycsb { database: &database, table, config, keys, shifted, first: 0 };
         session.measure_again(&database, &ycsb, seconds, &mut found)?;
     }
     session.close(database)?;
@@ -82,19 +82,22 @@ pub(super) struct Ycsb<'a> {
     keys: Arc<KeySpace>,
     /// How often other rows have become the popular ones.
     shifted: &'a AtomicU64,
+    /// The number of the first client: others draw other requests.
+    first: u64,
 }
 
 static UNSHIFTED: AtomicU64 = AtomicU64::new(0);
 
 impl<'a> Ycsb<'a> {
-    /// Whose popular rows stay popular.
+    /// Whose popular rows stay popular, and whose clients have numbers from `first` on.
     pub(super) fn new(
         database: &'a Database,
         table: UserTable,
         config: &'a Config,
         keys: Arc<KeySpace>,
+        first: u64,
     ) -> Self {
-        Self { database, table, config, keys, shifted: &UNSHIFTED }
+        Self { database, table, config, keys, shifted: &UNSHIFTED, first }
     }
 }
 
@@ -124,7 +127,7 @@ impl Workload for Ycsb<'_> {
         YcsbClient {
             database: self.database,
             executor: Executor::new(&self.table, self.config),
-            generator: Generator::new(self.config, Arc::clone(&self.keys), place.client as u64),
+            generator: Generator::new(self.config, Arc::clone(&self.keys), self.first + place.client as u64),
             keys: &self.keys,
             shifted: self.shifted,
             shift_seed: self.config.seed,

@@ -19,12 +19,13 @@ use serde::Serialize;
 pub use thermocline_pool::cache::CacheKind;
 use thermocline_pool::simulate::trace::TraceError;
 use thermocline_pool::simulate::{Mode, Simulation, replay};
+pub use thermocline_pool::ssd::DEFAULT_POLICY;
 
 use crate::progress::Progress;
 pub use devices::{Devices, device};
 pub(crate) use models::traced;
 pub use models::{MODELS, ModelSource, model};
-pub use open::{TraceFormat, open};
+pub use open::{TraceFormat, open, open_as};
 pub use report::{SimulationReport, SimulationRow};
 
 /// What becomes of changed pages, on the command line.

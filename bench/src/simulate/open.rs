@@ -42,6 +42,18 @@ const LOOK: usize = 1 << 12;
 /// # Errors
 /// When there is none, or none of a known format.
 pub fn open(path: &Path, settings: &SimulateSettings) -> Result<Box<dyn TraceSource>> {
+    open_with(path, settings.format, settings.page_bytes)
+}
+
+/// Opens a trace for pages of some length, of whatever format it is.
+///
+/// # Errors
+/// When there is none, or none of a known format.
+pub fn open_as(path: &Path, page_bytes: u64) -> Result<Box<dyn TraceSource>> {
+    open_with(path, None, page_bytes)
+}
+
+fn open_with(path: &Path, format: Option<TraceFormat>, page_bytes: u64) -> Result<Box<dyn TraceSource>> {
     let of = |error| SimulateError::Trace { name: path.display().to_string(), error };
     let file = File::open(path).map_err(|error| {
         SimulateError::Setting(format!(
@@ -52,7 +64,7 @@ pub fn open(path: &Path, settings: &SimulateSettings) -> Result<Box<dyn TraceSou
     if path.is_dir() {
         return Err(SimulateError::Setting(format!("{} is a directory; name a trace in it", path.display())));
     }
-    source(Box::new(file), &path.to_string_lossy(), settings).map_err(of)
+    source(Box::new(file), &path.to_string_lossy(), format, page_bytes).map_err(of)
 }
 
 fn first_bytes<R: Read>(from: &mut BufReader<R>) -> std::result::Result<Vec<u8>, TraceError> {
@@ -62,7 +74,8 @@ fn first_bytes<R: Read>(from: &mut BufReader<R>) -> std::result::Result<Vec<u8>,
 fn source(
     file: Box<dyn Read + Send>,
     name: &str,
-    settings: &SimulateSettings,
+    format: Option<TraceFormat>,
+    page_bytes: u64,
 ) -> std::result::Result<Box<dyn TraceSource>, TraceError> {
     let mut packed = BufReader::with_capacity(1 << 18, file);
     let first = first_bytes(&mut packed)?;
@@ -75,14 +88,14 @@ fn source(
     };
     let mut plain = BufReader::with_capacity(1 << 18, plain);
     let first = first_bytes(&mut plain)?;
-    let format = match settings.format {
+    let format = match format {
         Some(format) => format,
         None => guess(&first, name)?,
     };
     Ok(match format {
         TraceFormat::Thermocline => Box::new(TraceReader::new(plain)?),
         TraceFormat::Csv => Box::new(CsvReader::new(plain)),
-        TraceFormat::Msr => Box::new(MsrReader::new(plain, settings.page_bytes as u32)),
+        TraceFormat::Msr => Box::new(MsrReader::new(plain, page_bytes as u32)),
         TraceFormat::OracleGeneral => Box::new(OracleReader::new(plain)),
     })
 }

@@ -165,6 +165,9 @@ struct StorageArguments {
     /// Have the files of cold rows answer as another device would: network-volume, hdd-7200, object-store, …
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     profile: Option<String>,
+    /// Write a trace of what the page file of cold rows is asked for to this file, for `thermocline simulate`
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    capture: Option<PathBuf>,
 }
 
 impl StorageArguments {
@@ -184,7 +187,9 @@ impl StorageArguments {
             ssd: absolute(&self.ssd),
             ssd_bytes,
             ssd_policy: self.ssd_policy.clone(),
+            ssd_forgets_heat: false,
             profile: self.profile.clone(),
+            capture: absolute(&self.capture),
         })
     }
 }

@@ -102,7 +102,7 @@ pub(super) fn builder(settings: &Settings, quiet: bool) -> Result<Built, String>
 }
 
 /// Ends the process without letting it do anything more (SIGKILL on Unix).
-struct KillOnDrop(Child);
+pub(super) struct KillOnDrop(pub(super) Child);
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {

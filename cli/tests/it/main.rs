@@ -9,6 +9,7 @@ mod inspect;
 mod repro;
 mod runs;
 mod simulate;
+mod ssd;
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -257,7 +257,8 @@ pub(crate) fn open_store(
 ) -> Result<Arc<dyn ColdStore>, StoreError> {
     Ok(match options.cold_store {
         ColdStoreKind::Pages => {
-            let pages = StoreOptions { ssd, ..page_options(options, database, memory) };
+            let capture = options.page_capture.clone();
+            let pages = StoreOptions { ssd, capture, ..page_options(options, database, memory) };
             Arc::new(PageStore::open(Arc::clone(io), dir, pages)?)
         }
         ColdStoreKind::Memory => Arc::new(MemoryStore::new()),

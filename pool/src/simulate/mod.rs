@@ -8,6 +8,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `trace` | requests, and the binary format of our own |
+//! | `capture` | a trace of what a page file is asked for |
 //! | `formats` | comma-separated values, MSR Cambridge's, `oracleGeneral` |
 //! | `frames` | the DRAM level: what it lets through |
 //! | `device` | disks and SSDs in simulated time |
@@ -21,6 +22,7 @@
 //! Limits: pages of one length. OPT keeps the misses of the whole trace in memory, 20 bytes each; without it a trace may be of
 //! any length.
 
+pub mod capture;
 pub mod closed;
 pub mod formats;
 pub mod frames;

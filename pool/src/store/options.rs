@@ -8,6 +8,7 @@ use thermocline_base::rng::{Draw, SystemDraw};
 use super::error::{Result, StoreError};
 use crate::frames::PagePool;
 use crate::page::PageSize;
+use crate::simulate::capture::PageCapture;
 use crate::ssd::SsdOptions;
 
 /// What a store is opened with.
@@ -40,6 +41,8 @@ pub struct StoreOptions {
     /// An SSD that keeps copies of pages, and the files that it is reached by: with I/O threads of its own, so that a slow one
     /// holds up nobody.
     pub ssd: Option<(Arc<dyn Io>, SsdOptions)>,
+    /// Has a trace of what the page file is asked for.
+    pub capture: Option<Arc<PageCapture>>,
     /// Where the versions of pages are drawn. Whatever draws twice makes one piece's pages pass for another's.
     pub page_versions: Arc<dyn Draw>,
     /// Threads that flush and merge, beside the one of the journal. 0: none at all, and whoever has the store calls
@@ -64,6 +67,7 @@ impl StoreOptions {
             frame_bytes_max: 1 << 30,
             frames: None,
             ssd: None,
+            capture: None,
             page_versions: Arc::new(SystemDraw),
             threads: 2,
         }

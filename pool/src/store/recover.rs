@@ -66,6 +66,9 @@ pub(super) fn open(io: &Arc<dyn Io>, dir: &Path, options: StoreOptions) -> Resul
     if let Some((io, ssd)) = &options.ssd {
         device.attach(SsdFile::open(io, ssd.clone(), device.page_size(), database)?);
     }
+    if let Some(capture) = &options.capture {
+        device.capture(Arc::clone(capture));
+    }
     let device = Arc::new(device);
     let (mut journal, replayed, manifest) = if create {
         let (mut journal, replayed) = Journal::open(io, dir, database, options.segment_bytes, 0, 0, true)?;

@@ -1,5 +1,6 @@
 //! The level between two devices in memory: what it gives, keeps, refuses and survives.
 
+mod capture;
 mod faults;
 mod files;
 mod heat;
