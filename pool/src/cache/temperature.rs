@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   page read ──► window of 20 ──full──► extent met more than twice: its requests were sequential, each adds ΔS
-//!                                        otherwise: random, each adds ΔR
+//!                                        otherwise: random, each adds ΔR         (told: what the reader says)
 //!   after N requests: all temperatures are halved
 //! ```
 //!
@@ -12,6 +12,8 @@
 //! - Halving is done by doubling the unit that is added, so it takes no time, and temperatures taken before and after it
 //!   compare as if both had been halved. When the unit becomes large, all temperatures are divided by it, and whoever keeps
 //!   temperatures elsewhere is told to do so, too.
+//! - Temperatures count in random reads: each of them adds 1, a sequential one ΔS / ΔR. So what was known before ΔS and ΔR were
+//!   learned, or was saved by an opening with other devices, weighs no more and no less than what comes.
 //! - Where ΔS ≤ 0, sequential reads make nothing warmer, and an extent whose last requests were sequential passes by the SSD.
 //!
 //! The paper leaves N open. It is 5 requests a slot here: enough for each cached page to be asked for a few times between
@@ -65,12 +67,24 @@ impl Extent {
     }
 }
 
+/// What a random and a sequential request add: ΔR and ΔS, in units of ΔR.
+fn weights(savings: &Savings) -> (f64, f64) {
+    let Savings { random_ns, sequential_ns } = *savings;
+    if random_ns > 0.0 {
+        (1.0, sequential_ns.max(0.0) / random_ns)
+    } else {
+        (0.0, f64::from(sequential_ns > 0.0))
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Temperatures {
     extents: NumberMap<[Extent; TOGETHER as usize]>,
     window: Vec<(u64, Told)>,
     options: TacOptions,
     savings: Savings,
+    /// What a random and a sequential request add.
+    weights: (f64, f64),
     extent_pages: u64,
     unit: f64,
     requests: u64,
@@ -84,6 +98,7 @@ impl Temperatures {
             window: Vec::with_capacity(options.window as usize),
             options,
             savings: setup.savings,
+            weights: weights(&setup.savings),
             extent_pages: u64::from(setup.extent_pages),
             unit: 1.0,
             requests: 0,
@@ -119,10 +134,11 @@ impl Temperatures {
                 (true, Told::Random) => false,
                 _ => met > self.options.random_most as usize,
             };
-            let saved = if sequential { self.savings.sequential_ns } else { self.savings.random_ns };
+            let (random_adds, sequential_adds) = self.weights;
+            let adds = if sequential { sequential_adds } else { random_adds };
             let group = self.extents.entry(extent / TOGETHER).or_default();
             let known = &mut group[(extent % TOGETHER) as usize];
-            known.set(known.temperature() + saved.max(0.0) * self.unit, sequential);
+            known.set(known.temperature() + adds * self.unit, sequential);
         }
         self.window.clear();
     }
@@ -195,6 +211,7 @@ impl Temperatures {
 
     pub(super) fn set_savings(&mut self, savings: Savings) {
         self.savings = savings;
+        self.weights = weights(&savings);
     }
 
     pub(super) fn bytes(&self) -> usize {

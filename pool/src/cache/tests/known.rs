@@ -102,7 +102,7 @@ fn writes_warm_nothing_and_halving_forgets() {
     let mut temperatures = temperature::Temperatures::new(&setup, TacOptions::default());
     let mut read = |page| _ = temperatures.count(&Request::read(page));
     (0..20).for_each(&mut read);
-    let unit = Savings::default().random_ns;
+    let unit = 1.0;
     assert_eq!(
         temperatures.of(7),
         2.0 * unit,
@@ -161,4 +161,19 @@ fn policies_a_second() {
         );
         assert!(rate > 2.0 || !kind.is_online(), "{kind}: {rate} M requests/s");
     }
+}
+
+/// A level learns what reads cost only after a while: what it has known before must not be lighter or heavier for that.
+#[test]
+fn what_was_warm_before_savings_were_learned_weighs_the_same_after_it() {
+    let setup = CacheSetup { extent_pages: 4, ..CacheSetup::new(100) };
+    let told = TacOptions { told: true, window: 1, halve_after: 0, ..TacOptions::default() };
+    let mut temperatures = temperature::Temperatures::new(&setup, told);
+    let random = |page| Request { told: Told::Random, ..Request::read(page) };
+    (0..3).for_each(|_| _ = temperatures.count(&random(0)));
+    temperatures.set_savings(Savings { sequential_ns: 5_000.0, random_ns: 500_000.0 });
+    (0..3).for_each(|_| _ = temperatures.count(&random(8)));
+    assert_eq!(temperatures.of(0), temperatures.of(8));
+    (0..100).for_each(|_| _ = temperatures.count(&Request { told: Told::Sequential, ..Request::read(16) }));
+    assert!((temperatures.of(16) - 1.0).abs() < 1e-3, "a hundred sequential reads are one random read here");
 }

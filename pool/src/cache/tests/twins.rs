@@ -565,7 +565,7 @@ impl SlowTemperatures {
             for extent in &self.window {
                 let met = self.window.iter().filter(|other| *other == extent).count();
                 let savings = Savings::default();
-                let saved = if met > 2 { savings.sequential_ns } else { savings.random_ns };
+                let saved = if met > 2 { savings.sequential_ns / savings.random_ns } else { 1.0 };
                 let known = self.extents.entry(*extent).or_default();
                 *known = (f64::from(*known) + saved) as f32;
             }
