@@ -152,6 +152,10 @@ impl CachePolicy for Arc {
         self.directory.slot_of(page)
     }
 
+    fn listing(&self) -> Option<Vec<(u64, Slot)>> {
+        Some(self.directory.listing())
+    }
+
     fn cached(&self) -> u32 {
         self.stock.used()
     }

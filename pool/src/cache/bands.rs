@@ -194,6 +194,14 @@ impl CachePolicy for Bands {
         self.temperatures.cool(page);
     }
 
+    fn listing(&self) -> Option<Vec<(u64, Slot)>> {
+        let mut listing = self.directory.listing();
+        listing.sort_by(|(one, _), (other, _)| {
+            self.temperatures.of(*one).total_cmp(&self.temperatures.of(*other)).then(one.cmp(other))
+        });
+        Some(listing)
+    }
+
     fn cached(&self) -> u32 {
         self.stock.used()
     }

@@ -66,6 +66,13 @@ impl CachePolicy for Clock {
         self.map.get(&page).copied()
     }
 
+    fn listing(&self) -> Option<Vec<(u64, Slot)>> {
+        Some({
+            let slots = (0..).zip(&self.pages).map(|(slot, (page, _))| (*page, slot));
+            slots.filter(|(page, slot)| self.map.get(page) == Some(slot)).collect()
+        })
+    }
+
     fn cached(&self) -> u32 {
         self.stock.used()
     }

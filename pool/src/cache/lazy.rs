@@ -105,6 +105,16 @@ impl CachePolicy for LazyCleaning {
         self.map.get(&page).copied()
     }
 
+    fn listing(&self) -> Option<Vec<(u64, Slot)>> {
+        Some({
+            let slots = (0..).zip(&self.pages).map(|(slot, page)| (*page, slot));
+            let mut listing: Vec<(u64, Slot)> =
+                slots.filter(|(page, slot)| self.map.get(page) == Some(slot)).collect();
+            listing.sort_by_key(|(_, slot)| self.heap.key(*slot));
+            listing
+        })
+    }
+
     fn cached(&self) -> u32 {
         self.stock.used()
     }

@@ -209,6 +209,10 @@ impl CachePolicy for Lirs {
         self.directory.slot_of(page)
     }
 
+    fn listing(&self) -> Option<Vec<(u64, Slot)>> {
+        Some(self.directory.listing())
+    }
+
     fn cached(&self) -> u32 {
         self.stock.used()
     }

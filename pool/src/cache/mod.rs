@@ -229,6 +229,13 @@ pub trait CachePolicy: Send + fmt::Debug {
         false
     }
 
+    /// All cached pages with their slots, the one that would be missed least in front as far as that is known, for a map that
+    /// outlives the policy; `None` where [`CachePolicy::entry_in`] tells it. Whoever gets them back admits them to a fresh policy
+    /// in the order of their slots, and requests them in this order.
+    fn listing(&self) -> Option<Vec<(u64, Slot)>> {
+        None
+    }
+
     /// When it wants pages.
     fn flow(&self) -> Flow {
         Flow::OnRead

@@ -96,6 +96,26 @@ impl Directory {
         &mut self.entries[at as usize]
     }
 
+    /// All pages that are cached, in no order that says anything.
+    pub(super) fn listing(&self) -> Vec<(u64, Slot)> {
+        let is_there =
+            |(at, entry): &(usize, &Entry)| entry.slot != NONE && self.find(entry.page) == Some(*at as u32);
+        let all = self.entries.iter().enumerate().filter(is_there);
+        all.map(|(_, entry)| (entry.page, entry.slot)).collect()
+    }
+
+    /// The cached pages of a chain, the last one in front.
+    pub(super) fn listing_of(&self, chain: &Chain, links: &Links) -> Vec<(u64, Slot)> {
+        let mut listing = Vec::with_capacity(chain.len() as usize);
+        let mut at = chain.back();
+        while at != NONE {
+            let entry = self.at(at);
+            listing.push((entry.page, entry.slot));
+            at = chain.before(links, at);
+        }
+        listing
+    }
+
     /// The slot of a page that is cached.
     #[inline]
     pub(super) fn slot_of(&self, page: u64) -> Option<Slot> {

@@ -141,6 +141,10 @@ impl CachePolicy for S3Fifo {
         self.directory.slot_of(page)
     }
 
+    fn listing(&self) -> Option<Vec<(u64, Slot)>> {
+        Some(self.directory.listing())
+    }
+
     fn cached(&self) -> u32 {
         self.stock.used()
     }

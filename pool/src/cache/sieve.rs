@@ -87,6 +87,10 @@ impl CachePolicy for Sieve {
         self.directory.slot_of(page)
     }
 
+    fn listing(&self) -> Option<Vec<(u64, Slot)>> {
+        Some(self.directory.listing_of(&self.chain, &self.links))
+    }
+
     fn cached(&self) -> u32 {
         self.stock.used()
     }

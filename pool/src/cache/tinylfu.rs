@@ -182,6 +182,10 @@ impl CachePolicy for WTinyLfu {
         self.directory.slot_of(page)
     }
 
+    fn listing(&self) -> Option<Vec<(u64, Slot)>> {
+        Some(self.directory.listing())
+    }
+
     fn cached(&self) -> u32 {
         self.stock.used()
     }

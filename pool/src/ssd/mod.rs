@@ -41,7 +41,7 @@
 //!
 //! Paper: Canim et al., "SSD bufferpool extensions for database systems", VLDB 2010, §3.2-3.3.
 //!
-//! Limits: one page file a level. Only TAC can be brought back from a saved map; with the other policies each opening begins cold.
+//! Limits: one page file a level. Of policies other than TAC the saved map has the pages and an order, not what else they know.
 //! Writes of the page file go past the SSD; pages that are changed in frames are not kept there.
 
 mod file;
@@ -73,6 +73,7 @@ use crate::page::{PageSeal, PageSize};
 pub use file::SSD_FORMAT;
 use health::Health;
 pub use health::SsdState;
+pub use map::{SavedCounts, SavedMap, saved_map};
 use table::Table;
 
 /// The policy that is used where none is named: see `docs/internals/ssd-cache.md`.
@@ -213,6 +214,13 @@ pub struct SsdCounts {
     pub bytes_written: u64,
 }
 
+impl SsdCounts {
+    /// Pages that came in, whoever brought them.
+    fn all_admitted(&self) -> u64 {
+        self.admitted + self.moved
+    }
+}
+
 /// What a level is and did.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
@@ -286,7 +294,8 @@ impl SsdFile {
         let Self { file, options, page_size, slots, lock, io, owner } = self;
         assert_eq!(pages, page_size, "an SSD keeps pages of the length that the page file has");
         let mut table = Table::new(&options, slots, page_size.bytes());
-        table.restore(&map::load(&*io, &options.path, &owner));
+        let saved = map::load(&*io, &options.path, &owner);
+        table.restore(&saved.entries, saved.ranked);
         let level = Arc::new_cyclic(|me| SsdLevel {
             me: me.clone(),
             table: Mutex::new(table),
@@ -387,6 +396,12 @@ impl SsdLevel {
         self.table.lock().heats(pages, version)
     }
 
+    /// How many of these pages, in this version, can be had from the SSD.
+    #[must_use]
+    pub fn cached(&self, pages: Range<u64>, version: u64) -> u64 {
+        self.table.lock().cached_of(pages, version)
+    }
+
     /// A merge has written pages, and this is how warm they are: those that are worth it are kept. Nobody waits for that. The
     /// places are the merge's alone.
     pub fn hand_over(&self, first: u64, version: u64, bytes: &[u8], heats: &[PageHeat]) {
@@ -404,10 +419,11 @@ impl SsdLevel {
     /// # Errors
     /// The system's. The former map stays then.
     pub fn save(&self) -> Result<(), IoError> {
-        if self.health.is_on() {
-            map::save(self)?;
+        match self.health.state() {
+            SsdState::On | SsdState::NoFaster { .. } => map::save(self).map(drop),
+            // Nobody waits for a device that does not answer.
+            SsdState::Failing | SsdState::Late => Ok(()),
         }
-        Ok(())
     }
 
     /// Has the thread save the map for the last time, and waits for that, but not for an SSD that does not answer.
@@ -471,6 +487,7 @@ impl SsdLevel {
         let state = self.health.state();
         tracing::error!(path = %self.options.path.display(), %state, "the SSD cache is switched off");
         self.table.lock().empty(&self.options);
+        self.news.save();
     }
 }
 

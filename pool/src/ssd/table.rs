@@ -103,11 +103,21 @@ pub(super) struct Entry {
 /// Beside a tag: the entry comes from a saved map, and its page was not read since.
 const UNPROVEN: u16 = 1 << 15;
 
+impl Entry {
+    /// Is it of this version, as far as fifteen bits tell?
+    pub(super) fn is_of(&self, version: u64) -> bool {
+        self.tag & !UNPROVEN == tag_of(version)
+    }
+}
+
 /// Fifteen bits of a version, never 0. That a page is current its whole version proves, when it is read.
 fn tag_of(version: u64) -> u16 {
     let mixed = version.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49;
     (mixed as u16).max(1)
 }
+
+/// How warm a page is of which only a rank is known: read once.
+const ADOPTED_WARMTH: f32 = 1.0;
 
 /// A merge's page is offered when so much of a cached page has gone into it: most pages come out of two.
 const MOVED_LEAST: f32 = 0.25;
@@ -177,17 +187,83 @@ impl Table {
         }
     }
 
-    /// Takes over what a former opening had, unproven. Before the first read.
-    pub(super) fn restore(&mut self, entries: &[Entry]) {
+    /// The same of all slots, in their order, for policies that list their pages; their warmth is their rank.
+    pub(super) fn listed(&self) -> Option<Vec<Entry>> {
+        let listing = self.policy.listing()?;
+        let entry = |(rank, (page, slot)): (usize, (u64, Slot))| {
+            let tag = self.tags[slot as usize] & !UNPROVEN;
+            (tag != 0).then_some(Entry { page, slot, warmth: rank as f32, tag })
+        };
+        let mut entries: Vec<Entry> = listing.into_iter().enumerate().filter_map(entry).collect();
+        entries.sort_unstable_by_key(|entry| entry.slot);
+        Some(entries)
+    }
+
+    /// Takes over what a former opening had, unproven, whatever policy it had. Before the first read. `ranked`: the warmth of
+    /// entries says nothing but their order.
+    pub(super) fn restore(&mut self, entries: &[Entry], ranked: bool) {
         let mut next = 0;
-        for entry in entries {
-            // A map whose checksum is right has its slots in order; nothing depends on that.
+        // A map whose checksum is right has its slots in order; nothing depends on that.
+        let mut fits = |entry: &&Entry| {
             let fits = entry.slot >= next && (entry.slot as usize) < self.tags.len() && entry.tag != 0;
-            if fits && self.policy.adopt(entry.page, entry.slot, entry.warmth) {
-                self.tags[entry.slot as usize] = entry.tag & !UNPROVEN | UNPROVEN;
-                next = entry.slot + 1;
-            }
+            next = if fits { entry.slot + 1 } else { next };
+            fits
+        };
+        let entries: Vec<&Entry> = entries.iter().filter(|entry| fits(entry)).collect();
+        let adopted = if self.policy.listing().is_some() {
+            self.admit_again(entries)
+        } else {
+            let warmth = |entry: &Entry| if ranked { ADOPTED_WARMTH } else { entry.warmth };
+            let adopt = |entry: &&Entry| self.policy.adopt(entry.page, entry.slot, warmth(entry));
+            entries.into_iter().filter(adopt).collect()
+        };
+        for entry in adopted {
+            self.tags[entry.slot as usize] = entry.tag & !UNPROVEN | UNPROVEN;
         }
+    }
+
+    /// Has a fresh policy admit pages to their slots: such a policy gives them out in their order. Gives those that are there.
+    fn admit_again<'a>(&mut self, entries: Vec<&'a Entry>) -> Vec<&'a Entry> {
+        let mut adopted = Vec::with_capacity(entries.len());
+        let mut fillers = Vec::new();
+        let mut next: Slot = 0;
+        let admit = |policy: &mut Box<dyn CachePolicy>, page: u64, slot: Slot| {
+            let read = request(page, ReadReason::Point);
+            if policy.request(&read).is_some() {
+                return false;
+            }
+            match policy.admit(&read) {
+                Admission::Empty(given) if given == slot => true,
+                Admission::Pass => false,
+                _ => {
+                    policy.discard(page);
+                    false
+                }
+            }
+        };
+        'entries: for entry in entries {
+            // Slots between are given to pages that do not exist, which go again afterwards.
+            for slot in next..=entry.slot {
+                let filler = u64::MAX - u64::from(slot);
+                let page = if slot == entry.slot { entry.page } else { filler };
+                if !admit(&mut self.policy, page, slot) {
+                    // A page twice, in a map that is none; or a policy that wants no more. What is there stays.
+                    break 'entries;
+                }
+                if page == filler {
+                    fillers.push(filler);
+                }
+            }
+            next = entry.slot + 1;
+            adopted.push(entry);
+        }
+        fillers.into_iter().for_each(|page| _ = self.policy.discard(page));
+        let mut by_rank = adopted.clone();
+        by_rank.sort_by(|one, other| one.warmth.total_cmp(&other.warmth));
+        by_rank
+            .into_iter()
+            .for_each(|entry| _ = self.policy.request(&request(entry.page, ReadReason::Point)));
+        adopted
     }
 
     pub(super) fn cached(&self) -> u32 {
@@ -363,15 +439,25 @@ impl Table {
 
     /// How warm the extents of pages are that have this version, and which of the pages can be had from the SSD.
     pub(super) fn heats(&self, pages: Range<u64>, version: u64) -> Vec<PageHeat> {
-        let heat = |page| {
-            let is_current = |slot: Slot| match self.pending.get(&page) {
-                Some(pending) => pending.version == version,
-                None => self.tags[slot as usize] & !UNPROVEN == tag_of(version),
-            };
-            let cached = self.policy.find(page).is_some_and(is_current);
-            PageHeat { temperature: self.policy.heat(page), cached: f32::from(u8::from(cached)) }
+        let heat = |page| PageHeat {
+            temperature: self.policy.heat(page),
+            cached: f32::from(u8::from(self.is_cached(page, version))),
         };
         pages.map(heat).collect()
+    }
+
+    /// Can a page of this version be had from here?
+    fn is_cached(&self, page: u64, version: u64) -> bool {
+        let is_current = |slot: Slot| match self.pending.get(&page) {
+            Some(pending) => pending.version == version,
+            None => self.tags[slot as usize] & !UNPROVEN == tag_of(version),
+        };
+        self.policy.find(page).is_some_and(is_current)
+    }
+
+    /// How many of these pages can be had from here in this version.
+    pub(super) fn cached_of(&self, pages: Range<u64>, version: u64) -> u64 {
+        pages.filter(|page| self.is_cached(*page, version)).count() as u64
     }
 
     /// Takes over how warm pages are that were written a moment ago, and keeps those of them of which enough was cached.

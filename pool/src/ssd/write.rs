@@ -18,8 +18,13 @@ use crate::mutation::{self, Rule};
 
 /// Writes under way, so that reads find the device free.
 const WRITES_AT_ONCE: usize = 8;
-/// How often the map is saved while pages come in.
+/// How often the map is saved while pages come in: a level that ends without a word has an old map, at most of this age or of so
+/// many other pages as a sixteenth of its slots, whichever came first.
 const SAVE_EVERY: Duration = Duration::from_secs(30);
+const SAVE_AFTER_SHARE: u64 = 16;
+/// Not oftener than this, and not for more than a twentieth of the time.
+const SAVE_LEAST: Duration = Duration::from_secs(1);
+const SAVE_SHARE_OF_TIME: u64 = 20;
 /// A wait for the map is looked at so often.
 const WAITS: u32 = 50;
 /// How often the thread looks for late reads while there are any.
@@ -59,6 +64,11 @@ impl News {
             bell = condition.wait_timeout(bell, at_most / WAITS).unwrap_or_else(PoisonError::into_inner).0;
             waits -= 1;
         }
+    }
+
+    /// Has the map saved, sooner or later.
+    pub(super) fn save(&self) {
+        self.change(|bell| bell.saves = true);
     }
 
     /// Is the map to be saved?
@@ -103,23 +113,42 @@ pub(super) fn start(level: &Arc<SsdLevel>) {
 fn run(news: &News, level: &Weak<SsdLevel>) {
     stand_back();
     let mut looks = true;
-    let (mut saved_ns, mut saved_admissions) = (0, 0);
+    let mut saved = Saved::default();
     while news.wait(Some(if looks { LOOK_EVERY } else { SAVE_EVERY })) {
         let Some(level) = level.upgrade() else { return };
         level.expire();
         pump(&level);
         looks = !level.late.lock().is_empty();
         let now_ns = level.options.clock.now_ns();
-        let admissions = level.table.lock().counts.admitted;
-        let is_time = now_ns.saturating_sub(saved_ns) >= SAVE_EVERY.as_nanos() as u64;
-        let wanted = news.wants_map();
-        if wanted || (is_time && admissions != saved_admissions) {
+        let admissions = level.table.lock().counts.all_admitted();
+        if news.wants_map() || saved.is_old(now_ns, admissions, u64::from(level.slots)) {
             if let Err(error) = level.save() {
                 tracing::warn!(%error, "the map of the SSD cache was not saved; the former one stays");
             }
-            (saved_ns, saved_admissions) = (now_ns, admissions);
+            let took_ns = level.options.clock.now_ns().saturating_sub(now_ns);
+            saved = Saved { at_ns: now_ns, took_ns, admissions };
             news.change(|bell| bell.saved = true);
         }
+    }
+}
+
+/// When the map was saved last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Saved {
+    at_ns: u64,
+    took_ns: u64,
+    /// Pages that had been admitted by then.
+    admissions: u64,
+}
+
+impl Saved {
+    /// Is it time to save it again?
+    fn is_old(&self, now_ns: u64, admissions: u64, slots: u64) -> bool {
+        let (since_ns, other) =
+            (now_ns.saturating_sub(self.at_ns), admissions.saturating_sub(self.admissions));
+        let least_ns = (SAVE_LEAST.as_nanos() as u64).max(self.took_ns.saturating_mul(SAVE_SHARE_OF_TIME));
+        let is_late = since_ns >= SAVE_EVERY.as_nanos() as u64 && other > 0;
+        since_ns >= least_ns && (is_late || other * SAVE_AFTER_SHARE >= slots.max(1))
     }
 }
 
@@ -192,5 +221,30 @@ impl Job for WriteJob {
             level.news.ring();
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_is_saved_before_too_much_of_it_is_old() {
+        const S: u64 = 1_000_000_000;
+        let saved = Saved { at_ns: 100 * S, took_ns: S / 100, admissions: 5_000 };
+        // (seconds since, pages that came in since, is it time)
+        for (s, other, expected) in [
+            (0, 9_000, false),
+            (1, 999, false),
+            (1, 1_000, true),
+            (29, 999, false),
+            (30, 1, true),
+            (3_000, 0, false),
+        ] {
+            assert_eq!(saved.is_old((100 + s) * S, 5_000 + other, 16_000), expected, "{s} s, {other} pages");
+        }
+        // One that takes two seconds is saved every forty, however much comes in.
+        let slow = Saved { took_ns: 2 * S, ..saved };
+        assert!(!slow.is_old(139 * S, 900_000, 16_000) && slow.is_old(140 * S, 900_000, 16_000));
     }
 }

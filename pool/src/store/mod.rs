@@ -58,6 +58,7 @@ mod read;
 mod recover;
 mod scan;
 mod screen;
+mod share;
 mod statistics;
 mod tail;
 #[cfg(test)]
@@ -76,7 +77,7 @@ use thermocline_base::io::Io;
 use thermocline_base::sync::{Mutex, Ordering};
 
 use crate::mutation::{self, Rule};
-use crate::ssd::SsdStats;
+use crate::ssd::{SavedMap, SsdState, SsdStats};
 
 pub use copy::Pinned;
 pub use error::{PageReason, Result, StoreError};
@@ -86,6 +87,7 @@ pub use manifest::MANIFEST_NAME;
 pub use options::StoreOptions;
 use read::Want;
 pub use scan::{Direction, FoundKey, Scan};
+pub use share::SsdShare;
 pub use statistics::{IndexStatistics, MemoryUse, Statistics};
 pub use types::{
     Batch, BatchEntry, BatchId, Change, Found, IndexId, KeyRange, MAX_BATCH_BYTES, MAX_KEY_BYTES,
@@ -350,6 +352,20 @@ impl Store {
     #[must_use]
     pub fn ssd(&self) -> Option<SsdStats> {
         self.inner.files.device.ssd().map(|ssd| ssd.stats())
+    }
+
+    /// What of each index lies on the SSD, and what of filters and fences does. Asks about each page of the store: not for every
+    /// second. `None`: there is no SSD in use.
+    #[must_use]
+    pub fn ssd_shares(&self) -> Option<(std::collections::BTreeMap<IndexId, SsdShare>, SsdShare)> {
+        let level = self.inner.files.device.ssd().filter(|level| level.stats().state == SsdState::On)?;
+        Some(self.inner.ssd_shares(&|pages, version| level.cached(pages, version)))
+    }
+
+    /// The same, of what a level has saved for the next opening.
+    #[must_use]
+    pub fn ssd_shares_of(&self, map: &SavedMap) -> (std::collections::BTreeMap<IndexId, SsdShare>, SsdShare) {
+        self.inner.ssd_shares(&|pages, version| map.cached(pages, version))
     }
 
     /// Is there nothing to do in the background, now?

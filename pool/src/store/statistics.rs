@@ -267,7 +267,7 @@ impl Inner {
 }
 
 /// All confirmed pieces, each once.
-fn all_pieces(version: &Version) -> Vec<Arc<Piece>> {
+pub(super) fn all_pieces(version: &Version) -> Vec<Arc<Piece>> {
     let mut pieces = version.leaves.pieces();
     for sealed in &version.sealed {
         match sealed {

@@ -70,14 +70,83 @@ fn a_level_with_a_thread_saves_when_it_ends() {
 }
 
 #[test]
-fn other_policies_and_other_sizes_begin_cold() {
+fn other_sizes_begin_cold() {
     let world = warm();
     world.level().save().expect("memory");
-    for options in [options(128), tac(200)] {
-        let again = reopened(&copy(&world.primary), &copy(&world.ssd), options);
-        assert_eq!(again.stats().cached, 0);
-        (1..100).for_each(|number| again.read(number));
+    let again = reopened(&copy(&world.primary), &copy(&world.ssd), tac(200));
+    assert_eq!(again.stats().cached, 0);
+    (1..100).for_each(|number| again.read(number));
+}
+
+/// Whatever policy has saved a map, and whatever policy opens it: the pages are there, each in its slot.
+#[test]
+fn every_policy_begins_warm_with_the_map_of_every_other() {
+    let online = || CacheKind::ALL.into_iter().filter(|kind| kind.is_online());
+    for saves in online() {
+        let world = World::new(400, SsdOptions { policy: saves, ..options(128) });
+        for _ in 0..3 {
+            (1..100).for_each(|number| world.read(number));
+        }
+        // Slots between are empty.
+        world.device.discard(20..30);
+        let cached = world.stats().cached;
+        assert_eq!(cached, 89, "{saves}");
+        world.level().save().expect("memory");
+        for opens in online() {
+            let (primary, ssd) = (copy(&world.primary), copy(&world.ssd));
+            let again = reopened(&primary, &ssd, SsdOptions { policy: opens, ..options(128) });
+            assert_eq!(again.stats().cached, cached, "{opens} after {saves}");
+            (1..20).chain(30..100).for_each(|number| again.read(number));
+            assert_eq!((again.hits(), again.stats().counts.faults), (cached, 0), "{opens} after {saves}");
+            // It goes on as a policy does: full, never fuller, and the pages are what they should be.
+            for _ in 0..3 {
+                (100..399).for_each(|number| again.read(number));
+            }
+            assert!(again.stats().cached <= 128, "{opens} after {saves}");
+        }
     }
+}
+
+/// The order of use outlives an opening: the page that was used longest ago leaves first.
+#[test]
+fn lru_keeps_its_order() {
+    let world = World::new(400, options(64));
+    (1..65).for_each(|number| world.read(number));
+    (1..33).rev().for_each(|number| world.read(number));
+    world.level().save().expect("memory");
+    let again = reopened(&copy(&world.primary), &copy(&world.ssd), options(64));
+    // These push out the half that was not used again.
+    (100..132).for_each(|number| again.read(number));
+    let before = again.hits();
+    (1..33).for_each(|number| again.read(number));
+    assert_eq!(again.hits() - before, 32);
+}
+
+/// A process that is killed leaves the map of some time before: what came in since is cold, and the rest is as warm as it was.
+#[test]
+fn after_a_kill_nearly_all_is_warm() {
+    let world = World::new(2000, tac(512));
+    let mut rng = Rng::new(4);
+    let mut some = |world: &World, reads: u64| {
+        let before = world.hits();
+        for _ in 0..reads {
+            let near = if rng.chance(0.8) { 400 } else { 1999 };
+            world.read(1 + rng.below(near));
+        }
+        (world.hits() - before) as f64 / reads as f64
+    };
+    some(&world, 20_000);
+    world.level().save().expect("memory");
+    // As much comes in as may before the map is saved again.
+    let saved = world.stats().counts.admitted;
+    let mut before = 0.0;
+    while world.stats().counts.admitted < saved + 512 / 16 {
+        before = some(&world, 500);
+    }
+    let again = reopened(&copy(&world.primary), &copy(&world.ssd), tac(512));
+    let after = some(&again, 500);
+    assert!(after > 0.9 * before, "{after} after the kill, {before} before it");
+    assert_eq!(again.stats().counts.faults, 0);
 }
 
 #[test]

@@ -110,3 +110,25 @@ fn without_heat_across_merges_a_merge_leaves_the_ssd_cold() {
         "{after} after the merge, {before} before it, {moved} moved"
     );
 }
+
+/// Each cached page belongs to an index, or to the rest: at work, and in the map that is saved for the next opening.
+#[test]
+fn the_share_of_each_index_is_counted_page_by_page() {
+    let store = open(CacheKind::TacTold, true);
+    write(&store, 1, 0, 0..RECORDS);
+    let other = IndexId { table: 3, index: 1 };
+    let mut entries = Batch::confirmed(BatchId(2));
+    (0..500_u64).for_each(|number| entries.put(other, &number.to_be_bytes(), &[7; 3000]).expect("short"));
+    finish(&store, store.write(entries)).expect("written");
+    settle(&store);
+    for _ in 0..3 {
+        read_hot(&store);
+    }
+    let (shares, rest) = store.ssd_shares().expect("it is on");
+    assert_eq!(shares.keys().copied().collect::<Vec<_>>(), [INDEX, other]);
+    let on_ssd: u64 = shares.values().map(|share| share.ssd_bytes).sum::<u64>() + rest.ssd_bytes;
+    assert_eq!(on_ssd, store.ssd().expect("there is one").cached * PAGE);
+    assert_eq!(shares[&other].ssd_bytes, 0, "nobody has read it");
+    assert!(shares[&INDEX].ssd_bytes >= 50 * PAGE && shares[&INDEX].bytes > RECORDS * 100, "{shares:?}");
+    assert!(shares[&other].bytes > 500 * 3000 && rest.bytes > 0, "long records are the index's: {shares:?}");
+}
