@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use thermocline_engine::{ColdStoreKind, Database, Error, Options};
+use thermocline_engine::{ColdStoreKind, Database, Error, IndexOnSsd, Options, SsdShares};
 
 use crate::report::{grouped, size};
 use crate::run::open_to_look;
@@ -27,10 +27,87 @@ pub struct Inspected {
     pub bytes_per_cold_row: f64,
     /// Bytes of the cold store on disk.
     pub cold_disk_bytes: u64,
+    /// What the SSD had when it was used last, if its file is named.
+    pub ssd: Option<InspectedSsd>,
     /// Accesses a second and byte from which on a row is hot, if temperatures are known; 0: all that is accessed fits.
     pub threshold: Option<f64>,
     /// By table, in the order of their names.
     pub tables: Vec<InspectedTable>,
+}
+
+/// The SSD below the cold store, as the opening before has left it.
+#[derive(Clone, Debug, Serialize)]
+pub struct InspectedSsd {
+    /// Its file.
+    pub path: PathBuf,
+    /// Was it on, and if not, why.
+    pub state: String,
+    /// Which part of the pages that readers came by for it gave in that opening.
+    pub hit_ratio: f64,
+    /// Bytes written to it in that opening.
+    pub bytes_written: u64,
+    /// By table and index.
+    pub indexes: Vec<InspectedShare>,
+    /// Bytes of filters and fences in the cold store.
+    pub rest_bytes: u64,
+    /// Those of them on the SSD.
+    pub rest_ssd_bytes: u64,
+}
+
+/// An index with its share of the SSD.
+#[derive(Clone, Debug, Serialize)]
+pub struct InspectedShare {
+    /// The table.
+    pub table: String,
+    /// The index; the primary key's is that of the rows.
+    pub index: String,
+    /// Bytes in the cold store.
+    pub bytes: u64,
+    /// Bytes on the SSD.
+    pub ssd_bytes: u64,
+}
+
+impl InspectedSsd {
+    fn of(path: &Path, shares: SsdShares) -> Self {
+        let counts = shares.saved.unwrap_or_default();
+        let index = |of: IndexOnSsd| InspectedShare {
+            table: of.table,
+            index: of.index,
+            bytes: of.share.bytes,
+            ssd_bytes: of.share.ssd_bytes,
+        };
+        Self {
+            path: path.to_owned(),
+            state: counts.state.to_string(),
+            hit_ratio: if counts.reads == 0 { 0.0 } else { counts.hits as f64 / counts.reads as f64 },
+            bytes_written: counts.bytes_written,
+            indexes: shares.indexes.into_iter().map(index).collect(),
+            rest_bytes: shares.rest.bytes,
+            rest_ssd_bytes: shares.rest.ssd_bytes,
+        }
+    }
+
+    fn to_table(&self) -> String {
+        let mut text = format!(
+            "SSD          {}, {:.1} % of the pages from there, {} written (when it was used last)\n",
+            self.state,
+            100.0 * self.hit_ratio,
+            size(self.bytes_written)
+        );
+        let share = |bytes: u64, ssd: u64| format!("{:.1} %", 100.0 * ssd as f64 / bytes.max(1) as f64);
+        let mut lines =
+            vec![["table", "index", "in the cold store", "on the SSD", "share"].map(str::to_owned).to_vec()];
+        for of in &self.indexes {
+            let numbers = [size(of.bytes), size(of.ssd_bytes), share(of.bytes, of.ssd_bytes)];
+            lines.push([of.table.clone(), of.index.clone()].into_iter().chain(numbers).collect());
+        }
+        let numbers =
+            [size(self.rest_bytes), size(self.rest_ssd_bytes), share(self.rest_bytes, self.rest_ssd_bytes)];
+        lines.push(["(filters, fences)".to_owned(), String::new()].into_iter().chain(numbers).collect());
+        text += &aligned(&lines);
+        text.push('\n');
+        text
+    }
 }
 
 /// A table.
@@ -90,7 +167,8 @@ pub struct Step {
     pub bytes: u64,
 }
 
-/// Looks at the database in `dir`, which no process may have open for writing, and changes nothing of it.
+/// Looks at the database in `dir`, which no process may have open for writing, and changes nothing of it. `ssd`: the file of the
+/// SSD that it was used with.
 ///
 /// # Errors
 /// As [`Database::open`]; there must be a database.
@@ -98,8 +176,13 @@ pub fn inspect(
     dir: &Path,
     memory_limit: Option<u64>,
     cold_store: Option<ColdStoreKind>,
+    ssd: Option<&Path>,
 ) -> Result<Inspected, Error> {
-    let options = Options::default().with_memory_limit(memory_limit);
+    let mut options = Options::default().with_memory_limit(memory_limit);
+    if let Some(path) = ssd {
+        // Whoever looks has no SSD of any length: what was saved of it is read.
+        options = options.with_ssd_cache(Some(path.to_owned())).with_ssd_cache_bytes(1);
+    }
     let database = open_to_look(dir, options, cold_store)?;
     let statistics = database.statistics();
     let temperatures = database.temperatures();
@@ -150,6 +233,10 @@ pub fn inspect(
         rows_cold: statistics.cold.rows_cold,
         bytes_per_cold_row: statistics.cold.bytes_per_cold_row,
         cold_disk_bytes: statistics.cold.disk_bytes,
+        ssd: match ssd {
+            Some(path) => database.ssd_shares()?.map(|shares| InspectedSsd::of(path, shares)),
+            None => None,
+        },
         threshold: temperatures.map(|known| known.threshold),
         tables,
     };
@@ -206,6 +293,9 @@ impl Inspected {
         let used = self.memory_bytes.iter().filter(|(_, bytes)| *bytes > 0);
         let used: Vec<String> = used.map(|(name, bytes)| format!("{name} {}", size(*bytes))).collect();
         text += &format!("memory       {}\n\n", used.join(", "));
+        if let Some(ssd) = &self.ssd {
+            text += &ssd.to_table();
+        }
         let head = [
             "table",
             "rows hot",

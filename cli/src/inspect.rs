@@ -21,6 +21,9 @@ pub(crate) struct Arguments {
     /// Open it with this memory limit, for instance 1GiB [default: 80 % of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory_limit: Option<u64>,
+    /// The file of the SSD that keeps copies of its pages: what lies there is told, too
+    #[arg(long, value_name = "FILE")]
+    ssd: Option<PathBuf>,
     /// The kind of its cold store: pages or direct [default: the one that is there]
     #[arg(long, value_name = "KIND")]
     cold_store: Option<String>,
@@ -37,11 +40,24 @@ pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
     }
     let kind = arguments.cold_store.as_deref().map(str::parse::<ColdStoreKind>).transpose();
     let kind = kind.map_err(|error| Failure::Usage(error.to_string()))?;
+    let ssd = arguments.ssd.as_ref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()));
+    if let Some(path) = ssd.as_ref().filter(|path| !path.is_file()) {
+        return Err(Failure::Usage(format!(
+            "{} is no file; name the file that the database's SSD cache is kept in",
+            path.display()
+        )));
+    }
     let mut progress = Progress::new(quiet);
     progress.begin("opening");
-    let outcome = inspect(dir, arguments.memory_limit, kind);
+    let outcome = inspect(dir, arguments.memory_limit, kind, ssd.as_deref());
     progress.end();
     let inspected = outcome.map_err(|error| opening(dir, &error))?;
+    if let Some(path) = ssd.filter(|_| inspected.ssd.is_none() && !quiet) {
+        eprintln!(
+            "note: nothing is known of {}: no SSD cache of this database was closed or saved there",
+            path.display()
+        );
+    }
     print!("{}", if arguments.json { inspected.to_json() } else { inspected.to_table() });
     Ok(())
 }

@@ -66,6 +66,7 @@ mod model_tests;
 pub mod mutation;
 mod ops;
 mod options;
+mod ssd;
 mod statistics;
 mod steps;
 mod transaction;
@@ -92,11 +93,13 @@ pub use ops::verify::Verification;
 #[doc(hidden)]
 pub use options::PageCapture;
 pub use options::{ColdStoreKind, Durability, Isolation, Options, SsdPolicy, TransactionOptions};
+pub use ssd::{IndexOnSsd, SsdShares};
 pub use statistics::{
     CheckpointCounts, ColdStatistics, FrozenStatistics, MemoNotices, MemoryUse, Statistics, TableStatistics,
 };
 pub use thermocline_base::multiplex::{block_on, run_tasks, yield_now};
-pub use thermocline_pool::ssd::{SsdCounts, SsdState, SsdStats};
+pub use thermocline_pool::ssd::{SavedCounts, SsdCounts, SsdState, SsdStats};
+pub use thermocline_pool::store::SsdShare;
 pub use thermocline_row::{self as row, row};
 pub use thermocline_temperature as temperature;
 pub use transaction::Transaction;

@@ -89,6 +89,8 @@ fn the_three_ways_are_measured_with_all_that_explains_them() {
     let dir = directory();
     let file = dir.path().join("found.json");
     let file = file.to_str().expect("text");
+    let data = dir.path().join("data");
+    let data = data.to_str().expect("text");
     let output = thermocline(&[
         "bench",
         "ssd",
@@ -108,6 +110,10 @@ fn the_three_ways_are_measured_with_all_that_explains_them() {
         "16",
         "--restart",
         "--no-calibration",
+        "--data-dir",
+        data,
+        "--kills",
+        "1",
         "--json",
         file,
         "-q",
@@ -132,6 +138,14 @@ fn the_three_ways_are_measured_with_all_that_explains_them() {
     }
     assert!(found["best_hit_ratio"].as_f64() >= found["simulated_hit_ratio"].as_f64());
     assert!(results(&output).contains("in the simulator"));
+    // What lies on the SSD is told afterwards, by whoever looks.
+    let (database, ssd) = (format!("{data}/database"), format!("{data}/ssd-cache"));
+    let output = thermocline(&["inspect", &database, "--ssd", &ssd, "-q"]);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let text = results(&output);
+    assert!(text.contains("in the cold store") && text.contains("(filters, fences)"), "{text}");
+    let output = thermocline(&["inspect", &database, "--ssd", "nowhere", "-q"]);
+    assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
 }
 
 #[test]

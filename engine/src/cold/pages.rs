@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use thermocline_base::ids::TableId;
 use thermocline_base::io::Io;
-use thermocline_pool::ssd::SsdStats;
+use thermocline_pool::ssd::{SavedMap, SsdStats};
 use thermocline_pool::store::{
-    Batch, BatchId, Direction, Found, FoundKey, IndexId as StoreIndex, Pinned, Scan, Step, Store, StoreError,
-    StoreOptions,
+    Batch, BatchId, Direction, Found, FoundKey, IndexId as StoreIndex, Pinned, Scan, SsdShare, Step, Store,
+    StoreError, StoreOptions,
 };
 
 use super::store::{
@@ -167,6 +167,13 @@ impl ColdStore for PageStore {
 
     fn ssd(&self) -> Option<SsdStats> {
         self.store.ssd()
+    }
+
+    fn ssd_shares(&self, saved: Option<&SavedMap>) -> Option<(BTreeMap<StoreIndex, SsdShare>, SsdShare)> {
+        match saved {
+            Some(map) => Some(self.store.ssd_shares_of(map)),
+            None => self.store.ssd_shares(),
+        }
     }
 
     fn memory(&self) -> StoreMemoryUse {

@@ -29,9 +29,9 @@ use std::pin::Pin;
 
 use thermocline_base::ids::{IndexId, TableId};
 use thermocline_base::sync::{AtomicU64, Ordering};
-use thermocline_pool::ssd::SsdStats;
+use thermocline_pool::ssd::{SavedMap, SsdStats};
 use thermocline_pool::store::{
-    Batch, BatchId, Change, Direction, Found, FoundKey, IndexId as StoreIndex, Pinned, StoreError,
+    Batch, BatchId, Change, Direction, Found, FoundKey, IndexId as StoreIndex, Pinned, SsdShare, StoreError,
     StoreOptions,
 };
 
@@ -147,6 +147,11 @@ pub(crate) trait ColdStore: Send + Sync + Debug {
 
     /// The SSD that keeps copies of its pages, if there is one.
     fn ssd(&self) -> Option<SsdStats> {
+        None
+    }
+
+    /// What of each index lies on that SSD, or lay there by a map that it has saved, and what of the rest does.
+    fn ssd_shares(&self, _saved: Option<&SavedMap>) -> Option<(BTreeMap<StoreIndex, SsdShare>, SsdShare)> {
         None
     }
 

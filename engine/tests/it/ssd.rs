@@ -154,3 +154,45 @@ fn what_makes_no_sense_is_named() {
     let error = refused(&other, with_ssd(&ssd));
     assert!(error.contains("belongs to database"), "{error}");
 }
+
+/// What is said of the SSD: by a database at work, and by one that is opened to look.
+#[test]
+fn the_share_of_each_index_is_told() {
+    let (io, ssd) = (MemoryIo::new(), ssd());
+    let db = open(&io, with_ssd(&ssd));
+    fill(&db);
+    db.close().expect("it closes");
+    let db = open(&io, with_ssd(&ssd));
+    let fresh = db.ssd_shares().expect("memory").expect("there is one");
+    assert_eq!(fresh.saved, None);
+    warm(&db);
+    let now = db.ssd_shares().expect("memory");
+    let is_on = stats(&db).state == SsdState::On;
+    assert_eq!(now.is_some(), is_on, "a level that is off has nothing");
+    if let Some(now) = now {
+        let of = &now.indexes[0];
+        assert_eq!((now.indexes.len(), of.table.as_str(), of.index.as_str()), (1, "t", "key"));
+        assert!(of.share.bytes > 500 * 3_900 && now.rest.bytes > 0, "{now:?}");
+        assert!(of.share.ssd_bytes > 0 && of.share.ssd_bytes <= of.share.bytes, "{now:?}");
+        let all = of.share.ssd_bytes + now.rest.ssd_bytes;
+        assert_eq!(all, stats(&db).cached * 4096, "each cached page is somebody's");
+    }
+    db.close().expect("it closes");
+    // Whoever looks has no SSD, and is told what was saved for the next opening.
+    let look = |options: Options| open(&io, options.with_read_only(true));
+    let db = look(with_ssd(&ssd));
+    assert_eq!(db.statistics().cold.ssd, None);
+    let saved = db.ssd_shares().expect("memory").expect("it was saved");
+    let counts = saved.saved.expect("of the opening before");
+    assert_eq!(counts.state == SsdState::On, is_on);
+    assert!(counts.reads >= counts.hits && counts.hits > 0 && counts.bytes_written > 0, "{counts:?}");
+    if is_on {
+        assert!(saved.indexes[0].share.ssd_bytes > 0, "{saved:?}");
+    }
+    db.close().expect("it closes");
+    let db = look(with_ssd(&self::ssd()));
+    assert_eq!(db.ssd_shares().expect("memory"), None, "nothing was saved there");
+    db.close().expect("it closes");
+    let db = look(options());
+    assert_eq!(db.ssd_shares().expect("memory"), None, "no SSD is named");
+}
