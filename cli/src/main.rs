@@ -42,7 +42,7 @@ enum Command {
     Demo(demo::Arguments),
     /// Measure the engine on this machine
     #[command(subcommand)]
-    Bench(bench::Command),
+    Bench(Box<bench::Command>),
     /// Verify every checksum of a database, and its consistency where its schema is known
     Check(check::Arguments),
     /// Say where the rows of a database are, and how warm they are
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
         tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();
     }
     let outcome = match arguments.command {
-        Command::Bench(command) => bench::run(command, arguments.quiet),
+        Command::Bench(command) => bench::run(*command, arguments.quiet),
         Command::Demo(demo) => demo::run(&demo, arguments.quiet),
         Command::Check(check) => check::run(&check, arguments.quiet),
         Command::Inspect(inspect) => inspect::run(&inspect, arguments.quiet),

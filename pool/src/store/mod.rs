@@ -43,6 +43,7 @@ mod fence;
 mod filter;
 pub mod fuzzing;
 mod group;
+mod heat;
 mod held;
 mod inner;
 mod journal;

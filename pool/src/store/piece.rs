@@ -32,6 +32,7 @@ use super::codec::{self, Reader};
 use super::error::{PageReason, Result, StoreError};
 use super::fence::{Fences, FencesBuilder};
 use super::filter::{Filter, Scratch};
+use super::heat::UnderWay;
 use super::held::{Held, Sum};
 use super::inner::Dropped;
 use super::merge::Merged;
@@ -487,19 +488,6 @@ impl Piece {
         (read_pages(&self.files, number, count, Wanted::of(self.meta.version, reason)), count)
     }
 
-    /// How warm pages from `page` on are that lie together: each has its part of its extent's temperature. Empty where nobody knows.
-    pub(super) fn heats(&self, page: u32, count: u32) -> Vec<PageHeat> {
-        let (number, _) = self.meta.locate(page);
-        let mut heats = self.files.device.heats(number..number + u64::from(count), self.meta.version);
-        // Its last extent is the only one that it does not fill.
-        let all = u64::from(self.meta.pages + self.meta.tail_pages);
-        for (page, heat) in (u64::from(page)..).zip(&mut heats) {
-            let in_extent = (all - page / EXTENT_PAGES * EXTENT_PAGES).min(EXTENT_PAGES);
-            heat.temperature /= in_extent as f32;
-        }
-        heats
-    }
-
     /// Checks a page of a kind that was read, and gives its payload.
     pub(super) fn check_kind<'a>(
         &self,
@@ -885,14 +873,6 @@ struct Writer {
     held: Held,
 }
 
-/// A chunk that is being written.
-#[derive(Debug)]
-struct UnderWay {
-    completion: Completion,
-    first: u64,
-    heats: Vec<PageHeat>,
-}
-
 impl Writer {
     fn new(files: Arc<Files>, version: u64, expected_pages: u64) -> Self {
         Self {
@@ -978,12 +958,10 @@ impl Writer {
 
     /// Waits for the chunk that is under way; gives its buffer back if it is a whole one.
     fn wait(&mut self) -> Result<Option<AlignedBytes>> {
-        let Some(UnderWay { completion, first, heats }) = self.under_way.take() else { return Ok(None) };
-        let outcome = completion.wait();
-        outcome.result?;
-        self.files.device.hand_over(first, self.version, outcome.buffer.as_slice(), &heats);
+        let Some(under_way) = self.under_way.take() else { return Ok(None) };
+        let buffer = under_way.wait(&self.files, self.version)?;
         let whole = self.files.chunk_pages() as usize * self.files.page_bytes();
-        Ok(outcome.buffer.into_aligned().filter(|buffer| buffer.len() == whole))
+        Ok(buffer.into_aligned().filter(|buffer| buffer.len() == whole))
     }
 
     fn finish(&mut self) -> Result<(Vec<ExtentRun>, u32)> {
