@@ -7,6 +7,8 @@ mod plain;
 mod point;
 mod recovery;
 mod ssd;
+#[cfg(test)]
+mod tests;
 mod tpcc;
 mod verify;
 mod ycsb;
@@ -272,8 +274,12 @@ impl Session<'_> {
     }
 
     /// Runs `load`, which tells how many rows of how many it has made, and times it.
+    ///
+    /// # Errors
+    /// The engine's. Where the memory limit has become less than what so many rows need, that is named, and how much they do.
     fn load<T>(
         &mut self,
+        database: &Database,
         load: impl FnOnce(&Count<'_>) -> thermocline_engine::Result<T>,
     ) -> Result<(T, Loaded), RunError> {
         let began = time::now();
@@ -285,9 +291,20 @@ impl Session<'_> {
                     count(done, of);
                 })
             })
-            .map_err(engine("load the data"))?;
+            .map_err(|error| engine("load the data")(self.cause_of(database, error)))?;
         let rows = rows.load(Ordering::Relaxed);
         Ok((made, Loaded { rows, seconds: began.elapsed().as_secs_f64() }))
+    }
+
+    /// Why memory was refused: a limit that is too small for what is there by now says so when it is set again.
+    fn cause_of(&self, database: &Database, error: thermocline_engine::Error) -> thermocline_engine::Error {
+        let limit = self.settings.memory_limit_bytes;
+        match error {
+            thermocline_engine::Error::OutOfMemory(_) if limit.is_some() => {
+                database.set_memory_limit(limit).err().unwrap_or(error)
+            }
+            error => error,
+        }
     }
 
     /// Runs `work`, which tells how many rows of how many are done, and shows that.

@@ -142,6 +142,29 @@ impl Benchmark {
     }
 }
 
+#[cfg(test)]
+impl Settings {
+    /// Some that nothing runs with.
+    pub(crate) fn for_tests(dir: &std::path::Path) -> Self {
+        Self {
+            benchmark: Benchmark::Point { records: 1 },
+            threads: 1,
+            in_flight: 1,
+            warm_up_seconds: 0.0,
+            seconds: 1.0,
+            isolation: "snapshot".to_owned(),
+            durability: "group".to_owned(),
+            memory_limit_bytes: None,
+            access_log: None,
+            data_dir: dir.to_path_buf(),
+            seed: 1,
+            hold_snapshot: false,
+            checkpoint_interval_seconds: None,
+            storage: Storage::default(),
+        }
+    }
+}
+
 impl Settings {
     /// The shape of the run.
     #[must_use]

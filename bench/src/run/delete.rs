@@ -36,7 +36,8 @@ pub(super) fn run(
     let database = session.open()?;
     let threads = session.settings.threads;
     let rss_bytes_empty = resident_bytes()?;
-    let (table, _) = session.load(|count| plain::load(&database, records, migrate, threads, count))?;
+    let (table, _) =
+        session.load(&database, |count| plain::load(&database, records, migrate, threads, count))?;
     let rss_bytes_full = resident_bytes()?;
     let index = table.primary();
     let goes = |id: u64| id % 100 < u64::from(percent);

@@ -11,7 +11,8 @@ use crate::report::Throughput;
 pub(super) fn run(session: &mut Session<'_>, records: u64) -> Result<Throughput, RunError> {
     let database = session.open()?;
     let threads = session.settings.threads;
-    let (table, loaded) = session.load(|count| plain::load(&database, records, false, threads, count))?;
+    let (table, loaded) =
+        session.load(&database, |count| plain::load(&database, records, false, threads, count))?;
     let point = Point {
         database: &database,
         index: table.primary(),

@@ -52,7 +52,7 @@ pub(super) fn load<'a>(
     let seed = session.settings.seed;
     let population = Population { scale, seed, at_us: LOADED_AT_US };
     let options = LoadOptions { threads: session.settings.threads, ..LoadOptions::default() };
-    let (tables, loaded) = session.load(|count| {
+    let (tables, loaded) = session.load(database, |count| {
         load_population(database, &population, options, &|progress| {
             count(progress.rows, progress.rows_expected);
         })

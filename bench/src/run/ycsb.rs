@@ -30,8 +30,9 @@ pub(super) fn run(session: &mut Session<'_>) -> Result<Throughput, RunError> {
     }
     let mut database = session.open()?;
     let options = LoadOptions { threads: session.settings.threads, ..LoadOptions::default() };
-    let (table, loaded) = session
-        .load(|count| load(&database, &config, options, &|progress| count(progress, config.records)))?;
+    let (table, loaded) = session.load(&database, |count| {
+        load(&database, &config, options, &|progress| count(progress, config.records))
+    })?;
     let keys = KeySpace::new(config.records);
     let shifted = AtomicU64::new(0);
     let (shifted, config) = (&shifted, &config);

@@ -131,26 +131,12 @@ impl Watcher for Telling<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{Benchmark, Storage};
+    use crate::settings::Storage;
     use std::cell::RefCell;
 
     fn settings(dir: &std::path::Path) -> Settings {
-        Settings {
-            benchmark: Benchmark::Point { records: 1 },
-            threads: 1,
-            in_flight: 1,
-            warm_up_seconds: 0.0,
-            seconds: 1.0,
-            isolation: String::new(),
-            durability: String::new(),
-            memory_limit_bytes: None,
-            access_log: None,
-            data_dir: dir.to_path_buf(),
-            seed: 1,
-            hold_snapshot: false,
-            checkpoint_interval_seconds: None,
-            storage: Storage { ssd: Some(dir.join("ssd")), ..Storage::default() },
-        }
+        let storage = Storage { ssd: Some(dir.join("ssd")), ..Storage::default() };
+        Settings { storage, ..Settings::for_tests(dir) }
     }
 
     #[test]

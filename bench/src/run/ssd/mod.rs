@@ -236,8 +236,9 @@ impl<'a> Bench<'a> {
         match &self.ycsb {
             Some(config) => {
                 let options = LoadOptions { threads: settings.threads, ..LoadOptions::default() };
-                session
-                    .load(|count| load(&database, config, options, &|done| count(done, config.records)))?;
+                session.load(&database, |count| {
+                    load(&database, config, options, &|done| count(done, config.records))
+                })?;
             }
             None => drop(tpcc::load(&mut session, &database, self.warehouses, false)?),
         }
