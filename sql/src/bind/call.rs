@@ -1,0 +1,330 @@
+//! Calls: functions, operators and aggregates, by the types of their arguments.
+
+use super::{Binder, Typed};
+use crate::error::{Error, Result, nearest};
+use crate::expr::{Call, Expr};
+use crate::parser::ast;
+use crate::plan::{AggregateCall, SortKey};
+use crate::registry::aggregates::{Aggregate, aggregates_named, is_aggregate};
+use crate::registry::{
+    Resolved, function_names, functions_named, operators_named, resolve, resolve_operator,
+};
+use crate::types::{Datum, Type};
+
+impl Binder<'_> {
+    /// The types of arguments, with what is known of parameters by now.
+    fn types(&self, args: &[Typed]) -> Vec<Type> {
+        let ty = |typed: &Typed| match typed.expr {
+            Expr::Param(index) if typed.ty == Type::Unknown => self.parameters[index],
+            _ => typed.ty,
+        };
+        args.iter().map(ty).collect()
+    }
+
+    /// An operator with one or two operands.
+    pub(super) fn operator(&mut self, name: &str, args: Vec<Typed>, at: u32) -> Result<Typed> {
+        if let [left, right] = &args[..]
+            && left.ty == Type::Record
+            && right.ty == Type::Record
+        {
+            let [left, right] = <[Typed; 2]>::try_from(args).expect("there are two");
+            return self.compare_records(name, left, right, at);
+        }
+        let types = self.types(&args);
+        let all = operators_named(name);
+        match resolve_operator(&all, &types) {
+            Resolved::One(operator) => {
+                let mut exprs = Vec::with_capacity(args.len());
+                for (arg, ty) in args.into_iter().zip(operator.args) {
+                    exprs.push(self.implicit(arg, *ty)?.expr);
+                }
+                Ok(Typed::new(Expr::Call(operator.call, exprs), operator.returns, at))
+            }
+            // Text and anything: the other side is written as text.
+            Resolved::None if name == "||" && types.iter().any(|ty| ty.is_string()) => {
+                let mut exprs = Vec::new();
+                for arg in args {
+                    exprs.push(self.as_text(arg)?);
+                }
+                let operator = all.iter().find(|operator| operator.args == [Type::Text, Type::Text]);
+                let call = operator.expect("texts are joined by ||").call;
+                Ok(Typed::new(Expr::Call(call, exprs), Type::Text, at))
+            }
+            Resolved::None => Err(operator_error(name, &types, "42883", "does not exist").at(at).hint(
+                "No operator matches the given name and argument types. You might need to add explicit type casts.",
+            )),
+            Resolved::Ambiguous => Err(operator_error(name, &types, "42725", "is not unique").at(at).hint(
+                "Could not choose a best candidate operator. You might need to add explicit type casts.",
+            )),
+        }
+    }
+
+    fn as_text(&mut self, arg: Typed) -> Result<Expr> {
+        if arg.ty.is_string() || arg.ty == Type::Unknown {
+            return Ok(self.implicit(arg, Type::Text)?.expr);
+        }
+        let at = arg.at;
+        Ok(self.explicit(arg, Type::Text, -1, at)?.expr)
+    }
+
+    /// Fields are compared one by one, each pair by its own operator's types.
+    fn compare_records(&mut self, name: &str, left: Typed, right: Typed, at: u32) -> Result<Typed> {
+        if left.fields.len() != right.fields.len() {
+            return Err(Error::new("42601", "unequal number of entries in row expressions").at(at));
+        }
+        let comparison = operators_named(name).into_iter().find_map(|operator| match operator.call {
+            Call::Compare(comparison) => Some(comparison),
+            _ => None,
+        });
+        let Some(comparison) = comparison else {
+            return Err(operator_error(name, &[Type::Record, Type::Record], "42883", "does not exist").at(at));
+        };
+        let (Expr::Record(lefts), Expr::Record(rights)) = (left.expr, right.expr) else {
+            return Err(Error::unsupported("a comparison of row values that are not written out").at(at));
+        };
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+        let pairs = lefts.into_iter().zip(left.fields).zip(rights.into_iter().zip(right.fields));
+        for ((left, left_ty), (right, right_ty)) in pairs {
+            let compared = self.operator(
+                name,
+                vec![Typed::new(left, left_ty, at), Typed::new(right, right_ty, at)],
+                at,
+            )?;
+            let Expr::Call(_, sides) = compared.expr else {
+                return Err(Error::unsupported("a comparison of nested row values").at(at));
+            };
+            let mut sides = sides.into_iter();
+            a.extend(sides.next());
+            b.extend(sides.next());
+        }
+        let args = vec![Expr::Record(a), Expr::Record(b)];
+        Ok(Typed::new(Expr::Call(Call::Compare(comparison), args), Type::Bool, at))
+    }
+
+    pub(super) fn call(&mut self, call: &ast::Call, at: u32) -> Result<Typed> {
+        let name = match &call.name[..] {
+            [schema, name] if schema == "pg_catalog" => name.as_str(),
+            [name] => name.as_str(),
+            names => {
+                return Err(
+                    Error::new("42883", format!("function {}() does not exist", names.join("."))).at(at)
+                );
+            }
+        };
+        if call.over {
+            return Err(Error::unsupported("a window function").at(at));
+        }
+        if is_aggregate(name) {
+            return self.aggregate(name, call, at);
+        }
+        const REFUSED: [&str; 12] = [
+            "row_number",
+            "rank",
+            "dense_rank",
+            "lag",
+            "lead",
+            "array_agg",
+            "json_agg",
+            "to_char",
+            "unnest",
+            "nextval",
+            "currval",
+            "setval",
+        ];
+        if REFUSED.contains(&name) {
+            return Err(Error::unsupported(format!("function {name}")).at(at));
+        }
+        if call.distinct || !call.order.is_empty() || call.filter.is_some() || call.star {
+            let message =
+                format!("DISTINCT, ORDER BY, FILTER or * specified, but {name} is not an aggregate function");
+            return Err(Error::new("42809", message).at(at));
+        }
+        let mut args = Vec::with_capacity(call.args.len());
+        for arg in &call.args {
+            args.push(self.expr(arg)?);
+        }
+        match name {
+            "concat" | "concat_ws" => return self.concat(name, args, at),
+            "pg_typeof" if args.len() == 1 => {
+                return Ok(Typed::constant(Datum::text(args[0].ty.sql_name()), Type::Text, at));
+            }
+            // `age(x)` is the age at today's midnight.
+            "age" if args.len() == 1 => {
+                let midnight = Typed::constant(Datum::text("today"), Type::Unknown, at);
+                args.insert(0, midnight);
+            }
+            _ => {}
+        }
+        self.function(name, args, at)
+    }
+
+    pub(super) fn function(&mut self, name: &str, args: Vec<Typed>, at: u32) -> Result<Typed> {
+        let types = self.types(&args);
+        let all = functions_named(name);
+        match resolve(&all, &types, |function| function.args) {
+            Resolved::One(function) => {
+                let mut exprs = Vec::with_capacity(args.len());
+                for (arg, ty) in args.into_iter().zip(function.args) {
+                    exprs.push(self.implicit(arg, *ty)?.expr);
+                }
+                Ok(Typed::new(Expr::Call(function.call, exprs), function.returns, at))
+            }
+            Resolved::None => {
+                // A type's name as a function is a cast.
+                if let ([_], Some(ty)) = (&args[..], Type::from_name(name)) {
+                    let arg = args.into_iter().next().expect("there is one");
+                    return self.explicit(arg, ty, -1, at);
+                }
+                let error = function_error(name, &types, "42883", "does not exist").at(at);
+                let near = nearest(name, function_names()).filter(|near| *near != name && all.is_empty());
+                Err(match near {
+                    Some(near) => error.hint(format!("Perhaps you meant the function \"{near}\".")),
+                    None => error.hint(
+                        "No function matches the given name and argument types. You might need to add explicit type casts.",
+                    ),
+                })
+            }
+            Resolved::Ambiguous => Err(function_error(name, &types, "42725", "is not unique").at(at).hint(
+                "Could not choose a best candidate function. You might need to add explicit type casts.",
+            )),
+        }
+    }
+
+    /// Takes anything, and writes it as text.
+    fn concat(&mut self, name: &str, args: Vec<Typed>, at: u32) -> Result<Typed> {
+        if args.is_empty() || (name == "concat_ws" && args.len() < 2) {
+            let types = self.types(&args);
+            return Err(function_error(name, &types, "42883", "does not exist").at(at));
+        }
+        let mut exprs = Vec::with_capacity(args.len());
+        for arg in args {
+            // Of a boolean: its output, not its cast.
+            if arg.ty == Type::Bool {
+                exprs.push(Expr::Output(Box::new(arg.expr), Type::Bool));
+            } else {
+                exprs.push(self.as_text(arg)?);
+            }
+        }
+        let call = crate::registry::concat_call(name == "concat_ws");
+        Ok(Typed::new(Expr::Call(call, exprs), Type::Text, at))
+    }
+
+    fn aggregate(&mut self, name: &str, call: &ast::Call, at: u32) -> Result<Typed> {
+        if let Some(clause) = self.frame().no_aggregates {
+            return Err(
+                Error::new("42803", format!("aggregate functions are not allowed in {clause}")).at(at)
+            );
+        }
+        let Some(group) = self.frame().group.as_mut() else {
+            return Err(Error::new("42803", "aggregate functions are not allowed here").at(at));
+        };
+        if std::mem::replace(&mut group.inside, true) {
+            return Err(Error::new("42803", "aggregate function calls cannot be nested").at(at));
+        }
+        let bound = self.aggregate_inside(name, call, at);
+        let group = self.frame().group.as_mut().expect("grouping was there before");
+        group.inside = false;
+        let (aggregate, ty) = bound?;
+        // The same call twice is computed once.
+        let written = ast::Expr { at, depth: 1, kind: ast::ExprKind::Call(Box::new(call.clone())) };
+        let known = group.as_written.iter().position(|(other, _)| *other == written);
+        let place = known.unwrap_or_else(|| {
+            group.calls.push(aggregate);
+            group.as_written.push((written, ty));
+            group.calls.len() - 1
+        });
+        let column = group.keys.len() + place;
+        Ok(Typed::new(Expr::Column(column), ty, at))
+    }
+
+    fn aggregate_inside(&mut self, name: &str, call: &ast::Call, at: u32) -> Result<(AggregateCall, Type)> {
+        let subs = std::mem::take(&mut self.frame().subs);
+        let bound = self.aggregate_parts(name, call, at);
+        // Sub-queries of the arguments are answered before grouping.
+        let frame = self.frame();
+        let mine = std::mem::replace(&mut frame.subs, subs);
+        if !mine.is_empty() {
+            return Err(Error::unsupported("a sub-query within an aggregate").at(at));
+        }
+        bound
+    }
+
+    fn aggregate_parts(&mut self, name: &str, call: &ast::Call, at: u32) -> Result<(AggregateCall, Type)> {
+        let mut args = Vec::new();
+        for arg in &call.args {
+            args.push(self.expr(arg)?);
+        }
+        let types = self.types(&args);
+        let (aggregate, wanted, ty): (Aggregate, Vec<Type>, Type) = if call.star {
+            if name != "count" {
+                return Err(function_error(name, &[], "42883", "does not exist").at(at));
+            }
+            (Aggregate::CountAll, Vec::new(), Type::Int8)
+        } else {
+            let rows = aggregates_named(name);
+            let any = rows.iter().find(|row| row.1 == [Type::Unknown] && types.len() == 1);
+            match any {
+                Some(row) => {
+                    let arg = if types[0] == Type::Unknown { Type::Text } else { types[0] };
+                    let min_max = row.2 == Type::Unknown;
+                    if min_max && matches!(arg, Type::Bool | Type::Uuid | Type::Bytea | Type::Record) {
+                        return Err(function_error(name, &types, "42883", "does not exist").at(at).hint(
+                            "No function matches the given name and argument types. You might need to add explicit type casts.",
+                        ));
+                    }
+                    let arg = if min_max && arg == Type::Varchar { Type::Text } else { arg };
+                    (row.3, vec![arg], if min_max { arg } else { row.2 })
+                }
+                None => match resolve(&rows, &types, |row| row.1) {
+                    Resolved::One(row) => (row.3, row.1.to_vec(), row.2),
+                    Resolved::None => {
+                        return Err(function_error(name, &types, "42883", "does not exist").at(at).hint(
+                            "No function matches the given name and argument types. You might need to add explicit type casts.",
+                        ));
+                    }
+                    Resolved::Ambiguous => {
+                        return Err(function_error(name, &types, "42725", "is not unique").at(at).hint(
+                            "Could not choose a best candidate function. You might need to add explicit type casts.",
+                        ));
+                    }
+                },
+            }
+        };
+        let mut exprs = Vec::new();
+        for (arg, ty) in args.into_iter().zip(wanted) {
+            exprs.push(if ty == Type::Record { arg.expr } else { self.implicit(arg, ty)?.expr });
+        }
+        let filter = match &call.filter {
+            Some(filter) => {
+                let typed = self.expr(filter)?;
+                Some(self.boolean(typed, "FILTER")?)
+            }
+            None => None,
+        };
+        let mut order = Vec::new();
+        for item in &call.order {
+            let typed = self.expr(&item.expr)?;
+            let typed = if typed.ty == Type::Unknown { self.implicit(typed, Type::Text)? } else { typed };
+            order.push(SortKey {
+                expr: typed.expr,
+                descending: item.descending,
+                nulls_first: item.nulls_first,
+            });
+        }
+        Ok((AggregateCall { aggregate, args: exprs, distinct: call.distinct, filter, order }, ty))
+    }
+}
+
+fn operator_error(name: &str, types: &[Type], code: &'static str, what: &str) -> Error {
+    let shown = match types {
+        [arg] => format!("{name} {}", arg.sql_name()),
+        [left, right] => format!("{} {name} {}", left.sql_name(), right.sql_name()),
+        _ => name.to_owned(),
+    };
+    Error::new(code, format!("operator {what}: {shown}"))
+}
+
+fn function_error(name: &str, types: &[Type], code: &'static str, what: &str) -> Error {
+    let types: Vec<&str> = types.iter().map(|ty| ty.sql_name()).collect();
+    Error::new(code, format!("function {name}({}) {what}", types.join(", ")))
+}

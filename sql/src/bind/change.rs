@@ -1,0 +1,371 @@
+//! INSERT, UPDATE, DELETE: the rows that they make or find, as plans; what they return, as expressions over those rows.
+
+use std::sync::Arc;
+
+use super::query::{applied, place_subs};
+use super::scope::{Frame, ScopeColumn};
+use super::{Binder, Typed};
+use crate::catalog::Table;
+use crate::error::{Error, Result, nearest};
+use crate::expr::Expr;
+use crate::parser::ast::{
+    self, Alias, Assignment, Conflict, Delete, ExprKind, Insert, SetExpr, TableRef, Update,
+};
+use crate::plan::{BoundConflict, BoundDelete, BoundInsert, BoundUpdate, Plan};
+use crate::types::Datum;
+
+fn column_of(table: &Table, name: &str, at: u32) -> Result<usize> {
+    let visible = |column: &crate::catalog::Column| !column.hidden && column.name == name;
+    table.columns.iter().position(visible).ok_or_else(|| {
+        let message = format!("column \"{name}\" of relation \"{}\" does not exist", table.name);
+        let error = Error::new("42703", message).at(at);
+        let names = table.columns.iter().filter(|column| !column.hidden).map(|column| column.name.as_str());
+        match nearest(name, names) {
+            Some(near) => error.hint(format!("Perhaps you meant the column \"{near}\".")),
+            None => error,
+        }
+    })
+}
+
+/// What stands in a column that a statement gives no value.
+fn default_of(table: &Table, column: usize) -> Expr {
+    let column = &table.columns[column];
+    Expr::Const(column.default.as_ref().map_or(Datum::Null, crate::run::datum_of))
+}
+
+impl Binder<'_> {
+    pub(super) fn insert(&mut self, insert: &Insert) -> Result<BoundInsert> {
+        let table = self.table(&insert.table)?;
+        let known = self.ctes.len();
+        self.ctes.extend(insert.with.iter().cloned());
+        let mut targets = Vec::new();
+        for (name, at) in &insert.columns {
+            let column = column_of(&table, name, *at)?;
+            if targets.contains(&column) {
+                return Err(
+                    Error::new("42701", format!("column \"{name}\" specified more than once")).at(*at)
+                );
+            }
+            targets.push(column);
+        }
+        if insert.columns.is_empty() {
+            targets = (0..table.columns.len()).filter(|column| !table.columns[*column].hidden).collect();
+        }
+        let (plan, given) = self.insert_source(insert, &table, &targets)?;
+        self.ctes.truncate(known);
+        let name = insert.alias.as_ref().unwrap_or(&insert.table.name);
+        let (columns, _) = Self::table_columns(&table, name, &[]);
+        let conflict = match &insert.conflict {
+            Some(conflict) => Some(self.conflict(conflict, &table, columns.clone())?),
+            None => None,
+        };
+        self.frames.push(Frame { columns, tables: vec![name.clone()], ..Frame::default() });
+        let returning = self.returning(&insert.returning);
+        self.frames.pop();
+        Ok(BoundInsert { table, plan, given, conflict, returning: returning? })
+    }
+
+    /// The rows to insert, with all columns of the table, and which of these the statement gives.
+    fn insert_source(
+        &mut self,
+        insert: &Insert,
+        table: &Arc<Table>,
+        targets: &[usize],
+    ) -> Result<(Plan, Vec<bool>)> {
+        let mut given = vec![false; table.columns.len()];
+        let Some(source) = &insert.source else {
+            let row = (0..table.columns.len()).map(|column| default_of(table, column)).collect();
+            return Ok((Plan::Values(vec![row]), given));
+        };
+        let too_many = |count: usize, at: u32| {
+            if count > targets.len() {
+                return Err(Error::new("42601", "INSERT has more expressions than target columns").at(at));
+            }
+            if count < targets.len() && !insert.columns.is_empty() {
+                return Err(Error::new("42601", "INSERT has more target columns than expressions")
+                    .at(insert.columns[count].1));
+            }
+            Ok(())
+        };
+        if let SetExpr::Values(rows) = &source.body
+            && source.order.is_empty()
+            && source.limit.is_none()
+            && source.with.is_empty()
+        {
+            return self.insert_values(rows, table, targets, &too_many);
+        }
+        let (bound, _) = self.sub_query(source)?;
+        too_many(bound.columns.len(), source.at)?;
+        let mut exprs: Vec<Expr> = (0..table.columns.len()).map(|column| default_of(table, column)).collect();
+        for (place, column) in bound.columns.iter().enumerate() {
+            let typed =
+                Typed { modifier: column.modifier, ..Typed::new(Expr::Column(place), column.ty, source.at) };
+            exprs[targets[place]] = self.assigned(typed, &table.columns[targets[place]])?;
+            given[targets[place]] = true;
+        }
+        Ok((Plan::Project(Box::new(bound.plan), exprs), given))
+    }
+
+    fn insert_values(
+        &mut self,
+        rows: &[Vec<ast::Expr>],
+        table: &Arc<Table>,
+        targets: &[usize],
+        check: &dyn Fn(usize, u32) -> Result<()>,
+    ) -> Result<(Plan, Vec<bool>)> {
+        let mut given = vec![false; table.columns.len()];
+        let mut out = Vec::with_capacity(rows.len());
+        self.frames.push(Frame { no_aggregates: Some("VALUES"), ..Frame::default() });
+        for row in rows {
+            if row.len() != rows[0].len() {
+                return Err(Error::new("42601", "VALUES lists must all be the same length").at(row[0].at));
+            }
+            let past = row.get(targets.len()).or(row.last()).map_or(0, |expr| expr.at);
+            check(row.len(), past)?;
+            let mut exprs: Vec<Expr> =
+                (0..table.columns.len()).map(|column| default_of(table, column)).collect();
+            for (expr, target) in row.iter().zip(targets) {
+                if expr.kind == ExprKind::Default {
+                    continue;
+                }
+                let typed = self.expr(expr)?;
+                exprs[*target] = self.assigned(typed, &table.columns[*target])?;
+                given[*target] = true;
+            }
+            out.push(exprs);
+        }
+        let frame = self.frames.pop().expect("the frame was just put there");
+        // A number that one row gives and another leaves to the table.
+        let mixed = rows.iter().any(|row| row.iter().any(|expr| expr.kind == ExprKind::Default));
+        if mixed && table.columns.iter().enumerate().any(|(column, it)| it.numbered && given[column]) {
+            given.iter_mut().zip(&table.columns).for_each(|(given, column)| *given &= !column.numbered);
+        }
+        if frame.subs.is_empty() {
+            return Ok((Plan::Values(out), given));
+        }
+        let base = Plan::Apply(Box::new(Plan::Unit), frame.subs);
+        let mut plan: Option<Plan> = None;
+        for mut row in out {
+            row.iter_mut().for_each(|expr| place_subs(expr, 0));
+            let one = Plan::Project(Box::new(base.clone()), row);
+            plan = Some(match plan {
+                None => one,
+                Some(before) => Plan::SetOp {
+                    op: ast::SetOp::Union,
+                    all: true,
+                    left: Box::new(before),
+                    right: Box::new(one),
+                },
+            });
+        }
+        Ok((plan.expect("VALUES has a row"), given))
+    }
+
+    fn conflict(
+        &mut self,
+        conflict: &Conflict,
+        table: &Arc<Table>,
+        columns: Vec<ScopeColumn>,
+    ) -> Result<BoundConflict> {
+        let index = self.conflict_index(conflict, table)?;
+        let Some((set, condition)) = &conflict.update else {
+            return Ok(BoundConflict { index, update: None });
+        };
+        if index.is_none() {
+            return Err(Error::new(
+                "42601",
+                "ON CONFLICT DO UPDATE requires inference specification or constraint name",
+            )
+            .at(conflict.at)
+            .hint("For example, ON CONFLICT (column_name)."));
+        }
+        let mut all = columns;
+        let name = all.first().map(|column| column.table.clone()).unwrap_or_default();
+        let (mut excluded, _) = Self::table_columns(table, "excluded", &[]);
+        excluded.iter_mut().for_each(|column| column.index += table.columns.len());
+        // A name without a table means the row that is there.
+        excluded.iter_mut().for_each(|column| column.merged = true);
+        all.extend(excluded);
+        let tables = vec![name, "excluded".to_owned()];
+        self.frames.push(Frame { columns: all, tables, no_aggregates: Some("UPDATE"), ..Frame::default() });
+        let bound = self.assignments(set, table).and_then(|set| {
+            let condition = match condition {
+                Some(condition) => Some(self.condition(condition, "WHERE")?),
+                None => None,
+            };
+            Ok((set, condition))
+        });
+        let frame = self.frames.pop().expect("the frame was just put there");
+        if !frame.subs.is_empty() {
+            return Err(Error::unsupported("a sub-query in ON CONFLICT DO UPDATE").at(conflict.at));
+        }
+        Ok(BoundConflict { index, update: Some(bound?) })
+    }
+
+    fn conflict_index(&self, conflict: &Conflict, table: &Table) -> Result<Option<usize>> {
+        if let Some(name) = &conflict.constraint {
+            let found = table.indexes.iter().position(|index| index.unique && index.name == *name);
+            return found.map(Some).ok_or_else(|| {
+                let message = format!("constraint \"{name}\" for table \"{}\" does not exist", table.name);
+                Error::new("42704", message).at(conflict.at)
+            });
+        }
+        if conflict.columns.is_empty() {
+            return Ok(None);
+        }
+        let mut wanted = Vec::new();
+        for (name, at) in &conflict.columns {
+            wanted.push(column_of(table, name, *at)?);
+        }
+        wanted.sort_unstable();
+        let matches = |index: &crate::catalog::Index| {
+            let mut columns: Vec<usize> = index.columns.iter().map(|(column, _)| *column).collect();
+            columns.sort_unstable();
+            index.unique && columns == wanted
+        };
+        table.indexes.iter().position(matches).map(Some).ok_or_else(|| {
+            let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
+            Error::new("42P10", message).at(conflict.at)
+        })
+    }
+
+    /// Columns and their new values.
+    fn assignments(&mut self, set: &[Assignment], table: &Arc<Table>) -> Result<Vec<(usize, Expr)>> {
+        let mut all: Vec<(usize, Expr)> = Vec::new();
+        for assignment in set {
+            let values: Vec<&ast::Expr> = match (&assignment.columns[..], &assignment.value.kind) {
+                ([_], _) => vec![&assignment.value],
+                (columns, ExprKind::Row(values)) if values.len() == columns.len() => values.iter().collect(),
+                (_, ExprKind::Row(_)) => {
+                    let message = "number of columns does not match number of values";
+                    return Err(Error::new("42601", message).at(assignment.columns[0].1));
+                }
+                _ => {
+                    return Err(Error::unsupported("an assignment of a sub-query to several columns")
+                        .at(assignment.columns[0].1));
+                }
+            };
+            for ((name, at), value) in assignment.columns.iter().zip(values) {
+                let column = column_of(table, name, *at)?;
+                if all.iter().any(|(other, _)| *other == column) {
+                    let message = format!("multiple assignments to same column \"{name}\"");
+                    return Err(Error::new("42601", message).at(*at));
+                }
+                let expr = if value.kind == ExprKind::Default {
+                    default_of(table, column)
+                } else {
+                    let typed = self.expr(value)?;
+                    self.assigned(typed, &table.columns[column])?
+                };
+                all.push((column, expr));
+            }
+        }
+        Ok(all)
+    }
+
+    /// The rows of the table (first) and of what it is joined with.
+    fn changed_rows(
+        &mut self,
+        table: &ast::ObjectName,
+        alias: &Option<String>,
+        others: &[TableRef],
+        condition: Option<&ast::Expr>,
+    ) -> Result<(Arc<Table>, Plan, usize)> {
+        let found = self.table(table)?;
+        let alias = Alias { name: alias.clone(), columns: Vec::new() };
+        let mut refs = vec![TableRef::Table {
+            name: ast::ObjectName { schema: Some("public".to_owned()), ..table.clone() },
+            alias,
+        }];
+        refs.extend(others.iter().cloned());
+        let (plan, width) = self.from(&refs, condition)?;
+        let own = found.columns.len();
+        self.frame().columns.iter().take(own).for_each(ScopeColumn::note);
+        Ok((found, plan, width))
+    }
+
+    pub(super) fn update(&mut self, update: &Update) -> Result<BoundUpdate> {
+        let known = self.ctes.len();
+        self.ctes.extend(update.with.iter().cloned());
+        self.frames.push(Frame::default());
+        let bound = self.update_inside(update);
+        self.frames.pop();
+        self.ctes.truncate(known);
+        bound
+    }
+
+    fn update_inside(&mut self, update: &Update) -> Result<BoundUpdate> {
+        let (table, plan, mut width) =
+            self.changed_rows(&update.table, &update.alias, &update.from, update.condition.as_ref())?;
+        self.frame().no_aggregates = Some("UPDATE");
+        let set = self.assignments(&update.set, &table)?;
+        let subs = std::mem::take(&mut self.frame().subs);
+        let base = width;
+        let plan = applied(plan, subs, &mut width);
+        let mut exprs: Vec<Expr> =
+            self.frame().columns.iter().map(|column| Expr::Column(column.index)).collect();
+        let own = exprs.len();
+        // RETURNING sees the row after the change at the places of the table's columns.
+        self.frame().columns.iter_mut().enumerate().for_each(|(place, column)| column.index = place);
+        let mut columns = Vec::new();
+        for (column, mut expr) in set {
+            place_subs(&mut expr, base);
+            columns.push(column);
+            exprs.push(expr);
+        }
+        let others: Vec<ScopeColumn> = self.frame().columns.clone();
+        if !update.returning.is_empty() {
+            others.iter().for_each(ScopeColumn::note);
+        }
+        let returning = self.returning(&update.returning)?;
+        let plan = Plan::Project(Box::new(plan), exprs);
+        Ok(BoundUpdate { table, plan, width: own, columns, returning })
+    }
+
+    pub(super) fn delete(&mut self, delete: &Delete) -> Result<BoundDelete> {
+        let known = self.ctes.len();
+        self.ctes.extend(delete.with.iter().cloned());
+        self.frames.push(Frame::default());
+        let bound = self.delete_inside(delete);
+        self.frames.pop();
+        self.ctes.truncate(known);
+        bound
+    }
+
+    fn delete_inside(&mut self, delete: &Delete) -> Result<BoundDelete> {
+        let (table, plan, _) =
+            self.changed_rows(&delete.table, &delete.alias, &delete.using, delete.condition.as_ref())?;
+        let exprs: Vec<Expr> = self.frame().columns.iter().map(|column| Expr::Column(column.index)).collect();
+        self.frame().columns.iter_mut().enumerate().for_each(|(place, column)| column.index = place);
+        let returning = self.returning(&delete.returning)?;
+        Ok(BoundDelete { table, plan: Plan::Project(Box::new(plan), exprs), returning })
+    }
+
+    /// The constant that a column of a new table has where a statement gives none.
+    pub(crate) fn constant_default(
+        &mut self,
+        expr: &ast::Expr,
+        column: &crate::catalog::Column,
+    ) -> Result<Datum> {
+        self.frames.push(Frame { no_aggregates: Some("DEFAULT expressions"), ..Frame::default() });
+        let bound = self.expr(expr).and_then(|typed| self.assigned(typed, column));
+        self.frames.pop();
+        let expr_bound = bound?;
+        let mut constant = true;
+        expr_bound.walk(&mut |node| {
+            constant &= !matches!(
+                node,
+                Expr::Column(_)
+                    | Expr::Outer(_)
+                    | Expr::Param(_)
+                    | Expr::Call(crate::expr::Call::None(_), _)
+                    | Expr::Input(..)
+            );
+        });
+        if !constant {
+            return Err(Error::unsupported("a default that is not constant").at(expr.at));
+        }
+        let context = crate::expr::Context::default();
+        expr_bound.eval(&crate::expr::Env { row: &[], outer: &[], context: &context })
+    }
+}

@@ -1,0 +1,473 @@
+//! Expressions.
+
+use std::collections::HashSet;
+
+use super::{Binder, SUB_BASE, Typed};
+use crate::error::{Error, Result};
+use crate::expr::{Call, Comparison, Expr};
+use crate::parser::ast::{self, ExprKind, Like, Quantified};
+use crate::plan::{Sub, SubKind};
+use crate::registry::Context;
+use crate::types::{Datum, NO_MOD, Numeric, Type};
+
+/// From so many constants on a list is looked up by hash.
+const SET_FROM: usize = 8;
+
+impl Binder<'_> {
+    /// The expression, bound. Behind grouping, what equals a key is that key.
+    pub(super) fn expr(&mut self, expr: &ast::Expr) -> Result<Typed> {
+        let at = expr.at;
+        if let Some(group) = self.frames.last().and_then(|frame| frame.group.as_ref())
+            && !group.inside
+            && let Some(place) = group.keys.iter().position(|(key, _, _)| key == expr)
+        {
+            let mut typed = group.keys[place].2.clone();
+            (typed.expr, typed.at) = (Expr::Column(place), at);
+            return Ok(typed);
+        }
+        Ok(match &expr.kind {
+            ExprKind::Null => Typed::constant(Datum::Null, Type::Unknown, at),
+            ExprKind::Bool(value) => Typed::constant(Datum::Bool(*value), Type::Bool, at),
+            ExprKind::Int(value) => {
+                let ty = if i32::try_from(*value).is_ok() { Type::Int4 } else { Type::Int8 };
+                Typed::constant(Datum::Int(*value), ty, at)
+            }
+            ExprKind::Number(text) => self.number(text, at)?,
+            ExprKind::Str(text) => Typed::constant(Datum::text(text), Type::Unknown, at),
+            ExprKind::Param(number) => self.parameter(*number, at),
+            ExprKind::Default => {
+                return Err(Error::new("42601", "DEFAULT is not allowed in this context").at(at));
+            }
+            ExprKind::Column(names) => self.column(names, at)?,
+            ExprKind::Star(_) => {
+                return Err(Error::new("42601", "row expansion via \"*\" is not supported here").at(at));
+            }
+            ExprKind::Unary(op, arg) => {
+                let arg = self.expr(arg)?;
+                self.operator(op, vec![arg], at)?
+            }
+            ExprKind::Binary(op, left, right) => {
+                let (left, right) = (self.expr(left)?, self.expr(right)?);
+                self.operator(op, vec![left, right], at)?
+            }
+            ExprKind::And(terms) => Typed::new(Expr::And(self.booleans(terms, "AND")?), Type::Bool, at),
+            ExprKind::Or(terms) => Typed::new(Expr::Or(self.booleans(terms, "OR")?), Type::Bool, at),
+            ExprKind::Not(arg) => {
+                let arg = self.condition(arg, "NOT")?;
+                Typed::new(Expr::Not(Box::new(arg)), Type::Bool, at)
+            }
+            ExprKind::IsNull(arg, negated) => {
+                let arg = self.expr(arg)?;
+                let arg = if arg.ty == Type::Unknown { self.implicit(arg, Type::Text)? } else { arg };
+                Typed::new(Expr::IsNull(Box::new(arg.expr), *negated), Type::Bool, at)
+            }
+            ExprKind::IsBool(arg, wanted, negated) => {
+                let shown = match (wanted, negated) {
+                    (Some(true), false) => "IS TRUE",
+                    (Some(true), true) => "IS NOT TRUE",
+                    (Some(false), false) => "IS FALSE",
+                    (Some(false), true) => "IS NOT FALSE",
+                    (None, false) => "IS UNKNOWN",
+                    (None, true) => "IS NOT UNKNOWN",
+                };
+                let arg = self.condition(arg, shown)?;
+                Typed::new(Expr::IsBool(Box::new(arg), *wanted, *negated), Type::Bool, at)
+            }
+            ExprKind::Case { arg, whens, other } => self.case(arg.as_deref(), whens, other.as_deref(), at)?,
+            ExprKind::Call(call) => self.call(call, at)?,
+            ExprKind::Cast(arg, name) => {
+                let (ty, modifier) = Self::type_of(name)?;
+                let arg = self.expr(arg)?;
+                self.explicit(arg, ty, modifier, at)?
+            }
+            ExprKind::Refused(what) => return Err(Error::unsupported(what).at(at)),
+            _ => return self.expr_rest(expr),
+        })
+    }
+
+    fn expr_rest(&mut self, expr: &ast::Expr) -> Result<Typed> {
+        let at = expr.at;
+        Ok(match &expr.kind {
+            ExprKind::IsDistinct(left, right, negated) => {
+                let (left, right) = (self.expr(left)?, self.expr(right)?);
+                let equal = self.operator("=", vec![left, right], at)?;
+                let Expr::Call(_, mut sides) = equal.expr else {
+                    return Err(Error::unsupported("IS DISTINCT FROM of these values").at(at));
+                };
+                let right = sides.pop().expect("two sides");
+                let left = sides.pop().expect("two sides");
+                Typed::new(Expr::IsDistinct(Box::new(left), Box::new(right), *negated), Type::Bool, at)
+            }
+            ExprKind::In(arg, list, negated) => self.in_list(arg, list, *negated, at)?,
+            ExprKind::InQuery(arg, query, negated) => {
+                let found = self.quantified("=", false, arg, query, at)?;
+                if *negated { Typed { expr: Expr::Not(Box::new(found.expr)), ..found } } else { found }
+            }
+            ExprKind::Quantified { op, all, arg, of } => match of {
+                Quantified::Query(query) => self.quantified(op, *all, arg, query, at)?,
+                Quantified::Array(array) => self.any_of_array(op, *all, arg, array, at)?,
+            },
+            ExprKind::Between { arg, low, high, symmetric, negated } => {
+                let (arg, low, high) = (self.expr(arg)?, self.expr(low)?, self.expr(high)?);
+                let between = if *symmetric {
+                    let one = self.between(arg.clone(), low.clone(), high.clone(), at)?;
+                    Expr::Or(vec![one, self.between(arg, high, low, at)?])
+                } else {
+                    self.between(arg, low, high, at)?
+                };
+                let expr = if *negated { Expr::Not(Box::new(between)) } else { between };
+                Typed::new(expr, Type::Bool, at)
+            }
+            ExprKind::Like { kind, arg, pattern, escape, negated } => {
+                self.like(*kind, arg, pattern, escape.as_deref(), *negated, at)?
+            }
+            ExprKind::Row(fields) => {
+                let mut typed = Typed::new(Expr::Record(Vec::new()), Type::Record, at);
+                let mut exprs = Vec::new();
+                for field in fields {
+                    let field = self.expr(field)?;
+                    typed.fields.push(field.ty);
+                    exprs.push(field.expr);
+                }
+                typed.expr = Expr::Record(exprs);
+                typed
+            }
+            ExprKind::Array(_) => return Err(Error::unsupported("arrays").at(at)),
+            ExprKind::Exists(query) => {
+                let (bound, captures) = self.sub_query(query)?;
+                self.lifted(Sub { plan: bound.plan, captures, kind: SubKind::Exists }, Type::Bool, at)
+            }
+            ExprKind::Scalar(query) => {
+                let (bound, captures) = self.sub_query(query)?;
+                let [column] = &bound.columns[..] else {
+                    return Err(Error::new("42601", "subquery must return only one column").at(at));
+                };
+                let (ty, modifier) = (column.ty, column.modifier);
+                let sub = Sub { plan: bound.plan, captures, kind: SubKind::Scalar };
+                Typed { modifier, ..self.lifted(sub, ty, at) }
+            }
+            ExprKind::Coalesce(args) => {
+                let all = self.exprs(args)?;
+                let (exprs, ty, modifier) = self.unify(all, "COALESCE")?;
+                Typed { modifier, ..Typed::new(Expr::Coalesce(exprs), ty, at) }
+            }
+            ExprKind::Extreme(greatest, args) => {
+                let all = self.exprs(args)?;
+                let what = if *greatest { "GREATEST" } else { "LEAST" };
+                let (exprs, ty, modifier) = self.unify(all, what)?;
+                Typed { modifier, ..Typed::new(Expr::Extreme(*greatest, exprs), ty, at) }
+            }
+            ExprKind::NullIf(left, right) => {
+                let (left, right) = (self.expr(left)?, self.expr(right)?);
+                let plain = if left.ty == Type::Unknown {
+                    self.implicit(left.clone(), Type::Text)?
+                } else {
+                    left.clone()
+                };
+                let equal = self.operator("=", vec![left, right], at)?;
+                let expr = Expr::NullIf(Box::new(equal.expr), Box::new(plain.expr.clone()));
+                Typed { expr, at, ..plain }
+            }
+            ExprKind::Collate(arg, name) => {
+                let name = name.last().map_or("", String::as_str);
+                if !["C", "POSIX", "default", "ucs_basic"].contains(&name) {
+                    let message = format!("collation \"{name}\" for encoding \"UTF8\" does not exist");
+                    return Err(Error::new("42704", message).at(at));
+                }
+                self.expr(arg)?
+            }
+            _ => unreachable!("expr has these"),
+        })
+    }
+
+    pub(super) fn exprs(&mut self, all: &[ast::Expr]) -> Result<Vec<Typed>> {
+        all.iter().map(|expr| self.expr(expr)).collect()
+    }
+
+    pub(super) fn condition(&mut self, expr: &ast::Expr, what: &str) -> Result<Expr> {
+        let typed = self.expr(expr)?;
+        self.boolean(typed, what)
+    }
+
+    fn booleans(&mut self, terms: &[ast::Expr], what: &str) -> Result<Vec<Expr>> {
+        terms.iter().map(|term| self.condition(term, what)).collect()
+    }
+
+    fn number(&mut self, text: &str, at: u32) -> Result<Typed> {
+        let value = Numeric::parse(text)
+            .ok_or_else(|| Error::new("22003", "value overflows numeric format").at(at))?;
+        // Minus and the least bigint are one literal here.
+        if value.scale() == 0
+            && !text.contains(['.', 'e', 'E'])
+            && let Numeric::Small(number, 0) = value
+        {
+            return Ok(Typed::constant(Datum::Int(number), Type::Int8, at));
+        }
+        Ok(Typed::constant(Datum::Numeric(value), Type::Numeric, at))
+    }
+
+    fn parameter(&mut self, number: u32, at: u32) -> Typed {
+        let index = number as usize - 1;
+        if self.parameters.len() <= index {
+            self.parameters.resize(index + 1, Type::Unknown);
+        }
+        Typed::new(Expr::Param(index), self.parameters[index], at)
+    }
+
+    fn case(
+        &mut self,
+        arg: Option<&ast::Expr>,
+        whens: &[(ast::Expr, ast::Expr)],
+        other: Option<&ast::Expr>,
+        at: u32,
+    ) -> Result<Typed> {
+        let arg = match arg {
+            Some(arg) => {
+                let arg = self.expr(arg)?;
+                Some(if arg.ty == Type::Unknown { self.implicit(arg, Type::Text)? } else { arg })
+            }
+            None => None,
+        };
+        let (mut conditions, mut values) = (Vec::new(), Vec::new());
+        for (condition, value) in whens {
+            let condition = match &arg {
+                Some(arg) => {
+                    let wanted = self.expr(condition)?;
+                    let place = wanted.at;
+                    self.operator("=", vec![arg.clone(), wanted], place)?.expr
+                }
+                None => self.condition(condition, "CASE/WHEN")?,
+            };
+            conditions.push(condition);
+            values.push(self.expr(value)?);
+        }
+        values.push(match other {
+            Some(other) => self.expr(other)?,
+            None => Typed::constant(Datum::Null, Type::Unknown, at),
+        });
+        // PostgreSQL looks at ELSE first.
+        values.rotate_right(1);
+        let (mut exprs, ty, modifier) = self.unify(values, "CASE")?;
+        let other = exprs.remove(0);
+        let whens = conditions.into_iter().zip(exprs).collect();
+        Ok(Typed { modifier, ..Typed::new(Expr::Case(whens, Box::new(other)), ty, at) })
+    }
+
+    fn between(&mut self, arg: Typed, low: Typed, high: Typed, at: u32) -> Result<Expr> {
+        let above = self.operator(">=", vec![arg.clone(), low], at)?;
+        let below = self.operator("<=", vec![arg, high], at)?;
+        Ok(Expr::And(vec![above.expr, below.expr]))
+    }
+
+    fn in_list(&mut self, arg: &ast::Expr, list: &[ast::Expr], negated: bool, at: u32) -> Result<Typed> {
+        let arg = self.expr(arg)?;
+        let mut items = self.exprs(list)?;
+        // The items have one type together with the argument, where they have one; else each is compared by itself.
+        let plain = items.iter().all(|item| item.ty != Type::Record) && arg.ty != Type::Record;
+        let mut arg = arg;
+        if plain {
+            let mut all = items.clone();
+            all.push(arg.clone());
+            if let Ok(ty) = self.common_type(&all, "IN") {
+                if arg.ty == Type::Unknown {
+                    arg = self.implicit(arg, ty)?;
+                }
+                let mut same = Vec::new();
+                for item in items {
+                    same.push(self.to_common(item, ty, "IN")?);
+                }
+                items = same;
+            }
+        }
+        let mut terms = Vec::with_capacity(items.len());
+        for item in items {
+            let place = item.at;
+            let position = if place == crate::error::NOWHERE { at } else { at };
+            terms.push(self.operator("=", vec![arg.clone(), item], position)?.expr);
+        }
+        let expr = as_set(terms);
+        Ok(Typed::new(if negated { Expr::Not(Box::new(expr)) } else { expr }, Type::Bool, at))
+    }
+
+    fn like(
+        &mut self,
+        kind: Like,
+        arg: &ast::Expr,
+        pattern: &ast::Expr,
+        escape: Option<&ast::Expr>,
+        negated: bool,
+        at: u32,
+    ) -> Result<Typed> {
+        let (arg, mut pattern) = (self.expr(arg)?, self.expr(pattern)?);
+        if kind == Like::Similar {
+            let mut args = vec![pattern];
+            if let Some(escape) = escape {
+                args.push(self.expr(escape)?);
+            }
+            pattern = self.function("similar_to_escape", args, at)?;
+        } else if let Some(escape) = escape {
+            let escape = self.expr(escape)?;
+            pattern = self.function("like_escape", vec![pattern, escape], at)?;
+        }
+        let op = match (kind, negated) {
+            (Like::Like, false) => "~~",
+            (Like::Like, true) => "!~~",
+            (Like::ILike, false) => "~~*",
+            (Like::ILike, true) => "!~~*",
+            (Like::Similar, false) => "~",
+            (Like::Similar, true) => "!~",
+        };
+        self.operator(op, vec![arg, pattern], at)
+    }
+
+    // Sub-queries.
+
+    /// A sub-query takes a place behind the row's columns, and is answered before the expression runs.
+    fn lifted(&mut self, sub: Sub, ty: Type, at: u32) -> Typed {
+        let subs = &mut self.frame().subs;
+        subs.push(sub);
+        let column = SUB_BASE + subs.len() - 1;
+        Typed::new(Expr::Column(column), ty, at)
+    }
+
+    fn quantified(
+        &mut self,
+        op: &str,
+        all: bool,
+        arg: &ast::Expr,
+        query: &ast::Query,
+        at: u32,
+    ) -> Result<Typed> {
+        let arg = self.expr(arg)?;
+        let (bound, captures) = self.sub_query(query)?;
+        let wanted = if arg.ty == Type::Record { arg.fields.len() } else { 1 };
+        if bound.columns.len() != wanted {
+            let what = if bound.columns.len() > wanted { "too many" } else { "too few" };
+            return Err(Error::new("42601", format!("subquery has {what} columns")).at(at));
+        }
+        // Both sides as the operator takes them: the query's columns are cast in a projection.
+        let sides = if let Expr::Record(fields) = arg.expr {
+            fields.into_iter().zip(arg.fields).map(|(expr, ty)| Typed::new(expr, ty, at)).collect()
+        } else {
+            vec![arg]
+        };
+        let (mut args, mut columns) = (Vec::new(), Vec::new());
+        let mut comparison = Comparison::Equal;
+        for (place, (side, column)) in sides.into_iter().zip(&bound.columns).enumerate() {
+            let inner = Typed { modifier: column.modifier, ..Typed::new(Expr::Column(place), column.ty, at) };
+            let compared = self.operator(op, vec![side, inner], at)?;
+            let Expr::Call(Call::Compare(found), both) = compared.expr else {
+                return Err(Error::unsupported(format!("operator {op} with ANY or ALL")).at(at));
+            };
+            comparison = found;
+            let [outer, inner] = <[Expr; 2]>::try_from(both).expect("a comparison has two sides");
+            args.push(outer);
+            columns.push(inner);
+        }
+        let record = args.len() > 1;
+        let (arg, columns) = if record {
+            (Expr::Record(args), vec![Expr::Record(columns)])
+        } else {
+            (args.pop().expect("one side"), columns)
+        };
+        let plan = crate::plan::Plan::Project(Box::new(bound.plan), columns);
+        let kind = if comparison == Comparison::Equal && !all && !record {
+            SubKind::In(arg)
+        } else {
+            SubKind::Quantified { comparison, all, arg }
+        };
+        Ok(self.lifted(Sub { plan, captures, kind }, Type::Bool, at))
+    }
+
+    /// `= ANY (ARRAY[…])` and `= ANY ('{…}')`: a list.
+    fn any_of_array(
+        &mut self,
+        op: &str,
+        all: bool,
+        arg: &ast::Expr,
+        array: &ast::Expr,
+        at: u32,
+    ) -> Result<Typed> {
+        let ExprKind::Array(items) = &array.kind else {
+            return Err(Error::unsupported("ANY and ALL of an array that is not written out").at(array.at));
+        };
+        let arg = self.expr(arg)?;
+        let mut terms = Vec::new();
+        let items = self.exprs(items)?;
+        // Without a known type among them, the argument's.
+        let (items, ty) = if items.iter().all(|item| item.ty == Type::Unknown) {
+            (items, Type::Unknown)
+        } else {
+            let (items, ty, _) = self.unify(items, "ARRAY")?;
+            (items.into_iter().map(|item| Typed::new(item, ty, at)).collect(), ty)
+        };
+        for item in items {
+            let item = if ty == Type::Unknown { item } else { Typed { ty, ..item } };
+            terms.push(self.operator(op, vec![arg.clone(), item], at)?.expr);
+        }
+        Ok(Typed::new(if all { Expr::And(terms) } else { as_set(terms) }, Type::Bool, at))
+    }
+
+    /// A value for a column: by an assignment cast.
+    pub(super) fn assigned(&mut self, value: Typed, column: &crate::catalog::Column) -> Result<Expr> {
+        let (at, from) = (value.at, value.ty);
+        match self.coerce(value, column.ty, column.modifier, Context::Assignment)? {
+            Some(typed) => Ok(typed.expr),
+            None => {
+                let (name, ty) = (&column.name, column.ty.sql_name());
+                let message = format!(
+                    "column \"{name}\" is of type {ty} but expression is of type {}",
+                    from.sql_name()
+                );
+                Err(Error::new("42804", message)
+                    .at(at)
+                    .hint("You will need to rewrite or cast the expression."))
+            }
+        }
+    }
+
+    /// An expression without rows (LIMIT, a default), as this type.
+    pub(super) fn lone(&mut self, expr: &ast::Expr, ty: Type, what: &str) -> Result<Expr> {
+        self.frames.push(super::scope::Frame { no_aggregates: Some("LIMIT"), ..Default::default() });
+        let typed = self.expr(expr);
+        let frame = self.frames.pop().expect("the frame was just put there");
+        let typed = typed?;
+        if !frame.subs.is_empty() || !frame.captures.is_empty() {
+            return Err(Error::unsupported(format!("a sub-query or column in {what}")).at(expr.at));
+        }
+        let (at, from) = (typed.at, typed.ty);
+        match self.coerce(typed, ty, NO_MOD, Context::Assignment)? {
+            Some(typed) => Ok(typed.expr),
+            None => {
+                let message = format!(
+                    "argument of {what} must be type {}, not type {}",
+                    ty.sql_name(),
+                    from.sql_name()
+                );
+                Err(Error::new("42804", message).at(at))
+            }
+        }
+    }
+}
+
+/// A chain of equalities of one value with constants is a set.
+fn as_set(terms: Vec<Expr>) -> Expr {
+    let equal = |term: &Expr| matches!(term, Expr::Call(Call::Compare(Comparison::Equal), sides) if sides[1].is_const());
+    if terms.len() < SET_FROM || !terms.iter().all(equal) {
+        return if terms.len() == 1 { terms.into_iter().next().expect("one") } else { Expr::Or(terms) };
+    }
+    let mut set = HashSet::new();
+    let (mut has_null, mut arg) = (false, None);
+    for term in terms {
+        let Expr::Call(_, sides) = term else { unreachable!("they are calls") };
+        let [left, right] = <[Expr; 2]>::try_from(sides).expect("a comparison has two sides");
+        let Expr::Const(value) = right else { unreachable!("the right side is a constant") };
+        if value.is_null() {
+            has_null = true;
+        } else {
+            set.insert(value);
+        }
+        arg = Some(left);
+    }
+    Expr::InSet(Box::new(arg.expect("there are terms")), set.into(), has_null)
+}

@@ -1,0 +1,748 @@
+//! FROM and WHERE: relations, their joins, and the order in which inner joins are done.
+//!
+//! All relations that inner joins connect are collected with all conditions on them; each condition goes to where its columns
+//! are: into a scan (and so into the choice of its index), into a join, or behind the joins. Joins are ordered greedily: the
+//! relation with the fewest rows first (a unique key that is given makes one row), then the smallest one that an equality
+//! connects. Outer joins are one relation to those around them.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::query::{applied, place_subs, series_call};
+use super::scope::{FrameKind, ScopeColumn};
+use super::{Binder, SUB_BASE, Typed};
+use crate::catalog::Table;
+use crate::error::{Error, NOWHERE, Result};
+use crate::expr::{Call, Comparison, Expr};
+use crate::parser::ast::{self, Alias, ExprKind, JoinKind, JoinOn, TableRef};
+use crate::plan::{Access, Join, Plan};
+
+/// Something that has rows, with its columns counted from 0.
+struct Relation {
+    plan: Plan,
+    columns: Vec<ScopeColumn>,
+    tables: Vec<String>,
+    primary_keys: Vec<(String, Vec<String>)>,
+    width: usize,
+    /// For each row of what stands before it: those of its values that it needs, by places in all relations.
+    lateral: Option<Vec<Expr>>,
+}
+
+/// Relations that inner joins connect, side by side in one row.
+#[derive(Default)]
+struct Flat {
+    relations: Vec<(usize, Relation)>,
+    width: usize,
+    conditions: Vec<Expr>,
+}
+
+impl Binder<'_> {
+    /// The rows of FROM that WHERE keeps, and how many columns they have. The frame gets their columns.
+    pub(super) fn from(&mut self, refs: &[TableRef], condition: Option<&ast::Expr>) -> Result<(Plan, usize)> {
+        let mut flat = Flat::default();
+        let mut columns = Vec::new();
+        for reference in refs {
+            let (mine, tables, keys) = self.flatten(reference, &mut flat)?;
+            for table in tables {
+                if self.frame().tables.contains(&table) {
+                    let message = format!("table name \"{table}\" specified more than once");
+                    return Err(Error::new("42712", message));
+                }
+                self.frame().tables.push(table);
+            }
+            self.frame().primary_keys.extend(keys);
+            columns.extend(mine);
+            self.frame().columns = columns.clone();
+        }
+        if let Some(condition) = condition {
+            self.frame().no_aggregates = Some("WHERE");
+            let bound = self.condition(condition, "WHERE")?;
+            self.frame().no_aggregates = None;
+            conjuncts(bound, &mut flat.conditions);
+        }
+        if flat.relations.is_empty() {
+            let (mut plan, mut width) = (Plan::Unit, 0);
+            let subs = std::mem::take(&mut self.frame().subs);
+            plan = applied(plan, subs, &mut width);
+            let mut conditions = flat.conditions;
+            conditions.iter_mut().for_each(|condition| place_subs(condition, 0));
+            return Ok((filtered(plan, conditions), width));
+        }
+        let (mut plan, map, width, mut behind) = ordered(flat);
+        for column in &mut self.frame().columns {
+            column.index = map[column.index];
+        }
+        // Conditions with sub-queries come last.
+        let mut total = width;
+        let mut subs = std::mem::take(&mut self.frame().subs);
+        for sub in &mut subs {
+            sub.captures.iter_mut().for_each(|capture| mapped(capture, &map));
+            if let crate::plan::SubKind::In(arg) | crate::plan::SubKind::Quantified { arg, .. } =
+                &mut sub.kind
+            {
+                mapped(arg, &map);
+            }
+        }
+        plan = applied(plan, subs, &mut total);
+        for condition in &mut behind {
+            mapped(condition, &map);
+            place_subs(condition, width);
+        }
+        Ok((filtered(plan, behind), total))
+    }
+
+    /// Adds the relations of an inner join; returns its columns by their places in the flat row.
+    #[allow(clippy::type_complexity, reason = "three lists that go to three places")]
+    fn flatten(
+        &mut self,
+        reference: &TableRef,
+        flat: &mut Flat,
+    ) -> Result<(Vec<ScopeColumn>, Vec<String>, Vec<(String, Vec<String>)>)> {
+        if let TableRef::Join { kind: JoinKind::Inner | JoinKind::Cross, left, right, on } = reference {
+            let (mut columns, mut tables, mut keys) = self.flatten(left, flat)?;
+            let outside = self.frame().columns.clone();
+            // A lateral relation on the right sees the left side.
+            self.frame().columns.extend(columns.iter().cloned());
+            let (more, more_tables, more_keys) = self.flatten(right, flat)?;
+            for table in &more_tables {
+                if tables.contains(table) {
+                    let message = format!("table name \"{table}\" specified more than once");
+                    return Err(Error::new("42712", message));
+                }
+            }
+            tables.extend(more_tables);
+            keys.extend(more_keys);
+            let (all, mut equal) = match on {
+                JoinOn::Using(names) => self.using(columns, more, names, JoinKind::Inner)?,
+                JoinOn::Natural => {
+                    let names = shared_names(&columns, &more);
+                    self.using(columns, more, &names, JoinKind::Inner)?
+                }
+                JoinOn::On(_) | JoinOn::None => {
+                    columns.extend(more);
+                    (columns, Vec::new())
+                }
+            };
+            flat.conditions.append(&mut equal);
+            if let JoinOn::On(condition) = on {
+                let before = std::mem::replace(&mut self.frame().columns, all.clone());
+                let saved = std::mem::take(&mut self.frame().tables);
+                self.frame().tables = tables.clone();
+                let bound = self.join_condition(condition);
+                self.frame().columns = before;
+                self.frame().tables = saved;
+                conjuncts(bound?, &mut flat.conditions);
+            }
+            self.frame().columns = outside;
+            return Ok((all, tables, keys));
+        }
+        let relation = self.relation(reference)?;
+        let base = flat.width;
+        flat.width += relation.width;
+        let mut columns = relation.columns.clone();
+        columns.iter_mut().for_each(|column| column.index += base);
+        let (tables, keys) = (relation.tables.clone(), relation.primary_keys.clone());
+        flat.relations.push((base, relation));
+        Ok((columns, tables, keys))
+    }
+
+    fn join_condition(&mut self, condition: &ast::Expr) -> Result<Expr> {
+        self.frame().no_aggregates = Some("JOIN conditions");
+        let bound = self.condition(condition, "JOIN/ON");
+        self.frame().no_aggregates = None;
+        bound
+    }
+
+    fn relation(&mut self, reference: &TableRef) -> Result<Relation> {
+        match reference {
+            TableRef::Table { name, alias } => {
+                let cte =
+                    name.schema.is_none().then(|| self.ctes.iter().rposition(|cte| cte.name == name.name));
+                if let Some(place) = cte.flatten() {
+                    return self.cte(place, alias);
+                }
+                let table = self.table(name)?;
+                self.table_relation(&table, alias)
+            }
+            TableRef::Query { query, lateral, alias, at } => {
+                let Some(name) = &alias.name else {
+                    return Err(Error::new("42601", "subquery in FROM must have an alias")
+                        .at(*at)
+                        .hint("For example, FROM (SELECT ...) [AS] foo."));
+                };
+                let kind = if *lateral { FrameKind::Sub } else { FrameKind::Derived };
+                let (bound, captures) = self.nested(kind, |binder| binder.query(query))?;
+                let lateral = (*lateral && !captures.is_empty()).then_some(captures);
+                derived(bound, name, &alias.columns, lateral, *at)
+            }
+            TableRef::Function { call, lateral: _, alias } => self.function_relation(call, alias),
+            TableRef::Join { kind, left, right, on } => self.outer_join(*kind, left, right, on),
+        }
+    }
+
+    fn cte(&mut self, place: usize, alias: &Alias) -> Result<Relation> {
+        let cte = self.ctes[place].clone();
+        // It sees those before it only, and nothing of the query that names it.
+        let hidden = self.ctes.split_off(place);
+        let frames = std::mem::take(&mut self.frames);
+        let bound = self.nested(FrameKind::Sub, |binder| binder.query(&cte.query));
+        self.frames = frames;
+        self.ctes.extend(hidden);
+        let (bound, _) = bound?;
+        let names = if alias.columns.is_empty() { &cte.columns } else { &alias.columns };
+        derived(bound, alias.name.as_ref().unwrap_or(&cte.name), names, None, NOWHERE)
+    }
+
+    pub(super) fn table_columns(
+        table: &Table,
+        name: &str,
+        aliases: &[String],
+    ) -> (Vec<ScopeColumn>, crate::plan::Used) {
+        let used = Rc::new(RefCell::new(vec![false; table.columns.len()]));
+        let columns = table.columns.iter().enumerate().map(|(index, column)| ScopeColumn {
+            table: name.to_owned(),
+            name: aliases.get(index).unwrap_or(&column.name).clone(),
+            ty: column.ty,
+            modifier: column.modifier,
+            index,
+            used: Some((used.clone(), index)),
+            merged: false,
+            hidden: column.hidden,
+        });
+        (columns.collect(), used)
+    }
+
+    fn table_relation(&mut self, table: &std::sync::Arc<Table>, alias: &Alias) -> Result<Relation> {
+        let name = alias.name.as_ref().unwrap_or(&table.name);
+        let visible = table.columns.iter().filter(|column| !column.hidden).count();
+        if alias.columns.len() > visible {
+            let (given, has) = (alias.columns.len(), visible);
+            let message =
+                format!("table \"{name}\" has {has} columns available but {given} columns specified");
+            return Err(Error::new("42P10", message));
+        }
+        let (columns, used) = Self::table_columns(table, name, &alias.columns);
+        let key = table.primary.map(|primary| &table.indexes[primary]);
+        let key =
+            key.map(|key| key.columns.iter().map(|(column, _)| columns[*column].name.clone()).collect());
+        Ok(Relation {
+            plan: Plan::Scan { table: table.clone(), used, access: Access::Table, filter: Vec::new() },
+            width: columns.len(),
+            columns,
+            tables: vec![name.clone()],
+            primary_keys: key.map(|key| (name.clone(), key)).into_iter().collect(),
+            lateral: None,
+        })
+    }
+
+    fn function_relation(&mut self, call: &ast::Expr, alias: &Alias) -> Result<Relation> {
+        let ExprKind::Call(written) = &call.kind else {
+            return Err(Error::unsupported("this function in FROM").at(call.at));
+        };
+        let name = written.name.last().cloned().unwrap_or_default();
+        let ((args, ty), captures) = self.nested(FrameKind::Sub, |binder| {
+            binder.frames.push(super::scope::Frame::default());
+            let bound = binder.exprs(&written.args).and_then(|args| {
+                if name != "generate_series" {
+                    return Ok((args, None));
+                }
+                let (exprs, ty, _) = binder.unify(args, "generate_series")?;
+                Ok((exprs.into_iter().map(|expr| Typed::new(expr, ty, call.at)).collect(), Some(ty)))
+            });
+            binder.frames.pop();
+            bound
+        })?;
+        let Some(ty) = ty else {
+            return Err(Error::unsupported(format!("function {name} in FROM")).at(call.at));
+        };
+        let plan = series_call(&name, args, call.at)?;
+        let table = alias.name.clone().unwrap_or(name);
+        let column = alias.columns.first().cloned().unwrap_or_else(|| table.clone());
+        let columns = vec![crate::plan::Column { name: column, ty, modifier: -1 }];
+        let lateral = (!captures.is_empty()).then_some(captures);
+        derived(crate::plan::BoundQuery { plan, columns }, &table, &[], lateral, call.at)
+    }
+
+    fn outer_join(
+        &mut self,
+        kind: JoinKind,
+        left: &TableRef,
+        right: &TableRef,
+        on: &JoinOn,
+    ) -> Result<Relation> {
+        let outside = self.frame().columns.clone();
+        let left = self.side(left)?;
+        self.frame().columns = left.columns.clone();
+        let right = self.side(right)?;
+        self.frame().columns = outside.clone();
+        if right.lateral.is_some() && kind != JoinKind::Left {
+            return Err(Error::unsupported("LATERAL in a right or full join"));
+        }
+        let (left_width, right_width) = (left.width, right.width);
+        let mut more = right.columns.clone();
+        more.iter_mut().for_each(|column| column.index += left_width);
+        let mut tables = left.tables.clone();
+        tables.extend(right.tables.iter().cloned());
+        let names = match on {
+            JoinOn::Using(names) => names.clone(),
+            JoinOn::Natural => shared_names(&left.columns, &more),
+            _ => Vec::new(),
+        };
+        let (columns, mut conditions) = self.using(left.columns.clone(), more, &names, kind)?;
+        if kind == JoinKind::Full && !names.is_empty() {
+            return Err(Error::unsupported("FULL JOIN with USING"));
+        }
+        if let JoinOn::On(condition) = on {
+            self.frame().columns = columns.clone();
+            let saved = std::mem::replace(&mut self.frame().tables, tables.clone());
+            let subs = std::mem::take(&mut self.frame().subs);
+            let bound = self.join_condition(condition);
+            self.frame().columns = outside;
+            self.frame().tables = saved;
+            let mine = std::mem::replace(&mut self.frame().subs, subs);
+            conjuncts(bound?, &mut conditions);
+            if !mine.is_empty() {
+                return Err(Error::unsupported("a sub-query in the condition of an outer join"));
+            }
+        }
+        let lateral = right.lateral;
+        let join = join_of(kind, left.plan, right.plan, left_width, right_width, conditions, lateral);
+        Ok(Relation {
+            plan: join,
+            columns,
+            tables,
+            primary_keys: Vec::new(),
+            width: left_width + right_width,
+            lateral: None,
+        })
+    }
+
+    /// One side of an outer join: a relation of its own, inner joins within it done.
+    fn side(&mut self, reference: &TableRef) -> Result<Relation> {
+        if !matches!(reference, TableRef::Join { kind: JoinKind::Inner | JoinKind::Cross, .. }) {
+            return self.relation(reference);
+        }
+        let mut flat = Flat::default();
+        let (mut columns, tables, primary_keys) = self.flatten(reference, &mut flat)?;
+        let (plan, map, width, mut behind) = ordered(flat);
+        if !self.frame().subs.is_empty() {
+            return Err(Error::unsupported("a sub-query in the condition of a join within an outer join"));
+        }
+        columns.iter_mut().for_each(|column| column.index = map[column.index]);
+        behind.iter_mut().for_each(|condition| mapped(condition, &map));
+        Ok(Relation { plan: filtered(plan, behind), columns, tables, primary_keys, width, lateral: None })
+    }
+
+    /// Columns of a join with USING: the named ones once and first; and their equalities.
+    fn using(
+        &mut self,
+        left: Vec<ScopeColumn>,
+        right: Vec<ScopeColumn>,
+        names: &[String],
+        kind: JoinKind,
+    ) -> Result<(Vec<ScopeColumn>, Vec<Expr>)> {
+        let (mut left, mut right) = (left, right);
+        let (mut first, mut conditions) = (Vec::new(), Vec::new());
+        for name in names {
+            let find = |columns: &[ScopeColumn], side: &str| {
+                let found = columns
+                    .iter()
+                    .position(|column| column.name == *name && !column.merged && !column.hidden);
+                found.ok_or_else(|| {
+                    let message =
+                        format!("column \"{name}\" specified in USING clause does not exist in {side} table");
+                    Error::new("42703", message)
+                })
+            };
+            let (a, b) = (find(&left, "left")?, find(&right, "right")?);
+            let typed = |column: &ScopeColumn| {
+                column.note();
+                Typed {
+                    modifier: column.modifier,
+                    ..Typed::new(Expr::Column(column.index), column.ty, NOWHERE)
+                }
+            };
+            let sides = vec![typed(&left[a]), typed(&right[b])];
+            conditions.push(self.operator("=", sides, NOWHERE)?.expr);
+            let (shown, other) = if kind == JoinKind::Right {
+                (&mut right[b], &mut left[a])
+            } else {
+                (&mut left[a], &mut right[b])
+            };
+            other.merged = true;
+            first.push(shown.clone());
+            shown.merged = true;
+        }
+        first.extend(left);
+        first.extend(right);
+        // What is shown first stands once more under its table's name.
+        Ok((first, conditions))
+    }
+}
+
+fn shared_names(left: &[ScopeColumn], right: &[ScopeColumn]) -> Vec<String> {
+    let visible = |column: &&ScopeColumn| !column.merged && !column.hidden;
+    let in_right = |name: &String| right.iter().filter(visible).any(|column| column.name == *name);
+    left.iter().filter(visible).map(|column| column.name.clone()).filter(in_right).collect()
+}
+
+/// A query in FROM.
+fn derived(
+    bound: crate::plan::BoundQuery,
+    name: &str,
+    aliases: &[String],
+    lateral: Option<Vec<Expr>>,
+    at: u32,
+) -> Result<Relation> {
+    if aliases.len() > bound.columns.len() {
+        let (has, given) = (bound.columns.len(), aliases.len());
+        let message = format!("table \"{name}\" has {has} columns available but {given} columns specified");
+        return Err(Error::new("42P10", message).at(at));
+    }
+    let columns = bound.columns.iter().enumerate().map(|(index, column)| ScopeColumn {
+        table: name.to_owned(),
+        name: aliases.get(index).unwrap_or(&column.name).clone(),
+        ty: column.ty,
+        modifier: column.modifier,
+        index,
+        used: None,
+        merged: false,
+        hidden: false,
+    });
+    Ok(Relation {
+        columns: columns.collect(),
+        width: bound.columns.len(),
+        plan: bound.plan,
+        tables: vec![name.to_owned()],
+        primary_keys: Vec::new(),
+        lateral,
+    })
+}
+
+/// The terms of a conjunction.
+pub(super) fn conjuncts(expr: Expr, out: &mut Vec<Expr>) {
+    match expr {
+        Expr::And(terms) => terms.into_iter().for_each(|term| conjuncts(term, out)),
+        Expr::Const(crate::types::Datum::Bool(true)) => {}
+        other => out.push(other),
+    }
+}
+
+fn filtered(plan: Plan, conditions: Vec<Expr>) -> Plan {
+    if conditions.is_empty() { plan } else { Plan::Filter(Box::new(plan), conditions) }
+}
+
+/// Moves columns to where joining has put them.
+fn mapped(expr: &mut Expr, map: &[usize]) {
+    expr.rewrite(&mut |node| {
+        if let Expr::Column(index) = node
+            && *index < SUB_BASE
+        {
+            *index = map[*index];
+        }
+    });
+}
+
+/// Joins all relations: the plan, where each column went, how many there are, and the conditions that are left.
+fn ordered(flat: Flat) -> (Plan, Vec<usize>, usize, Vec<Expr>) {
+    let mut relations: Vec<Option<(usize, Relation)>> = flat.relations.into_iter().map(Some).collect();
+    let (mut conditions, mut behind) = (Vec::new(), Vec::new());
+    let home = |relations: &[Option<(usize, Relation)>], column: usize| {
+        let holds = |it: &Option<(usize, Relation)>| {
+            it.as_ref().is_some_and(|(base, relation)| (*base..base + relation.width).contains(&column))
+        };
+        relations.iter().position(holds).expect("each column is one of a relation")
+    };
+    for mut condition in flat.conditions {
+        let columns = condition.columns();
+        if columns.is_empty() || columns.iter().any(|column| *column >= SUB_BASE) {
+            behind.push(condition);
+            continue;
+        }
+        let place = home(&relations, columns[0]);
+        if columns.iter().all(|column| home(&relations, *column) == place) {
+            let (base, relation) = relations[place].as_mut().expect("nothing is joined yet");
+            condition.shift(-(*base as isize));
+            pushed(&mut relation.plan, condition);
+        } else {
+            conditions.push(condition);
+        }
+    }
+    let homes: Vec<Vec<usize>> = conditions
+        .iter()
+        .map(|condition| condition.columns().into_iter().map(|column| home(&relations, column)).collect())
+        .collect();
+    let needs: Vec<Vec<usize>> = relations
+        .iter()
+        .map(|it| {
+            let captures = it.iter().flat_map(|(_, relation)| relation.lateral.iter().flatten());
+            captures.flat_map(Expr::columns).map(|column| home(&relations, column)).collect()
+        })
+        .collect();
+    let mut map = vec![0; flat.width];
+    let mut placed: Vec<usize> = Vec::new();
+    let mut joined: Option<(Plan, usize, f64)> = None;
+    let mut used = vec![false; conditions.len()];
+    while placed.len() < relations.len() {
+        let connects = |place: usize| {
+            conditions.iter().zip(&homes).any(|(condition, homes)| {
+                is_equality(condition)
+                    && homes.contains(&place)
+                    && homes.iter().all(|home| *home == place || placed.contains(home))
+            })
+        };
+        let next = (0..relations.len())
+            .filter(|place| {
+                relations[*place].is_some() && needs[*place].iter().all(|need| placed.contains(need))
+            })
+            .min_by(|a, b| {
+                let key = |place: usize| {
+                    let rows =
+                        relations[place].as_ref().map_or(0.0, |(_, relation)| estimate(&relation.plan));
+                    (joined.is_some() && !connects(place), rows)
+                };
+                let (a, b) = (key(*a), key(*b));
+                a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+            })
+            .expect("a lateral relation needs only those before it");
+        let (base, relation) = relations[next].take().expect("it is not joined yet");
+        placed.push(next);
+        let start = joined.as_ref().map_or(0, |(_, width, _)| *width);
+        (0..relation.width).for_each(|column| map[base + column] = start + column);
+        let mut mine = Vec::new();
+        for (place, condition) in conditions.iter().enumerate() {
+            if !used[place] && homes[place].iter().all(|home| placed.contains(home)) {
+                used[place] = true;
+                let mut condition = condition.clone();
+                mapped(&mut condition, &map);
+                mine.push(condition);
+            }
+        }
+        let rows = estimate(&relation.plan);
+        joined = Some(match joined {
+            None => (relation.plan, relation.width, rows),
+            Some((left, width, left_rows)) => {
+                let mut lateral = relation.lateral;
+                lateral.iter_mut().flatten().for_each(|capture| mapped(capture, &map));
+                let keyed = mine.iter().any(is_equality);
+                let plan =
+                    join_of(JoinKind::Inner, left, relation.plan, width, relation.width, mine, lateral);
+                let rows = if keyed { left_rows.max(rows) } else { left_rows * rows };
+                (plan, width + relation.width, rows)
+            }
+        });
+    }
+    let (plan, width, _) = joined.expect("there is a relation");
+    (plan, map, width, behind)
+}
+
+fn is_equality(expr: &Expr) -> bool {
+    matches!(expr, Expr::Call(Call::Compare(Comparison::Equal), _))
+}
+
+/// Rows of a plan, about.
+fn estimate(plan: &Plan) -> f64 {
+    match plan {
+        Plan::Unit => 1.0,
+        Plan::Values(rows) => rows.len() as f64,
+        Plan::Scan { table, access, filter, .. } => {
+            let rows = (table.rows as f64).max(10.0);
+            match access {
+                Access::Index { index, equal, .. }
+                    if table.indexes[*index].unique && equal.len() == table.indexes[*index].columns.len() =>
+                {
+                    1.0
+                }
+                Access::Index { equal, .. } if !equal.is_empty() => (rows / 100.0).max(2.0),
+                _ => rows / 3f64.powi(filter.len().min(5) as i32),
+            }
+        }
+        Plan::Filter(input, conditions) => estimate(input) / 3f64.powi(conditions.len().min(5) as i32),
+        Plan::Project(input, _)
+        | Plan::Apply(input, _)
+        | Plan::Sort(input, _)
+        | Plan::Distinct(input, _)
+        | Plan::Cut(input, _) => estimate(input),
+        Plan::Join(join) => estimate(&join.left).max(estimate(&join.right)),
+        Plan::Aggregate { input, keys, .. } => {
+            if keys.is_empty() {
+                1.0
+            } else {
+                estimate(input) / 10.0
+            }
+        }
+        Plan::Limit { .. } => 100.0,
+        Plan::SetOp { left, right, .. } => estimate(left) + estimate(right),
+        Plan::Series { .. } => 1000.0,
+    }
+}
+
+/// A condition on one relation, as deep in it as it can stand.
+fn pushed(plan: &mut Plan, condition: Expr) {
+    match plan {
+        Plan::Scan { table, access, filter, .. } => {
+            filter.push(condition);
+            *access = choose_access(table, filter);
+        }
+        Plan::Join(join)
+            if matches!(join.kind, JoinKind::Left | JoinKind::Inner)
+                && condition.columns().iter().all(|column| *column < join.left_width) =>
+        {
+            pushed(&mut join.left, condition);
+        }
+        Plan::Filter(_, conditions) => conditions.push(condition),
+        other => {
+            let inner = std::mem::replace(other, Plan::Unit);
+            *other = Plan::Filter(Box::new(inner), vec![condition]);
+        }
+    }
+}
+
+/// A column of the row compared with something that does not depend on the row.
+fn column_compared(expr: &Expr) -> Option<(usize, Comparison, &Expr)> {
+    let Expr::Call(Call::Compare(comparison), sides) = expr else { return None };
+    match (&sides[0], &sides[1]) {
+        (Expr::Column(column), other) if other.columns().is_empty() => Some((*column, *comparison, other)),
+        (other, Expr::Column(column)) if other.columns().is_empty() => {
+            Some((*column, comparison.flipped(), other))
+        }
+        _ => None,
+    }
+}
+
+/// The index that the conditions make best use of: most equal columns, unique ones first; a range behind them.
+fn choose_access(table: &Table, filter: &[Expr]) -> Access {
+    let compared: Vec<(usize, Comparison, &Expr)> = filter.iter().filter_map(column_compared).collect();
+    let mut best: Option<((bool, usize, bool), Access)> = None;
+    for (number, index) in table.indexes.iter().enumerate() {
+        let equal: Vec<Expr> = index
+            .columns
+            .iter()
+            .map_while(|(column, _)| {
+                let found = compared.iter().find(|(c, op, _)| c == column && *op == Comparison::Equal);
+                found.map(|(_, _, value)| (*value).clone())
+            })
+            .collect();
+        let whole = equal.len() == index.columns.len();
+        if !whole && !index.ordered {
+            continue;
+        }
+        let (mut low, mut high) = (None, None);
+        if let Some((column, _)) = index.columns.get(equal.len()) {
+            for (_, op, value) in compared.iter().filter(|(c, _, _)| c == column) {
+                match op {
+                    Comparison::Greater | Comparison::GreaterEqual => {
+                        low.get_or_insert(((*value).clone(), *op == Comparison::GreaterEqual));
+                    }
+                    Comparison::Less | Comparison::LessEqual => {
+                        high.get_or_insert(((*value).clone(), *op == Comparison::LessEqual));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if equal.is_empty() && low.is_none() && high.is_none() {
+            continue;
+        }
+        let rank = (whole && index.unique, equal.len(), low.is_some() || high.is_some());
+        if best.as_ref().is_none_or(|(other, _)| rank > *other) {
+            best = Some((rank, Access::Index { index: number, equal, low, high }));
+        }
+    }
+    best.map_or(Access::Table, |(_, access)| access)
+}
+
+/// Joins two plans on conditions over both rows.
+fn join_of(
+    kind: JoinKind,
+    left: Plan,
+    mut right: Plan,
+    left_width: usize,
+    right_width: usize,
+    conditions: Vec<Expr>,
+    lateral: Option<Vec<Expr>>,
+) -> Plan {
+    let (mut equal, mut on) = (Vec::new(), Vec::new());
+    for mut condition in conditions {
+        let columns = condition.columns();
+        let in_right = |column: &usize| *column >= left_width;
+        // A condition of the right side alone narrows it, whether the left side is kept or not.
+        if matches!(kind, JoinKind::Left | JoinKind::Inner)
+            && !columns.is_empty()
+            && columns.iter().all(in_right)
+        {
+            condition.shift(-(left_width as isize));
+            pushed(&mut right, condition);
+            continue;
+        }
+        match condition {
+            Expr::Call(Call::Compare(Comparison::Equal), sides) if lateral.is_none() => {
+                let [a, b] = <[Expr; 2]>::try_from(sides).expect("a comparison has two sides");
+                let (a_right, b_right) = (a.columns(), b.columns());
+                let only = |columns: &[usize], right: bool| {
+                    !columns.is_empty() && columns.iter().all(|column| (*column >= left_width) == right)
+                };
+                if only(&a_right, false) && only(&b_right, true) {
+                    equal.push((a, shifted(b, left_width)));
+                } else if only(&a_right, true) && only(&b_right, false) {
+                    equal.push((b, shifted(a, left_width)));
+                } else {
+                    on.push(Expr::Call(Call::Compare(Comparison::Equal), vec![a, b]));
+                }
+            }
+            other => on.push(other),
+        }
+    }
+    let mut join = Join { kind, left, right, left_width, right_width, equal, on, lateral };
+    by_index(&mut join);
+    Plan::Join(Box::new(join))
+}
+
+fn shifted(mut expr: Expr, by: usize) -> Expr {
+    expr.shift(-(by as isize));
+    expr
+}
+
+/// Makes it an index join: for each row of the left side the right one is looked up, where that touches fewer rows.
+fn by_index(join: &mut Join) {
+    if join.lateral.is_some()
+        || join.equal.is_empty()
+        || !matches!(join.kind, JoinKind::Inner | JoinKind::Left)
+    {
+        return;
+    }
+    let left_rows = estimate(&join.left);
+    let Plan::Scan { table, access, filter, .. } = &mut join.right else { return };
+    if matches!(access, Access::Index { equal, .. } if !equal.is_empty())
+        || left_rows * 4.0 > table.rows as f64
+    {
+        return;
+    }
+    // The filter of the scan with the equalities in it: what the left row gives stands there as `Outer`. Places of captures
+    // are behind those that the scan may have already, which are none: it is no lateral one.
+    if filter.iter().any(has_outer) {
+        return;
+    }
+    let mut with: Vec<Expr> = filter.clone();
+    let mut captures = Vec::new();
+    for (left, right) in &join.equal {
+        with.push(Expr::Call(
+            Call::Compare(Comparison::Equal),
+            vec![right.clone(), Expr::Outer(captures.len())],
+        ));
+        captures.push(left.clone());
+    }
+    let found = choose_access(table, &with);
+    if matches!(&found, Access::Index { equal, .. } if equal.iter().any(has_outer)) {
+        *filter = with;
+        *access = found;
+        join.equal.clear();
+        join.lateral = Some(captures);
+    }
+}
+
+fn has_outer(expr: &Expr) -> bool {
+    let mut found = false;
+    expr.walk(&mut |node| found |= matches!(node, Expr::Outer(_)));
+    found
+}

@@ -1,0 +1,107 @@
+//! Statements to bound trees: names, types and functions looked up, casts put in, sub-queries lifted out of expressions.
+//!
+//! | file | binds |
+//! |---|---|
+//! | `scope` | names to columns, of this query and of those around it |
+//! | `expr` | expressions |
+//! | `call` | functions, operators, aggregates |
+//! | `coerce` | casts, common types |
+//! | `query` | SELECT and what stands around it |
+//! | `from` | tables and joins, and in which order they are joined |
+//! | `change` | INSERT, UPDATE, DELETE |
+
+mod call;
+mod change;
+mod coerce;
+mod expr;
+mod from;
+mod query;
+mod scope;
+
+use std::sync::Arc;
+
+use crate::catalog::{Catalog, Table};
+use crate::error::{Error, Result, nearest};
+use crate::expr::Expr;
+use crate::parser::ast::{Cte, ObjectName, Statement};
+use crate::plan::Bound;
+use crate::types::{Datum, Type};
+use scope::Frame;
+
+/// Columns from here on are answers of sub-queries that have no place yet.
+const SUB_BASE: usize = 1 << 40;
+
+/// An expression with its type.
+#[derive(Clone, Debug)]
+pub(crate) struct Typed {
+    pub(crate) expr: Expr,
+    pub(crate) ty: Type,
+    pub(crate) modifier: i32,
+    pub(crate) at: u32,
+    /// Types of the fields of a row value.
+    pub(crate) fields: Vec<Type>,
+}
+
+impl Typed {
+    fn new(expr: Expr, ty: Type, at: u32) -> Self {
+        Self { expr, ty, modifier: crate::types::NO_MOD, at, fields: Vec::new() }
+    }
+
+    fn constant(value: Datum, ty: Type, at: u32) -> Self {
+        Self::new(Expr::Const(value), ty, at)
+    }
+}
+
+/// Binds statements over a catalog.
+pub(crate) struct Binder<'c> {
+    catalog: &'c dyn Catalog,
+    frames: Vec<Frame>,
+    ctes: Vec<Cte>,
+    /// Types of `$n`; unknown until something says.
+    pub(crate) parameters: Vec<Type>,
+    /// The transaction's time, for literals such as `'today'`.
+    now: i64,
+}
+
+impl<'c> Binder<'c> {
+    pub(crate) fn new(catalog: &'c dyn Catalog, parameters: Vec<Type>, now: i64) -> Self {
+        Self { catalog, frames: Vec::new(), ctes: Vec::new(), parameters, now }
+    }
+
+    /// Binds a statement that reads or changes rows; `None` for any other.
+    pub(crate) fn statement(&mut self, statement: &Statement) -> Result<Option<Bound>> {
+        let bound = match statement {
+            Statement::Query(query) => Bound::Query(self.top_query(query)?),
+            Statement::Insert(insert) => Bound::Insert(Box::new(self.insert(insert)?)),
+            Statement::Update(update) => Bound::Update(Box::new(self.update(update)?)),
+            Statement::Delete(delete) => Bound::Delete(Box::new(self.delete(delete)?)),
+            _ => return Ok(None),
+        };
+        // A parameter that nothing has said the type of is a text.
+        for ty in &mut self.parameters {
+            if *ty == Type::Unknown {
+                *ty = Type::Text;
+            }
+        }
+        Ok(Some(bound))
+    }
+
+    fn table(&self, name: &ObjectName) -> Result<Arc<Table>> {
+        let known = name.schema.as_deref().is_none_or(|schema| schema == "public");
+        let found = if known { self.catalog.table(&name.name) } else { None };
+        found.ok_or_else(|| self.unknown_table(name))
+    }
+
+    fn unknown_table(&self, name: &ObjectName) -> Error {
+        let shown = match &name.schema {
+            Some(schema) => format!("{schema}.{}", name.name),
+            None => name.name.clone(),
+        };
+        let error = Error::new("42P01", format!("relation \"{shown}\" does not exist")).at(name.at);
+        let names = self.catalog.names();
+        match nearest(&name.name, names.iter().map(String::as_str)) {
+            Some(near) => error.hint(format!("Perhaps you meant the table \"{near}\".")),
+            None => error,
+        }
+    }
+}

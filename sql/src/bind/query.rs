@@ -1,0 +1,636 @@
+//! SELECT: from the tables through grouping, the select list, DISTINCT and ORDER BY to LIMIT; VALUES; set operations; WITH.
+
+use super::coerce::common_modifier;
+use super::scope::{Frame, FrameKind, Group, ScopeColumn};
+use super::{Binder, SUB_BASE, Typed};
+use crate::error::{Error, Result};
+use crate::expr::Expr;
+use crate::parser::ast::{self, ExprKind, OrderItem, Query, Select, SetExpr};
+use crate::plan::{BoundQuery, Column, Plan, SortKey, Sub, SubKind};
+use crate::types::Type;
+
+/// Expressions of a select list, bound, with their names.
+struct Output {
+    exprs: Vec<Typed>,
+    names: Vec<String>,
+}
+
+impl Binder<'_> {
+    /// A query that stands by itself.
+    pub(super) fn top_query(&mut self, query: &Query) -> Result<BoundQuery> {
+        let (bound, captures) = self.sub_query(query)?;
+        debug_assert!(captures.is_empty(), "nothing is around it");
+        Ok(bound)
+    }
+
+    /// A query within another one, and the expressions of that one which it needs.
+    pub(super) fn sub_query(&mut self, query: &Query) -> Result<(BoundQuery, Vec<Expr>)> {
+        self.nested(FrameKind::Sub, |binder| binder.query(query))
+    }
+
+    pub(super) fn nested<T>(
+        &mut self,
+        kind: FrameKind,
+        bind: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<(T, Vec<Expr>)> {
+        self.frames.push(Frame { kind, ..Frame::default() });
+        let bound = bind(self);
+        let frame = self.frames.pop().expect("the frame was just put there");
+        Ok((bound?, frame.captures))
+    }
+
+    pub(super) fn query(&mut self, query: &Query) -> Result<BoundQuery> {
+        let known = self.ctes.len();
+        self.ctes.extend(query.with.iter().cloned());
+        let bound = self.query_body(query);
+        self.ctes.truncate(known);
+        bound
+    }
+
+    fn query_body(&mut self, query: &Query) -> Result<BoundQuery> {
+        if query.locks {
+            return Err(Error::unsupported("FOR UPDATE and FOR SHARE").at(query.at));
+        }
+        let mut bound = match &query.body {
+            SetExpr::Select(select) => self.select(select, &query.order)?,
+            body => {
+                let mut bound = self.set_expr(body)?;
+                self.order_output(&mut bound, &query.order)?;
+                bound
+            }
+        };
+        let count = |binder: &mut Self, expr: &Option<ast::Expr>, what: &str| match expr {
+            Some(expr) => binder.lone(expr, Type::Int8, what).map(Some),
+            None => Ok(None),
+        };
+        let limit = count(self, &query.limit, "LIMIT")?;
+        let offset = count(self, &query.offset, "OFFSET")?;
+        if limit.is_some() || offset.is_some() {
+            bound.plan = Plan::Limit { input: Box::new(bound.plan), limit, offset };
+        }
+        Ok(bound)
+    }
+
+    fn set_expr(&mut self, body: &SetExpr) -> Result<BoundQuery> {
+        match body {
+            SetExpr::Select(select) => self.select(select, &[]),
+            SetExpr::Query(query) => self.query(query),
+            SetExpr::Values(rows) => self.values(rows),
+            SetExpr::Op { op, all, left, right } => {
+                let (left, right) = (self.set_expr(left)?, self.set_expr(right)?);
+                let name = match op {
+                    ast::SetOp::Union => "UNION",
+                    ast::SetOp::Intersect => "INTERSECT",
+                    ast::SetOp::Except => "EXCEPT",
+                };
+                if left.columns.len() != right.columns.len() {
+                    let message = format!("each {name} query must have the same number of columns");
+                    return Err(Error::new("42601", message));
+                }
+                let mut columns = Vec::new();
+                for (a, b) in left.columns.iter().zip(&right.columns) {
+                    let typed = |column: &Column| Typed {
+                        modifier: column.modifier,
+                        ..Typed::new(Expr::Column(0), column.ty, crate::error::NOWHERE)
+                    };
+                    let both = [typed(a), typed(b)];
+                    let ty = self.common_type(&both, name)?;
+                    columns.push(Column { name: a.name.clone(), ty, modifier: common_modifier(&both, ty) });
+                }
+                let left = self.cast_columns(left, &columns, name)?;
+                let right = self.cast_columns(right, &columns, name)?;
+                let plan = Plan::SetOp { op: *op, all: *all, left: Box::new(left), right: Box::new(right) };
+                Ok(BoundQuery { plan, columns })
+            }
+        }
+    }
+
+    /// The query's rows with its columns at these types.
+    pub(super) fn cast_columns(&mut self, query: BoundQuery, to: &[Column], what: &str) -> Result<Plan> {
+        if query.columns.iter().zip(to).all(|(from, to)| from.ty == to.ty) {
+            return Ok(query.plan);
+        }
+        let mut exprs = Vec::new();
+        for (place, (from, to)) in query.columns.iter().zip(to).enumerate() {
+            let typed = Typed::new(Expr::Column(place), from.ty, crate::error::NOWHERE);
+            exprs.push(self.to_common(typed, to.ty, what)?.expr);
+        }
+        Ok(Plan::Project(Box::new(query.plan), exprs))
+    }
+
+    fn values(&mut self, rows: &[Vec<ast::Expr>]) -> Result<BoundQuery> {
+        let width = rows[0].len();
+        self.frames.push(Frame { no_aggregates: Some("VALUES"), ..Frame::default() });
+        let bound = rows.iter().map(|row| self.exprs(row)).collect::<Result<Vec<_>>>();
+        let frame = self.frames.pop().expect("the frame was just put there");
+        let bound = bound?;
+        if let Some(row) = bound.iter().find(|row| row.len() != width) {
+            let at = row.first().map_or(crate::error::NOWHERE, |typed| typed.at);
+            return Err(Error::new("42601", "VALUES lists must all be the same length").at(at));
+        }
+        let mut columns = Vec::new();
+        let mut out: Vec<Vec<Expr>> = vec![Vec::new(); bound.len()];
+        for place in 0..width {
+            let all: Vec<Typed> = bound.iter().map(|row| row[place].clone()).collect();
+            let (exprs, ty, modifier) = self.unify(all, "VALUES")?;
+            out.iter_mut().zip(exprs).for_each(|(row, expr)| row.push(expr));
+            columns.push(Column { name: format!("column{}", place + 1), ty, modifier });
+        }
+        if !frame.subs.is_empty() {
+            return self.values_with_subs(out, columns, frame.subs);
+        }
+        Ok(BoundQuery { plan: Plan::Values(out), columns })
+    }
+
+    /// Rows with sub-queries: each row is a projection of their answers.
+    fn values_with_subs(
+        &mut self,
+        rows: Vec<Vec<Expr>>,
+        columns: Vec<Column>,
+        subs: Vec<Sub>,
+    ) -> Result<BoundQuery> {
+        let base = Plan::Apply(Box::new(Plan::Unit), subs);
+        let mut plan: Option<Plan> = None;
+        for mut row in rows {
+            row.iter_mut().for_each(|expr| place_subs(expr, 0));
+            let one = Plan::Project(Box::new(base.clone()), row);
+            plan = Some(match plan {
+                None => one,
+                Some(before) => Plan::SetOp {
+                    op: ast::SetOp::Union,
+                    all: true,
+                    left: Box::new(before),
+                    right: Box::new(one),
+                },
+            });
+        }
+        Ok(BoundQuery { plan: plan.expect("VALUES has a row"), columns })
+    }
+
+    /// ORDER BY of a set operation or VALUES: output columns by name or number.
+    fn order_output(&mut self, bound: &mut BoundQuery, order: &[OrderItem]) -> Result<()> {
+        if order.is_empty() {
+            return Ok(());
+        }
+        let mut keys = Vec::new();
+        for item in order {
+            let place = match &item.expr.kind {
+                ExprKind::Int(number) => place_of(*number, bound.columns.len(), item.expr.at)?,
+                ExprKind::Column(names) if names.len() == 1 => {
+                    let found = bound.columns.iter().position(|column| column.name == names[0]);
+                    found.ok_or_else(|| {
+                        Error::new("42703", format!("column \"{}\" does not exist", names[0]))
+                            .at(item.expr.at)
+                    })?
+                }
+                _ => {
+                    return Err(Error::new("0A000", "invalid UNION/INTERSECT/EXCEPT ORDER BY clause")
+                        .at(item.expr.at)
+                        .detail("Only result column names can be used, not expressions or functions.")
+                        .hint("Add the expression/function to every SELECT, or move the UNION into a FROM clause."));
+                }
+            };
+            keys.push(sort_key(Expr::Column(place), item));
+        }
+        let plan = std::mem::replace(&mut bound.plan, Plan::Unit);
+        bound.plan = Plan::Sort(Box::new(plan), keys);
+        Ok(())
+    }
+
+    fn select(&mut self, select: &Select, order: &[OrderItem]) -> Result<BoundQuery> {
+        self.frames.push(Frame::default());
+        let bound = self.select_inside(select, order);
+        self.frames.pop();
+        bound
+    }
+
+    fn select_inside(&mut self, select: &Select, order: &[OrderItem]) -> Result<BoundQuery> {
+        let (mut plan, mut width) = self.from(&select.from, select.condition.as_ref())?;
+        let grouped = !select.group.is_empty()
+            || select.having.is_some()
+            || select.items.iter().any(|item| has_aggregate(&item.expr))
+            || order.iter().any(|item| has_aggregate(&item.expr));
+        if grouped {
+            let keys = self.group_keys(select)?;
+            let subs = std::mem::take(&mut self.frame().subs);
+            plan = applied(plan, subs, &mut width);
+            self.frame().group = Some(Group { keys, ..Group::default() });
+        } else {
+            self.frame().group = None;
+        }
+        let having = match &select.having {
+            Some(having) => Some(self.condition(having, "HAVING")?),
+            None => None,
+        };
+        let mut output = self.items(&select.items)?;
+        let items = output.exprs.len();
+        let distinct_on = self.distinct_keys(select, &mut output)?;
+        let order_keys = self.order_keys(select, order, &mut output)?;
+        // Grouping is complete now: its aggregates are known.
+        if let Some(group) = self.frame().group.take() {
+            let mut keys: Vec<Expr> = group.keys.iter().map(|(_, _, typed)| typed.expr.clone()).collect();
+            keys.iter_mut().for_each(|key| place_subs(key, width));
+            width = keys.len() + group.calls.len();
+            plan = Plan::Aggregate { input: Box::new(plan), keys, calls: group.calls };
+        }
+        let subs = std::mem::take(&mut self.frame().subs);
+        let base = width;
+        plan = applied(plan, subs, &mut width);
+        if let Some(mut having) = having {
+            place_subs(&mut having, base);
+            plan = Plan::Filter(Box::new(plan), vec![having]);
+        }
+        let mut exprs = Vec::with_capacity(output.exprs.len());
+        for typed in &output.exprs {
+            let mut expr = typed.expr.clone();
+            place_subs(&mut expr, base);
+            exprs.push(expr);
+        }
+        let all = exprs.len();
+        plan = Plan::Project(Box::new(plan), exprs);
+        plan = match distinct_on {
+            None => plan,
+            Some(keys) if keys.is_empty() => {
+                let plan = Plan::Distinct(Box::new(plan), None);
+                if order_keys.is_empty() { plan } else { Plan::Sort(Box::new(plan), order_keys.clone()) }
+            }
+            Some(keys) => {
+                let keys: Vec<Expr> = keys.into_iter().map(Expr::Column).collect();
+                let sorted =
+                    if order_keys.is_empty() { plan } else { Plan::Sort(Box::new(plan), order_keys.clone()) };
+                Plan::Distinct(Box::new(sorted), Some(keys))
+            }
+        };
+        if select.distinct.is_none() && !order_keys.is_empty() {
+            plan = Plan::Sort(Box::new(plan), order_keys);
+        }
+        if all > items {
+            plan = Plan::Cut(Box::new(plan), items);
+        }
+        let columns = output.exprs.iter().take(items).zip(output.names);
+        let columns =
+            columns.map(|(typed, name)| Column { name, ty: typed.ty, modifier: typed.modifier }).collect();
+        Ok(BoundQuery { plan, columns })
+    }
+
+    /// The keys of GROUP BY: expressions, numbers of output columns, or names of them.
+    fn group_keys(&mut self, select: &Select) -> Result<Vec<(ast::Expr, Option<usize>, Typed)>> {
+        let mut keys = Vec::new();
+        self.frame().no_aggregates = Some("GROUP BY");
+        for written in &select.group {
+            let mut meant = written.clone();
+            match &written.kind {
+                ExprKind::Int(number) => {
+                    let place = place_of(*number, select.items.len(), written.at).map_err(|_| {
+                        Error::new("42P10", format!("GROUP BY position {number} is not in select list"))
+                            .at(written.at)
+                    })?;
+                    meant = select.items[place].expr.clone();
+                }
+                // The name of an input column goes before that of an output column.
+                ExprKind::Column(names) if names.len() == 1 && self.column(names, written.at).is_err() => {
+                    let named = select.items.iter().find(|item| item.alias.as_ref() == Some(&names[0]));
+                    if let Some(item) = named {
+                        meant = item.expr.clone();
+                    }
+                }
+                _ => {}
+            }
+            let typed = self.expr(&meant)?;
+            let typed = if typed.ty == Type::Unknown { self.implicit(typed, Type::Text)? } else { typed };
+            let column = match typed.expr {
+                Expr::Column(index) if index < SUB_BASE => Some(index),
+                _ => None,
+            };
+            keys.push((meant, column, typed));
+        }
+        self.frame().no_aggregates = None;
+        self.add_functional_columns(&mut keys);
+        Ok(keys)
+    }
+
+    /// All columns of a table whose whole primary key is grouped by belong to the group.
+    fn add_functional_columns(&mut self, keys: &mut Vec<(ast::Expr, Option<usize>, Typed)>) {
+        let frame = self.frames.last().expect("a query is being bound");
+        let mut more: Vec<ScopeColumn> = Vec::new();
+        for table in &frame.tables {
+            let Some(primary) = frame.primary_keys.iter().find(|(name, _)| name == table) else { continue };
+            let mine: Vec<&ScopeColumn> =
+                frame.columns.iter().filter(|column| column.table == *table).collect();
+            let grouped = |name: &String| {
+                let column = mine.iter().find(|column| column.name == *name);
+                column.is_some_and(|column| keys.iter().any(|(_, key, _)| *key == Some(column.index)))
+            };
+            if primary.1.iter().all(grouped) && !primary.1.is_empty() {
+                more.extend(mine.into_iter().filter(|column| !column.hidden).cloned());
+            }
+        }
+        for column in more {
+            if keys.iter().any(|(_, key, _)| *key == Some(column.index)) {
+                continue;
+            }
+            column.note();
+            let at = crate::error::NOWHERE;
+            let written = ast::Expr {
+                at,
+                depth: 1,
+                kind: ExprKind::Column(vec![column.table.clone(), column.name.clone()]),
+            };
+            let mut typed = Typed::new(Expr::Column(column.index), column.ty, at);
+            typed.modifier = column.modifier;
+            keys.push((written, Some(column.index), typed));
+        }
+    }
+
+    /// The select list, with `*` written out.
+    fn items(&mut self, items: &[ast::Item]) -> Result<Output> {
+        let mut output = Output { exprs: Vec::new(), names: Vec::new() };
+        for item in items {
+            if let ExprKind::Star(names) = &item.expr.kind {
+                self.star(names, item.expr.at, &mut output)?;
+                continue;
+            }
+            let typed = self.expr(&item.expr)?;
+            let typed = if typed.ty == Type::Unknown { self.implicit(typed, Type::Text)? } else { typed };
+            output.names.push(item.alias.clone().unwrap_or_else(|| column_name(&item.expr)));
+            output.exprs.push(typed);
+        }
+        Ok(output)
+    }
+
+    fn star(&mut self, names: &[String], at: u32, output: &mut Output) -> Result<()> {
+        let table = names.last();
+        let frame = self.frames.last().expect("a query is being bound");
+        if frame.tables.is_empty() {
+            return Err(Error::new("42601", "SELECT * with no tables specified is not valid").at(at));
+        }
+        if let Some(table) = table
+            && !frame.tables.contains(table)
+        {
+            return Err(
+                Error::new("42P01", format!("missing FROM-clause entry for table \"{table}\"")).at(at)
+            );
+        }
+        let columns: Vec<ScopeColumn> = frame
+            .columns
+            .iter()
+            .filter(|column| !column.hidden && table.map_or(!column.merged, |table| column.table == *table))
+            .cloned()
+            .collect();
+        let mut seen = Vec::new();
+        for column in columns {
+            // The column of USING stands there twice.
+            if table.is_some() && seen.contains(&column.index) {
+                continue;
+            }
+            seen.push(column.index);
+            column.note();
+            let mut typed = Typed::new(Expr::Column(column.index), column.ty, at);
+            typed.modifier = column.modifier;
+            if let Some(group) = &self.frame().group {
+                let place = group.keys.iter().position(|(_, key, _)| *key == Some(column.index));
+                let Some(place) = place else {
+                    return Err(super::scope::ungrouped(&column.table, &column.name).at(at));
+                };
+                typed.expr = Expr::Column(place);
+            }
+            output.names.push(column.name);
+            output.exprs.push(typed);
+        }
+        Ok(())
+    }
+
+    /// Columns of the output that DISTINCT ON keeps one row of each of; an empty list: DISTINCT.
+    fn distinct_keys(&mut self, select: &Select, output: &mut Output) -> Result<Option<Vec<usize>>> {
+        let Some(on) = &select.distinct else { return Ok(None) };
+        let mut keys = Vec::new();
+        for expr in on {
+            keys.push(self.output_column(expr, output, "SELECT DISTINCT ON")?);
+        }
+        Ok(Some(keys))
+    }
+
+    fn order_keys(
+        &mut self,
+        select: &Select,
+        order: &[OrderItem],
+        output: &mut Output,
+    ) -> Result<Vec<SortKey>> {
+        let visible = output.exprs.len();
+        let mut keys = Vec::new();
+        for item in order {
+            let place = self.output_column(&item.expr, output, "ORDER BY")?;
+            if select.distinct.as_ref().is_some_and(Vec::is_empty) && place >= visible {
+                return Err(Error::new(
+                    "42P10",
+                    "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
+                )
+                .at(item.expr.at));
+            }
+            keys.push(sort_key(Expr::Column(place), item));
+        }
+        Ok(keys)
+    }
+
+    /// The output column that an expression of ORDER BY means; one is added where it is none of the list.
+    fn output_column(&mut self, expr: &ast::Expr, output: &mut Output, what: &str) -> Result<usize> {
+        match &expr.kind {
+            ExprKind::Int(number) => {
+                return place_of(*number, output.names.len(), expr.at).map_err(|_| {
+                    Error::new("42P10", format!("{what} position {number} is not in select list")).at(expr.at)
+                });
+            }
+            ExprKind::Column(names) if names.len() == 1 => {
+                let mut found = (0..output.names.len()).filter(|place| output.names[*place] == names[0]);
+                if let Some(first) = found.next() {
+                    let same = |place: usize| match (&output.exprs[first].expr, &output.exprs[place].expr) {
+                        (Expr::Column(a), Expr::Column(b)) => a == b,
+                        _ => false,
+                    };
+                    if found.all(same) {
+                        return Ok(first);
+                    }
+                    return Err(
+                        Error::new("42702", format!("{what} \"{}\" is ambiguous", names[0])).at(expr.at)
+                    );
+                }
+            }
+            _ => {}
+        }
+        let typed = self.expr(expr)?;
+        let typed = if typed.ty == Type::Unknown { self.implicit(typed, Type::Text)? } else { typed };
+        if let Expr::Column(index) = typed.expr {
+            let known =
+                output.exprs.iter().position(|other| matches!(other.expr, Expr::Column(it) if it == index));
+            if let Some(known) = known {
+                return Ok(known);
+            }
+        }
+        let same = format!("{:?}", typed.expr);
+        let known =
+            output.exprs.iter().position(|other| other.ty == typed.ty && format!("{:?}", other.expr) == same);
+        // Calls are not told apart by what they print: only columns and constants are compared so.
+        if let (Some(known), false) = (known, same.contains("Call")) {
+            return Ok(known);
+        }
+        output.exprs.push(typed);
+        Ok(output.exprs.len() - 1)
+    }
+
+    /// `RETURNING` over the columns of this frame.
+    pub(super) fn returning(&mut self, items: &[ast::Item]) -> Result<Option<crate::plan::Returning>> {
+        if items.is_empty() {
+            return Ok(None);
+        }
+        self.frame().no_aggregates = Some("RETURNING");
+        let output = self.items(items)?;
+        if !self.frame().subs.is_empty() {
+            return Err(Error::unsupported("a sub-query in RETURNING"));
+        }
+        let columns = output.exprs.iter().zip(output.names);
+        let columns =
+            columns.map(|(typed, name)| Column { name, ty: typed.ty, modifier: typed.modifier }).collect();
+        let exprs = output.exprs.into_iter().map(|typed| typed.expr).collect();
+        Ok(Some(crate::plan::Returning { exprs, columns }))
+    }
+}
+
+fn sort_key(expr: Expr, item: &OrderItem) -> SortKey {
+    SortKey { expr, descending: item.descending, nulls_first: item.nulls_first }
+}
+
+fn place_of(number: i64, count: usize, at: u32) -> Result<usize> {
+    let place = usize::try_from(number - 1).ok().filter(|place| *place < count);
+    place.ok_or_else(|| {
+        Error::new("42P10", format!("ORDER BY position {number} is not in select list")).at(at)
+    })
+}
+
+/// Puts answers of sub-queries behind the first `width` columns.
+pub(super) fn place_subs(expr: &mut Expr, width: usize) {
+    expr.rewrite(&mut |node| {
+        if let Expr::Column(index) = node
+            && *index >= SUB_BASE
+        {
+            *index = *index - SUB_BASE + width;
+        }
+    });
+}
+
+/// The plan with the answers of sub-queries behind its columns. A sub-query may need the answer of one before it.
+pub(super) fn applied(plan: Plan, mut subs: Vec<Sub>, width: &mut usize) -> Plan {
+    if subs.is_empty() {
+        return plan;
+    }
+    for sub in &mut subs {
+        sub.captures.iter_mut().for_each(|capture| place_subs(capture, *width));
+        match &mut sub.kind {
+            SubKind::In(arg) | SubKind::Quantified { arg, .. } => place_subs(arg, *width),
+            SubKind::Scalar | SubKind::Exists => {}
+        }
+    }
+    *width += subs.len();
+    Plan::Apply(Box::new(plan), subs)
+}
+
+/// The name of a column that none is given to.
+fn column_name(expr: &ast::Expr) -> String {
+    match &expr.kind {
+        ExprKind::Column(names) => names.last().cloned().unwrap_or_default(),
+        ExprKind::Call(call) => call.name.last().cloned().unwrap_or_default(),
+        ExprKind::Cast(arg, ty) => match column_name(arg).as_str() {
+            "?column?" => {
+                let name = if ty.name.len() == 2 && ty.name[0] == "interval" {
+                    &ty.name[0]
+                } else {
+                    ty.name.last().expect("a type has a name")
+                };
+                Type::from_name(name).map_or(name.clone(), |ty| ty.name().to_owned())
+            }
+            name => name.to_owned(),
+        },
+        ExprKind::Case { other, .. } => match other.as_deref().map(column_name) {
+            Some(name) if name != "?column?" => name,
+            _ => "case".to_owned(),
+        },
+        ExprKind::Coalesce(_) => "coalesce".to_owned(),
+        ExprKind::NullIf(..) => "nullif".to_owned(),
+        ExprKind::Extreme(true, _) => "greatest".to_owned(),
+        ExprKind::Extreme(false, _) => "least".to_owned(),
+        ExprKind::Exists(_) => "exists".to_owned(),
+        ExprKind::Row(_) => "row".to_owned(),
+        ExprKind::Array(_) => "array".to_owned(),
+        ExprKind::Bool(_) => "bool".to_owned(),
+        ExprKind::Collate(arg, _) => column_name(arg),
+        ExprKind::Scalar(query) => match &query.body {
+            SetExpr::Select(select) => {
+                let item = select.items.first();
+                item.map_or("?column?".to_owned(), |item| {
+                    item.alias.clone().unwrap_or_else(|| column_name(&item.expr))
+                })
+            }
+            SetExpr::Values(_) => "column1".to_owned(),
+            _ => "?column?".to_owned(),
+        },
+        _ => "?column?".to_owned(),
+    }
+}
+
+/// Does the expression call an aggregate of this query?
+fn has_aggregate(expr: &ast::Expr) -> bool {
+    let any = |all: &[ast::Expr]| all.iter().any(has_aggregate);
+    match &expr.kind {
+        ExprKind::Call(call) => {
+            (!call.over
+                && call.name.last().is_some_and(|name| crate::registry::aggregates::is_aggregate(name)))
+                || any(&call.args)
+        }
+        ExprKind::Unary(_, arg)
+        | ExprKind::Not(arg)
+        | ExprKind::IsNull(arg, _)
+        | ExprKind::IsBool(arg, ..)
+        | ExprKind::Cast(arg, _)
+        | ExprKind::InQuery(arg, ..)
+        | ExprKind::Collate(arg, _)
+        | ExprKind::Quantified { arg, .. } => has_aggregate(arg),
+        ExprKind::Binary(_, left, right)
+        | ExprKind::IsDistinct(left, right, _)
+        | ExprKind::NullIf(left, right) => has_aggregate(left) || has_aggregate(right),
+        ExprKind::And(all)
+        | ExprKind::Or(all)
+        | ExprKind::Row(all)
+        | ExprKind::Array(all)
+        | ExprKind::Coalesce(all)
+        | ExprKind::Extreme(_, all) => any(all),
+        ExprKind::In(arg, list, _) => has_aggregate(arg) || any(list),
+        ExprKind::Between { arg, low, high, .. } => {
+            has_aggregate(arg) || has_aggregate(low) || has_aggregate(high)
+        }
+        ExprKind::Like { arg, pattern, .. } => has_aggregate(arg) || has_aggregate(pattern),
+        ExprKind::Case { arg, whens, other } => {
+            arg.as_deref().is_some_and(has_aggregate)
+                || other.as_deref().is_some_and(has_aggregate)
+                || whens.iter().any(|(condition, value)| has_aggregate(condition) || has_aggregate(value))
+        }
+        _ => false,
+    }
+}
+
+/// A function that makes rows, in FROM.
+pub(super) fn series_call(name: &str, args: Vec<Typed>, at: u32) -> Result<Plan> {
+    let bad = || Error::unsupported(format!("function {name} in FROM")).at(at);
+    if name != "generate_series" || !(2..=3).contains(&args.len()) {
+        return Err(bad());
+    }
+    let mut exprs = Vec::new();
+    for arg in args {
+        if !arg.ty.is_integer() {
+            return Err(bad());
+        }
+        exprs.push(arg.expr);
+    }
+    let mut exprs = exprs.into_iter();
+    let (Some(from), Some(to)) = (exprs.next(), exprs.next()) else { return Err(bad()) };
+    let step = exprs.next().unwrap_or(Expr::Const(crate::types::Datum::Int(1)));
+    Ok(Plan::Series { from, to, step })
+}

@@ -1,0 +1,189 @@
+//! Names: the tables of a query and their columns, and the queries around it.
+
+use super::{Binder, Typed};
+use crate::error::{Error, Result, nearest};
+use crate::expr::Expr;
+use crate::parser::ast;
+use crate::plan::{AggregateCall, Sub, Used};
+use crate::types::Type;
+
+/// A column that a name can mean.
+#[derive(Clone, Debug)]
+pub(super) struct ScopeColumn {
+    pub(super) table: String,
+    pub(super) name: String,
+    pub(super) ty: Type,
+    pub(super) modifier: i32,
+    /// Its place in the row.
+    pub(super) index: usize,
+    /// Where to note that it is in use.
+    pub(super) used: Option<(Used, usize)>,
+    /// Found with its table's name only, and not by `*`: the other one of a column of USING.
+    pub(super) merged: bool,
+    pub(super) hidden: bool,
+}
+
+/// Grouping of a query: what its rows are after it.
+#[derive(Default)]
+pub(super) struct Group {
+    /// As written, the column if it is one, and its type.
+    pub(super) keys: Vec<(ast::Expr, Option<usize>, Typed)>,
+    pub(super) calls: Vec<AggregateCall>,
+    pub(super) as_written: Vec<(ast::Expr, Type)>,
+    /// While the arguments of an aggregate are bound.
+    pub(super) inside: bool,
+}
+
+/// What a frame is to the names around it.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum FrameKind {
+    /// The tables of a SELECT; what it does not find, the frame around it may.
+    #[default]
+    Select,
+    /// A sub-query: what it finds around it, it captures.
+    Sub,
+    /// A sub-query in FROM: it does not see the tables beside it.
+    Derived,
+}
+
+/// A query that is being bound.
+#[derive(Default)]
+pub(super) struct Frame {
+    pub(super) kind: FrameKind,
+    pub(super) columns: Vec<ScopeColumn>,
+    /// Names of tables, for messages and `t.*`.
+    pub(super) tables: Vec<String>,
+    /// Names of the primary key's columns, by table.
+    pub(super) primary_keys: Vec<(String, Vec<String>)>,
+    /// Expressions of the query around it, which this one finds as `Outer`.
+    pub(super) captures: Vec<Expr>,
+    /// Sub-queries that have no place yet, of expressions before grouping and behind it.
+    pub(super) subs: Vec<Sub>,
+    pub(super) group: Option<Group>,
+    /// Aggregates are not allowed now; the clause, for the message.
+    pub(super) no_aggregates: Option<&'static str>,
+}
+
+impl Frame {
+    fn find(&self, table: Option<&str>, name: &str, at: u32) -> Result<Option<&ScopeColumn>> {
+        let mut found = None;
+        for column in &self.columns {
+            let matches = match table {
+                Some(table) => column.table == table,
+                None => !column.merged,
+            };
+            if !matches || column.name != name || column.hidden {
+                continue;
+            }
+            if found.is_some_and(|other: &ScopeColumn| other.index == column.index) {
+                continue;
+            }
+            if found.is_some() {
+                return Err(Error::new("42702", format!("column reference \"{name}\" is ambiguous")).at(at));
+            }
+            found = Some(column);
+        }
+        Ok(found)
+    }
+}
+
+impl ScopeColumn {
+    pub(super) fn note(&self) {
+        if let Some((used, column)) = &self.used {
+            used.borrow_mut()[*column] = true;
+        }
+    }
+}
+
+impl Binder<'_> {
+    pub(super) fn frame(&mut self) -> &mut Frame {
+        self.frames.last_mut().expect("expressions are bound within a query")
+    }
+
+    /// A column by its names.
+    pub(super) fn column(&mut self, names: &[String], at: u32) -> Result<Typed> {
+        let (table, name) = match names {
+            [name] => (None, name.as_str()),
+            [table, name] | [_, table, name] => (Some(table.as_str()), name.as_str()),
+            _ => return Err(Error::new("42601", "improper qualified name (too many dotted names)").at(at)),
+        };
+        let level = self.frames.len() - 1;
+        match self.column_at(level, table, name, at)? {
+            Some(found) => Ok(found),
+            None => Err(self.unknown_column(table, name, at)),
+        }
+    }
+
+    fn column_at(&mut self, level: usize, table: Option<&str>, name: &str, at: u32) -> Result<Option<Typed>> {
+        let frame = &self.frames[level];
+        if let Some(column) = frame.find(table, name, at)? {
+            column.note();
+            let mut typed = Typed::new(Expr::Column(column.index), column.ty, at);
+            typed.modifier = column.modifier;
+            if let Some(group) = frame.group.as_ref().filter(|group| !group.inside) {
+                let place = group.keys.iter().position(|(_, key, _)| *key == Some(column.index));
+                let Some(place) = place else {
+                    return Err(ungrouped(&column.table, name).at(at));
+                };
+                typed.expr = Expr::Column(place);
+            }
+            return Ok(Some(typed));
+        }
+        if level == 0 {
+            return Ok(None);
+        }
+        match self.frames[level].kind {
+            FrameKind::Select => return self.column_at(level - 1, table, name, at),
+            FrameKind::Derived if level < 2 => return Ok(None),
+            FrameKind::Derived => return self.column_at(level - 2, table, name, at),
+            FrameKind::Sub => {}
+        }
+        let Some(mut typed) = self.column_at(level - 1, table, name, at)? else { return Ok(None) };
+        let captures = &mut self.frames[level].captures;
+        let known = captures.iter().position(|capture| match (capture, &typed.expr) {
+            (Expr::Column(a), Expr::Column(b)) | (Expr::Outer(a), Expr::Outer(b)) => a == b,
+            _ => false,
+        });
+        let place = known.unwrap_or_else(|| {
+            captures.push(typed.expr.clone());
+            captures.len() - 1
+        });
+        typed.expr = Expr::Outer(place);
+        Ok(Some(typed))
+    }
+
+    fn unknown_column(&self, table: Option<&str>, name: &str, at: u32) -> Error {
+        let frame = self.frames.last().expect("a query is being bound");
+        let shown = match table {
+            Some(table) => {
+                if !self.frames.iter().any(|frame| frame.tables.iter().any(|known| known == table)) {
+                    return Error::new("42P01", format!("missing FROM-clause entry for table \"{table}\""))
+                        .at(at);
+                }
+                format!("column {table}.{name} does not exist")
+            }
+            None => format!("column \"{name}\" does not exist"),
+        };
+        let error = Error::new("42703", shown).at(at);
+        let candidates = frame.columns.iter().filter(|column| !column.hidden);
+        let candidates = candidates.filter(|column| table.is_none_or(|table| column.table == table));
+        let near = nearest(name, candidates.clone().map(|column| column.name.as_str()));
+        let near = near.and_then(|near| candidates.clone().find(|column| column.name == near));
+        match near {
+            Some(column) => error.hint(format!(
+                "Perhaps you meant to reference the column \"{}.{}\".",
+                column.table, column.name
+            )),
+            None => error,
+        }
+    }
+}
+
+pub(super) fn ungrouped(table: &str, name: &str) -> Error {
+    Error::new(
+        "42803",
+        format!(
+            "column \"{table}.{name}\" must appear in the GROUP BY clause or be used in an aggregate function"
+        ),
+    )
+}

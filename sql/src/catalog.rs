@@ -1,0 +1,80 @@
+//! What the binder knows of tables: a trait, so that it runs over any source of definitions.
+
+use std::sync::Arc;
+
+use thermocline_row as row;
+
+use crate::types::{NO_MOD, Type, numeric_mod};
+
+/// Definitions by name.
+pub(crate) trait Catalog {
+    /// The table with this name.
+    fn table(&self, name: &str) -> Option<Arc<Table>>;
+    /// Names of all tables, for hints.
+    fn names(&self) -> Vec<String>;
+}
+
+/// A table.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) name: String,
+    pub(crate) columns: Vec<Column>,
+    pub(crate) indexes: Vec<Index>,
+    /// Place of the primary key in `indexes`.
+    pub(crate) primary: Option<usize>,
+    /// Rows, about.
+    pub(crate) rows: u64,
+}
+
+/// A column.
+#[derive(Clone, Debug)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    pub(crate) ty: Type,
+    pub(crate) modifier: i32,
+    pub(crate) nullable: bool,
+    pub(crate) stored: row::Type,
+    /// In what `insert` leaves out: a constant, or the table's next number.
+    pub(crate) default: Option<row::Value>,
+    pub(crate) numbered: bool,
+    /// Stands for the key of a table without one; `*` leaves it out and no name finds it.
+    pub(crate) hidden: bool,
+}
+
+/// An index.
+#[derive(Clone, Debug)]
+pub(crate) struct Index {
+    pub(crate) name: String,
+    pub(crate) ordered: bool,
+    pub(crate) unique: bool,
+    /// Columns, and whether each descends.
+    pub(crate) columns: Vec<(usize, bool)>,
+}
+
+/// The name of the hidden key.
+pub(crate) const HIDDEN_KEY: &str = "\u{1}row";
+
+/// The type of SQL that a stored type is, with its modifier.
+pub(crate) fn sql_type(stored: row::Type) -> (Type, i32) {
+    match stored {
+        row::Type::Boolean => (Type::Bool, NO_MOD),
+        row::Type::Int2 => (Type::Int2, NO_MOD),
+        row::Type::Int4 => (Type::Int4, NO_MOD),
+        row::Type::Int8 => (Type::Int8, NO_MOD),
+        row::Type::Float4 => (Type::Float4, NO_MOD),
+        row::Type::Float8 => (Type::Float8, NO_MOD),
+        row::Type::Decimal { precision, scale } => {
+            (Type::Numeric, numeric_mod(i32::from(precision), i32::from(scale)))
+        }
+        row::Type::Text => (Type::Text, NO_MOD),
+        row::Type::Varchar(n) => (Type::Varchar, n as i32 + 4),
+        row::Type::Char(n) => (Type::BpChar, n as i32 + 4),
+        row::Type::Bytes => (Type::Bytea, NO_MOD),
+        row::Type::Date => (Type::Date, NO_MOD),
+        row::Type::Time => (Type::Time, NO_MOD),
+        row::Type::Timestamp => (Type::Timestamp, NO_MOD),
+        row::Type::TimestampTz => (Type::TimestampTz, NO_MOD),
+        row::Type::Interval => (Type::Interval, NO_MOD),
+        row::Type::Uuid => (Type::Uuid, NO_MOD),
+    }
+}

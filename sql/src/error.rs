@@ -1,0 +1,120 @@
+//! Errors of SQL: PostgreSQL's code and words, the place in the statement, and what would help.
+
+use std::fmt;
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What a statement was refused for. The fields are those that PostgreSQL's protocol sends to a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// SQLSTATE.
+    pub code: &'static str,
+    /// What happened, in one line.
+    pub message: String,
+    /// Particulars: keys and values.
+    pub detail: Option<String>,
+    /// What to do.
+    pub hint: Option<String>,
+    /// Where in the text of the statements, counted in characters from 1.
+    pub position: Option<usize>,
+    /// Where, in bytes from 0; becomes `position` once the text is at hand.
+    pub(crate) at: Option<u32>,
+}
+
+impl Error {
+    /// An error with this SQLSTATE and message.
+    #[cold]
+    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), detail: None, hint: None, position: None, at: None }
+    }
+
+    /// Says where, unless that is known already.
+    #[cold]
+    pub(crate) fn at(mut self, at: u32) -> Self {
+        if self.at.is_none() && at != NOWHERE {
+            self.at = Some(at);
+        }
+        self
+    }
+
+    #[cold]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    #[cold]
+    pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    /// A thing of PostgreSQL's that is not there yet.
+    #[cold]
+    pub(crate) fn unsupported(what: impl fmt::Display) -> Self {
+        Self::new("0A000", format!("{what} is not supported yet"))
+    }
+
+    /// Counts the characters of `text` before the place.
+    pub(crate) fn locate(mut self, text: &str) -> Self {
+        if let Some(at) = self.at.take() {
+            let before = text.get(..at as usize).unwrap_or(text);
+            self.position = Some(before.chars().count() + 1);
+        }
+        self
+    }
+}
+
+/// The place of what stands nowhere in the text.
+pub(crate) const NOWHERE: u32 = u32::MAX;
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<thermocline_engine::Error> for Error {
+    fn from(error: thermocline_engine::Error) -> Self {
+        use thermocline_engine::Error as Engine;
+        match &error {
+            Engine::DuplicateKey { index, key, .. } => {
+                Error::new("23505", format!("duplicate key value violates unique constraint \"{index}\""))
+                    .detail(format!("Key {key} already exists."))
+            }
+            Engine::TransactionFailed => aborted(),
+            _ => Error::new(error.sqlstate(), error.to_string()),
+        }
+    }
+}
+
+/// What every statement gets in a transaction that has failed.
+pub(crate) fn aborted() -> Error {
+    Error::new("25P02", "current transaction is aborted, commands ignored until end of transaction block")
+}
+
+/// The name among `names` that is nearest to `wanted`, if it is near: at most a third of its letters differ.
+pub(crate) fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let limit = (wanted.chars().count() / 3).max(1);
+    let near = names.into_iter().map(|name| (distance(wanted, name), name));
+    near.filter(|(far, _)| *far <= limit).min_by_key(|(far, _)| *far).map(|(_, name)| name)
+}
+
+/// Letters to change, add or leave out (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut before = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let changed = before + usize::from(x != *y);
+            before = row[j + 1];
+            row[j + 1] = changed.min(before + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}

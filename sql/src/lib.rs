@@ -1,0 +1,59 @@
+//! SQL with PostgreSQL's meaning over Thermocline's engine.
+//!
+//! ```
+//! use thermocline_engine::{Database, Options};
+//! use thermocline_sql::{Datum, Session};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let db = Database::open_in_memory(Options::default())?;
+//! let mut session = Session::new(&db);
+//! session.execute("create table accounts (id bigint primary key, owner text not null, balance numeric(12, 2))", &[])?;
+//! session.execute("insert into accounts values (1, 'Ada', 100), (2, 'Grace', 50.5)", &[])?;
+//! let answer = session.execute("select owner, balance * 2 from accounts where id = $1", &[Datum::Int(2)])?;
+//! assert_eq!(answer.text(0, 0).as_deref(), Some("Grace"));
+//! assert_eq!(answer.text(0, 1).as_deref(), Some("101.00"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A text becomes an answer in four steps:
+//!
+//! ```text
+//! text ─ parser ─► statement ─ bind ─► bound tree (plan) ─ run ─► rows
+//!                               ▲ registry: types, functions, operators, casts
+//!                               ▲ catalog: tables, columns, indexes          ▲ engine, through the trait `Source`
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`mod@parser`] | text to statements |
+//! | [`mod@types`] | types, values, their text |
+//! | [`mod@registry`] | functions, operators, casts, aggregates and how overloads are chosen |
+//! | [`mod@expr`] | bound expressions and their evaluation |
+//! | [`mod@bind`] | statements to bound trees ([`mod@plan`]), over a [`mod@catalog`] |
+//! | [`mod@run`] | the executor |
+//! | [`mod@session`] | what a user holds: transactions, settings, definitions |
+//!
+//! Invariant: this crate knows nothing of sockets, and of the engine only its public interface; it has no unsafe code.
+
+#![forbid(unsafe_code)]
+
+mod bind;
+mod catalog;
+mod error;
+mod expr;
+mod parser;
+mod plan;
+mod registry;
+mod run;
+mod session;
+mod types;
+
+pub use error::{Error, Result};
+pub use plan::Column;
+pub use session::{Answer, Prepared, Session};
+pub use types::{Datum, Numeric, Type};
+
+/// What `version()` says.
+pub(crate) const VERSION_TEXT: &str =
+    concat!("PostgreSQL 15.0 (Thermocline ", env!("CARGO_PKG_VERSION"), ")");

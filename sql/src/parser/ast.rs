@@ -1,0 +1,382 @@
+//! What the parser makes of a text: statements as they are written, nothing looked up.
+//!
+//! Each node that an error can be about says where it stands (bytes from the beginning of the text).
+
+/// Equal are expressions that are written alike, wherever they stand.
+impl PartialEq for Expr {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind == other.kind
+    }
+}
+
+impl PartialEq for TypeName {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, &self.mods, self.array) == (&other.name, &other.mods, other.array)
+    }
+}
+
+impl PartialEq for ObjectName {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.schema, &self.name) == (&other.schema, &other.name)
+    }
+}
+
+/// Sub-queries are never taken for the same.
+impl PartialEq for Query {
+    fn eq(&self, _: &Self) -> bool {
+        false
+    }
+}
+
+/// An expression. `depth` bounds how deep its tree is, so that those that walk it need no guard of their own.
+#[derive(Clone, Debug)]
+pub(crate) struct Expr {
+    pub(crate) at: u32,
+    pub(crate) depth: u32,
+    pub(crate) kind: ExprKind,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ExprKind {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Number(String),
+    Str(String),
+    Param(u32),
+    /// `DEFAULT` in the place of a value.
+    Default,
+    /// A column, or a whole row: one to three names.
+    Column(Vec<String>),
+    /// `*` or `t.*`.
+    Star(Vec<String>),
+    Unary(String, Box<Expr>),
+    Binary(String, Box<Expr>, Box<Expr>),
+    And(Vec<Expr>),
+    Or(Vec<Expr>),
+    Not(Box<Expr>),
+    IsNull(Box<Expr>, bool),
+    /// `IS [NOT] TRUE`, `FALSE`, `UNKNOWN` (none).
+    IsBool(Box<Expr>, Option<bool>, bool),
+    IsDistinct(Box<Expr>, Box<Expr>, bool),
+    In(Box<Expr>, Vec<Expr>, bool),
+    InQuery(Box<Expr>, Box<Query>, bool),
+    Between {
+        arg: Box<Expr>,
+        low: Box<Expr>,
+        high: Box<Expr>,
+        symmetric: bool,
+        negated: bool,
+    },
+    /// `LIKE`, `ILIKE`, `SIMILAR TO`.
+    Like {
+        kind: Like,
+        arg: Box<Expr>,
+        pattern: Box<Expr>,
+        escape: Option<Box<Expr>>,
+        negated: bool,
+    },
+    Case {
+        arg: Option<Box<Expr>>,
+        whens: Vec<(Expr, Expr)>,
+        other: Option<Box<Expr>>,
+    },
+    Call(Box<Call>),
+    Cast(Box<Expr>, TypeName),
+    Row(Vec<Expr>),
+    Array(Vec<Expr>),
+    Exists(Box<Query>),
+    Scalar(Box<Query>),
+    /// `= ANY (…)`, `> ALL (…)`.
+    Quantified {
+        op: String,
+        all: bool,
+        arg: Box<Expr>,
+        of: Quantified,
+    },
+    Coalesce(Vec<Expr>),
+    NullIf(Box<Expr>, Box<Expr>),
+    /// `GREATEST` or, if not, `LEAST`.
+    Extreme(bool, Vec<Expr>),
+    Collate(Box<Expr>, Vec<String>),
+    /// What is known and refused, with its name.
+    Refused(&'static str),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Quantified {
+    Query(Box<Query>),
+    Array(Box<Expr>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Like {
+    Like,
+    ILike,
+    Similar,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Call {
+    pub(crate) name: Vec<String>,
+    pub(crate) args: Vec<Expr>,
+    pub(crate) star: bool,
+    pub(crate) distinct: bool,
+    pub(crate) order: Vec<OrderItem>,
+    pub(crate) filter: Option<Expr>,
+    pub(crate) over: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct TypeName {
+    pub(crate) at: u32,
+    pub(crate) name: Vec<String>,
+    pub(crate) mods: Vec<i64>,
+    pub(crate) array: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OrderItem {
+    pub(crate) expr: Expr,
+    pub(crate) descending: bool,
+    /// As PostgreSQL: nulls are greater than everything unless it is said otherwise.
+    pub(crate) nulls_first: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Query {
+    pub(crate) with: Vec<Cte>,
+    pub(crate) body: SetExpr,
+    pub(crate) order: Vec<OrderItem>,
+    pub(crate) limit: Option<Expr>,
+    pub(crate) offset: Option<Expr>,
+    pub(crate) locks: bool,
+    pub(crate) at: u32,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Cte {
+    pub(crate) name: String,
+    pub(crate) columns: Vec<String>,
+    pub(crate) query: Query,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum SetExpr {
+    Select(Box<Select>),
+    Values(Vec<Vec<Expr>>),
+    Query(Box<Query>),
+    Op { op: SetOp, all: bool, left: Box<SetExpr>, right: Box<SetExpr> },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SetOp {
+    Union,
+    Intersect,
+    Except,
+}
+
+#[derive(Clone, Debug, PartialEq, Default)]
+pub(crate) struct Select {
+    pub(crate) distinct: Option<Vec<Expr>>,
+    pub(crate) items: Vec<Item>,
+    pub(crate) from: Vec<TableRef>,
+    pub(crate) condition: Option<Expr>,
+    pub(crate) group: Vec<Expr>,
+    pub(crate) having: Option<Expr>,
+}
+
+/// An expression of a select list, with the name given to it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Item {
+    pub(crate) expr: Expr,
+    pub(crate) alias: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Default)]
+pub(crate) struct Alias {
+    pub(crate) name: Option<String>,
+    pub(crate) columns: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum TableRef {
+    Table { name: ObjectName, alias: Alias },
+    Query { query: Box<Query>, lateral: bool, alias: Alias, at: u32 },
+    Function { call: Expr, lateral: bool, alias: Alias },
+    Join { kind: JoinKind, left: Box<TableRef>, right: Box<TableRef>, on: JoinOn },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JoinKind {
+    Inner,
+    Left,
+    Right,
+    Full,
+    Cross,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum JoinOn {
+    None,
+    Natural,
+    Using(Vec<String>),
+    On(Box<Expr>),
+}
+
+/// A name with its schema, if one is given.
+#[derive(Clone, Debug)]
+pub(crate) struct ObjectName {
+    pub(crate) schema: Option<String>,
+    pub(crate) name: String,
+    pub(crate) at: u32,
+}
+
+/// Columns and their places.
+pub(crate) type Names = Vec<(String, u32)>;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Insert {
+    pub(crate) table: ObjectName,
+    pub(crate) alias: Option<String>,
+    pub(crate) columns: Names,
+    /// None: `DEFAULT VALUES`.
+    pub(crate) source: Option<Query>,
+    pub(crate) conflict: Option<Conflict>,
+    pub(crate) returning: Vec<Item>,
+    pub(crate) with: Vec<Cte>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Conflict {
+    pub(crate) at: u32,
+    pub(crate) columns: Names,
+    pub(crate) constraint: Option<String>,
+    /// None: `DO NOTHING`.
+    pub(crate) update: Option<(Vec<Assignment>, Option<Expr>)>,
+}
+
+/// `(a, b) = …` or `a = …`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Assignment {
+    pub(crate) columns: Names,
+    pub(crate) value: Expr,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Update {
+    pub(crate) table: ObjectName,
+    pub(crate) alias: Option<String>,
+    pub(crate) set: Vec<Assignment>,
+    pub(crate) from: Vec<TableRef>,
+    pub(crate) condition: Option<Expr>,
+    pub(crate) returning: Vec<Item>,
+    pub(crate) with: Vec<Cte>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Delete {
+    pub(crate) table: ObjectName,
+    pub(crate) alias: Option<String>,
+    pub(crate) using: Vec<TableRef>,
+    pub(crate) condition: Option<Expr>,
+    pub(crate) returning: Vec<Item>,
+    pub(crate) with: Vec<Cte>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ColumnDef {
+    pub(crate) name: String,
+    pub(crate) at: u32,
+    pub(crate) ty: TypeName,
+    pub(crate) not_null: bool,
+    pub(crate) default: Option<Expr>,
+    pub(crate) primary: bool,
+    pub(crate) unique: bool,
+    pub(crate) identity: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct KeyDef {
+    pub(crate) name: Option<String>,
+    pub(crate) columns: Names,
+    pub(crate) primary: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CreateTable {
+    pub(crate) name: ObjectName,
+    pub(crate) if_not_exists: bool,
+    pub(crate) columns: Vec<ColumnDef>,
+    pub(crate) keys: Vec<KeyDef>,
+    pub(crate) options: Vec<(String, String)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CreateIndex {
+    pub(crate) name: Option<String>,
+    pub(crate) if_not_exists: bool,
+    pub(crate) unique: bool,
+    pub(crate) table: ObjectName,
+    pub(crate) method: Option<(String, u32)>,
+    /// Name, place, descending.
+    pub(crate) columns: Vec<(String, u32, bool)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Alter {
+    AddColumn { column: ColumnDef, if_not_exists: bool },
+    DropColumn { name: String, at: u32, if_exists: bool },
+    RenameColumn { from: String, to: String, at: u32 },
+    RenameTo(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Default)]
+pub(crate) struct Modes {
+    pub(crate) isolation: Option<String>,
+    pub(crate) read_only: Option<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Statement {
+    Query(Query),
+    Insert(Box<Insert>),
+    Update(Box<Update>),
+    Delete(Box<Delete>),
+    CreateTable(Box<CreateTable>),
+    CreateIndex(Box<CreateIndex>),
+    DropTable {
+        names: Vec<ObjectName>,
+        if_exists: bool,
+    },
+    DropIndex {
+        names: Vec<ObjectName>,
+        if_exists: bool,
+    },
+    AlterTable {
+        name: ObjectName,
+        if_exists: bool,
+        actions: Vec<Alter>,
+    },
+    AlterIndex,
+    Truncate(Vec<ObjectName>),
+    Begin(Modes),
+    Commit,
+    Rollback,
+    Savepoint(String),
+    Release(String),
+    RollbackTo(String),
+    SetTransaction(Modes),
+    /// None: to its default.
+    Set {
+        local: bool,
+        name: String,
+        value: Option<Vec<String>>,
+    },
+    Show(String),
+    Reset(Option<String>),
+    /// Accepted and nothing done; the tag.
+    Nothing(&'static str),
+    /// Known and refused; the name.
+    Refused(String),
+}

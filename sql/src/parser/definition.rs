@@ -1,0 +1,345 @@
+//! CREATE, DROP, ALTER, TRUNCATE. What the engine cannot define yet is named and refused here.
+
+use super::Parser;
+use super::ast::{Alter, ColumnDef, CreateIndex, CreateTable, KeyDef, Statement};
+use super::lexer::Kind;
+use crate::error::{Error, Result};
+
+impl Parser<'_> {
+    pub(super) fn create(&mut self) -> Result<Statement> {
+        self.expect_word("create")?;
+        if self.word("table") {
+            return self.create_table();
+        }
+        let unique = self.word("unique");
+        if self.word("index") {
+            return self.create_index(unique);
+        }
+        if unique {
+            return Err(self.unexpected());
+        }
+        self.refused_object("CREATE")
+    }
+
+    /// `CREATE VIEW …`: known, refused with its name.
+    fn refused_object(&mut self, verb: &str) -> Result<Statement> {
+        if self.words(&["or", "replace"]) {
+            return self.refused_object(verb);
+        }
+        const KNOWN: [&str; 22] = [
+            "view",
+            "sequence",
+            "schema",
+            "function",
+            "procedure",
+            "trigger",
+            "type",
+            "domain",
+            "extension",
+            "role",
+            "user",
+            "database",
+            "materialized",
+            "temporary",
+            "temp",
+            "unlogged",
+            "rule",
+            "policy",
+            "aggregate",
+            "cast",
+            "collation",
+            "publication",
+        ];
+        let Some(known) = KNOWN.into_iter().find(|word| self.is_word(word)) else {
+            return Err(self.unexpected());
+        };
+        Ok(self.refused(format!("{verb} {}", known.to_uppercase())))
+    }
+
+    fn create_table(&mut self) -> Result<Statement> {
+        let if_not_exists = self.if_exists(true);
+        let name = self.object()?;
+        let mut table =
+            CreateTable { name, if_not_exists, columns: Vec::new(), keys: Vec::new(), options: Vec::new() };
+        if self.is_word("as") || self.is_word("of") || self.is_word("partition") {
+            return Ok(self.refused("CREATE TABLE AS, OF and PARTITION OF"));
+        }
+        self.expect_sign(b'(')?;
+        if !self.sign(b')') {
+            self.list(|parser| parser.element(&mut table))?;
+            self.expect_sign(b')')?;
+        }
+        loop {
+            if self.word("with") {
+                table.options = self.storage_options()?;
+            } else if self.words(&["without", "oids"]) {
+            } else if self.is_one_of(&["inherits", "partition", "using", "on", "tablespace", "as"]) {
+                return Err(Error::unsupported("this clause of CREATE TABLE").at(self.at()));
+            } else {
+                return Ok(Statement::CreateTable(Box::new(table)));
+            }
+        }
+    }
+
+    fn storage_options(&mut self) -> Result<Vec<(String, String)>> {
+        self.in_parentheses(|parser| {
+            parser.list(|parser| {
+                let mut name = parser.label()?;
+                if parser.sign(b'.') {
+                    name = parser.label()?;
+                }
+                let mut value = String::new();
+                if parser.op("=") {
+                    value = match parser.kind() {
+                        Kind::Word(word) => word.to_string(),
+                        Kind::Str(text) => text.to_string(),
+                        Kind::Int(number) => number.to_string(),
+                        Kind::Number(number) => number.to_string(),
+                        _ => return Err(parser.unexpected()),
+                    };
+                    parser.advance();
+                }
+                Ok((name, value))
+            })
+        })
+    }
+
+    /// A column or a constraint of a table.
+    fn element(&mut self, table: &mut CreateTable) -> Result<()> {
+        let at = self.at();
+        let constraint = if self.word("constraint") { Some(self.name()?) } else { None };
+        if self.words(&["primary", "key"]) {
+            table.keys.push(KeyDef { name: constraint, columns: self.column_names()?, primary: true });
+        } else if self.is_word("unique") {
+            self.advance();
+            table.keys.push(KeyDef { name: constraint, columns: self.column_names()?, primary: false });
+        } else if self.is_word("check") {
+            return Err(Error::unsupported("CHECK").at(at));
+        } else if self.is_word("foreign") {
+            return Err(Error::unsupported("FOREIGN KEY").at(at));
+        } else if self.is_word("exclude") {
+            return Err(Error::unsupported("EXCLUDE").at(at));
+        } else if self.is_word("like") {
+            return Err(Error::unsupported("LIKE in CREATE TABLE").at(at));
+        } else if constraint.is_some() {
+            return Err(self.unexpected());
+        } else {
+            let column = self.column_def()?;
+            table.columns.push(column);
+        }
+        Ok(())
+    }
+
+    fn column_def(&mut self) -> Result<ColumnDef> {
+        let (name, at) = self.placed_name()?;
+        let ty = self.type_name()?;
+        let mut column = ColumnDef {
+            name,
+            at,
+            ty,
+            not_null: false,
+            default: None,
+            primary: false,
+            unique: false,
+            identity: false,
+        };
+        loop {
+            let at = self.at();
+            if self.word("constraint") {
+                self.name()?;
+            }
+            if self.words(&["not", "null"]) {
+                column.not_null = true;
+            } else if self.word("null") {
+            } else if self.words(&["primary", "key"]) {
+                column.primary = true;
+            } else if self.word("unique") {
+                column.unique = true;
+            } else if self.word("default") {
+                column.default = Some(self.expr()?);
+            } else if self.word("generated") {
+                if !self.word("always") {
+                    self.expect_word("by")?;
+                    self.expect_word("default")?;
+                }
+                self.expect_word("as")?;
+                if !self.word("identity") {
+                    return Err(Error::unsupported("a generated column").at(at));
+                }
+                if self.kind() == &Kind::Sign(b'(') {
+                    return Err(Error::unsupported("options of an identity column").at(self.at()));
+                }
+                column.identity = true;
+            } else if self.word("collate") {
+                let mut collation = self.label()?;
+                while self.sign(b'.') {
+                    collation = self.label()?;
+                }
+                if !["C", "POSIX", "default", "ucs_basic"].contains(&&*collation) {
+                    return Err(Error::unsupported(format!("collation \"{collation}\"")).at(at));
+                }
+            } else if self.is_word("check") {
+                return Err(Error::unsupported("CHECK").at(at));
+            } else if self.is_word("references") {
+                return Err(Error::unsupported("REFERENCES (foreign keys)").at(at));
+            } else if self.is_one_of(&["deferrable", "initially"]) {
+                return Err(Error::unsupported("a deferrable constraint").at(at));
+            } else {
+                return Ok(column);
+            }
+        }
+    }
+
+    fn create_index(&mut self, unique: bool) -> Result<Statement> {
+        self.word("concurrently");
+        let if_not_exists = self.if_exists(true);
+        let name = if self.is_word("on") { None } else { Some(self.name()?) };
+        self.expect_word("on")?;
+        self.word("only");
+        let table = self.object()?;
+        let method = if self.word("using") {
+            let at = self.at();
+            Some((self.name()?, at))
+        } else {
+            None
+        };
+        let columns = self.in_parentheses(|parser| parser.list(Self::index_column))?;
+        if self.is_one_of(&["include", "where", "nulls"]) {
+            let what = "INCLUDE, NULLS NOT DISTINCT and partial indexes";
+            return Err(Error::unsupported(what).at(self.at()));
+        }
+        if self.word("with") {
+            self.storage_options()?;
+        }
+        Ok(Statement::CreateIndex(Box::new(CreateIndex {
+            name,
+            if_not_exists,
+            unique,
+            table,
+            method,
+            columns,
+        })))
+    }
+
+    fn index_column(&mut self) -> Result<(String, u32, bool)> {
+        let at = self.at();
+        if self.kind() == &Kind::Sign(b'(') || self.ahead(1) == &Kind::Sign(b'(') {
+            return Err(Error::unsupported("an index on an expression").at(at));
+        }
+        let name = self.name()?;
+        if self.word("collate") {
+            self.label()?;
+        }
+        // An operator class: all of them order by bytes here, as the collation "C" does.
+        if let Kind::Word(class) = self.kind()
+            && class.ends_with("_ops")
+        {
+            self.advance();
+        }
+        let descending = self.word("desc");
+        if !descending {
+            self.word("asc");
+        }
+        let place = self.at();
+        if self.word("nulls") {
+            let first = self.word("first");
+            if !first {
+                self.expect_word("last")?;
+            }
+            if first != descending {
+                return Err(Error::unsupported("an index with this order of nulls").at(place));
+            }
+        }
+        Ok((name, at, descending))
+    }
+
+    pub(super) fn drop_statement(&mut self) -> Result<Statement> {
+        self.expect_word("drop")?;
+        let table = self.word("table");
+        if !table && !self.word("index") {
+            return self.refused_object("DROP");
+        }
+        if !table {
+            self.word("concurrently");
+        }
+        let if_exists = self.if_exists(false);
+        let names = self.list(Self::object)?;
+        let _ = self.word("cascade") || self.word("restrict");
+        Ok(if table {
+            Statement::DropTable { names, if_exists }
+        } else {
+            Statement::DropIndex { names, if_exists }
+        })
+    }
+
+    pub(super) fn alter(&mut self) -> Result<Statement> {
+        self.expect_word("alter")?;
+        if self.is_word("index") {
+            self.refused("ALTER INDEX");
+            return Ok(Statement::AlterIndex);
+        }
+        if !self.word("table") {
+            return self.refused_object("ALTER");
+        }
+        let if_exists = self.if_exists(false);
+        self.word("only");
+        let name = self.object()?;
+        let actions = self.list(Self::alter_action)?;
+        Ok(Statement::AlterTable { name, if_exists, actions })
+    }
+
+    fn alter_action(&mut self) -> Result<Alter> {
+        let start = self.at();
+        if self.word("rename") {
+            if self.word("to") {
+                return Ok(Alter::RenameTo(self.name()?));
+            }
+            if self.is_word("constraint") {
+                return Err(Error::unsupported("RENAME CONSTRAINT").at(start));
+            }
+            self.word("column");
+            let (from, at) = self.placed_name()?;
+            self.expect_word("to")?;
+            return Ok(Alter::RenameColumn { from, to: self.name()?, at });
+        }
+        if self.word("add") {
+            let constraints = ["constraint", "primary", "unique", "check", "foreign", "exclude"];
+            if self.is_one_of(&constraints) {
+                return Err(Error::unsupported("ADD CONSTRAINT").at(start));
+            }
+            self.word("column");
+            let if_not_exists = self.if_exists(true);
+            return Ok(Alter::AddColumn { column: self.column_def()?, if_not_exists });
+        }
+        if self.word("drop") {
+            if self.is_word("constraint") {
+                return Err(Error::unsupported("DROP CONSTRAINT").at(start));
+            }
+            self.word("column");
+            let if_exists = self.if_exists(false);
+            let (name, at) = self.placed_name()?;
+            let _ = self.word("cascade") || self.word("restrict");
+            return Ok(Alter::DropColumn { name, at, if_exists });
+        }
+        if self.is_word("alter") {
+            return Err(Error::unsupported("ALTER COLUMN").at(start));
+        }
+        if self.is_one_of(&["set", "reset", "owner", "enable", "disable", "validate", "cluster", "inherit"]) {
+            return Err(Error::unsupported("this form of ALTER TABLE").at(start));
+        }
+        Err(self.unexpected())
+    }
+
+    pub(super) fn truncate(&mut self) -> Result<Statement> {
+        self.expect_word("truncate")?;
+        self.word("table");
+        self.word("only");
+        let names = self.list(Self::object)?;
+        if self.words(&["restart", "identity"]) {
+            return Err(Error::unsupported("RESTART IDENTITY").at(self.at()));
+        }
+        self.words(&["continue", "identity"]);
+        let _ = self.word("cascade") || self.word("restrict");
+        Ok(Statement::Truncate(names))
+    }
+}

@@ -1,0 +1,419 @@
+//! PostgreSQL's SQL as text to statements: recursive descent, with the precedence of PostgreSQL's grammar for expressions.
+//!
+//! | file | parses |
+//! |---|---|
+//! | `lexer` | tokens |
+//! | `expr` | expressions, type names |
+//! | `query` | SELECT, VALUES, WITH, joins |
+//! | `change` | INSERT, UPDATE, DELETE |
+//! | `definition` | CREATE, ALTER, DROP, TRUNCATE |
+//! | `session` | transactions, SET, SHOW, and what is known and refused |
+//!
+//! Depth is bounded ([`MAX_DEPTH`]): a text of nothing but parentheses is refused (54001) and ends nothing. Why this is
+//! written here and no library's: `docs/decisions/0013-parser.md`.
+
+pub(crate) mod ast;
+mod change;
+mod definition;
+mod expr;
+mod lexer;
+mod query;
+mod session;
+
+use ast::{ObjectName, Statement};
+use lexer::{Kind, Token};
+
+use crate::error::{Error, Result};
+
+/// Most levels that a statement's tree has, and that calls of the parser have.
+pub(crate) const MAX_DEPTH: u32 = 200;
+
+/// Words that name nothing unless they are quoted (PostgreSQL's reserved keywords).
+const RESERVED: &[&str] = &[
+    "all",
+    "analyse",
+    "analyze",
+    "and",
+    "any",
+    "array",
+    "as",
+    "asc",
+    "asymmetric",
+    "both",
+    "case",
+    "cast",
+    "check",
+    "collate",
+    "column",
+    "constraint",
+    "create",
+    "current_catalog",
+    "current_date",
+    "current_role",
+    "current_time",
+    "current_timestamp",
+    "current_user",
+    "default",
+    "deferrable",
+    "desc",
+    "distinct",
+    "do",
+    "else",
+    "end",
+    "except",
+    "false",
+    "fetch",
+    "for",
+    "foreign",
+    "from",
+    "grant",
+    "group",
+    "having",
+    "in",
+    "initially",
+    "intersect",
+    "into",
+    "lateral",
+    "leading",
+    "limit",
+    "localtime",
+    "localtimestamp",
+    "not",
+    "null",
+    "offset",
+    "on",
+    "only",
+    "or",
+    "order",
+    "placing",
+    "primary",
+    "references",
+    "returning",
+    "select",
+    "session_user",
+    "some",
+    "symmetric",
+    "table",
+    "then",
+    "to",
+    "trailing",
+    "true",
+    "union",
+    "unique",
+    "user",
+    "using",
+    "variadic",
+    "when",
+    "where",
+    "window",
+    "with",
+];
+
+/// Words that may name functions and types, and no columns.
+const NO_COLUMN: &[&str] = &[
+    "authorization",
+    "binary",
+    "collation",
+    "concurrently",
+    "cross",
+    "current_schema",
+    "freeze",
+    "full",
+    "ilike",
+    "inner",
+    "is",
+    "isnull",
+    "join",
+    "left",
+    "like",
+    "natural",
+    "notnull",
+    "outer",
+    "overlaps",
+    "right",
+    "similar",
+    "tablesample",
+    "verbose",
+];
+
+/// Words that are no label of a column without `AS` before them.
+const NO_LABEL: &[&str] = &[
+    "day",
+    "filter",
+    "hour",
+    "isnull",
+    "minute",
+    "month",
+    "notnull",
+    "over",
+    "precision",
+    "second",
+    "varying",
+    "within",
+    "without",
+    "year",
+    "array",
+    "as",
+    "create",
+    "except",
+    "fetch",
+    "for",
+    "from",
+    "grant",
+    "group",
+    "having",
+    "intersect",
+    "into",
+    "limit",
+    "offset",
+    "on",
+    "order",
+    "overlaps",
+    "returning",
+    "to",
+    "union",
+    "where",
+    "window",
+    "with",
+];
+
+/// A statement and where it begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Parsed {
+    pub(crate) statement: Statement,
+    /// The greatest `$n`.
+    pub(crate) parameters: u32,
+}
+
+/// All statements of a text.
+pub(crate) fn parse(text: &str) -> Result<Vec<Parsed>> {
+    let tokens = lexer::tokens(text).map_err(|error| error.locate(text))?;
+    let mut parser = Parser { text, tokens, next: 0, depth: 0, parameters: 0 };
+    parser.statements().map_err(|error| error.locate(text))
+}
+
+pub(crate) struct Parser<'t> {
+    text: &'t str,
+    tokens: Vec<Token<'t>>,
+    next: usize,
+    depth: u32,
+    parameters: u32,
+}
+
+impl<'t> Parser<'t> {
+    fn statements(&mut self) -> Result<Vec<Parsed>> {
+        let mut all = Vec::new();
+        loop {
+            while self.sign(b';') {}
+            if self.kind() == &Kind::End {
+                return Ok(all);
+            }
+            self.parameters = 0;
+            let statement = self.statement()?;
+            all.push(Parsed { statement, parameters: self.parameters });
+            if !matches!(self.kind(), Kind::End | Kind::Sign(b';')) {
+                return Err(self.unexpected());
+            }
+        }
+    }
+
+    fn statement(&mut self) -> Result<Statement> {
+        if self.kind() == &Kind::Sign(b'(') {
+            return Ok(Statement::Query(self.query()?));
+        }
+        let Kind::Word(word) = self.kind() else { return Err(self.unexpected()) };
+        match &**word {
+            "select" | "values" | "table" => Ok(Statement::Query(self.query()?)),
+            "with" => self.with_statement(),
+            "insert" => self.insert(Vec::new()),
+            "update" => self.update(Vec::new()),
+            "delete" => self.delete(Vec::new()),
+            "create" => self.create(),
+            "drop" => self.drop_statement(),
+            "alter" => self.alter(),
+            "truncate" => self.truncate(),
+            _ => self.session_statement(),
+        }
+    }
+
+    // Tokens.
+
+    fn kind(&self) -> &Kind<'t> {
+        &self.tokens[self.next].kind
+    }
+
+    fn ahead(&self, count: usize) -> &Kind<'t> {
+        &self.tokens[(self.next + count).min(self.tokens.len() - 1)].kind
+    }
+
+    fn at(&self) -> u32 {
+        self.tokens[self.next].at
+    }
+
+    fn advance(&mut self) {
+        if self.next + 1 < self.tokens.len() {
+            self.next += 1;
+        }
+    }
+
+    fn unexpected(&self) -> Error {
+        let token = &self.tokens[self.next];
+        if token.kind == Kind::End {
+            return Error::new("42601", "syntax error at end of input").at(token.at);
+        }
+        let found = &self.text[token.at as usize..token.end as usize];
+        Error::new("42601", format!("syntax error at or near \"{found}\"")).at(token.at)
+    }
+
+    fn is_word(&self, word: &str) -> bool {
+        matches!(self.kind(), Kind::Word(found) if found == word)
+    }
+
+    fn is_word_ahead(&self, count: usize, word: &str) -> bool {
+        matches!(self.ahead(count), Kind::Word(found) if found == word)
+    }
+
+    fn is_one_of(&self, words: &[&str]) -> bool {
+        matches!(self.kind(), Kind::Word(found) if words.contains(&&**found))
+    }
+
+    /// Takes this keyword, if it is next.
+    fn word(&mut self, word: &str) -> bool {
+        let found = self.is_word(word);
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    /// Takes all of these keywords, or none.
+    fn words(&mut self, words: &[&str]) -> bool {
+        let found = words.iter().enumerate().all(|(ahead, word)| self.is_word_ahead(ahead, word));
+        if found {
+            words.iter().for_each(|_| self.advance());
+        }
+        found
+    }
+
+    fn expect_word(&mut self, word: &str) -> Result<()> {
+        if self.word(word) { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    fn sign(&mut self, sign: u8) -> bool {
+        let found = self.kind() == &Kind::Sign(sign);
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    fn expect_sign(&mut self, sign: u8) -> Result<()> {
+        if self.sign(sign) { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    fn op(&mut self, op: &str) -> bool {
+        let found = matches!(self.kind(), Kind::Op(found) if *found == op);
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    /// The same with the bound on depth kept.
+    fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth >= MAX_DEPTH {
+            return Err(too_deep().at(self.at()));
+        }
+        self.depth += 1;
+        let parsed = parse(self);
+        self.depth -= 1;
+        parsed
+    }
+
+    /// One or more, with commas between.
+    fn list<T>(&mut self, mut parse: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        let mut all = vec![parse(self)?];
+        while self.sign(b',') {
+            all.push(parse(self)?);
+        }
+        Ok(all)
+    }
+
+    fn in_parentheses<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.expect_sign(b'(')?;
+        let parsed = parse(self)?;
+        self.expect_sign(b')')?;
+        Ok(parsed)
+    }
+
+    // Names.
+
+    /// A name that `refused` keywords are not.
+    fn name_unless(&mut self, refused: &[&[&str]]) -> Result<String> {
+        let name = match self.kind() {
+            Kind::Quoted(name) => name.to_string(),
+            Kind::Word(word) if !refused.iter().any(|list| list.contains(&&**word)) => word.to_string(),
+            _ => return Err(self.unexpected()),
+        };
+        self.advance();
+        Ok(cut(name))
+    }
+
+    /// The name of a column, table or alias.
+    fn name(&mut self) -> Result<String> {
+        self.name_unless(&[RESERVED, NO_COLUMN])
+    }
+
+    /// Any word: after a point, or after `AS`.
+    fn label(&mut self) -> Result<String> {
+        self.name_unless(&[])
+    }
+
+    fn placed_name(&mut self) -> Result<(String, u32)> {
+        let at = self.at();
+        Ok((self.name()?, at))
+    }
+
+    fn object(&mut self) -> Result<ObjectName> {
+        let at = self.at();
+        let mut name = self.name()?;
+        let mut schema = None;
+        while self.sign(b'.') {
+            schema = Some(std::mem::replace(&mut name, self.label()?));
+        }
+        Ok(ObjectName { schema, name, at })
+    }
+
+    fn column_names(&mut self) -> Result<Vec<(String, u32)>> {
+        self.in_parentheses(|parser| parser.list(Self::placed_name))
+    }
+
+    /// `IF [NOT] EXISTS`.
+    fn if_exists(&mut self, not: bool) -> bool {
+        if not { self.words(&["if", "not", "exists"]) } else { self.words(&["if", "exists"]) }
+    }
+
+    fn refused(&mut self, what: impl Into<String>) -> Statement {
+        while !matches!(self.kind(), Kind::End | Kind::Sign(b';')) {
+            self.advance();
+        }
+        Statement::Refused(what.into())
+    }
+}
+
+/// Names have 63 bytes, as PostgreSQL's; what is longer is cut between two characters.
+fn cut(mut name: String) -> String {
+    if name.len() > 63 {
+        let end = (0..=63).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+        name.truncate(end);
+    }
+    name
+}
+
+fn too_deep() -> Error {
+    Error::new("54001", "stack depth limit exceeded")
+        .hint(format!("Nest expressions and queries less than {MAX_DEPTH} levels deep."))
+}
+
+#[cfg(test)]
+mod tests;

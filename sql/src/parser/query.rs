@@ -1,0 +1,379 @@
+//! SELECT, VALUES, TABLE, WITH, set operations, FROM and its joins.
+
+use super::ast::{
+    Alias, Cte, Expr, ExprKind, Item, JoinKind, JoinOn, Query, Select, SetExpr, SetOp, Statement, TableRef,
+};
+use super::lexer::Kind;
+use super::{NO_COLUMN, NO_LABEL, Parser, RESERVED};
+use crate::error::{Error, Result};
+
+impl Parser<'_> {
+    pub(super) fn with_statement(&mut self) -> Result<Statement> {
+        let start = self.next;
+        let with = self.with()?;
+        if self.is_word("insert") {
+            return self.insert(with);
+        }
+        if self.is_word("update") {
+            return self.update(with);
+        }
+        if self.is_word("delete") {
+            return self.delete(with);
+        }
+        self.next = start;
+        Ok(Statement::Query(self.query()?))
+    }
+
+    fn with(&mut self) -> Result<Vec<Cte>> {
+        if !self.word("with") {
+            return Ok(Vec::new());
+        }
+        let at = self.at();
+        if self.word("recursive") {
+            return Err(Error::unsupported("WITH RECURSIVE").at(at));
+        }
+        self.list(|parser| {
+            let name = parser.name()?;
+            let columns =
+                if parser.kind() == &Kind::Sign(b'(') { parser.column_names()? } else { Vec::new() };
+            parser.expect_word("as")?;
+            if parser.word("not") {
+                parser.expect_word("materialized")?;
+            } else {
+                parser.word("materialized");
+            }
+            let at = parser.at();
+            let query = parser.in_parentheses(|parser| {
+                if parser.is_one_of(&["insert", "update", "delete"]) {
+                    return Err(Error::unsupported("a changing statement in WITH").at(at));
+                }
+                parser.query()
+            })?;
+            Ok(Cte { name, columns: columns.into_iter().map(|(name, _)| name).collect(), query })
+        })
+    }
+
+    pub(super) fn query(&mut self) -> Result<Query> {
+        self.deeper(|parser| {
+            let at = parser.at();
+            let with = parser.with()?;
+            let body = parser.set_expr(0)?;
+            let mut query =
+                Query { with, body, order: Vec::new(), limit: None, offset: None, locks: false, at };
+            if parser.words(&["order", "by"]) {
+                query.order = parser.order_items()?;
+            }
+            parser.limits(&mut query)?;
+            Ok(query)
+        })
+    }
+
+    fn limits(&mut self, query: &mut Query) -> Result<()> {
+        loop {
+            if self.word("limit") {
+                query.limit = if self.word("all") { None } else { Some(self.expr()?) };
+            } else if self.word("offset") {
+                query.offset = Some(self.expr()?);
+                let _ = self.word("row") || self.word("rows");
+            } else if self.word("fetch") {
+                if !self.word("first") {
+                    self.expect_word("next")?;
+                }
+                let at = self.at();
+                query.limit = Some(if self.is_one_of(&["row", "rows"]) {
+                    Expr { at, depth: 1, kind: ExprKind::Int(1) }
+                } else {
+                    self.expr()?
+                });
+                let _ = self.word("row") || self.word("rows");
+                self.expect_word("only")?;
+            } else if self.is_word("for") {
+                self.locking()?;
+                query.locks = true;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    fn locking(&mut self) -> Result<()> {
+        self.expect_word("for")?;
+        if self.words(&["read", "only"]) {
+            return Ok(());
+        }
+        let known = self.words(&["no", "key", "update"])
+            || self.words(&["key", "share"])
+            || self.word("update")
+            || self.word("share");
+        if !known {
+            return Err(self.unexpected());
+        }
+        if self.word("of") {
+            self.list(Self::object)?;
+        }
+        if !self.word("nowait") {
+            self.words(&["skip", "locked"]);
+        }
+        Ok(())
+    }
+
+    /// Set operations; INTERSECT binds more tightly.
+    fn set_expr(&mut self, least: u8) -> Result<SetExpr> {
+        self.deeper(|parser| {
+            let mut left = parser.set_operand()?;
+            loop {
+                let (op, mine) = if parser.is_word("union") {
+                    (SetOp::Union, 1)
+                } else if parser.is_word("except") {
+                    (SetOp::Except, 1)
+                } else if parser.is_word("intersect") {
+                    (SetOp::Intersect, 2)
+                } else {
+                    return Ok(left);
+                };
+                if mine <= least {
+                    return Ok(left);
+                }
+                parser.advance();
+                let all = parser.word("all");
+                if !all {
+                    parser.word("distinct");
+                }
+                let right = parser.set_expr(mine)?;
+                left = SetExpr::Op { op, all, left: Box::new(left), right: Box::new(right) };
+                // A chain of set operations is as deep as it is long.
+                parser.depth += 1;
+                if parser.depth >= super::MAX_DEPTH {
+                    return Err(super::too_deep().at(parser.at()));
+                }
+            }
+        })
+    }
+
+    fn set_operand(&mut self) -> Result<SetExpr> {
+        if self.kind() == &Kind::Sign(b'(') {
+            let query = self.in_parentheses(Self::query)?;
+            return Ok(SetExpr::Query(Box::new(query)));
+        }
+        if self.word("values") {
+            let rows = self.list(|parser| parser.in_parentheses(Self::exprs))?;
+            return Ok(SetExpr::Values(rows));
+        }
+        if self.is_word("table") {
+            let at = self.at();
+            self.advance();
+            self.word("only");
+            let name = self.object()?;
+            let star = Expr { at, depth: 1, kind: ExprKind::Star(Vec::new()) };
+            let select = Select {
+                items: vec![Item { expr: star, alias: None }],
+                from: vec![TableRef::Table { name, alias: Alias::default() }],
+                ..Select::default()
+            };
+            return Ok(SetExpr::Select(Box::new(select)));
+        }
+        self.select()
+    }
+
+    fn select(&mut self) -> Result<SetExpr> {
+        self.expect_word("select")?;
+        let mut select = Select::default();
+        if self.word("distinct") {
+            let on = if self.word("on") { self.in_parentheses(Self::exprs)? } else { Vec::new() };
+            select.distinct = Some(on);
+        } else {
+            self.word("all");
+        }
+        let ends =
+            ["from", "where", "group", "having", "order", "limit", "union", "except", "intersect", "offset"];
+        if !matches!(self.kind(), Kind::End | Kind::Sign(b';' | b')')) && !self.is_one_of(&ends) {
+            select.items = self.items()?;
+        }
+        if self.is_word("into") {
+            return Err(Error::unsupported("SELECT INTO").at(self.at()));
+        }
+        if self.word("from") {
+            select.from = self.list(Self::table_ref)?;
+        }
+        if self.word("where") {
+            select.condition = Some(self.expr()?);
+        }
+        if self.words(&["group", "by"]) {
+            let at = self.at();
+            if self.is_one_of(&["rollup", "cube", "grouping"]) {
+                return Err(Error::unsupported("GROUPING SETS, ROLLUP and CUBE").at(at));
+            }
+            if !self.word("distinct") {
+                self.word("all");
+            }
+            select.group = self.exprs()?;
+        }
+        if self.word("having") {
+            select.having = Some(self.expr()?);
+        }
+        if self.is_word("window") {
+            return Err(Error::unsupported("WINDOW").at(self.at()));
+        }
+        Ok(SetExpr::Select(Box::new(select)))
+    }
+
+    /// A select list, or that of RETURNING.
+    pub(super) fn items(&mut self) -> Result<Vec<Item>> {
+        self.list(|parser| {
+            let expr = parser.expr()?;
+            let alias = if parser.word("as") {
+                Some(parser.label()?)
+            } else {
+                match parser.kind() {
+                    Kind::Quoted(_) => Some(parser.label()?),
+                    Kind::Word(word) if !NO_LABEL.contains(&&**word) => Some(parser.label()?),
+                    _ => None,
+                }
+            };
+            Ok(Item { expr, alias })
+        })
+    }
+
+    pub(super) fn table_ref(&mut self) -> Result<TableRef> {
+        self.deeper(|parser| {
+            let mut left = parser.table_primary()?;
+            loop {
+                let natural = parser.word("natural");
+                let kind = if parser.words(&["cross", "join"]) {
+                    JoinKind::Cross
+                } else if parser.word("join") || parser.words(&["inner", "join"]) {
+                    JoinKind::Inner
+                } else if let Some(kind) = parser.outer() {
+                    parser.expect_word("join")?;
+                    kind
+                } else if natural {
+                    return Err(parser.unexpected());
+                } else {
+                    return Ok(left);
+                };
+                // `a JOIN b JOIN c ON … ON …` nests to the right.
+                let right = if natural || kind == JoinKind::Cross {
+                    parser.table_primary()?
+                } else {
+                    parser.joined_right()?
+                };
+                let on = if natural {
+                    JoinOn::Natural
+                } else if kind == JoinKind::Cross {
+                    JoinOn::None
+                } else if parser.word("on") {
+                    JoinOn::On(Box::new(parser.expr()?))
+                } else if parser.word("using") {
+                    let names = parser.column_names()?;
+                    JoinOn::Using(names.into_iter().map(|(name, _)| name).collect())
+                } else {
+                    return Err(parser.unexpected());
+                };
+                left = TableRef::Join { kind, left: Box::new(left), right: Box::new(right), on };
+                parser.depth += 1;
+                if parser.depth >= super::MAX_DEPTH {
+                    return Err(super::too_deep().at(parser.at()));
+                }
+            }
+        })
+    }
+
+    fn outer(&mut self) -> Option<JoinKind> {
+        let kinds = [("left", JoinKind::Left), ("right", JoinKind::Right), ("full", JoinKind::Full)];
+        let (_, kind) = kinds.into_iter().find(|(word, _)| self.is_word(word))?;
+        self.advance();
+        self.word("outer");
+        Some(kind)
+    }
+
+    fn joined_right(&mut self) -> Result<TableRef> {
+        let right = self.table_primary()?;
+        // Another join before this one's condition.
+        if self.is_one_of(&["join", "inner", "left", "right", "full", "cross", "natural"]) {
+            return Err(Error::unsupported("a join without parentheses inside of a join").at(self.at()));
+        }
+        Ok(right)
+    }
+
+    fn table_primary(&mut self) -> Result<TableRef> {
+        let at = self.at();
+        let lateral = self.word("lateral");
+        if self.kind() == &Kind::Sign(b'(') {
+            if self.begins_query() && self.is_query_in_parentheses() {
+                let query = Box::new(self.in_parentheses(Self::query)?);
+                let alias = self.alias()?;
+                return Ok(TableRef::Query { query, lateral, alias, at });
+            }
+            let inner = self.in_parentheses(Self::table_ref)?;
+            if self.is_word("as") {
+                return Err(Error::unsupported("an alias of a join").at(self.at()));
+            }
+            return Ok(inner);
+        }
+        self.word("only");
+        let function = {
+            let mut ahead = 1;
+            while self.ahead(ahead) == &Kind::Sign(b'.') {
+                ahead += 2;
+            }
+            self.ahead(ahead) == &Kind::Sign(b'(')
+        };
+        if function {
+            let call = self.expr()?;
+            if self.is_word("with") && self.is_word_ahead(1, "ordinality") {
+                return Err(Error::unsupported("WITH ORDINALITY").at(self.at()));
+            }
+            let alias = self.alias()?;
+            return Ok(TableRef::Function { call, lateral, alias });
+        }
+        let name = self.object()?;
+        self.op("*");
+        let alias = self.alias()?;
+        if self.is_word("tablesample") {
+            return Err(Error::unsupported("TABLESAMPLE").at(self.at()));
+        }
+        Ok(TableRef::Table { name, alias })
+    }
+
+    /// `((select …) union …)` is a query, `((select …) a join …)` a join: what stands behind the inner parentheses tells.
+    fn is_query_in_parentheses(&self) -> bool {
+        if self.ahead(1) != &Kind::Sign(b'(') {
+            return true;
+        }
+        let (mut ahead, mut open) = (1, 0);
+        loop {
+            match self.ahead(ahead) {
+                Kind::Sign(b'(') => open += 1,
+                Kind::Sign(b')') => open -= 1,
+                Kind::End => return true,
+                _ => {}
+            }
+            ahead += 1;
+            if open == 0 {
+                break;
+            }
+        }
+        let set = ["union", "except", "intersect", "order", "limit", "offset", "fetch", "for"];
+        self.ahead(ahead) == &Kind::Sign(b')') || set.iter().any(|word| self.is_word_ahead(ahead, word))
+    }
+
+    fn alias(&mut self) -> Result<Alias> {
+        let mut alias = Alias::default();
+        if self.word("as") {
+            alias.name = Some(self.name()?);
+        } else {
+            alias.name = match self.kind() {
+                Kind::Quoted(_) => Some(self.name()?),
+                Kind::Word(word) if !RESERVED.contains(&&**word) && !NO_COLUMN.contains(&&**word) => {
+                    Some(self.name()?)
+                }
+                _ => None,
+            };
+        }
+        if alias.name.is_some() && self.kind() == &Kind::Sign(b'(') {
+            let names = self.column_names()?;
+            alias.columns = names.into_iter().map(|(name, _)| name).collect();
+        }
+        Ok(alias)
+    }
+}

@@ -1,0 +1,171 @@
+//! Transactions, SET and SHOW, and the statements that are known and refused with their names.
+
+use super::Parser;
+use super::ast::{Modes, Statement};
+use super::lexer::Kind;
+use crate::error::Result;
+
+impl Parser<'_> {
+    pub(super) fn session_statement(&mut self) -> Result<Statement> {
+        let Kind::Word(word) = self.kind().clone() else { return Err(self.unexpected()) };
+        let statement = match &*word {
+            "begin" => {
+                self.advance();
+                let _ = self.word("work") || self.word("transaction");
+                Statement::Begin(self.modes()?)
+            }
+            "start" => {
+                self.advance();
+                self.expect_word("transaction")?;
+                Statement::Begin(self.modes()?)
+            }
+            "commit" | "end" => {
+                self.advance();
+                if self.is_word("prepared") {
+                    return Ok(self.refused("two-phase commit"));
+                }
+                self.end_of_transaction()?;
+                Statement::Commit
+            }
+            "rollback" | "abort" => self.rollback()?,
+            "savepoint" => {
+                self.advance();
+                Statement::Savepoint(self.name()?)
+            }
+            "release" => {
+                self.advance();
+                self.word("savepoint");
+                Statement::Release(self.name()?)
+            }
+            "set" => self.set()?,
+            "show" => {
+                self.advance();
+                Statement::Show(self.setting()?)
+            }
+            "reset" => {
+                self.advance();
+                Statement::Reset(if self.word("all") { None } else { Some(self.setting()?) })
+            }
+            "vacuum" => self.nothing("VACUUM"),
+            "analyze" | "analyse" => self.nothing("ANALYZE"),
+            "discard" => self.nothing("DISCARD ALL"),
+            "merge" | "copy" | "declare" | "fetch" | "move" | "close" | "listen" | "unlisten" | "notify"
+            | "lock" | "prepare" | "execute" | "deallocate" | "explain" | "comment" | "grant" | "revoke"
+            | "do" | "call" | "reindex" | "cluster" | "refresh" | "security" | "import" | "load"
+            | "checkpoint" => self.refused(word.to_uppercase()),
+            _ => return Err(self.unexpected()),
+        };
+        Ok(statement)
+    }
+
+    fn nothing(&mut self, tag: &'static str) -> Statement {
+        self.refused("");
+        Statement::Nothing(tag)
+    }
+
+    fn end_of_transaction(&mut self) -> Result<()> {
+        let _ = self.word("work") || self.word("transaction");
+        if self.word("and") {
+            self.expect_word("no")?;
+            self.expect_word("chain")?;
+        }
+        Ok(())
+    }
+
+    fn rollback(&mut self) -> Result<Statement> {
+        self.advance();
+        if self.is_word("prepared") {
+            return Ok(self.refused("two-phase commit"));
+        }
+        let _ = self.word("work") || self.word("transaction");
+        if self.word("to") {
+            self.word("savepoint");
+            return Ok(Statement::RollbackTo(self.name()?));
+        }
+        self.end_of_transaction()?;
+        Ok(Statement::Rollback)
+    }
+
+    fn modes(&mut self) -> Result<Modes> {
+        let mut modes = Modes::default();
+        loop {
+            if self.words(&["isolation", "level"]) {
+                let level = if self.word("serializable") {
+                    "serializable"
+                } else if self.words(&["repeatable", "read"]) {
+                    "repeatable read"
+                } else if self.words(&["read", "committed"]) {
+                    "read committed"
+                } else if self.words(&["read", "uncommitted"]) {
+                    "read uncommitted"
+                } else {
+                    return Err(self.unexpected());
+                };
+                modes.isolation = Some(level.to_owned());
+            } else if self.words(&["read", "only"]) {
+                modes.read_only = Some(true);
+            } else if self.words(&["read", "write"]) {
+                modes.read_only = Some(false);
+            } else if self.words(&["not", "deferrable"]) || self.word("deferrable") {
+            } else if self.kind() != &Kind::Sign(b',') {
+                return Ok(modes);
+            }
+            self.sign(b',');
+        }
+    }
+
+    /// The name of a setting.
+    fn setting(&mut self) -> Result<String> {
+        if self.words(&["time", "zone"]) {
+            return Ok("timezone".to_owned());
+        }
+        if self.words(&["transaction", "isolation", "level"]) {
+            return Ok("transaction_isolation".to_owned());
+        }
+        let mut name = self.label()?;
+        while self.sign(b'.') {
+            name.push('.');
+            name.push_str(&self.label()?);
+        }
+        Ok(name)
+    }
+
+    fn set(&mut self) -> Result<Statement> {
+        self.advance();
+        if self.word("transaction") {
+            return Ok(Statement::SetTransaction(self.modes()?));
+        }
+        if self.words(&["session", "characteristics", "as", "transaction"]) {
+            return Ok(self.refused("SET SESSION CHARACTERISTICS"));
+        }
+        if self.is_word("constraints") || self.is_word("role") {
+            return Ok(self.refused("SET CONSTRAINTS and SET ROLE"));
+        }
+        let local = self.word("local");
+        if !local {
+            self.word("session");
+        }
+        let zone = self.is_word("time") && self.is_word_ahead(1, "zone");
+        let name = if self.word("names") { "client_encoding".to_owned() } else { self.setting()? };
+        if !zone && name != "client_encoding" && !self.op("=") {
+            self.expect_word("to")?;
+        }
+        if self.word("default") {
+            return Ok(Statement::Set { local, name, value: None });
+        }
+        let values = self.list(|parser| {
+            let minus = parser.op("-");
+            let text = match parser.kind() {
+                Kind::Word(word) => word.to_string(),
+                Kind::Quoted(name) => name.to_string(),
+                Kind::Str(text) => text.to_string(),
+                Kind::Int(number) => number.to_string(),
+                Kind::Number(number) => number.to_string(),
+                _ => return Err(parser.unexpected()),
+            };
+            parser.advance();
+            Ok(if minus { format!("-{text}") } else { text })
+        })?;
+        Ok(Statement::Set { local, name, value: Some(values) })
+    }
+}

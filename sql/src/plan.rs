@@ -1,0 +1,197 @@
+//! The bound tree: what a statement does, with all names, types and functions settled.
+//!
+//! Rows are vectors of values; expressions name their columns by place. A sub-query is a plan with *captures*: expressions of
+//! the row outside, whose values it finds as `Outer`; so it can be run for a row, and its answer kept for equal captures.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::catalog::Table;
+use crate::expr::{Comparison, Expr};
+use crate::parser::ast::{JoinKind, SetOp};
+use crate::registry::aggregates::Aggregate;
+use crate::types::Type;
+
+/// A column of a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+    /// Its modifier as PostgreSQL encodes it; -1 is none.
+    pub modifier: i32,
+}
+
+/// Columns of a table that anything asks for.
+pub(crate) type Used = Rc<RefCell<Vec<bool>>>;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Plan {
+    /// One row without columns.
+    Unit,
+    Values(Vec<Vec<Expr>>),
+    Scan {
+        table: Arc<Table>,
+        used: Used,
+        access: Access,
+        filter: Vec<Expr>,
+    },
+    Filter(Box<Plan>, Vec<Expr>),
+    Project(Box<Plan>, Vec<Expr>),
+    Join(Box<Join>),
+    /// The row, and a value for each sub-query.
+    Apply(Box<Plan>, Vec<Sub>),
+    Aggregate {
+        input: Box<Plan>,
+        keys: Vec<Expr>,
+        calls: Vec<AggregateCall>,
+    },
+    Sort(Box<Plan>, Vec<SortKey>),
+    /// Keeps the first of equal rows; by these expressions, or by all columns.
+    Distinct(Box<Plan>, Option<Vec<Expr>>),
+    Limit {
+        input: Box<Plan>,
+        limit: Option<Expr>,
+        offset: Option<Expr>,
+    },
+    SetOp {
+        op: SetOp,
+        all: bool,
+        left: Box<Plan>,
+        right: Box<Plan>,
+    },
+    /// `generate_series` of integers.
+    Series {
+        from: Expr,
+        to: Expr,
+        step: Expr,
+    },
+    /// The first so many columns.
+    Cut(Box<Plan>, usize),
+}
+
+/// How a table is read.
+#[derive(Clone, Debug)]
+pub(crate) enum Access {
+    Table,
+    /// Rows of an index whose first columns equal these values, the next one between bounds.
+    Index {
+        index: usize,
+        equal: Vec<Expr>,
+        low: Option<(Expr, bool)>,
+        high: Option<(Expr, bool)>,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Join {
+    pub(crate) kind: JoinKind,
+    pub(crate) left: Plan,
+    pub(crate) right: Plan,
+    pub(crate) left_width: usize,
+    pub(crate) right_width: usize,
+    /// Equal on both sides: an expression of the left row and one of the right row.
+    pub(crate) equal: Vec<(Expr, Expr)>,
+    /// What else must hold, over both rows.
+    pub(crate) on: Vec<Expr>,
+    /// For each left row the right side is run, with these values of it as its outer ones.
+    pub(crate) lateral: Option<Vec<Expr>>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Sub {
+    pub(crate) plan: Plan,
+    pub(crate) captures: Vec<Expr>,
+    pub(crate) kind: SubKind,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum SubKind {
+    /// The one column of the one row, or null.
+    Scalar,
+    Exists,
+    /// Is the value among the rows?
+    In(Expr),
+    Quantified {
+        comparison: Comparison,
+        all: bool,
+        arg: Expr,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct AggregateCall {
+    pub(crate) aggregate: Aggregate,
+    pub(crate) args: Vec<Expr>,
+    pub(crate) distinct: bool,
+    pub(crate) filter: Option<Expr>,
+    pub(crate) order: Vec<SortKey>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct SortKey {
+    pub(crate) expr: Expr,
+    pub(crate) descending: bool,
+    pub(crate) nulls_first: bool,
+}
+
+/// A query, bound.
+#[derive(Clone, Debug)]
+pub(crate) struct BoundQuery {
+    pub(crate) plan: Plan,
+    pub(crate) columns: Vec<Column>,
+}
+
+/// What a change returns: expressions over the row (and the rows that it was joined with).
+#[derive(Clone, Debug)]
+pub(crate) struct Returning {
+    pub(crate) exprs: Vec<Expr>,
+    pub(crate) columns: Vec<Column>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct BoundInsert {
+    pub(crate) table: Arc<Table>,
+    /// Makes rows of the table's columns; where `given` is false, the default is still to come.
+    pub(crate) plan: Plan,
+    pub(crate) given: Vec<bool>,
+    pub(crate) conflict: Option<BoundConflict>,
+    pub(crate) returning: Option<Returning>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct BoundConflict {
+    /// The index that decides; none: any.
+    pub(crate) index: Option<usize>,
+    /// New values by column, over the row in the table and behind it the one that was to be inserted; and a condition.
+    pub(crate) update: Option<(Vec<(usize, Expr)>, Option<Expr>)>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct BoundUpdate {
+    pub(crate) table: Arc<Table>,
+    /// Makes the table's row, what it was joined with, and the new values in the order of `columns`.
+    pub(crate) plan: Plan,
+    /// Where the new values begin.
+    pub(crate) width: usize,
+    pub(crate) columns: Vec<usize>,
+    pub(crate) returning: Option<Returning>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct BoundDelete {
+    pub(crate) table: Arc<Table>,
+    /// Makes the table's row and what it was joined with.
+    pub(crate) plan: Plan,
+    pub(crate) returning: Option<Returning>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Bound {
+    Query(BoundQuery),
+    Insert(Box<BoundInsert>),
+    Update(Box<BoundUpdate>),
+    Delete(Box<BoundDelete>),
+}

@@ -1,0 +1,277 @@
+//! Arithmetic: integers that overflow with an error, floats with PostgreSQL's errors, numeric.
+
+use super::casts::{float, int, numeric};
+use crate::error::{Error, Result};
+use crate::expr::Made;
+use crate::types::numeric::division_by_zero;
+use crate::types::{Datum, Numeric};
+
+#[cold]
+fn out(width: u8) -> Error {
+    let ty = match width {
+        2 => "smallint",
+        4 => "integer",
+        _ => "bigint",
+    };
+    Error::new("22003", format!("{ty} out of range"))
+}
+
+/// An integer of `WIDTH` bytes, or the error of one that does not fit.
+#[inline]
+fn fit<const WIDTH: u8>(value: Option<i64>) -> Made {
+    match value {
+        Some(value) => {
+            let fits = match WIDTH {
+                2 => i16::try_from(value).is_ok(),
+                4 => i32::try_from(value).is_ok(),
+                _ => true,
+            };
+            if fits { Ok(Datum::Int(value)) } else { Err(out(WIDTH)) }
+        }
+        None => Err(out(WIDTH)),
+    }
+}
+
+pub(super) fn add<const WIDTH: u8>(a: &Datum, b: &Datum) -> Made {
+    fit::<WIDTH>(int(a).checked_add(int(b)))
+}
+
+pub(super) fn sub<const WIDTH: u8>(a: &Datum, b: &Datum) -> Made {
+    fit::<WIDTH>(int(a).checked_sub(int(b)))
+}
+
+pub(super) fn mul<const WIDTH: u8>(a: &Datum, b: &Datum) -> Made {
+    fit::<WIDTH>(int(a).checked_mul(int(b)))
+}
+
+pub(super) fn div<const WIDTH: u8>(a: &Datum, b: &Datum) -> Made {
+    if int(b) == 0 {
+        return Err(division_by_zero());
+    }
+    fit::<WIDTH>(int(a).checked_div(int(b)))
+}
+
+pub(super) fn rem(a: &Datum, b: &Datum) -> Made {
+    if int(b) == 0 {
+        return Err(division_by_zero());
+    }
+    Ok(Datum::Int(int(a).checked_rem(int(b)).unwrap_or(0)))
+}
+
+pub(super) fn neg<const WIDTH: u8>(a: &Datum) -> Made {
+    fit::<WIDTH>(int(a).checked_neg())
+}
+
+pub(super) fn abs<const WIDTH: u8>(a: &Datum) -> Made {
+    fit::<WIDTH>(int(a).checked_abs())
+}
+
+#[cold]
+fn overflow() -> Error {
+    Error::new("22003", "value out of range: overflow")
+}
+
+#[cold]
+fn underflow() -> Error {
+    Error::new("22003", "value out of range: underflow")
+}
+
+/// A result that is infinite though its arguments were not has overflowed.
+pub(super) fn double(value: f64, a: &Datum, b: &Datum) -> Made {
+    if value.is_infinite() && float(a).is_finite() && float(b).is_finite() {
+        return Err(overflow());
+    }
+    Ok(Datum::Float(value))
+}
+
+pub(super) fn single(a: &Datum, b: &Datum, combine: fn(f32, f32) -> f32) -> Made {
+    let value = f64::from(combine(float(a) as f32, float(b) as f32));
+    double(value, a, b)
+}
+
+pub(super) fn mul_float(a: &Datum, b: &Datum) -> Made {
+    let value = float(a) * float(b);
+    if value == 0.0 && float(a) != 0.0 && float(b) != 0.0 {
+        return Err(underflow());
+    }
+    double(value, a, b)
+}
+
+pub(super) fn mul_float4(a: &Datum, b: &Datum) -> Made {
+    let value = float(a) as f32 * float(b) as f32;
+    if value == 0.0 && float(a) != 0.0 && float(b) != 0.0 {
+        return Err(underflow());
+    }
+    double(f64::from(value), a, b)
+}
+
+pub(super) fn div_float(a: &Datum, b: &Datum) -> Made {
+    if float(b) == 0.0 && !float(a).is_nan() {
+        return Err(division_by_zero());
+    }
+    let value = float(a) / float(b);
+    if value == 0.0 && float(a) != 0.0 && float(b).is_finite() {
+        return Err(underflow());
+    }
+    double(value, a, b)
+}
+
+pub(super) fn div_float4(a: &Datum, b: &Datum) -> Made {
+    if float(b) == 0.0 && !float(a).is_nan() {
+        return Err(division_by_zero());
+    }
+    let value = float(a) as f32 / float(b) as f32;
+    if value == 0.0 && float(a) != 0.0 && float(b).is_finite() {
+        return Err(underflow());
+    }
+    double(f64::from(value), a, b)
+}
+
+pub(super) fn power(a: &Datum, b: &Datum) -> Made {
+    let (base, exponent) = (float(a), float(b));
+    if base == 0.0 && exponent < 0.0 {
+        return Err(Error::new("2201F", "zero raised to a negative power is undefined"));
+    }
+    if base < 0.0 && exponent.is_finite() && exponent.fract() != 0.0 {
+        return Err(Error::new(
+            "2201F",
+            "a negative number raised to a non-integer power yields a complex result",
+        ));
+    }
+    let value = base.powf(exponent);
+    if value == 0.0 && base != 0.0 && base.is_finite() && exponent.is_finite() {
+        return Err(underflow());
+    }
+    double(value, a, b)
+}
+
+/// Whole powers are exact; PostgreSQL's scale for them has at least 16 significant digits.
+pub(super) fn power_numeric(a: &Datum, b: &Datum) -> Made {
+    let (base, exponent) = (numeric(a), numeric(b));
+    if base.is_nan() || exponent.is_nan() || !base.is_finite() || !exponent.is_finite() {
+        return Err(Error::unsupported("numeric power of NaN and infinity"));
+    }
+    if exponent.compare(&exponent.trunc(0)).is_ne() {
+        return Err(Error::unsupported("a numeric power that is not whole").hint("Cast to double precision."));
+    }
+    let whole = exponent.to_i64("integer")?;
+    if base.is_zero() && whole < 0 {
+        return Err(Error::new("2201F", "zero raised to a negative power is undefined"));
+    }
+    let count = u32::try_from(whole.unsigned_abs()).map_err(|_| overflow_numeric())?;
+    let raised = base.pow_whole(count)?;
+    // The weight of the result decides the scale, as in `power_var_int`.
+    let digits = raised.to_f64().unwrap_or(f64::INFINITY).abs().log10();
+    let weight = if digits.is_finite() { digits } else { 0.0 } * if whole < 0 { -1.0 } else { 1.0 };
+    let scale = (16.0 - weight.trunc()).clamp(0.0, 1000.0) as i32;
+    let scale = scale.max(i32::from(base.scale())).max(i32::from(exponent.scale()));
+    if whole < 0 {
+        return Numeric::Small(1, 0).div_to(&raised, scale as u16).map(Datum::Numeric);
+    }
+    Ok(Datum::Numeric(raised.round(scale)))
+}
+
+fn overflow_numeric() -> Error {
+    Error::new("22003", "value overflows numeric format")
+}
+
+pub(super) fn sqrt(a: &Datum) -> Made {
+    if float(a) < 0.0 {
+        return Err(Error::new("2201F", "cannot take square root of a negative number"));
+    }
+    Ok(Datum::Float(float(a).sqrt()))
+}
+
+pub(super) fn exp(a: &Datum) -> Made {
+    let value = float(a).exp();
+    if value.is_infinite() && float(a).is_finite() {
+        return Err(overflow());
+    }
+    if value == 0.0 && float(a).is_finite() {
+        return Err(underflow());
+    }
+    Ok(Datum::Float(value))
+}
+
+/// The logarithm by `log`, refused for what has none.
+pub(super) fn logarithm(a: &Datum, log: fn(f64) -> f64) -> Made {
+    let value = float(a);
+    if value == 0.0 {
+        return Err(Error::new("2201E", "cannot take logarithm of zero"));
+    }
+    if value < 0.0 {
+        return Err(Error::new("2201E", "cannot take logarithm of a negative number"));
+    }
+    Ok(Datum::Float(log(value)))
+}
+
+/// A function that has a value only in a part of the line.
+pub(super) fn bounded(a: &Datum, inside: fn(f64) -> bool, function: fn(f64) -> f64) -> Made {
+    let value = float(a);
+    if !value.is_nan() && !inside(value) {
+        return Err(Error::new("22003", "input is out of range"));
+    }
+    Ok(Datum::Float(function(value)))
+}
+
+fn greatest_divisor(a: i64, b: i64) -> u64 {
+    let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+pub(super) fn gcd<const WIDTH: u8>(a: &Datum, b: &Datum) -> Made {
+    fit::<WIDTH>(i64::try_from(greatest_divisor(int(a), int(b))).ok())
+}
+
+pub(super) fn lcm<const WIDTH: u8>(a: &Datum, b: &Datum) -> Made {
+    let (a, b) = (int(a), int(b));
+    if a == 0 || b == 0 {
+        return Ok(Datum::Int(0));
+    }
+    let product = i128::from(a) / i128::from(greatest_divisor(a, b)) * i128::from(b);
+    fit::<WIDTH>(i64::try_from(product.abs()).ok())
+}
+
+/// Digits as an `int4` argument has them.
+fn digits(b: &Datum) -> i32 {
+    i32::try_from(int(b)).unwrap_or(0)
+}
+
+pub(super) fn round_to(a: &Datum, b: &Datum) -> Made {
+    Ok(Datum::Numeric(numeric(a).round(digits(b).clamp(-2000, 2000))))
+}
+
+pub(super) fn trunc_to(a: &Datum, b: &Datum) -> Made {
+    Ok(Datum::Numeric(numeric(a).trunc(digits(b).clamp(-2000, 2000))))
+}
+
+pub(super) fn sign(a: &Datum) -> Made {
+    let number = numeric(a);
+    Ok(Datum::Numeric(if number.is_nan() { Numeric::NaN } else { Numeric::Small(number.signum(), 0) }))
+}
+
+/// `width_bucket(value, low, high, count)`
+pub(super) fn width_bucket(args: &[Datum]) -> Result<Datum> {
+    let (value, low, high, count) = (float(&args[0]), float(&args[1]), float(&args[2]), int(&args[3]));
+    let bad = |message: &str| Err(Error::new("2201G", message));
+    if count <= 0 {
+        return bad("count must be greater than zero");
+    }
+    if value.is_nan() || low.is_nan() || high.is_nan() {
+        return bad("operand, lower bound, and upper bound cannot be NaN");
+    }
+    if low == high {
+        return bad("lower bound cannot equal upper bound");
+    }
+    let (from, to, at) = if low < high { (low, high, value) } else { (-low, -high, -value) };
+    Ok(Datum::Int(if at < from {
+        0
+    } else if at >= to {
+        count + 1
+    } else {
+        ((count as f64 * (at - from) / (to - from)) as i64).min(count - 1) + 1
+    }))
+}

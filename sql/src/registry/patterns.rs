@@ -1,0 +1,246 @@
+//! LIKE, ILIKE, SIMILAR TO and regular expressions.
+//!
+//! Regular expressions are those of the crate `regex`, which runs in linear time; what PostgreSQL's have beyond it (back
+//! references, lookaround, collating elements) is refused (2201B). The last patterns of a thread are kept compiled.
+
+use std::cell::RefCell;
+
+use regex::Regex;
+
+use super::casts::str;
+use crate::error::{Error, Result};
+use crate::expr::Made;
+use crate::types::Datum;
+
+/// Compiled patterns that a thread keeps.
+const KEPT: usize = 16;
+
+thread_local! {
+    static PATTERNS: RefCell<Vec<(String, Regex)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `with` on the compiled pattern.
+pub(super) fn compiled<T>(pattern: &str, flags: &str, with: impl FnOnce(&Regex) -> T) -> Result<T> {
+    let key = format!("(?s{flags}){pattern}");
+    PATTERNS.with_borrow_mut(|kept| {
+        if let Some(at) = kept.iter().position(|(known, _)| *known == key) {
+            let entry = kept.remove(at);
+            kept.push(entry);
+        } else {
+            let regex = Regex::new(&translate(&key)).map_err(|error| {
+                let reason = error.to_string();
+                let last = reason.lines().last().unwrap_or("").trim_start_matches("error: ").to_owned();
+                Error::new("2201B", format!("invalid regular expression: {last}"))
+            })?;
+            if kept.len() >= KEPT {
+                kept.remove(0);
+            }
+            kept.push((key, regex));
+        }
+        Ok(with(&kept.last().expect("one was just put there").1))
+    })
+}
+
+/// PostgreSQL's escapes that the crate spells otherwise.
+fn translate(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len());
+    let mut signs = pattern.chars();
+    while let Some(sign) = signs.next() {
+        if sign != '\\' {
+            out.push(sign);
+            continue;
+        }
+        match signs.next() {
+            Some('m') => out.push_str(r"\b{start}"),
+            Some('M') => out.push_str(r"\b{end}"),
+            Some('y') => out.push_str(r"\b"),
+            Some('Y') => out.push_str(r"\B"),
+            Some('Z') => out.push_str(r"\z"),
+            Some(other) => {
+                out.push('\\');
+                out.push(other);
+            }
+            None => out.push('\\'),
+        }
+    }
+    out
+}
+
+pub(super) fn matches(text: &Datum, pattern: &Datum, fold: bool, negated: bool) -> Made {
+    let found = compiled(str(pattern), if fold { "i" } else { "" }, |regex| regex.is_match(str(text)))?;
+    Ok(Datum::Bool(found != negated))
+}
+
+pub(super) fn like(text: &Datum, pattern: &Datum, fold: bool, negated: bool) -> Made {
+    let found = if fold {
+        let (text, pattern) = (str(text).to_lowercase(), str(pattern).to_lowercase());
+        like_bytes(text.as_bytes(), pattern.as_bytes())?
+    } else {
+        like_bytes(str(text).as_bytes(), str(pattern).as_bytes())?
+    };
+    Ok(Datum::Bool(found != negated))
+}
+
+/// Does the text match the pattern of `%`, `_` and `\`? Goes back to the last `%` only, which is enough.
+fn like_bytes(text: &[u8], pattern: &[u8]) -> Result<bool> {
+    let (mut t, mut p) = (0, 0);
+    let mut back: Option<(usize, usize)> = None;
+    loop {
+        let matched = match pattern.get(p) {
+            Some(b'%') => {
+                back = Some((p + 1, t));
+                p += 1;
+                continue;
+            }
+            Some(b'_') if t < text.len() => {
+                t += character(text, t);
+                p += 1;
+                true
+            }
+            Some(b'\\') => match pattern.get(p + 1) {
+                None => {
+                    if t >= text.len() && back.is_none() {
+                        return Ok(false);
+                    }
+                    return Err(Error::new("22025", "LIKE pattern must not end with escape character"));
+                }
+                Some(byte) if text.get(t) == Some(byte) => {
+                    t += 1;
+                    p += 2;
+                    true
+                }
+                Some(_) => false,
+            },
+            Some(byte) if *byte != b'_' && text.get(t) == Some(byte) => {
+                t += 1;
+                p += 1;
+                true
+            }
+            None if t == text.len() => return Ok(true),
+            _ => false,
+        };
+        if !matched {
+            match back {
+                Some((after, from)) if from < text.len() => {
+                    let next = from + character(text, from);
+                    back = Some((after, next));
+                    (p, t) = (after, next);
+                }
+                _ => return Ok(false),
+            }
+        }
+    }
+}
+
+/// Bytes of the character at this place.
+fn character(text: &[u8], at: usize) -> usize {
+    1 + text[at + 1..].iter().take_while(|byte| **byte & 0xc0 == 0x80).count()
+}
+
+/// A pattern with another escape sign, brought to `\`.
+pub(super) fn like_escape(pattern: &Datum, escape: &Datum) -> Made {
+    let (pattern, escape) = (str(pattern), str(escape));
+    let mut signs = escape.chars();
+    let (sign, more) = (signs.next(), signs.next());
+    if more.is_some() {
+        return Err(Error::new("22025", "invalid escape string")
+            .hint("Escape string must be empty or one character."));
+    }
+    let mut out = String::with_capacity(pattern.len());
+    let mut signs = pattern.chars();
+    while let Some(c) = signs.next() {
+        if Some(c) == sign {
+            out.push('\\');
+            out.extend(signs.next());
+        } else if c == '\\' {
+            out.push_str("\\\\");
+        } else {
+            out.push(c);
+        }
+    }
+    Ok(Datum::text(out))
+}
+
+/// A pattern of SIMILAR TO as a regular expression (`similar_to_escape`).
+pub(super) fn similar_escape(pattern: &str, escape: Option<char>) -> String {
+    let mut out = String::from("^(?:");
+    let (mut in_class, mut escaped) = (false, false);
+    for c in pattern.chars() {
+        if escaped {
+            out.push('\\');
+            out.push(c);
+            escaped = false;
+        } else if Some(c) == escape {
+            escaped = true;
+        } else if in_class {
+            if c == '\\' {
+                out.push('\\');
+            }
+            out.push(c);
+            in_class = c != ']';
+        } else {
+            match c {
+                '[' => {
+                    in_class = true;
+                    out.push(c);
+                }
+                '%' => out.push_str(".*"),
+                '_' => out.push('.'),
+                '(' => out.push_str("(?:"),
+                '\\' | '.' | '^' | '$' => {
+                    out.push('\\');
+                    out.push(c);
+                }
+                _ => out.push(c),
+            }
+        }
+    }
+    out.push_str(")$");
+    out
+}
+
+pub(super) fn similar(args: &[Datum]) -> Made {
+    let escape = args.get(1).map_or("\\", str);
+    Ok(Datum::text(similar_escape(str(&args[0]), escape.chars().next())))
+}
+
+/// The first match, or the first group of it.
+pub(super) fn substring_matching(text: &Datum, pattern: &Datum) -> Made {
+    let text = str(text);
+    let found = compiled(str(pattern), "", |regex| {
+        let groups = regex.captures(text)?;
+        let group = if groups.len() > 1 { groups.get(1) } else { groups.get(0) };
+        group.map(|group| Datum::text(group.as_str()))
+    })?;
+    Ok(found.unwrap_or(Datum::Null))
+}
+
+/// `regexp_replace(text, pattern, replacement [, flags])`
+pub(super) fn regexp_replace(args: &[Datum]) -> Made {
+    let flags = args.get(3).map_or("", str);
+    if let Some(other) = flags.chars().find(|flag| !"gi".contains(*flag)) {
+        return Err(Error::new("22023", format!("invalid regular expression option: \"{other}\"")));
+    }
+    // `\1` and `\&` are the crate's `${1}` and `${0}`.
+    let mut replacement = String::new();
+    let mut signs = str(&args[2]).chars();
+    while let Some(c) = signs.next() {
+        match c {
+            '$' => replacement.push_str("$$"),
+            '\\' => match signs.next() {
+                Some('&') => replacement.push_str("${0}"),
+                Some(digit) if digit.is_ascii_digit() => replacement.push_str(&format!("${{{digit}}}")),
+                Some(other) => replacement.push(other),
+                None => replacement.push('\\'),
+            },
+            other => replacement.push(other),
+        }
+    }
+    let text = str(&args[0]);
+    let limit = usize::from(!flags.contains('g'));
+    let fold = if flags.contains('i') { "i" } else { "" };
+    let replaced = compiled(str(&args[1]), fold, |regex| {
+        regex.replacen(text, limit, replacement.as_str()).into_owned()
+    })?;
+    Ok(Datum::text(replaced))
+}

@@ -1,0 +1,147 @@
+//! Joins: by hash where sides are equal, by running the right side for each left row where it is looked up in an index or is
+//! lateral, else by comparing each left row with each right one.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use super::{Executor, Row, Sink, Source};
+use crate::error::Result;
+use crate::expr::{Env, Expr};
+use crate::parser::ast::JoinKind;
+use crate::plan::Join;
+use crate::types::Datum;
+
+impl<S: Source> Executor<'_, S> {
+    pub(super) async fn join(&mut self, join: &Join, outer: &[Datum], sink: Sink<'_>) -> Result<()> {
+        if let Some(captures) = &join.lateral {
+            return self.join_each(join, captures, outer, sink).await;
+        }
+        let right = self.rows(&join.right, outer).await?;
+        let mut matched = vec![false; right.len()];
+        let keeps_left = matches!(join.kind, JoinKind::Left | JoinKind::Full);
+        let keeps_right = matches!(join.kind, JoinKind::Right | JoinKind::Full);
+        if right.is_empty() && !keeps_left {
+            return Ok(());
+        }
+        let context = self.context;
+        let keys = |side: fn(&(Expr, Expr)) -> &Expr, row: &[Datum]| -> Result<Option<Row>> {
+            let env = Env { row, outer, context };
+            let mut key = Row::with_capacity(join.equal.len());
+            for pair in &join.equal {
+                let value = side(pair).eval(&env)?;
+                if value.is_null() {
+                    return Ok(None);
+                }
+                key.push(value);
+            }
+            Ok(Some(key))
+        };
+        let mut table: HashMap<Row, Vec<u32>> = HashMap::new();
+        if !join.equal.is_empty() {
+            for (place, row) in right.iter().enumerate() {
+                if let Some(key) = keys(|pair| &pair.1, row)? {
+                    table.entry(key).or_default().push(place as u32);
+                }
+            }
+        }
+        let all: Vec<u32> =
+            if join.equal.is_empty() { (0..right.len() as u32).collect() } else { Vec::new() };
+        let mut both = Row::new();
+        let mut stopped = false;
+        let mut see = |row: &mut Row| {
+            let candidates: &[u32] = if join.equal.is_empty() {
+                &all
+            } else {
+                match keys(|pair| &pair.0, row)? {
+                    Some(key) => table.get(&key).map_or(&[], Vec::as_slice),
+                    None => &[],
+                }
+            };
+            let mut found = false;
+            for place in candidates {
+                let place = *place as usize;
+                both.clear();
+                both.extend_from_slice(row);
+                both.extend_from_slice(&right[place]);
+                if !all_hold(&join.on, &Env { row: &both, outer, context })? {
+                    continue;
+                }
+                found = true;
+                matched[place] = true;
+                if sink(&mut both)?.is_break() {
+                    stopped = true;
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            if !found && keeps_left {
+                both.clear();
+                both.extend_from_slice(row);
+                both.resize(join.left_width + join.right_width, Datum::Null);
+                let flow = sink(&mut both)?;
+                stopped |= flow.is_break();
+                return Ok(flow);
+            }
+            Ok(ControlFlow::Continue(()))
+        };
+        self.run(&join.left, outer, &mut see).await?;
+        if keeps_right && !stopped {
+            for (row, _) in right.iter().zip(&matched).filter(|(_, matched)| !**matched) {
+                let mut both = vec![Datum::Null; join.left_width];
+                both.extend_from_slice(row);
+                if sink(&mut both)?.is_break() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the right side for each left row.
+    async fn join_each(
+        &mut self,
+        join: &Join,
+        captures: &[Expr],
+        outer: &[Datum],
+        sink: Sink<'_>,
+    ) -> Result<()> {
+        let left = self.rows(&join.left, outer).await?;
+        let context = self.context;
+        for row in left {
+            let env = Env { row: &row, outer, context };
+            let inner = captures.iter().map(|capture| capture.eval(&env)).collect::<Result<Row>>()?;
+            let (mut found, mut stopped) = (false, false);
+            let mut both = Row::new();
+            let mut see = |right: &mut Row| {
+                both.clear();
+                both.extend_from_slice(&row);
+                both.append(right);
+                if !all_hold(&join.on, &Env { row: &both, outer, context })? {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                found = true;
+                let flow = sink(&mut both)?;
+                stopped |= flow.is_break();
+                Ok(flow)
+            };
+            self.run(&join.right, &inner, &mut see).await?;
+            if !found && join.kind == JoinKind::Left {
+                let mut both = row;
+                both.resize(join.left_width + join.right_width, Datum::Null);
+                stopped |= sink(&mut both)?.is_break();
+            }
+            if stopped {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn all_hold(conditions: &[Expr], env: &Env<'_>) -> Result<bool> {
+    for condition in conditions {
+        if !condition.holds(env)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,439 @@
+//! Scans, filters, projections, grouping, sorting, DISTINCT, LIMIT, set operations.
+
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+use super::{Executor, Flow, Row, Sink, Source, emit};
+use crate::catalog::Table;
+use crate::error::{Error, Result};
+use crate::expr::{Env, Expr};
+use crate::parser::ast::SetOp;
+use crate::plan::{Access, AggregateCall, Plan, SortKey, Used};
+use crate::registry::aggregates::State;
+use crate::types::Datum;
+
+const MORE: Flow = Ok(ControlFlow::Continue(()));
+
+/// A range of an index: values of its first columns, and bounds of the next one.
+pub(crate) struct Range {
+    pub(crate) index: usize,
+    pub(crate) equal: Vec<Datum>,
+    pub(crate) low: Bound<Datum>,
+    pub(crate) high: Bound<Datum>,
+}
+
+impl<S: Source> Executor<'_, S> {
+    pub(super) fn values(&mut self, rows: &[Vec<Expr>], outer: &[Datum], sink: Sink<'_>) -> Result<()> {
+        for exprs in rows {
+            let env = self.env(&[], outer);
+            let mut row = exprs.iter().map(|expr| expr.eval(&env)).collect::<Result<Row>>()?;
+            if sink(&mut row)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn scan(
+        &mut self,
+        (table, used, access, filter): (&Arc<Table>, &Used, &Access, &[Expr]),
+        outer: &[Datum],
+        sink: Sink<'_>,
+    ) -> Result<()> {
+        let range = match access {
+            Access::Table => None,
+            Access::Index { index, equal, low, high } => {
+                let env = self.env(&[], outer);
+                let mut values = Vec::with_capacity(equal.len());
+                for expr in equal {
+                    let value = expr.eval(&env)?;
+                    // Nothing equals null.
+                    if value.is_null() {
+                        return Ok(());
+                    }
+                    values.push(value);
+                }
+                let bound = |bound: &Option<(Expr, bool)>| -> Result<Option<Bound<Datum>>> {
+                    let Some((expr, included)) = bound else { return Ok(Some(Bound::Unbounded)) };
+                    let value = expr.eval(&env)?;
+                    Ok((!value.is_null())
+                        .then(|| if *included { Bound::Included(value) } else { Bound::Excluded(value) }))
+                };
+                let (Some(low), Some(high)) = (bound(low)?, bound(high)?) else { return Ok(()) };
+                Some(Range { index: *index, equal: values, low, high })
+            }
+        };
+        // A column that only the filter looks at is in use as well: the binder has noted it.
+        let columns: Vec<usize> = (0..table.columns.len()).filter(|column| used.borrow()[*column]).collect();
+        let context = self.context;
+        let mut failed = None;
+        let mut see = |row: &mut Row| -> ControlFlow<()> {
+            let env = Env { row, outer, context };
+            for condition in filter {
+                match condition.holds(&env) {
+                    Ok(true) => {}
+                    Ok(false) => return ControlFlow::Continue(()),
+                    Err(error) => {
+                        failed = Some(error);
+                        return ControlFlow::Break(());
+                    }
+                }
+            }
+            match sink(row) {
+                Ok(flow) => flow,
+                Err(error) => {
+                    failed = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        };
+        self.source.scan(table, &columns, range, &mut see).await?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    pub(super) async fn filter(
+        &mut self,
+        input: &Plan,
+        conditions: &[Expr],
+        outer: &[Datum],
+        sink: Sink<'_>,
+    ) -> Result<()> {
+        let context = self.context;
+        let mut see = |row: &mut Row| {
+            let env = Env { row, outer, context };
+            for condition in conditions {
+                if !condition.holds(&env)? {
+                    return MORE;
+                }
+            }
+            sink(row)
+        };
+        self.run(input, outer, &mut see).await
+    }
+
+    pub(super) async fn project(
+        &mut self,
+        input: &Plan,
+        exprs: &[Expr],
+        outer: &[Datum],
+        sink: Sink<'_>,
+    ) -> Result<()> {
+        let context = self.context;
+        let mut out = Row::with_capacity(exprs.len());
+        let mut see = |row: &mut Row| {
+            let env = Env { row, outer, context };
+            out.clear();
+            for expr in exprs {
+                out.push(expr.eval(&env)?);
+            }
+            sink(&mut out)
+        };
+        self.run(input, outer, &mut see).await
+    }
+
+    pub(super) async fn aggregate(
+        &mut self,
+        input: &Plan,
+        keys: &[Expr],
+        calls: &[AggregateCall],
+        outer: &[Datum],
+        sink: Sink<'_>,
+    ) -> Result<()> {
+        let context = self.context;
+        let start = || calls.iter().map(Running::start).collect::<Vec<_>>();
+        let mut groups: Vec<(Row, Vec<Running>)> = Vec::new();
+        let mut places: HashMap<Row, usize, rapidhash_state::State> = HashMap::default();
+        if keys.is_empty() {
+            groups.push((Vec::new(), start()));
+        }
+        let (mut key, mut args) = (Row::new(), Row::new());
+        let mut see = |row: &mut Row| {
+            let env = Env { row, outer, context };
+            let place = if keys.is_empty() {
+                0
+            } else {
+                key.clear();
+                for expr in keys {
+                    key.push(expr.eval(&env)?);
+                }
+                match places.get(&key) {
+                    Some(place) => *place,
+                    None => {
+                        groups.push((key.clone(), start()));
+                        places.insert(key.clone(), groups.len() - 1);
+                        groups.len() - 1
+                    }
+                }
+            };
+            for (call, running) in calls.iter().zip(&mut groups[place].1) {
+                running.take(call, &env, &mut args)?;
+            }
+            MORE
+        };
+        self.run(input, outer, &mut see).await?;
+        for (mut row, running) in groups {
+            for (call, running) in calls.iter().zip(running) {
+                row.push(running.finish(call)?);
+            }
+            if sink(&mut row)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn sort(
+        &mut self,
+        input: &Plan,
+        keys: &[SortKey],
+        outer: &[Datum],
+        sink: Sink<'_>,
+    ) -> Result<()> {
+        let rows = self.rows(input, outer).await?;
+        let rows = sorted(rows, keys, |expr, row| expr.eval(&self.env(row, outer)))?;
+        emit(rows, sink)
+    }
+
+    pub(super) async fn distinct(
+        &mut self,
+        input: &Plan,
+        keys: Option<&[Expr]>,
+        outer: &[Datum],
+        sink: Sink<'_>,
+    ) -> Result<()> {
+        let context = self.context;
+        let mut seen: HashSet<Row> = HashSet::new();
+        let mut see = |row: &mut Row| {
+            let key = match keys {
+                None => row.clone(),
+                Some(keys) => {
+                    let env = Env { row, outer, context };
+                    keys.iter().map(|key| key.eval(&env)).collect::<Result<Row>>()?
+                }
+            };
+            if seen.insert(key) { sink(row) } else { MORE }
+        };
+        self.run(input, outer, &mut see).await
+    }
+
+    pub(super) async fn limit(
+        &mut self,
+        input: &Plan,
+        limit: Option<&Expr>,
+        offset: Option<&Expr>,
+        outer: &[Datum],
+        sink: Sink<'_>,
+    ) -> Result<()> {
+        let count = |expr: Option<&Expr>, what: &str, code: &'static str| -> Result<Option<i64>> {
+            match expr.map(|expr| expr.eval(&self.env(&[], outer))).transpose()? {
+                Some(Datum::Int(count)) if count < 0 => {
+                    Err(Error::new(code, format!("{what} must not be negative")))
+                }
+                Some(Datum::Int(count)) => Ok(Some(count)),
+                _ => Ok(None),
+            }
+        };
+        let mut left = count(limit, "LIMIT", "2201W")?.unwrap_or(i64::MAX);
+        let mut skip = count(offset, "OFFSET", "2201X")?.unwrap_or(0);
+        if left == 0 {
+            return Ok(());
+        }
+        let mut see = |row: &mut Row| {
+            if skip > 0 {
+                skip -= 1;
+                return MORE;
+            }
+            left -= 1;
+            let flow = sink(row)?;
+            Ok(if left == 0 { ControlFlow::Break(()) } else { flow })
+        };
+        self.run(input, outer, &mut see).await
+    }
+
+    pub(super) async fn set_op(
+        &mut self,
+        op: SetOp,
+        all: bool,
+        left: &Plan,
+        right: &Plan,
+        outer: &[Datum],
+        sink: Sink<'_>,
+    ) -> Result<()> {
+        if op == SetOp::Union {
+            let mut seen: HashSet<Row> = HashSet::new();
+            let mut stopped = false;
+            let mut see = |row: &mut Row| {
+                if !all && !seen.insert(row.clone()) {
+                    return MORE;
+                }
+                let flow = sink(row)?;
+                stopped |= flow.is_break();
+                Ok(flow)
+            };
+            self.run(left, outer, &mut see).await?;
+            if stopped {
+                return Ok(());
+            }
+            let mut see = |row: &mut Row| if !all && !seen.insert(row.clone()) { MORE } else { sink(row) };
+            return self.run(right, outer, &mut see).await;
+        }
+        let mut counts: HashMap<Row, usize> = HashMap::new();
+        self.run(right, outer, &mut |row| {
+            *counts.entry(std::mem::take(row)).or_insert(0) += 1;
+            MORE
+        })
+        .await?;
+        let mut seen: HashSet<Row> = HashSet::new();
+        let mut see = |row: &mut Row| {
+            let count = counts.get_mut(row);
+            let keep = match (op, all, count) {
+                (SetOp::Intersect, true, Some(count)) if *count > 0 => {
+                    *count -= 1;
+                    true
+                }
+                (SetOp::Intersect, false, Some(_)) | (SetOp::Except, false, None) => seen.insert(row.clone()),
+                (SetOp::Except, true, Some(count)) if *count > 0 => {
+                    *count -= 1;
+                    false
+                }
+                (SetOp::Except, true, _) => true,
+                _ => false,
+            };
+            if keep { sink(row) } else { MORE }
+        };
+        self.run(left, outer, &mut see).await
+    }
+
+    pub(super) fn series(
+        &mut self,
+        from: &Expr,
+        to: &Expr,
+        step: &Expr,
+        outer: &[Datum],
+        sink: Sink<'_>,
+    ) -> Result<()> {
+        let env = self.env(&[], outer);
+        let (Datum::Int(from), Datum::Int(to), Datum::Int(step)) =
+            (from.eval(&env)?, to.eval(&env)?, step.eval(&env)?)
+        else {
+            return Ok(());
+        };
+        if step == 0 {
+            return Err(Error::new("22023", "step size cannot equal zero"));
+        }
+        let mut at = Some(from);
+        while let Some(value) = at.filter(|value| if step > 0 { *value <= to } else { *value >= to }) {
+            if sink(&mut vec![Datum::Int(value)])?.is_break() {
+                break;
+            }
+            at = value.checked_add(step);
+        }
+        Ok(())
+    }
+}
+
+/// Rows in the order of their keys; equal ones stay as they were.
+pub(super) fn sorted(
+    rows: Vec<Row>,
+    keys: &[SortKey],
+    eval: impl Fn(&Expr, &[Datum]) -> Result<Datum>,
+) -> Result<Vec<Row>> {
+    let mut keyed = Vec::with_capacity(rows.len());
+    for row in rows {
+        let key = keys.iter().map(|key| eval(&key.expr, &row)).collect::<Result<Row>>()?;
+        keyed.push((key, row));
+    }
+    keyed.sort_by(|(a, _), (b, _)| order(keys, a, b));
+    Ok(keyed.into_iter().map(|(_, row)| row).collect())
+}
+
+fn order(keys: &[SortKey], a: &[Datum], b: &[Datum]) -> Ordering {
+    for ((key, a), b) in keys.iter().zip(a).zip(b) {
+        let order = match (a.is_null(), b.is_null()) {
+            (true, true) => Ordering::Equal,
+            (true, false) => {
+                if key.nulls_first {
+                    Ordering::Less
+                } else {
+                    Ordering::Greater
+                }
+            }
+            (false, true) => {
+                if key.nulls_first {
+                    Ordering::Greater
+                } else {
+                    Ordering::Less
+                }
+            }
+            (false, false) => {
+                let order = a.compare(b);
+                if key.descending { order.reverse() } else { order }
+            }
+        };
+        if order != Ordering::Equal {
+            return order;
+        }
+    }
+    Ordering::Equal
+}
+
+/// An aggregate of a group while rows come.
+struct Running {
+    state: State,
+    seen: HashSet<Row>,
+    /// Arguments behind their sort keys, where the aggregate wants an order.
+    kept: Vec<Row>,
+}
+
+impl Running {
+    fn start(call: &AggregateCall) -> Self {
+        Self { state: call.aggregate.start(), seen: HashSet::new(), kept: Vec::new() }
+    }
+
+    #[inline]
+    fn take(&mut self, call: &AggregateCall, env: &Env<'_>, args: &mut Row) -> Result<()> {
+        if let Some(filter) = &call.filter
+            && !filter.holds(env)?
+        {
+            return Ok(());
+        }
+        args.clear();
+        for arg in &call.args {
+            args.push(arg.eval(env)?);
+        }
+        if call.distinct && (args[0].is_null() || !self.seen.insert(args.clone())) {
+            return Ok(());
+        }
+        if call.order.is_empty() && !call.distinct {
+            return call.aggregate.take(&mut self.state, args);
+        }
+        let mut kept = call.order.iter().map(|key| key.expr.eval(env)).collect::<Result<Row>>()?;
+        kept.append(args);
+        self.kept.push(kept);
+        Ok(())
+    }
+
+    fn finish(mut self, call: &AggregateCall) -> Result<Datum> {
+        let keys = call.order.len();
+        if keys > 0 {
+            self.kept.sort_by(|a, b| order(&call.order, a, b));
+        } else if call.distinct {
+            // PostgreSQL sorts what it makes distinct.
+            self.kept.sort_by(|a, b| {
+                a.iter().zip(b).map(|(a, b)| a.compare_nulls_last(b)).fold(Ordering::Equal, Ordering::then)
+            });
+        }
+        for kept in &self.kept {
+            call.aggregate.take(&mut self.state, &kept[keys..])?;
+        }
+        call.aggregate.finish(self.state)
+    }
+}
+
+/// The hash of group keys.
+mod rapidhash_state {
+    /// The standard library's.
+    pub(super) type State = std::collections::hash_map::RandomState;
+}

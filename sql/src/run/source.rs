@@ -1,0 +1,427 @@
+//! Rows from and to the engine: the one trait by which the executor reaches it, and the change of form between the engine's
+//! values and those of SQL.
+
+use std::collections::HashMap;
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+use thermocline_engine as engine;
+use thermocline_row::{
+    Date, Decimal, EncodedRow, Interval, Layout, Time, Timestamp, TimestampTz, Type as Stored, Uuid, Value,
+};
+
+use super::Row;
+use super::operators::Range;
+use crate::catalog::Table;
+use crate::error::{Error, Result};
+use crate::types::{Datum, Numeric};
+
+/// What the executor asks of a store of rows.
+pub(crate) trait Source {
+    /// Hands each row of the table (or of a range of one of its indexes) to `see`, with these columns filled in and null in the
+    /// others, until it breaks. The range may hand over more rows than it contains.
+    fn scan(
+        &mut self,
+        table: &Arc<Table>,
+        columns: &[usize],
+        range: Option<Range>,
+        see: &mut dyn FnMut(&mut Row) -> ControlFlow<()>,
+    ) -> impl Future<Output = Result<()>>;
+
+    /// Inserts a row. `numbered`: the number of its numbered column is still to be drawn; it is put into the row.
+    fn insert(
+        &mut self,
+        table: &Arc<Table>,
+        row: &mut Row,
+        numbered: bool,
+    ) -> impl Future<Output = Result<Inserted>>;
+
+    /// Changes columns of a row that was read, unless it is another one by now.
+    fn update(
+        &mut self,
+        table: &Arc<Table>,
+        old: &[Datum],
+        new: &[(usize, Datum)],
+    ) -> impl Future<Output = Result<Changed>>;
+
+    /// Deletes a row that was read, unless it is another one by now.
+    fn delete(&mut self, table: &Arc<Table>, old: &[Datum]) -> impl Future<Output = Result<Changed>>;
+}
+
+/// What an insert came to.
+pub(crate) enum Inserted {
+    Done,
+    /// A row has the same key in this unique index.
+    Duplicate {
+        index: usize,
+        error: Error,
+    },
+}
+
+/// What a change came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Changed {
+    Done,
+    /// Another transaction has changed or deleted the row since it was read.
+    Stale,
+}
+
+/// The engine, through a transaction.
+pub(crate) struct EngineSource<'t> {
+    pub(crate) db: &'t engine::Database,
+    pub(crate) transaction: &'t mut engine::Transaction,
+    tables: HashMap<String, (engine::Table, Arc<Layout>)>,
+}
+
+impl<'t> EngineSource<'t> {
+    pub(crate) fn new(db: &'t engine::Database, transaction: &'t mut engine::Transaction) -> Self {
+        Self { db, transaction, tables: HashMap::new() }
+    }
+
+    fn table(&mut self, table: &Table) -> Result<(engine::Table, Arc<Layout>)> {
+        if let Some(found) = self.tables.get(&table.name) {
+            return Ok(found.clone());
+        }
+        let found = self.db.table(&table.name)?;
+        let layout = found.layout();
+        if layout.columns().len() != table.columns.len() {
+            return Err(Error::new("40001", format!("the definition of \"{}\" has changed", table.name))
+                .hint("Run the statement again."));
+        }
+        self.tables.insert(table.name.clone(), (found.clone(), layout.clone()));
+        Ok((found, layout))
+    }
+
+    fn index(found: &engine::Table, table: &Table, index: usize) -> Result<engine::Index> {
+        if table.primary == Some(index) {
+            return Ok(found.primary());
+        }
+        Ok(found.index(&table.indexes[index].name)?)
+    }
+
+    /// The primary key of a row.
+    fn key(
+        found: &engine::Table,
+        table: &Table,
+        row: &[Datum],
+    ) -> Result<(engine::Index, thermocline_row::KeyBuf)> {
+        let Some(primary) = table.primary else {
+            return Err(Error::unsupported(format!(
+                "changing rows of \"{}\", which has no primary key,",
+                table.name
+            )));
+        };
+        let index = Self::index(found, table, primary)?;
+        let columns = table.indexes[primary].columns.iter();
+        let values =
+            columns.map(|(column, _)| value_of(&row[*column], table, *column)).collect::<Result<Vec<_>>>()?;
+        let key = index.key_of_values(&values)?;
+        Ok((index, key))
+    }
+}
+
+/// Fills a row with columns of encoded bytes.
+#[inline]
+fn decode(layout: &Layout, bytes: &[u8], columns: &[usize], width: usize, row: &mut Row) {
+    row.clear();
+    row.resize(width, Datum::Null);
+    for column in columns {
+        row[*column] = datum_at(layout, bytes, *column);
+    }
+}
+
+impl Source for EngineSource<'_> {
+    async fn scan(
+        &mut self,
+        table: &Arc<Table>,
+        columns: &[usize],
+        range: Option<Range>,
+        see: &mut dyn FnMut(&mut Row) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let (found, layout) = self.table(table)?;
+        let width = table.columns.len();
+        let mut row = Row::with_capacity(width);
+        let mut show = |bytes: &[u8]| {
+            decode(&layout, bytes, columns, width, &mut row);
+            see(&mut row)
+        };
+        let Some(range) = range else {
+            return Ok(self.transaction.scan_table(&found, show).await?);
+        };
+        let definition = &table.indexes[range.index];
+        let index = Self::index(&found, table, range.index)?;
+        let mut values = Vec::with_capacity(range.equal.len() + 1);
+        for (datum, (column, _)) in range.equal.iter().zip(&definition.columns) {
+            // A value that the column cannot have equals nothing in it.
+            let Ok(value) = value_of(datum, table, *column) else { return Ok(()) };
+            values.push(value);
+        }
+        let key = index.key_of_values(&values)?;
+        if values.len() == definition.columns.len() {
+            if definition.unique {
+                self.transaction
+                    .read(&index, &key, |bytes| {
+                        let _ = show(bytes);
+                    })
+                    .await?;
+            } else {
+                self.transaction.read_all(&index, &key, show).await?;
+            }
+            return Ok(());
+        }
+        let (column, descending) = definition.columns[values.len()];
+        let (from, to) = if descending { (&range.high, &range.low) } else { (&range.low, &range.high) };
+        let datum = |bound: &Bound<Datum>| match bound {
+            Bound::Included(datum) | Bound::Excluded(datum) => Some(datum.clone()),
+            Bound::Unbounded => None,
+        };
+        let start = datum(from).and_then(|from| value_of(&from, table, column).ok());
+        let end = datum(to);
+        let (prefix, equal) = (key, &range.equal);
+        // The scan ends where the beginning of the key or the bound is left behind.
+        let through = |bytes: &[u8]| {
+            for (wanted, (column, _)) in equal.iter().zip(&definition.columns) {
+                if datum_at(&layout, bytes, *column) != *wanted {
+                    return ControlFlow::Break(());
+                }
+            }
+            if let Some(end) = &end {
+                let value = datum_at(&layout, bytes, column);
+                let past = if descending {
+                    value.compare_nulls_last(end).is_lt()
+                } else {
+                    value.compare_nulls_last(end).is_gt()
+                };
+                if past && !value.is_null() {
+                    return ControlFlow::Break(());
+                }
+            }
+            show(bytes)
+        };
+        let key_range = match start {
+            Some(start) => {
+                values.push(start);
+                let from = index.key_of_values(&values)?;
+                return Ok(self
+                    .transaction
+                    .scan(
+                        &index,
+                        engine::KeyRange::between(Bound::Included(&from), Bound::Unbounded),
+                        engine::Direction::Forward,
+                        through,
+                    )
+                    .await?);
+            }
+            None if values.is_empty() => engine::KeyRange::all(),
+            None => engine::KeyRange::prefix(&prefix),
+        };
+        Ok(self.transaction.scan(&index, key_range, engine::Direction::Forward, through).await?)
+    }
+
+    async fn insert(&mut self, table: &Arc<Table>, row: &mut Row, numbered: bool) -> Result<Inserted> {
+        let (found, layout) = self.table(table)?;
+        let mut values = Vec::with_capacity(row.len());
+        for (column, datum) in row.iter().enumerate() {
+            values.push(value_of(datum, table, column)?);
+        }
+        let mut encoded = EncodedRow::new();
+        if numbered && let Some(column) = table.columns.iter().position(|column| column.numbered) {
+            if let Some(number) = found.encode_values(&values, &mut encoded)? {
+                row[column] = Datum::Int(number);
+                values[column] = value_of(&row[column], table, column)?;
+            }
+        } else if let Some(column) = table.columns.iter().position(|column| column.hidden && column.numbered)
+        {
+            if let Some(number) = found.encode_values(&values, &mut encoded)? {
+                values[column] = Value::Int8(number);
+            }
+        }
+        layout.encode_row(&values, &mut encoded).map_err(|source| row_error(table, source))?;
+        match self.transaction.insert(&found, &encoded).await {
+            Ok(_) => Ok(Inserted::Done),
+            Err(engine::Error::DuplicateKey { index: name, table: owner, key }) => {
+                let index = table.indexes.iter().position(|index| index.name == name).unwrap_or(0);
+                let error = duplicate(table, index, row);
+                let error = if table.indexes.iter().any(|index| index.name == name) {
+                    error
+                } else {
+                    engine::Error::DuplicateKey { index: name, table: owner, key }.into()
+                };
+                Ok(Inserted::Duplicate { index, error })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn update(&mut self, table: &Arc<Table>, old: &[Datum], new: &[(usize, Datum)]) -> Result<Changed> {
+        let (found, layout) = self.table(table)?;
+        let (index, key) = Self::key(&found, table, old)?;
+        let mut values = Vec::with_capacity(new.len());
+        for (column, datum) in new {
+            values.push((*column, value_of(datum, table, *column)?));
+        }
+        let changed = self
+            .transaction
+            .update(&index, &key, |editor| {
+                if !is_same(&layout, editor.row(), old) {
+                    return Ok(Changed::Stale);
+                }
+                for (column, value) in &values {
+                    editor.set_value(*column, value).map_err(|source| found.error(source))?;
+                }
+                Ok(Changed::Done)
+            })
+            .await;
+        match changed {
+            Ok(changed) => Ok(changed.unwrap_or(Changed::Stale)),
+            Err(engine::Error::DuplicateKey { index: name, table: owner, key }) => {
+                let Some(index) = table.indexes.iter().position(|index| index.name == name) else {
+                    return Err(engine::Error::DuplicateKey { index: name, table: owner, key }.into());
+                };
+                let mut row = old.to_vec();
+                new.iter().for_each(|(column, datum)| row[*column] = datum.clone());
+                Err(duplicate(table, index, &row))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn delete(&mut self, table: &Arc<Table>, old: &[Datum]) -> Result<Changed> {
+        let (found, layout) = self.table(table)?;
+        let (index, key) = Self::key(&found, table, old)?;
+        if !self.transaction.lock(&index, &key, engine::LockMode::Update).await? {
+            return Ok(Changed::Stale);
+        }
+        let same = self.transaction.read(&index, &key, |bytes| is_same(&layout, bytes, old)).await?;
+        if same != Some(true) || !self.transaction.delete(&index, &key).await? {
+            return Ok(Changed::Stale);
+        }
+        Ok(Changed::Done)
+    }
+}
+
+/// Is it the row that was read?
+fn is_same(layout: &Layout, bytes: &[u8], old: &[Datum]) -> bool {
+    old.iter()
+        .enumerate()
+        .take(layout.columns().len())
+        .all(|(column, old)| datum_at(layout, bytes, column) == *old)
+}
+
+/// PostgreSQL's error of a second row with a key.
+fn duplicate(table: &Table, index: usize, row: &[Datum]) -> Error {
+    let index = &table.indexes[index];
+    let names: Vec<&str> =
+        index.columns.iter().map(|(column, _)| table.columns[*column].name.as_str()).collect();
+    let values: Vec<String> = index
+        .columns
+        .iter()
+        .map(|(column, _)| crate::types::text::show(&row[*column], table.columns[*column].ty))
+        .collect();
+    Error::new("23505", format!("duplicate key value violates unique constraint \"{}\"", index.name))
+        .detail(format!("Key ({})=({}) already exists.", names.join(", "), values.join(", ")))
+}
+
+fn row_error(table: &Table, source: thermocline_row::RowError) -> Error {
+    engine::Error::Row { table: table.name.clone(), source }.into()
+}
+
+/// A stored column's value.
+#[inline]
+pub(crate) fn datum_at(layout: &Layout, bytes: &[u8], column: usize) -> Datum {
+    let found = match layout.columns()[column].ty {
+        Stored::Boolean => layout.bool(bytes, column).map(Datum::Bool),
+        Stored::Int2 => layout.i16(bytes, column).map(|value| Datum::Int(i64::from(value))),
+        Stored::Int4 => layout.i32(bytes, column).map(|value| Datum::Int(i64::from(value))),
+        Stored::Int8 => layout.i64(bytes, column).map(Datum::Int),
+        Stored::Float4 => layout.f32(bytes, column).map(|value| Datum::Float(f64::from(value))),
+        Stored::Float8 => layout.f64(bytes, column).map(Datum::Float),
+        Stored::Text | Stored::Varchar(_) | Stored::Char(_) => {
+            layout.str(bytes, column).map(|text| Datum::Text(Arc::from(text)))
+        }
+        Stored::Bytes => layout.bytes(bytes, column).map(|bytes| Datum::Bytes(Arc::from(bytes))),
+        Stored::Decimal { .. } => {
+            layout.decimal(bytes, column).map(|value| Datum::Numeric(from_decimal(value)))
+        }
+        _ => return datum_of(&layout.value(bytes, column)),
+    };
+    found.unwrap_or(Datum::Null)
+}
+
+fn from_decimal(value: Decimal) -> Numeric {
+    Numeric::from_i128(value.mantissa(), u16::from(value.scale()))
+}
+
+/// A value of the engine as one of SQL.
+pub(crate) fn datum_of(value: &Value) -> Datum {
+    match value {
+        Value::Null => Datum::Null,
+        Value::Boolean(value) => Datum::Bool(*value),
+        Value::Int2(value) => Datum::Int(i64::from(*value)),
+        Value::Int4(value) => Datum::Int(i64::from(*value)),
+        Value::Int8(value) => Datum::Int(*value),
+        Value::Float4(value) => Datum::Float(f64::from(*value)),
+        Value::Float8(value) => Datum::Float(*value),
+        Value::Decimal(value) => Datum::Numeric(from_decimal(*value)),
+        Value::Text(value) => Datum::text(value),
+        Value::Bytes(value) => Datum::Bytes(Arc::from(value.as_slice())),
+        Value::Date(value) => Datum::Date(value.0),
+        Value::Time(value) => Datum::Time(value.micros()),
+        Value::Timestamp(value) => Datum::Timestamp(value.0),
+        Value::TimestampTz(value) => Datum::Timestamp(value.0),
+        Value::Interval(value) => Datum::Interval(*value),
+        Value::Uuid(value) => Datum::Uuid(value.0),
+    }
+}
+
+/// A value of SQL as a column stores it, or why it does not.
+pub(crate) fn value_of(datum: &Datum, table: &Table, column: usize) -> Result<Value> {
+    let column = &table.columns[column];
+    stored_value(datum, column.stored).ok_or_else(|| {
+        let shown = crate::types::text::show(datum, column.ty);
+        Error::new("22003", format!("column \"{}\" cannot store the value {shown}", column.name))
+    })
+}
+
+/// The value in the form of a stored type; none if the type does not have it.
+pub(crate) fn stored_value(datum: &Datum, stored: Stored) -> Option<Value> {
+    Some(match (datum, stored) {
+        (Datum::Null, _) => Value::Null,
+        (Datum::Bool(value), Stored::Boolean) => Value::Boolean(*value),
+        (Datum::Int(value), Stored::Int2) => Value::Int2(i16::try_from(*value).ok()?),
+        (Datum::Int(value), Stored::Int4) => Value::Int4(i32::try_from(*value).ok()?),
+        (Datum::Int(value), Stored::Int8) => Value::Int8(*value),
+        (Datum::Float(value), Stored::Float4) => {
+            let single = *value as f32;
+            if f64::from(single) != *value && !value.is_nan() {
+                return None;
+            }
+            Value::Float4(single)
+        }
+        (Datum::Float(value), Stored::Float8) => Value::Float8(*value),
+        (Datum::Numeric(value), Stored::Decimal { precision, scale }) => {
+            let (mantissa, from) = value.canonical().to_i128()?;
+            let decimal = Decimal::new(mantissa, u8::try_from(from).ok()?).ok()?;
+            let fitted = decimal.rescale_exact(scale).ok()??;
+            if fitted.mantissa().unsigned_abs()
+                >= 10u128.checked_pow(u32::from(precision)).unwrap_or(u128::MAX)
+            {
+                return None;
+            }
+            Value::Decimal(fitted)
+        }
+        (Datum::Text(value), Stored::Text | Stored::Varchar(_) | Stored::Char(_)) => {
+            Value::Text(value.to_string())
+        }
+        (Datum::Bytes(value), Stored::Bytes) => Value::Bytes(value.to_vec()),
+        (Datum::Date(value), Stored::Date) => Value::Date(Date(*value)),
+        (Datum::Time(value), Stored::Time) => Value::Time(Time::from_micros(*value)?),
+        (Datum::Timestamp(value), Stored::Timestamp) => Value::Timestamp(Timestamp(*value)),
+        (Datum::Timestamp(value), Stored::TimestampTz) => Value::TimestampTz(TimestampTz(*value)),
+        (Datum::Interval(value), Stored::Interval) => {
+            Value::Interval(Interval::new(value.months, value.days, value.micros))
+        }
+        (Datum::Uuid(value), Stored::Uuid) => Value::Uuid(Uuid(*value)),
+        _ => return None,
+    })
+}

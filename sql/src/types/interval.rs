@@ -1,0 +1,374 @@
+//! Intervals: their text form (`IntervalStyle = postgres`), fields cut to those that the type names, arithmetic.
+
+use thermocline_row::Interval;
+
+use super::datetime::{DAY, fraction_micros};
+use crate::error::{Error, Result};
+
+const HOUR: i64 = 3_600_000_000;
+const MINUTE: i64 = 60_000_000;
+const SECOND: i64 = 1_000_000;
+
+pub(crate) fn out_of_range() -> Error {
+    Error::new("22008", "interval out of range")
+}
+
+fn invalid(text: &str) -> Error {
+    Error::new("22007", format!("invalid input syntax for type interval: \"{text}\""))
+}
+
+fn field_out(text: &str) -> Error {
+    Error::new("22015", format!("interval field value out of range: \"{text}\""))
+}
+
+/// The number of the last field (0 year … 5 second) in the modifier of a type, and digits of the second.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Limits {
+    pub(crate) first: Option<i64>,
+    pub(crate) last: Option<i64>,
+}
+
+#[derive(Default)]
+struct Sum {
+    months: i64,
+    days: i64,
+    micros: i64,
+}
+
+impl Sum {
+    /// Adds `whole` and `fraction` of a unit, spilling fractions as PostgreSQL does: of months to days, of days to time.
+    fn add(&mut self, unit: &str, whole: i64, fraction: f64, text: &str) -> Result<()> {
+        let bad = || invalid(text);
+        let add = |to: &mut i64, count: i64, each: i64| {
+            let sum = count.checked_mul(each).and_then(|more| to.checked_add(more));
+            sum.map(|sum| *to = sum).ok_or_else(|| field_out(text))
+        };
+        let unit = unit.strip_suffix('s').filter(|it| it.len() > 1).unwrap_or(unit);
+        match unit {
+            "microsecond" | "usec" | "us" | "microsec" => {
+                add(&mut self.micros, whole, 1)?;
+                self.micros += fraction.round_ties_even() as i64;
+            }
+            "millisecond" | "msec" | "ms" | "millisec" => self.time(whole, fraction, 1000, text)?,
+            "second" | "sec" | "s" => self.time(whole, fraction, SECOND, text)?,
+            "minute" | "min" | "m" => self.time(whole, fraction, MINUTE, text)?,
+            "hour" | "hr" | "h" => self.time(whole, fraction, HOUR, text)?,
+            "day" | "d" => {
+                add(&mut self.days, whole, 1)?;
+                self.micros += (fraction * DAY as f64).round_ties_even() as i64;
+            }
+            "week" | "w" => {
+                add(&mut self.days, whole, 7)?;
+                self.some_days(fraction * 7.0);
+            }
+            "month" | "mon" => {
+                add(&mut self.months, whole, 1)?;
+                self.some_days(fraction * 30.0);
+            }
+            "year" | "yr" | "y" => self.years(whole, fraction, 1, text)?,
+            "decade" | "dec" => self.years(whole, fraction, 10, text)?,
+            "century" | "centurie" | "cent" | "c" => self.years(whole, fraction, 100, text)?,
+            "millennium" | "millennia" | "mil" => self.years(whole, fraction, 1000, text)?,
+            _ => return Err(bad()),
+        }
+        Ok(())
+    }
+
+    fn time(&mut self, whole: i64, fraction: f64, unit: i64, text: &str) -> Result<()> {
+        let more = whole.checked_mul(unit).ok_or_else(|| field_out(text))?;
+        let part = (fraction * unit as f64).round_ties_even() as i64;
+        let sum = self.micros.checked_add(more).and_then(|sum| sum.checked_add(part));
+        self.micros = sum.ok_or_else(|| field_out(text))?;
+        Ok(())
+    }
+
+    fn years(&mut self, whole: i64, fraction: f64, unit: i64, text: &str) -> Result<()> {
+        let more = whole.checked_mul(unit * 12).and_then(|more| more.checked_add(self.months));
+        self.months =
+            more.ok_or_else(|| field_out(text))? + (fraction * (unit * 12) as f64).round_ties_even() as i64;
+        Ok(())
+    }
+
+    fn some_days(&mut self, days: f64) {
+        let whole = days.trunc();
+        self.days += whole as i64;
+        self.micros += ((days - whole) * DAY as f64).round_ties_even() as i64;
+    }
+
+    fn finish(self, text: &str) -> Result<Interval> {
+        let months = i32::try_from(self.months).map_err(|_| field_out(text))?;
+        let days = i32::try_from(self.days).map_err(|_| field_out(text))?;
+        Ok(Interval::new(months, days, self.micros))
+    }
+}
+
+/// A number at the front: sign, digits before the point, fraction, rest.
+fn number<'w>(word: &'w str, text: &str) -> Result<(bool, i64, f64, &'w str)> {
+    let negative = word.starts_with('-');
+    let body = word.strip_prefix(['+', '-']).unwrap_or(word);
+    let end = body.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(body.len());
+    let (digits, rest) = body.split_at(end);
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    if whole.is_empty() && fraction.is_empty() {
+        return Err(invalid(text));
+    }
+    let whole = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| field_out(text))? };
+    let part: f64 =
+        if fraction.is_empty() { 0.0 } else { format!("0.{fraction}").parse().map_err(|_| invalid(text))? };
+    Ok((negative, if negative { -whole } else { whole }, if negative { -part } else { part }, rest))
+}
+
+/// Reads an interval.
+pub(crate) fn parse(text: &str, limits: Limits) -> Result<Interval> {
+    let lower = text.trim().to_lowercase();
+    if lower.starts_with('p') {
+        return parse_iso(&lower, text);
+    }
+    let mut sum = Sum::default();
+    let mut words = lower.split_whitespace().peekable();
+    if words.peek() == Some(&"@") {
+        words.next();
+    }
+    let mut ago = false;
+    let mut any = false;
+    while let Some(word) = words.next() {
+        if word == "ago" {
+            ago = true;
+            continue;
+        }
+        any = true;
+        let sign_free = word.strip_prefix(['+', '-']).unwrap_or(word);
+        if word.contains(':') {
+            sum.micros += clock(word, limits, text)?;
+            continue;
+        }
+        // `1-2`: years and months.
+        if let Some((years, months)) = sign_free.split_once('-')
+            && !years.is_empty()
+            && months.bytes().all(|byte| byte.is_ascii_digit())
+        {
+            let (years, months): (i64, i64) =
+                (years.parse().map_err(|_| invalid(text))?, months.parse().map_err(|_| invalid(text))?);
+            if months > 11 {
+                return Err(field_out(text));
+            }
+            let total = years * 12 + months;
+            sum.months += if word.starts_with('-') { -total } else { total };
+            continue;
+        }
+        let (_, whole, fraction, unit) = number(word, text)?;
+        {
+            // `1h30m`, or the unit stands by itself.
+            let at = unit.find(|c: char| c.is_ascii_digit() || c == '.' || c == '-' || c == '+');
+            let (mine, rest) = unit.split_at(at.unwrap_or(unit.len()));
+            let next =
+                words.peek().copied().filter(|next| next.starts_with(|c: char| c.is_ascii_alphabetic()));
+            let mine = if !mine.is_empty() {
+                mine
+            } else if let Some(next) = next.filter(|next| *next != "ago") {
+                words.next();
+                next
+            } else {
+                const FIELDS: [&str; 6] = ["year", "month", "day", "hour", "minute", "second"];
+                // A bare number before a time counts days.
+                let clock_next = words.peek().is_some_and(|next| next.contains(':'));
+                let field = if clock_next { 2 } else { limits.last.unwrap_or(5) };
+                FIELDS[field as usize]
+            };
+            sum.add(mine, whole, fraction, text)?;
+            let mut rest = rest;
+            while !rest.is_empty() {
+                let (_, whole, fraction, more) = number(rest, text)?;
+                let end = more.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(more.len());
+                if end == 0 {
+                    return Err(invalid(text));
+                }
+                sum.add(&more[..end], whole, fraction, text)?;
+                rest = &more[end..];
+            }
+        }
+    }
+    if !any {
+        return Err(invalid(text));
+    }
+    let interval = sum.finish(text)?;
+    if ago { neg(interval) } else { Ok(interval) }
+}
+
+/// `1:02`, `1:02:03.5`
+fn clock(word: &str, limits: Limits, text: &str) -> Result<i64> {
+    let negative = word.starts_with('-');
+    let body = word.strip_prefix(['+', '-']).unwrap_or(word);
+    let parts: Vec<&str> = body.split(':').collect();
+    let whole = |part: &str| part.parse::<i64>().map_err(|_| invalid(text));
+    let (hours, minutes, seconds) = match parts[..] {
+        [minutes, seconds]
+            if seconds.contains('.') || (limits.first == Some(4) && limits.last == Some(5)) =>
+        {
+            ("0", minutes, seconds)
+        }
+        [hours, minutes] => (hours, minutes, "0"),
+        [hours, minutes, seconds] => (hours, minutes, seconds),
+        _ => return Err(invalid(text)),
+    };
+    let (seconds, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
+    let (hours, minutes, seconds) = (whole(hours)?, whole(minutes)?, whole(seconds)?);
+    if minutes > 59 || seconds > 59 {
+        return Err(field_out(text));
+    }
+    let fraction = fraction_micros(fraction).ok_or_else(|| invalid(text))?;
+    let hours = hours.checked_mul(HOUR).ok_or_else(|| field_out(text))?;
+    let total =
+        hours.checked_add(minutes * MINUTE + seconds * SECOND + fraction).ok_or_else(|| field_out(text))?;
+    Ok(if negative { -total } else { total })
+}
+
+/// `P1Y2M3DT4H5M6S`
+fn parse_iso(lower: &str, text: &str) -> Result<Interval> {
+    let mut sum = Sum::default();
+    let mut rest = &lower[1..];
+    let mut time = false;
+    if rest.is_empty() {
+        return Err(invalid(text));
+    }
+    while !rest.is_empty() {
+        if let Some(after) = rest.strip_prefix('t') {
+            time = true;
+            rest = after;
+            continue;
+        }
+        let (_, whole, fraction, after) = number(rest, text)?;
+        let unit = match (after.chars().next(), time) {
+            (Some('y'), false) => "year",
+            (Some('m'), false) => "month",
+            (Some('w'), false) => "week",
+            (Some('d'), false) => "day",
+            (Some('h'), true) => "hour",
+            (Some('m'), true) => "minute",
+            (Some('s'), true) => "second",
+            _ => return Err(invalid(text)),
+        };
+        sum.add(unit, whole, fraction, text)?;
+        rest = &after[1..];
+    }
+    sum.finish(text)
+}
+
+/// Cuts an interval to the fields of its type (`interval day to minute`), and rounds its seconds.
+pub(crate) fn adjust(interval: Interval, last: i64, digits: Option<i32>) -> Interval {
+    let Interval { months, days, micros } = interval;
+    match last {
+        0 => Interval::new(months / 12 * 12, 0, 0),
+        1 => Interval::new(months, 0, 0),
+        2 => Interval::new(months, days, 0),
+        3 => Interval::new(months, days, micros / HOUR * HOUR),
+        4 => Interval::new(months, days, micros / MINUTE * MINUTE),
+        _ => Interval::new(months, days, super::datetime::round_micros(micros, digits.unwrap_or(6))),
+    }
+}
+
+/// Seconds with their fraction: `05`, `05.25`; without zeros in front if not `padded`.
+pub(crate) fn fraction_text(micros: i64, padded: bool) -> String {
+    let (whole, part) = (micros / SECOND, micros % SECOND);
+    let mut text = if padded { format!("{whole:02}") } else { whole.to_string() };
+    if part != 0 {
+        let digits = format!("{part:06}");
+        text.push('.');
+        text.push_str(digits.trim_end_matches('0'));
+    }
+    text
+}
+
+pub(crate) fn show(interval: Interval) -> String {
+    let mut parts = Vec::new();
+    let mut negative_before = false;
+    let (years, months) = (interval.months / 12, interval.months % 12);
+    for (count, unit) in [(years, "year"), (months, "mon"), (interval.days, "day")] {
+        if count != 0 {
+            let plus = if negative_before && count > 0 { "+" } else { "" };
+            parts.push(format!("{plus}{count} {unit}{}", if count == 1 { "" } else { "s" }));
+            negative_before = count < 0;
+        }
+    }
+    if interval.micros != 0 || parts.is_empty() {
+        let sign = match interval.micros {
+            micros if micros < 0 => "-",
+            _ if negative_before => "+",
+            _ => "",
+        };
+        let micros = interval.micros.unsigned_abs();
+        let (hours, minutes) = (micros / HOUR as u64, micros / MINUTE as u64 % 60);
+        let seconds = fraction_text((micros % MINUTE as u64) as i64, true);
+        parts.push(format!("{sign}{hours:02}:{minutes:02}:{seconds}"));
+    }
+    parts.join(" ")
+}
+
+pub(crate) fn neg(interval: Interval) -> Result<Interval> {
+    match (interval.months.checked_neg(), interval.days.checked_neg(), interval.micros.checked_neg()) {
+        (Some(months), Some(days), Some(micros)) => Ok(Interval::new(months, days, micros)),
+        _ => Err(out_of_range()),
+    }
+}
+
+pub(crate) fn add(a: Interval, b: Interval) -> Result<Interval> {
+    match (a.months.checked_add(b.months), a.days.checked_add(b.days), a.micros.checked_add(b.micros)) {
+        (Some(months), Some(days), Some(micros)) => Ok(Interval::new(months, days, micros)),
+        _ => Err(out_of_range()),
+    }
+}
+
+/// Times a factor, with fractions of months going to days and of days to time (`interval_mul`).
+pub(crate) fn scale(interval: Interval, factor: f64) -> Result<Interval> {
+    let whole = |number: f64| {
+        if number.is_nan() || number > f64::from(i32::MAX) || number < f64::from(i32::MIN) {
+            return Err(out_of_range());
+        }
+        Ok(number as i32)
+    };
+    let months = f64::from(interval.months) * factor;
+    let days = f64::from(interval.days) * factor;
+    let (whole_months, whole_days) = (whole(months)?, whole(days)?);
+    let round = |seconds: f64| (seconds * 1e6).round_ties_even() / 1e6;
+    let month_days = round((months - f64::from(whole_months)) * 30.0);
+    let mut seconds = round((days - f64::from(whole_days) + month_days - month_days.trunc()) * 86400.0);
+    let mut all_days = f64::from(whole_days);
+    if seconds.abs() >= 86400.0 {
+        all_days += (seconds / 86400.0).trunc();
+        seconds -= (seconds / 86400.0).trunc() * 86400.0;
+    }
+    let all_days = whole(all_days + month_days.trunc())?;
+    let micros = (interval.micros as f64 * factor + seconds * 1e6).round_ties_even();
+    if !(-9.2e18..=9.2e18).contains(&micros) {
+        return Err(out_of_range());
+    }
+    Ok(Interval::new(whole_months, all_days, micros as i64))
+}
+
+/// Whole days of hours become days (`justify_hours`), whole months of days months (`justify_days`).
+pub(crate) fn justify(interval: Interval, hours: bool, days: bool) -> Interval {
+    let (mut months, mut all_days, mut micros) = (interval.months, i64::from(interval.days), interval.micros);
+    if hours {
+        all_days += micros / DAY;
+        micros %= DAY;
+        if all_days > 0 && micros < 0 {
+            micros += DAY;
+            all_days -= 1;
+        } else if all_days < 0 && micros > 0 {
+            micros -= DAY;
+            all_days += 1;
+        }
+    }
+    if days {
+        months += (all_days / 30) as i32;
+        all_days %= 30;
+        if months > 0 && all_days < 0 {
+            all_days += 30;
+            months -= 1;
+        } else if months < 0 && all_days > 0 {
+            all_days -= 30;
+            months += 1;
+        }
+    }
+    Interval::new(months, all_days as i32, micros)
+}

@@ -1,0 +1,202 @@
+//! Types of SQL: names, PostgreSQL's OIDs, categories, modifiers; values and their text form.
+
+pub(crate) mod datetime;
+mod datum;
+pub(crate) mod interval;
+pub(crate) mod numeric;
+pub(crate) mod text;
+
+pub use datum::Datum;
+pub use numeric::Numeric;
+
+/// A type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Type {
+    /// `boolean`
+    Bool,
+    /// `smallint`
+    Int2,
+    /// `integer`
+    Int4,
+    /// `bigint`
+    Int8,
+    /// `real`
+    Float4,
+    /// `double precision`
+    Float8,
+    /// `numeric`
+    Numeric,
+    /// `text`
+    Text,
+    /// `character varying`
+    Varchar,
+    /// `character`
+    BpChar,
+    /// `name`: the type of names in system catalogs
+    Name,
+    /// `bytea`
+    Bytea,
+    /// `date`
+    Date,
+    /// `time without time zone`
+    Time,
+    /// `timestamp without time zone`
+    Timestamp,
+    /// `timestamp with time zone`
+    TimestampTz,
+    /// `interval`
+    Interval,
+    /// `uuid`
+    Uuid,
+    /// A literal or parameter whose type nothing has said yet.
+    Unknown,
+    /// A row value.
+    Record,
+    /// No value.
+    Void,
+}
+
+/// What a type is to the resolution of functions and operators (`typcategory`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Category {
+    Boolean,
+    Number,
+    String,
+    DateTime,
+    TimeSpan,
+    User,
+    Unknown,
+    Pseudo,
+}
+
+/// Type, OID, name in `pg_type`, name in SQL, category, whether it is preferred in its category, bytes (`typlen`).
+type Row = (Type, u32, &'static str, &'static str, Category, bool, i16);
+
+const TYPES: &[Row] = &[
+    (Type::Bool, 16, "bool", "boolean", Category::Boolean, true, 1),
+    (Type::Int2, 21, "int2", "smallint", Category::Number, false, 2),
+    (Type::Int4, 23, "int4", "integer", Category::Number, false, 4),
+    (Type::Int8, 20, "int8", "bigint", Category::Number, false, 8),
+    (Type::Float4, 700, "float4", "real", Category::Number, false, 4),
+    (Type::Float8, 701, "float8", "double precision", Category::Number, true, 8),
+    (Type::Numeric, 1700, "numeric", "numeric", Category::Number, false, -1),
+    (Type::Text, 25, "text", "text", Category::String, true, -1),
+    (Type::Varchar, 1043, "varchar", "character varying", Category::String, false, -1),
+    (Type::BpChar, 1042, "bpchar", "character", Category::String, false, -1),
+    (Type::Name, 19, "name", "name", Category::String, false, 64),
+    (Type::Bytea, 17, "bytea", "bytea", Category::User, false, -1),
+    (Type::Date, 1082, "date", "date", Category::DateTime, false, 4),
+    (Type::Time, 1083, "time", "time without time zone", Category::DateTime, false, 8),
+    (Type::Timestamp, 1114, "timestamp", "timestamp without time zone", Category::DateTime, false, 8),
+    (Type::TimestampTz, 1184, "timestamptz", "timestamp with time zone", Category::DateTime, true, 8),
+    (Type::Interval, 1186, "interval", "interval", Category::TimeSpan, true, 16),
+    (Type::Uuid, 2950, "uuid", "uuid", Category::User, false, 16),
+    (Type::Unknown, 705, "unknown", "unknown", Category::Unknown, false, -2),
+    (Type::Record, 2249, "record", "record", Category::Pseudo, false, -1),
+    (Type::Void, 2278, "void", "void", Category::Pseudo, false, 4),
+];
+
+/// Other names of types.
+const ALIASES: &[(&str, Type)] = &[
+    ("boolean", Type::Bool),
+    ("smallint", Type::Int2),
+    ("int", Type::Int4),
+    ("integer", Type::Int4),
+    ("bigint", Type::Int8),
+    ("real", Type::Float4),
+    ("decimal", Type::Numeric),
+    ("dec", Type::Numeric),
+    ("float", Type::Float8),
+];
+
+impl Type {
+    fn row(self) -> &'static Row {
+        &TYPES[self as usize]
+    }
+
+    /// Its OID in PostgreSQL.
+    #[must_use]
+    pub fn oid(self) -> u32 {
+        self.row().1
+    }
+
+    /// Its name in `pg_type`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.row().2
+    }
+
+    /// Its name in SQL and in messages.
+    #[must_use]
+    pub fn sql_name(self) -> &'static str {
+        self.row().3
+    }
+
+    /// Bytes of its values in PostgreSQL; -1: of any length, -2: a C string.
+    #[must_use]
+    pub fn length(self) -> i16 {
+        self.row().6
+    }
+
+    pub(crate) fn category(self) -> Category {
+        self.row().4
+    }
+
+    pub(crate) fn is_preferred(self) -> bool {
+        self.row().5
+    }
+
+    /// The type with this OID.
+    #[must_use]
+    pub fn from_oid(oid: u32) -> Option<Self> {
+        TYPES.iter().find(|row| row.1 == oid).map(|row| row.0)
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        let named = TYPES.iter().find(|row| row.2 == name).map(|row| row.0);
+        named.or_else(|| ALIASES.iter().find(|(alias, _)| *alias == name).map(|(_, ty)| *ty))
+    }
+
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+        TYPES.iter().map(|row| row.2).chain(ALIASES.iter().map(|(name, _)| *name))
+    }
+
+    pub(crate) fn is_string(self) -> bool {
+        self.category() == Category::String
+    }
+
+    pub(crate) fn is_integer(self) -> bool {
+        matches!(self, Type::Int2 | Type::Int4 | Type::Int8)
+    }
+}
+
+/// The modifier of a type that has none.
+pub(crate) const NO_MOD: i32 = -1;
+
+/// The modifier of `numeric(precision, scale)`, as PostgreSQL packs it.
+pub(crate) fn numeric_mod(precision: i32, scale: i32) -> i32 {
+    ((precision << 16) | (scale & 0x7ff)) + 4
+}
+
+/// Precision and scale in a modifier of `numeric`.
+pub(crate) fn numeric_parts(modifier: i32) -> Option<(i32, i32)> {
+    let packed = modifier - 4;
+    // The scale has 11 bits, with a sign.
+    (modifier >= 4).then_some(((packed >> 16) & 0xffff, ((packed & 0x7ff) ^ 1024) - 1024))
+}
+
+/// A type with its modifier, as messages and `format_type` write it.
+pub(crate) fn display(ty: Type, modifier: i32) -> String {
+    match ty {
+        Type::Numeric => match numeric_parts(modifier) {
+            Some((precision, scale)) => format!("numeric({precision},{scale})"),
+            None => "numeric".to_owned(),
+        },
+        Type::Varchar | Type::BpChar if modifier >= 4 => format!("{}({})", ty.sql_name(), modifier - 4),
+        Type::Time | Type::Timestamp | Type::TimestampTz if modifier >= 0 => {
+            let (head, tail) = ty.sql_name().split_once(' ').unwrap_or((ty.sql_name(), ""));
+            format!("{head}({modifier}) {tail}")
+        }
+        _ => ty.sql_name().to_owned(),
+    }
+}

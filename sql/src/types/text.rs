@@ -1,0 +1,294 @@
+//! Values as text, and text as values: PostgreSQL's input and output functions.
+
+use std::fmt::Write;
+
+use super::datetime;
+use super::interval::{self, Limits};
+use super::{Datum, NO_MOD, Numeric, Type, numeric_parts};
+use crate::error::{Error, Result};
+
+fn invalid(ty: Type, text: &str) -> Error {
+    Error::new("22P02", format!("invalid input syntax for type {}: \"{text}\"", ty.sql_name()))
+}
+
+fn trimmed(text: &str) -> &str {
+    text.trim_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c'])
+}
+
+/// Reads a value. `now` is the time of the transaction, for `now` and `today`.
+pub(crate) fn input(text: &str, ty: Type, modifier: i32, now: i64) -> Result<Datum> {
+    let value = match ty {
+        Type::Bool => Datum::Bool(boolean(text).ok_or_else(|| invalid(ty, text))?),
+        Type::Int2 | Type::Int4 | Type::Int8 => Datum::Int(integer(text, ty)?),
+        Type::Float4 | Type::Float8 => Datum::Float(float(text, ty)?),
+        Type::Numeric => Datum::Numeric(Numeric::parse(text).ok_or_else(|| invalid(ty, text))?),
+        Type::Text | Type::Varchar | Type::BpChar | Type::Unknown | Type::Name => Datum::text(text),
+        Type::Bytea => Datum::Bytes(bytes(text)?.into()),
+        Type::Date => Datum::Date(datetime::parse_date(text, now)?),
+        Type::Time => Datum::Time(datetime::parse_time(text, now)?),
+        Type::Timestamp => Datum::Timestamp(datetime::parse_timestamp(text, false, now)?),
+        Type::TimestampTz => Datum::Timestamp(datetime::parse_timestamp(text, true, now)?),
+        Type::Interval => {
+            let limits = if modifier >= 0 {
+                let fields = i64::from(modifier & 0xff);
+                Limits { first: Some(fields / 10), last: Some(fields % 10) }
+            } else {
+                Limits::default()
+            };
+            Datum::Interval(interval::parse(text, limits)?)
+        }
+        Type::Uuid => Datum::Uuid(uuid(text).ok_or_else(|| invalid(ty, text))?),
+        Type::Record => return Err(Error::unsupported("input of a row value")),
+        Type::Void => Datum::Null,
+    };
+    if modifier == NO_MOD { Ok(value) } else { fit(value, ty, modifier, false) }
+}
+
+/// A value brought to the modifier of its type: lengths, scales, digits of a second. An `explicit` cast cuts text in silence.
+pub(crate) fn fit(value: Datum, ty: Type, modifier: i32, explicit: bool) -> Result<Datum> {
+    Ok(match (value, ty) {
+        (Datum::Numeric(number), Type::Numeric) => match numeric_parts(modifier) {
+            Some((precision, scale)) => Datum::Numeric(number.fit(precision, scale)?),
+            None => Datum::Numeric(number),
+        },
+        (Datum::Text(text), Type::Varchar) if modifier >= 4 => {
+            let most = (modifier - 4) as usize;
+            match text.char_indices().nth(most) {
+                None => Datum::Text(text),
+                Some((at, _)) if explicit || text[at..].bytes().all(|byte| byte == b' ') => {
+                    Datum::text(&text[..at])
+                }
+                Some(_) => return Err(too_long(ty, most)),
+            }
+        }
+        (Datum::Text(text), Type::BpChar) if modifier >= 4 => {
+            let wanted = (modifier - 4) as usize;
+            match text.char_indices().nth(wanted) {
+                None => {
+                    let blanks = wanted - text.chars().count();
+                    if blanks == 0 {
+                        Datum::Text(text)
+                    } else {
+                        Datum::text(format!("{text}{}", " ".repeat(blanks)))
+                    }
+                }
+                Some((at, _)) if explicit || text[at..].bytes().all(|byte| byte == b' ') => {
+                    Datum::text(&text[..at])
+                }
+                Some(_) => return Err(too_long(ty, wanted)),
+            }
+        }
+        (Datum::Timestamp(micros), _) => Datum::Timestamp(datetime::round_micros(micros, modifier)),
+        (Datum::Time(micros), _) => Datum::Time(datetime::round_micros(micros, modifier)),
+        (Datum::Interval(value), Type::Interval) if modifier >= 0 => {
+            let digits = (modifier >> 8) & 0xff;
+            let digits = if digits == 0 { None } else { Some(digits - 1) };
+            Datum::Interval(interval::adjust(value, i64::from(modifier & 0xff) % 10, digits))
+        }
+        (value, _) => value,
+    })
+}
+
+fn too_long(ty: Type, most: usize) -> Error {
+    Error::new("22001", format!("value too long for type {}({most})", ty.sql_name()))
+}
+
+fn boolean(text: &str) -> Option<bool> {
+    let word = trimmed(text).to_ascii_lowercase();
+    if word.is_empty() {
+        return None;
+    }
+    let is = |whole: &str, least: usize| word.len() >= least && whole.starts_with(&word);
+    if is("true", 1) || is("yes", 1) || is("on", 2) || word == "1" {
+        Some(true)
+    } else if is("false", 1) || is("no", 1) || is("off", 2) || word == "0" {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+/// A whole number of the type's width.
+fn integer(text: &str, ty: Type) -> Result<i64> {
+    let digits = trimmed(text);
+    let bare = digits.strip_prefix(['+', '-']).unwrap_or(digits);
+    if bare.is_empty() || !bare.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(invalid(ty, text));
+    }
+    let number = digits.parse::<i64>().ok().filter(|number| fits(*number, ty));
+    number.ok_or_else(|| {
+        Error::new("22003", format!("value \"{text}\" is out of range for type {}", ty.sql_name()))
+    })
+}
+
+/// Is the number one of the integer type?
+pub(crate) fn fits(number: i64, ty: Type) -> bool {
+    match ty {
+        Type::Int2 => i16::try_from(number).is_ok(),
+        Type::Int4 => i32::try_from(number).is_ok(),
+        _ => true,
+    }
+}
+
+fn float(text: &str, ty: Type) -> Result<f64> {
+    let word = trimmed(text);
+    let lower = word.to_ascii_lowercase();
+    let bare = lower.strip_prefix(['+', '-']).unwrap_or(&lower);
+    if !bare.starts_with(|c: char| c.is_ascii_digit() || c == '.')
+        && !["nan", "inf", "infinity"].contains(&bare)
+    {
+        return Err(invalid(ty, text));
+    }
+    let out = || Error::new("22003", format!("\"{text}\" is out of range for type {}", ty.sql_name()));
+    let special = !bare.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    let nonzero = bare.split('e').next().unwrap_or("").bytes().any(|byte| (b'1'..=b'9').contains(&byte));
+    let value = if ty == Type::Float4 {
+        f64::from(lower.parse::<f32>().map_err(|_| invalid(ty, text))?)
+    } else {
+        lower.parse::<f64>().map_err(|_| invalid(ty, text))?
+    };
+    if !special && (value.is_infinite() || (value == 0.0 && nonzero)) {
+        return Err(out());
+    }
+    Ok(value)
+}
+
+fn bytes(text: &str) -> Result<Vec<u8>> {
+    if let Some(digits) = text.strip_prefix("\\x") {
+        let mut all = Vec::with_capacity(digits.len() / 2);
+        let mut high = None;
+        for sign in digits.chars() {
+            let Some(digit) = sign.to_digit(16) else {
+                if sign.is_ascii_whitespace() && high.is_none() {
+                    continue;
+                }
+                return Err(Error::new("22023", format!("invalid hexadecimal digit: \"{sign}\"")));
+            };
+            match high.take() {
+                None => high = Some(digit),
+                Some(high) => all.push((high * 16 + digit) as u8),
+            }
+        }
+        if high.is_some() {
+            return Err(Error::new("22023", "invalid hexadecimal data: odd number of digits"));
+        }
+        return Ok(all);
+    }
+    let mut all = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = match (first, after) {
+            (b'\\', [b'\\', after @ ..]) => {
+                all.push(b'\\');
+                after
+            }
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
+                all.push((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'));
+                after
+            }
+            (b'\\', _) => return Err(Error::new("22P02", "invalid input syntax for type bytea")),
+            (byte, after) => {
+                all.push(*byte);
+                after
+            }
+        };
+    }
+    Ok(all)
+}
+
+fn uuid(text: &str) -> Option<[u8; 16]> {
+    let body = match text.strip_prefix('{') {
+        Some(inner) => inner.strip_suffix('}')?,
+        None => text,
+    };
+    let mut out = [0; 16];
+    let mut count = 0;
+    let mut bytes = body.bytes();
+    while let Some(mut byte) = bytes.next() {
+        // A hyphen may stand behind each group of four digits.
+        if byte == b'-' && count > 0 && count % 4 == 0 && count < 32 {
+            byte = bytes.next()?;
+        }
+        let digit = char::from(byte).to_digit(16)? as u8;
+        *out.get_mut(count / 2)? |= if count % 2 == 0 { digit << 4 } else { digit };
+        count += 1;
+    }
+    (count == 32).then_some(out)
+}
+
+/// Writes a value that is not null.
+pub(crate) fn output(value: &Datum, ty: Type, out: &mut String) {
+    match value {
+        Datum::Null => {}
+        Datum::Bool(value) => out.push(if *value { 't' } else { 'f' }),
+        Datum::Int(value) => {
+            let _ = write!(out, "{value}");
+        }
+        Datum::Float(value) => show_float(*value, ty == Type::Float4, out),
+        Datum::Numeric(value) => {
+            let _ = write!(out, "{value}");
+        }
+        Datum::Text(value) => out.push_str(value),
+        Datum::Bytes(value) => {
+            out.push_str("\\x");
+            for byte in value.iter() {
+                let _ = write!(out, "{byte:02x}");
+            }
+        }
+        Datum::Date(value) => out.push_str(&datetime::show_date(*value)),
+        Datum::Time(value) => out.push_str(&datetime::show_time(*value)),
+        Datum::Timestamp(value) => out.push_str(&datetime::show_timestamp(*value, ty == Type::TimestampTz)),
+        Datum::Interval(value) => out.push_str(&interval::show(*value)),
+        Datum::Uuid(value) => {
+            for (index, byte) in value.iter().enumerate() {
+                if [4, 6, 8, 10].contains(&index) {
+                    out.push('-');
+                }
+                let _ = write!(out, "{byte:02x}");
+            }
+        }
+        Datum::Record(_) => out.push_str("(row)"),
+    }
+}
+
+/// The text of a value that is not null.
+pub(crate) fn show(value: &Datum, ty: Type) -> String {
+    let mut out = String::new();
+    output(value, ty, &mut out);
+    out
+}
+
+/// The shortest digits that read as the same number; with an exponent below 10^-4 and from 10^15 (`real`: 10^6) on.
+fn show_float(value: f64, single: bool, out: &mut String) {
+    if value.is_nan() {
+        return out.push_str("NaN");
+    }
+    if value.is_infinite() {
+        return out.push_str(if value > 0.0 { "Infinity" } else { "-Infinity" });
+    }
+    let scientific = if single { format!("{:e}", value as f32) } else { format!("{value:e}") };
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let (sign, mantissa) = match mantissa.strip_prefix('-') {
+        Some(positive) => ("-", positive),
+        None => ("", mantissa),
+    };
+    out.push_str(sign);
+    let most = if single { 6 } else { 15 };
+    if !(-4..most).contains(&exponent) {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        let _ = write!(out, "{mantissa}e{sign}{:02}", exponent.abs());
+        return;
+    }
+    let digits: String = mantissa.chars().filter(|c| *c != '.').collect();
+    if exponent < 0 {
+        let _ = write!(out, "0.{}{digits}", "0".repeat((-exponent - 1) as usize));
+        return;
+    }
+    let whole = exponent as usize + 1;
+    if digits.len() <= whole {
+        let _ = write!(out, "{digits}{}", "0".repeat(whole - digits.len()));
+    } else {
+        let _ = write!(out, "{}.{}", &digits[..whole], &digits[whole..]);
+    }
+}

@@ -1,0 +1,4 @@
+//! Statements against PostgreSQL's recorded answers, and sessions as programs use them.
+
+mod golden;
+mod sessions;
