@@ -225,7 +225,7 @@ impl Binder<'_> {
         };
         table.indexes.iter().position(matches).map(Some).ok_or_else(|| {
             let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
-            Error::new("42P10", message).at(conflict.at)
+            Error::new("42P10", message)
         })
     }
 
@@ -249,7 +249,7 @@ impl Binder<'_> {
                 let column = column_of(table, name, *at)?;
                 if all.iter().any(|(other, _)| *other == column) {
                     let message = format!("multiple assignments to same column \"{name}\"");
-                    return Err(Error::new("42601", message).at(*at));
+                    return Err(Error::new("42601", message));
                 }
                 let expr = if value.kind == ExprKind::Default {
                     default_of(table, column)

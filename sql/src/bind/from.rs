@@ -305,13 +305,14 @@ impl Binder<'_> {
                 return Err(Error::unsupported("a sub-query in the condition of an outer join"));
             }
         }
+        let primary_keys = left.primary_keys.into_iter().chain(right.primary_keys).collect();
         let lateral = right.lateral;
         let join = join_of(kind, left.plan, right.plan, left_width, right_width, conditions, lateral);
         Ok(Relation {
             plan: join,
             columns,
             tables,
-            primary_keys: Vec::new(),
+            primary_keys,
             width: left_width + right_width,
             lateral: None,
         })

@@ -535,44 +535,45 @@ pub(super) fn applied(plan: Plan, mut subs: Vec<Sub>, width: &mut usize) -> Plan
 
 /// The name of a column that none is given to.
 fn column_name(expr: &ast::Expr) -> String {
+    figured(expr).0
+}
+
+/// A name, and whether it is one that a cast around the expression keeps (`FigureColname`).
+fn figured(expr: &ast::Expr) -> (String, bool) {
+    let strong = |name: &str| (name.to_owned(), true);
     match &expr.kind {
-        ExprKind::Column(names) => names.last().cloned().unwrap_or_default(),
-        ExprKind::Call(call) => call.name.last().cloned().unwrap_or_default(),
-        ExprKind::Cast(arg, ty) => match column_name(arg).as_str() {
-            "?column?" => {
-                let name = if ty.name.len() == 2 && ty.name[0] == "interval" {
-                    &ty.name[0]
-                } else {
-                    ty.name.last().expect("a type has a name")
-                };
-                Type::from_name(name).map_or(name.clone(), |ty| ty.name().to_owned())
+        ExprKind::Column(names) => (names.last().cloned().unwrap_or_default(), true),
+        ExprKind::Call(call) => (call.name.last().cloned().unwrap_or_default(), true),
+        ExprKind::Cast(arg, ty) => match figured(arg) {
+            (name, true) => (name, true),
+            _ => {
+                let fields = ty.name.len() == 2 && ty.name[0] == "interval";
+                let name = if fields { &ty.name[0] } else { ty.name.last().expect("a type has a name") };
+                (Type::from_name(name).map_or(name.clone(), |ty| ty.name().to_owned()), false)
             }
-            name => name.to_owned(),
         },
-        ExprKind::Case { other, .. } => match other.as_deref().map(column_name) {
-            Some(name) if name != "?column?" => name,
-            _ => "case".to_owned(),
+        ExprKind::Case { other, .. } => match other.as_deref().map(figured) {
+            Some((name, true)) => (name, true),
+            _ => ("case".to_owned(), false),
         },
-        ExprKind::Coalesce(_) => "coalesce".to_owned(),
-        ExprKind::NullIf(..) => "nullif".to_owned(),
-        ExprKind::Extreme(true, _) => "greatest".to_owned(),
-        ExprKind::Extreme(false, _) => "least".to_owned(),
-        ExprKind::Exists(_) => "exists".to_owned(),
-        ExprKind::Row(_) => "row".to_owned(),
-        ExprKind::Array(_) => "array".to_owned(),
-        ExprKind::Bool(_) => "bool".to_owned(),
-        ExprKind::Collate(arg, _) => column_name(arg),
+        ExprKind::Coalesce(_) => strong("coalesce"),
+        ExprKind::NullIf(..) => strong("nullif"),
+        ExprKind::Extreme(true, _) => strong("greatest"),
+        ExprKind::Extreme(false, _) => strong("least"),
+        ExprKind::Exists(_) => strong("exists"),
+        ExprKind::Row(_) => strong("row"),
+        ExprKind::Array(_) => strong("array"),
+        ExprKind::Bool(_) => ("bool".to_owned(), false),
+        ExprKind::Collate(arg, _) => figured(arg),
         ExprKind::Scalar(query) => match &query.body {
-            SetExpr::Select(select) => {
-                let item = select.items.first();
-                item.map_or("?column?".to_owned(), |item| {
-                    item.alias.clone().unwrap_or_else(|| column_name(&item.expr))
-                })
-            }
-            SetExpr::Values(_) => "column1".to_owned(),
-            _ => "?column?".to_owned(),
+            SetExpr::Select(select) => match select.items.first() {
+                Some(item) => item.alias.clone().map_or_else(|| figured(&item.expr), |alias| (alias, true)),
+                None => ("?column?".to_owned(), false),
+            },
+            SetExpr::Values(_) => strong("column1"),
+            _ => ("?column?".to_owned(), false),
         },
-        _ => "?column?".to_owned(),
+        _ => ("?column?".to_owned(), false),
     }
 }
 

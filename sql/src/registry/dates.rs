@@ -152,6 +152,32 @@ pub(super) fn interval_divided(a: &Datum, b: &Datum) -> Made {
     Ok(Datum::Interval(Interval::new(months as i32, all_days as i32, micros as i64)))
 }
 
+/// `justify_interval`: days of 24 hours, months of 30 days, one sign.
+pub(super) fn justify_all(a: &Datum) -> Made {
+    let Interval { months, days, micros } = span(a);
+    let (mut months, mut days, mut micros) = (i64::from(months), i64::from(days), micros);
+    days += micros / DAY;
+    micros %= DAY;
+    months += days / 30;
+    days %= 30;
+    if months > 0 && (days < 0 || (days == 0 && micros < 0)) {
+        days += 30;
+        months -= 1;
+    } else if months < 0 && (days > 0 || (days == 0 && micros > 0)) {
+        days -= 30;
+        months += 1;
+    }
+    if days > 0 && micros < 0 {
+        micros += DAY;
+        days -= 1;
+    } else if days < 0 && micros > 0 {
+        micros -= DAY;
+        days += 1;
+    }
+    let months = i32::try_from(months).map_err(|_| interval::out_of_range())?;
+    Ok(Datum::Interval(Interval::new(months, days as i32, micros)))
+}
+
 pub(super) fn justify(a: &Datum, hours: bool, days: bool) -> Made {
     Ok(Datum::Interval(interval::justify(span(a), hours, days)))
 }

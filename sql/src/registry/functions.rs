@@ -276,7 +276,7 @@ const TIMES: &[Function] = &[
     row("isfinite", &[Interval], Bool, Call::One(dates::is_finite)),
     row("justify_hours", &[Interval], Interval, Call::One(|a| dates::justify(a, true, false))),
     row("justify_days", &[Interval], Interval, Call::One(|a| dates::justify(a, false, true))),
-    row("justify_interval", &[Interval], Interval, Call::One(|a| dates::justify(a, true, true))),
+    row("justify_interval", &[Interval], Interval, Call::One(dates::justify_all)),
     row("make_date", &[Int4, Int4, Int4], Date, Call::Many(|a, _| dates::make_date(a))),
     row("make_time", &[Int4, Int4, Float8], Time, Call::Many(|a, _| dates::make_time(a))),
     row(

@@ -179,9 +179,9 @@ impl Session {
         let catalog = EngineCatalog { db: &self.db };
         let table = catalog.table(&create.table.name).expect("it was just there");
         let names: Vec<&str> = create.columns.iter().map(|(name, _, _)| name.as_str()).collect();
-        for (name, at, _) in &create.columns {
+        for (name, _, _) in &create.columns {
             if !table.columns.iter().any(|column| column.name == *name && !column.hidden) {
-                return Err(Error::new("42703", format!("column \"{name}\" does not exist")).at(*at));
+                return Err(Error::new("42703", format!("column \"{name}\" does not exist")));
             }
         }
         let base = format!("{}_{}_idx", table.name, names.join("_"));
@@ -300,8 +300,8 @@ impl Session {
         let has = |session: &Self, column: &str| {
             session.db.table(table).is_ok_and(|table| table.schema().column_index(column).is_some())
         };
-        let missing = |column: &str, at: u32| {
-            Error::new("42703", format!("column \"{column}\" of relation \"{table}\" does not exist")).at(at)
+        let missing = |column: &str| {
+            Error::new("42703", format!("column \"{column}\" of relation \"{table}\" does not exist"))
         };
         for action in actions {
             match action {
@@ -333,7 +333,7 @@ impl Session {
                         other => other.into(),
                     })?;
                 }
-                Alter::DropColumn { name, at, if_exists } => {
+                Alter::DropColumn { name, if_exists, .. } => {
                     if !has(self, name) {
                         if *if_exists {
                             answer.notices.push(format!(
@@ -341,7 +341,7 @@ impl Session {
                             ));
                             continue;
                         }
-                        return Err(missing(name, *at));
+                        return Err(missing(name));
                     }
                     self.db.drop_column(table, name).map_err(|error| match error {
                         EngineError::Schema(SchemaError::ColumnInUse { index, .. }) => {

@@ -64,14 +64,8 @@ pub(crate) fn fit(value: Datum, ty: Type, modifier: i32, explicit: bool) -> Resu
         (Datum::Text(text), Type::BpChar) if modifier >= 4 => {
             let wanted = (modifier - 4) as usize;
             match text.char_indices().nth(wanted) {
-                None => {
-                    let blanks = wanted - text.chars().count();
-                    if blanks == 0 {
-                        Datum::Text(text)
-                    } else {
-                        Datum::text(format!("{text}{}", " ".repeat(blanks)))
-                    }
-                }
+                // A char stands without its blanks at the end; what shows one adds them.
+                None => Datum::text(text.trim_end_matches(' ')),
                 Some((at, _)) if explicit || text[at..].bytes().all(|byte| byte == b' ') => {
                     Datum::text(&text[..at])
                 }
