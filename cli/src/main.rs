@@ -15,6 +15,7 @@ mod inspect;
 mod opened;
 mod repro;
 mod simulate;
+mod sql;
 mod values;
 
 use std::process::ExitCode;
@@ -53,6 +54,8 @@ enum Command {
     Dump(exchange::Dump),
     /// Read rows from text into a table
     Load(exchange::Load),
+    /// Run statements of SQL, and print their answers
+    Sql(sql::Sql),
     /// Copy a database that no process has open to another directory, as one moment has it
     Backup(copies::Backup),
     /// Copy a backup to where a database is to be, and check it
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Tables(tables) => exchange::tables(&tables),
         Command::Dump(dump) => exchange::write(&dump),
         Command::Load(load) => exchange::read(&load, arguments.quiet),
+        Command::Sql(sql) => sql::run(&sql),
         Command::Backup(backup) => copies::backup(&backup, arguments.quiet),
         Command::Restore(restore) => copies::restore(&restore, arguments.quiet),
         Command::Repro(repro) => repro::run(&repro, arguments.quiet),

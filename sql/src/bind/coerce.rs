@@ -100,7 +100,7 @@ impl Binder<'_> {
         } else if !matches!(how, CastHow::Nothing) {
             typed.modifier = NO_MOD;
         }
-        let constant = matches!(&typed.expr, Expr::Call(_, args) if args.iter().all(Expr::is_const))
+        let constant = matches!(&typed.expr, Expr::Call(_, args) if !args.is_empty() && args.iter().all(Expr::is_const))
             || matches!(&typed.expr, Expr::Fit(arg, ..) | Expr::Output(arg, _) if arg.is_const());
         if constant { self.folded(typed).map(Some) } else { Ok(Some(typed)) }
     }

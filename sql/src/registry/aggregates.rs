@@ -111,6 +111,24 @@ pub(super) const AGGREGATES: &[Row] = &[
         Type::Numeric,
         Aggregate::VarianceNumeric { population: true, root: true },
     ),
+    ("variance", &[Int2], Type::Numeric, Aggregate::VarianceNumeric { population: false, root: false }),
+    ("variance", &[Int4], Type::Numeric, Aggregate::VarianceNumeric { population: false, root: false }),
+    ("variance", &[Int8], Type::Numeric, Aggregate::VarianceNumeric { population: false, root: false }),
+    ("var_samp", &[Int2], Type::Numeric, Aggregate::VarianceNumeric { population: false, root: false }),
+    ("var_samp", &[Int4], Type::Numeric, Aggregate::VarianceNumeric { population: false, root: false }),
+    ("var_samp", &[Int8], Type::Numeric, Aggregate::VarianceNumeric { population: false, root: false }),
+    ("var_pop", &[Int2], Type::Numeric, Aggregate::VarianceNumeric { population: true, root: false }),
+    ("var_pop", &[Int4], Type::Numeric, Aggregate::VarianceNumeric { population: true, root: false }),
+    ("var_pop", &[Int8], Type::Numeric, Aggregate::VarianceNumeric { population: true, root: false }),
+    ("stddev", &[Int2], Type::Numeric, Aggregate::VarianceNumeric { population: false, root: true }),
+    ("stddev", &[Int4], Type::Numeric, Aggregate::VarianceNumeric { population: false, root: true }),
+    ("stddev", &[Int8], Type::Numeric, Aggregate::VarianceNumeric { population: false, root: true }),
+    ("stddev_samp", &[Int2], Type::Numeric, Aggregate::VarianceNumeric { population: false, root: true }),
+    ("stddev_samp", &[Int4], Type::Numeric, Aggregate::VarianceNumeric { population: false, root: true }),
+    ("stddev_samp", &[Int8], Type::Numeric, Aggregate::VarianceNumeric { population: false, root: true }),
+    ("stddev_pop", &[Int2], Type::Numeric, Aggregate::VarianceNumeric { population: true, root: true }),
+    ("stddev_pop", &[Int4], Type::Numeric, Aggregate::VarianceNumeric { population: true, root: true }),
+    ("stddev_pop", &[Int8], Type::Numeric, Aggregate::VarianceNumeric { population: true, root: true }),
     ("min", &[Type::Unknown], Type::Unknown, Aggregate::Min),
     ("max", &[Type::Unknown], Type::Unknown, Aggregate::Max),
 ];
@@ -172,9 +190,12 @@ impl Aggregate {
             }
             State::Float(count, sum, squares) => self.take_float(count, sum, squares, float(&args[0]))?,
             State::Squares(sum, squares, count) => {
-                let value = numeric(&args[0]);
-                *sum = sum.add(value)?;
-                *squares = squares.add(&value.mul(value)?)?;
+                let value = match &args[0] {
+                    Datum::Int(value) => Numeric::Small(*value, 0),
+                    other => numeric(other).clone(),
+                };
+                *sum = sum.add(&value)?;
+                *squares = squares.add(&value.mul(&value)?)?;
                 *count += 1;
             }
             State::Text(text, any) => {

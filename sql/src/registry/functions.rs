@@ -98,7 +98,7 @@ const NUMBERS: &[Function] = &[
         Float8,
         Call::One(|a| {
             let value = float(a);
-            Ok(Datum::Float(if value == 0.0 || value.is_nan() { value } else { value.signum() }))
+            Ok(Datum::Float(if value == 0.0 { 0.0 } else { value.signum() }))
         }),
     ),
     row("mod", &[Int2, Int2], Int2, Call::Two(maths::rem)),
@@ -297,15 +297,4 @@ const SESSION: &[Function] = &[
     row("session_user", &[], Name, Call::None(|_| Ok(Datum::text("postgres")))),
     row("user", &[], Name, Call::None(|_| Ok(Datum::text("postgres")))),
     row("current_role", &[], Name, Call::None(|_| Ok(Datum::text("postgres")))),
-    row(
-        "format_type",
-        &[Int4, Int4],
-        Text,
-        Call::All(|a, _| {
-            let Datum::Int(oid) = a[0] else { return Ok(Datum::Null) };
-            let modifier = if let Datum::Int(modifier) = a[1] { modifier as i32 } else { -1 };
-            let ty = u32::try_from(oid).ok().and_then(Type::from_oid);
-            Ok(Datum::text(ty.map_or("???".to_owned(), |ty| crate::types::display(ty, modifier))))
-        }),
-    ),
 ];

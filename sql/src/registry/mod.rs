@@ -13,6 +13,8 @@ mod maths;
 mod operators;
 mod patterns;
 mod strings;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use casts::{CastHow, Context, cast, is_coercible};
 pub(crate) use operators::{Operator, operators_named};

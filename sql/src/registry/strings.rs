@@ -1,5 +1,5 @@
-//! Functions of text and bytes. Characters are code points; upper and lower case are those of ASCII letters and, beyond them,
-//! of Unicode's simple mappings (as PostgreSQL with `C.UTF-8`).
+//! Functions of text and bytes. Characters are code points; upper and lower case are Unicode's simple mappings, as in
+//! PostgreSQL with the locale `C.UTF-8`.
 
 use super::casts::{int, str};
 use crate::error::Error;
@@ -44,19 +44,35 @@ pub(super) fn length(a: &Datum) -> Made {
     Ok(Datum::Int(str(a).chars().count() as i64))
 }
 
+/// The one character that a mapping gives; what would become several stays.
+fn simple(c: char, mut mapped: impl Iterator<Item = char>) -> char {
+    match (mapped.next(), mapped.next()) {
+        (Some(one), None) => one,
+        _ => c,
+    }
+}
+
+fn to_lower(c: char) -> char {
+    simple(c, c.to_lowercase())
+}
+
+fn to_upper(c: char) -> char {
+    simple(c, c.to_uppercase())
+}
+
 pub(super) fn lower(a: &Datum) -> Made {
-    made(str(a).to_ascii_lowercase())
+    made(str(a).chars().map(to_lower).collect::<String>())
 }
 
 pub(super) fn upper(a: &Datum) -> Made {
-    made(str(a).to_ascii_uppercase())
+    made(str(a).chars().map(to_upper).collect::<String>())
 }
 
 pub(super) fn initcap(a: &Datum) -> Made {
     let mut inside = false;
     let capital = |c: char| {
-        let out = if inside { c.to_ascii_lowercase() } else { c.to_ascii_uppercase() };
-        inside = c.is_ascii_alphanumeric();
+        let out = if inside { to_lower(c) } else { to_upper(c) };
+        inside = c.is_alphanumeric();
         out
     };
     made(str(a).chars().map(capital).collect::<String>())

@@ -4,6 +4,8 @@ pub(crate) mod datetime;
 mod datum;
 pub(crate) mod interval;
 pub(crate) mod numeric;
+#[cfg(test)]
+mod tests;
 pub(crate) mod text;
 
 pub use datum::Datum;

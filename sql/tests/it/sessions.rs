@@ -128,6 +128,62 @@ fn tables_without_a_primary_key_change_too() {
     assert_eq!(one(&mut session, "select count(*) from t where b = 'y'"), "2");
 }
 
+/// Nothing that depends on the time is computed when a statement is bound.
+#[test]
+fn the_time_is_that_of_the_transaction() {
+    let db = database();
+    let clock = std::sync::Arc::new(thermocline_base::clock::ManualClock::new(1_700_000_000_000_000));
+    let mut session = Session::with_clock(&db, clock.clone());
+    assert_eq!(one(&mut session, "select now()"), "2023-11-14 22:13:20+00");
+    assert_eq!(one(&mut session, "select now()::date + 1"), "2023-11-15");
+    assert_eq!(
+        one(&mut session, "select date_trunc('hour', now()) - interval '1 hour'"),
+        "2023-11-14 21:00:00+00"
+    );
+    let mut prepared = session.prepare("select 'today'::date, current_timestamp", &[]).expect("it binds");
+    run(&mut session, "begin");
+    clock.advance(std::time::Duration::from_secs(86_400));
+    assert_eq!(one(&mut session, "select now()"), "2023-11-14 22:13:20+00");
+    assert_eq!(one(&mut session, "select statement_timestamp()"), "2023-11-15 22:13:20+00");
+    run(&mut session, "commit");
+    let answer = session.execute_prepared(&mut prepared, &[]).expect("it runs");
+    assert_eq!(answer.text(0, 0).as_deref(), Some("2023-11-15"));
+    assert_eq!(answer.text(0, 1).as_deref(), Some("2023-11-15 22:13:20+00"));
+}
+
+/// What is not there yet says so, and is nothing else.
+#[test]
+fn what_is_missing_is_refused_by_name() {
+    let db = database();
+    let mut session = Session::new(&db);
+    run(&mut session, "create table t (id int primary key, a int)");
+    for text in [
+        "select sum(a) over () from t",
+        "select * from t for update",
+        "select * from t group by rollup (a)",
+        "with recursive x as (select 1) select * from x",
+        "select array[1, 2]",
+        "select '{}'::jsonb",
+        "create view v as select 1",
+        "create table u (a numeric)",
+        "create table u (a int references t)",
+        "create table u (a int check (a > 0))",
+        "create table u (a timestamptz default now())",
+        "create index on t (lower(a::text))",
+        "create index on t (a) where a > 0",
+        "alter table t add constraint c unique (a)",
+        "copy t from stdin",
+        "merge into t using t s on true when matched then do nothing",
+        "declare c cursor for select 1",
+        "listen x",
+        "lock table t",
+        "set timezone to 'Europe/Berlin'",
+    ] {
+        let error = session.execute(text, &[]).expect_err(text);
+        assert_eq!(error.code, "0A000", "{text}: {error}");
+    }
+}
+
 #[test]
 fn snapshots_stand_still_at_repeatable_read() {
     let db = database();
