@@ -161,12 +161,15 @@ pub(crate) struct BoundInsert {
     pub(crate) returning: Option<Returning>,
 }
 
+/// Columns and their new values.
+pub(crate) type Assignments = Vec<(usize, Expr)>;
+
 #[derive(Clone, Debug)]
 pub(crate) struct BoundConflict {
     /// The index that decides; none: any.
     pub(crate) index: Option<usize>,
     /// New values by column, over the row in the table and behind it the one that was to be inserted; and a condition.
-    pub(crate) update: Option<(Vec<(usize, Expr)>, Option<Expr>)>,
+    pub(crate) update: Option<(Assignments, Option<Expr>)>,
 }
 
 #[derive(Clone, Debug)]

@@ -184,12 +184,12 @@ impl Binder<'_> {
         let modifier = common_modifier(&all, ty);
         let mut exprs = Vec::with_capacity(all.len());
         for typed in all {
-            exprs.push(self.to_common(typed, ty, what)?.expr);
+            exprs.push(self.as_common(typed, ty, what)?.expr);
         }
         Ok((exprs, ty, modifier))
     }
 
-    pub(super) fn to_common(&mut self, typed: Typed, ty: Type, what: &str) -> Result<Typed> {
+    pub(super) fn as_common(&mut self, typed: Typed, ty: Type, what: &str) -> Result<Typed> {
         let (at, from) = (typed.at, typed.ty);
         let found = self.coerce(typed, ty, NO_MOD, Context::Implicit)?;
         found.ok_or_else(|| {

@@ -274,16 +274,14 @@ impl Binder<'_> {
                 }
                 let mut same = Vec::new();
                 for item in items {
-                    same.push(self.to_common(item, ty, "IN")?);
+                    same.push(self.as_common(item, ty, "IN")?);
                 }
                 items = same;
             }
         }
         let mut terms = Vec::with_capacity(items.len());
         for item in items {
-            let place = item.at;
-            let position = if place == crate::error::NOWHERE { at } else { at };
-            terms.push(self.operator("=", vec![arg.clone(), item], position)?.expr);
+            terms.push(self.operator("=", vec![arg.clone(), item], at)?.expr);
         }
         let expr = as_set(terms);
         Ok(Typed::new(if negated { Expr::Not(Box::new(expr)) } else { expr }, Type::Bool, at))
@@ -310,10 +308,10 @@ impl Binder<'_> {
             pattern = self.function("like_escape", vec![pattern, escape], at)?;
         }
         let op = match (kind, negated) {
-            (Like::Like, false) => "~~",
-            (Like::Like, true) => "!~~",
-            (Like::ILike, false) => "~~*",
-            (Like::ILike, true) => "!~~*",
+            (Like::Exact, false) => "~~",
+            (Like::Exact, true) => "!~~",
+            (Like::Folded, false) => "~~*",
+            (Like::Folded, true) => "!~~*",
             (Like::Similar, false) => "~",
             (Like::Similar, true) => "!~",
         };

@@ -113,7 +113,7 @@ impl Binder<'_> {
         let mut exprs = Vec::new();
         for (place, (from, to)) in query.columns.iter().zip(to).enumerate() {
             let typed = Typed::new(Expr::Column(place), from.ty, crate::error::NOWHERE);
-            exprs.push(self.to_common(typed, to.ty, what)?.expr);
+            exprs.push(self.as_common(typed, to.ty, what)?.expr);
         }
         Ok(Plan::Project(Box::new(query.plan), exprs))
     }

@@ -111,8 +111,8 @@ pub(crate) enum Quantified {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Like {
-    Like,
-    ILike,
+    Exact,
+    Folded,
     Similar,
 }
 

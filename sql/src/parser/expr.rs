@@ -339,8 +339,8 @@ impl Parser<'_> {
             }
             _ => {
                 let kind = match word {
-                    "like" => Like::Like,
-                    "ilike" => Like::ILike,
+                    "like" => Like::Exact,
+                    "ilike" => Like::Folded,
                     _ => {
                         self.expect_word("to")?;
                         Like::Similar

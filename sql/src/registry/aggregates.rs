@@ -247,7 +247,7 @@ impl Aggregate {
             Self::Min if value.compare(best) == Ordering::Less => *best = value.clone(),
             Self::Max if value.compare(best) == Ordering::Greater => *best = value.clone(),
             Self::And => {
-                *best = Datum::Bool(matches!((&*best, value), (Datum::Bool(true), Datum::Bool(true))))
+                *best = Datum::Bool(matches!((&*best, value), (Datum::Bool(true), Datum::Bool(true))));
             }
             Self::Or => {
                 *best =
@@ -285,7 +285,7 @@ impl Aggregate {
                 Self::AverageNumeric => Datum::Numeric(sum.div(&Numeric::Small(count, 0))?),
                 _ => Datum::Numeric(sum),
             },
-            State::Float(count, _, _) if count == 0.0 => Datum::Null,
+            State::Float(0.0, _, _) => Datum::Null,
             State::Float(count, sum, squares) => match self {
                 Self::SumFloat(_) => Datum::Float(sum),
                 Self::AverageFloat => Datum::Float(sum / count),

@@ -98,7 +98,7 @@ const NUMBERS: &[Function] = &[
         Float8,
         Call::One(|a| {
             let value = float(a);
-            Ok(Datum::Float(if value == 0.0 { 0.0 } else { value.signum() }))
+            Ok(Datum::Float(if value == 0.0 || value.is_nan() { 0.0 } else { value.signum() }))
         }),
     ),
     row("mod", &[Int2, Int2], Int2, Call::Two(maths::rem)),

@@ -58,8 +58,11 @@ impl<S: Source> Executor<'_, S> {
                 let bound = |bound: &Option<(Expr, bool)>| -> Result<Option<Bound<Datum>>> {
                     let Some((expr, included)) = bound else { return Ok(Some(Bound::Unbounded)) };
                     let value = expr.eval(&env)?;
-                    Ok((!value.is_null())
-                        .then(|| if *included { Bound::Included(value) } else { Bound::Excluded(value) }))
+                    Ok(match (value.is_null(), *included) {
+                        (true, _) => None,
+                        (false, true) => Some(Bound::Included(value)),
+                        (false, false) => Some(Bound::Excluded(value)),
+                    })
                 };
                 let (Some(low), Some(high)) = (bound(low)?, bound(high)?) else { return Ok(()) };
                 Some(Range { index: *index, equal: values, low, high })
@@ -144,7 +147,7 @@ impl<S: Source> Executor<'_, S> {
         let context = self.context;
         let start = || calls.iter().map(Running::start).collect::<Vec<_>>();
         let mut groups: Vec<(Row, Vec<Running>)> = Vec::new();
-        let mut places: HashMap<Row, usize, rapidhash_state::State> = HashMap::default();
+        let mut places: HashMap<Row, usize> = HashMap::new();
         if keys.is_empty() {
             groups.push((Vec::new(), start()));
         }
@@ -430,10 +433,4 @@ impl Running {
         }
         call.aggregate.finish(self.state)
     }
-}
-
-/// The hash of group keys.
-mod rapidhash_state {
-    /// The standard library's.
-    pub(super) type State = std::collections::hash_map::RandomState;
 }

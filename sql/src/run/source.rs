@@ -231,10 +231,9 @@ impl Source for EngineSource<'_> {
                 values[column] = value_of(&row[column], table, column)?;
             }
         } else if let Some(column) = table.columns.iter().position(|column| column.hidden && column.numbered)
+            && let Some(number) = found.encode_values(&values, &mut encoded)?
         {
-            if let Some(number) = found.encode_values(&values, &mut encoded)? {
-                values[column] = Value::Int8(number);
-            }
+            values[column] = Value::Int8(number);
         }
         layout.encode_row(&values, &mut encoded).map_err(|source| row_error(table, source))?;
         match self.transaction.insert(&found, &encoded).await {

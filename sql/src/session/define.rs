@@ -11,6 +11,9 @@ use crate::parser::ast::{Alter, ColumnDef, CreateIndex, CreateTable, Names, Obje
 use crate::run::source::stored_value;
 use crate::types::{Type, display, numeric_parts};
 
+/// The name given to a key, and its columns.
+type Key = (Option<String>, Names);
+
 impl Session {
     pub(super) fn define(&mut self, statement: &Statement) -> Result<Answer> {
         match statement {
@@ -72,8 +75,7 @@ impl Session {
             }
             columns.push(self.column(column)?);
         }
-        let (mut primary, mut uniques): (Option<(Option<String>, Names)>, Vec<(Option<String>, Names)>) =
-            (None, Vec::new());
+        let (mut primary, mut uniques): (Option<Key>, Vec<Key>) = (None, Vec::new());
         let more =
             || Error::new("42P16", format!("multiple primary keys for table \"{name}\" are not allowed"));
         for column in &create.columns {
