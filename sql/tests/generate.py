@@ -40,7 +40,7 @@ ONE = {
 FIELDS = ["year", "month", "day", "hour", "minute", "second", "epoch", "dow", "doy", "week", "quarter", "century",
           "decade", "milliseconds"]
 CASTS = [(a, b) for a in NUMBERS for b in NUMBERS + ["text"]] + [
-    ("text", "int4"), ("text", "numeric"), ("text", "float8"), ("text", "date"), ("bool", "int4"), ("int4", "bool"),
+    ("text", "int4"), ("text", "numeric"), ("text", "float8"), ("bool", "int4"), ("int4", "bool"),
     ("bool", "text"), ("date", "timestamp"), ("timestamp", "date"), ("timestamp", "time"), ("date", "text"),
     ("timestamp", "text"), ("timestamptz", "timestamp"), ("timestamp", "timestamptz"), ("interval", "text"),
     ("time", "interval"), ("interval", "time"), ("numeric", "numeric(6,2)"), ("float8", "numeric(10,3)"),

@@ -252,6 +252,22 @@ pub(crate) fn show(value: &Datum, ty: Type) -> String {
     out
 }
 
+/// Do the digits stand exactly between the number and one of its neighbours? Possible for large whole numbers only.
+fn is_halfway(scientific: &str, value: f64) -> bool {
+    let bits = value.abs().to_bits();
+    let exponent = (bits >> 52) as i32 - 1075;
+    if !(1..64).contains(&exponent) {
+        return false;
+    }
+    let (Some(digits), mantissa) = (Numeric::parse(scientific), i128::from(bits & ((1 << 52) - 1) | 1 << 52))
+    else {
+        return false;
+    };
+    let Some((whole, 0)) = digits.abs().to_i128() else { return false };
+    let half = 1i128 << (exponent - 1);
+    whole == (2 * mantissa + 1) * half || whole == (2 * mantissa - 1) * half
+}
+
 /// The shortest digits that read as the same number; with an exponent below 10^-4 and from 10^15 (`real`: 10^6) on.
 fn show_float(value: f64, single: bool, out: &mut String) {
     if value.is_nan() {
@@ -260,7 +276,12 @@ fn show_float(value: f64, single: bool, out: &mut String) {
     if value.is_infinite() {
         return out.push_str(if value > 0.0 { "Infinity" } else { "-Infinity" });
     }
-    let scientific = if single { format!("{:e}", value as f32) } else { format!("{value:e}") };
+    let mut scientific = if single { format!("{:e}", value as f32) } else { format!("{value:e}") };
+    if !single && is_halfway(&scientific, value) {
+        // PostgreSQL wants digits nearer to this number than to any other, whatever a reader makes of the middle.
+        let longer = [15, 16].into_iter().map(|digits| format!("{value:.digits$e}"));
+        scientific = longer.into_iter().find(|text| text.parse() == Ok(value)).unwrap_or(scientific);
+    }
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     let (sign, mantissa) = match mantissa.strip_prefix('-') {
