@@ -136,6 +136,11 @@ pub trait Watcher {
     /// Called about ten times a second.
     fn look(&mut self, _at_seconds: f64) {}
 
+    /// Is there nothing more to measure, although the time is not over? Asked about ten times a second.
+    fn is_enough(&self) -> bool {
+        false
+    }
+
     /// Called once a second.
     fn second(&mut self, _glance: Glance) {}
 
@@ -540,7 +545,7 @@ fn report(
                 Ordering::Relaxed,
             );
         }
-        if measuring_began.is_some() && now >= stopping_begins {
+        if measuring_began.is_some() && (now >= stopping_begins || watcher.is_enough()) {
             control.enter(Phase::Stopping);
             break;
         }

@@ -252,6 +252,8 @@ mod tests {
             memory_bytes: 100 << 20,
             anonymous_bytes: None,
             memo_rows: 20,
+            rows_hot: 3000,
+            rows_frozen: 2000,
             rows_cold: 1000,
             cold_disk_bytes: 300 << 20,
         };

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use bytesize::ByteSize;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use thermocline_engine::ColdStatistics;
+use thermocline_engine::{ColdStatistics, FrozenStatistics};
 
 use crate::calibration::Calibration;
 use crate::drive::{Measured, Sample};
@@ -88,6 +88,8 @@ pub struct Throughput {
     pub disturbed: Vec<Disturbed>,
     /// Rows outside of memory.
     pub cold: Cold,
+    /// Rows that are compressed in memory, and chunks that have left it: what there was at the end, and since the opening.
+    pub frozen: Frozen,
     /// Log written in the measured time.
     pub log_bytes: u64,
     /// Checkpoints completed in the measured time.
@@ -113,6 +115,10 @@ pub struct Level {
     pub anonymous_bytes: Option<u64>,
     /// Notices in the update memo.
     pub memo_rows: u64,
+    /// Rows in memory, with those that have left with their chunk and that a snapshot may still see there.
+    pub rows_hot: u64,
+    /// Of these, rows in blocks.
+    pub rows_frozen: u64,
     /// Rows in the cold store.
     pub rows_cold: u64,
     /// What the cold store takes of the disk.
@@ -203,6 +209,49 @@ impl Cold {
             cancelled_snapshots: cold.cancelled_snapshots,
             memory_waits: cold.memory_waits,
             memory_wait_us_max: cold.memory_wait_us_max,
+        }
+    }
+}
+
+/// Frozen chunks: how many there are, and what has become of rows since the database was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Frozen {
+    /// Chunks without a block, and with one.
+    pub chunks_hot: u64,
+    /// See there.
+    pub chunks_frozen: u64,
+    /// Rows in blocks.
+    pub rows_frozen: u64,
+    /// Bytes of blocks.
+    pub bytes_blocks: u64,
+    /// Rows that froze, each time, and thawed.
+    pub frozen_rows: u64,
+    /// See there.
+    pub thawed_rows: u64,
+    /// Chunks that have left memory whole, and their rows.
+    pub left_chunks: u64,
+    /// See there.
+    pub left_rows: u64,
+    /// Processor time of a row that froze.
+    pub cpu_us_per_frozen_row: f64,
+    /// Processor time of a row that left with its chunk.
+    pub cpu_us_per_left_row: f64,
+}
+
+impl Frozen {
+    /// What a database says, in the words of a result.
+    pub(crate) fn of(frozen: &FrozenStatistics) -> Self {
+        Self {
+            chunks_hot: frozen.chunks_hot,
+            chunks_frozen: frozen.chunks_frozen,
+            rows_frozen: frozen.rows_frozen,
+            bytes_blocks: frozen.bytes_blocks,
+            frozen_rows: frozen.frozen_rows,
+            thawed_rows: frozen.thawed_rows,
+            left_chunks: frozen.left_chunks,
+            left_rows: frozen.left_rows,
+            cpu_us_per_frozen_row: frozen.cpu_us_per_frozen_row(),
+            cpu_us_per_left_row: frozen.cpu_us_per_left_row(),
         }
     }
 }
@@ -336,6 +385,7 @@ impl Throughput {
             unattributed_bytes_max: None,
             disturbed: Vec::new(),
             cold: Cold::default(),
+            frozen: Frozen::default(),
             log_bytes: 0,
             checkpoints: 0,
             samples: measured.samples.clone(),
@@ -486,6 +536,7 @@ impl Table {
             let text = format_args!("{} at most, {} of them not counted above", size(most), size(off));
             self.line("anonymous memory", text);
         }
+        self.frozen(&found.frozen);
         self.cold(&found.cold);
         for of in &found.disturbed {
             let back = match of.back_seconds {
@@ -531,6 +582,29 @@ impl Table {
         if let Some(bytes) = rss_bytes_max {
             self.line("resident memory", format_args!("{} at most", size(bytes)));
         }
+    }
+
+    fn frozen(&mut self, found: &Frozen) {
+        if found.frozen_rows == 0 {
+            return;
+        }
+        let count = |number: u64| grouped(number as f64);
+        self.line(
+            "frozen",
+            format_args!(
+                "{} rows in {} chunks ({}), {} froze ({:.2} µs of CPU each), {} thawed, {} left in {} chunks ({:.2} µs of CPU \
+                 each)",
+                count(found.rows_frozen),
+                count(found.chunks_frozen),
+                size(found.bytes_blocks),
+                count(found.frozen_rows),
+                found.cpu_us_per_frozen_row,
+                count(found.thawed_rows),
+                count(found.left_rows),
+                count(found.left_chunks),
+                found.cpu_us_per_left_row,
+            ),
+        );
     }
 
     fn cold(&mut self, found: &Cold) {
@@ -723,6 +797,8 @@ mod tests {
             data_dir: "/tmp/x".into(),
             seed: 1,
             hold_snapshot: false,
+            grow_rows: None,
+            freeze_threads: None,
             checkpoint_interval_seconds: None,
             storage: Default::default(),
         };

@@ -257,6 +257,9 @@ impl Session<'_> {
         if let Some(bytes) = settings.memory_limit_bytes {
             options = options.with_memory_limit(Some(bytes));
         }
+        if let Some(threads) = settings.freeze_threads {
+            options = options.with_freeze_threads(threads);
+        }
         let storage = &settings.storage;
         options = options
             .with_cold_dir(storage.cold_dir.clone())

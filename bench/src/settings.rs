@@ -35,6 +35,10 @@ pub struct Settings {
     pub seed: u64,
     /// Is one snapshot kept open during the run?
     pub hold_snapshot: bool,
+    /// The run ends when the database has so many rows more than before the measured time, if that is sooner.
+    pub grow_rows: Option<u64>,
+    /// Threads that freeze; none given: the engine's default.
+    pub freeze_threads: Option<usize>,
     /// Seconds between checkpoints; none given: the engine's default.
     pub checkpoint_interval_seconds: Option<f64>,
     /// Devices of cold rows.
@@ -161,6 +165,8 @@ impl Settings {
             hold_snapshot: false,
             checkpoint_interval_seconds: None,
             storage: Storage::default(),
+            freeze_threads: None,
+            grow_rows: None,
         }
     }
 }

@@ -63,6 +63,8 @@ pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
         data_dir: data_dir.path().to_owned(),
         seed: arguments.seed,
         hold_snapshot: false,
+        grow_rows: None,
+        freeze_threads: None,
         checkpoint_interval_seconds: None,
         storage: Default::default(),
     };

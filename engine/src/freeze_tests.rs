@@ -14,13 +14,13 @@ use crate::{
     TransactionOptions,
 };
 
-const ROWS: i64 = 400;
+pub(crate) const ROWS: i64 = 400;
 
-fn schema() -> TableSchema {
+pub(crate) fn schema() -> TableSchema {
     schema_of("t")
 }
 
-fn schema_of(name: &str) -> TableSchema {
+pub(crate) fn schema_of(name: &str) -> TableSchema {
     TableSchema::new(name)
         .column(Column::new("id", Type::Int8))
         .column(Column::new("name", Type::Text).nullable())
@@ -29,22 +29,22 @@ fn schema_of(name: &str) -> TableSchema {
         .index(IndexSchema::hash("t_value", &["value"]))
 }
 
-fn open(io: &Arc<dyn Io>) -> Database {
+pub(crate) fn open(io: &Arc<dyn Io>) -> Database {
     let options = Options::default().with_durability(Durability::Sync).with_memory_limit(Some(64 << 20));
     Database::open_with(Path::new("/db"), options, Arc::clone(io), true).expect("the options are fine")
 }
 
-fn memory() -> Arc<dyn Io> {
+pub(crate) fn memory() -> Arc<dyn Io> {
     Arc::new(MemoryIo::new())
 }
 
-fn row(id: i64, value: i64) -> [Value; 3] {
+pub(crate) fn row(id: i64, value: i64) -> [Value; 3] {
     let name = if id % 3 == 0 { Value::Null } else { Value::from(format!("row {id}").as_str()) };
     [Value::Int8(id), name, Value::Int8(value)]
 }
 
 /// A table with frozen rows 0 to 399.
-fn frozen(db: &Database) -> Table {
+pub(crate) fn frozen(db: &Database) -> Table {
     let table = db.create_table(schema()).expect("the definition is fine");
     insert(db, &table, 0..ROWS);
     let frozen = db.freeze("t").expect("there is room");
@@ -53,7 +53,7 @@ fn frozen(db: &Database) -> Table {
     table
 }
 
-fn insert(db: &Database, table: &Table, ids: std::ops::Range<i64>) {
+pub(crate) fn insert(db: &Database, table: &Table, ids: std::ops::Range<i64>) {
     db.run(TransactionOptions::new(), async |tx| {
         for id in ids.clone() {
             tx.insert_values(table, &row(id, id * 10)).await?;
@@ -63,22 +63,22 @@ fn insert(db: &Database, table: &Table, ids: std::ops::Range<i64>) {
     .expect("there is room");
 }
 
-fn in_blocks(db: &Database) -> u64 {
+pub(crate) fn in_blocks(db: &Database) -> u64 {
     db.statistics().frozen.rows_frozen
 }
 
-fn key(id: i64) -> KeyBuf {
+pub(crate) fn key(id: i64) -> KeyBuf {
     KeyBuf::new().i64(id)
 }
 
-fn read(db: &Database, table: &Table, id: i64) -> Option<Vec<Value>> {
+pub(crate) fn read(db: &Database, table: &Table, id: i64) -> Option<Vec<Value>> {
     db.run(TransactionOptions::new().read_only(), async |tx| {
         tx.read(&table.primary(), &key(id), |row| table.layout().decode(row).expect("a row")).await
     })
     .expect("it reads")
 }
 
-fn set(db: &Database, table: &Table, id: i64, value: i64) {
+pub(crate) fn set(db: &Database, table: &Table, id: i64, value: i64) {
     let found = db.run(TransactionOptions::new(), async |tx| {
         tx.update(&table.primary(), &key(id), |row| Ok(row.set_value(2, &Value::Int8(value))?)).await
     });
@@ -86,7 +86,7 @@ fn set(db: &Database, table: &Table, id: i64, value: i64) {
 }
 
 /// All rows are there, by the table, by each index and by their keys; those in `changed` with another value.
-fn check(db: &Database, table: &Table, rows: i64, changed: &[(i64, Option<i64>)]) {
+pub(crate) fn check(db: &Database, table: &Table, rows: i64, changed: &[(i64, Option<i64>)]) {
     let expected = |id: i64| match changed.iter().find(|(changed, _)| *changed == id) {
         Some((_, value)) => value.map(|value| row(id, value).to_vec()),
         None => Some(row(id, id * 10).to_vec()),

@@ -1,4 +1,5 @@
-//! The threads that freeze what has settled in tables with `tiering = frozen`, a chunk at a time.
+//! The threads that freeze what has settled, a chunk at a time: in tables with `tiering = frozen` always, in those with `auto`
+//! while memory is short, where frozen chunks leave memory, too ([`auto`]).
 //!
 //! Each keeps a clock of its own: rounds, `freeze_after` apart. A row has settled if it began before the last round but one
 //! ended, so it has been left alone for one round at least. A chunk freezes when no more than one in sixteen of its rows has
@@ -20,6 +21,11 @@ use thermocline_base::sync::Ordering;
 use crate::catalog::Tiering;
 use crate::db::{Database, Inner};
 use crate::ops::freeze::Settled;
+
+use self::auto::Auto;
+pub(crate) use self::auto::Done;
+
+mod auto;
 
 /// How often a thread looks whether the database closes.
 const TICK: Duration = Duration::from_millis(100);
@@ -50,20 +56,26 @@ pub struct Freezer {
     last: Timestamp,
     last_but_one: Timestamp,
     looks: HashMap<(TableId, u32), Look>,
+    auto: Auto,
 }
 
 /// The main function of the thread with this number.
 pub(crate) fn run(inner: &Arc<Inner>, number: u32) {
     let threads = u32::try_from(inner.options.freeze_threads).unwrap_or(1);
     let mut freezer = Freezer::new(inner, number, threads);
+    inner.governor.wakes(std::thread::current());
     let mut begun = inner.clock.now_ns();
+    let mut was_busy = false;
     while !inner.closed.load(Ordering::SeqCst) {
-        std::thread::park_timeout(TICK.min(inner.options.freeze_after));
+        if !was_busy {
+            std::thread::park_timeout(TICK.min(inner.options.freeze_after));
+        }
         let waited = Duration::from_nanos(inner.clock.now_ns().saturating_sub(begun));
         if waited >= inner.options.freeze_after {
             begun = inner.clock.now_ns();
             freezer.round(true);
         }
+        was_busy = freezer.auto.round(inner, number, threads);
     }
 }
 
@@ -79,7 +91,16 @@ impl Database {
 impl Freezer {
     fn new(inner: &Arc<Inner>, number: u32, of: u32) -> Self {
         let (inner, nothing) = (Arc::clone(inner), Timestamp(0));
-        Self { inner, number, of, round: 0, last: nothing, last_but_one: nothing, looks: HashMap::new() }
+        Self {
+            inner,
+            number,
+            of,
+            round: 0,
+            last: nothing,
+            last_but_one: nothing,
+            looks: HashMap::new(),
+            auto: Auto::default(),
+        }
     }
 
     /// One round; how many chunks were frozen. `rests`: after each chunk, for as long as it took.

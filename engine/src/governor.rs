@@ -58,6 +58,7 @@ use crate::catalog::table::TableForm;
 use crate::cold::store::{StoreMemory, StoreMemoryUse};
 use crate::db::Inner;
 use crate::error::Error;
+use crate::freezer::Done;
 use crate::hot::budget::{Budget, MemoryKind};
 use crate::hot::memory::Memory;
 use crate::mutation::{self, Rule};
@@ -132,6 +133,10 @@ pub(crate) struct Governor {
     /// Now, as what is read is marked with; 0: there is no governor.
     moment: AtomicU32,
     thread: OnceLock<Thread>,
+    /// The threads that freeze.
+    freezers: Mutex<Vec<Thread>>,
+    /// What they have done.
+    pub(crate) freezer: Done,
     waiters: Mutex<Waiters>,
     pub(crate) counters: GovernorCounters,
 }
@@ -162,6 +167,11 @@ impl Governor {
     /// Is there somebody to wait for?
     pub(crate) fn is_there(&self) -> bool {
         self.there.load(Ordering::SeqCst)
+    }
+
+    /// Wakes this thread, too, when memory gets short.
+    pub(crate) fn wakes(&self, thread: Thread) {
+        self.freezers.lock().push(thread);
     }
 
     /// What a row that is used now is marked with.
@@ -364,6 +374,7 @@ impl<'a> Work<'a> {
             return PAUSE;
         }
         self.inner.governor.counters.rounds.fetch_add(1, Ordering::Relaxed);
+        self.inner.governor.freezers.lock().iter().for_each(Thread::unpark);
         let before = live_bytes(self.inner);
         let used_before = budget.used();
         let leaving = self.leaving_bytes();
@@ -675,7 +686,7 @@ fn memories_of(form: &TableForm, see: &mut impl FnMut(&Memory)) {
 }
 
 /// What is used, without the free cells of rows and indexes.
-fn live_bytes(inner: &Inner) -> u64 {
+pub(crate) fn live_bytes(inner: &Inner) -> u64 {
     let mut free = 0;
     each_memory(inner, |memory| free += memory.committed_bytes().saturating_sub(memory.used_bytes()));
     inner.budget.used().saturating_sub(free)

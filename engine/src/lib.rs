@@ -58,6 +58,8 @@ mod governor;
 mod hot;
 #[doc(hidden)]
 pub mod index;
+#[cfg(test)]
+mod leave_tests;
 mod load;
 mod log;
 #[cfg(all(test, feature = "model"))]

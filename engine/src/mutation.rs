@@ -161,6 +161,12 @@ pub enum Rule {
     OldBeginsAreOne,
     /// Begins of frozen rows stay until every snapshot is as new as the youngest.
     BeginsOutliveSnapshots,
+    /// Of a block whose rows have left the entries go of those rows that say so.
+    EntriesOfLeftGo,
+    /// Rows that have left stay in memory until no snapshot is older than that.
+    LeftOutlivesReaders,
+    /// A chunk that leaves is marked as changed before the record of that is whole.
+    LeftIsDirty,
 }
 
 impl thermocline_base::mutation::Switchable for Rule {

@@ -143,9 +143,10 @@ pub struct Options {
     /// One hot row comes back from the cold store for so many cold reads, at most, while the hot set is at rest; eight times
     /// as many while it moves. 0: rows come back only when they are changed.
     pub reads_a_promotion: u32,
-    /// Threads that freeze chunks of tables with `tiering = frozen`: up to 16. 0: only [`crate::Database::freeze`] does.
+    /// Threads that freeze chunks, of tables with `tiering = frozen` always, of those with `auto` while memory is short, and let frozen
+    /// chunks leave memory: up to 16. 0: only [`crate::Database::freeze`] freezes, and rows leave one by one.
     pub freeze_threads: usize,
-    /// How long rows of such tables have to be left alone before they freeze, roughly.
+    /// How long rows have to be left alone before they freeze, roughly, and at least.
     pub freeze_after: Duration,
     /// Threads that recovery and verification use; `None`: one for each processor.
     pub threads: Option<usize>,

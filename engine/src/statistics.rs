@@ -104,7 +104,7 @@ pub struct ColdStatistics {
     pub device_write_bytes: u64,
     /// Reads of its device that found nothing, because an access filter said "maybe".
     pub filter_false_positives: u64,
-    /// Rows that have moved to the cold store.
+    /// Rows that have moved to the cold store, alone or with their chunk.
     pub migrated_rows: u64,
     /// Rows that have come back because they were read often.
     pub promoted_rows: u64,
@@ -116,7 +116,7 @@ pub struct ColdStatistics {
     pub bytes_cold: u64,
     /// Bytes of memory that a row in the cold store takes: filters, fences and notices.
     pub bytes_per_cold_row: f64,
-    /// Processor time of the governor for each row that has moved, in microseconds.
+    /// Processor time of the governor for each row that has moved alone, in microseconds.
     pub cpu_us_per_migrated_row: f64,
     /// Snapshots that were cancelled because they kept memory that others needed.
     pub cancelled_snapshots: u64,
@@ -149,9 +149,44 @@ pub struct FrozenStatistics {
     pub frozen_rows: u64,
     /// Rows that were thawed so far, because they were about to change or were asked to.
     pub thawed_rows: u64,
+    /// Chunks that have left memory whole since the database was opened, and the rows that left with them.
+    pub left_chunks: u64,
+    /// See there.
+    pub left_rows: u64,
+    /// Rows that the threads that freeze have frozen, and the processor time that took, in nanoseconds; what is asked for by hand
+    /// does not count.
+    pub freezing_rows: u64,
+    /// See there.
+    pub freezing_cpu_ns: u64,
+    /// Processor time that their leaving took, in nanoseconds, letting go in memory included.
+    pub leaving_cpu_ns: u64,
 }
 
 impl FrozenStatistics {
+    /// Processor time of a row that froze, in microseconds.
+    #[must_use]
+    pub fn cpu_us_per_frozen_row(&self) -> f64 {
+        self.freezing_cpu_ns as f64 / 1e3 / self.freezing_rows.max(1) as f64
+    }
+
+    /// Processor time of a row that left with its chunk, in microseconds.
+    #[must_use]
+    pub fn cpu_us_per_left_row(&self) -> f64 {
+        self.leaving_cpu_ns as f64 / 1e3 / self.left_rows.max(1) as f64
+    }
+
+    fn add_done(&mut self, inner: &Inner) {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let done = &inner.governor.freezer;
+        self.freezing_rows = get(&done.frozen_rows);
+        self.freezing_cpu_ns = get(&done.freezing_cpu_ns);
+        self.leaving_cpu_ns = get(&done.leaving_cpu_ns);
+        if let Some(cold) = inner.cold.get() {
+            self.left_chunks = get(&cold.counters.left_chunks);
+            self.left_rows = get(&cold.counters.left_chunk_rows);
+        }
+    }
+
     fn add(&mut self, form: &TableForm, guard: &Guard<'_>) {
         let store = &form.store;
         self.frozen_rows += store.frozen_rows.load(Ordering::Relaxed);
@@ -160,7 +195,7 @@ impl FrozenStatistics {
             let Some(chunk) = store.directory.get(number, guard) else { continue };
             *(if chunk.has_block() { &mut self.chunks_frozen } else { &mut self.chunks_hot }) += 1;
             for block in chunk.blocks(guard) {
-                self.rows_frozen += u64::from(block.live());
+                self.rows_frozen += u64::from(block.live().saturating_sub(block.left()));
                 self.bytes_blocks += block.rows().bytes_len() as u64;
                 self.bytes_begins += block.begins_bytes(guard);
             }
@@ -269,6 +304,7 @@ impl Database {
                 };
             }
         }
+        frozen.add_done(inner);
         let log = inner.log().map(crate::log::Log::statistics).unwrap_or_default();
         let used = |kind| inner.budget.used_by(kind);
         let checkpoints = &inner.checkpoints;
@@ -405,7 +441,7 @@ fn cold_statistics(inner: &Inner, guard: &Guard<'_>) -> ColdStatistics {
         device_reads: usage.device_reads,
         device_write_bytes: usage.device_write_bytes,
         filter_false_positives: usage.false_positives,
-        migrated_rows,
+        migrated_rows: migrated_rows + get(&counters.left_chunk_rows),
         promoted_rows: get(&counters.promoted_rows),
         memo_rows,
         rows_cold,

@@ -8,6 +8,8 @@
 //! Rule: `parse` has checked everything in the front against the bytes' length, so the rest of the crate reads at places that
 //! are inside or reads zeros (see `bytes`). A damaged block gives wrong values, bounded in number and length by its own bytes.
 
+use std::ops::Range;
+
 use thermocline_base::checksum::{crc32c, crc32c_append};
 use thermocline_row::{Layout, Value};
 
@@ -50,6 +52,29 @@ impl BlockMeta {
     /// Bytes that are no block, are damaged, of a newer format or of another layout.
     pub fn parse(bytes: &[u8], layout: &Layout) -> Result<Self, Error> {
         let header = read_header(bytes)?;
+        if header.total != bytes.len() {
+            let reason = format!("{} bytes, where its header says {}", bytes.len(), header.total);
+            return Err(Error::damaged(reason));
+        }
+        Self::check_front(bytes, header, layout)
+    }
+
+    /// The same, of a block whose groups are elsewhere: `front` is what comes before the first of them, dictionaries included
+    /// (as long as [`BlockMeta::front_len`] says). Groups are read one by one ([`BlockMeta::group`]).
+    ///
+    /// # Errors
+    /// As [`BlockMeta::parse`].
+    pub fn parse_front(front: &[u8], layout: &Layout) -> Result<Self, Error> {
+        let meta = Self::check_front(front, read_header(front)?, layout)?;
+        let inside = |column: &BlockColumn| column.dictionary_at + column.dictionary_len <= front.len();
+        if meta.front_len(front) != front.len() || !meta.columns.iter().all(inside) {
+            return Err(Error::damaged(format!("a front of {} bytes ends elsewhere", front.len())));
+        }
+        Ok(meta)
+    }
+
+    /// Checks what the front says; `bytes` begins with it, and has the dictionaries.
+    fn check_front(bytes: &[u8], header: Header, layout: &Layout) -> Result<Self, Error> {
         let damaged = |column: Option<usize>, group: Option<usize>, reason: String| Error::Damaged {
             number: Some(header.number),
             column: column.and_then(|c| layout.columns().get(c)).map(|c| c.name.as_str().into()),
@@ -59,7 +84,7 @@ impl BlockMeta {
         if header.layout != shape_of(layout) || header.columns != layout.columns().len() {
             return Err(Error::OtherLayout { number: header.number });
         }
-        let inside = bytes.len() - TAIL;
+        let inside = header.total - TAIL;
         let mut columns = Vec::with_capacity(header.columns);
         for (index, field) in fields(layout).into_iter().enumerate() {
             let entry = ColumnEntry::read(bytes, HEADER + index * COLUMN);
@@ -109,6 +134,30 @@ impl BlockMeta {
         Block { meta: self, bytes }
     }
 
+    /// How many bytes the front has: what is before the first group, and as many behind that as a read of one number may take in.
+    /// `bytes` begins with it.
+    #[must_use]
+    pub fn front_len(&self, bytes: &[u8]) -> usize {
+        GroupEntry::read(bytes, self.header.groups_at()).at.saturating_add(TAIL)
+    }
+
+    /// Where the bytes of the group lie that has this position, in the block, with as many behind them as a read of one number may
+    /// take in. `None`: the block has no such position.
+    #[must_use]
+    pub fn group_range(&self, front: &[u8], position: u16) -> Option<Range<usize>> {
+        let (group, _) = split(position);
+        let entry = (u32::from(position) < self.header.span)
+            .then(|| GroupEntry::read(front, self.header.groups_at() + group * GROUP))?;
+        Some(entry.at..entry.at + entry.len as usize + TAIL)
+    }
+
+    /// The group with this position: `front` is what was parsed, `bytes` are those of [`BlockMeta::group_range`]. Others give
+    /// wrong values.
+    #[must_use]
+    pub fn group<'a>(&'a self, front: &'a [u8], bytes: &'a [u8], position: u16) -> Group<'a> {
+        Group { meta: self, front, bytes, number: split(position).0 }
+    }
+
     /// The number that the block was made with.
     #[must_use]
     pub fn number(&self) -> u64 {
@@ -148,6 +197,9 @@ impl BlockMeta {
 /// Bytes that are no block, are damaged or of a newer format.
 pub fn identify(bytes: &[u8]) -> Result<(u64, u32, u64), Error> {
     let header = read_header(bytes)?;
+    if header.total != bytes.len() {
+        return Err(Error::damaged(format!("{} bytes, where its header says {}", bytes.len(), header.total)));
+    }
     Ok((header.number, header.rows, header.layout))
 }
 
@@ -160,7 +212,7 @@ fn read_header(bytes: &[u8]) -> Result<Header, Error> {
         return Err(Error::Version { found, known: VERSION });
     }
     let header = Header::read(bytes);
-    if header.total != bytes.len() || header.front() > bytes.len() - TAIL {
+    if header.front() > bytes.len() || header.front() > header.total.saturating_sub(TAIL) {
         return Err(Error::damaged(format!("{} bytes, where its header says {}", bytes.len(), header.total)));
     }
     let (head, rest) = bytes[..header.front()].split_at(CHECKSUM_AT);
@@ -202,7 +254,10 @@ pub struct Block<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment<'a> {
     pub(crate) column: &'a BlockColumn,
+    /// In which the group lies.
     pub(crate) bytes: &'a [u8],
+    /// In which the dictionaries lie, at the block's places.
+    pub(crate) front: &'a [u8],
     pub(crate) entry: Entry,
     /// Where the segment begins.
     pub(crate) at: usize,
@@ -213,6 +268,21 @@ pub(crate) struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
+    /// A column in a group that begins at `at` of `bytes` and has `n` positions.
+    #[inline(always)]
+    fn at(
+        (bytes, front): (&'a [u8], &'a [u8]),
+        at: usize,
+        n: usize,
+        index: usize,
+        column: &'a BlockColumn,
+    ) -> Self {
+        let entry = Entry::read(bytes, at + index * ENTRY);
+        let at = at + entry.offset as usize;
+        let integers_at = if entry.nulls == Marked::Bits { at + 8 * n.div_ceil(64) } else { at };
+        Self { column, bytes, front, entry, at, integers_at, n }
+    }
+
     /// Whether the value at `i` is null.
     #[inline(always)]
     pub(crate) fn is_null(&self, i: usize) -> bool {
@@ -237,7 +307,7 @@ impl<'a> Segment<'a> {
     pub(crate) fn number(&self, i: usize) -> i64 {
         let integer = self.integer(i);
         match self.column.stored {
-            Stored::Codes => dictionary::integer(self.bytes, self.column.dictionary_at, self.code(integer)),
+            Stored::Codes => dictionary::integer(self.front, self.column.dictionary_at, self.code(integer)),
             _ => integer,
         }
     }
@@ -254,7 +324,7 @@ impl<'a> Segment<'a> {
         match self.column.stored {
             Stored::Wide => u128_at(self.bytes, self.integers_at + 16 * i) as i128,
             Stored::Codes => {
-                dictionary::wide(self.bytes, self.column.dictionary_at, self.code(self.integer(i)))
+                dictionary::wide(self.front, self.column.dictionary_at, self.code(self.integer(i)))
             }
             _ => self.integer(i).into(),
         }
@@ -263,7 +333,7 @@ impl<'a> Segment<'a> {
     /// The dictionary of a column of strings.
     #[inline]
     pub(crate) fn strings(&self) -> Strings<'a> {
-        Strings { bytes: self.bytes, at: self.column.dictionary_at, count: self.column.count }
+        Strings { bytes: self.front, at: self.column.dictionary_at, count: self.column.count }
     }
 
     /// The bytes at `i`, in two parts.
@@ -391,10 +461,7 @@ impl<'a> Block<'a> {
         index: usize,
         column: &'a BlockColumn,
     ) -> Segment<'a> {
-        let entry = Entry::read(self.bytes, at + index * ENTRY);
-        let at = at + entry.offset as usize;
-        let integers_at = if entry.nulls == Marked::Bits { at + 8 * n.div_ceil(64) } else { at };
-        Segment { column, bytes: self.bytes, entry, at, integers_at, n }
+        Segment::at((self.bytes, self.bytes), at, n, index, column)
     }
 
     /// A column in a group.
@@ -405,7 +472,7 @@ impl<'a> Block<'a> {
 
     #[inline(always)]
     fn is_present_in(&self, entry: &GroupEntry, i: usize) -> bool {
-        entry.presence == Marked::All || bit(self.bytes, entry.at + self.meta.columns.len() * ENTRY, i)
+        is_present(self.meta, self.bytes, entry.at, entry.presence, i)
     }
 
     /// The presence bits of a group, 64 a word.
@@ -452,11 +519,7 @@ impl<'a> Block<'a> {
         if !self.is_present_in(&entry, i) {
             return false;
         }
-        out.resize(self.meta.fixed, 0);
-        let n = self.meta.header.positions_in(group);
-        for (index, column) in self.meta.columns.iter().enumerate() {
-            self.segment_at(entry.at, n, index, column).put(i, out);
-        }
+        put_row(self.meta, (self.bytes, self.bytes), entry.at, (group, i), out);
         true
     }
 
@@ -509,6 +572,54 @@ impl<'a> Block<'a> {
         out.extend_from_slice(a);
         out.extend_from_slice(b);
         true
+    }
+}
+
+/// One group of a block whose other groups are elsewhere; see [`BlockMeta::group`].
+#[derive(Clone, Copy, Debug)]
+pub struct Group<'a> {
+    meta: &'a BlockMeta,
+    front: &'a [u8],
+    bytes: &'a [u8],
+    number: usize,
+}
+
+impl Group<'_> {
+    /// As [`Block::row_into`], of a position of this group.
+    pub fn row_into(&self, position: u16, out: &mut Vec<u8>) -> bool {
+        out.clear();
+        let (group, i) = split(position);
+        if group != self.number || u32::from(position) >= self.meta.header.span {
+            return false;
+        }
+        let entry = GroupEntry::read(self.front, self.meta.header.groups_at() + group * GROUP);
+        if !is_present(self.meta, self.bytes, 0, entry.presence, i) {
+            return false;
+        }
+        put_row(self.meta, (self.bytes, self.front), 0, (group, i), out);
+        true
+    }
+}
+
+/// Has the group that begins at `at` of `bytes` a row at its place `i`?
+#[inline(always)]
+fn is_present(meta: &BlockMeta, bytes: &[u8], at: usize, presence: Marked, i: usize) -> bool {
+    presence == Marked::All || bit(bytes, at + meta.columns.len() * ENTRY, i)
+}
+
+/// Puts a row together: of the group that begins at `at` of the first bytes, with the dictionaries of the second.
+#[inline(always)]
+fn put_row(
+    meta: &BlockMeta,
+    bytes: (&[u8], &[u8]),
+    at: usize,
+    (group, i): (usize, usize),
+    out: &mut Vec<u8>,
+) {
+    out.resize(meta.fixed, 0);
+    let n = meta.header.positions_in(group);
+    for (index, column) in meta.columns.iter().enumerate() {
+        Segment::at(bytes, at, n, index, column).put(i, out);
     }
 }
 

@@ -15,6 +15,12 @@ fn compare(table: &Table) {
     let block = meta.block(&bytes);
     block.verify().unwrap();
     let encoded = table.encoded();
+    let front = &bytes[..meta.front_len(&bytes)];
+    let apart = BlockMeta::parse_front(front, &table.layout).unwrap();
+    let alone = |position, out: &mut Vec<u8>| {
+        let range = apart.group_range(front, position);
+        range.is_some_and(|range| apart.group(front, &bytes[range], position).row_into(position, out))
+    };
     assert_eq!((block.len() as usize, block.number(), block.bytes_len()), (encoded.len(), 7, bytes.len()));
     assert_eq!(block.positions().collect::<Vec<_>>(), encoded.iter().map(|row| row.0).collect::<Vec<_>>());
     let (mut out, mut rows) = (Vec::new(), encoded.iter().zip(&table.rows).peekable());
@@ -24,10 +30,12 @@ fn compare(table: &Table) {
         }
         let Some(((_, row), (_, values))) = rows.next_if(|((at, _), _)| *at == position) else {
             assert!(!block.is_present(position) && !block.row_into(position, &mut out) && out.is_empty());
+            assert!(!alone(position, &mut out), "position {position}");
             continue;
         };
         assert!(block.is_present(position) && block.row_into(position, &mut out));
         assert_eq!(&out, row, "position {position}");
+        assert!(alone(position, &mut out) && &out == row, "position {position}");
         for (column, value) in values.iter().enumerate() {
             let read = block.value(column, position).unwrap();
             assert_eq!(bits(&read), bits(value), "column {column}, position {position}");

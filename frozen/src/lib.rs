@@ -44,7 +44,7 @@ pub mod zone;
 #[cfg(test)]
 mod testing;
 
-pub use block::{Block, BlockMeta};
+pub use block::{Block, BlockMeta, Group};
 pub use builder::Builder;
 pub use error::Error;
 pub use format::Choice;

@@ -225,7 +225,7 @@ impl Segment<'_> {
         if self.column.stored == Stored::Codes {
             let last = self.column.count.saturating_sub(1);
             for v in out {
-                *v = dictionary::integer(self.bytes, self.column.dictionary_at, (*v as usize).min(last));
+                *v = dictionary::integer(self.front, self.column.dictionary_at, (*v as usize).min(last));
             }
         }
     }

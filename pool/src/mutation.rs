@@ -23,6 +23,8 @@ pub enum Rule {
     SegmentOutlivesBatches,
     /// A batch that was decided about while it was written as a piece is not entered as one that waits.
     SpillLooksAgain,
+    /// An object goes with the last of its entries.
+    ObjectsOutliveEntries,
     /// A batch in memory can be seen only when all of its entries can be found.
     BatchPublishedLast,
     /// Who reads a block in memory passes over entries of batches that cannot be seen yet.

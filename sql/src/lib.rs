@@ -26,13 +26,13 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`mod@parser`] | text to statements |
-//! | [`mod@types`] | types, values, their text |
-//! | [`mod@registry`] | functions, operators, casts, aggregates and how overloads are chosen |
-//! | [`mod@expr`] | bound expressions and their evaluation |
-//! | [`mod@bind`] | statements to bound trees ([`mod@plan`]), over a [`mod@catalog`] |
-//! | [`mod@run`] | the executor |
-//! | [`mod@session`] | what a user holds: transactions, settings, definitions |
+//! | `parser` | text to statements |
+//! | `types` | types, values, their text |
+//! | `registry` | functions, operators, casts, aggregates and how overloads are chosen |
+//! | `expr` | bound expressions and their evaluation |
+//! | `bind` | statements to bound trees (`plan`), over a `catalog` |
+//! | `run` | the executor |
+//! | `session` | what a user holds: transactions, settings, definitions |
 //!
 //! Invariant: this crate knows nothing of sockets, and of the engine only its public interface; it has no unsafe code.
 

@@ -10,7 +10,7 @@ use crate::drive::{Failure, Glance, Phase, Watcher};
 use crate::machine;
 use crate::peak::anonymous_bytes;
 use crate::progress::Progress;
-use crate::report::{Cold, Level, Mark, Throughput, Wait, grouped};
+use crate::report::{Cold, Frozen, Level, Mark, Throughput, Wait, grouped};
 use crate::settings::Settings;
 
 /// The engine's counters at one moment, in the words of a result.
@@ -22,6 +22,7 @@ pub(super) struct Numbers {
     pub(super) waits: BTreeMap<String, Wait>,
     pub(super) memory_bytes: BTreeMap<String, u64>,
     pub(super) cold: Cold,
+    pub(super) frozen: Frozen,
     pub(super) log_bytes: u64,
     pub(super) checkpoints: u64,
 }
@@ -55,6 +56,7 @@ impl Numbers {
                 .collect(),
             memory_bytes: found.memory.parts().map(|(name, bytes)| (name.to_owned(), bytes)).collect(),
             cold: Cold::of(&found.cold),
+            frozen: Frozen::of(&found.frozen),
             log_bytes: found.log_bytes,
             checkpoints: found.checkpoints,
         }
@@ -72,6 +74,8 @@ pub(super) struct Observer<'a> {
     marks: Vec<Mark>,
     unattributed_bytes_max: Option<u64>,
     levels: Vec<Level>,
+    /// Rows when measuring began.
+    rows_at_start: u64,
 }
 
 impl<'a> Observer<'a> {
@@ -86,6 +90,7 @@ impl<'a> Observer<'a> {
             marks: Vec::new(),
             unattributed_bytes_max: None,
             levels: Vec::new(),
+            rows_at_start: 0,
         };
         observer.checkpoints = observer.count_checkpoints();
         observer
@@ -121,6 +126,7 @@ impl<'a> Observer<'a> {
         found.checkpoint_marks = self.marks;
         found.memory_bytes = at_end.memory_bytes;
         let (end, start) = (at_end.cold, self.at_start.cold);
+        found.frozen = at_end.frozen;
         found.cold = Cold {
             reads: end.reads - start.reads,
             device_reads: end.device_reads - start.device_reads,
@@ -150,15 +156,29 @@ impl<'a> Observer<'a> {
             memory_bytes,
             anonymous_bytes,
             memo_rows: found.cold.memo_rows,
+            rows_hot: rows_hot(self.database),
+            rows_frozen: found.frozen.rows_frozen,
             rows_cold: found.cold.rows_cold,
             cold_disk_bytes: found.cold.disk_bytes,
         });
     }
 }
 
+/// Rows of all tables in memory.
+fn rows_hot(database: &Database) -> u64 {
+    let tables = database.table_names();
+    tables.iter().filter_map(|name| database.table(name).ok()).map(|table| table.statistics().rows_hot).sum()
+}
+
 impl Watcher for Observer<'_> {
     fn measuring(&mut self) {
         self.at_start = Numbers::of(self.database);
+        self.rows_at_start = rows_hot(self.database) + self.database.statistics().cold.rows_cold;
+    }
+
+    fn is_enough(&self) -> bool {
+        let rows = self.levels.last().map_or(0, |level| level.rows_hot + level.rows_cold);
+        self.settings.grow_rows.is_some_and(|grow| rows >= self.rows_at_start + grow)
     }
 
     fn look(&mut self, at_seconds: f64) {

@@ -143,6 +143,9 @@ struct DatabaseArguments {
     /// Seconds between checkpoints [default: the engine's own]
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds, allow_negative_numbers = true, hide_short_help = true)]
     checkpoint_interval: Option<f64>,
+    /// Threads that freeze rows that have settled while memory is short; 0: rows leave one by one [default: the engine's own]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    freeze_threads: Option<usize>,
     #[command(flatten)]
     storage: StorageArguments,
 }
@@ -212,6 +215,9 @@ struct LoadArguments {
     /// Keep one snapshot open during the run, so that old versions pile up
     #[arg(long, hide_short_help = true)]
     hold_snapshot: bool,
+    /// End the run when the database has so many rows more than at its beginning, if that is before --seconds are over
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    grow_rows: Option<u64>,
 }
 
 /// Runs a benchmark.
@@ -282,6 +288,8 @@ impl Job<'_> {
             data_dir: data_dir.to_owned(),
             seed: database.run.seed,
             hold_snapshot: self.load.is_some_and(|load| load.hold_snapshot),
+            grow_rows: self.load.and_then(|load| load.grow_rows),
+            freeze_threads: database.freeze_threads,
             checkpoint_interval_seconds: database.checkpoint_interval,
             storage: database.storage.settings()?,
         })

@@ -89,7 +89,8 @@ impl IndexSchema {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Tiering {
-    /// The coldest rows leave memory while more is used than may be. As `cold`, until frozen chunks can leave memory as a whole.
+    /// While memory is short, chunks whose rows have settled are compressed in place; of those the ones that are used least leave
+    /// memory whole; and where that is not enough, rows leave one by one, the coldest first.
     #[default]
     Auto,
     /// No row leaves memory.

@@ -287,7 +287,7 @@ impl Shared {
                     return Ok(None);
                 }
                 let confirmed = self.is_confirmed(slot.batch);
-                Ok(Some(Found { batch: slot.batch, confirmed, record: record.to_vec() }))
+                Ok(Some(Found::new(slot.batch, confirmed, record.to_vec())))
             }
             Ok(None) => Ok(None),
             Err(broken) => Err(broken.what),
@@ -337,7 +337,7 @@ impl Shared {
     }
 
     fn secondary_entry(&self, batch: BatchId) -> Found {
-        Found { batch, confirmed: self.is_confirmed(batch), record: Vec::new() }
+        Found::new(batch, self.is_confirmed(batch), Vec::new())
     }
 
     fn group(&self, index: StoreIndex, key: &[u8]) -> Result<Vec<FoundKey>, StoreError> {

@@ -281,7 +281,7 @@ impl Shared {
     }
 
     fn found(&self, batch: BatchId, record: &[u8]) -> Found {
-        Found { batch, confirmed: self.is_confirmed(batch), record: record.to_vec() }
+        Found::new(batch, self.is_confirmed(batch), record.to_vec())
     }
 
     fn write(&self, batch: Batch) -> Result<(), StoreError> {
@@ -468,6 +468,10 @@ impl MemoryStore {
 }
 
 impl ColdStore for MemoryStore {
+    fn takes_blocks(&self) -> bool {
+        true
+    }
+
     fn write(&self, batch: Batch) -> Pending<'static, ()> {
         let shared = Arc::clone(&self.0);
         shared.tables.add_batch(&batch);

@@ -16,6 +16,7 @@ mod filter;
 pub(crate) mod location;
 pub(crate) mod memo;
 mod memory;
+pub(crate) mod objects;
 mod pages;
 pub(crate) mod place;
 pub(crate) mod store;
@@ -174,6 +175,9 @@ pub(crate) struct ColdCounters {
     pub(crate) migrated_bytes: AtomicU64,
     pub(crate) abandoned_batches: AtomicU64,
     pub(crate) left_rows: AtomicU64,
+    /// Chunks that have left memory whole, and their rows.
+    pub(crate) left_chunks: AtomicU64,
+    pub(crate) left_chunk_rows: AtomicU64,
     pub(crate) promoted_rows: AtomicU64,
     pub(crate) removed_records: AtomicU64,
     pub(crate) dropped_notices: AtomicU64,

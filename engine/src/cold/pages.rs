@@ -4,6 +4,7 @@
 //! (`docs/internals/store.md`).
 //!
 //! Rules:
+//! - Rows of a frozen chunk stand in one object ([`super::objects`]); above this file a record is a record.
 //! - [`Presence`] of a table is set before a batch that has entries of it is written, and from all that is there when the
 //!   store is opened. It is never taken back: "no" is certain, "maybe" lasts until the store is opened again.
 
@@ -19,9 +20,10 @@ use thermocline_pool::store::{
     StoreError, StoreOptions,
 };
 
+use super::objects::{self, Fronts, RowScan};
 use super::store::{
-    ColdScan, ColdStore, Entries, Look, Pending, Presence, StoreMemory, StoreMemoryUse, StoreUsage,
-    TableUsage,
+    BlockBatch, ColdScan, ColdStore, Entries, Look, Pending, Presence, StoreMemory, StoreMemoryUse,
+    StoreUsage, TableUsage, is_secondary,
 };
 
 /// The options of a database's store: as much memory as a store may have under the limit, and one thread for its work
@@ -41,6 +43,8 @@ pub(crate) fn options(database_id: [u8; 16], memory: StoreMemory) -> StoreOption
 pub(crate) struct PageStore {
     store: Arc<Store>,
     tables: Presence,
+    /// Of the objects that were read last.
+    fronts: Arc<Fronts>,
 }
 
 impl PageStore {
@@ -49,17 +53,27 @@ impl PageStore {
     /// # Errors
     /// As [`Store::open`].
     pub(crate) fn open(io: Arc<dyn Io>, dir: &Path, options: StoreOptions) -> Result<Self, StoreError> {
+        let fronts = Arc::new(Fronts::beside(options.frame_bytes));
         let store = Store::open(io, dir, options)?;
         let tables = Presence::default();
         store.indexes().into_iter().for_each(|index| tables.add(index.table));
-        Ok(Self { store, tables })
+        Ok(Self { store, tables, fronts })
     }
 }
 
 impl ColdStore for PageStore {
+    fn takes_blocks(&self) -> bool {
+        true
+    }
+
     fn write(&self, batch: Batch) -> Pending<'static, ()> {
         self.tables.add_batch(&batch);
         Box::pin(self.store.write(batch))
+    }
+
+    fn write_block(&self, batch: BlockBatch) -> Pending<'static, ()> {
+        self.tables.add(batch.table.0);
+        Box::pin(self.store.write_object(objects::encode(batch)))
     }
 
     fn confirm(&self, batch: BatchId) -> Pending<'static, ()> {
@@ -97,7 +111,10 @@ impl ColdStore for PageStore {
     fn look(&self, index: StoreIndex, key: &[u8], entries: &mut Entries) -> Look {
         match self.store.get_now(index, key) {
             Ok(Some(found)) if found.is_empty() => Look::Absent,
-            Ok(Some(found)) => {
+            Ok(Some(mut found)) => {
+                if !matches!(self.fronts.resolve_now(&mut found), Ok(true)) {
+                    return Look::Away;
+                }
                 found.iter().for_each(|found| entries.push(found.batch, key, &found.record));
                 Look::Here
             }
@@ -111,7 +128,11 @@ impl ColdStore for PageStore {
     }
 
     fn get<'a>(&'a self, index: StoreIndex, key: &'a [u8]) -> Pending<'a, Vec<Found>> {
-        Box::pin(self.store.get(index, key))
+        Box::pin(async move {
+            let mut found = self.store.get(index, key).await?;
+            self.fronts.resolve(&mut found).await?;
+            Ok(found)
+        })
     }
 
     fn get_group<'a>(&'a self, index: StoreIndex, key: &'a [u8]) -> Pending<'a, Vec<FoundKey>> {
@@ -125,7 +146,8 @@ impl ColdStore for PageStore {
         high: Option<&[u8]>,
         direction: Direction,
     ) -> Box<dyn ColdScan> {
-        Box::new(self.store.scan(index, low, high, direction))
+        let scan = self.store.scan(index, low, high, direction);
+        if is_secondary(index) { Box::new(scan) } else { Box::new(RowScan::new(scan, &self.fronts)) }
     }
 
     fn may_contain_table(&self, table: TableId) -> bool {
@@ -180,7 +202,7 @@ impl ColdStore for PageStore {
         let all = self.store.memory();
         StoreMemoryUse {
             filters: all.filters,
-            fences: all.fences,
+            fences: all.fences + self.fronts.bytes(),
             buffers: all.blocks + all.buffers + all.ssd,
             frames: all.frames,
         }
@@ -200,6 +222,7 @@ impl ColdStore for PageStore {
 
     fn set_frame_bytes(&self, bytes: u64) {
         self.store.set_frame_bytes(bytes);
+        self.fronts.fit(bytes);
     }
 
     fn tables(&self) -> BTreeMap<u32, TableUsage> {

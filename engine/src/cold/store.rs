@@ -26,6 +26,7 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use thermocline_base::ids::{IndexId, TableId};
 use thermocline_base::sync::{AtomicU64, Ordering};
@@ -36,9 +37,98 @@ use thermocline_pool::store::{
 };
 
 use crate::catalog::table::TableForm;
+use crate::hot::block::Rows;
+use crate::row::Layout;
 
 /// What a store works on.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// A batch whose records stand in one block: the rows of a frozen chunk.
+#[derive(Clone, Debug)]
+pub(crate) struct BlockBatch {
+    /// Its id.
+    pub(crate) id: BatchId,
+    /// The table.
+    pub(crate) table: TableId,
+    /// The block's bytes ([`thermocline_frozen`]), as they stand in memory.
+    pub(crate) block: Vec<u8>,
+    /// Hidden keys by position; none in a table with a key.
+    pub(crate) hidden: Vec<u64>,
+    /// Layout of the rows (to read the block).
+    pub(crate) layout: Arc<Layout>,
+    /// Of each index its entries, ascending by key; the primary index's first. Only rows that leave have entries.
+    pub(crate) indexes: Vec<BlockEntries>,
+}
+
+/// The entries of one index of such a batch.
+#[derive(Clone, Debug)]
+pub(crate) struct BlockEntries {
+    pub(crate) index: StoreIndex,
+    /// As the store has them: those of a secondary index end with the primary key (see [`push_secondary`]).
+    pub(crate) keys: PackedKeys,
+    /// The row of each key: its position in the block.
+    pub(crate) positions: Vec<u16>,
+}
+
+impl BlockBatch {
+    /// The same as a batch of records, for stores that have no better place for a block.
+    ///
+    /// # Errors
+    /// A key or the batch is too long for that.
+    pub(crate) fn into_records(self) -> Result<Batch, StoreError> {
+        let rows =
+            Rows::parse(self.block, self.hidden, &self.layout).expect("the block was made in this process");
+        let mut batch = Batch::new(self.id);
+        let mut record = Vec::new();
+        for BlockEntries { index, keys, positions } in &self.indexes {
+            for (key, &position) in keys.iter().zip(positions) {
+                record.clear();
+                if !is_secondary(*index) {
+                    rows.row_into(position, &mut record);
+                }
+                batch.put(*index, key, &record)?;
+            }
+        }
+        Ok(batch)
+    }
+}
+
+/// Keys one behind the other, in two allocations.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PackedKeys {
+    bytes: Vec<u8>,
+    /// Where each key ends.
+    ends: Vec<u32>,
+}
+
+impl PackedKeys {
+    /// Adds a key behind the others.
+    pub(crate) fn push(&mut self, key: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        self.ends.push(u32::try_from(self.bytes.len()).expect("the keys of a chunk have less than 4 GiB"));
+    }
+
+    /// Their bytes, and where each ends.
+    pub(crate) fn into_parts(self) -> (Vec<u8>, Vec<u32>) {
+        (self.bytes, self.ends)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The key with this number.
+    pub(crate) fn get(&self, at: usize) -> &[u8] {
+        let from = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[from as usize..self.ends[at] as usize]
+    }
+
+    /// All of them, in their order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.len()).map(|at| self.get(at))
+    }
+}
 
 /// Durable storage for rows that have left memory.
 pub(crate) trait ColdStore: Send + Sync + Debug {
@@ -48,6 +138,23 @@ pub(crate) trait ColdStore: Send + Sync + Debug {
     /// # Errors
     /// [`StoreError::Full`] when there is no space: nothing of it is there then.
     fn write(&self, batch: Batch) -> Pending<'static, ()>;
+
+    /// Does it take rows of a frozen chunk as one block?
+    fn takes_blocks(&self) -> bool {
+        false
+    }
+
+    /// Writes a batch whose records stand in one block: all or nothing, durable when it resolves, unconfirmed until
+    /// [`ColdStore::confirm`]; [`ColdStore::discard`] takes it back.
+    ///
+    /// # Errors
+    /// As [`ColdStore::write`]; what is too long for the store, which keeps its records one by one.
+    fn write_block(&self, batch: BlockBatch) -> Pending<'static, ()> {
+        match batch.into_records() {
+            Ok(batch) => self.write(batch),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
 
     /// The batch stays: it may be merged with others from now on.
     fn confirm(&self, batch: BatchId) -> Pending<'static, ()>;

@@ -11,10 +11,12 @@ use thermocline_base::ids::{IndexId, TableId};
 use thermocline_base::multiplex::block_on;
 use thermocline_base::rng::Rng;
 use thermocline_base::sync::{AtomicBool, AtomicU64, Ordering};
+use thermocline_frozen::{Builder, Choice};
 use thermocline_pool::store::{Batch, BatchId, Direction, Removal, StoreError};
 
 use self::model::{Kind, Model, Op, TABLE, Under, collect, group, key, look};
-use super::store::{primary_of, push_secondary, secondary_of};
+use super::store::{BlockBatch, BlockEntries, PackedKeys, primary_of, push_secondary, secondary_of};
+use crate::row::{Column, Layout, Type, Value};
 
 /// Runs a test over every store.
 fn over_all(test: impl Fn(&mut Under)) {
@@ -97,6 +99,77 @@ fn a_batch_is_found_from_its_writing_to_its_removal() {
         let ids: Vec<_> =
             collect(store, primary, &[], None, Direction::Backward).into_iter().map(|f| f.key).collect();
         assert_eq!(ids, [key(9), key(5)]);
+    });
+}
+
+/// Rows of a frozen chunk: found one by one and in ranges, whole, with what the frames have and without.
+#[test]
+fn rows_of_a_block_are_records_like_others() {
+    const ROWS: u64 = 3000;
+    let layout = Layout::new(&[Column::new("id", Type::Int8), Column::new("name", Type::Text)]);
+    let layout = Arc::new(layout.unwrap());
+    let row = |id: u64| {
+        let mut row = Vec::new();
+        let name = Value::Text(format!("the name of {}", id % 97));
+        layout.encode(&[Value::Int8(id as i64), name], &mut row).unwrap();
+        row
+    };
+    // Keys descend as places ascend, and each third place is empty.
+    let position = |id: u64| u16::try_from((ROWS - 1 - id) * 3 / 2).unwrap();
+    let batch = |id: u64| {
+        let mut builder = Builder::new(&layout);
+        (0..ROWS).rev().for_each(|id| builder.push(position(id), &row(id)).unwrap());
+        let mut of = BlockEntries {
+            index: primary_of(TABLE),
+            keys: PackedKeys::default(),
+            positions: (0..ROWS).map(position).collect(),
+        };
+        (0..ROWS).for_each(|id| of.keys.push(&key(id)));
+        let block = builder.finish(77, Choice::PointReads).unwrap();
+        let layout = Arc::clone(&layout);
+        BlockBatch { id: BatchId(id), table: TABLE, block, hidden: Vec::new(), layout, indexes: vec![of] }
+    };
+    over_all(|under| {
+        if !under.store().takes_blocks() {
+            assert!(under.kind() == Kind::Direct);
+            return;
+        }
+        let primary = primary_of(TABLE);
+        block_on(under.store().write_block(batch(7))).unwrap();
+        for round in 0..3 {
+            let store = under.store();
+            assert_eq!(store.unconfirmed().is_empty(), round > 0);
+            for frames in [4 << 20, 0, 4 << 20] {
+                store.set_frame_bytes(frames);
+                for id in [0, 1, 1500, ROWS - 1] {
+                    let found = block_on(store.get(primary, &key(id))).unwrap();
+                    assert_eq!((found.len(), found[0].batch.0, &found[0].record), (1, 7, &row(id)));
+                }
+            }
+            // All of it is in frames now.
+            assert_eq!(look(store, primary, &key(1500), false), Some(vec![(7, key(1500), row(1500))]));
+            for direction in [Direction::Forward, Direction::Backward] {
+                let mut found = collect(store, primary, &key(10), Some(&key(2000)), direction);
+                if direction == Direction::Backward {
+                    found.reverse();
+                }
+                assert_eq!(found.len(), 1990);
+                assert!(
+                    (10..).zip(&found).all(|(id, it)| it.key == key(id) && it.entries[0].record == row(id))
+                );
+            }
+            if round == 0 {
+                block_on(store.confirm(BatchId(7))).unwrap();
+            } else if !under.reopen() {
+                break;
+            }
+        }
+        let store = under.store();
+        let mut removal = Batch::confirmed(BatchId(8));
+        removal.remove(primary, &key(5), BatchId(7), Removal::Last).unwrap();
+        block_on(store.write(removal)).unwrap();
+        assert!(block_on(store.get(primary, &key(5))).unwrap().is_empty());
+        assert_eq!(collect(store, primary, &[], None, Direction::Forward).len(), ROWS as usize - 1);
     });
 }
 

@@ -349,7 +349,8 @@ impl Hands {
                 looked += MISSING;
                 break;
             }
-            let used = form.store.directory.get(hand.chunk, &guard).map_or(0, |chunk| chunk.used());
+            let chunk = form.store.directory.get(hand.chunk, &guard);
+            let used = chunk.map_or(0, |chunk| chunk.used());
             if hand.slot >= used {
                 (hand.chunk, hand.slot) = (hand.chunk + 1, 0);
                 looked += if used == 0 { MISSING } else { 0 };
@@ -366,11 +367,13 @@ impl Hands {
                     directory.approach(row_of(hand.slot + SLOTS_AHEAD), &guard);
                 }
                 let row = row_of(hand.slot);
-                let frozen = matches!(directory.look(row, &guard), Found::Frozen(_));
+                let word = directory.look(row, &guard);
                 hand.slot += 1;
                 looked += 1;
-                if frozen && !self.mood.takes_frozen() {
-                    continue;
+                match word {
+                    Found::Newest(_) | Found::Moved => {}
+                    Found::Frozen(_) if self.mood.takes_frozen() => {}
+                    Found::Frozen(_) | Found::Left(_) | Found::Empty => continue,
                 }
                 let _frame = guard.frame();
                 let Some(version) = directory.newest(row, &guard) else { continue };

@@ -715,7 +715,7 @@ fn hot_rows_stay_in_memory_or_come_back_because_they_are_known() {
 fn hands_take_what_was_not_read_lately() {
     const ROWS: i64 = 3_000;
     let dir = tempfile::tempdir().expect("a directory");
-    let db = Database::open(dir.path(), options(64 * MIB)).expect("it opens");
+    let db = Database::open(dir.path(), options(64 * MIB).with_freeze_threads(0)).expect("it opens");
     let table = db.create_table(schema("t")).expect("a table");
     fill(&db, &table, 0..ROWS, 500).expect("there is room");
     let inner = db.inner();

@@ -10,17 +10,20 @@
 //! - *Begins stay while somebody could tell them apart*: until every snapshot is as new as the youngest row. From then on
 //!   all rows begin with the youngest, and validation takes two begins at or before the transaction's snapshot for one.
 //! - A block goes when no word names it any more, through the epochs.
+//! - *Rows leave under a mark.* A block has at most one: who lets its rows leave, and with which batch. It stands before the
+//!   first word says *left*, and it is taken away only when none does any more. It begins, like a version, when its
+//!   transaction does; then it stays as long as the block.
 
 use std::ptr::null_mut;
 use std::sync::Arc;
 
 use thermocline_base::epoch::{Epochs, Guard};
 use thermocline_base::ids::{RowId, Timestamp};
-use thermocline_base::sync::{AtomicPtr, AtomicU32, Ordering};
+use thermocline_base::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use thermocline_frozen::BlockMeta;
 
 use crate::hot::budget::{Budget, Charge, MemoryKind, OutOfMemory};
-use crate::hot::version::Version;
+use crate::hot::version::{Begin, Moved, TxnId, Version};
 use crate::row::Layout;
 
 /// When rows begin, by runs of positions: each run's first position and its timestamp.
@@ -105,7 +108,7 @@ impl Rows {
 
     /// Appends the row at a position as it was before, with its hidden key.
     #[inline]
-    fn row_into(&self, position: u16, out: &mut Vec<u8>) {
+    pub(crate) fn row_into(&self, position: u16, out: &mut Vec<u8>) {
         let found = self.block().row_into(position, out);
         assert!(found, "slots name a block for rows that it has");
         if let Some(hidden) = self.hidden.get(usize::from(position)) {
@@ -121,8 +124,16 @@ pub(crate) struct Block {
     rows: Rows,
     begins: AtomicPtr<(Begins, Charge)>,
     youngest: Timestamp,
-    /// Rows that slots say are in it.
+    /// Slots that name it: rows that are in it, and rows that have left with it.
     live: AtomicU32,
+    /// Of these, rows that have left, or are about to.
+    left: AtomicU32,
+    /// Reads of its rows, less and less for older ones. A hint for who chooses what leaves memory.
+    uses: AtomicU32,
+    /// Who lets its rows leave: 0 nobody, or a begin plus one (see [`Block::mark`]).
+    mark: AtomicU64,
+    /// With which batch.
+    batch: AtomicU64,
     /// The block that the chunk had before, while slots name it.
     pub(super) older: AtomicPtr<Block>,
     /// Released when the block goes.
@@ -145,6 +156,10 @@ impl Block {
             youngest: begins.at.iter().copied().max().unwrap_or_default(),
             begins: AtomicPtr::new(Box::into_raw(Box::new((begins, begins_charge)))),
             live: AtomicU32::new(0),
+            left: AtomicU32::new(0),
+            uses: AtomicU32::new(0),
+            mark: AtomicU64::new(0),
+            batch: AtomicU64::new(0),
             older: AtomicPtr::new(null_mut()),
             _charge: charge,
         }))
@@ -189,9 +204,92 @@ impl Block {
         unsafe { self.begins.load(Ordering::Acquire).as_ref() }.map_or(0, |(begins, _)| begins.bytes())
     }
 
-    /// Rows that slots say are in it; a moment old.
+    /// Slots that name it; a moment old.
     pub(crate) fn live(&self) -> u32 {
         self.live.load(Ordering::Acquire)
+    }
+
+    /// Of these, rows that have left, or are about to.
+    pub(crate) fn left(&self) -> u32 {
+        self.left.load(Ordering::Acquire)
+    }
+
+    /// So many slots say *left* now where they said *frozen*.
+    pub(super) fn note_left(&self, rows: u32) {
+        self.left.fetch_add(rows, Ordering::AcqRel);
+    }
+
+    /// The other way round.
+    pub(super) fn note_back(&self, rows: u32) {
+        self.left.fetch_sub(rows, Ordering::AcqRel);
+    }
+
+    /// Slots that said *left* say nothing any more.
+    pub(super) fn let_go(&self, rows: u32) {
+        self.left.fetch_sub(rows, Ordering::AcqRel);
+        let before = self.live.fetch_sub(rows, Ordering::AcqRel);
+        assert!(before >= rows, "no more rows leave a block than have entered it");
+    }
+
+    /// The youngest of its rows begins then.
+    pub(crate) fn youngest(&self) -> Timestamp {
+        self.youngest
+    }
+
+    /// Have its begins gone?
+    pub(crate) fn has_no_begins(&self) -> bool {
+        self.begins.load(Ordering::Acquire).is_null()
+    }
+
+    /// A row of it is read.
+    #[inline]
+    pub(crate) fn note_use(&self) {
+        // One of two at one time may be lost.
+        let uses = self.uses.load(Ordering::Relaxed);
+        self.uses.store(uses.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// How often its rows were read lately; half of that is forgotten.
+    pub(crate) fn take_uses(&self) -> u32 {
+        let uses = self.uses.load(Ordering::Relaxed);
+        self.uses.store(uses / 2, Ordering::Relaxed);
+        uses
+    }
+
+    /// Sets the mark of a transaction that lets rows leave with this batch. `false`: there is one.
+    pub(crate) fn set_mark(&self, by: TxnId, batch: u64) -> bool {
+        // The batch is what two contend for: the mark says nothing before its batch stands.
+        if self.batch.compare_exchange(0, batch, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        self.mark.store(Begin::By(by).to_bits() + 1, Ordering::SeqCst);
+        true
+    }
+
+    /// From now on the mark begins then for everybody.
+    pub(crate) fn publish_mark(&self, at: Timestamp) {
+        self.mark.store(Begin::At(at).to_bits() + 1, Ordering::Release);
+    }
+
+    /// Takes the mark away. No slot says *left*.
+    pub(crate) fn clear_mark(&self) {
+        self.mark.store(0, Ordering::Release);
+        self.batch.store(0, Ordering::Release);
+    }
+
+    /// When the mark begins, and the batch. `None`: there is none.
+    #[inline]
+    pub(crate) fn mark(&self) -> Option<(Begin, u64)> {
+        let bits = self.mark.load(Ordering::Acquire).checked_sub(1)?;
+        Some((Begin::from_bits(bits), self.batch.load(Ordering::Acquire)))
+    }
+
+    /// The mark of a row that has left, over the row, for the holder of a pin. `None`: it has not left after all.
+    pub(crate) fn mark_image(&self, row: RowId, guard: &Guard<'_>) -> Option<Version> {
+        let (mark, batch) = self.mark()?;
+        let moved = Moved { batch, begin: self.begin(row.slot(), guard) };
+        let fill = |out: &mut Vec<u8>| self.rows.row_into(row.slot(), out);
+        Some(Version::mark_image(guard, self.number, (mark, moved), row, fill))
     }
 
     /// A slot is about to name the block.

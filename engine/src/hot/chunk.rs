@@ -12,6 +12,7 @@
 //!   slot   bits 0-47: address of the newest version, 0 = no row
 //!          bit 63: latch; bit 61: moved, look the slot up again
 //!          bit 60: frozen, bits 0-47 are the number of the block that has the row
+//!          bit 59: left, the row has left memory with the block of this number, or is about to
 //! ```
 //!
 //! A chunk that has been frozen has a table of *pieces* ([`pieces`]): one word for each 64 slots.
@@ -44,15 +45,17 @@ use crate::mutation::{self, Rule};
 use self::pieces::Pieces;
 
 pub(crate) mod freeze;
+pub(crate) mod leave;
 mod pieces;
 
 const LATCH: u64 = 1 << 63;
 const MOVED: u64 = 1 << 61;
 const FROZEN: u64 = 1 << 60;
+const LEFT: u64 = 1 << 59;
 /// Bits of an address, and of a block's number.
 const ADDRESS: u64 = (1 << 48) - 1;
 // A slot array may be a cell, whose first word must not look like that of a free one.
-const _: () = assert!((LATCH | MOVED | FROZEN | ADDRESS) & FREE != FREE);
+const _: () = assert!((LATCH | MOVED | FROZEN | LEFT | ADDRESS) & FREE != FREE);
 
 /// Slots of the chunk with this number.
 pub(crate) const fn chunk_capacity(number: u32) -> usize {
@@ -82,6 +85,8 @@ pub(crate) enum Found {
     Newest(Version),
     /// The row stands in the block with this number, and nowhere else.
     Frozen(u64),
+    /// The row has left memory with the block of this number, or is about to: the block's mark tells.
+    Left(u64),
     /// The slot was packed away: look it up again.
     Moved,
 }
@@ -92,7 +97,7 @@ enum Taken<'a> {
     Latched(Latched<'a>),
     /// The slot was packed away: look it up again.
     Moved,
-    /// There is no version to change: the row is frozen.
+    /// There is no version to change: the row is frozen, or has left.
     Frozen,
 }
 
@@ -105,8 +110,12 @@ impl<'a> Slot<'a> {
 
     #[inline]
     fn decode(word: u64) -> Found {
-        if word & (MOVED | FROZEN) != 0 {
-            return if word & MOVED != 0 { Found::Moved } else { Found::Frozen(word & ADDRESS) };
+        if word & (MOVED | FROZEN | LEFT) != 0 {
+            return match word & (MOVED | FROZEN) {
+                0 => Found::Left(word & ADDRESS),
+                FROZEN => Found::Frozen(word & ADDRESS),
+                _ => Found::Moved,
+            };
         }
         match word & ADDRESS {
             0 => Found::Empty,
@@ -137,7 +146,7 @@ impl<'a> Slot<'a> {
         let mut backoff = Backoff::new();
         loop {
             let word = self.0.load(Ordering::Relaxed);
-            if word & (MOVED | FROZEN) != 0 {
+            if word & (MOVED | FROZEN | LEFT) != 0 {
                 return if word & MOVED != 0 { Taken::Moved } else { Taken::Frozen };
             }
             if word & LATCH == 0
@@ -169,7 +178,9 @@ impl Latched<'_> {
         match Slot::decode(self.address) {
             Found::Newest(version) => Some(version),
             Found::Empty => None,
-            Found::Moved | Found::Frozen(_) => unreachable!("a latched slot is neither moved nor frozen"),
+            Found::Moved | Found::Frozen(_) | Found::Left(_) => {
+                unreachable!("a latched slot is neither moved nor frozen, and its row has not left")
+            }
         }
     }
 
@@ -199,6 +210,8 @@ enum Place<'g> {
     Nowhere,
     /// All rows beside it are frozen as well, in the block with this number.
     Frozen(u64),
+    /// All rows beside it have left as well, with the block of this number.
+    Left(u64),
 }
 const BITMAP_WORDS: usize = CHUNK_SLOTS / 64;
 
@@ -295,12 +308,12 @@ impl Chunk {
     }
 
     /// The slot, if there is one: not where the chunk was packed and the slot had no row then, and not in a piece that is
-    /// frozen as a whole.
+    /// frozen or has left as a whole.
     #[inline]
     pub(crate) fn slot<'g>(&'g self, slot: u16, guard: &'g Guard<'_>) -> Option<Slot<'g>> {
         match self.place(slot, guard) {
             Place::Slot(slot) => Some(slot),
-            Place::Nowhere | Place::Frozen(_) => None,
+            Place::Nowhere | Place::Frozen(_) | Place::Left(_) => None,
         }
     }
 
@@ -311,6 +324,7 @@ impl Chunk {
             Place::Slot(slot) => slot.load(),
             Place::Nowhere => Found::Empty,
             Place::Frozen(block) => Found::Frozen(block),
+            Place::Left(block) => Found::Left(block),
         }
     }
 
@@ -514,7 +528,8 @@ impl Directory {
         self.get(row.chunk(), guard)?.slot(row.slot(), guard)
     }
 
-    /// The slot of a row, latched; waits while the chunk is being packed. `None`: it has none, or its row is frozen.
+    /// The slot of a row, latched; waits while the chunk is being packed. `None`: it has none, or its row is frozen or has
+    /// left.
     pub(crate) fn latch<'g>(&'g self, row: RowId, guard: &'g Guard<'_>) -> Option<Latched<'g>> {
         let mut backoff = Backoff::new();
         loop {
@@ -532,20 +547,23 @@ impl Directory {
         self.get(row.chunk(), guard).map_or(Found::Empty, |chunk| chunk.look(row.slot(), guard))
     }
 
-    /// The newest version of a row, or its image if it is frozen; waits while the chunk is being packed.
+    /// The newest version of a row, or its image if it is frozen, or the image of its mark if it has left; waits while the
+    /// chunk is being packed.
     #[inline]
     pub(crate) fn newest(&self, row: RowId, guard: &Guard<'_>) -> Option<Version> {
         match self.look(row, guard) {
             Found::Newest(version) => Some(version),
             Found::Empty => None,
-            found @ (Found::Moved | Found::Frozen(_)) => self.newest_elsewhere(row, found, guard),
+            found @ (Found::Moved | Found::Frozen(_) | Found::Left(_)) => {
+                self.newest_elsewhere(row, found, guard)
+            }
         }
     }
 
-    /// When a row begins, if it is frozen.
+    /// When a row begins or had begun, if it is frozen or has left.
     #[inline]
     pub(crate) fn frozen_since(&self, row: RowId, guard: &Guard<'_>) -> Option<Timestamp> {
-        let Found::Frozen(number) = self.look(row, guard) else { return None };
+        let (Found::Frozen(number) | Found::Left(number)) = self.look(row, guard) else { return None };
         Some(self.get(row.chunk(), guard)?.block(number, guard)?.begin(row.slot(), guard))
     }
 
@@ -570,6 +588,16 @@ impl Directory {
                     // Without the block the row has been thawed or frozen anew since the look.
                     if let Some(block) = self.get(row.chunk(), guard)?.block(number, guard) {
                         return Some(block.image(row, guard));
+                    }
+                }
+                Found::Left(number) => {
+                    // Without the block the row has gone since the look; without a mark it stays after all.
+                    let mark = self
+                        .get(row.chunk(), guard)?
+                        .block(number, guard)
+                        .map(|block| block.mark_image(row, guard));
+                    if let Some(Some(mark)) = mark {
+                        return Some(mark);
                     }
                 }
                 Found::Moved => backoff.wait(),

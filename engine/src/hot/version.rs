@@ -28,6 +28,10 @@
 //! in memory that lasts as long as their pin, with the number of the block in a word in front of it. It has the row's
 //! begin, nothing below it, and stands in no slot; whoever changes the row thaws it first, which makes an ordinary version.
 //!
+//! A row that has left memory with its chunk, or is about to, has neither: its readers are given the image of a moved mark
+//! (whose begin is that of the block's mark) over the image of the row, as if it had moved alone. The link between the two
+//! has a form of its own: the row's image stands right behind the mark's.
+//!
 //! Rules:
 //! - `begin` goes once from a transaction id to a timestamp, and never changes again.
 //! - `link` changes only under the latch of the row's slot, and only to skip versions that nobody can see.
@@ -48,6 +52,8 @@ pub(crate) const HEADER_BYTES: usize = 24;
 const OLDER_BITS: u32 = 40;
 const OLDER_MASK: u64 = (1 << OLDER_BITS) - 1;
 const LEN_MASK: u64 = (1 << 21) - 1;
+/// The link of a mark's image: the row's image stands behind it. No version has this offset in its memory.
+const IMAGE_BEHIND: u64 = OLDER_MASK;
 const TOMBSTONE: u64 = 1 << 63;
 const PARKED: u64 = 1 << 62;
 const SUPERSEDED: u64 = 1 << 61;
@@ -96,11 +102,11 @@ pub(crate) enum Begin {
 }
 
 impl Begin {
-    fn from_bits(bits: u64) -> Self {
+    pub(super) fn from_bits(bits: u64) -> Self {
         if bits & IS_TXN == 0 { Self::At(Timestamp(bits)) } else { Self::By(TxnId(bits & !IS_TXN)) }
     }
 
-    fn to_bits(self) -> u64 {
+    pub(super) fn to_bits(self) -> u64 {
         match self {
             Self::At(timestamp) => timestamp.0,
             Self::By(id) => IS_TXN | id.0,
@@ -186,7 +192,40 @@ impl Version {
         image
     }
 
-    /// Is it an image of a frozen row?
+    /// The moved mark of a row that has left with its block, or is about to, over the image of the row. See
+    /// [`Version::image`]; `mark` is when it begins, `moved` what it says.
+    pub(crate) fn mark_image(
+        guard: &Guard<'_>,
+        block: u64,
+        (mark, moved): (Begin, Moved),
+        row_id: RowId,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) -> Self {
+        thread_local! {
+            static BYTES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+        }
+        let mut bytes = BYTES.take();
+        bytes.clear();
+        fill(&mut bytes);
+        let kept = guard.keep(2 + (Self::bytes(Moved::BYTES) + Self::bytes(bytes.len())) / 8);
+        // SAFETY: what is kept is aligned, ours, and has room for both versions with a word in front of each.
+        let image = unsafe {
+            kept.write(block);
+            let image =
+                Self::create(kept.add(1).cast(), mark, IMAGE_BEHIND, row_id, true, &moved.encode(), &[]);
+            let below = kept.add(1 + Self::bytes(Moved::BYTES) / 8);
+            below.write(block);
+            let row =
+                Self::create(below.add(1).cast(), Begin::At(moved.begin), 0, row_id, false, &bytes, &[]);
+            row.header().place.fetch_or(IMAGE, Ordering::Relaxed);
+            image
+        };
+        image.header().place.fetch_or(IMAGE | MOVED, Ordering::Relaxed);
+        BYTES.set(bytes);
+        image
+    }
+
+    /// Is it an image: of a frozen row, or of a row that has left or its mark?
     #[inline]
     pub(crate) fn is_image(self) -> bool {
         self.header().place.load(Ordering::Relaxed) & IMAGE != 0
@@ -198,11 +237,14 @@ impl Version {
         self.is_image().then(|| unsafe { self.0.cast::<u64>().sub(1).read() })
     }
 
-    /// Are both the same version, or images of one frozen row?
+    /// Are both the same version, or images of one frozen row? The image of a row's mark is not that of the row.
     pub(crate) fn is_same_as(self, other: Self) -> bool {
         self == other || {
             let block = self.image_of();
-            block.is_some() && block == other.image_of() && self.row_id() == other.row_id()
+            block.is_some()
+                && block == other.image_of()
+                && self.row_id() == other.row_id()
+                && self.is_tombstone() == other.is_tombstone()
         }
     }
 
@@ -277,9 +319,17 @@ impl Version {
     pub(crate) fn older(self, memory: &Memory) -> Option<Self> {
         match self.header().link.load(Ordering::Acquire) & OLDER_MASK {
             0 => None,
+            IMAGE_BEHIND => Some(self.image_behind()),
             // SAFETY: links lead to versions that live at least as long as the one that links to them can be reached.
             units => Some(unsafe { Self::from_cell(memory.at(units - 1)) }),
         }
+    }
+
+    #[cold]
+    fn image_behind(self) -> Self {
+        debug_assert!(self.is_image() && self.is_tombstone(), "only the image of a mark has this link");
+        // SAFETY: `mark_image` put the row's image there, with a word in front of it.
+        unsafe { Self::from_cell(self.cell().add(Self::bytes(Moved::BYTES) + 8)) }
     }
 
     /// What a link to this version looks like.

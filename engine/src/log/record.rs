@@ -6,6 +6,7 @@
 //! commit  = timestamp u64 | part group u64 (all ones: none) | parts u32 | writes…
 //! part    = part group u64 | number u32 | writes…
 //! write   = op u8 | table u32 | row id u64 | length u32 | bytes
+//! left    = a write whose row id is that of a chunk's first slot, and whose bytes are: batch u64 | slots (format 2)
 //! ```
 //!
 //! The checksum covers the header behind itself and the payload. It starts from database, generation and position
@@ -155,6 +156,8 @@ pub(crate) enum Op {
     Update = 2,
     /// The end of a row; no bytes are needed.
     Delete = 3,
+    /// Rows have left memory with their chunk; the bytes are the batch and the slots (`ops::leave`).
+    Left = 4,
 }
 
 impl Op {
@@ -163,6 +166,7 @@ impl Op {
             1 => Self::Insert,
             2 => Self::Update,
             3 => Self::Delete,
+            4 => Self::Left,
             _ => return None,
         })
     }

@@ -579,11 +579,12 @@ fn a_newer_format_is_refused_by_name() {
     let file = io.open(&path, OpenMode::Write).expect("it is there");
     let mut bytes = vec![0; 68];
     file.read_full_at(0, &mut bytes).expect("read");
-    bytes[8] = 2;
+    let newer = super::segment::FORMAT + 1;
+    bytes[8..12].copy_from_slice(&newer.to_le_bytes());
     let sum = thermocline_base::checksum::crc32c(&bytes[..64]);
     bytes[64..].copy_from_slice(&sum.to_le_bytes());
     file.write_at(0, &bytes).expect("written");
-    assert!(matches!(read(&io, Lsn(0)), Err(LogError::Newer { version: 2, known: 1, .. })));
+    assert!(matches!(read(&io, Lsn(0)), Err(LogError::Newer { version, .. }) if version == newer));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::hot::chunk::Found;
 use crate::ops::freeze::Settled;
 
 /// A table of 9 rows: the first chunk, of 8 slots in two pieces, is full.
-fn full() -> World {
+pub(super) fn full() -> World {
     let rows: Vec<(i64, i64)> = (0..9).map(|id| (id, 0)).collect();
     let world = world(&rows);
     world.settle();
@@ -15,7 +15,7 @@ fn full() -> World {
 }
 
 impl World {
-    fn freeze(&self) {
+    pub(super) fn freeze(&self) {
         let inner = self.db.inner();
         inner.freeze_chunk(&self.table.entry, 0, Settled::ANY).expect("memory");
         inner.epochs.collect();
@@ -26,7 +26,7 @@ impl World {
     }
 
     /// How many rows of the first chunk are frozen.
-    fn frozen(&self) -> usize {
+    pub(super) fn frozen(&self) -> usize {
         let guard = self.db.inner().epochs.pin();
         let directory = &self.table.entry.form_pinned(&guard).store.directory;
         let is_frozen = |slot| matches!(directory.look(RowId::new(0, slot), &guard), Found::Frozen(_));
@@ -34,7 +34,7 @@ impl World {
     }
 
     /// Lets begins and blocks go that nobody needs.
-    fn tidy(&self) {
+    pub(super) fn tidy(&self) {
         let inner = self.db.inner();
         let guard = inner.epochs.pin();
         inner.tidy_blocks(self.table.entry.form_pinned(&guard));
@@ -42,7 +42,7 @@ impl World {
         inner.epochs.collect();
     }
 
-    fn add(&self, id: i64) {
+    pub(super) fn add(&self, id: i64) {
         self.retry(Isolation::ReadCommitted, |tx| {
             let layout = &self.layout;
             tx.edit(id, |row| {
@@ -54,7 +54,7 @@ impl World {
     }
 
     /// Makes an ordinary version of a row, and changes nothing about it.
-    fn thaw(&self, id: i64) {
+    pub(super) fn thaw(&self, id: i64) {
         let mut tx = self.begin(Isolation::Snapshot);
         assert!(tx.set(id, -1).expect("nobody competes"));
         drop(tx);

@@ -40,6 +40,7 @@ use crate::checkpoint::{
 };
 use crate::db::{Database, Inner};
 use crate::error::{Error, Result};
+use crate::hot::block::Block;
 use crate::hot::chunk::{Chunk, Found};
 use crate::hot::version::Begin;
 use crate::mutation::{self, Rule};
@@ -466,7 +467,9 @@ impl Inner {
     ) -> std::result::Result<Option<FrozenSlots>, CheckpointError> {
         let place = {
             let guard = self.epochs.pin();
-            let Some(block) = chunk.blocks(&guard).next() else { return Ok(None) };
+            // Of a block whose rows have left nothing is needed; who sees them still is written beside it.
+            let is_needed = |block: &&Block| block.live() != block.left();
+            let Some(block) = chunk.blocks(&guard).next().filter(is_needed) else { return Ok(None) };
             std::ptr::from_ref(block)
         };
         // SAFETY: blocks are linked and taken out only under the maintenance lock, which the caller holds. So no pin has to

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use thermocline_base::ids::RowId;
 use thermocline_base::multiplex::block_on;
+use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::TableEntry;
 use crate::db::{Database, Inner, Table};
@@ -113,6 +114,55 @@ impl ColdSteps {
     /// There is no room.
     pub fn thaw(&self, table: &Table) -> Result<u64> {
         self.inner.thaw_table(&table.entry)
+    }
+
+    /// Lets all frozen chunks of a table leave memory that may: how many rows have left.
+    ///
+    /// # Errors
+    /// The log or the cold store fails.
+    pub fn leave(&self, table: &Table) -> Result<usize> {
+        let chunks = {
+            let guard = self.inner.epochs.pin();
+            table.entry.form_pinned(&guard).store.directory.len()
+        };
+        let mut rows = 0;
+        for number in 0..chunks {
+            rows += block_on(self.inner.leave_chunk(&table.entry, number))?.map_or(0, |left| left.rows);
+        }
+        Ok(rows)
+    }
+
+    /// The same for one chunk, not blocking. `None`: it may not leave, or was given up.
+    ///
+    /// # Errors
+    /// The log or the cold store fails.
+    pub async fn leave_chunk(&self, table: &Table, number: u32) -> Result<Option<usize>> {
+        Ok(self.inner.leave_chunk(&table.entry, number).await?.map(|left| left.rows))
+    }
+
+    /// The same for one of the chunks that may leave, whichever `choice` says. How many rows have left.
+    ///
+    /// # Errors
+    /// The log or the cold store fails.
+    pub async fn leave_one(&self, table: &Table, choice: u64) -> Result<usize> {
+        let chunks = {
+            let guard = self.inner.epochs.pin();
+            table.entry.form_pinned(&guard).store.directory.len()
+        };
+        let may: Vec<u32> = (0..chunks).filter(|chunk| self.inner.may_leave(&table.entry, *chunk)).collect();
+        let Some(chunk) = may.get((choice % may.len().max(1) as u64) as usize) else { return Ok(0) };
+        Ok(self.inner.leave_chunk(&table.entry, *chunk).await?.map_or(0, |left| left.rows))
+    }
+
+    /// Chunks that have left memory whole since the database was opened.
+    #[must_use]
+    pub fn left_chunks(&self) -> u64 {
+        self.inner.cold.get().map_or(0, |cold| cold.counters.left_chunks.load(Ordering::Relaxed))
+    }
+
+    /// Lets go in memory what has left it and nobody can see there: how many rows.
+    pub fn clear_left(&self) -> usize {
+        self.inner.clear_left(usize::MAX)
     }
 
     /// Brings the row with this primary key back. `false`: it cannot be, or is in memory.

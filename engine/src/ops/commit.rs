@@ -198,9 +198,11 @@ impl Session {
                 chunk.mark_dirty();
             }
         }
+        self.mark_leaves_dirty(&guard);
         if let Some((reservation, group, done)) = record {
             reservation.put_commit(end, group);
             put_writes(reservation, &self.writes[done..]);
+            self.put_leaves(reservation);
         }
         Ok(end)
     }
@@ -238,18 +240,11 @@ impl Session {
                     Resolved::Own => {}
                     Resolved::Later(_) => {}
                     Resolved::At(begin) if begin > end => {}
-                    Resolved::At(begin) if begin == read.begin => return Ok(()),
-                    // What the snapshot saw: a frozen row may have forgotten when it began.
-                    Resolved::At(begin)
-                        if begin.max(read.begin) <= self.snapshot
-                            && !mutation::off(Rule::OldBeginsAreOne) =>
-                    {
-                        return Ok(());
-                    }
+                    Resolved::At(begin) if self.is_one_begin(begin, read.begin) => return Ok(()),
                     // It has moved since, which is no change: go on where it is.
                     Resolved::At(_)
                         if let Some(moved) = version.moved()
-                            && moved.begin == read.begin
+                            && self.is_one_begin(moved.begin, read.begin)
                             && let Some(before) = version.older(&form.store.memory) =>
                     {
                         let name = self.record_of(form, moved.batch, before);
@@ -273,6 +268,12 @@ impl Session {
                 cause: SerializationCause::ReadChanged,
             });
         }
+    }
+
+    /// Do both begins mean one version? Two that the snapshot saw do: a frozen row, or the mark of one that has left, may have
+    /// forgotten when it began.
+    fn is_one_begin(&self, now: Timestamp, read: Timestamp) -> bool {
+        now == read || now.max(read) <= self.snapshot && !mutation::off(Rule::OldBeginsAreOne)
     }
 
     fn read_changed(&self, form: &TableForm, version: Version) -> Error {
@@ -391,6 +392,7 @@ impl Session {
         let db = self.db();
         let guard = db.epochs.pin();
         self.place().commit();
+        self.publish_leaves(end, &guard);
         // The last ones first: a version that was superseded is then next to the top of its chain.
         for write in self.writes.iter().rev() {
             if write.version.is_superseded() {

@@ -48,6 +48,7 @@ use crate::ops::backfill::ColdFill;
 use crate::ops::progress::{Advance, silent};
 use crate::row::{Column, ColumnSet, KeyBuf, KeySpec, Layout, MAX_ROW_BYTES, RowError, Value};
 use crate::statistics::entries_of;
+use crate::txn::prune::Item;
 
 impl Inner {
     fn schema_error(table: &str, source: RowError) -> Error {
@@ -424,6 +425,11 @@ impl Inner {
                 )?;
                 if version.moved().is_some() {
                     copy.mark_moved();
+                    if version.is_image() {
+                        // Nobody has left an item for it: its chunk would have gone as a whole.
+                        let item = Item { table: new.id, row: row_id, waited_for: None };
+                        self.garbage.leave(std::iter::once(item));
+                    }
                 }
                 if version.is_promoted() {
                     copy.mark_promoted();

@@ -260,6 +260,9 @@ impl Inner {
             for position in (slot..end).filter_map(|slot| u16::try_from(slot).ok()) {
                 let row = RowId::new(number, position);
                 let _frame = guard.frame();
+                if matches!(store.directory.look(row, &guard), Found::Left(_)) {
+                    continue;
+                }
                 let Some(version) = store.directory.newest(row, &guard) else { continue };
                 rows += 1;
                 let Some(begin) = settled(version).filter(|begin| *begin <= which.since) else {

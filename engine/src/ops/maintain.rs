@@ -4,6 +4,7 @@
 //! |---|---|
 //! | 10 ms | prune rows whose snapshots have gone; free what the epochs let go |
 //! | 250 ms | abort transactions that have been idle for too long |
+//! | 250 ms | let go what has left memory with its chunk |
 //! | 250 ms | pack sparse chunks, drop empty ones, shrink indexes, move versions and parts of indexes out of sparse memory, return memory |
 //!
 //! Each step is bounded; between steps the thread looks whether the database closes.
@@ -48,6 +49,9 @@ const EAGER: Effort = Effort { committed_min: 1 << 20, used_percent: 95, sparse_
 
 /// Blocks that are emptied in one step, so that no step holds the maintenance lock for long.
 const BLOCKS_PER_STEP: usize = 1024;
+
+/// Rows of chunks that have left whose entries go in one round. (The threads that let chunks leave do that, too.)
+const LEFT_ROWS: usize = 1 << 16;
 
 /// In one round so much time goes into walks over indexes.
 const WALK_NS: u64 = 10_000_000;
@@ -95,6 +99,7 @@ pub(crate) fn run(inner: &Inner) {
             inner.abort_idle(&mut rounds);
             inner.shrink(&mut rounds);
             inner.compact_indexes(&mut rounds);
+            inner.clear_left(LEFT_ROWS);
         }
     }
 }
@@ -121,6 +126,7 @@ impl MaintenanceSteps {
 
     /// Gives memory back: packs, drops and shrinks.
     pub fn shrink(&mut self) {
+        self.inner.clear_left(usize::MAX);
         self.inner.shrink(&mut self.rounds);
         self.inner.compact_indexes(&mut self.rounds);
     }

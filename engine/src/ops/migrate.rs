@@ -54,7 +54,7 @@ use crate::txn::session::{Session, Write};
 /// A share of the rows, 1 in so many, may leave a batch before the move is given up.
 const LEAVING: usize = 4;
 /// Bytes of a notice of an end beside its keys, at most.
-const END_BYTES: usize = 96;
+pub(super) const END_BYTES: usize = 96;
 /// Bytes of the records of one batch, but for the last one.
 const BATCH_BYTES_MAX: u64 = 4 << 20;
 
@@ -90,26 +90,45 @@ struct Copied {
 
 /// What a batch was made for: it is no use for another form of the table.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct FormStamp {
+pub(super) struct FormStamp {
     layout_version: u32,
     since: Timestamp,
     indexes: Vec<IndexId>,
 }
 
 impl FormStamp {
-    fn of(form: &TableForm) -> Self {
+    pub(super) fn of(form: &TableForm) -> Self {
         Self {
             layout_version: form.layout_version,
             since: form.since,
             indexes: form.indexes.iter().map(|index| index.id).collect(),
         }
     }
+
+    /// Its indexes, the primary one first.
+    pub(super) fn indexes(&self) -> &[IndexId] {
+        &self.indexes
+    }
 }
 
 /// Keeps the cleaner away from a batch until it is dropped.
-struct Running<'a> {
+pub(super) struct Running<'a> {
     cold: &'a Cold,
-    batch: u64,
+    pub(super) batch: u64,
+}
+
+impl<'a> Running<'a> {
+    /// Draws the id of a batch of the table, which runs from now on. `None`: nothing may move now.
+    pub(super) fn begin(inner: &Inner, cold: &'a Cold, entry: &TableEntry) -> Option<Self> {
+        let mut progress = cold.progress.lock();
+        let paused = progress.no_moves > 0 && !mutation::off(Rule::BackupPausesMoves);
+        if paused || entry.is_held() {
+            return None;
+        }
+        let batch = inner.registry.clock.tick().0;
+        progress.running.insert(batch);
+        Some(Self { cold, batch })
+    }
 }
 
 impl Drop for Running<'_> {
@@ -130,17 +149,10 @@ impl Inner {
     ) -> Result<Migration> {
         let (memo, cold) = self.open_cold()?;
         self.write_cold_mark()?;
-        let id = {
-            let mut progress = cold.progress.lock();
-            let paused = progress.no_moves > 0 && !mutation::off(Rule::BackupPausesMoves);
-            if paused || entry.is_held() {
-                return Ok(Migration { stayed: rows.len(), ..Migration::default() });
-            }
-            let id = self.registry.clock.tick().0;
-            progress.running.insert(id);
-            id
+        let Some(running) = Running::begin(self, cold, entry) else {
+            return Ok(Migration { stayed: rows.len(), ..Migration::default() });
         };
-        let running = Running { cold, batch: id };
+        let id = running.batch;
         let mut batch = Batch::new(BatchId(id));
         let copied = self.copy_rows(entry, rows, &mut batch);
         let count = copied.candidates.len();
@@ -274,7 +286,12 @@ impl Inner {
     }
 
     /// Commits the batch's notice.
-    async fn announce(self: &Arc<Self>, memo: &Memo, entry: &TableEntry, batch: u64) -> Result<()> {
+    pub(super) async fn announce(
+        self: &Arc<Self>,
+        memo: &Memo,
+        entry: &TableEntry,
+        batch: u64,
+    ) -> Result<()> {
         let mut tx = self.begin_internal()?;
         tx.with_session(|session| {
             let guard = session.db().epochs.pin();
@@ -376,7 +393,7 @@ impl Session {
     }
 
     /// Takes everything back.
-    fn give_up<T>(&mut self) -> Step<Option<T>> {
+    pub(super) fn give_up<T>(&mut self) -> Step<Option<T>> {
         self.rollback();
         Step::Done(None)
     }
@@ -413,7 +430,7 @@ impl Session {
     }
 
     /// Lets the batch's notice say B.
-    fn renew_notice(
+    pub(super) fn renew_notice(
         &mut self,
         memo: &Memo,
         batch: u64,

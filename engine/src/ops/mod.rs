@@ -14,6 +14,7 @@ pub(crate) mod cold_steps;
 pub(crate) mod commit;
 pub(crate) mod define;
 pub(crate) mod freeze;
+pub(crate) mod leave;
 pub(crate) mod load;
 pub(crate) mod lock;
 pub(crate) mod maintain;

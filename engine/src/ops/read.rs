@@ -22,6 +22,7 @@ use thermocline_base::sync::Ordering;
 use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};
 use crate::cold::store::primary_of;
 use crate::error::{Error, Result};
+use crate::hot::block::Block;
 use crate::hot::budget::OutOfMemoryCause;
 use crate::hot::version::{Begin, TxnId, Version};
 use crate::index::hash_of;
@@ -299,6 +300,19 @@ impl Session {
         if self.sampler.is_some() {
             form.counters.reuse.note(version, self.db.governor.moment());
         }
+        // Of frozen rows it matters as soon as they are: which chunks leave is decided by what was seen before.
+        if version.is_image() {
+            self.note_frozen_use(form, version);
+        }
+    }
+
+    /// Notes that a row of a block was read: on the block.
+    #[cold]
+    fn note_frozen_use(&self, form: &TableForm, image: Version) {
+        let guard = self.db().epochs.pin();
+        let chunk = form.store.directory.get(image.row_id().chunk(), &guard);
+        let block = image.image_of().and_then(|number| chunk?.block(number, &guard));
+        block.into_iter().for_each(Block::note_use);
     }
 
     /// Notes that a version is new, in the same way.

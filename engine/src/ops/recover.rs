@@ -43,6 +43,7 @@ use crate::log::record::{Commit, DecodeError, Kind, Op, Part, Write};
 use crate::log::{FlushMode, Log, LogEnd, LogOptions, LogReader};
 use crate::mutation::{self, Rule};
 use crate::ops::checkpoint::{Checkpoints, is_of};
+use crate::ops::leave::left_of;
 use crate::options::{ColdStoreKind, Durability, Options};
 use crate::txn::locks::Locks;
 use crate::txn::prune::Garbage;
@@ -580,6 +581,17 @@ impl Replay<'_> {
                     form.store.directory.make(number, &form.store.slots)?;
                 }
                 put(self.inner, form, write.row, timestamp, write.bytes)?;
+            }
+            Op::Left => {
+                let bad = || Error::Damaged {
+                    file: crate::log::dir_of(&self.inner.dir),
+                    what: format!("what it says of the rows of chunk {number} that have left cannot be read"),
+                };
+                let (_, slots) = left_of(write.bytes).ok_or_else(bad)?;
+                if let Some(chunk) = form.store.directory.get(number, &guard) {
+                    chunk.clear(&slots, &guard, &form.store.slots, |version| form.store.discard(version));
+                    chunk.drop_dead_blocks(&self.inner.epochs, &guard);
+                }
             }
             Op::Delete => {
                 form.store.thaw(write.row, true, &guard)?;

@@ -30,6 +30,7 @@ impl Session {
     pub(crate) fn rollback(&mut self) {
         let db = self.db();
         let guard = db.epochs.pin();
+        self.undo_leaves(&guard);
         self.undo_to(0, &guard);
         drop(guard);
         self.release();

@@ -42,6 +42,7 @@ use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm
 use crate::cold::memo::{RecordName, pack_keys};
 use crate::error::{Error, Result, SerializationCause};
 use crate::hot::budget::MemoryKind;
+use crate::hot::chunk::Found;
 use crate::hot::version::{Begin, TxnId, Version};
 use crate::index::hash_of;
 use crate::mutation::{self, Rule};
@@ -176,12 +177,18 @@ impl Session {
                 Lookup::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),
                 Lookup::Changed => continue,
             };
-            if base.is_image() && purpose == Purpose::Change {
+            let may_thaw = base.is_image() && purpose == Purpose::Change;
+            if may_thaw && !matches!(form.store.directory.look(row, guard), Found::Left(_)) {
                 let Some(thawed) = form.store.thaw_image(base, false, guard)? else { continue };
+                form.store.note_change_of_frozen(thawed.begin(), self.db.registry.clock.now());
                 base = thawed;
             }
             let Some(newest) = form.store.directory.newest(row, guard) else { continue };
             if newest.is_same_as(base) {
+                if base.is_image() && purpose == Purpose::Change {
+                    // It was about to leave, and stays after all.
+                    continue;
+                }
                 if !index.is_unique() {
                     self.note_key(form_ref, index, key);
                 }

@@ -153,7 +153,7 @@ pub(crate) fn approach_rows(form: &TableForm, items: &[Item], guard: &Guard<'_>)
     let newest = || {
         slots().filter_map(|slot| match slot.load() {
             Found::Newest(version) => Some(version),
-            Found::Empty | Found::Moved | Found::Frozen(_) => None,
+            Found::Empty | Found::Moved | Found::Frozen(_) | Found::Left(_) => None,
         })
     };
     newest().for_each(Version::prefetch);

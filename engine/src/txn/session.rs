@@ -16,6 +16,7 @@ use crate::db::Inner;
 use crate::error::Result;
 use crate::governor::Warmth;
 use crate::hot::budget::{MemoryKind, OutOfMemory};
+use crate::hot::chunk::leave::SlotSet;
 use crate::hot::version::{TxnId, Version};
 use crate::options::{Isolation, TransactionOptions};
 use crate::row::KeyBuf;
@@ -59,6 +60,18 @@ pub(crate) struct Write {
     pub(crate) version: Version,
     /// The version that it replaced; `None` for an insert.
     pub(crate) replaced: Option<Version>,
+}
+
+/// Rows that leave memory with their chunk: the words of these slots say so.
+#[derive(Debug)]
+pub(crate) struct ChunkLeaves {
+    pub(crate) form: FormRef,
+    pub(crate) chunk: u32,
+    /// The number of the block whose mark is the transaction's.
+    pub(crate) block: u64,
+    pub(crate) slots: SlotSet,
+    /// What the log says of it.
+    pub(crate) record: Vec<u8>,
 }
 
 /// Where the writes of versions stand in the list, as far as it was needed: a transaction that comes back to a few
@@ -173,6 +186,8 @@ pub(crate) struct Session {
     begun_at: u32,
     pub(crate) tables: Vec<Touched>,
     pub(crate) writes: Vec<Write>,
+    /// A chunk that leaves memory by this transaction, which is the engine's own.
+    pub(crate) leaves: Option<Box<ChunkLeaves>>,
     write_index: WriteIndex,
     pub(crate) reads: Vec<Read>,
     pub(crate) scans: Vec<Scan>,
@@ -228,6 +243,7 @@ impl Session {
             begun_at: 0,
             tables: Vec::new(),
             writes: Vec::new(),
+            leaves: None,
             write_index: WriteIndex::default(),
             reads: Vec::new(),
             scans: Vec::new(),
@@ -359,6 +375,7 @@ impl Session {
         self.health = Health::Well;
         self.tables.clear();
         self.writes.clear();
+        self.leaves = None;
         if self.write_index.covered != 0 {
             self.write_index = WriteIndex::default();
         }

@@ -27,7 +27,7 @@ pub(crate) enum World {
     Governed(ColdStoreKind),
     /// All freeze in their chunks as soon as they can, and thaw now and then.
     Frozen,
-    /// All freeze and thaw, leave memory and come back, as the numbers behind this seed will have it.
+    /// All freeze and thaw, leave memory alone or with their chunk, and come back, as the numbers behind this seed will have it.
     Ladder(ColdStoreKind, u64),
     /// Any of them move, as the numbers behind this seed will have it.
     Random(ColdStoreKind, u64),
@@ -107,6 +107,13 @@ impl Mover {
         self.steps.freeze(&self.table).expect("memory is enough");
     }
 
+    /// A chunk that is frozen leaves memory whole, and what has left before is let go.
+    fn leave(&mut self) {
+        let choice = self.rng.below(u64::MAX);
+        self.finish(self.steps.leave_one(&self.table, choice)).expect("a move does not fail");
+        self.steps.clear_left();
+    }
+
     fn clean(&self) -> bool {
         self.finish(self.steps.clean_once()).expect("cleaning does not fail")
     }
@@ -146,8 +153,9 @@ impl Mover {
                     self.steps.thaw(&self.table).expect("memory is enough");
                 }
             }
-            World::Ladder(..) => match self.rng.below(4) {
+            World::Ladder(..) => match self.rng.below(6) {
                 0..=1 => self.freeze(),
+                3..=4 => self.leave(),
                 2 => _ = self.steps.thaw(&self.table).expect("memory is enough"),
                 _ => self.random_step(),
             },
@@ -205,6 +213,7 @@ impl Mover {
             }
             let cleaned = self.clean();
             maintenance.prune();
+            self.steps.clear_left();
             if !promoted && !cleaned && self.steps.notices() == (0, 0) {
                 let left: usize =
                     self.keys.clone().map(|number| self.steps.records(&self.table, &key(number))).sum();

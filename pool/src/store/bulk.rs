@@ -182,7 +182,7 @@ impl Inner {
         self.change_locked(&mut manifest, new, changes, Vec::new(), |version| {
             version.leaves = Arc::new(next);
             version.sealed.pop();
-            Ok(())
+            Ok(Vec::new())
         })
     }
 }

@@ -119,7 +119,7 @@ impl Inner {
         }
     }
 
-    fn is_crowded(&self) -> bool {
+    pub(super) fn is_crowded(&self) -> bool {
         if self.queue.lock().bytes > self.options.memory_bytes.clamp(QUEUE_BYTES_MIN, QUEUE_BYTES_MAX) {
             return true;
         }
@@ -275,16 +275,22 @@ impl Inner {
             }
             Record::Confirmed(id) | Record::Discarded(id) | Record::Loaded(id) => *id,
         };
-        let quiet = {
-            let mut queue = self.queue.lock();
-            let (count, _) = queue.in_flight.get_mut(&id).expect("it was counted when it came");
-            *count -= 1;
-            if *count == 0 { queue.in_flight.remove(&id) } else { None }
-        };
+        let quiet = self.landed(id);
         item.done.keep(answer);
-        if let Some((_, promise)) = quiet {
+        if let Some(promise) = quiet {
             promise.keep(());
         }
+    }
+
+    /// Something of a batch is in flight no more: who waits for the last of it, if that was it.
+    pub(super) fn landed(&self, id: BatchId) -> Option<Promise<()>> {
+        let mut queue = self.queue.lock();
+        let (count, _) = queue.in_flight.get_mut(&id).expect("it was counted when it came");
+        *count -= 1;
+        if *count > 0 {
+            return None;
+        }
+        queue.in_flight.remove(&id).map(|(_, promise)| promise)
     }
 
     /// Lets a record take effect.

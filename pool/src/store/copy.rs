@@ -101,13 +101,18 @@ impl Store {
         // Batches that were discarded, whose pieces the manifest still names.
         let gone: Vec<(u64, u64)> = state.waiting.iter().map(|(batch, piece)| (*batch, *piece)).collect();
         for (batch, piece) in gone.into_iter().filter(|(batch, _)| !waiting.contains(&BatchId(*batch))) {
-            let removed = [Change::RemoveWaiting(batch), Change::RemovePiece(piece)];
+            let mut removed = vec![Change::RemoveWaiting(batch), Change::RemovePiece(piece)];
+            if let Some(object) = state.objects.get(&batch) {
+                removed.extend([Change::RemoveObject(batch), Change::RemovePiece(object.piece)]);
+            }
             let fits = removed.iter().try_for_each(|change| state.apply(change));
             assert!(fits.is_some(), "the manifest names the pieces of batches that wait");
         }
         // Its journal begins anew.
         state.journal_floor = 0;
         pieces.extend(version.leaves.list.iter().flat_map(|leaf| leaf.pieces()).cloned());
+        let objects = version.objects.iter().filter(|(batch, _)| state.objects.contains_key(batch));
+        pieces.extend(objects.map(|(_, object)| Arc::clone(&object.piece)));
         pieces.sort_unstable_by_key(|piece| (piece.meta.runs.first().copied(), piece.meta.id));
         pieces.dedup_by_key(|piece| piece.meta.id);
         assert!(

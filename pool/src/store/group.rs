@@ -274,7 +274,7 @@ fn live(mut members: Vec<Member>) -> Vec<FoundKey> {
             continue;
         }
         let (batch, confirmed) = (BatchId(first.batch), first.confirmed);
-        let entry = Found { batch, confirmed, record: std::mem::take(&mut first.record) };
+        let entry = Found::new(batch, confirmed, std::mem::take(&mut first.record));
         match found.last_mut().filter(|last| last.key == first.key) {
             Some(last) => last.entries.push(entry),
             None => found.push(FoundKey { key: std::mem::take(&mut first.key), entries: vec![entry] }),

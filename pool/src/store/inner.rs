@@ -18,6 +18,7 @@ use super::filter::Scratch;
 use super::journal::{Journal, Record};
 use super::manifest::{Bound, Manifest};
 use super::memory::MemoryBlock;
+use super::object::ObjectWrite;
 use super::options::StoreOptions;
 use super::piece::{Files, Piece, PieceName};
 use super::promise::Promise;
@@ -43,6 +44,8 @@ pub(super) struct Queue {
     /// Batches of which a write or a decision is in the queue or in the journal's hands, with how many.
     pub(super) in_flight: HashMap<BatchId, (usize, Promise<()>)>,
     pub(super) closed: bool,
+    /// Batches with objects, which do not go through the journal.
+    pub(super) objects: VecDeque<ObjectWrite>,
 }
 
 /// Who does what in the background.

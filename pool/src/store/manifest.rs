@@ -15,8 +15,8 @@
 //!   that behind it stands at no place where it would check out.
 //! - Checksums start from database, generation and place, so an edit of another file or place does not check out. Behind
 //!   the last edit that does, nothing may: else the file is damaged and not torn.
-//! - Format 1 had no page versions: the pages of a piece carried its id. Such a manifest is read, and raised to this format
-//!   before anything is added to it, so no older program goes on with it.
+//! - Format 1 had no page versions: the pages of a piece carried its id. Format 2 had no objects. Such a manifest is read, and
+//!   raised to this format before anything is added to it, so no older program goes on with it.
 //! - An operation that does not fit what is there (a piece twice, a leaf that is missing) is damage, not a panic.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,13 +28,14 @@ use thermocline_base::io::{File, Io, OpenMode};
 
 use super::codec::{self, Reader};
 use super::error::{Result, StoreError};
+use super::object::ObjectMeta;
 use super::piece::PieceMeta;
 use crate::error::WrongFile;
 use crate::page::PageSize;
 
 const MAGIC: &[u8; 8] = b"thclmnfs";
 /// The format of manifests that this program writes.
-pub(super) const MANIFEST_FORMAT: u32 = 2;
+pub(super) const MANIFEST_FORMAT: u32 = 3;
 /// The name of the file without which a directory holds no store.
 pub const MANIFEST_NAME: &str = "store.manifest";
 const TEMPORARY_NAME: &str = "store.manifest.tmp";
@@ -90,6 +91,12 @@ pub(super) enum Change {
     RemoveWaiting(u64),
     /// The batch was confirmed at this position; its piece goes into all leaves.
     Confirm { batch: u64, position: u64 },
+    /// The entries of a batch stand in an object.
+    AddObject(ObjectMeta),
+    /// So many entries of a batch with an object are left.
+    SetLive { batch: u64, live: u64 },
+    /// The object of a batch is gone.
+    RemoveObject(u64),
 }
 
 impl Change {
@@ -124,6 +131,12 @@ impl Change {
             Self::AddWaiting { batch, piece } => put(bytes, 9, &[*batch, *piece]),
             Self::RemoveWaiting(batch) => put(bytes, 10, &[*batch]),
             Self::Confirm { batch, position } => put(bytes, 11, &[*batch, *position]),
+            Self::AddObject(meta) => {
+                bytes.push(13);
+                meta.encode(bytes);
+            }
+            Self::SetLive { batch, live } => put(bytes, 14, &[*batch, *live]),
+            Self::RemoveObject(batch) => put(bytes, 15, &[*batch]),
         }
     }
 
@@ -153,6 +166,9 @@ impl Change {
             10 => Self::RemoveWaiting(reader.varint()?),
             11 => Self::Confirm { batch: reader.varint()?, position: reader.varint()? },
             12 => Self::AddPiece(PieceMeta::decode(reader)?),
+            13 => Self::AddObject(ObjectMeta::decode(reader)?),
+            14 => Self::SetLive { batch: reader.varint()?, live: reader.varint()? },
+            15 => Self::RemoveObject(reader.varint()?),
             _ => return None,
         })
     }
@@ -181,6 +197,8 @@ pub(super) struct ManifestState {
     /// By their lower bounds; the first one is the least bound that there is.
     pub(super) leaves: BTreeMap<Bound, LeafState>,
     pub(super) waiting: BTreeMap<u64, u64>,
+    /// By their batches.
+    pub(super) objects: BTreeMap<u64, ObjectMeta>,
 }
 
 impl Default for ManifestState {
@@ -192,6 +210,7 @@ impl Default for ManifestState {
             pieces: BTreeMap::new(),
             leaves: BTreeMap::from([(Bound::default(), LeafState::default())]),
             waiting: BTreeMap::new(),
+            objects: BTreeMap::new(),
         }
     }
 }
@@ -247,6 +266,15 @@ impl ManifestState {
                 (meta.from, meta.to) = (*position, *position);
                 self.apply(&Change::Place { piece, from: Bound::default(), to: None })?;
             }
+            Change::AddObject(meta) => {
+                if self.objects.insert(meta.batch, meta.clone()).is_some() {
+                    return None;
+                }
+            }
+            Change::SetLive { batch, live } => self.objects.get_mut(batch)?.live = *live,
+            Change::RemoveObject(batch) => {
+                self.objects.remove(batch)?;
+            }
         }
         Some(())
     }
@@ -254,7 +282,8 @@ impl ManifestState {
     /// Do all references lead to pieces, and to every piece one? What readers rely on.
     pub(super) fn is_sound(&self) -> bool {
         let in_leaves = self.leaves.values().flat_map(|leaf| leaf.young.iter().chain(&leaf.last));
-        let used: BTreeSet<u64> = in_leaves.chain(self.waiting.values()).copied().collect();
+        let of_objects = self.objects.values().map(|object| &object.piece);
+        let used: BTreeSet<u64> = in_leaves.chain(self.waiting.values()).chain(of_objects).copied().collect();
         // Two of one flush may meet in a leaf that was made of two meanwhile; their keys are different ones.
         let newest_first = |leaf: &LeafState| {
             let ranges = leaf
@@ -289,6 +318,7 @@ impl ManifestState {
         changes.extend(
             self.waiting.iter().map(|(batch, piece)| Change::AddWaiting { batch: *batch, piece: *piece }),
         );
+        changes.extend(self.objects.values().cloned().map(Change::AddObject));
         changes
     }
 }

@@ -32,6 +32,7 @@ use super::filter::hash_of;
 use super::held::Held;
 use super::manifest::Bound;
 use super::memory::{MemoryBlock, Segment, Waiting};
+use super::object::Dead;
 use super::piece::{Piece, Reading};
 use super::types::{Kind, MAX_KEY_BYTES};
 use crate::device::{PageHeat, ReadReason};
@@ -445,6 +446,14 @@ impl Source {
     }
 }
 
+/// What became of an entry that a merge has given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kept {
+    Yes,
+    /// It is of no use any more, and was left out.
+    No,
+}
+
 /// What a merge gives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Merged<'a> {
@@ -557,8 +566,12 @@ impl Merge {
         self.tree[0] = winner;
     }
 
-    /// Gives all entries in order. `sink` takes each.
-    pub(super) fn run(mut self, mut sink: impl FnMut(Merged<'_>) -> Result<()>) -> Result<()> {
+    /// Gives all entries in order. `sink` takes each, or leaves it out; `dead` counts those of objects that go.
+    pub(super) fn run(
+        mut self,
+        dead: &mut Dead,
+        mut sink: impl FnMut(Merged<'_>) -> Result<Kept>,
+    ) -> Result<()> {
         let Some(heaviest) = self.sources.len().checked_sub(1) else { return Ok(()) };
         let mut heat = PageHeat::default();
         while self.left > 0 {
@@ -567,12 +580,14 @@ impl Merge {
             let winner = if heavy { heaviest } else { light as usize };
             let current = self.sources[winner].current();
             heat += current.heat;
-            if !self.removal.takes(&current) {
+            if self.removal.takes(&current) {
+                dead.note(current.index, current.batch, current.kind);
+            } else {
                 self.removal.end(self.bottom, &mut sink)?;
                 if current.kind.is_removal() {
                     self.removal.begin(&current);
                 } else {
-                    sink(Merged {
+                    let kept = sink(Merged {
                         index: current.index,
                         key: current.key,
                         head: current.head,
@@ -582,6 +597,9 @@ impl Merge {
                         value: current.value,
                         heat: std::mem::take(&mut heat),
                     })?;
+                    if kept == Kept::No {
+                        dead.note(current.index, current.batch, current.kind);
+                    }
                 }
             }
             match self.sources[winner].advance()? {
@@ -623,7 +641,7 @@ impl Removal {
     }
 
     /// What comes next has another key or batch.
-    fn end(&mut self, bottom: bool, sink: &mut impl FnMut(Merged<'_>) -> Result<()>) -> Result<()> {
+    fn end(&mut self, bottom: bool, sink: &mut impl FnMut(Merged<'_>) -> Result<Kept>) -> Result<()> {
         let Some(kind) = self.kind.take() else { return Ok(()) };
         if self.met || bottom || mutation::off(Rule::RemovalVanishesWithEntry) {
             return Ok(());
@@ -638,5 +656,6 @@ impl Removal {
             value: &[],
             heat: PageHeat::default(),
         })
+        .map(drop)
     }
 }

@@ -19,8 +19,9 @@
 //! | `types`, `codec` | batches and entries, and their bytes |
 //! | `commit`, `journal`, `memory` | the way of a batch: queue, journal, blocks in memory |
 //! | `work`, `merge`, `wide` | flushing and merging, and when |
-//! | `piece`, `block`, `fence`, `filter`, `screen` | sorted runs of pages, and what of them is in memory |
+//! | `piece`, `writer`, `block`, `fence`, `filter`, `screen` | sorted runs of pages, and what of them is in memory |
 //! | `manifest`, `recover` | which pieces there are, durably; opening |
+//! | `object` | bytes that the entries of a batch share |
 //! | `copy` | one moment of a store, and a copy of it as bytes |
 //! | `version`, `read`, `scan` | what readers see, and how they read it |
 //!
@@ -52,6 +53,7 @@ mod memory;
 mod merge;
 #[cfg(all(test, feature = "model"))]
 mod model_tests;
+mod object;
 mod options;
 mod piece;
 mod promise;
@@ -69,6 +71,7 @@ mod verify;
 mod version;
 mod wide;
 mod work;
+mod writer;
 
 use std::future::Future;
 use std::path::Path;
@@ -85,6 +88,7 @@ pub use error::{PageReason, Result, StoreError};
 use filter::Scratch;
 use inner::Inner;
 pub use manifest::MANIFEST_NAME;
+pub use object::{MAX_OBJECT_BYTES, Object, ObjectBatch, ObjectEntries};
 pub use options::StoreOptions;
 use read::Want;
 pub use scan::{Direction, FoundKey, Scan};
@@ -94,7 +98,7 @@ pub use types::{
     Batch, BatchEntry, BatchId, Change, Found, IndexId, KeyRange, MAX_BATCH_BYTES, MAX_KEY_BYTES,
     MAX_RECORD_BYTES, Removal, TAILED,
 };
-pub use verify::{Look, Verification};
+pub use verify::{Look, Seen, Verification};
 
 /// A store of cold records in a directory.
 #[derive(Debug)]
@@ -159,6 +163,15 @@ impl Store {
     pub fn write(&self, batch: Batch) -> impl Future<Output = Result<()>> + Send + 'static {
         let inner = Arc::clone(&self.inner);
         async move { inner.write(batch).await }
+    }
+
+    /// Writes a batch whose records stand in one object, past the journal: all of it or nothing. Resolves when it is durable,
+    /// unconfirmed. Dropping the future does not take back what is in flight.
+    ///
+    /// # Errors
+    /// [`StoreError::NotSorted`], what is too long, and those of [`Store::write`].
+    pub fn write_object(&self, batch: ObjectBatch) -> impl Future<Output = Result<()>> + Send + 'static {
+        self.inner.write_object(batch)
     }
 
     /// Confirms a batch: it may be merged with others from now on, and its removals take effect. Durable no later than the
@@ -282,10 +295,10 @@ impl Store {
     /// users. Blocks, and reads everything; the store goes on meanwhile.
     #[must_use]
     pub fn verify(&self) -> Verification {
-        self.inner.verify(&mut |_, _, _, _| {})
+        self.inner.verify(&mut |_| {})
     }
 
-    /// The same, and shows each record to `look`: its index, key and batch, and its bytes, of which the store knows nothing.
+    /// The same, and shows each record to `look`, of whose bytes the store knows nothing.
     #[must_use]
     pub fn verify_with(&self, look: &mut Look<'_>) -> Verification {
         self.inner.verify(look)
@@ -400,6 +413,7 @@ impl Store {
         for thread in threads {
             let _ = thread.join();
         }
+        self.inner.refuse_objects(&StoreError::Closed);
         self.inner.wake_crowd();
         // Who keeps the handle does not keep others from opening the store.
         self.inner.lock.lock().take();

@@ -23,7 +23,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use thermocline_base::io::{AlignedBytes, Buffer, Completion};
+use thermocline_base::io::{AlignedBytes, Completion};
 use thermocline_base::multiplex::block_on;
 use thermocline_base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
@@ -32,12 +32,12 @@ use super::codec::{self, Reader};
 use super::error::{PageReason, Result, StoreError};
 use super::fence::{Fences, FencesBuilder};
 use super::filter::{Filter, Scratch};
-use super::heat::UnderWay;
 use super::held::{Held, Sum};
 use super::inner::Dropped;
-use super::merge::Merged;
+use super::merge::{Kept, Merged};
 use super::tail::Tail;
 use super::types::{IndexId, Kind};
+use super::writer::Writer;
 use crate::device::{PageDevice, PageHeat, ReadReason, Wanted};
 use crate::frames::{DeviceId, PageGuard, PageId, PagePool, PoolOptions};
 use crate::page::{self, HEADER_BYTES, PageKind};
@@ -382,6 +382,11 @@ impl Piece {
             loaded => loaded,
         };
         Ok(Self::with_tail(files, meta, tail?))
+    }
+
+    /// A piece of pages without entries.
+    pub(super) fn without_entries(files: &Arc<Files>, meta: PieceMeta) -> Self {
+        Self::with_tail(files, meta, Tail::none())
     }
 
     fn with_tail(files: &Arc<Files>, meta: PieceMeta, tail: Tail) -> Self {
@@ -746,7 +751,7 @@ impl PieceBuilder {
 
     /// Bytes written so far, about.
     pub(super) fn bytes(&self) -> u64 {
-        u64::from(self.writer.pages) * self.files.page_bytes() as u64
+        u64::from(self.writer.pages()) * self.files.page_bytes() as u64
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -755,7 +760,7 @@ impl PieceBuilder {
 
     /// Adds an entry, which sorts behind those before it.
     #[inline]
-    pub(super) fn add(&mut self, entry: Merged<'_>) -> Result<()> {
+    pub(super) fn add(&mut self, entry: Merged<'_>) -> Result<Kept> {
         let Merged { index, key, head, hash, batch, kind, value: record, heat } = entry;
         let payload = self.files.payload_bytes();
         let value = if record.len() > PageBuilder::inline_max(payload) {
@@ -791,12 +796,12 @@ impl PieceBuilder {
         if let Value::Long(_) = value {
             counts.pages += record.len().div_ceil(payload) as u64;
         }
-        Ok(())
+        Ok(Kept::Yes)
     }
 
     /// Long records lie before the page that refers to them, so one that starts a new page begins with the page.
     fn add_long(&mut self, record: &[u8]) -> Result<LongRecord> {
-        let page = self.writer.pages;
+        let page = self.writer.pages();
         for part in record.chunks(self.files.payload_bytes()) {
             self.writer.page(block::LONG, PageHeat::default(), |page| {
                 page[HEADER_BYTES..HEADER_BYTES + part.len()].copy_from_slice(part);
@@ -811,7 +816,7 @@ impl PieceBuilder {
             return Ok(());
         }
         let index = self.page.index();
-        self.fences.add(index, self.writer.pages, self.page.first_key(), &self.page.last_key());
+        self.fences.add(index, self.writer.pages(), self.page.first_key(), &self.page.last_key());
         let counts = self.counts.iter_mut().rev().find(|counts| counts.index == index);
         counts.expect("the page's entries were counted").pages += 1;
         self.long_bytes = 0;
@@ -823,7 +828,7 @@ impl PieceBuilder {
     /// Writes what is left, with fences and filter. The bytes are on their way to the device, not durable.
     pub(super) fn finish(mut self, from: u64, to: u64, scratch: &mut Scratch) -> Result<Piece> {
         self.end_page()?;
-        let pages = self.writer.pages;
+        let pages = self.writer.pages();
         let fences = std::mem::take(&mut self.fences).finish();
         let young = self.wide_filter;
         let made = Tail::build(fences, &mut self.hashes, young, scratch);
@@ -848,152 +853,5 @@ impl PieceBuilder {
             counts: self.counts,
         };
         Ok(Piece::with_tail(&self.files, meta, made))
-    }
-}
-
-/// Writes pages into extents, a chunk at a time, one chunk ahead of the device. What was written is handed over with its heat.
-#[derive(Debug)]
-struct Writer {
-    files: Arc<Files>,
-    version: u64,
-    expected_pages: u64,
-    runs: Vec<ExtentRun>,
-    /// Pages handed in.
-    pages: u32,
-    /// Room in the runs, in pages.
-    room: u64,
-    chunk: Option<AlignedBytes>,
-    /// Pages in the chunk.
-    filled: usize,
-    /// Number of the chunk's first page.
-    chunk_page: u64,
-    /// By page of the chunk.
-    heats: Vec<PageHeat>,
-    under_way: Option<UnderWay>,
-    held: Held,
-}
-
-impl Writer {
-    fn new(files: Arc<Files>, version: u64, expected_pages: u64) -> Self {
-        Self {
-            held: Held::new(&files.work_bytes),
-            files,
-            version,
-            expected_pages,
-            runs: Vec::new(),
-            pages: 0,
-            room: 0,
-            chunk: None,
-            filled: 0,
-            chunk_page: 0,
-            heats: Vec::new(),
-            under_way: None,
-        }
-    }
-
-    fn page(&mut self, kind: PageKind, heat: PageHeat, fill: impl FnOnce(&mut [u8])) -> Result<()> {
-        let page_bytes = self.files.page_bytes();
-        if self.filled == 0 {
-            self.begin_chunk()?;
-        }
-        let chunk = self.chunk.as_mut().expect("a chunk was begun");
-        let bytes = &mut chunk[self.filled * page_bytes..][..page_bytes];
-        fill(bytes);
-        let number = self.chunk_page + self.filled as u64;
-        page::seal(bytes, self.files.device.seal(), number, self.version, kind);
-        self.heats.push(heat);
-        self.filled += 1;
-        self.pages += 1;
-        if self.filled * page_bytes == chunk.len() || u64::from(self.pages) == self.room {
-            self.end_chunk()?;
-        }
-        Ok(())
-    }
-
-    fn begin_chunk(&mut self) -> Result<()> {
-        let chunk_pages = self.files.chunk_pages();
-        if u64::from(self.pages) == self.room {
-            let left = self.expected_pages.saturating_sub(self.room).clamp(1, 8 * chunk_pages);
-            let run = self.files.space.allocate(ExtentRun::extents_for(left))?;
-            match self.runs.last_mut() {
-                Some(last) if last.first + last.count == run.first => last.count += run.count,
-                _ => self.runs.push(run),
-            }
-            self.room += run.pages();
-        }
-        let last = self.runs.last().expect("a run was allocated");
-        let left = self.room - u64::from(self.pages);
-        self.chunk_page = last.first_page() + last.pages() - left;
-        if self.chunk.is_none() {
-            let bytes = chunk_pages as usize * self.files.page_bytes();
-            self.chunk = Some(AlignedBytes::zeroed(bytes));
-            // Of this one and the one under way.
-            self.held.set(2 * bytes);
-        }
-        Ok(())
-    }
-
-    fn end_chunk(&mut self) -> Result<()> {
-        if self.filled == 0 {
-            return Ok(());
-        }
-        let spare = self.wait()?;
-        let mut chunk = self.chunk.take().expect("a chunk was begun");
-        let bytes = self.filled * self.files.page_bytes();
-        if bytes < chunk.len() {
-            let mut exact = AlignedBytes::zeroed(bytes);
-            exact.copy_from_slice(&chunk[..bytes]);
-            chunk = exact;
-        }
-        self.files.bytes_written.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.under_way = Some(UnderWay {
-            completion: self.files.device.write(self.chunk_page, Buffer::from(chunk)),
-            first: self.chunk_page,
-            heats: std::mem::take(&mut self.heats),
-        });
-        self.chunk = spare;
-        self.filled = 0;
-        Ok(())
-    }
-
-    /// Waits for the chunk that is under way; gives its buffer back if it is a whole one.
-    fn wait(&mut self) -> Result<Option<AlignedBytes>> {
-        let Some(under_way) = self.under_way.take() else { return Ok(None) };
-        let buffer = under_way.wait(&self.files, self.version)?;
-        let whole = self.files.chunk_pages() as usize * self.files.page_bytes();
-        Ok(buffer.into_aligned().filter(|buffer| buffer.len() == whole))
-    }
-
-    fn finish(&mut self) -> Result<(Vec<ExtentRun>, u32)> {
-        self.end_chunk()?;
-        self.wait()?;
-        // Extents that were not needed go back.
-        let mut spare = (self.room - u64::from(self.pages)) / EXTENT_PAGES;
-        let mut runs = std::mem::take(&mut self.runs);
-        while spare > 0 {
-            let last = runs.last_mut().expect("spare extents are in runs");
-            let count = spare.min(last.count);
-            last.count -= count;
-            spare -= count;
-            self.files.space.free(ExtentRun { first: last.first + last.count, count });
-            if last.count == 0 {
-                runs.pop();
-            }
-        }
-        Ok((runs, self.pages))
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        // The extents may be used by others only when the write is over.
-        if let Some(under_way) = self.under_way.take() {
-            let _ = under_way.completion.wait();
-        }
-        for run in &self.runs {
-            // What was handed over of them goes first.
-            self.files.device.discard(run.first_page()..run.first_page() + run.pages());
-            self.files.space.free(*run);
-        }
     }
 }

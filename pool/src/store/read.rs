@@ -76,7 +76,7 @@ pub(super) enum Patience {
 impl Collected {
     fn add(&mut self, batch: u64, kind: Kind, record: impl FnOnce() -> Vec<u8>) {
         match kind {
-            Kind::Put => self.found.push(Found { batch: BatchId(batch), confirmed: true, record: record() }),
+            Kind::Put => self.found.push(Found::new(BatchId(batch), true, record())),
             kind => {
                 self.removed.push(batch);
                 self.last |= kind == Kind::RemoveLast;
@@ -159,6 +159,9 @@ impl Inner {
         found.dedup_by_key(|found| found.batch);
         if want == Want::Newest {
             found.truncate(1);
+        }
+        for found in &mut found {
+            found.object = version.object(index, found.batch.0);
         }
         Ok(Some(found))
     }

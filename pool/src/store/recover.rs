@@ -30,6 +30,7 @@ use super::inner::{Control, Counters, Inner, Queue, Signal};
 use super::journal::{Journal, Record};
 use super::manifest::{MANIFEST_NAME, Manifest};
 use super::memory::MemoryBlock;
+use super::object::Object;
 use super::options::StoreOptions;
 use super::piece::{Files, Piece};
 use super::types::BatchId;
@@ -159,8 +160,13 @@ fn load(files: &Arc<Files>, manifest: &Manifest, options: &StoreOptions) -> Resu
     let mut pieces = std::collections::BTreeMap::new();
     let last: HashSet<u64> = state.leaves.values().filter_map(|leaf| leaf.last).collect();
     let mut scratch = Scratch::within(options.memory_bytes, &files.work_bytes);
+    let of_objects: HashSet<u64> = state.objects.values().map(|object| object.piece).collect();
     for (id, meta) in &state.pieces {
-        let piece = Piece::load(files, meta.clone(), !last.contains(id), &mut scratch)?;
+        let piece = if of_objects.contains(id) {
+            Piece::without_entries(files, meta.clone())
+        } else {
+            Piece::load(files, meta.clone(), !last.contains(id), &mut scratch)?
+        };
         pieces.insert(*id, Arc::new(piece));
     }
     let piece = |id: &u64| Arc::clone(&pieces[id]);
@@ -178,11 +184,16 @@ fn load(files: &Arc<Files>, manifest: &Manifest, options: &StoreOptions) -> Resu
     });
     let waiting =
         state.waiting.iter().map(|(batch, id)| WaitingBatch::Piece { id: BatchId(*batch), piece: piece(id) });
+    let objects = state
+        .objects
+        .iter()
+        .map(|(batch, object)| (*batch, Arc::new(Object::new(object.clone(), piece(&object.piece)))));
     Ok(Version {
         waiting: waiting.collect(),
         active: Arc::new(MemoryBlock::new(options.memory_bytes, 0)),
         sealed: Vec::new(),
         leaves: Arc::new(Leaves::new(leaves.collect())),
+        objects: Arc::new(objects.collect()),
     })
 }
 

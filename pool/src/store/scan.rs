@@ -282,7 +282,8 @@ impl Scan {
                     (Record::Long(record), From::Piece(of)) => of.piece.look_long(self.index, record).await?,
                     (Record::Long(_), From::Memory { .. }) => unreachable!("memory holds whole records"),
                 };
-                found.push(Found { batch: BatchId(entry.batch), confirmed: !source.waiting, record });
+                let object = self.version.object(self.index, entry.batch);
+                found.push(Found { batch: BatchId(entry.batch), confirmed: !source.waiting, record, object });
             }
         }
         found.retain(|found| !found.confirmed || !removed.contains(&found.batch.0));

@@ -1,7 +1,7 @@
 //! What of each index lies on the SSD: a piece knows its indexes' pages, the level, or the map that it has saved, which of them
 //! it has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -28,7 +28,15 @@ impl Inner {
     pub(super) fn ssd_shares(&self, on_ssd: &OnSsd<'_>) -> (BTreeMap<IndexId, SsdShare>, SsdShare) {
         let version = self.current();
         let (mut shares, mut rest) = (BTreeMap::new(), SsdShare::default());
+        // The pages of an object are its index's.
+        let of_objects: HashMap<u64, u64> =
+            version.objects.values().map(|object| (object.piece.meta.id, object.index())).collect();
         for piece in all_pieces(&version) {
+            if let Some(index) = of_objects.get(&piece.meta.id) {
+                let share = shares.entry(IndexId::from_u64(*index)).or_default();
+                self.add(&piece, 0..piece.meta.pages, on_ssd, share);
+                continue;
+            }
             let mut from = 0;
             for fences in piece.fences.indexes() {
                 if fences.range().is_empty() {

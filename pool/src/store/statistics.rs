@@ -266,7 +266,7 @@ impl Inner {
     }
 }
 
-/// All confirmed pieces, each once.
+/// All confirmed pieces, and those of objects, each once.
 pub(super) fn all_pieces(version: &Version) -> Vec<Arc<Piece>> {
     let mut pieces = version.leaves.pieces();
     for sealed in &version.sealed {
@@ -278,5 +278,6 @@ pub(super) fn all_pieces(version: &Version) -> Vec<Arc<Piece>> {
             Sealed::Block { .. } => {}
         }
     }
+    pieces.extend(version.objects.values().map(|object| Arc::clone(&object.piece)));
     pieces
 }

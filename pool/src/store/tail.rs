@@ -32,6 +32,11 @@ pub(super) struct Tail {
 }
 
 impl Tail {
+    /// Of a piece without entries.
+    pub(super) fn none() -> Self {
+        Self { fences: FencesBuilder::default().finish(), filter: Filter::never(), prints: Vec::new() }
+    }
+
     /// Of a piece whose keys have these hashes, which may repeat and are reordered.
     pub(super) fn build(fences: Fences, hashes: &mut Vec<u64>, young: bool, scratch: &mut Scratch) -> Self {
         if mutation::off(Rule::FilterOfAllEntries) {

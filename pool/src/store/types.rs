@@ -9,10 +9,12 @@
 //! ```
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::codec::{self, Reader};
 use super::error::{Result, StoreError};
 use super::filter::hash_of;
+use super::object::Object;
 
 /// The longest key.
 pub const MAX_KEY_BYTES: usize = 2048;
@@ -344,8 +346,18 @@ pub struct Found {
     pub batch: BatchId,
     /// Has its owner confirmed the batch?
     pub confirmed: bool,
-    /// The record.
+    /// The record; of an entry that stands in an object, where.
     pub record: Vec<u8>,
+    /// The object that the entry stands in.
+    pub object: Option<Arc<Object>>,
+}
+
+impl Found {
+    /// An entry with its record.
+    #[must_use]
+    pub fn new(batch: BatchId, confirmed: bool, record: Vec<u8>) -> Self {
+        Self { batch, confirmed, record, object: None }
+    }
 }
 
 #[cfg(test)]

@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use thermocline_base::multiplex::block_on;
+
 use super::error::{PageReason, Result, StoreError};
 use super::filter::hash_of;
 use super::inner::Inner;
 use super::merge::Walk;
+use super::object::Object;
 use super::piece::Piece;
 use super::tail::Tail;
 use super::types::{BatchId, Change, IndexId};
-use super::version::{Sealed, WaitingBatch};
+use super::version::{Sealed, Version, WaitingBatch};
 use crate::device::ReadReason;
 use crate::space::ClaimError;
 
@@ -27,8 +30,23 @@ pub struct Verification {
     pub problems: Vec<StoreError>,
 }
 
-/// What is shown each record: its index, key and batch, and its bytes.
-pub type Look<'a> = dyn FnMut(IndexId, &[u8], BatchId, &[u8]) + 'a;
+/// A record that is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// Its index.
+    pub index: IndexId,
+    /// Its key.
+    pub key: &'a [u8],
+    /// Its batch.
+    pub batch: BatchId,
+    /// Its bytes; of one that stands in an object, where.
+    pub record: &'a [u8],
+    /// The object that it stands in.
+    pub object: Option<&'a Arc<Object>>,
+}
+
+/// What is shown each record.
+pub type Look<'a> = dyn FnMut(Seen<'_>) + 'a;
 
 impl Inner {
     /// Reads everything that is in pieces, and shows the records that are in no piece yet, too: those of the journal. Writers and
@@ -38,7 +56,13 @@ impl Inner {
         version.batches().for_each(|batch| {
             for entry in batch.entries() {
                 if let Change::Put(record) = entry.change {
-                    look(entry.index, entry.key, batch.id(), record);
+                    look(Seen {
+                        index: entry.index,
+                        key: entry.key,
+                        batch: batch.id(),
+                        record,
+                        object: None,
+                    });
                 }
             }
         });
@@ -52,7 +76,9 @@ impl Inner {
         });
         let mut all = Verification::default();
         let mut extents: BTreeMap<u64, u64> = BTreeMap::new();
-        for piece in version.leaves.pieces().into_iter().chain(sealed).chain(waiting) {
+        let entries = version.leaves.pieces().into_iter().chain(sealed).chain(waiting);
+        let objects = version.objects.values().map(|object| (Arc::clone(&object.piece), Some(object)));
+        for (piece, object) in entries.map(|piece| (piece, None)).chain(objects) {
             all.pieces += 1;
             for run in &piece.meta.runs {
                 for extent in run.first..run.first + run.count {
@@ -61,14 +87,27 @@ impl Inner {
                     }
                 }
             }
-            if let Err(error) = self.verify_piece(&piece, look, &mut all) {
+            let verified = match object {
+                Some(object) => {
+                    all.pages += u64::from(piece.meta.pages);
+                    block_on(object.verify())
+                }
+                None => self.verify_piece(&version, &piece, look, &mut all),
+            };
+            if let Err(error) = verified {
                 all.problems.push(error);
             }
         }
         all
     }
 
-    fn verify_piece(&self, piece: &Arc<Piece>, look: &mut Look<'_>, all: &mut Verification) -> Result<()> {
+    fn verify_piece(
+        &self,
+        version: &Version,
+        piece: &Arc<Piece>,
+        look: &mut Look<'_>,
+        all: &mut Verification,
+    ) -> Result<()> {
         // The tail is read again: what memory holds of it proves nothing about the disk.
         match Tail::load(&self.files, &piece.meta, ReadReason::Verify) {
             Ok(tail) if tail.fences == piece.fences && tail.filter == piece.filter => {}
@@ -108,7 +147,14 @@ impl Inner {
             } else {
                 of.0 += 1;
                 of.2 += (entry.key.len() + entry.value.len()) as u64;
-                look(IndexId::from_u64(entry.index), entry.key, BatchId(entry.batch), entry.value);
+                let object = version.objects.get(&entry.batch).filter(|object| object.is_of(entry.index));
+                look(Seen {
+                    index: IndexId::from_u64(entry.index),
+                    key: entry.key,
+                    batch: BatchId(entry.batch),
+                    record: entry.value,
+                    object,
+                });
             }
             before = Some(order);
         }

@@ -30,6 +30,7 @@ use thermocline_base::sync::{AtomicU64, Ordering};
 use super::error::Result;
 use super::manifest::Bound;
 use super::memory::{MemoryBlock, Waiting};
+use super::object::{Object, Objects};
 use super::piece::Piece;
 use super::promise::Promise;
 use super::screen::Screen;
@@ -226,9 +227,19 @@ pub(super) struct Version {
     /// The newest first.
     pub(super) sealed: Vec<Sealed>,
     pub(super) leaves: Arc<Leaves>,
+    pub(super) objects: Objects,
 }
 
 impl Version {
+    /// The object that an entry of this index and batch stands in.
+    #[inline]
+    pub(super) fn object(&self, index: u64, batch: u64) -> Option<Arc<Object>> {
+        if self.objects.is_empty() {
+            return None;
+        }
+        self.objects.get(&batch).filter(|object| object.is_of(index)).map(Arc::clone)
+    }
+
     /// The batches that are in memory, and in no piece.
     pub(super) fn batches(&self) -> impl Iterator<Item = Arc<Batch>> + '_ {
         let waiting = self.waiting.iter().filter_map(|waiting| match waiting {

@@ -38,7 +38,8 @@ use super::filter::Scratch;
 use super::inner::{Dropped, Inner};
 use super::manifest::{Bound, Change, Manifest};
 use super::memory::{MemoryBlock, Waiting};
-use super::merge::{Merge, Merged, Source};
+use super::merge::{Kept, Merge, Merged, Source};
+use super::object::{self, Dead, ObjectWrite};
 use super::piece::{CHUNK_PAGES_MIN, Piece, PieceBuilder};
 use super::version::{Leaf, Leaves, Sealed, Version, WaitingBatch};
 use super::wide::Wide;
@@ -65,6 +66,7 @@ enum Task {
         wide: Wide,
     },
     ForgetDiscarded,
+    WriteObject(ObjectWrite),
 }
 
 /// A piece and the part of the keys that it is for.
@@ -73,11 +75,20 @@ type Placed = (Arc<Piece>, Bound, Option<Bound>);
 impl Inner {
     /// Does one thing. `false`: there was nothing to do.
     pub(super) fn step_work(self: &Arc<Self>, scratch: &mut Scratch) -> bool {
-        if self.failure.get().is_some() {
+        if let Some(failure) = self.failure.get() {
+            self.refuse_objects(&StoreError::ReadOnly(Box::new(failure.clone())));
             return false;
         }
         let Some(task) = self.pick() else { return false };
+        let task = match task {
+            Task::WriteObject(write) => {
+                self.do_write_object(write, scratch);
+                return true;
+            }
+            task => task,
+        };
         let result = match &task {
+            Task::WriteObject(_) => unreachable!("it was written above"),
             Task::Flush(sealed) => self.flush(sealed, scratch),
             Task::Spill { waiting } => self.spill(waiting, scratch),
             Task::Merge { lowers } => self.merge(lowers, scratch),
@@ -94,7 +105,7 @@ impl Inner {
             match task {
                 Task::Flush(_) | Task::ForgetDiscarded => control.flushing = false,
                 Task::Narrow { .. } => (control.flushing, control.narrowing) = (false, false),
-                Task::Spill { .. } => {}
+                Task::Spill { .. } | Task::WriteObject(_) => {}
                 Task::Merge { lowers } => lowers.iter().for_each(|lower| {
                     control.merging.remove(lower);
                 }),
@@ -133,7 +144,8 @@ impl Inner {
         let version = self.current();
         let quiet = !control.flushing && control.merging.is_empty() && control.discarded.is_empty();
         let nothing = version.sealed.is_empty() && self.pick_leaves(&version.leaves, &control).is_none();
-        quiet && nothing && self.queue.lock().in_flight.is_empty()
+        let queue = self.queue.lock();
+        quiet && nothing && queue.in_flight.is_empty()
     }
 
     /// Something has changed: work that failed may be tried again.
@@ -171,6 +183,10 @@ impl Inner {
     }
 
     fn pick(&self) -> Option<Task> {
+        // Its writer waits for it, and it has not become too crowded for him.
+        if let Some(write) = self.next_object() {
+            return Some(Task::WriteObject(write));
+        }
         let mut control = self.control.lock();
         let version = self.current();
         if control.stuck && self.options.threads > 0 {
@@ -330,13 +346,14 @@ impl Inner {
         let bytes = block.batch_bytes() as u64;
         let narrow = bytes / leaves.list.len() as u64 >= SLICE_BYTES_MIN.min(self.options.leaf_bytes / 64);
         let bounds = if narrow { bounds_of(&leaves) } else { vec![Bound::default()] };
-        self.cut(Merge::new(sources, false)?, (&bounds, None), from, to, bytes, scratch)
+        let merge = Merge::new(sources, false)?;
+        self.cut((merge, &mut Dead::default()), (&bounds, None), from, to, bytes, scratch)
     }
 
-    /// Writes what a merge gives as pieces for the parts of the keys that begin at `bounds`, the last one up to `end`.
+    /// Writes what a merge gives (and counts what it drops) as pieces for the parts of the keys that begin at `bounds`, the last one up to `end`.
     fn cut(
         &self,
-        merge: Merge,
+        (merge, dead): (Merge, &mut Dead),
         (bounds, end): (&[Bound], Option<&Bound>),
         from: u64,
         to: u64,
@@ -353,7 +370,7 @@ impl Inner {
         let until = |part: usize| upper(part).or(end).cloned();
         let mut add = |placed: &mut Vec<Placed>, entry: Merged<'_>, scratch: &mut Scratch| {
             if dropped.has(entry.index, entry.batch) {
-                return Ok(());
+                return Ok(Kept::No);
             }
             while let Some(next) = upper(part)
                 && (entry.index, entry.key) >= (next.index, &*next.key)
@@ -367,7 +384,7 @@ impl Inner {
             }
             builder.add(entry)
         };
-        let result = merge.run(|entry| add(&mut placed, entry, scratch)).and_then(|()| {
+        let result = merge.run(dead, |entry| add(&mut placed, entry, scratch)).and_then(|()| {
             if !builder.is_empty() {
                 let piece = Arc::new(builder.finish(from, to, scratch)?.written_without(&dropped));
                 placed.push((piece, bounds[part].clone(), until(part)));
@@ -392,10 +409,12 @@ impl Inner {
     /// Merges wide pieces with each other and cuts them by leaves.
     fn narrow(&self, wide: &Wide, scratch: &mut Scratch) -> Result<()> {
         // No leaf is being merged, and no other piece comes meanwhile: the leaves stay those of the beginning.
-        let leaves = Arc::clone(&self.current().leaves);
+        let version = self.current();
+        let leaves = Arc::clone(&version.leaves);
+        let mut dead = Dead::among(&version.objects);
         let mut placed: Vec<Placed> = Vec::new();
         for (range, pieces) in wide.stretches() {
-            match self.narrow_in(&leaves, range, pieces, scratch) {
+            match self.narrow_in(&leaves, range, pieces, &mut dead, scratch) {
                 Ok(more) => placed.extend(more),
                 Err(error) => {
                     placed.iter().for_each(|(piece, ..)| piece.give_up());
@@ -413,15 +432,12 @@ impl Inner {
             placed.iter().map(|(piece, ..)| Change::AddPiece(piece.meta.clone())).collect();
         changes.extend(next.list.iter().map(|leaf| set_leaf(leaf)));
         changes.extend(gone.iter().map(|id| Change::RemovePiece(*id)));
-        self.change(
-            new,
-            |_| Some(changes),
-            wide.pieces.clone(),
-            |version| {
-                version.leaves = Arc::new(next);
-                Ok(())
-            },
-        )
+        let mut manifest = self.manifest.lock();
+        let objects = dead.settle(&manifest.state, &mut changes);
+        self.change_locked(&mut manifest, new, changes, wide.pieces.clone(), |version| {
+            version.leaves = Arc::new(next);
+            Ok(object::without(version, &objects))
+        })
     }
 
     /// The same in a stretch of leaves that have the same ones.
@@ -430,6 +446,7 @@ impl Inner {
         leaves: &Leaves,
         range: Range<usize>,
         pieces: &[Arc<Piece>],
+        dead: &mut Dead,
         scratch: &mut Scratch,
     ) -> Result<Vec<Placed>> {
         let chunk = self.chunk_among(pieces.len());
@@ -440,12 +457,15 @@ impl Inner {
         let all: u64 = pieces.iter().map(|piece| piece.meta.disk_bytes(self.files.page_bytes())).sum();
         let bytes = all * range.len() as u64 / leaves.list.len() as u64;
         let bounds: Vec<Bound> = leaves.list[range].iter().map(|leaf| leaf.lower.clone()).collect();
-        self.cut(Merge::new(sources, false)?, (&bounds, upper), from, to, bytes, scratch)
+        self.cut((Merge::new(sources, false)?, dead), (&bounds, upper), from, to, bytes, scratch)
     }
 
     /// Merges leaves that lie next to each other.
     fn merge(&self, lowers: &[Bound], scratch: &mut Scratch) -> Result<()> {
-        let leaves = Arc::clone(&self.current().leaves);
+        let version = self.current();
+        let leaves = Arc::clone(&version.leaves);
+        let mut dead = Dead::among(&version.objects);
+        drop(version);
         let first = leaves.find(lowers[0].index, &lowers[0].key);
         let range = first..first + lowers.len();
         let bytes: u64 = range
@@ -487,7 +507,7 @@ impl Inner {
                 .filter(is_input)
                 .map(|piece| Source::piece(piece, &leaf.lower, leaves.upper(at), chunk))
                 .collect();
-            Merge::new(sources, true)?.run(|entry| output.add(entry, scratch))
+            Merge::new(sources, true)?.run(&mut dead, |entry| output.add(entry, scratch))
         });
         if let Err(error) = result.and_then(|()| output.end_piece(scratch)) {
             output.pieces.iter().for_each(|(_, piece)| piece.give_up());
@@ -495,7 +515,7 @@ impl Inner {
         }
         self.counters.merges.fetch_add(1, Ordering::Relaxed);
         self.counters.merged_records.fetch_add(output.records, Ordering::Relaxed);
-        self.install(lowers, &inputs, &output.pieces)
+        self.install(lowers, &inputs, &output.pieces, &dead)
     }
 
     /// The wide pieces that a merge of leaves leaves alone, so that they come together with those of the others. None, if
@@ -517,7 +537,13 @@ impl Inner {
     }
 
     /// Replaces merged leaves by those of the pieces that came out.
-    fn install(&self, lowers: &[Bound], inputs: &[Arc<Piece>], pieces: &[(Bound, Arc<Piece>)]) -> Result<()> {
+    fn install(
+        &self,
+        lowers: &[Bound],
+        inputs: &[Arc<Piece>],
+        pieces: &[(Bound, Arc<Piece>)],
+        dead: &Dead,
+    ) -> Result<()> {
         let merged: HashSet<u64> = inputs.iter().map(|piece| piece.meta.id).collect();
         let mut next = None;
         let mut gone = Vec::new();
@@ -565,11 +591,12 @@ impl Inner {
             Some(changes)
         };
         let mut manifest = self.manifest.lock();
-        let changes = plan(&self.current()).expect("a plan always has changes");
+        let mut changes = plan(&self.current()).expect("a plan always has changes");
         let next = Arc::new(next.expect("the plan made it"));
+        let objects = dead.settle(&manifest.state, &mut changes);
         self.change_locked(&mut manifest, new, changes, gone, |version| {
             version.leaves = next;
-            Ok(())
+            Ok(object::without(version, &objects))
         })
     }
 
@@ -582,17 +609,19 @@ impl Inner {
     ) -> Result<()> {
         let mut manifest = self.manifest.lock();
         let changes = changes(&self.current()).unwrap_or_default();
+        let update = |version: &mut Version| update(version).map(|()| Vec::new());
         self.change_locked(&mut manifest, new, changes, gone, update)
     }
 
-    /// Makes changes durable, lets readers see them, and gives up what is gone. `new` pieces are written, not durable.
+    /// Makes changes durable, lets readers see them, and gives up what is gone. `new` pieces are written, not durable. `update`
+    /// may find more that is gone.
     pub(super) fn change_locked(
         &self,
         manifest: &mut Manifest,
         new: Vec<Arc<Piece>>,
         mut changes: Vec<Change>,
-        gone: Vec<Arc<Piece>>,
-        update: impl FnOnce(&mut Version) -> Result<()>,
+        mut gone: Vec<Arc<Piece>>,
+        update: impl FnOnce(&mut Version) -> Result<Vec<Arc<Piece>>>,
     ) -> Result<()> {
         if !new.is_empty()
             && let Err(error) = block_on(self.files.device.sync())
@@ -600,9 +629,15 @@ impl Inner {
             return Err(self.fail(StoreError::Io(error)));
         }
         let discarded = std::mem::take(&mut self.control.lock().discarded);
+        let mut objects = Vec::new();
         for (id, piece) in &discarded {
             changes.push(Change::RemoveWaiting(id.0));
             changes.push(Change::RemovePiece(piece.meta.id));
+            if let Some(object) = manifest.state.objects.get(&id.0) {
+                changes.push(Change::RemoveObject(id.0));
+                changes.push(Change::RemovePiece(object.piece));
+                objects.push(id.0);
+            }
         }
         changes.insert(0, Change::NextPiece(self.next_piece.load(Ordering::Relaxed)));
         if mutation::off(Rule::FreeAfterManifest) {
@@ -620,7 +655,8 @@ impl Inner {
         {
             let _control = (!mutation::off(Rule::VersionChangesUnderControl)).then(|| self.control.lock());
             let mut version = Version::clone(&self.current());
-            update(&mut version)?;
+            gone.extend(update(&mut version)?);
+            gone.extend(object::without(&mut version, &objects));
             self.publish(version);
         }
         if !mutation::off(Rule::FreeAfterManifest) {
@@ -665,7 +701,8 @@ impl Inner {
     fn try_spill(&self, waiting: &Arc<Waiting>, scratch: &mut Scratch) -> Result<()> {
         let bytes = waiting.batch.bytes.len() as u64;
         let mut builder = PieceBuilder::new(&self.files, self.piece_name(), true, bytes);
-        Merge::new(vec![Source::waiting(waiting)], false)?.run(|entry| builder.add(entry))?;
+        let merge = Merge::new(vec![Source::waiting(waiting)], false)?;
+        merge.run(&mut Dead::default(), |entry| builder.add(entry))?;
         let piece = Arc::new(builder.finish(0, 0, scratch)?);
         let id = waiting.id();
         let place = |version: &Version| {
@@ -690,13 +727,13 @@ impl Inner {
                 Some(at) => version.waiting[at] = WaitingBatch::Piece { id, piece: Arc::clone(&piece) },
                 None => decided = true,
             }
-            Ok(())
+            Ok(Vec::new())
         })?;
         if decided {
             // Its owner has decided since the lock was taken. It is still held, so no flush has told the journal that the
             // decision is not needed any more.
             self.control.lock().discarded.push((id, piece));
-            self.change_locked(&mut manifest, Vec::new(), Vec::new(), Vec::new(), |_| Ok(()))?;
+            self.change_locked(&mut manifest, Vec::new(), Vec::new(), Vec::new(), |_| Ok(Vec::new()))?;
         }
         Ok(())
     }
@@ -743,9 +780,9 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
-    fn add(&mut self, entry: Merged<'_>, scratch: &mut Scratch) -> Result<()> {
+    fn add(&mut self, entry: Merged<'_>, scratch: &mut Scratch) -> Result<Kept> {
         if self.dropped.has(entry.index, entry.batch) {
-            return Ok(());
+            return Ok(Kept::No);
         }
         let full = self.builder.as_ref().is_some_and(|builder| builder.bytes() >= self.cut_at);
         // Entries of one key stay in one leaf.
@@ -763,7 +800,7 @@ impl Output<'_> {
         if builder.bytes() >= self.cut_at {
             self.last = Bound::new(entry.index, entry.key);
         }
-        Ok(())
+        Ok(Kept::Yes)
     }
 
     fn end_piece(&mut self, scratch: &mut Scratch) -> Result<()> {

@@ -9,6 +9,7 @@ use thermocline_base::ids::{IndexId, TableId};
 use thermocline_base::io::{Io, MemoryIo};
 use thermocline_base::multiplex::block_on;
 use thermocline_base::rng::Rng;
+use thermocline_frozen::{Builder, Choice};
 use thermocline_pool::store::{
     Batch, BatchId, Direction, FoundKey, IndexId as StoreIndex, Removal, StoreOptions,
 };
@@ -17,8 +18,10 @@ use super::super::direct::{DirectOptions, DirectStore};
 use super::super::memory::MemoryStore;
 use super::super::pages::{self, PageStore};
 use super::super::store::{
-    ColdStore, Entries, Look, StoreMemory, primary_of, push_secondary, secondary_of, split_secondary,
+    BlockBatch, BlockEntries, ColdStore, Entries, Look, PackedKeys, StoreMemory, primary_of, push_secondary,
+    secondary_of, split_secondary,
 };
+use crate::row::{Column, Layout, Type, Value};
 
 pub(super) const TABLE: TableId = TableId(4);
 pub(super) const INDEX: IndexId = IndexId(3);
@@ -159,6 +162,7 @@ pub(super) fn collect(
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Write { seed: u64, confirmed: bool },
+    WriteBlock(u64),
     Confirm(u64),
     Discard(u64),
     Look(u64),
@@ -169,6 +173,7 @@ impl Op {
     pub(super) fn any() -> impl Strategy<Value = Self> {
         prop_oneof![
             8 => (any::<u64>(), any::<bool>()).prop_map(|(seed, confirmed)| Self::Write { seed, confirmed }),
+            2 => any::<u64>().prop_map(Self::WriteBlock),
             3 => any::<u64>().prop_map(Self::Confirm),
             2 => any::<u64>().prop_map(Self::Discard),
             6 => any::<u64>().prop_map(Self::Look),
@@ -261,6 +266,56 @@ impl Model {
         (batch, after)
     }
 
+    /// A random batch whose records stand in one block, and the model after it. It removes nothing.
+    fn block_batch(&self, seed: u64) -> (BlockBatch, Self) {
+        let mut rng = Rng::new(seed);
+        let mut after = self.clone();
+        let id = after.next_batch;
+        after.next_batch += 1;
+        let layout = Arc::new(Layout::new(&[Column::new("of", Type::Bytes)]).expect("a layout"));
+        let numbers: BTreeSet<u64> = (0..=rng.below(12)).map(|_| rng.below(KEYS)).collect();
+        let has_hidden = rng.chance(0.5);
+        let (mut builder, mut hidden) = (Builder::new(&layout), Vec::new());
+        let mut indexes: BTreeMap<StoreIndex, BTreeMap<Vec<u8>, u16>> = BTreeMap::new();
+        let mut position = 0;
+        // Places are in another order than keys.
+        for number in numbers.into_iter().rev() {
+            position += 1 + rng.below(1500) as u16;
+            let key = key(number);
+            let mut row = Vec::new();
+            let value = Value::Bytes(vec![id as u8; rng.below(60) as usize]);
+            layout.encode(&[value], &mut row).expect("it fits");
+            builder.push(position, &row).expect("places ascend");
+            if has_hidden {
+                hidden.resize(usize::from(position), 0);
+                hidden.push(number);
+                row.extend_from_slice(&number.to_le_bytes());
+            }
+            if rng.chance(0.1) {
+                // A row that has stayed in memory, of which the block has bytes all the same.
+                continue;
+            }
+            after.entries.entry((primary_of(TABLE), key.clone())).or_default().insert(id, row);
+            indexes.entry(primary_of(TABLE)).or_default().insert(key.clone(), position);
+            for _ in 0..rng.below(3) {
+                let mut entry = Vec::new();
+                push_secondary(&mut entry, &group(rng.below(GROUPS)), &key);
+                let index = secondary_of(TABLE, IndexId(INDEX.0 + rng.below(2) as u32));
+                after.entries.entry((index, entry.clone())).or_default().insert(id, Vec::new());
+                indexes.entry(index).or_default().insert(entry, position);
+            }
+        }
+        after.waiting.insert(id, Vec::new());
+        let indexes = indexes.into_iter().map(|(index, entries)| {
+            let mut keys = PackedKeys::default();
+            entries.keys().for_each(|key| keys.push(key));
+            BlockEntries { index, keys, positions: entries.into_values().collect() }
+        });
+        let block = builder.finish(id, Choice::PointReads).expect("it has rows");
+        let (id, table) = (BatchId(id), TABLE);
+        (BlockBatch { id, table, block, hidden, layout, indexes: indexes.collect() }, after)
+    }
+
     fn remove(&mut self, removals: &[(Entry, u64)]) {
         for (entry, batch) in removals {
             if let Some(batches) = self.entries.get_mut(entry) {
@@ -295,6 +350,13 @@ impl Model {
                 block_on(store.write(batch)).expect("written");
                 *self = after;
             }
+            Op::WriteBlock(seed) => {
+                if store.takes_blocks() {
+                    let (batch, after) = self.block_batch(*seed);
+                    block_on(store.write_block(batch)).expect("written");
+                    *self = after;
+                }
+            }
             Op::Confirm(choice) => {
                 let Some(id) = self.waiting_one(*choice) else { return };
                 block_on(store.confirm(BatchId(id))).expect("it waits");
@@ -322,10 +384,12 @@ impl Model {
     }
 
     fn found(&self, batches: &BTreeMap<u64, Vec<u8>>) -> Vec<thermocline_pool::store::Found> {
-        let found = |(batch, record): (&u64, &Vec<u8>)| thermocline_pool::store::Found {
-            batch: BatchId(*batch),
-            confirmed: !self.waiting.contains_key(batch),
-            record: record.clone(),
+        let found = |(batch, record): (&u64, &Vec<u8>)| {
+            thermocline_pool::store::Found::new(
+                BatchId(*batch),
+                !self.waiting.contains_key(batch),
+                record.clone(),
+            )
         };
         batches.iter().rev().map(found).collect()
     }

@@ -188,7 +188,7 @@ impl Chunk {
             let same = match found {
                 Found::Newest(version) => settled(version) == Some(copied),
                 Found::Frozen(number) => self.is_copy(number, position, block, guard),
-                Found::Empty | Found::Moved => false,
+                Found::Empty | Found::Moved | Found::Left(_) => false,
             };
             if !same {
                 return;
@@ -204,7 +204,7 @@ impl Chunk {
                 Found::Frozen(number) => {
                     self.block(number, guard).expect("a block that slots name is there").leave();
                 }
-                Found::Empty | Found::Moved => {}
+                Found::Empty | Found::Moved | Found::Left(_) => {}
             }
             return;
         }
@@ -225,7 +225,7 @@ impl Chunk {
         let mut backoff = Backoff::new();
         loop {
             let word = match self.place(slot, guard) {
-                Place::Nowhere => return Ok(false),
+                Place::Nowhere | Place::Left(_) => return Ok(false),
                 Place::Slot(slot) => slot.0,
                 Place::Frozen(found) if found != number && !mutation::off(Rule::BlocksAreNotMistaken) => {
                     return Ok(false);

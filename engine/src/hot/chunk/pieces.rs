@@ -6,12 +6,13 @@
 //!             └─────┴───────┴────┬────┴────┬────┴─────┘      │ slot │ slot │     │
 //!                                │         └────────────────►└──────┴──────┴─────┘
 //!                                └ bit 60: all 64 rows are frozen, in the block with the number in bits 0-47
+//!                                  bit 59: all 64 rows have left with that block
 //!                                  0: none of the slots leads to a row
 //! ```
 //!
 //! Rules:
-//! - *A piece's word changes* from frozen to an address by whoever thaws the first of its rows, and in any other way by
-//!   who freezes, one thread at a time. It never changes back to a word that it had: blocks' numbers are given once.
+//! - *A piece's word changes* from frozen to an address by whoever thaws the first of its rows, from frozen to left by who
+//!   lets the chunk leave (and back, or to nothing), and in any other way by who freezes, one thread at a time. It never changes back to a word that it had: blocks' numbers are given once.
 //! - *Moved.* Before a piece is replaced by another one, or by one word, each of its words that can still change says
 //!   *moved* (`PackMarksMoved`): versions and frozen rows. Empty slots of a full chunk stay empty.
 //! - *The dense array goes as a whole.* The first pieces lie in the array that the chunk had before; it is retired through
@@ -23,7 +24,7 @@ use std::ptr::{NonNull, null_mut};
 
 use thermocline_base::sync::{AtomicPtr, AtomicU64, Ordering};
 
-use super::{ADDRESS, FROZEN, PIECES, Place, Slot};
+use super::{ADDRESS, FROZEN, LEFT, PIECES, Place, Slot};
 use crate::hot::budget::OutOfMemory;
 use crate::hot::memory::Memory;
 
@@ -47,6 +48,7 @@ pub(super) struct Pieces {
 pub(super) enum Piece<'g> {
     Empty,
     Frozen(u64),
+    Left(u64),
     Slots(&'g [AtomicU64]),
 }
 
@@ -99,6 +101,8 @@ impl Pieces {
     fn decode<'g>(word: u64) -> Piece<'g> {
         if word & FROZEN != 0 {
             Piece::Frozen(word & ADDRESS)
+        } else if word & LEFT != 0 {
+            Piece::Left(word & ADDRESS)
         } else if word == 0 {
             Piece::Empty
         } else {
@@ -119,6 +123,7 @@ impl Pieces {
         match self.piece(usize::from(slot) / PIECE_SLOTS) {
             Piece::Empty => Place::Nowhere,
             Piece::Frozen(number) => Place::Frozen(number),
+            Piece::Left(number) => Place::Left(number),
             Piece::Slots(slots) => Place::Slot(Slot(&slots[usize::from(slot) % PIECE_SLOTS])),
         }
     }

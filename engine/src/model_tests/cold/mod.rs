@@ -5,11 +5,13 @@
 //! |---|---|
 //! | `readers` | snapshots of all ages, slow reads of the store, cleaning |
 //! | `writers` | updates, deletions, row locks, savepoints |
+//! | `leaving` | chunks that leave memory whole |
 //! | `claims` | unique keys, in memory and in the store |
 //! | `restart` | crashes of the machine |
 //! | `validation` | levels that validate what they have read and scanned |
 
 mod claims;
+mod leaving;
 mod readers;
 mod restart;
 mod store;

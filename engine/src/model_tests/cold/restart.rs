@@ -23,11 +23,11 @@ const PAYMENTS: i64 = 2;
 /// Crashes of each schedule.
 const CRASHES: usize = 6;
 
-fn path() -> &'static Path {
+pub(super) fn path() -> &'static Path {
     Path::new("/db")
 }
 
-fn open(io: Arc<dyn Io>, durability: Durability) -> Database {
+pub(super) fn open(io: Arc<dyn Io>, durability: Durability) -> Database {
     let options = Options::default()
         .with_durability(durability)
         .with_memory_limit(Some(1 << 30))
@@ -48,7 +48,7 @@ fn write_on(db: &Database) -> bool {
 }
 
 /// Runs a future alone, and writes what it waits for.
-fn drive<F: Future>(db: &Database, future: F) -> F::Output {
+pub(super) fn drive<F: Future>(db: &Database, future: F) -> F::Output {
     let mut future = pin!(future);
     for _ in 0..100 {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

@@ -63,10 +63,8 @@ impl State {
     }
 
     fn found(&self, records: &[(BatchId, Vec<u8>)]) -> Vec<Found> {
-        let found = |(batch, record): &(BatchId, Vec<u8>)| Found {
-            batch: *batch,
-            confirmed: !self.unconfirmed.contains_key(batch),
-            record: record.clone(),
+        let found = |(batch, record): &(BatchId, Vec<u8>)| {
+            Found::new(*batch, !self.unconfirmed.contains_key(batch), record.clone())
         };
         records.iter().map(found).collect()
     }
@@ -136,6 +134,10 @@ impl SlowStore {
 }
 
 impl ColdStore for SlowStore {
+    fn takes_blocks(&self) -> bool {
+        true
+    }
+
     fn write(&self, batch: Batch) -> Pending<'static, ()> {
         let (store, id, mut batch) = (self.clone(), batch.id(), Some(batch));
         Box::pin(poll_fn(move |context| {

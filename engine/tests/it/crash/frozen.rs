@@ -48,17 +48,33 @@ fn samples_of_long_runs() {
 }
 
 #[test]
+fn prefixes_of_a_short_run_in_which_chunks_leave() {
+    let (mut frozen, mut left) = (0, 0);
+    for (seed, durability) in [(1, Durability::Group), (4, Durability::Sync), (5, Durability::Off)] {
+        let run = run_with_cold_rows(seed, durability, 80);
+        check_short_run(&run, &format!("chunks that leave, {durability}"));
+        frozen += run.frozen;
+        left += run.left.get();
+    }
+    assert!(frozen > 20 && left > 0, "only {frozen} rows have frozen, and {left} left with their chunk");
+}
+
+#[test]
 fn samples_of_long_runs_with_cold_rows() {
-    let (mut frozen, mut moved) = (0, 0);
+    let (mut frozen, mut moved, mut left) = (0, 0, 0);
     Sample::of_long_runs().check(
         "frozen and cold",
         |seed, steps| run_with_cold_rows(seed, Durability::Group, steps),
         |run| {
             frozen += run.frozen;
             moved += run.moved.get();
+            left += run.left.get();
         },
     );
-    assert!(frozen > 20 && moved > 5, "only {frozen} rows have frozen, and {moved} moved");
+    assert!(
+        frozen > 20 && moved > 5 && left >= depth::either(0, 5),
+        "only {frozen} rows have frozen, {moved} moved, and {left} left with their chunk"
+    );
 }
 
 /// Devices that break and disks that fill up while blocks are written, too.

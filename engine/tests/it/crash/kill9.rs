@@ -3,7 +3,7 @@
 //! The driver starts this test binary once more, as a worker ([`a_worker_keeps_its_books`] with a directory in the
 //! environment). Its threads commit, and each tells the driver on standard output what has been acknowledged, while
 //! another one makes checkpoints all the time and a third one changes definitions. Then it is killed. With
-//! [`Rows::Cold`] a fourth one lets rows migrate, promotes and cleans all the time, and there are several times as many
+//! [`Rows::Cold`] a fourth one lets rows migrate, and chunks leave, promotes and cleans all the time, and there are several times as many
 //! rows as stay in memory. With [`Rows::Governed`] there are, besides, eight times as many bytes of rows as the memory limit
 //! admits ([`super::ballast`]).
 //!
@@ -165,7 +165,14 @@ fn move_about(db: &Database, rows: Rows, go_on: &impl Fn() -> bool) -> Result<()
     };
     let mut round = 0;
     while go_on() {
-        unless_short(steps.migrate(&items, |_| true, 64).map(drop))?;
+        if round % 4 == 3 {
+            // All that is there leaves with its chunk.
+            unless_short(steps.freeze(&items).map(drop))?;
+            unless_short(steps.leave(&items).map(drop))?;
+            steps.clear_left();
+        } else {
+            unless_short(steps.migrate(&items, |_| true, 64).map(drop))?;
+        }
         if round % 3 == 0 {
             unless_short(steps.migrate(&counters, |_| true, 8).map(drop))?;
         }

@@ -78,6 +78,8 @@ pub(super) struct Run {
     cleans: Rc<Cell<bool>>,
     /// What has moved or was cleaned away, so that a test can tell whether it has tested something.
     pub(super) moved: Rc<Cell<usize>>,
+    /// Rows that have left memory with their chunk, the same.
+    pub(super) left: Rc<Cell<usize>>,
 }
 
 /// The errors that a device may be answered with.
@@ -111,6 +113,7 @@ impl Run {
             moves: Vec::new(),
             cleans: Rc::default(),
             moved: Rc::default(),
+            left: Rc::default(),
         }
     }
 
@@ -277,7 +280,7 @@ impl Run {
     /// Something about cold rows: what is under way goes on, or something else begins.
     fn move_about(&mut self) {
         let (steps, tables) = (self.db().cold_steps(), self.db().table_names());
-        let choice = self.rng.below(12);
+        let choice = self.rng.below(if self.freezes { 15 } else { 12 });
         if choice < 4 || tables.is_empty() || self.moves.len() > 3 {
             return self.poll_moves();
         }
@@ -311,7 +314,16 @@ impl Run {
                     cleaned.map(|cleaned| note(usize::from(cleaned)))
                 }));
             }
-            10 => _ = steps.store_work(),
+            11 | 12 if self.freezes => {
+                self.frozen += steps.freeze(&table).expect("memory is enough");
+                let (choice, left) = (self.rng.next_u64(), Rc::clone(&self.left));
+                self.moves.push(Box::pin(async move {
+                    let rows = steps.leave_one(&table, choice).await?;
+                    left.set(left.get() + rows);
+                    Ok(())
+                }));
+            }
+            10 | 13 | 14 => _ = steps.store_work(),
             _ => self.db().step_maintenance(),
         }
         self.poll_moves();

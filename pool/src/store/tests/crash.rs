@@ -67,6 +67,14 @@ impl Recorder {
         self.write_batch(batch)
     }
 
+    /// A random batch with an object.
+    pub(super) fn write_object(&mut self) -> u64 {
+        let (batch, after) = self.model.object_batch(&mut self.rng);
+        let id = batch.id.0;
+        self.acknowledge(|store| finish(store, store.write_object(batch)).expect("written"), after);
+        id
+    }
+
     /// A batch over many keys, with records of this length.
     pub(super) fn write_wide(&mut self, record_bytes: usize, confirmed: bool) -> u64 {
         let batch = self.model.wide_batch(record_bytes, confirmed);
@@ -113,7 +121,10 @@ impl Recorder {
 fn history(seed: u64, steps: usize) -> History {
     let mut recorder = Recorder::new(seed, options());
     for _ in 0..steps {
-        match recorder.rng.below(100) {
+        match recorder.rng.below(108) {
+            100.. => {
+                recorder.write_object();
+            }
             0..50 => {
                 let confirmed = recorder.rng.chance(0.6);
                 recorder.write(confirmed);
@@ -264,6 +275,7 @@ fn every_rule_is_missed_when_it_is_off() {
         Rule::FilterOfAllEntries,
         Rule::SegmentOutlivesBatches,
         Rule::LastEndsBehindStructure,
+        Rule::ObjectsOutliveEntries,
     ] {
         assert!(misses(rule), "nothing misses {rule:?}");
     }

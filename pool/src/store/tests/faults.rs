@@ -199,7 +199,7 @@ fn a_reader_that_began_before_keeps_its_view() {
     }
     let mut count = 1;
     while let Some(key) = block_on(scan.next()).expect("its pages are still there") {
-        assert_eq!(key.entries, [Found { batch: BatchId(1), confirmed: true, record: vec![1; 100] }]);
+        assert_eq!(key.entries, [Found::new(BatchId(1), true, vec![1; 100])]);
         count += 1;
     }
     assert_eq!(count, 200);

@@ -46,6 +46,24 @@ pub(super) fn finish<T>(store: &Store, future: impl Future<Output = T>) -> T {
 
 type Key = (IndexId, Vec<u8>);
 
+/// Bytes of a record in an object.
+const OBJECT_ROW: usize = 40;
+
+/// What entries lead to, read from their objects.
+fn resolved(mut found: Vec<Found>) -> Vec<Found> {
+    for found in &mut found {
+        let Some(object) = found.object.take() else { continue };
+        assert_eq!(object.batch(), found.batch);
+        let position = u16::from_le_bytes([found.record[0], found.record[1]]);
+        let from = object.front_bytes() + OBJECT_ROW as u64 * u64::from(position);
+        let range = from..from + OBJECT_ROW as u64;
+        found.record = block_on(object.read(range.clone())).expect("readable");
+        let now = object.read_now(range).expect("readable");
+        assert!(now.is_none_or(|now| now == found.record), "without waiting it is the same");
+    }
+    found
+}
+
 /// What should be there: entries by key and batch; confirmed or not.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
@@ -110,6 +128,43 @@ impl Model {
         (batch, after)
     }
 
+    /// A random batch whose records stand in an object, and some entries of another index beside them. It removes nothing.
+    pub(super) fn object_batch(&mut self, rng: &mut Rng) -> (ObjectBatch, Model) {
+        self.next_batch += 1;
+        let id = self.next_batch;
+        let mut after = self.clone();
+        let index = IndexId { table: 1 + rng.below(2) as u32, index: 0 };
+        let other = IndexId { index: 1, ..index };
+        let front = rng.below(9000) as usize;
+        let (mut own, mut beside) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
+        for _ in 0..=rng.below(40) {
+            let (_, key) = Self::key(rng);
+            _ = if rng.chance(0.8) { own.insert(key) } else { beside.insert(key) };
+        }
+        let mut bytes = vec![0; front + OBJECT_ROW * own.len()];
+        rng.fill(&mut bytes);
+        let mut entries = Vec::new();
+        for (index, keys) in [(index, own), (other, beside)] {
+            let mut of = ObjectEntries { index, ..ObjectEntries::default() };
+            let positions = keys.len() as u16;
+            for (at, key) in keys.into_iter().enumerate() {
+                of.keys.extend_from_slice(&key);
+                of.ends.push(of.keys.len() as u32);
+                let mut record = Vec::new();
+                if index.index == 0 {
+                    // The last one first, so that order of keys and order of places differ.
+                    let position = positions - 1 - at as u16;
+                    of.records.extend_from_slice(&position.to_le_bytes());
+                    record = bytes[front + OBJECT_ROW * usize::from(position)..][..OBJECT_ROW].to_vec();
+                }
+                after.entries.entry((index, key)).or_default().insert(id, (false, record));
+            }
+            entries.push(of);
+        }
+        after.waiting.insert(id, Vec::new());
+        (ObjectBatch { id: BatchId(id), index, bytes, front_bytes: front as u32, entries }, after)
+    }
+
     /// A batch that replaces every key but the long ones.
     pub(super) fn wide_batch(&mut self, record_bytes: usize, confirmed: bool) -> (Batch, Model) {
         self.next_batch += 1;
@@ -171,11 +226,7 @@ impl Model {
     pub(super) fn found(&self, key: &Key) -> Vec<Found> {
         let batches = self.entries.get(key).into_iter().flatten().rev();
         batches
-            .map(|(batch, (confirmed, record))| Found {
-                batch: BatchId(*batch),
-                confirmed: *confirmed,
-                record: record.clone(),
-            })
+            .map(|(batch, (confirmed, record))| Found::new(BatchId(*batch), *confirmed, record.clone()))
             .collect()
     }
 
@@ -193,6 +244,7 @@ impl Model {
                         let expected = self.found(&key);
                         let now = store.get_now(key.0, &key.1).map_err(|error| error.to_string())?;
                         let found = block_on(store.get(key.0, &key.1)).map_err(|error| error.to_string())?;
+                        let (now, found) = (now.map(resolved), resolved(found));
                         if now.is_some_and(|now| now != found) {
                             return Err(format!("{key:?} is not what it is without waiting"));
                         }
@@ -219,7 +271,12 @@ fn run(seed: u64, steps: usize) {
     let mut store = open(&io);
     let mut model = Model::default();
     for step in 0..steps {
-        match rng.below(100) {
+        match rng.below(108) {
+            100.. => {
+                let (batch, after) = model.object_batch(&mut rng);
+                finish(&store, store.write_object(batch)).expect("written");
+                model = after;
+            }
             0..50 => {
                 let confirmed = rng.chance(0.7);
                 let (batch, after) = model.batch(&mut rng, confirmed);
@@ -300,7 +357,7 @@ fn compare_ranges(model: &Model, store: &Store, rng: &mut Rng) -> std::result::R
             let mut scan = store.scan(index, &low, high.as_deref(), direction);
             let mut found = Vec::new();
             while let Some(key) = block_on(scan.next()).map_err(|error| error.to_string())? {
-                found.push(key);
+                found.push(FoundKey { entries: resolved(key.entries), ..key });
             }
             if found != expected {
                 return Err(format!(

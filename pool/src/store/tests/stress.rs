@@ -199,13 +199,12 @@ impl Writer {
     fn expected(&self, pair: usize) -> Vec<Found> {
         let undecided = self.undecided.iter().filter_map(|batch| {
             let version = (*batch.pairs.get(&pair)?)?;
-            Some(Found { batch: BatchId(batch.id), confirmed: false, record: record(version) })
+            Some(Found::new(BatchId(batch.id), false, record(version)))
         });
-        let confirmed = self.contents.get(&pair).map(|(batch, version)| Found {
-            batch: BatchId(*batch),
-            confirmed: true,
-            record: record(*version),
-        });
+        let confirmed = self
+            .contents
+            .get(&pair)
+            .map(|(batch, version)| Found::new(BatchId(*batch), true, record(*version)));
         let mut all: Vec<Found> = undecided.chain(confirmed).collect();
         all.sort_by_key(|found| std::cmp::Reverse(found.batch));
         all
