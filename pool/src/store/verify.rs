@@ -76,9 +76,12 @@ impl Inner {
         });
         let mut all = Verification::default();
         let mut extents: BTreeMap<u64, u64> = BTreeMap::new();
-        let entries = version.leaves.pieces().into_iter().chain(sealed).chain(waiting);
+        let in_leaves = version.leaves.pieces().into_iter().map(|piece| (piece, true));
+        let entries = in_leaves.chain(sealed.chain(waiting).map(|piece| (piece, false)));
         let objects = version.objects.values().map(|object| (Arc::clone(&object.piece), Some(object)));
-        for (piece, object) in entries.map(|piece| (piece, None)).chain(objects) {
+        let entries = entries.map(|(piece, in_leaves)| (piece, in_leaves, None));
+        for (piece, in_leaves, object) in entries.chain(objects.map(|(piece, object)| (piece, false, object)))
+        {
             all.pieces += 1;
             for run in &piece.meta.runs {
                 for extent in run.first..run.first + run.count {
@@ -92,7 +95,7 @@ impl Inner {
                     all.pages += u64::from(piece.meta.pages);
                     block_on(object.verify())
                 }
-                None => self.verify_piece(&version, &piece, look, &mut all),
+                None => self.verify_piece(&version, (&piece, in_leaves), look, &mut all),
             };
             if let Err(error) = verified {
                 all.problems.push(error);
@@ -104,7 +107,7 @@ impl Inner {
     fn verify_piece(
         &self,
         version: &Version,
-        piece: &Arc<Piece>,
+        (piece, in_leaves): (&Arc<Piece>, bool),
         look: &mut Look<'_>,
         all: &mut Verification,
     ) -> Result<()> {
@@ -148,13 +151,17 @@ impl Inner {
                 of.0 += 1;
                 of.2 += (entry.key.len() + entry.value.len()) as u64;
                 let object = version.objects.get(&entry.batch).filter(|object| object.is_of(entry.index));
-                look(Seen {
-                    index: IndexId::from_u64(entry.index),
-                    key: entry.key,
-                    batch: BatchId(entry.batch),
-                    record: entry.value,
-                    object,
-                });
+                // Where it was merged already, what it says of a record is void, and the record's object may have gone.
+                let leaf = &version.leaves.list[version.leaves.find(entry.index, entry.key)];
+                if !in_leaves || leaf.pieces().any(|other| Arc::ptr_eq(other, piece)) {
+                    look(Seen {
+                        index: IndexId::from_u64(entry.index),
+                        key: entry.key,
+                        batch: BatchId(entry.batch),
+                        record: entry.value,
+                        object,
+                    });
+                }
             }
             before = Some(order);
         }

@@ -184,11 +184,7 @@ impl History {
             }
         }
         model.compare(store)?;
-        let verification = store.verify();
-        match verification.problems.first() {
-            Some(problem) => Err(format!("verification: {problem}")),
-            None => Ok(()),
-        }
+        model.verify(store)
     }
 
     fn all(&self, stride: usize, seeds: u64) -> std::result::Result<(), String> {

@@ -73,9 +73,26 @@ pub(super) struct Model {
     /// Batches that were confirmed after they were written.
     pub(super) confirmed: std::collections::BTreeSet<u64>,
     pub(super) next_batch: u64,
+    /// Batches with objects.
+    objects: std::collections::BTreeSet<u64>,
 }
 
 impl Model {
+    /// Is everything sound, and is what verification shows of a record in an object never without it?
+    pub(super) fn verify(&self, store: &Store) -> std::result::Result<(), String> {
+        let mut wrong = None;
+        let verification = store.verify_with(&mut |seen| {
+            let expected = seen.index.index == 0 && self.objects.contains(&seen.batch.0);
+            if seen.object.is_some() != expected {
+                wrong = Some(format!("{} of {} is shown without its object", seen.batch, seen.index));
+            }
+        });
+        match verification.problems.first() {
+            Some(problem) => Err(format!("verification: {problem}")),
+            None => wrong.map_or(Ok(()), Err),
+        }
+    }
+
     pub(super) fn key(rng: &mut Rng) -> Key {
         let index = IndexId { table: 1 + rng.below(2) as u32, index: rng.below(2) as u32 };
         let key = format!("k{:03}", rng.below(150));
@@ -162,6 +179,7 @@ impl Model {
             entries.push(of);
         }
         after.waiting.insert(id, Vec::new());
+        after.objects.insert(id);
         (ObjectBatch { id: BatchId(id), index, bytes, front_bytes: front as u32, entries }, after)
     }
 
@@ -315,10 +333,12 @@ fn run(seed: u64, steps: usize) {
             }
             _ => {
                 model.compare(&store).unwrap_or_else(|error| panic!("seed {seed}, step {step}: {error}"));
+                model.verify(&store).unwrap_or_else(|error| panic!("seed {seed}, step {step}: {error}"));
             }
         }
     }
     model.compare(&store).unwrap_or_else(|error| panic!("seed {seed}, at the end: {error}"));
+    model.verify(&store).unwrap_or_else(|error| panic!("seed {seed}, at the end: {error}"));
     drop(store);
     model.compare(&open(&io)).unwrap_or_else(|error| panic!("seed {seed}, opened again: {error}"));
 }
