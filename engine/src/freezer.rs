@@ -9,7 +9,7 @@
 //! Chunks that are frozen are looked at every eighth round: they are frozen anew when an eighth of their rows is out of the
 //! block and has settled.
 //!
-//! A thread rests after each chunk for as long as that has taken, so it takes half of a processor at most.
+//! In tables with `frozen` a thread rests after each chunk for as long as that has taken, so it takes half of a processor at most.
 
 use std::collections::HashMap;
 use std::sync::Arc;

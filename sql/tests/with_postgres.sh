@@ -3,7 +3,7 @@
 set -euo pipefail
 bin=/usr/lib/postgresql/15/bin
 [ -x "$bin/postgres" ] || { echo "with_postgres.sh: no PostgreSQL 15 (apt-get install postgresql-15)" >&2; exit 3; }
-dir=$(mktemp -d /tmp/thermocline-postgres.XXXXXX)
+dir=$(mktemp -d -t thermocline-postgres.XXXXXX)
 as=()
 if [ "$(id -u)" = 0 ]; then
     chown postgres "$dir"

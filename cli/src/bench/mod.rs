@@ -1,6 +1,7 @@
 //! `thermocline bench`: what all benchmarks have in common on the command line, and what is done with their results.
 
 mod backup;
+mod child;
 mod classify;
 mod delete;
 mod freeze;

@@ -1,12 +1,13 @@
 //! `thermocline bench recovery`, and the process that builds the database for it and is killed.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use clap::Args;
 use thermocline_bench::run::{Built, build_for_recovery};
 use thermocline_bench::settings::{Benchmark, Settings};
 
+use super::child::{KillOnDrop, end_with_parent, tell_parent};
 use super::{DatabaseArguments, Job};
 use crate::failure::Failure;
 use crate::values;
@@ -43,17 +44,8 @@ impl Arguments {
 
 /// Builds until killed. Tells on standard output when enough log is written.
 fn build(settings: &Settings, quiet: bool) -> Result<(), Failure> {
-    // The parent holds the other end of our standard input: it ends when the parent does, however that ends.
-    std::thread::spawn(|| {
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        std::process::exit(1);
-    });
-    let mut ready = |built: Built| {
-        let line = serde_json::to_string(&built).expect("two numbers are JSON");
-        let mut stdout = std::io::stdout().lock();
-        // Without a reader there is nobody to wait for: the parent is gone, and so are we, soon.
-        let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
-    };
+    end_with_parent();
+    let mut ready = |built: Built| tell_parent(&serde_json::to_string(&built).expect("two numbers are JSON"));
     match build_for_recovery(settings, quiet, &mut ready) {
         Ok(never) => match never {},
         Err(error) => Err(Failure::Failed(error.to_string())),
@@ -99,15 +91,4 @@ pub(super) fn builder(settings: &Settings, quiet: bool) -> Result<Built, String>
         return Err(format!("it ended too early, with {status}; what it said stands above"));
     }
     serde_json::from_str(&line).map_err(|error| format!("it said {line:?}, which makes no sense: {error}"))
-}
-
-/// Ends the process without letting it do anything more (SIGKILL on Unix).
-pub(super) struct KillOnDrop(pub(super) Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        // Both fail only if it has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

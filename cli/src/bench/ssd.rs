@@ -1,7 +1,7 @@
 //! `thermocline bench ssd`.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -12,7 +12,7 @@ use thermocline_bench::run::{
 use thermocline_bench::settings::{Benchmark, Settings};
 use thermocline_bench::simulate::SimulateError;
 
-use super::recovery::KillOnDrop;
+use super::child::{KillOnDrop, end_with_parent, tell_parent};
 use super::{DatabaseArguments, Job, LoadArguments};
 use crate::failure::Failure;
 use crate::values;
@@ -212,17 +212,8 @@ const PATIENCE: f64 = 4.0;
 
 /// Runs until killed. Tells on standard output what reads find.
 fn be_killed(settings: &Settings, part: u64, quiet: bool) -> Result<(), Failure> {
-    // The parent holds the other end of our standard input: it ends when the parent does, however that ends.
-    std::thread::spawn(|| {
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        std::process::exit(1);
-    });
-    let mut tell = |told: Told| {
-        let line = serde_json::to_string(&told).expect("two numbers are JSON");
-        let mut stdout = std::io::stdout().lock();
-        // Without a reader there is nobody to wait for: the parent is gone, and so are we, soon.
-        let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
-    };
+    end_with_parent();
+    let mut tell = |told: Told| tell_parent(&serde_json::to_string(&told).expect("two numbers are JSON"));
     match drive_until_killed(settings, part, quiet, &mut tell) {
         Ok(never) => match never {},
         Err(error) => Err(failure(error)),

@@ -14,13 +14,12 @@
 //! - What was not found, or not read for an error, is looked up again by who shows the row.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 
 use thermocline_pool::store::{Found, IndexId as StoreIndex, StoreError};
 
-use crate::cold::store::{ColdScan, ColdStore, Pending, split_secondary};
+use crate::cold::store::{ColdScan, ColdStore, split_secondary};
+use crate::cold::together::together;
 use crate::hot::budget::{Budget, Charge, MemoryKind};
 
 /// Entries of a window, at most.
@@ -190,30 +189,11 @@ async fn read_all(
     entries: &VecDeque<ColdEntry>,
     due: &[usize],
 ) -> Vec<(usize, Vec<Found>)> {
-    let mut waiting = due.iter().map(|at| (*at, store.get(primary, &entries[*at].primary)));
-    let mut under_way: Vec<(usize, Pending<'_, Vec<Found>>)> = Vec::with_capacity(TOGETHER);
+    let reads = due.iter().map(|at| {
+        let read = store.get(primary, &entries[*at].primary);
+        async move { (*at, read.await) }
+    });
     let mut done = Vec::with_capacity(due.len());
-    poll_fn(|context| {
-        let mut slot = 0;
-        loop {
-            if slot == under_way.len() {
-                let next = if slot < TOGETHER { waiting.next() } else { None };
-                match next {
-                    Some(read) => under_way.push(read),
-                    None => break,
-                }
-            }
-            let (at, read) = &mut under_way[slot];
-            match read.as_mut().poll(context) {
-                Poll::Pending => slot += 1,
-                Poll::Ready(outcome) => {
-                    done.extend(outcome.ok().map(|found| (*at, found)));
-                    drop(under_way.swap_remove(slot));
-                }
-            }
-        }
-        if under_way.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
+    together(TOGETHER, reads, |(at, outcome)| done.extend(outcome.ok().map(|found| (at, found)))).await;
     done
 }

@@ -22,6 +22,7 @@ pub(crate) mod place;
 pub(crate) mod store;
 #[cfg(test)]
 mod store_tests;
+mod together;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;

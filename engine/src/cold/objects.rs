@@ -16,10 +16,8 @@
 //! Rule: a row that is read is the record that single migration would have written: the row's bytes with its hidden key.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
-use std::task::Poll;
 
 use thermocline_base::multiplex::block_on;
 use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
@@ -29,6 +27,7 @@ use thermocline_pool::store::{
 };
 
 use super::store::{BlockBatch, ColdScan, Pending, primary_of};
+use super::together::together;
 use crate::row::{Column, Layout};
 
 const MAGIC: &[u8; 8] = b"thclmobj";
@@ -210,18 +209,8 @@ impl Fronts {
     /// # Errors
     /// A page cannot be read, or makes no sense.
     pub(crate) async fn resolve(&self, found: &mut [Found]) -> Result<()> {
-        for found in found {
-            if let Some(object) = found.object.take() {
-                let position = position_of(&object, &found.record)?;
-                let front = self.front(&object).await?;
-                let place = front.group(position).ok_or_else(|| no_row(&object, 0))?;
-                let group = object.read(place.clone()).await?;
-                let mut row = front.row(&group, position).ok_or_else(|| no_row(&object, place.start))?;
-                if let Some(hidden) = front.hidden(position) {
-                    row.extend_from_slice(&object.read(hidden).await?);
-                }
-                found.record = row;
-            }
+        for found in found.iter_mut().filter(|found| found.object.is_some()) {
+            self.resolve_group(vec![found]).await?;
         }
         Ok(())
     }
@@ -263,30 +252,13 @@ impl Fronts {
             let place = front.group(position).ok_or_else(|| no_row(&object, 0))?;
             groups.entry((object.batch().0, place.start)).or_default().push(found);
         }
-        let mut waiting = groups.into_values().map(|of_group| self.resolve_group(of_group));
-        let mut under_way = Vec::with_capacity(TOGETHER);
-        poll_fn(|context| {
-            let mut slot = 0;
-            loop {
-                if slot == under_way.len() {
-                    match waiting.next().filter(|_| slot < TOGETHER) {
-                        Some(read) => under_way.push(Box::pin(read)),
-                        None => break,
-                    }
-                }
-                match under_way[slot].as_mut().poll(context) {
-                    Poll::Pending if slot + 1 == TOGETHER => return Poll::Pending,
-                    Poll::Pending => slot += 1,
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                    Poll::Ready(Ok(())) => drop(under_way.swap_remove(slot)),
-                }
-            }
-            if under_way.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
-        })
-        .await
+        let mut failure = None;
+        let reads = groups.into_values().map(|of_group| self.resolve_group(of_group));
+        together(TOGETHER, reads, |outcome| failure = failure.take().or(outcome.err())).await;
+        failure.map_or(Ok(()), Err)
     }
 
-    /// The same for entries whose rows stand in one group.
+    /// The same for entries whose rows stand in one group of one object.
     async fn resolve_group(&self, found: Vec<&mut Found>) -> Result<()> {
         let object = found[0].object.clone().expect("its entries stand in an object");
         let front = self.front(&object).await?;

@@ -38,6 +38,7 @@ use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
 use crate::catalog::Tiering;
 use crate::catalog::table::TableEntry;
 use crate::db::Inner;
+use crate::error::{Error, Result};
 use crate::hot::store::{Store, age_class};
 use crate::ops::freeze::Settled;
 use crate::ops::leave::Leaving;
@@ -77,6 +78,9 @@ const LATER_SHARE: f64 = 8.0;
 const REMEMBERED: f64 = 0.95;
 /// Time between two rounds of forgetting uses.
 const FORGETTING_NS: u64 = 1_000_000_000;
+/// Time until leaving is tried again after a failure: at first, and at most.
+const PATIENCE_NS: u64 = 500_000_000;
+const PATIENCE_NS_MAX: u64 = 30_000_000_000;
 /// Moments of the clock that are remembered: a round each, so they reach further back than rows take to settle.
 const MOMENTS: usize = 1024;
 
@@ -142,6 +146,10 @@ pub(super) struct Auto {
     /// The clock at moments of the past, the oldest first.
     past: VecDeque<(u64, Timestamp)>,
     forgot_ns: u64,
+    /// Leaving has failed: what was said of it, and when it is tried again, so long after the last time.
+    failure: Option<String>,
+    again_ns: u64,
+    patience_ns: u64,
     /// Uses of blocks when they were asked last, and when they were first.
     uses: HashMap<u64, (u32, u64)>,
 }
@@ -187,10 +195,10 @@ impl Auto {
         let mut left = 0;
         if number == 0 {
             self.forget(inner, &tables, now);
-            if crate::governor::live_bytes(inner) >= mark(LEAVE) {
+            if now >= self.again_ns && crate::governor::live_bytes(inner) >= mark(LEAVE) {
                 let candidates = self.candidates(inner, &tables, now);
                 let is_enough = || crate::governor::live_bytes(inner) < mark(LEAVE_UNTIL);
-                left = Self::leave_until(inner, &candidates, is_enough);
+                left = self.leave_until(inner, &candidates, is_enough);
             }
             left += Self::clear(inner);
         }
@@ -363,35 +371,55 @@ impl Auto {
     }
 
     /// Lets chunks leave until there is enough room, or none may any more. How many.
-    fn leave_until(inner: &Arc<Inner>, candidates: &[Candidate], is_enough: impl Fn() -> bool) -> usize {
+    fn leave_until(
+        &mut self,
+        inner: &Arc<Inner>,
+        candidates: &[Candidate],
+        is_enough: impl Fn() -> bool,
+    ) -> usize {
         let mut left = 0;
         for candidates in candidates.chunks(TOGETHER) {
             if is_enough() || inner.closed.load(Ordering::SeqCst) {
                 break;
             }
             let begun = thread_cpu_ns();
-            let outcomes: Mutex<Vec<Option<Leaving>>> = Mutex::new(Vec::new());
+            let outcomes: Mutex<Vec<Result<Option<Leaving>>>> = Mutex::new(Vec::new());
             let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();
             for Candidate { entry, chunk, .. } in candidates {
                 let (chunk, outcomes) = (*chunk, &outcomes);
                 tasks.push(Box::pin(async move {
-                    match inner.leave_chunk(entry, chunk).await {
-                        Ok(outcome) => outcomes.lock().push(outcome),
-                        Err(error) => tracing::warn!(%error, chunk, "a frozen chunk could not leave memory"),
-                    }
+                    let outcome = inner.leave_chunk(entry, chunk).await;
+                    outcomes.lock().push(outcome);
                 }));
             }
             run_tasks(tasks);
-            let done = outcomes.lock().iter().flatten().count();
+            let outcomes = outcomes.into_inner();
+            let done = outcomes.iter().flatten().flatten().count();
+            self.note_failure(inner.clock.now_ns(), outcomes.into_iter().find_map(Result::err));
             let took = thread_cpu_ns() - begun;
             inner.governor.freezer.leaving_cpu_ns.fetch_add(took, Ordering::Relaxed);
             Self::clear(inner);
             left += done;
-            if done == 0 {
+            if done == 0 || self.failure.is_some() {
                 break;
             }
         }
         left
+    }
+
+    /// Says what has failed, once, and tries again later and later: each try writes to the log and to the store, which may be full.
+    fn note_failure(&mut self, now: u64, failure: Option<Error>) {
+        let Some(error) = failure else {
+            (self.failure, self.patience_ns) = (None, 0);
+            return;
+        };
+        let said = error.to_string();
+        if self.failure.as_ref() != Some(&said) {
+            tracing::warn!(%error, "frozen chunks could not leave memory; this is tried again and again");
+            self.failure = Some(said);
+        }
+        self.patience_ns = (self.patience_ns * 2).clamp(PATIENCE_NS, PATIENCE_NS_MAX);
+        self.again_ns = now + self.patience_ns;
     }
 
     /// Lets go in memory what has left. How many rows.
@@ -410,6 +438,21 @@ impl Auto {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_fails_is_tried_later_and_later_until_it_works() {
+        let mut auto = Auto::default();
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            auto.note_failure(1000, Some(Error::Closed));
+            waits.push((auto.again_ns - 1000) / PATIENCE_NS);
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        auto.note_failure(1000, None);
+        assert!(auto.failure.is_none());
+        auto.note_failure(1000, Some(Error::Closed));
+        assert_eq!(auto.again_ns, 1000 + PATIENCE_NS);
+    }
 
     #[test]
     fn rows_are_expected_to_change_at_the_age_at_which_others_did() {

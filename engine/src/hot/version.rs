@@ -134,6 +134,28 @@ unsafe impl Send for Version {}
 // SAFETY: as above.
 unsafe impl Sync for Version {}
 
+/// The bytes of a row while an image is made of them, in a buffer that the thread keeps.
+struct RowBytes(Vec<u8>);
+
+thread_local! {
+    static ROW_BYTES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+impl RowBytes {
+    fn filled(fill: impl FnOnce(&mut Vec<u8>)) -> Self {
+        let mut bytes = ROW_BYTES.take();
+        bytes.clear();
+        fill(&mut bytes);
+        Self(bytes)
+    }
+}
+
+impl Drop for RowBytes {
+    fn drop(&mut self) {
+        ROW_BYTES.set(std::mem::take(&mut self.0));
+    }
+}
+
 impl Version {
     /// Bytes of a version with a row of `len` bytes.
     pub(crate) const fn bytes(len: usize) -> usize {
@@ -175,20 +197,14 @@ impl Version {
         row_id: RowId,
         fill: impl FnOnce(&mut Vec<u8>),
     ) -> Self {
-        thread_local! {
-            static BYTES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-        }
-        let mut bytes = BYTES.take();
-        bytes.clear();
-        fill(&mut bytes);
-        let kept = guard.keep(1 + Self::bytes(bytes.len()) / 8);
+        let bytes = RowBytes::filled(fill);
+        let kept = guard.keep(1 + Self::bytes(bytes.0.len()) / 8);
         // SAFETY: what is kept is aligned, ours, and has a word more than a version of the row needs.
         let image = unsafe {
             kept.write(block);
-            Self::create(kept.add(1).cast(), Begin::At(begin), 0, row_id, false, &bytes, &[])
+            Self::create(kept.add(1).cast(), Begin::At(begin), 0, row_id, false, &bytes.0, &[])
         };
         image.header().place.fetch_or(IMAGE, Ordering::Relaxed);
-        BYTES.set(bytes);
         image
     }
 
@@ -201,13 +217,8 @@ impl Version {
         row_id: RowId,
         fill: impl FnOnce(&mut Vec<u8>),
     ) -> Self {
-        thread_local! {
-            static BYTES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-        }
-        let mut bytes = BYTES.take();
-        bytes.clear();
-        fill(&mut bytes);
-        let kept = guard.keep(2 + (Self::bytes(Moved::BYTES) + Self::bytes(bytes.len())) / 8);
+        let bytes = RowBytes::filled(fill);
+        let kept = guard.keep(2 + (Self::bytes(Moved::BYTES) + Self::bytes(bytes.0.len())) / 8);
         // SAFETY: what is kept is aligned, ours, and has room for both versions with a word in front of each.
         let image = unsafe {
             kept.write(block);
@@ -216,12 +227,11 @@ impl Version {
             let below = kept.add(1 + Self::bytes(Moved::BYTES) / 8);
             below.write(block);
             let row =
-                Self::create(below.add(1).cast(), Begin::At(moved.begin), 0, row_id, false, &bytes, &[]);
+                Self::create(below.add(1).cast(), Begin::At(moved.begin), 0, row_id, false, &bytes.0, &[]);
             row.header().place.fetch_or(IMAGE, Ordering::Relaxed);
             image
         };
         image.header().place.fetch_or(IMAGE | MOVED, Ordering::Relaxed);
-        BYTES.set(bytes);
         image
     }
 

@@ -19,6 +19,7 @@ use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, Lsn, RowId};
 use thermocline_base::sync::Ordering;
 
+use crate::catalog::Tiering;
 use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};
 use crate::cold::store::primary_of;
 use crate::error::{Error, Result};
@@ -301,7 +302,7 @@ impl Session {
             form.counters.reuse.note(version, self.db.governor.moment());
         }
         // Of frozen rows it matters as soon as they are: which chunks leave is decided by what was seen before.
-        if version.is_image() {
+        if version.is_image() && form.schema.tiering == Tiering::Auto {
             self.note_frozen_use(form, version);
         }
     }

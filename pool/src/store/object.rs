@@ -138,6 +138,9 @@ impl ObjectBatch {
     }
 }
 
+/// Ranges of up to so many pages go through the frames: they are asked for again for their neighbours' sake.
+const FRAMES_MAX: u32 = 32;
+
 /// What the manifest says of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ObjectMeta {
@@ -251,7 +254,7 @@ impl Object {
     /// [`StoreError::Page`]: a page cannot be read.
     pub async fn read(&self, range: Range<u64>) -> Result<Vec<u8>> {
         let (skipped, record) = self.place(&range);
-        let mut bytes = self.piece.look_long(self.meta.index, record).await?;
+        let mut bytes = self.piece.look_long_within(FRAMES_MAX, self.meta.index, record).await?;
         bytes.drain(..skipped.min(bytes.len()));
         Ok(bytes)
     }

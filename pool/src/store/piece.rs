@@ -533,11 +533,21 @@ impl Piece {
 
     /// Reads a long record for a reader: one of few pages through the frames.
     pub(super) async fn look_long(&self, index: u64, record: LongRecord) -> Result<Vec<u8>> {
+        self.look_long_within(LONG_FRAMES_MAX, index, record).await
+    }
+
+    /// The same, where up to so many pages are few.
+    pub(super) async fn look_long_within(
+        &self,
+        few_max: u32,
+        index: u64,
+        record: LongRecord,
+    ) -> Result<Vec<u8>> {
         let payload = self.files.payload_bytes();
         let pages = (record.bytes as usize).div_ceil(payload) as u32;
         let first = record.page;
         let end = first.saturating_add(pages);
-        let few = pages == 1 || (pages <= LONG_FRAMES_MAX && self.files.has_frames_for(u64::from(pages)));
+        let few = pages == 1 || (pages <= few_max && self.files.has_frames_for(u64::from(pages)));
         if !few || end > self.meta.pages {
             let operations = u64::from(pages).div_ceil(self.files.long_pages());
             self.files.page_reads.fetch_add(operations, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::query::{applied, place_subs};
+use super::query::{applied, place_subs, rows_with_subs};
 use super::scope::{Frame, ScopeColumn};
 use super::{Binder, Typed};
 use crate::catalog::Table;
@@ -143,22 +143,7 @@ impl Binder<'_> {
         if frame.subs.is_empty() {
             return Ok((Plan::Values(out), given));
         }
-        let base = Plan::Apply(Box::new(Plan::Unit), frame.subs);
-        let mut plan: Option<Plan> = None;
-        for mut row in out {
-            row.iter_mut().for_each(|expr| place_subs(expr, 0));
-            let one = Plan::Project(Box::new(base.clone()), row);
-            plan = Some(match plan {
-                None => one,
-                Some(before) => Plan::SetOp {
-                    op: ast::SetOp::Union,
-                    all: true,
-                    left: Box::new(before),
-                    right: Box::new(one),
-                },
-            });
-        }
-        Ok((plan.expect("VALUES has a row"), given))
+        Ok((rows_with_subs(out, frame.subs), given))
     }
 
     fn conflict(

@@ -137,34 +137,9 @@ impl Binder<'_> {
             columns.push(Column { name: format!("column{}", place + 1), ty, modifier });
         }
         if !frame.subs.is_empty() {
-            return self.values_with_subs(out, columns, frame.subs);
+            return Ok(BoundQuery { plan: rows_with_subs(out, frame.subs), columns });
         }
         Ok(BoundQuery { plan: Plan::Values(out), columns })
-    }
-
-    /// Rows with sub-queries: each row is a projection of their answers.
-    fn values_with_subs(
-        &mut self,
-        rows: Vec<Vec<Expr>>,
-        columns: Vec<Column>,
-        subs: Vec<Sub>,
-    ) -> Result<BoundQuery> {
-        let base = Plan::Apply(Box::new(Plan::Unit), subs);
-        let mut plan: Option<Plan> = None;
-        for mut row in rows {
-            row.iter_mut().for_each(|expr| place_subs(expr, 0));
-            let one = Plan::Project(Box::new(base.clone()), row);
-            plan = Some(match plan {
-                None => one,
-                Some(before) => Plan::SetOp {
-                    op: ast::SetOp::Union,
-                    all: true,
-                    left: Box::new(before),
-                    right: Box::new(one),
-                },
-            });
-        }
-        Ok(BoundQuery { plan: plan.expect("VALUES has a row"), columns })
     }
 
     /// ORDER BY of a set operation or VALUES: output columns by name or number.
@@ -634,4 +609,20 @@ pub(super) fn series_call(name: &str, args: Vec<Typed>, at: u32) -> Result<Plan>
     let (Some(from), Some(to)) = (exprs.next(), exprs.next()) else { return Err(bad()) };
     let step = exprs.next().unwrap_or(Expr::Const(crate::types::Datum::Int(1)));
     Ok(Plan::Series { from, to, step })
+}
+
+/// Rows of VALUES, at least one, that have sub-queries: each is a projection of their answers.
+pub(super) fn rows_with_subs(rows: Vec<Vec<Expr>>, subs: Vec<Sub>) -> Plan {
+    let base = Plan::Apply(Box::new(Plan::Unit), subs);
+    let projected = rows.into_iter().map(|mut row| {
+        row.iter_mut().for_each(|expr| place_subs(expr, 0));
+        Plan::Project(Box::new(base.clone()), row)
+    });
+    let all = projected.reduce(|before, one| Plan::SetOp {
+        op: ast::SetOp::Union,
+        all: true,
+        left: Box::new(before),
+        right: Box::new(one),
+    });
+    all.expect("VALUES has a row")
 }

@@ -110,6 +110,21 @@ fn an_object_is_read_in_ranges_and_goes_with_its_last_entry() {
     assert_eq!(open(&io).statistics().disk_bytes, empty);
 }
 
+/// A range that is longer than a long record may be there: the next look at it reads nothing.
+#[test]
+fn a_range_of_many_pages_stays_in_frames() {
+    let io: std::sync::Arc<dyn Io> = std::sync::Arc::new(MemoryIo::new());
+    let frames = StoreOptions { frame_bytes: 8 << 20, frame_bytes_max: 8 << 20, ..options() };
+    let store = Store::open(io, dir(), frames).expect("it opens");
+    finish(&store, store.write_object(batch(1, 0..2000))).expect("written");
+    let object = block_on(store.get(INDEX, &key(0))).expect("readable").pop().expect("it is there").object;
+    let object = object.expect("it stands in an object");
+    let range = 50_000..50_000 + 20 * 4096;
+    assert_eq!(object.read_now(range.clone()).expect("readable"), None);
+    let read = block_on(object.read(range.clone())).expect("readable");
+    assert_eq!(object.read_now(range).expect("readable"), Some(read));
+}
+
 #[test]
 fn of_a_discarded_batch_no_object_is_left() {
     let io = MemoryIo::new();
