@@ -479,11 +479,13 @@ pub mod model {
 
     thread_local! {
         static STEP: Cell<Option<Box<dyn FnMut()>>> = const { Cell::new(None) };
+        // Read only, for the scheduling point that shuttle has before a read. One is enough: to make one costs a hash.
+        static POINT: shuttle::sync::atomic::AtomicBool = const { shuttle::sync::atomic::AtomicBool::new(false) };
     }
 
     pub(super) fn schedule_point() {
         if active() {
-            let _ = shuttle::sync::atomic::AtomicBool::new(false).load(std::sync::atomic::Ordering::SeqCst);
+            let _ = POINT.with(|point| point.load(std::sync::atomic::Ordering::SeqCst));
         } else if let Some(mut step) = STEP.take() {
             // Not for what it does itself.
             step();

@@ -347,8 +347,13 @@ fn stress(world: World, transactions: u64, watch: &Watch) {
     if !matches!(world, World::Still | World::Frozen) {
         let cold = bank.db.statistics().cold;
         let moved = (cold.migrated_rows, cold.promoted_rows, cold.reads);
-        // Bounds for the slowest: with `direct`, under the address sanitizer, 929 rows were seen to move.
-        assert!(moved.0 > 100 && moved.1 > 10 && moved.2 > 1_000, "hardly anything has moved: {moved:?}");
+        // Bounds for the slowest: with `direct`, under the address sanitizer, 929 rows were seen to move. On the ladder one
+        // step in fifteen promotes, and none may do so before the old snapshot has gone.
+        let promotes = !matches!(world, World::Ladder(..));
+        assert!(
+            moved.0 > 100 && (!promotes || moved.1 > 10) && moved.2 > 1_000,
+            "{world:?}: hardly anything has moved: {moved:?}"
+        );
     }
     if world != World::Still {
         mover.settle(&steps);

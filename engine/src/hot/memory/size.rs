@@ -80,7 +80,15 @@ const fn shape_of(class: usize) -> Shape {
     } else if magazine > MAX_MAGAZINE {
         magazine = MAX_MAGAZINE;
     }
-    let batch = if magazine >= 4 { magazine / 4 } else { 1 };
+    // Each cell that is cut is a scheduling point of a model, and its world has few cells in use.
+    let few = cfg!(feature = "model") && magazine >= 16;
+    let batch = if few {
+        4
+    } else if magazine >= 4 {
+        magazine / 4
+    } else {
+        1
+    };
     Shape {
         cell_bytes: bytes as u32,
         cells: (blocks * BLOCK_BYTES / bytes) as u16,

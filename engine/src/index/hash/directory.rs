@@ -146,13 +146,13 @@ impl Directory {
             unsafe { memory.free(cell, bytes) };
         };
         for root in self.root.iter_mut() {
-            let middle_block = root.swap(std::ptr::null_mut(), Ordering::Relaxed);
+            let middle_block = std::mem::replace(root.get_mut(), std::ptr::null_mut());
             // SAFETY: as in `line`; nobody else is here.
-            for middle in unsafe { middle_block.as_ref() }.into_iter().flatten() {
-                let leaf_block = middle.load(Ordering::Relaxed);
+            for middle in unsafe { middle_block.as_mut() }.into_iter().flatten() {
+                let leaf_block = *middle.get_mut();
                 // SAFETY: likewise.
-                for leaf in unsafe { leaf_block.as_ref() }.into_iter().flatten() {
-                    let segment = leaf.load(Ordering::Relaxed);
+                for leaf in unsafe { leaf_block.as_mut() }.into_iter().flatten() {
+                    let segment = *leaf.get_mut();
                     if !segment.is_null() {
                         for at in 0..SEGMENT as usize {
                             // SAFETY: a segment has that many lines.
