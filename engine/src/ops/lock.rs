@@ -8,7 +8,7 @@ use thermocline_base::sync::Ordering;
 use crate::catalog::table::TableEntry;
 use crate::error::{Error, Result};
 use crate::ops::cold::EndNow;
-use crate::ops::write::{Place, Purpose};
+use crate::ops::target::{Place, Purpose};
 use crate::ops::{Step, step};
 use crate::row::KeyBuf;
 use crate::txn::in_the_way::InTheWay;

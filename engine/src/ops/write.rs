@@ -35,57 +35,23 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use thermocline_base::epoch::Guard;
-use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
+use thermocline_base::ids::{IndexId, RowId, TableId};
 use thermocline_base::sync::{Backoff, Ordering};
 
-use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};
+use crate::catalog::table::{FormRef, Structure, TableEntry, TableForm};
 use crate::cold::memo::{RecordName, pack_keys};
-use crate::error::{Error, Result, SerializationCause};
+use crate::error::{Error, Result};
 use crate::hot::budget::MemoryKind;
-use crate::hot::chunk::Found;
-use crate::hot::version::{Begin, TxnId, Version};
+use crate::hot::version::{Begin, Version};
 use crate::index::hash_of;
 use crate::mutation::{self, Rule};
-use crate::ops::cold::{ColdClaim, EndNow, PRESENT};
-use crate::ops::read::Lookup;
+use crate::ops::claim::{Claim, Claimant};
+use crate::ops::target::{ColdTarget, Place, Purpose, Target};
 use crate::ops::{Step, Wait, step};
 use crate::row::{ColumnSet, KeyBuf, MAX_ROW_BYTES, RowEditor, RowError, RowRef};
 use crate::txn::in_the_way::InTheWay;
 use crate::txn::locks::Intent;
 use crate::txn::session::{Followed, Session, Write};
-use crate::txn::visibility::{Resolved, resolve};
-
-/// Where a row stands in memory that is to be changed.
-pub(crate) struct Target {
-    pub(crate) row: RowId,
-    pub(crate) base: Version,
-}
-
-/// A row in the cold store that is to be changed.
-pub(crate) struct ColdTarget {
-    pub(crate) name: RecordName,
-    /// Its primary key.
-    pub(crate) key: Box<[u8]>,
-    /// The row with its hidden key.
-    pub(crate) bytes: Vec<u8>,
-    /// Where the snapshot sees it in memory, if it has moved since.
-    pub(crate) from: Option<RowId>,
-}
-
-/// Why a row is looked for that is not only read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Purpose {
-    /// To be changed: a frozen row is thawed first.
-    Change,
-    /// To be locked, which leaves it as it is.
-    Lock,
-}
-
-/// Where a row stands that is to be changed.
-pub(crate) enum Place {
-    Hot(Target),
-    Cold(ColdTarget),
-}
 
 /// What an insert remembers while it waits.
 #[derive(Debug, Default, Clone, Copy)]
@@ -107,32 +73,6 @@ pub(crate) enum Origin<'r> {
     Promoted(&'r [u8]),
 }
 
-/// What the check of a unique key came to.
-enum Claim {
-    Held,
-    /// By this version of a row.
-    Taken(RowId, Version),
-    /// By a row in the cold store.
-    TakenCold(RecordName),
-    /// By a transaction that had undone something so often before the claim was seen.
-    Contested(TxnId, u32),
-    /// By a row that is being moved this moment.
-    Moving(TxnId),
-    /// It takes a look into the cold store to know.
-    Waits(Wait),
-}
-
-/// A row whose claims are checked.
-#[derive(Clone, Copy)]
-pub(crate) struct Claimant<'r> {
-    pub(crate) row: &'r [u8],
-    pub(crate) suffix: &'r [u8],
-    /// Its RowId; none: it has claimed nothing yet.
-    pub(crate) id: Option<RowId>,
-    /// The record that it replaces.
-    pub(crate) record: Option<RecordName>,
-}
-
 impl Session {
     pub(crate) fn row_error(form: &TableForm, source: RowError) -> Error {
         Error::Row { table: form.schema.name.clone(), source }
@@ -140,186 +80,6 @@ impl Session {
 
     pub(crate) fn must_write(&self) -> Result<()> {
         if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
-    }
-
-    /// The row with this key, ready to be changed: its newest version is visible and not somebody else's.
-    pub(crate) fn find_target(
-        &mut self,
-        form_ref: FormRef,
-        index: &IndexForm,
-        key: &[u8],
-        purpose: Purpose,
-        guard: &Guard<'_>,
-    ) -> Result<Step<Option<Place>>> {
-        let form = form_ref.get();
-        let mut in_the_way = InTheWay::default();
-        loop {
-            let (row, mut base) = match self.look_up(form, index, key, guard) {
-                Lookup::Row(row, version) => (row, version),
-                Lookup::Absent => {
-                    let found = step!(self.look_up_cold(form, index, key, guard)?);
-                    if found.is_none() || !index.is_unique() {
-                        self.note_key(form_ref, index, key);
-                    }
-                    let Some(found) = found else { return Ok(Step::Done(None)) };
-                    let record = found.record();
-                    let target = ColdTarget {
-                        name: found.name(),
-                        key: record.key.into(),
-                        bytes: record.bytes.to_vec(),
-                        from: None,
-                    };
-                    match step!(self.follow_record(form_ref, index, key, target, &mut in_the_way, guard)?) {
-                        Some(place) => return Ok(Step::Done(Some(place))),
-                        None => continue,
-                    }
-                }
-                Lookup::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),
-                Lookup::Changed => continue,
-            };
-            let may_thaw = base.is_image() && purpose == Purpose::Change;
-            if may_thaw && !matches!(form.store.directory.look(row, guard), Found::Left(_)) {
-                let Some(thawed) = form.store.thaw_image(base, false, guard)? else { continue };
-                form.store.note_change_of_frozen(thawed.begin(), self.db.registry.clock.now());
-                base = thawed;
-            }
-            let Some(newest) = form.store.directory.newest(row, guard) else { continue };
-            if newest.is_same_as(base) {
-                if base.is_image() && purpose == Purpose::Change {
-                    // It was about to leave, and stays after all.
-                    continue;
-                }
-                if !index.is_unique() {
-                    self.note_key(form_ref, index, key);
-                }
-                self.note_read(form_ref, row, base);
-                return Ok(Step::Done(Some(Place::Hot(Target { row, base }))));
-            }
-            if mutation::off(Rule::FirstUpdaterWins)
-                && matches!(newest.begin(), Begin::At(_))
-                && newest.moved().is_none()
-            {
-                return Ok(Step::Done(Some(Place::Hot(Target { row, base: newest }))));
-            }
-            match resolve(newest, &self.db.registry, PRESENT, self.id) {
-                // It became visible between the two looks, or was taken away.
-                Resolved::Gone | Resolved::Own => {}
-                Resolved::At(begin) if begin <= self.snapshot => {}
-                Resolved::At(_)
-                    if let Some(moved) = newest.moved()
-                        && (moved.begin <= self.snapshot || mutation::off(Rule::MarkKeepsBegin)) =>
-                {
-                    // What the snapshot sees is what has moved: nothing about the row has changed.
-                    let mut key_of_row = KeyBuf::new();
-                    form.primary().key_of(form, base, &mut key_of_row);
-                    let name = RecordName::new(moved.batch, &key_of_row);
-                    let target = ColdTarget {
-                        name,
-                        key: (&*key_of_row).into(),
-                        bytes: base.row().to_vec(),
-                        from: Some(row),
-                    };
-                    if !index.is_unique() {
-                        self.note_key(form_ref, index, key);
-                    }
-                    match step!(self.follow_record(form_ref, index, key, target, &mut in_the_way, guard)?) {
-                        Some(place) => return Ok(Step::Done(Some(place))),
-                        None => continue,
-                    }
-                }
-                Resolved::At(_) => {
-                    if !self.may_renew_snapshot() {
-                        return Err(self.conflict(form, index, key, SerializationCause::ConcurrentUpdate));
-                    }
-                    self.take_snapshot();
-                }
-                Resolved::Later(_) | Resolved::Undecided(_)
-                    if newest.moved().is_some() && mutation::off(Rule::MarksAreNotStolen) =>
-                {
-                    if let Some(mut latched) = form.store.directory.latch(row, guard)
-                        && latched.newest() == Some(newest)
-                    {
-                        latched.set(Some(base));
-                    }
-                }
-                Resolved::Later(id) | Resolved::Undecided(id)
-                    if newest.moved().is_some() && !mutation::off(Rule::MovesAreWaitedOut) =>
-                {
-                    return Ok(Step::Wait(Wait::Decision(id)));
-                }
-                Resolved::Later(id) | Resolved::Undecided(id) => {
-                    if let Some(since) = in_the_way.since(id, &self.db.registry) {
-                        return Ok(Step::Wait(Self::holder(id, since, form, index, key)));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Makes sure that a record that the snapshot sees can be changed: nobody else has ended it, or is about to. A
-    /// promoted one is followed to its row in memory. `None`: look the row up again.
-    fn follow_record(
-        &mut self,
-        form_ref: FormRef,
-        index: &IndexForm,
-        key: &[u8],
-        target: ColdTarget,
-        in_the_way: &mut InTheWay,
-        guard: &Guard<'_>,
-    ) -> Result<Step<Option<Place>>> {
-        let form = form_ref.get();
-        let db = self.db();
-        let Some(memo) = db.memo.get() else { unreachable!("where a record is, there is a memo") };
-        match db.end_now(memo, target.name, self.id, guard) {
-            EndNow::Open => {
-                self.note_cold_read(form_ref, target.name);
-                return Ok(Step::Done(Some(Place::Cold(target))));
-            }
-            EndNow::Own => return Ok(Step::Done(None)),
-            EndNow::Unfinished(id, Some(_)) => return Ok(Step::Wait(Wait::Decision(id))),
-            EndNow::Unfinished(id, None) => {
-                let since = in_the_way.since(id, &db.registry);
-                return Ok(since.map_or(Step::Done(None), |since| {
-                    Step::Wait(Self::holder(id, since, form, index, key))
-                }));
-            }
-            // The memo says meanwhile that the snapshot does not see it.
-            EndNow::At(end, _) if end <= self.snapshot => return Ok(Step::Done(None)),
-            EndNow::At(end, Some(row)) => {
-                let newest = form.store.directory.newest(row, guard);
-                match newest.map(|newest| (newest, resolve(newest, &db.registry, PRESENT, self.id))) {
-                    Some((base, Resolved::At(begin))) if begin == end => {
-                        self.note_cold_read(form_ref, target.name);
-                        return Ok(Step::Done(Some(Place::Hot(Target { row, base }))));
-                    }
-                    Some((_, Resolved::Later(id) | Resolved::Undecided(id))) => {
-                        let since = in_the_way.since(id, &db.registry);
-                        return Ok(since.map_or(Step::Done(None), |since| {
-                            Step::Wait(Self::holder(id, since, form, index, key))
-                        }));
-                    }
-                    Some((_, Resolved::Gone | Resolved::Own)) => return Ok(Step::Done(None)),
-                    Some((_, Resolved::At(_))) | None => {}
-                }
-            }
-            EndNow::At(_, None) => {}
-        }
-        if !self.may_renew_snapshot() {
-            return Err(self.conflict(form, index, key, SerializationCause::ConcurrentUpdate));
-        }
-        self.take_snapshot();
-        Ok(Step::Done(None))
-    }
-
-    /// A serialization failure about this key.
-    pub(crate) fn conflict(
-        &self,
-        form: &TableForm,
-        index: &IndexForm,
-        key: &[u8],
-        cause: SerializationCause,
-    ) -> Error {
-        Error::SerializationFailure { table: form.schema.name.clone(), key: index.describe(key), cause }
     }
 
     /// Inserts an encoded row.
@@ -433,184 +193,6 @@ impl Session {
         }
         self.key = key;
         Ok(row_id)
-    }
-
-    /// Checks the unique keys of a row; `changed` limits it to indexes on these columns.
-    ///
-    /// Who is refused has learnt of the row that refuses it: that is a read.
-    pub(crate) fn check_claims(
-        &mut self,
-        form_ref: FormRef,
-        claimant: Claimant<'_>,
-        changed: Option<&ColumnSet>,
-        guard: &Guard<'_>,
-    ) -> Result<Step<()>> {
-        let form = form_ref.get();
-        let mut key = std::mem::take(&mut self.key);
-        let mut outcome = Ok(Step::Done(()));
-        for index in form.indexes.iter().filter(|index| index.is_unique()) {
-            if matches!(index.key, crate::catalog::table::KeySource::Hidden)
-                || changed.is_some_and(|changed| !changed.intersects(&index.columns))
-                || index.is_exempt(claimant.row)
-            {
-                continue;
-            }
-            index.key_of_row(claimant.row, claimant.suffix, &mut key);
-            let mut claim = self.check_claim(form, index, &key, claimant, guard);
-            if let Claim::Taken(_, version) = claim
-                && self.keeps_in_memory(version)
-            {
-                claim = self.check_claim(form, index, &key, claimant, guard);
-            }
-            match claim {
-                Claim::Held => {}
-                Claim::Moving(id) => {
-                    outcome = Ok(Step::Wait(Wait::Decision(id)));
-                    break;
-                }
-                Claim::Waits(wait) => {
-                    outcome = Ok(Step::Wait(wait));
-                    break;
-                }
-                Claim::Taken(..) | Claim::TakenCold(_) => {
-                    match claim {
-                        _ if mutation::off(Rule::RefusalIsRead) => {}
-                        Claim::Taken(row, version) => self.note_read(form_ref, row, version),
-                        Claim::TakenCold(name) => self.note_cold_read(form_ref, name),
-                        _ => unreachable!("the key is taken"),
-                    }
-                    outcome = Err(Error::DuplicateKey {
-                        table: form.schema.name.clone(),
-                        index: index.schema.name.clone(),
-                        key: index.describe(&key),
-                    });
-                    break;
-                }
-                Claim::Contested(id, since) => {
-                    outcome = Ok(Step::Wait(Wait::Holder {
-                        id,
-                        since,
-                        table: form.schema.name.clone(),
-                        key: index.describe(&key),
-                    }));
-                    break;
-                }
-            }
-        }
-        self.key = key;
-        outcome
-    }
-
-    /// A row refuses a key to this transaction. Who validates reads finds it again by its place in memory, which it would
-    /// leave without a trace if it moved: no snapshot needs a mark that is over a row younger than itself. So from now on
-    /// nothing younger than the snapshot moves. `true`: that is new, and the row may be moving; look again.
-    fn keeps_in_memory(&self, version: Version) -> bool {
-        if !self.validates_reads() || mutation::off(Rule::RefusersStay) {
-            return false;
-        }
-        match resolve(version, &self.db.registry, PRESENT, self.id) {
-            Resolved::At(begin) if begin > self.snapshot => self.place().keep_young(self.snapshot),
-            _ => false,
-        }
-    }
-
-    /// Has any other row this key, now or possibly after an unfinished transaction ends?
-    fn check_claim(
-        &mut self,
-        form: &TableForm,
-        index: &IndexForm,
-        key: &[u8],
-        claimant: Claimant<'_>,
-        guard: &Guard<'_>,
-    ) -> Claim {
-        let mut in_the_way = InTheWay::default();
-        loop {
-            // Before the look in memory: see [`Session::cold_claim`]. A table of which nothing was ever cold costs its
-            // writers no look at the clock, which all of them share.
-            let may_be_cold = form.counters.cold.load(Ordering::SeqCst);
-            let since = if may_be_cold { self.db.registry.clock.now() } else { Timestamp(0) };
-            let examine = |row: RowId| {
-                if Some(row) == claimant.id {
-                    return ControlFlow::Continue(());
-                }
-                match self.claim_of(form, index, key, row, guard) {
-                    Claim::Held => ControlFlow::Continue(()),
-                    other => ControlFlow::Break(other),
-                }
-            };
-            let found = match &index.structure {
-                Structure::Hash(hash) => hash.lookup(guard, hash_of(key), examine),
-                Structure::Tree(tree) => tree.lookup(guard, key, examine),
-            };
-            if let Some(claim) = found {
-                return claim;
-            }
-            if !may_be_cold {
-                // Its first rows may have begun to move meanwhile.
-                if form.counters.cold.load(Ordering::SeqCst) {
-                    continue;
-                }
-                return Claim::Held;
-            }
-            return match self.cold_claim(form, index, key, since, claimant.record, guard) {
-                Step::Done(ColdClaim::Free) => Claim::Held,
-                Step::Done(ColdClaim::Taken(name)) => Claim::TakenCold(name),
-                Step::Done(ColdClaim::Contested(id)) => match in_the_way.since(id, &self.db.registry) {
-                    Some(since) => Claim::Contested(id, since),
-                    None => continue,
-                },
-                Step::Done(ColdClaim::Again) => continue,
-                Step::Wait(wait) => Claim::Waits(wait),
-            };
-        }
-    }
-
-    /// Does this row hold the key? Looks at the present, whatever the snapshot.
-    fn claim_of(
-        &self,
-        form: &TableForm,
-        index: &IndexForm,
-        key: &[u8],
-        row: RowId,
-        guard: &Guard<'_>,
-    ) -> Claim {
-        let now = PRESENT;
-        let mut in_the_way = InTheWay::default();
-        'again: loop {
-            let mut next = form.store.directory.newest(row, guard);
-            let mut contested = None;
-            let claim = loop {
-                let Some(version) = next else { break Claim::Held };
-                let has_key = !version.is_tombstone() && index.matches(form, version, key);
-                match resolve(version, &self.db.registry, now, self.id) {
-                    Resolved::Gone => continue 'again,
-                    Resolved::Own if has_key => break Claim::Taken(row, version),
-                    Resolved::Own => break Claim::Held,
-                    Resolved::At(_) => {
-                        break match contested {
-                            // It may come back, or the newer version may take the key.
-                            Some(id) if has_key => Claim::Contested(id, 0),
-                            None if has_key => Claim::Taken(row, version),
-                            _ => Claim::Held,
-                        };
-                    }
-                    Resolved::Later(id) | Resolved::Undecided(id) => {
-                        if version.moved().is_some() || version.is_promoted() && has_key {
-                            break Claim::Moving(id);
-                        }
-                        if has_key {
-                            break Claim::Contested(id, 0);
-                        }
-                        contested = Some(id);
-                    }
-                }
-                next = version.older(&form.store.memory);
-            };
-            let Claim::Contested(id, _) = claim else { return claim };
-            if let Some(since) = in_the_way.since(id, &self.db.registry) {
-                return Claim::Contested(id, since);
-            }
-        }
     }
 
     /// Changes the row with this key through `edit`.
@@ -990,10 +572,5 @@ impl Session {
                 return Some(Self::holder(other, since, form, primary, key));
             }
         }
-    }
-
-    /// The wait for another transaction that holds a key. `since`: see [`InTheWay`].
-    pub(crate) fn holder(id: TxnId, since: u32, form: &TableForm, index: &IndexForm, key: &[u8]) -> Wait {
-        Wait::Holder { id, since, table: form.schema.name.clone(), key: index.describe(key) }
     }
 }

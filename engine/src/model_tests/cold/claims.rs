@@ -170,7 +170,8 @@ fn check_beside(
     other: impl FnOnce() + 'static,
 ) -> Option<Result<crate::ops::Step<()>>> {
     use crate::ops::Step;
-    use crate::ops::write::{Claimant, Origin};
+    use crate::ops::claim::Claimant;
+    use crate::ops::write::Origin;
     let table = &tx.world.table;
     let mut row = crate::row::EncodedRow::new();
     table.encode_values(&[Value::Int8(id), Value::Int8(value)], &mut row).expect("a row");

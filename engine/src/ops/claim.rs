@@ -1,0 +1,227 @@
+//! Unique keys: the check of all other rows, in memory and in the cold store, once a writer has claimed a key (see
+//! [`crate::ops::write`] for the order of the two).
+
+use std::ops::ControlFlow;
+
+use thermocline_base::epoch::Guard;
+use thermocline_base::ids::{RowId, Timestamp};
+use thermocline_base::sync::Ordering;
+
+use crate::catalog::table::{FormRef, IndexForm, Structure, TableForm};
+use crate::cold::memo::RecordName;
+use crate::error::{Error, Result};
+use crate::hot::version::{TxnId, Version};
+use crate::index::hash_of;
+use crate::mutation::{self, Rule};
+use crate::ops::cold::{ColdClaim, PRESENT};
+use crate::ops::{Step, Wait};
+use crate::row::ColumnSet;
+use crate::txn::in_the_way::InTheWay;
+use crate::txn::session::Session;
+use crate::txn::visibility::{Resolved, resolve};
+
+/// What the check of a unique key came to.
+pub(crate) enum Claim {
+    Held,
+    /// By this version of a row.
+    Taken(RowId, Version),
+    /// By a row in the cold store.
+    TakenCold(RecordName),
+    /// By a transaction that had undone something so often before the claim was seen.
+    Contested(TxnId, u32),
+    /// By a row that is being moved this moment.
+    Moving(TxnId),
+    /// It takes a look into the cold store to know.
+    Waits(Wait),
+}
+
+/// A row whose claims are checked.
+#[derive(Clone, Copy)]
+pub(crate) struct Claimant<'r> {
+    pub(crate) row: &'r [u8],
+    pub(crate) suffix: &'r [u8],
+    /// Its RowId; none: it has claimed nothing yet.
+    pub(crate) id: Option<RowId>,
+    /// The record that it replaces.
+    pub(crate) record: Option<RecordName>,
+}
+
+impl Session {
+    /// Checks the unique keys of a row; `changed` limits it to indexes on these columns.
+    ///
+    /// Who is refused has learnt of the row that refuses it: that is a read.
+    pub(crate) fn check_claims(
+        &mut self,
+        form_ref: FormRef,
+        claimant: Claimant<'_>,
+        changed: Option<&ColumnSet>,
+        guard: &Guard<'_>,
+    ) -> Result<Step<()>> {
+        let form = form_ref.get();
+        let mut key = std::mem::take(&mut self.key);
+        let mut outcome = Ok(Step::Done(()));
+        for index in form.indexes.iter().filter(|index| index.is_unique()) {
+            if matches!(index.key, crate::catalog::table::KeySource::Hidden)
+                || changed.is_some_and(|changed| !changed.intersects(&index.columns))
+                || index.is_exempt(claimant.row)
+            {
+                continue;
+            }
+            index.key_of_row(claimant.row, claimant.suffix, &mut key);
+            let mut claim = self.check_claim(form, index, &key, claimant, guard);
+            if let Claim::Taken(_, version) = claim
+                && self.keeps_in_memory(version)
+            {
+                claim = self.check_claim(form, index, &key, claimant, guard);
+            }
+            match claim {
+                Claim::Held => {}
+                Claim::Moving(id) => {
+                    outcome = Ok(Step::Wait(Wait::Decision(id)));
+                    break;
+                }
+                Claim::Waits(wait) => {
+                    outcome = Ok(Step::Wait(wait));
+                    break;
+                }
+                Claim::Taken(..) | Claim::TakenCold(_) => {
+                    match claim {
+                        _ if mutation::off(Rule::RefusalIsRead) => {}
+                        Claim::Taken(row, version) => self.note_read(form_ref, row, version),
+                        Claim::TakenCold(name) => self.note_cold_read(form_ref, name),
+                        _ => unreachable!("the key is taken"),
+                    }
+                    outcome = Err(Error::DuplicateKey {
+                        table: form.schema.name.clone(),
+                        index: index.schema.name.clone(),
+                        key: index.describe(&key),
+                    });
+                    break;
+                }
+                Claim::Contested(id, since) => {
+                    outcome = Ok(Step::Wait(Wait::Holder {
+                        id,
+                        since,
+                        table: form.schema.name.clone(),
+                        key: index.describe(&key),
+                    }));
+                    break;
+                }
+            }
+        }
+        self.key = key;
+        outcome
+    }
+
+    /// A row refuses a key to this transaction. Who validates reads finds it again by its place in memory, which it would
+    /// leave without a trace if it moved: no snapshot needs a mark that is over a row younger than itself. So from now on
+    /// nothing younger than the snapshot moves. `true`: that is new, and the row may be moving; look again.
+    fn keeps_in_memory(&self, version: Version) -> bool {
+        if !self.validates_reads() || mutation::off(Rule::RefusersStay) {
+            return false;
+        }
+        match resolve(version, &self.db.registry, PRESENT, self.id) {
+            Resolved::At(begin) if begin > self.snapshot => self.place().keep_young(self.snapshot),
+            _ => false,
+        }
+    }
+
+    /// Has any other row this key, now or possibly after an unfinished transaction ends?
+    fn check_claim(
+        &mut self,
+        form: &TableForm,
+        index: &IndexForm,
+        key: &[u8],
+        claimant: Claimant<'_>,
+        guard: &Guard<'_>,
+    ) -> Claim {
+        let mut in_the_way = InTheWay::default();
+        loop {
+            // Before the look in memory: see [`Session::cold_claim`]. A table of which nothing was ever cold costs its
+            // writers no look at the clock, which all of them share.
+            let may_be_cold = form.counters.cold.load(Ordering::SeqCst);
+            let since = if may_be_cold { self.db.registry.clock.now() } else { Timestamp(0) };
+            let examine = |row: RowId| {
+                if Some(row) == claimant.id {
+                    return ControlFlow::Continue(());
+                }
+                match self.claim_of(form, index, key, row, guard) {
+                    Claim::Held => ControlFlow::Continue(()),
+                    other => ControlFlow::Break(other),
+                }
+            };
+            let found = match &index.structure {
+                Structure::Hash(hash) => hash.lookup(guard, hash_of(key), examine),
+                Structure::Tree(tree) => tree.lookup(guard, key, examine),
+            };
+            if let Some(claim) = found {
+                return claim;
+            }
+            if !may_be_cold {
+                // Its first rows may have begun to move meanwhile.
+                if form.counters.cold.load(Ordering::SeqCst) {
+                    continue;
+                }
+                return Claim::Held;
+            }
+            return match self.cold_claim(form, index, key, since, claimant.record, guard) {
+                Step::Done(ColdClaim::Free) => Claim::Held,
+                Step::Done(ColdClaim::Taken(name)) => Claim::TakenCold(name),
+                Step::Done(ColdClaim::Contested(id)) => match in_the_way.since(id, &self.db.registry) {
+                    Some(since) => Claim::Contested(id, since),
+                    None => continue,
+                },
+                Step::Done(ColdClaim::Again) => continue,
+                Step::Wait(wait) => Claim::Waits(wait),
+            };
+        }
+    }
+
+    /// Does this row hold the key? Looks at the present, whatever the snapshot.
+    pub(crate) fn claim_of(
+        &self,
+        form: &TableForm,
+        index: &IndexForm,
+        key: &[u8],
+        row: RowId,
+        guard: &Guard<'_>,
+    ) -> Claim {
+        let now = PRESENT;
+        let mut in_the_way = InTheWay::default();
+        'again: loop {
+            let mut next = form.store.directory.newest(row, guard);
+            let mut contested = None;
+            let claim = loop {
+                let Some(version) = next else { break Claim::Held };
+                let has_key = !version.is_tombstone() && index.matches(form, version, key);
+                match resolve(version, &self.db.registry, now, self.id) {
+                    Resolved::Gone => continue 'again,
+                    Resolved::Own if has_key => break Claim::Taken(row, version),
+                    Resolved::Own => break Claim::Held,
+                    Resolved::At(_) => {
+                        break match contested {
+                            // It may come back, or the newer version may take the key.
+                            Some(id) if has_key => Claim::Contested(id, 0),
+                            None if has_key => Claim::Taken(row, version),
+                            _ => Claim::Held,
+                        };
+                    }
+                    Resolved::Later(id) | Resolved::Undecided(id) => {
+                        if version.moved().is_some() || version.is_promoted() && has_key {
+                            break Claim::Moving(id);
+                        }
+                        if has_key {
+                            break Claim::Contested(id, 0);
+                        }
+                        contested = Some(id);
+                    }
+                }
+                next = version.older(&form.store.memory);
+            };
+            let Claim::Contested(id, _) = claim else { return claim };
+            if let Some(since) = in_the_way.since(id, &self.db.registry) {
+                return Claim::Contested(id, since);
+            }
+        }
+    }
+}
