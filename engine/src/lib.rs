@@ -83,9 +83,11 @@ pub use hot::budget::OutOfMemory;
 pub use index::tree::Direction;
 pub use load::{BulkLoad, LoadRow};
 pub use ops::backup::BackupProgress;
+pub use ops::change::{Change, Changed};
 #[doc(hidden)]
 pub use ops::cold_steps::ColdSteps;
 pub use ops::freeze::Freezing;
+pub use ops::handle::{RowHandle, SeenRow};
 #[doc(hidden)]
 pub use ops::maintain::MaintenanceSteps;
 pub use ops::progress::DefinitionProgress;
@@ -104,5 +106,5 @@ pub use thermocline_pool::ssd::{SavedCounts, SsdCounts, SsdState, SsdStats};
 pub use thermocline_pool::store::SsdShare;
 pub use thermocline_row::{self as row, row};
 pub use thermocline_temperature as temperature;
-pub use transaction::Transaction;
+pub use transaction::{Statement, Transaction};
 pub use txn::locks::LockMode;

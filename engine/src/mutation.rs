@@ -167,6 +167,16 @@ pub enum Rule {
     LeftOutlivesReaders,
     /// A chunk that leaves is marked as changed before the record of that is whole.
     LeftIsDirty,
+    /// A statement passes over the versions and notices that it has written itself.
+    StatementPassesOwn,
+    /// A statement keeps its snapshot to its end.
+    StatementKeepsSnapshot,
+    /// An own version that an open statement or cursor sees is not replaced in place.
+    OwnVersionOutlivesViews,
+    /// The notice of an end names the row that goes on.
+    EndNamesSuccessor,
+    /// A trail that ends without a delete is lost, not a deleted row.
+    LostIsNotGone,
 }
 
 impl thermocline_base::mutation::Switchable for Rule {

@@ -15,7 +15,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thermocline_base::ids::RowId;
 use thermocline_base::sync::{Backoff, Ordering};
-use thermocline_pool::store::StoreError;
 
 use crate::catalog::table::TableEntry;
 use crate::counters::WaitKind;
@@ -28,12 +27,13 @@ use crate::index::tree::Direction;
 use crate::log::ReserveError;
 use crate::log::record::Kind;
 use crate::ops::ahead::read_ahead;
+use crate::ops::change::BothRows;
 use crate::ops::cold::fetch;
 use crate::ops::commit::{PartsState, Ticket};
 use crate::ops::load::{Batch, LoadState};
 use crate::ops::read::Approach;
 use crate::ops::rollback::Savepoint;
-use crate::ops::scan::{KeyRange, ScanState, TableScanState, advance, fetch_ahead_of};
+use crate::ops::scan::KeyRange;
 use crate::ops::write::InsertState;
 use crate::ops::{Step, Wait};
 use crate::row::{EncodedRow, KeyBuf, RowEditor, RowRef, TypedRow, Value};
@@ -43,6 +43,11 @@ use crate::txn::registry::{Place, Registry, activity};
 use crate::txn::session::{Health, NO_SNAPSHOT, Session};
 use thermocline_base::multiplex::{give_way, has_company};
 
+mod reads;
+mod statement;
+
+pub use statement::Statement;
+
 /// An open transaction. Dropping it aborts it.
 ///
 /// Rows that go in are encoded with their layout ([`EncodedRow`]), rows that are read are bytes (see [`mod@crate::row`]); keys are order-preserving encoded bytes ([`KeyBuf`]).
@@ -50,6 +55,8 @@ use thermocline_base::multiplex::{give_way, has_company};
 pub struct Transaction {
     session: NonNull<Session>,
     place: *const Place,
+    /// The rows of the last change by a statement: not the session's, which an idle limit may take away.
+    rows: BothRows,
 }
 
 // SAFETY: the session is owned by the transaction (and touched by the reaper only under the agreement on `activity`);
@@ -90,7 +97,7 @@ impl Transaction {
         let shared = unsafe { &*place };
         shared.session.store(session.as_ptr().expose_provenance(), Ordering::Relaxed);
         shared.activity.store(activity::REST, Ordering::Release);
-        Self { session, place }
+        Self { session, place, rows: BothRows::default() }
     }
 
     /// The number of its place in the registry.
@@ -393,16 +400,7 @@ impl Transaction {
         key: &[u8],
         see: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
-        let _busy = self.enter()?;
-        self.approach(index, key).await;
-        let mut see = Some(see);
-        loop {
-            match self.session().try_read(&index.entry, index.id, key, &mut see) {
-                Ok(Step::Done(result)) => return Ok(result),
-                Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                Err(error) => return Err(self.failed(error)),
-            }
-        }
+        self.read_row(index, key, |row| see(row.bytes())).await
     }
 
     /// Reads the row with this key as a view of a [`row!`](crate::row!): `tx.read_view::<Stock, _>(&index, &key, |stock| stock.s_ytd())`.
@@ -460,16 +458,7 @@ impl Transaction {
         key: &[u8],
         mut see: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        let _busy = self.enter()?;
-        let (mut seen, mut seen_cold) = (Vec::new(), Vec::new());
-        loop {
-            let seen = (&mut seen, &mut seen_cold);
-            match self.session().try_read_all(&index.entry, index.id, key, seen, &mut see) {
-                Ok(Step::Done(())) => return Ok(()),
-                Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                Err(error) => return Err(self.failed(error)),
-            }
-        }
+        self.read_rows(index, key, |row| see(row.bytes())).await
     }
 
     /// Reads the rows of a range of an ordered index in key order, until `see` breaks.
@@ -483,25 +472,7 @@ impl Transaction {
         direction: Direction,
         mut see: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        let _busy = self.enter()?;
-        let mut state = ScanState::new(range, direction);
-        loop {
-            match self.session().try_scan(&index.entry, index.id, &mut state, &mut see) {
-                Ok(Step::Done(())) => return Ok(()),
-                Ok(Step::Wait(Wait::ColdScan)) => {
-                    let db = self.session().db();
-                    let read = db.counted(WaitKind::ColdScans, advance(state.cold())).await;
-                    self.read_cold(&index.entry, read)?;
-                    if let Some(primary) = self.session().look_ahead(&index.entry, state.cold()) {
-                        let fetched = fetch_ahead_of(db, state.cold(), primary);
-                        db.counted(WaitKind::ColdScans, fetched).await;
-                        self.read_cold(&index.entry, Ok(()))?;
-                    }
-                }
-                Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                Err(error) => return Err(self.failed(error)),
-            }
-        }
+        self.scan_rows(index, range, direction, |row| see(row.bytes())).await
     }
 
     /// Reads all rows of a table, in no particular order, until `see` breaks.
@@ -513,35 +484,7 @@ impl Transaction {
         table: &Table,
         mut see: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        let _busy = self.enter()?;
-        let mut state = TableScanState::default();
-        loop {
-            match self.session().try_scan_table(&table.entry, &mut state, &mut see) {
-                Ok(Step::Done(())) => return Ok(()),
-                Ok(Step::Wait(Wait::ColdScan)) => {
-                    let db = self.session().db();
-                    let read = db.counted(WaitKind::ColdScans, advance(state.cold())).await;
-                    self.read_cold(&table.entry, read)?;
-                }
-                Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                Err(error) => return Err(self.failed(error)),
-            }
-        }
-    }
-
-    /// What a read of the cold store by a scan came to.
-    fn read_cold(&mut self, entry: &TableEntry, read: std::result::Result<(), StoreError>) -> Result<()> {
-        if let Some(cold) = self.session().db().cold.get() {
-            cold.counters.reads.fetch_add(1, Ordering::Relaxed);
-        }
-        read.map_err(|source| {
-            let error = self.session().db().cold_error(entry, source);
-            self.failed(error)
-        })?;
-        if self.place().cancelled.load(Ordering::Relaxed) != 0 {
-            self.check_cancelled()?;
-        }
-        Ok(())
+        self.scan_table_rows(table, |row| see(row.bytes())).await
     }
 
     /// Inserts an encoded row: an [`EncodedRow`], or a [`RowRef`] of bytes of other origin. A row of columns that the table had

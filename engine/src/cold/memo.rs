@@ -76,6 +76,20 @@ pub(crate) enum NoticeKind {
     Begin = 1,
 }
 
+/// Where a row goes on whose record ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Heir {
+    /// Nowhere: it is deleted, or another notice says where.
+    None,
+    /// In memory, as it was.
+    Promoted(RowId),
+    /// In memory, changed by who ends the record.
+    Changed(RowId),
+}
+
+/// The bit of a written target that says that the row was changed. RowIds are shorter.
+const CHANGED: u64 = 1 << 62;
+
 /// What a batch's notice says at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BatchState {
@@ -208,17 +222,16 @@ impl Memo {
     }
 
     /// The row of an end. `keys`: what the cleaner needs to remove the record ([`pack_keys`]).
-    pub(crate) fn end_row(
-        &self,
-        name: RecordName,
-        table: TableId,
-        target: Option<RowId>,
-        keys: Vec<u8>,
-    ) -> Vec<u8> {
+    pub(crate) fn end_row(&self, name: RecordName, table: TableId, heir: Heir, keys: Vec<u8>) -> Vec<u8> {
+        let target = match heir {
+            Heir::None => None,
+            Heir::Promoted(row) => Some(row.0),
+            Heir::Changed(row) => Some(row.0 | CHANGED),
+        };
         let values = [
             Value::Int8(name.batch.cast_signed()),
             Value::Int8(name.hash.cast_signed()),
-            target.map_or(Value::Null, |row| Value::Int8(row.0.cast_signed())),
+            target.map_or(Value::Null, |target| Value::Int8(target.cast_signed())),
             Value::Int8(i64::from(table.0)),
             Value::Bytes(keys),
         ];
@@ -238,17 +251,16 @@ impl Memo {
         (whole(batch_column::BATCH).cast_unsigned(), kind, TableId(table))
     }
 
-    /// What a version of an end says: name, table, target, keys.
-    pub(crate) fn read_end(&self, version: Version) -> (RecordName, TableId, Option<RowId>, Vec<u8>) {
+    /// What a version of an end says: name, table, keys.
+    pub(crate) fn read_end(&self, version: Version) -> (RecordName, TableId, Vec<u8>) {
         let form = self.ends_form().get();
         let row = form.row(version);
         let whole = |column| form.layout.i64(row, column);
         let number = |column| whole(column).expect("the column is not null").cast_unsigned();
         let name = RecordName { batch: number(end_column::BATCH), hash: number(end_column::HASH) };
         let table = u32::try_from(number(end_column::TABLE)).expect("it was made from a table's id");
-        let target = whole(end_column::TARGET).map(|row| RowId(row.cast_unsigned()));
         let keys = form.layout.bytes(row, end_column::KEYS).unwrap_or_default().to_vec();
-        (name, TableId(table), target, keys)
+        (name, TableId(table), keys)
     }
 
     /// How many notices there are of a table.
@@ -283,8 +295,18 @@ impl Memo {
 
     /// The row that a promotion brought the record to, if a version of an end says so.
     pub(crate) fn target(&self, end: Version) -> Option<RowId> {
+        self.written_target(end).filter(|target| target & CHANGED == 0).map(RowId)
+    }
+
+    /// The row in memory that goes on where a record has ended, promoted or changed. `None`: it was deleted.
+    pub(crate) fn successor(&self, end: Version) -> Option<RowId> {
+        let target = if end.is_tombstone() { None } else { self.written_target(end) };
+        target.filter(|_| !mutation::off(Rule::EndNamesSuccessor)).map(|target| RowId(target & !CHANGED))
+    }
+
+    fn written_target(&self, end: Version) -> Option<u64> {
         let form = self.ends_form().get();
-        form.layout.i64(form.row(end), end_column::TARGET).map(|row| RowId(row.cast_unsigned()))
+        form.layout.i64(form.row(end), end_column::TARGET).map(i64::cast_unsigned)
     }
 
     /// The notice of a batch: its row, and the newest version.
@@ -348,7 +370,8 @@ impl Memo {
         }
     }
 
-    /// What is known of a record's end to who reads at `at` as `me`.
+    /// What is known of a record's end to who reads at `at` as `me`, with a view that passes over the own notices that
+    /// `hides` says.
     ///
     /// Beside a notice that counts there may be others for a moment, of those who want to end the record too and are
     /// about to find out that they cannot. They decide nothing.
@@ -358,11 +381,12 @@ impl Memo {
         registry: &Registry,
         at: Timestamp,
         me: Option<TxnId>,
+        hides: &dyn Fn(Version) -> bool,
         guard: &Guard<'_>,
     ) -> EndState {
         let mut state = EndState::Open(None);
         self.each_end(name, guard, &mut |newest| {
-            match self.end_in_chain(newest, registry, at, me) {
+            match self.end_in_chain(newest, registry, at, me, hides) {
                 None => return ControlFlow::Break(true),
                 Some(EndState::Open(None)) => {}
                 Some(other) => state = other,
@@ -382,6 +406,7 @@ impl Memo {
         registry: &Registry,
         at: Timestamp,
         me: Option<TxnId>,
+        hides: &dyn Fn(Version) -> bool,
     ) -> Option<EndState> {
         let mut next = Some(newest);
         let mut promoted_to = None;
@@ -395,6 +420,7 @@ impl Memo {
                 Resolved::Later(_) => continue,
                 Resolved::Undecided(id) => return Some(EndState::Undecided(id)),
                 Resolved::Gone => return None,
+                Resolved::Own if hides(version) => continue,
                 Resolved::At(begin) => Some(begin),
                 Resolved::Own => None,
             };

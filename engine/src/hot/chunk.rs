@@ -528,6 +528,13 @@ impl Directory {
         self.get(row.chunk(), guard)?.slot(row.slot(), guard)
     }
 
+    /// Gives a slot back that was taken and not filled: it stays empty.
+    pub(crate) fn give_back(&self, row: RowId, guard: &Guard<'_>) {
+        if let Some(chunk) = self.get(row.chunk(), guard) {
+            chunk.note_emptied();
+        }
+    }
+
     /// The slot of a row, latched; waits while the chunk is being packed. `None`: it has none, or its row is frozen or has
     /// left.
     pub(crate) fn latch<'g>(&'g self, row: RowId, guard: &'g Guard<'_>) -> Option<Latched<'g>> {

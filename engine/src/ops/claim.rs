@@ -26,7 +26,7 @@ pub(crate) enum Claim {
     /// By this version of a row.
     Taken(RowId, Version),
     /// By a row in the cold store.
-    TakenCold(RecordName),
+    TakenCold(RecordName, Box<[u8]>),
     /// By a transaction that had undone something so often before the claim was seen.
     Contested(TxnId, u32),
     /// By a row that is being moved this moment.
@@ -84,11 +84,16 @@ impl Session {
                     outcome = Ok(Step::Wait(wait));
                     break;
                 }
-                Claim::Taken(..) | Claim::TakenCold(_) => {
+                Claim::Taken(..) | Claim::TakenCold(..) => {
+                    self.refused_by = Some(match &claim {
+                        Claim::Taken(row, _) => self.refusing_handle(form, *row),
+                        Claim::TakenCold(name, primary) => self.refusing_record(form, *name, primary),
+                        _ => unreachable!("the key is taken"),
+                    });
                     match claim {
                         _ if mutation::off(Rule::RefusalIsRead) => {}
                         Claim::Taken(row, version) => self.note_read(form_ref, row, version),
-                        Claim::TakenCold(name) => self.note_cold_read(form_ref, name),
+                        Claim::TakenCold(name, _) => self.note_cold_read(form_ref, name),
                         _ => unreachable!("the key is taken"),
                     }
                     outcome = Err(Error::DuplicateKey {
@@ -166,7 +171,7 @@ impl Session {
             }
             return match self.cold_claim(form, index, key, since, claimant.record, guard) {
                 Step::Done(ColdClaim::Free) => Claim::Held,
-                Step::Done(ColdClaim::Taken(name)) => Claim::TakenCold(name),
+                Step::Done(ColdClaim::Taken(name, primary)) => Claim::TakenCold(name, primary),
                 Step::Done(ColdClaim::Contested(id)) => match in_the_way.since(id, &self.db.registry) {
                     Some(since) => Claim::Contested(id, since),
                     None => continue,

@@ -155,7 +155,7 @@ impl Inner {
             }
         });
         self.each_notice(memo.ends_form(), &mut |row, version, begin| {
-            let (name, table, _, keys) = memo.read_end(version);
+            let (name, table, keys) = memo.read_end(version);
             let ready = is_past(begin)
                 && !running.contains(&name.batch)
                 && !unconfirmed.contains(&name.batch)

@@ -29,7 +29,7 @@ use crate::hot::version::{Begin, HEADER_BYTES, TxnId, Version};
 use crate::index::hash_of;
 use crate::mutation::{self, Rule};
 use crate::ops::{Step, Wait, step};
-use crate::txn::session::{ColdRead, Session};
+use crate::txn::session::{ColdRead, Followed, Session};
 use crate::txn::visibility::{Resolved, resolve};
 
 /// A time after all that were ever drawn.
@@ -92,8 +92,8 @@ pub(crate) enum EndNow {
 pub(crate) enum ColdClaim {
     /// Nobody there holds it.
     Free,
-    /// This record's row does.
-    Taken(RecordName),
+    /// This record's row does, which has this primary key.
+    Taken(RecordName, Box<[u8]>),
     /// Possibly, if this user's transaction is rolled back.
     Contested(TxnId),
     /// The row moved or changed meanwhile: look again, in memory first.
@@ -159,7 +159,7 @@ impl Session {
             BatchState::Undecided(id) => return Seen::Undecided(id),
             BatchState::There(_) => {}
         }
-        match memo.end_at(name, &db.registry, at, self.id, guard) {
+        match memo.end_at(name, &db.registry, at, self.id, &|own| self.hides(own), guard) {
             // Promoted since, and then changed by this transaction itself.
             EndState::Open(Some(row)) if self.has_written(form, row, guard) => Seen::No,
             EndState::Open(_) => Seen::Live,
@@ -407,7 +407,7 @@ impl Session {
             };
             match early.unwrap_or_else(|| db.end_now(memo, name, self.id, guard)) {
                 EndNow::Own => {}
-                EndNow::Open => return Step::Done(ColdClaim::Taken(name)),
+                EndNow::Open => return Step::Done(ColdClaim::Taken(name, record.key.into())),
                 EndNow::Unfinished(id, Some(_)) => return Step::Wait(Wait::Decision(id)),
                 EndNow::Unfinished(id, None) => return Step::Done(ColdClaim::Contested(id)),
                 EndNow::At(end, _) if end <= since && !mutation::off(Rule::ColdClaimAtOneTime) => {}
@@ -434,7 +434,7 @@ impl Session {
         }
         let mut backoff = thermocline_base::sync::Backoff::new();
         loop {
-            match memo.end_at(name, &db.registry, end, self.id, guard) {
+            match memo.end_at(name, &db.registry, end, self.id, &|_| false, guard) {
                 // The own end stands on what was read: the first to end a record wins.
                 EndState::Open(_) | EndState::Ended(None, _) => return Ok(()),
                 EndState::Ended(Some(at), version) => {
@@ -454,10 +454,32 @@ impl Session {
         }
     }
 
-    /// Is the newest version of a row this transaction's own?
+    /// Has this transaction changed a row, as far as its view goes?
     fn has_written(&self, form: &TableForm, row: RowId, guard: &Guard<'_>) -> bool {
-        let newest = form.store.directory.newest(row, guard);
-        self.id.is_some() && newest.map(Version::begin) == self.id.map(Begin::By)
+        let Some(id) = self.id else { return false };
+        let mut next =
+            form.store.directory.newest(row, guard).filter(|newest| newest.begin() == Begin::By(id));
+        while let Some(own) = next {
+            if !self.hides(own) {
+                return true;
+            }
+            next = own.older(&form.store.memory).filter(|older| older.begin() == Begin::By(id));
+        }
+        false
+    }
+
+    /// The transaction's own notice of a record's end, if its view has one.
+    pub(crate) fn own_end(&self, memo: &Memo, name: RecordName, guard: &Guard<'_>) -> Option<Version> {
+        let id = self.id?;
+        let mut found = None;
+        memo.each_end(name, guard, &mut |newest| {
+            if newest.begin() == Begin::By(id) && !self.hides(newest) {
+                found = Some(newest);
+                return ControlFlow::Break(false);
+            }
+            ControlFlow::Continue(())
+        });
+        found
     }
 
     /// Has this transaction changed a row where it had moved to, so that what its snapshot sees in memory is not the row
@@ -475,8 +497,40 @@ impl Session {
         self.followed.iter().any(|followed| {
             followed.row == row
                 && followed.table == form.id
-                && db.end_now(memo, followed.name, self.id, guard) == EndNow::Own
+                && self.own_end(memo, followed.name, guard).is_some()
         })
+    }
+
+    /// Where a row goes on that this transaction has changed where it had moved to (`Some(None)`: it has deleted it). `None`:
+    /// it has not.
+    pub(crate) fn heir_of_followed(
+        &self,
+        form: &TableForm,
+        row: RowId,
+        guard: &Guard<'_>,
+    ) -> Option<Option<RowId>> {
+        let memo = self.db().memo.get().filter(|_| !self.followed.is_empty())?;
+        let of_row = |followed: &&Followed| followed.row == row && followed.table == form.id;
+        let mut ends =
+            self.followed.iter().filter(of_row).filter_map(|followed| {
+                self.own_end(memo, followed.name, guard).map(|end| memo.successor(end))
+            });
+        ends.next()
+    }
+
+    /// The row in memory of a record that was promoted after the snapshot, if this transaction has changed it there.
+    pub(crate) fn promoted_and_changed(
+        &self,
+        form: &TableForm,
+        memo: &Memo,
+        name: RecordName,
+        guard: &Guard<'_>,
+    ) -> Option<RowId> {
+        let hides = |own: Version| self.hides(own);
+        match memo.end_at(name, &self.db.registry, self.snapshot, self.id, &hides, guard) {
+            EndState::Open(Some(row)) if self.has_written(form, row, guard) => Some(row),
+            _ => None,
+        }
     }
 
     /// The record that a moved version became.

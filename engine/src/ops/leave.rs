@@ -38,7 +38,7 @@ use thermocline_pool::store::{BatchId, IndexId as StoreIndex, StoreError};
 
 use crate::catalog::table::{Structure, TableEntry, TableForm};
 use crate::cold::ColdCounters;
-use crate::cold::memo::{Memo, NoticeKind, RecordName, is_system, pack_keys};
+use crate::cold::memo::{Heir, Memo, NoticeKind, RecordName, is_system, pack_keys};
 use crate::cold::store::{BlockBatch, BlockEntries, PackedKeys, primary_of, push_secondary, secondary_of};
 use crate::db::Inner;
 use crate::error::Result;
@@ -512,7 +512,7 @@ impl Session {
         let (row, suffix) = (form.row_in(&payload), form.suffix_in(&payload));
         pack_keys(form, row, suffix, &mut keys);
         form.primary().key_of_row(row, suffix, &mut primary);
-        self.end_record(form.id, RecordName::new(batch, &primary), keys, None, guard)
+        self.end_record(form.id, RecordName::new(batch, &primary), keys, Heir::None, guard)
     }
 
     /// Before the record of the commit is whole: the chunk has changed.

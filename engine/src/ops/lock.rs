@@ -8,7 +8,7 @@ use thermocline_base::sync::Ordering;
 use crate::catalog::table::TableEntry;
 use crate::error::{Error, Result};
 use crate::ops::cold::EndNow;
-use crate::ops::target::{Place, Purpose};
+use crate::ops::target::{Place, Purpose, Sought};
 use crate::ops::{Step, step};
 use crate::row::KeyBuf;
 use crate::txn::in_the_way::InTheWay;
@@ -35,7 +35,9 @@ impl Session {
         let guard = db.epochs.pin();
         let reads = self.reads.len();
         let cold_reads = self.cold_reads.len();
-        let Some(place) = step!(self.find_target(form_ref, index, key, Purpose::Lock, &guard)?) else {
+        let sought = step!(self.find_target(form_ref, index, key, Purpose::Lock, &guard)?);
+        let Sought::At(place) = sought else {
+            sought.must_be_gone();
             return Ok(Step::Done(false));
         };
         // What the lock forbids cannot change; what it admits (other columns, under key share) is no concern of who

@@ -36,7 +36,7 @@ use thermocline_base::sync::Ordering;
 use thermocline_pool::store::{Batch, BatchId, StoreError};
 
 use crate::catalog::table::{FormRef, TableEntry, TableForm};
-use crate::cold::memo::{Memo, NoticeKind, RecordName, pack_keys, unpack_keys};
+use crate::cold::memo::{Heir, Memo, NoticeKind, RecordName, pack_keys, unpack_keys};
 use crate::cold::store::{ColdStore, StoreMemory, primary_of};
 use crate::cold::{Cold, ColdCounters};
 use crate::db::Inner;
@@ -363,7 +363,7 @@ impl Session {
             end_space += end_bytes(candidate.keys.len());
             let fits = left <= leave_max && reservation.as_ref().is_none_or(|(_, space)| end_space <= *space);
             let keys = || copied.keys[candidate.keys.clone()].to_vec();
-            if !fits || !self.end_record(form.id, candidate.name, keys(), None, &guard)? {
+            if !fits || !self.end_record(form.id, candidate.name, keys(), Heir::None, &guard)? {
                 return Ok(self.give_up());
             }
         }

@@ -12,7 +12,7 @@ use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::TableEntry;
 use crate::cold::ColdCounters;
-use crate::cold::memo::{BatchState, Memo, pack_keys};
+use crate::cold::memo::{BatchState, Heir, Memo, pack_keys};
 use crate::db::Inner;
 use crate::error::Result;
 use crate::log::ReserveError;
@@ -83,7 +83,7 @@ impl Session {
             }
         }
         let row_id = self.claim_row(form_ref, row, Origin::Promoted(suffix), &guard)?;
-        if !self.end_record(form.id, name, keys, Some(row_id), &guard)? {
+        if !self.end_record(form.id, name, keys, Heir::Promoted(row_id), &guard)? {
             self.rollback();
             return Ok(Step::Done(false));
         }

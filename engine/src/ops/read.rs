@@ -28,11 +28,12 @@ use crate::hot::budget::OutOfMemoryCause;
 use crate::hot::version::{Begin, TxnId, Version};
 use crate::index::hash_of;
 use crate::mutation::{self, Rule};
+use crate::ops::handle::{SeenPlace, SeenRow};
 use crate::ops::{Step, Wait, step};
 use crate::options::Isolation;
 use crate::txn::registry::State;
 use crate::txn::session::{Health, NO_SNAPSHOT, Read, Scan, ScanRange, Session, Touched};
-use crate::txn::visibility::{Sees, visible};
+use crate::txn::visibility::{Sees, visible_to_view};
 
 /// How far a lookup has been prepared.
 #[derive(Debug, Default)]
@@ -134,6 +135,9 @@ impl Session {
     /// The same for a statement that only inserts: it looks at nothing that its snapshot would matter to.
     #[inline]
     pub(crate) fn begin_insert(&mut self) {
+        if self.view.is_open() {
+            return self.go_on_with_statement();
+        }
         // A statement that has waited for cold data goes on where it was: what it has read is good for its snapshot.
         if std::mem::take(&mut self.resumed) && self.snapshot != NO_SNAPSHOT {
             return;
@@ -212,6 +216,7 @@ impl Session {
         if !mutation::off(Rule::CacheEndsWithSnapshot) {
             self.cold_cache.clear();
         }
+        self.snapshots += 1;
         let first = self.snapshot == NO_SNAPSHOT;
         self.snapshot = self.place().take_snapshot(&self.db.registry.clock);
         if let Some(log) = self.db.log_to_wait_for() {
@@ -243,7 +248,7 @@ impl Session {
         let (snapshot, id) = (self.snapshot, self.id);
         let examine = |row: RowId| {
             let newest = form.store.directory.newest(row, guard);
-            match visible(newest, memory, registry, snapshot, id) {
+            match visible_to_view(newest, memory, registry, snapshot, id, |own| self.hides(own)) {
                 Sees::Row(version)
                     if index.matches(form, version, key) && !self.has_followed(form, row, guard) =>
                 {
@@ -369,7 +374,7 @@ impl Session {
 
     /// Reads the row with this key through `see`.
     #[inline]
-    pub(crate) fn try_read<R, F: FnOnce(&[u8]) -> R>(
+    pub(crate) fn try_read<R, F: FnOnce(SeenRow<'_>) -> R>(
         &mut self,
         entry: &Arc<TableEntry>,
         index: IndexId,
@@ -390,7 +395,8 @@ impl Session {
                         self.note_key(form_ref, index, key);
                     }
                     let see = see.take().expect("a read finds its row once");
-                    return Ok(Step::Done(Some(see(form.row(version)))));
+                    let place = SeenPlace::Memory(row);
+                    return Ok(Step::Done(Some(see(self.seen_row(form, form.row(version), place)))));
                 }
                 Lookup::Absent => {
                     let row = step!(self.look_up_cold(form, index, key, &guard)?);
@@ -400,7 +406,12 @@ impl Session {
                     let Some(row) = row else { return Ok(Step::Done(None)) };
                     self.note_cold_read(form_ref, row.name());
                     let see = see.take().expect("a read finds its row once");
-                    return Ok(Step::Done(Some(see(form.row_in(row.record().bytes)))));
+                    let place = SeenPlace::Cold(row.name(), row.record().key);
+                    return Ok(Step::Done(Some(see(self.seen_row(
+                        form,
+                        form.row_in(row.record().bytes),
+                        place,
+                    )))));
                 }
                 Lookup::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),
                 Lookup::Changed => {}

@@ -24,9 +24,10 @@ use crate::hot::version::TxnId;
 use crate::index::hash_of;
 use crate::index::tree::{Batch, Direction};
 use crate::ops::cold::Seen;
+use crate::ops::handle::{SeenPlace, SeenRow};
 use crate::ops::{Step, Wait, step};
 use crate::txn::session::{Scan, ScanRange, Session};
-use crate::txn::visibility::{Sees, visible};
+use crate::txn::visibility::{Sees, visible_to_view};
 
 /// Slots that a scan of a whole table looks at under one epoch pin.
 const SLOTS_A_PIN: u32 = 1024;
@@ -225,7 +226,7 @@ impl Session {
         entry: &Arc<TableEntry>,
         index: IndexId,
         state: &mut ScanState,
-        see: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
+        see: &mut impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
     ) -> Result<Step<()>> {
         let form_ref = step!(self.touch(entry)?);
         let begins = !std::mem::replace(&mut state.begun, true);
@@ -255,7 +256,7 @@ impl Session {
         index: &IndexForm,
         state: &mut ScanState,
         cold: &mut Option<ColdCursor>,
-        see: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
+        see: &mut impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
     ) -> Result<Step<()>> {
         let form = form_ref.get();
         let Structure::Tree(tree) = &index.structure else {
@@ -386,7 +387,7 @@ impl Session {
         cold: &mut Option<ColdCursor>,
         limit: Option<&[u8]>,
         guard: &thermocline_base::epoch::Guard<'_>,
-        see: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
+        see: &mut impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
     ) -> Result<ColdSide> {
         let Some(cursor) = cold else { return Ok(ColdSide::Passed) };
         loop {
@@ -422,7 +423,7 @@ impl Session {
         index: &IndexForm,
         entry: &ColdEntry,
         guard: &thermocline_base::epoch::Guard<'_>,
-        see: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
+        see: &mut impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
     ) -> Result<Step<ControlFlow<()>>> {
         let form = form_ref.get();
         let name = RecordName::new(entry.batch, &entry.primary);
@@ -438,7 +439,8 @@ impl Session {
             return Err(self.lost_record(form, index, &entry.key));
         };
         self.note_cold_read(form_ref, name);
-        Ok(Step::Done(see(form.row_in(row.record().bytes))))
+        let place = SeenPlace::Cold(name, &entry.primary);
+        Ok(Step::Done(see(self.seen_row(form, form.row_in(row.record().bytes), place))))
     }
 
     /// Shows a row whose record the cursor has.
@@ -447,7 +449,7 @@ impl Session {
         form_ref: FormRef,
         name: RecordName,
         entry: &ColdEntry,
-        see: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
+        see: &mut impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let form = form_ref.get();
         let renewed = form.renew(entry.batch, &entry.bytes);
@@ -455,7 +457,7 @@ impl Session {
         let record = Record { batch: entry.batch, key: &entry.primary, bytes };
         self.note_cold_access(form.id, record);
         self.note_cold_read(form_ref, name);
-        see(form.row_in(record.bytes))
+        see(self.seen_row(form, form.row_in(record.bytes), SeenPlace::Cold(name, &entry.primary)))
     }
 
     /// Which of the entries that a scan has read ahead its snapshot may see: their records are worth reading. `None`: the
@@ -482,7 +484,7 @@ impl Session {
         &mut self,
         entry: &Arc<TableEntry>,
         state: &mut TableScanState,
-        see: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
+        see: &mut impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
     ) -> Result<Step<()>> {
         let form_ref = step!(self.touch(entry)?);
         let form = form_ref.get();
@@ -550,13 +552,15 @@ impl Session {
         entry: Option<(&IndexForm, &[u8])>,
         row: RowId,
         guard: &thermocline_base::epoch::Guard<'_>,
-        see: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
+        see: &mut impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
     ) -> Entry {
         let form = form_ref.get();
         loop {
             let _frame = guard.frame();
             let newest = form.store.directory.newest(row, guard);
-            match visible(newest, &form.store.memory, &self.db.registry, self.snapshot, self.id) {
+            let (memory, registry) = (&form.store.memory, &self.db.registry);
+            let hides = |own| self.hides(own);
+            match visible_to_view(newest, memory, registry, self.snapshot, self.id, hides) {
                 Sees::Nothing => return Entry::Next,
                 Sees::Row(version) => {
                     if entry.is_some_and(|(index, key)| !index.matches(form, version, key))
@@ -569,7 +573,7 @@ impl Session {
                         self.note_use(form, version);
                     }
                     self.note_read(form_ref, row, version);
-                    return match see(form.row(version)) {
+                    return match see(self.seen_row(form, form.row(version), SeenPlace::Memory(row))) {
                         ControlFlow::Continue(()) => Entry::Next,
                         ControlFlow::Break(()) => Entry::Stop,
                     };
@@ -587,7 +591,7 @@ impl Session {
         index: IndexId,
         key: &[u8],
         (seen, seen_cold): (&mut Vec<RowId>, &mut Vec<RecordName>),
-        see: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
+        see: &mut impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
     ) -> Result<Step<()>> {
         let form_ref = step!(self.touch(entry)?);
         if seen.is_empty() && seen_cold.is_empty() {
@@ -622,9 +626,11 @@ impl Session {
         }
         if !matches!(outcome, Entry::Stop) {
             let mut shown = Vec::new();
+            let stamp = self.stamp(form);
             let step = self.each_cold(form, index, key, seen_cold, &guard, &mut |row| {
                 shown.push(row.name());
-                see(form.row_in(row.record().bytes)).is_continue()
+                let place = SeenPlace::Cold(row.name(), row.record().key);
+                see(stamp.seen_row(form.row_in(row.record().bytes), place)).is_continue()
             });
             for &name in &shown {
                 self.note_cold_read(form_ref, name);

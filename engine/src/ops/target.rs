@@ -4,11 +4,13 @@
 //! transaction (a conflict, or at read committed what the change is made to), not finished (a wait), moved (followed), or
 //! the transaction's own.
 
+use std::borrow::Cow;
+
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::RowId;
 
 use crate::catalog::table::{FormRef, IndexForm, TableForm};
-use crate::cold::memo::RecordName;
+use crate::cold::memo::{Memo, RecordName};
 use crate::error::{Error, Result, SerializationCause};
 use crate::hot::chunk::Found;
 use crate::hot::version::{Begin, TxnId, Version};
@@ -16,6 +18,7 @@ use crate::mutation::{self, Rule};
 use crate::ops::cold::{EndNow, PRESENT};
 use crate::ops::read::Lookup;
 use crate::ops::{Step, Wait, step};
+use crate::options::Isolation;
 use crate::row::KeyBuf;
 use crate::txn::in_the_way::InTheWay;
 use crate::txn::session::Session;
@@ -53,6 +56,56 @@ pub(crate) enum Place {
     Cold(ColdTarget),
 }
 
+/// What looking for a row to change or lock came to.
+pub(crate) enum Sought {
+    /// It stands there.
+    At(Place),
+    /// There is none, or none any more.
+    Gone,
+    /// The statement that is open has written it.
+    ByStatement,
+    /// Another transaction has changed it, and where it went is not known any more (`LostIsNotGone`).
+    Lost,
+}
+
+impl Sought {
+    /// Outside of statements there are no other answers.
+    pub(crate) fn must_be_gone(&self) {
+        assert!(
+            matches!(self, Self::Gone),
+            "only statements keep their snapshot and pass over their own writes"
+        );
+    }
+}
+
+/// How the row that is sought was named.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// The index of its key; for a handle, the primary one.
+    pub(crate) index: &'a IndexForm,
+    /// The key that it must have; none for a handle.
+    pub(crate) key: Option<&'a [u8]>,
+}
+
+impl Wanted<'_> {
+    /// Is a version of a row what was named?
+    fn accepts(self, form: &TableForm, version: Version) -> bool {
+        self.key.is_none_or(|key| self.index.matches(form, version, key))
+    }
+
+    /// The key for messages, of a row of which this version is known.
+    fn described(&self, form: &TableForm, version: Version) -> Cow<'_, [u8]> {
+        self.key.map_or_else(
+            || {
+                let mut key = KeyBuf::new();
+                form.primary().key_of(form, version, &mut key);
+                Cow::Owned(key.to_vec())
+            },
+            Cow::Borrowed,
+        )
+    }
+}
+
 impl Session {
     /// The row with this key, ready to be changed: its newest version is visible and not somebody else's.
     pub(crate) fn find_target(
@@ -62,18 +115,21 @@ impl Session {
         key: &[u8],
         purpose: Purpose,
         guard: &Guard<'_>,
-    ) -> Result<Step<Option<Place>>> {
+    ) -> Result<Step<Sought>> {
         let form = form_ref.get();
+        let wanted = Wanted { index, key: Some(key) };
         let mut in_the_way = InTheWay::default();
         loop {
-            let (row, mut base) = match self.look_up(form, index, key, guard) {
-                Lookup::Row(row, version) => (row, version),
+            let sought = match self.look_up(form, index, key, guard) {
+                Lookup::Row(row, version) => {
+                    self.settle(form_ref, wanted, row, version, purpose, &mut in_the_way, guard)?
+                }
                 Lookup::Absent => {
                     let found = step!(self.look_up_cold(form, index, key, guard)?);
                     if found.is_none() || !index.is_unique() {
                         self.note_key(form_ref, index, key);
                     }
-                    let Some(found) = found else { return Ok(Step::Done(None)) };
+                    let Some(found) = found else { return Ok(Step::Done(Sought::Gone)) };
                     let record = found.record();
                     let target = ColdTarget {
                         name: found.name(),
@@ -81,120 +137,255 @@ impl Session {
                         bytes: record.bytes.to_vec(),
                         from: None,
                     };
-                    match step!(self.follow_record(form_ref, index, key, target, &mut in_the_way, guard)?) {
-                        Some(place) => return Ok(Step::Done(Some(place))),
-                        None => continue,
-                    }
+                    self.follow_record(form_ref, wanted, target, purpose, &mut in_the_way, guard)?
                 }
                 Lookup::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),
                 Lookup::Changed => continue,
             };
-            let may_thaw = base.is_image() && purpose == Purpose::Change;
-            if may_thaw && !matches!(form.store.directory.look(row, guard), Found::Left(_)) {
-                let Some(thawed) = form.store.thaw_image(base, false, guard)? else { continue };
-                form.store.note_change_of_frozen(thawed.begin(), self.db.registry.clock.now());
-                base = thawed;
+            if let Some(sought) = step!(sought) {
+                return Ok(Step::Done(sought));
             }
-            let Some(newest) = form.store.directory.newest(row, guard) else { continue };
-            if newest.is_same_as(base) {
-                if base.is_image() && purpose == Purpose::Change {
-                    // It was about to leave, and stays after all.
-                    continue;
-                }
-                if !index.is_unique() {
-                    self.note_key(form_ref, index, key);
-                }
-                self.note_read(form_ref, row, base);
-                return Ok(Step::Done(Some(Place::Hot(Target { row, base }))));
+        }
+    }
+
+    /// A version that is to be changed; a frozen row is thawed first. `None`: look again.
+    fn made_ready(
+        &self,
+        form: &TableForm,
+        row: RowId,
+        version: Version,
+        purpose: Purpose,
+        guard: &Guard<'_>,
+    ) -> Result<Option<Version>> {
+        let may_thaw = version.is_image() && purpose == Purpose::Change;
+        if !may_thaw || matches!(form.store.directory.look(row, guard), Found::Left(_)) {
+            return Ok(Some(version));
+        }
+        let thawed = form.store.thaw_image(version, false, guard)?;
+        if let Some(thawed) = thawed {
+            form.store.note_change_of_frozen(thawed.begin(), self.db.registry.clock.now());
+        }
+        Ok(thawed)
+    }
+
+    /// From a version that the view sees to what can be changed. `None`: look the row up again.
+    #[expect(clippy::too_many_arguments, reason = "a row, how it was named, and what for")]
+    pub(crate) fn settle(
+        &mut self,
+        form_ref: FormRef,
+        wanted: Wanted<'_>,
+        row: RowId,
+        seen: Version,
+        purpose: Purpose,
+        in_the_way: &mut InTheWay,
+        guard: &Guard<'_>,
+    ) -> Result<Step<Option<Sought>>> {
+        let form = form_ref.get();
+        let Some(base) = self.made_ready(form, row, seen, purpose, guard)? else {
+            return Ok(Step::Done(None));
+        };
+        let Some(newest) = form.store.directory.newest(row, guard) else { return Ok(Step::Done(None)) };
+        if newest.is_same_as(base) {
+            if base.is_image() && purpose == Purpose::Change {
+                // It was about to leave, and stays after all.
+                return Ok(Step::Done(None));
             }
-            if mutation::off(Rule::FirstUpdaterWins)
-                && matches!(newest.begin(), Begin::At(_))
-                && newest.moved().is_none()
+            self.note_wanted(form_ref, wanted);
+            self.note_read(form_ref, row, base);
+            return Ok(Step::Done(Some(Sought::At(Place::Hot(Target { row, base })))));
+        }
+        if mutation::off(Rule::FirstUpdaterWins)
+            && matches!(newest.begin(), Begin::At(_))
+            && newest.moved().is_none()
+        {
+            return Ok(Step::Done(Some(Sought::At(Place::Hot(Target { row, base: newest })))));
+        }
+        match resolve(newest, &self.db.registry, PRESENT, self.id) {
+            Resolved::Own if self.hides(newest) => Ok(Step::Done(Some(Sought::ByStatement))),
+            // It became visible between the two looks, or was taken away.
+            Resolved::Gone | Resolved::Own => Ok(Step::Done(None)),
+            Resolved::At(begin) if begin <= self.snapshot => Ok(Step::Done(None)),
+            Resolved::At(_)
+                if let Some(moved) = newest.moved()
+                    && (moved.begin <= self.snapshot || mutation::off(Rule::MarkKeepsBegin)) =>
             {
-                return Ok(Step::Done(Some(Place::Hot(Target { row, base: newest }))));
+                // What the snapshot sees is what has moved: nothing about the row has changed.
+                self.note_wanted(form_ref, wanted);
+                let target = self.moved_target(form, row, moved.batch, base);
+                self.follow_record(form_ref, wanted, target, purpose, in_the_way, guard)
             }
-            match resolve(newest, &self.db.registry, PRESENT, self.id) {
-                // It became visible between the two looks, or was taken away.
-                Resolved::Gone | Resolved::Own => {}
-                Resolved::At(begin) if begin <= self.snapshot => {}
-                Resolved::At(_)
-                    if let Some(moved) = newest.moved()
-                        && (moved.begin <= self.snapshot || mutation::off(Rule::MarkKeepsBegin)) =>
-                {
-                    // What the snapshot sees is what has moved: nothing about the row has changed.
-                    let mut key_of_row = KeyBuf::new();
-                    form.primary().key_of(form, base, &mut key_of_row);
-                    let name = RecordName::new(moved.batch, &key_of_row);
-                    let target = ColdTarget {
-                        name,
-                        key: (&*key_of_row).into(),
-                        bytes: base.row().to_vec(),
-                        from: Some(row),
-                    };
-                    if !index.is_unique() {
-                        self.note_key(form_ref, index, key);
-                    }
-                    match step!(self.follow_record(form_ref, index, key, target, &mut in_the_way, guard)?) {
-                        Some(place) => return Ok(Step::Done(Some(place))),
-                        None => continue,
-                    }
-                }
-                Resolved::At(_) => {
-                    if !self.may_renew_snapshot() {
-                        return Err(self.conflict(form, index, key, SerializationCause::ConcurrentUpdate));
-                    }
-                    self.take_snapshot();
-                }
-                Resolved::Later(_) | Resolved::Undecided(_)
-                    if newest.moved().is_some() && mutation::off(Rule::MarksAreNotStolen) =>
-                {
-                    if let Some(mut latched) = form.store.directory.latch(row, guard)
-                        && latched.newest() == Some(newest)
-                    {
-                        latched.set(Some(base));
-                    }
-                }
-                Resolved::Later(id) | Resolved::Undecided(id)
-                    if newest.moved().is_some() && !mutation::off(Rule::MovesAreWaitedOut) =>
-                {
-                    return Ok(Step::Wait(Wait::Decision(id)));
-                }
-                Resolved::Later(id) | Resolved::Undecided(id) => {
-                    if let Some(since) = in_the_way.since(id, &self.db.registry) {
-                        return Ok(Step::Wait(Self::holder(id, since, form, index, key)));
-                    }
-                }
+            Resolved::At(_) if self.looks_beside() => {
+                self.beside(form_ref, wanted, row, newest, purpose, in_the_way, guard)
             }
+            Resolved::At(_) => {
+                if !self.may_renew_snapshot() {
+                    let key = wanted.described(form, base);
+                    return Err(self.conflict(
+                        form,
+                        wanted.index,
+                        &key,
+                        SerializationCause::ConcurrentUpdate,
+                    ));
+                }
+                self.take_snapshot();
+                Ok(Step::Done(None))
+            }
+            Resolved::Later(_) | Resolved::Undecided(_)
+                if newest.moved().is_some() && mutation::off(Rule::MarksAreNotStolen) =>
+            {
+                if let Some(mut latched) = form.store.directory.latch(row, guard)
+                    && latched.newest() == Some(newest)
+                {
+                    latched.set(Some(base));
+                }
+                Ok(Step::Done(None))
+            }
+            Resolved::Later(id) | Resolved::Undecided(id) => {
+                let key = wanted.described(form, base);
+                Ok(self.await_writer(form, wanted.index, &key, newest, id, in_the_way))
+            }
+        }
+    }
+
+    /// The record that a version became, or the version right below a moved mark.
+    fn moved_target(&self, form: &TableForm, row: RowId, batch: u64, version: Version) -> ColdTarget {
+        let mut key = KeyBuf::new();
+        form.primary().key_of(form, version, &mut key);
+        let name = RecordName::new(batch, &key);
+        ColdTarget { name, key: (&*key).into(), bytes: version.row().to_vec(), from: Some(row) }
+    }
+
+    /// Waits for whoever has written `newest`. `None`: look again.
+    fn await_writer(
+        &self,
+        form: &TableForm,
+        index: &IndexForm,
+        key: &[u8],
+        newest: Version,
+        id: TxnId,
+        in_the_way: &mut InTheWay,
+    ) -> Step<Option<Sought>> {
+        if newest.moved().is_some() && !mutation::off(Rule::MovesAreWaitedOut) {
+            return Step::Wait(Wait::Decision(id));
+        }
+        let since = in_the_way.since(id, &self.db.registry);
+        since.map_or(Step::Done(None), |since| Step::Wait(Self::holder(id, since, form, index, key)))
+    }
+
+    /// Does a change go to the newest version of its row, beside the snapshot that the statement keeps?
+    pub(crate) fn looks_beside(&self) -> bool {
+        self.isolation == Isolation::ReadCommitted && self.view.has_begun()
+    }
+
+    /// A row was changed by a transaction that has committed since the statement's snapshot: what is changed is its newest
+    /// version, if that is still what was named.
+    #[expect(clippy::too_many_arguments, reason = "a row, how it was named, and what for")]
+    fn beside(
+        &mut self,
+        form_ref: FormRef,
+        wanted: Wanted<'_>,
+        row: RowId,
+        newest: Version,
+        purpose: Purpose,
+        in_the_way: &mut InTheWay,
+        guard: &Guard<'_>,
+    ) -> Result<Step<Option<Sought>>> {
+        let form = form_ref.get();
+        if let Some(moved) = newest.moved() {
+            // The version below the mark is the record's, unless no snapshot has kept it.
+            let below = newest.older(&form.store.memory);
+            let Some(below) = below.filter(|below| below.begin() == Begin::At(moved.begin)) else {
+                let lost = if mutation::off(Rule::LostIsNotGone) { Sought::Gone } else { Sought::Lost };
+                return Ok(Step::Done(Some(lost)));
+            };
+            if !wanted.accepts(form, below) {
+                return Ok(Step::Done(Some(Sought::Gone)));
+            }
+            let target = self.moved_target(form, row, moved.batch, below);
+            return self.follow_record(form_ref, wanted, target, purpose, in_the_way, guard);
+        }
+        if newest.is_tombstone() || !wanted.accepts(form, newest) {
+            return Ok(Step::Done(Some(Sought::Gone)));
+        }
+        let Some(base) = self.made_ready(form, row, newest, purpose, guard)? else {
+            return Ok(Step::Done(None));
+        };
+        if base.is_image() && purpose == Purpose::Change {
+            return Ok(Step::Done(None));
+        }
+        Ok(Step::Done(Some(Sought::At(Place::Hot(Target { row, base })))))
+    }
+
+    /// A row goes on in this slot of memory, whatever the snapshot sees there.
+    pub(crate) fn go_on_at(
+        &mut self,
+        form_ref: FormRef,
+        wanted: Wanted<'_>,
+        row: RowId,
+        purpose: Purpose,
+        in_the_way: &mut InTheWay,
+        guard: &Guard<'_>,
+    ) -> Result<Step<Option<Sought>>> {
+        let form = form_ref.get();
+        let Some(newest) = form.store.directory.newest(row, guard) else {
+            return Ok(Step::Done(Some(Sought::Lost)));
+        };
+        match resolve(newest, &self.db.registry, PRESENT, self.id) {
+            Resolved::Gone => Ok(Step::Done(None)),
+            Resolved::Own if self.hides(newest) => Ok(Step::Done(Some(Sought::ByStatement))),
+            Resolved::Own if newest.is_tombstone() => Ok(Step::Done(Some(Sought::Gone))),
+            Resolved::Own => Ok(Step::Done(Some(Sought::At(Place::Hot(Target { row, base: newest }))))),
+            Resolved::Later(id) | Resolved::Undecided(id) => {
+                let mut known = newest;
+                while known.is_tombstone() {
+                    let Some(older) = known.older(&form.store.memory) else { break };
+                    known = older;
+                }
+                let key = wanted.described(form, known);
+                Ok(self.await_writer(form, wanted.index, &key, newest, id, in_the_way))
+            }
+            Resolved::At(_) => self.beside(form_ref, wanted, row, newest, purpose, in_the_way, guard),
+        }
+    }
+
+    /// Remembers the key that a row was looked for by, for validation.
+    fn note_wanted(&mut self, form: FormRef, wanted: Wanted<'_>) {
+        if let Some(key) = wanted.key
+            && !wanted.index.is_unique()
+        {
+            self.note_key(form, wanted.index, key);
         }
     }
 
     /// Makes sure that a record that the snapshot sees can be changed: nobody else has ended it, or is about to. A
     /// promoted one is followed to its row in memory. `None`: look the row up again.
-    fn follow_record(
+    pub(crate) fn follow_record(
         &mut self,
         form_ref: FormRef,
-        index: &IndexForm,
-        key: &[u8],
+        wanted: Wanted<'_>,
         target: ColdTarget,
+        purpose: Purpose,
         in_the_way: &mut InTheWay,
         guard: &Guard<'_>,
-    ) -> Result<Step<Option<Place>>> {
+    ) -> Result<Step<Option<Sought>>> {
         let form = form_ref.get();
         let db = self.db();
         let Some(memo) = db.memo.get() else { unreachable!("where a record is, there is a memo") };
+        let index = wanted.index;
+        let holder = |id, in_the_way: &mut InTheWay| {
+            let since = in_the_way.since(id, &db.registry);
+            let key = wanted.key.unwrap_or(&target.key);
+            since.map_or(Step::Done(None), |since| Step::Wait(Self::holder(id, since, form, index, key)))
+        };
         match db.end_now(memo, target.name, self.id, guard) {
             EndNow::Open => {
                 self.note_cold_read(form_ref, target.name);
-                return Ok(Step::Done(Some(Place::Cold(target))));
+                return Ok(Step::Done(Some(Sought::At(Place::Cold(target)))));
             }
+            EndNow::Own if self.view.is_open() => return Ok(Step::Done(Some(Sought::ByStatement))),
             EndNow::Own => return Ok(Step::Done(None)),
             EndNow::Unfinished(id, Some(_)) => return Ok(Step::Wait(Wait::Decision(id))),
-            EndNow::Unfinished(id, None) => {
-                let since = in_the_way.since(id, &db.registry);
-                return Ok(since.map_or(Step::Done(None), |since| {
-                    Step::Wait(Self::holder(id, since, form, index, key))
-                }));
-            }
+            EndNow::Unfinished(id, None) => return Ok(holder(id, in_the_way)),
             // The memo says meanwhile that the snapshot does not see it.
             EndNow::At(end, _) if end <= self.snapshot => return Ok(Step::Done(None)),
             EndNow::At(end, Some(row)) => {
@@ -202,13 +393,13 @@ impl Session {
                 match newest.map(|newest| (newest, resolve(newest, &db.registry, PRESENT, self.id))) {
                     Some((base, Resolved::At(begin))) if begin == end => {
                         self.note_cold_read(form_ref, target.name);
-                        return Ok(Step::Done(Some(Place::Hot(Target { row, base }))));
+                        return Ok(Step::Done(Some(Sought::At(Place::Hot(Target { row, base })))));
                     }
                     Some((_, Resolved::Later(id) | Resolved::Undecided(id))) => {
-                        let since = in_the_way.since(id, &db.registry);
-                        return Ok(since.map_or(Step::Done(None), |since| {
-                            Step::Wait(Self::holder(id, since, form, index, key))
-                        }));
+                        return Ok(holder(id, in_the_way));
+                    }
+                    Some((newest, Resolved::Own)) if self.hides(newest) => {
+                        return Ok(Step::Done(Some(Sought::ByStatement)));
                     }
                     Some((_, Resolved::Gone | Resolved::Own)) => return Ok(Step::Done(None)),
                     Some((_, Resolved::At(_))) | None => {}
@@ -216,11 +407,34 @@ impl Session {
             }
             EndNow::At(_, None) => {}
         }
+        if self.looks_beside() {
+            return match self.heir_now(memo, target.name, guard) {
+                Some(Some(row)) => self.go_on_at(form_ref, wanted, row, purpose, in_the_way, guard),
+                Some(None) => Ok(Step::Done(Some(Sought::Gone))),
+                None if mutation::off(Rule::LostIsNotGone) => Ok(Step::Done(Some(Sought::Gone))),
+                None => Ok(Step::Done(Some(Sought::Lost))),
+            };
+        }
         if !self.may_renew_snapshot() {
+            let key = wanted.key.unwrap_or(&target.key);
             return Err(self.conflict(form, index, key, SerializationCause::ConcurrentUpdate));
         }
         self.take_snapshot();
         Ok(Step::Done(None))
+    }
+
+    /// Where the row of a record that has ended goes on in memory (`None`: it was deleted), if a notice says so.
+    fn heir_now(&self, memo: &Memo, name: RecordName, guard: &Guard<'_>) -> Option<Option<RowId>> {
+        let mut heir = None;
+        memo.each_end(name, guard, &mut |newest| {
+            let committed = matches!(resolve(newest, &self.db.registry, PRESENT, self.id), Resolved::At(_));
+            if committed && !newest.is_tombstone() {
+                heir = Some(memo.successor(newest));
+                return std::ops::ControlFlow::Break(false);
+            }
+            std::ops::ControlFlow::Continue(())
+        });
+        heir
     }
 
     /// A serialization failure about this key.

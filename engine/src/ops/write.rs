@@ -39,14 +39,14 @@ use thermocline_base::ids::{IndexId, RowId, TableId};
 use thermocline_base::sync::{Backoff, Ordering};
 
 use crate::catalog::table::{FormRef, Structure, TableEntry, TableForm};
-use crate::cold::memo::{RecordName, pack_keys};
+use crate::cold::memo::{Heir, RecordName, pack_keys};
 use crate::error::{Error, Result};
 use crate::hot::budget::MemoryKind;
 use crate::hot::version::{Begin, Version};
 use crate::index::hash_of;
 use crate::mutation::{self, Rule};
 use crate::ops::claim::{Claim, Claimant};
-use crate::ops::target::{ColdTarget, Place, Purpose, Target};
+use crate::ops::target::{ColdTarget, Place, Purpose, Sought, Target};
 use crate::ops::{Step, Wait, step};
 use crate::row::{ColumnSet, KeyBuf, MAX_ROW_BYTES, RowEditor, RowError, RowRef};
 use crate::txn::in_the_way::InTheWay;
@@ -67,8 +67,8 @@ pub(crate) struct InsertState {
 pub(crate) enum Origin<'r> {
     /// It is new.
     Fresh,
-    /// It replaces a record of the cold store, whose hidden key it keeps.
-    Old(&'r [u8]),
+    /// It replaces a record of the cold store, whose hidden key it keeps, in a slot that was taken for it.
+    Old(&'r [u8], RowId),
     /// It comes back from the cold store as it was, with its hidden key.
     Promoted(&'r [u8]),
 }
@@ -155,7 +155,7 @@ impl Session {
         let me = self.identify();
         let mut hidden = [0; size_of::<u64>()];
         let suffix = match origin {
-            Origin::Old(suffix) | Origin::Promoted(suffix) => suffix,
+            Origin::Old(suffix, _) | Origin::Promoted(suffix) => suffix,
             Origin::Fresh => {
                 if form.hidden_key() {
                     hidden = (form.counters.hidden.fetch_add(1, Ordering::Relaxed) + 1).to_le_bytes();
@@ -175,7 +175,10 @@ impl Session {
                 self.approach_cold(form, index, &key);
             }
         }
-        let row_id = form.store.take_slot(guard)?;
+        let row_id = match origin {
+            Origin::Old(_, slot) => slot,
+            Origin::Fresh | Origin::Promoted(_) => form.store.take_slot(guard)?,
+        };
         let version = form.store.create(Begin::By(me), None, row_id, false, row, suffix)?;
         if let Origin::Promoted(_) = origin {
             version.mark_promoted();
@@ -214,8 +217,11 @@ impl Session {
         let mut backoff = Backoff::new();
         let outcome = loop {
             let place = match self.find_target(form_ref, index, key, Purpose::Change, &guard) {
-                Ok(Step::Done(Some(place))) => place,
-                Ok(Step::Done(None)) => break Ok(Step::Done(None)),
+                Ok(Step::Done(Sought::At(place))) => place,
+                Ok(Step::Done(sought)) => {
+                    sought.must_be_gone();
+                    break Ok(Step::Done(None));
+                }
                 Ok(Step::Wait(wait)) => break Ok(Step::Wait(wait)),
                 Err(error) => break Err(error),
             };
@@ -270,7 +276,9 @@ impl Session {
         let guard = db.epochs.pin();
         let mut backoff = Backoff::new();
         loop {
-            let Some(place) = step!(self.find_target(form_ref, index, key, Purpose::Change, &guard)?) else {
+            let sought = step!(self.find_target(form_ref, index, key, Purpose::Change, &guard)?);
+            let Sought::At(place) = sought else {
+                sought.must_be_gone();
                 return Ok(Step::Done(false));
             };
             let installed = match &place {
@@ -305,6 +313,7 @@ impl Session {
         // Its own version of before, in the same savepoint, is replaced rather than kept below; unless a key changes,
         // because a claim that is refused has to be taken back.
         let replaces = if own && !keys_changed { self.find_write(target.base) } else { None };
+        debug_assert!(!own || !self.hides(target.base), "a statement does not change its own version again");
         let (row, suffix) = match new {
             Some((row, _)) => (row, form.suffix(target.base)),
             None => (&[][..], &[][..]),
@@ -355,6 +364,7 @@ impl Session {
         } else {
             if own {
                 target.base.supersede();
+                self.kept_own = true;
             }
             self.writes.push(Write { form: form_ref, row: target.row, version, replaced: Some(target.base) });
         }
@@ -380,7 +390,7 @@ impl Session {
     /// Ends a record, and inserts the new version of its row unless it is deleted. `None`: find the row again.
     ///
     /// A wait means that nothing is installed: the caller tries the whole step again.
-    fn install_cold(
+    pub(crate) fn install_cold(
         &mut self,
         form_ref: FormRef,
         target: &ColdTarget,
@@ -440,18 +450,24 @@ impl Session {
         let form = form_ref.get();
         let mut keys = Vec::new();
         pack_keys(form, form.row_in(&target.bytes), form.suffix_in(&target.bytes), &mut keys);
-        if !self.end_record(form.id, target.name, keys, None, guard)? {
-            return Ok(None);
+        // The notice names the row that goes on, so that whoever has the record in hand finds it.
+        let slot = new.map(|_| form.store.take_slot(guard)).transpose()?;
+        let heir = slot.map_or(Heir::None, Heir::Changed);
+        let ended = self.end_record(form.id, target.name, keys, heir, guard);
+        if !matches!(ended, Ok(true)) {
+            slot.into_iter().for_each(|slot| form.store.directory.give_back(slot, guard));
+            return ended.map(|_| None);
         }
         if form.counters.locks.load(Ordering::SeqCst) != 0
             && !mutation::off(Rule::EndLooksForLocks)
             && let Some(wait) = self.forbidden(form, &target.key, new.map(|(_, changed)| changed))
         {
+            slot.into_iter().for_each(|slot| form.store.directory.give_back(slot, guard));
             return Ok(Some(Step::Wait(wait)));
         }
-        let Some((row, changed)) = new else { return Ok(Some(Step::Done(()))) };
+        let (Some((row, changed)), Some(slot)) = (new, slot) else { return Ok(Some(Step::Done(()))) };
         let suffix = form.suffix_in(&target.bytes);
-        let row_id = self.claim_row(form_ref, row, Origin::Old(suffix), guard)?;
+        let row_id = self.claim_row(form_ref, row, Origin::Old(suffix, slot), guard)?;
         if !keys_changed {
             return Ok(Some(Step::Done(())));
         }
@@ -468,11 +484,11 @@ impl Session {
         table: TableId,
         name: RecordName,
         keys: Vec<u8>,
-        promoted_to: Option<RowId>,
+        heir: Heir,
         guard: &Guard<'_>,
     ) -> Result<bool> {
         let Some(memo) = self.db().memo.get() else { unreachable!("where a record is, there is a memo") };
-        let end = memo.end_row(name, table, promoted_to, keys);
+        let end = memo.end_row(name, table, heir, keys);
         let ends = memo.ends_form();
         let mine = self.claim_row(ends, &end, Origin::Fresh, guard)?;
         let Structure::Hash(hash) = &ends.get().primary().structure else {

@@ -219,6 +219,24 @@ pub(crate) fn prune_row(
     park
 }
 
+/// Takes a version out of its chain that its own transaction has overwritten with `newer`, right above it.
+pub(crate) fn unlink_own(
+    form: &TableForm,
+    latched: &Latched<'_>,
+    newer: Version,
+    version: Version,
+    guard: &Guard<'_>,
+) {
+    newer.set_link(version.link());
+    if newer.keys_changed() || newer.is_tombstone() {
+        remove_entries(form, latched.newest(), version, guard);
+    }
+    if version.keys_changed() {
+        newer.mark_keys_changed();
+    }
+    form.store.retire(version);
+}
+
 fn unlink(form: &TableForm, latched: &Latched<'_>, newer: Version, version: Version, guard: &Guard<'_>) {
     newer.set_link(version.link());
     if newer.keys_changed() || mutation::off(Rule::EntryOutlivesKey) {

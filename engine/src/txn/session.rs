@@ -18,6 +18,8 @@ use crate::governor::Warmth;
 use crate::hot::budget::{MemoryKind, OutOfMemory};
 use crate::hot::chunk::leave::SlotSet;
 use crate::hot::version::{TxnId, Version};
+use crate::mutation::{self, Rule};
+use crate::ops::handle::RowHandle;
 use crate::options::{Isolation, TransactionOptions};
 use crate::row::KeyBuf;
 use crate::temperature::Sampler;
@@ -145,6 +147,39 @@ pub(crate) enum ScanRange {
     Range(std::ops::Bound<Box<[u8]>>, std::ops::Bound<Box<[u8]>>),
 }
 
+/// The statement that is open, and what the operation that is under way sees of the transaction's own writes.
+///
+/// The number of a write is its position in the session's list. A view passes over the writes from its own number on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    /// Own writes from this one on are passed over. `usize::MAX`: none, no statement is open.
+    pub(crate) hidden_from: usize,
+    /// Own writes before this one are kept for views that are open; 0: none is.
+    pub(crate) floor: usize,
+    /// The statement has not taken its snapshot yet.
+    pub(crate) fresh: bool,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self { hidden_from: usize::MAX, floor: 0, fresh: false }
+    }
+}
+
+impl View {
+    /// Is a statement open?
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.hidden_from != usize::MAX
+    }
+
+    /// Is one open that has its snapshot?
+    #[inline]
+    pub(crate) fn has_begun(&self) -> bool {
+        self.is_open() && !self.fresh && !mutation::off(Rule::StatementKeepsSnapshot)
+    }
+}
+
 /// Whether a transaction can go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Health {
@@ -201,6 +236,14 @@ pub(crate) struct Session {
     pub(crate) locks: Vec<(LockKey, FormRef, Option<LockMode>)>,
     /// Writes before this one belong to an earlier savepoint, and must stay as they are.
     pub(crate) savepoint: usize,
+    /// The statement that is open, and what the operation that is under way passes over.
+    pub(crate) view: View,
+    /// Own versions stand below others of the statement that is open.
+    pub(crate) kept_own: bool,
+    /// The row that has refused a key last.
+    pub(crate) refused_by: Option<RowHandle>,
+    /// Snapshots that the session has taken; tells whether a row handle's is still held.
+    pub(crate) snapshots: u64,
     /// Numbers of the savepoints that can be gone back to.
     pub(crate) savepoints: Vec<u64>,
     pub(crate) last_savepoint: u64,
@@ -253,6 +296,10 @@ impl Session {
             resumed: false,
             locks: Vec::new(),
             savepoint: 0,
+            view: View::default(),
+            kept_own: false,
+            refused_by: None,
+            snapshots: 0,
             savepoints: Vec::new(),
             last_savepoint: 0,
             charged: 0,
@@ -309,7 +356,7 @@ impl Session {
 
     /// May it read at a newer snapshot? At read committed always; else as long as it has seen nothing yet.
     pub(crate) fn may_renew_snapshot(&self) -> bool {
-        self.isolation == Isolation::ReadCommitted
+        self.isolation == Isolation::ReadCommitted && !self.view.has_begun()
             || self.late && self.place().operations.load(Ordering::Relaxed) == self.begun_at
     }
 
@@ -386,6 +433,9 @@ impl Session {
         self.followed.clear();
         self.locks.clear();
         self.savepoint = 0;
+        self.view = View::default();
+        self.kept_own = false;
+        self.refused_by = None;
         self.savepoints.clear();
         self.last_savepoint = 0;
         self.writes.shrink_to(KEPT_ENTRIES);
@@ -452,23 +502,66 @@ impl Session {
         }
     }
 
-    /// Where the write of this version stands in the list, unless a savepoint lies behind it.
+    /// Where the write of this version stands in the list, unless a savepoint or a view lies behind it.
     ///
     /// The latest writes are looked through; what lies further back is found by an index, which catches up first.
     pub(crate) fn find_write(&mut self, version: Version) -> Option<usize> {
-        let recent = self.writes.len().saturating_sub(WRITES_LOOKED_THROUGH).max(self.savepoint);
+        let floor = self.floor();
+        let recent = self.writes.len().saturating_sub(WRITES_LOOKED_THROUGH).max(floor);
         if let Some(place) = self.writes[recent..].iter().rposition(|write| write.version == version) {
             return Some(recent + place);
         }
-        if recent == self.savepoint {
+        if recent <= floor {
             return None;
         }
+        self.index_writes(self.writes.len());
+        self.find_indexed(version)
+    }
+
+    /// The same among the writes that are in the index.
+    pub(crate) fn find_indexed(&self, version: Version) -> Option<usize> {
+        let floor = self.floor();
+        self.write_index.places.get(&version.address()).copied().filter(|place| *place >= floor)
+    }
+
+    /// Writes before this one stay as they are: a savepoint, a statement or a cursor that is open lies behind them.
+    #[inline]
+    fn floor(&self) -> usize {
+        if mutation::off(Rule::OwnVersionOutlivesViews) {
+            self.savepoint
+        } else {
+            self.savepoint.max(self.view.floor)
+        }
+    }
+
+    /// Enters the writes before `end` into their index.
+    pub(crate) fn index_writes(&mut self, end: usize) {
         let WriteIndex { places, covered } = &mut self.write_index;
-        for (place, write) in self.writes.iter().enumerate().skip(*covered) {
+        for (place, write) in self.writes.iter().enumerate().take(end).skip(*covered) {
             places.insert(write.version.address(), place);
         }
-        *covered = self.writes.len();
-        places.get(&version.address()).copied().filter(|place| *place >= self.savepoint)
+        *covered = end.max(*covered);
+    }
+
+    /// Writes that are not in their index.
+    pub(crate) fn unindexed_writes(&self) -> usize {
+        self.writes.len() - self.write_index.covered
+    }
+
+    /// Where the write of this version stands in the list.
+    pub(crate) fn position_of(&self, version: Version) -> Option<usize> {
+        let WriteIndex { places, covered } = &self.write_index;
+        let behind = self.writes[*covered..].iter().rposition(|write| write.version == version);
+        behind.map(|place| covered + place).or_else(|| places.get(&version.address()).copied())
+    }
+
+    /// Takes the writes from this one on out of their index.
+    pub(crate) fn unindex_writes(&mut self, from: usize) {
+        let WriteIndex { places, covered } = &mut self.write_index;
+        for write in self.writes.get(from..*covered).unwrap_or_default() {
+            places.remove(&write.version.address());
+        }
+        *covered = from.min(*covered);
     }
 
     /// Lets a write stand for another version of its row.

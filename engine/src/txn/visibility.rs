@@ -81,10 +81,24 @@ pub(crate) fn visible(
     at: Timestamp,
     me: Option<TxnId>,
 ) -> Sees {
+    visible_to_view(newest, memory, registry, at, me, |_| false)
+}
+
+/// The same for a view that passes over some of the transaction's own versions: those that `hides` says.
+#[inline]
+pub(crate) fn visible_to_view(
+    newest: Option<Version>,
+    memory: &Memory,
+    registry: &Registry,
+    at: Timestamp,
+    me: Option<TxnId>,
+    hides: impl Fn(Version) -> bool,
+) -> Sees {
     let mut next = newest;
     while let Some(version) = next {
         match resolve(version, registry, at, me) {
             Resolved::At(begin) if begin > at => {}
+            Resolved::Own if hides(version) => {}
             Resolved::At(_) | Resolved::Own => {
                 return if version.is_tombstone() { Sees::Nothing } else { Sees::Row(version) };
             }

@@ -328,7 +328,7 @@ fn two_notices(first_counts: bool) -> Option<i64> {
         let mut tx = inner.begin_internal().expect("it begins");
         let ended = tx.with_session(|session| {
             let guard = session.db().epochs.pin();
-            session.end_record(world.table.entry.id, name, Vec::new(), None, &guard)
+            session.end_record(world.table.entry.id, name, Vec::new(), crate::cold::memo::Heir::None, &guard)
         });
         ended.expect("memory");
         tx

@@ -1,0 +1,140 @@
+//! Reading and scanning, with rows that can be named again: what the operations of transactions and of statements share.
+
+use std::ops::ControlFlow;
+
+use thermocline_base::sync::Ordering;
+use thermocline_pool::store::StoreError;
+
+use super::Transaction;
+use crate::catalog::table::TableEntry;
+use crate::counters::WaitKind;
+use crate::db::{Index, Table};
+use crate::error::Result;
+use crate::index::tree::Direction;
+use crate::ops::handle::{RowHandle, SeenRow};
+use crate::ops::scan::{KeyRange, ScanState, TableScanState, advance, fetch_ahead_of};
+use crate::ops::{Step, Wait};
+
+impl Transaction {
+    /// Reads the row with this key.
+    pub(super) async fn read_row<R>(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        see: impl FnOnce(SeenRow<'_>) -> R,
+    ) -> Result<Option<R>> {
+        let _busy = self.enter()?;
+        self.approach(index, key).await;
+        let mut see = Some(see);
+        loop {
+            match self.session().try_read(&index.entry, index.id, key, &mut see) {
+                Ok(Step::Done(result)) => return Ok(result),
+                Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// Reads the row of a handle.
+    pub(super) async fn read_named<R>(
+        &mut self,
+        table: &Table,
+        handle: &RowHandle,
+        see: impl FnOnce(SeenRow<'_>) -> R,
+    ) -> Result<Option<R>> {
+        let _busy = self.enter()?;
+        let mut see = Some(see);
+        loop {
+            match self.session().try_read_handle(&table.entry, handle, &mut see) {
+                Ok(Step::Done(result)) => return Ok(result),
+                Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// Reads all rows with this key.
+    pub(super) async fn read_rows(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        mut see: impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let _busy = self.enter()?;
+        let (mut seen, mut seen_cold) = (Vec::new(), Vec::new());
+        loop {
+            let seen = (&mut seen, &mut seen_cold);
+            match self.session().try_read_all(&index.entry, index.id, key, seen, &mut see) {
+                Ok(Step::Done(())) => return Ok(()),
+                Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// Reads the rows of a range.
+    pub(super) async fn scan_rows(
+        &mut self,
+        index: &Index,
+        range: KeyRange<'_>,
+        direction: Direction,
+        mut see: impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let _busy = self.enter()?;
+        let mut state = ScanState::new(range, direction);
+        loop {
+            match self.session().try_scan(&index.entry, index.id, &mut state, &mut see) {
+                Ok(Step::Done(())) => return Ok(()),
+                Ok(Step::Wait(Wait::ColdScan)) => {
+                    let db = self.session().db();
+                    let read = db.counted(WaitKind::ColdScans, advance(state.cold())).await;
+                    self.read_cold(&index.entry, read)?;
+                    if let Some(primary) = self.session().look_ahead(&index.entry, state.cold()) {
+                        let fetched = fetch_ahead_of(db, state.cold(), primary);
+                        db.counted(WaitKind::ColdScans, fetched).await;
+                        self.read_cold(&index.entry, Ok(()))?;
+                    }
+                }
+                Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// Reads all rows of a table.
+    pub(super) async fn scan_table_rows(
+        &mut self,
+        table: &Table,
+        mut see: impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let _busy = self.enter()?;
+        let mut state = TableScanState::default();
+        loop {
+            match self.session().try_scan_table(&table.entry, &mut state, &mut see) {
+                Ok(Step::Done(())) => return Ok(()),
+                Ok(Step::Wait(Wait::ColdScan)) => {
+                    let db = self.session().db();
+                    let read = db.counted(WaitKind::ColdScans, advance(state.cold())).await;
+                    self.read_cold(&table.entry, read)?;
+                }
+                Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// What a read of the cold store by a scan came to.
+    fn read_cold(&mut self, entry: &TableEntry, read: std::result::Result<(), StoreError>) -> Result<()> {
+        if let Some(cold) = self.session().db().cold.get() {
+            cold.counters.reads.fetch_add(1, Ordering::Relaxed);
+        }
+        read.map_err(|source| {
+            let error = self.session().db().cold_error(entry, source);
+            self.failed(error)
+        })?;
+        if self.place().cancelled.load(Ordering::Relaxed) != 0 {
+            self.check_cancelled()?;
+        }
+        Ok(())
+    }
+}

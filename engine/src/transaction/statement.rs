@@ -1,0 +1,266 @@
+//! Statements as users see them: several operations under one snapshot, which do not see what they write.
+
+use std::ops::ControlFlow;
+
+use super::Transaction;
+use crate::db::{Index, Table};
+use crate::error::Result;
+use crate::index::tree::Direction;
+use crate::ops::Step;
+use crate::ops::change::{Change, Changed, Named};
+use crate::ops::handle::{RowHandle, SeenRow};
+use crate::ops::scan::KeyRange;
+use crate::row::{RowEditor, RowRef};
+use thermocline_base::ids::RowId;
+
+/// A statement of a transaction: several operations that read at one snapshot, at every level, and pass over what they
+/// write themselves.
+///
+/// A scan that is read while its rows are changed meets no row twice, and none that it has made; `insert … select` from a
+/// table into itself ends. What earlier statements of the transaction have written, and its single operations, is seen. At
+/// read committed a change is made to the newest version of its row, beside the snapshot.
+///
+/// Dropping it ends it: what it has written stays, and is seen from then on. A failed operation leaves what the ones before
+/// it have written: [`Statement::undo`] takes the statement back as a whole.
+///
+/// ```
+/// use std::ops::ControlFlow;
+/// use thermocline_engine::row::{Column, Type, Value};
+/// use thermocline_engine::{Change, Database, IndexSchema, Options, TableSchema, TransactionOptions};
+///
+/// # fn main() -> thermocline_engine::Result<()> {
+/// let db = Database::open_in_memory(Options::default())?;
+/// let numbers = db.create_table(
+///     TableSchema::new("numbers")
+///         .column(Column::new("number", Type::Int8))
+///         .primary_key(IndexSchema::ordered("numbers_key", &["number"])),
+/// )?;
+/// let layout = numbers.layout();
+/// db.run(TransactionOptions::new(), async |tx| {
+///     for number in 0..10 {
+///         tx.insert_values(&numbers, &[Value::Int8(number)]).await?;
+///     }
+///     // update numbers set number = number + 100: the scan does not meet what it has changed.
+///     let mut statement = tx.statement()?;
+///     let mut rows = Vec::new();
+///     statement.scan_table(&numbers, |row| {
+///         rows.push(row.handle());
+///         ControlFlow::Continue(())
+///     }).await?;
+///     for handle in &rows {
+///         let _ = statement.change_row(&numbers, handle, |row| {
+///             let number = layout.i64(row.row(), 0).unwrap_or(0);
+///             row.set_i64(0, number + 100)?;
+///             Ok((Change::Update, ()))
+///         }).await?;
+///     }
+///     assert_eq!(rows.len(), 10);
+///     Ok(())
+/// })?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Statement<'t> {
+    transaction: &'t mut Transaction,
+}
+
+impl Transaction {
+    /// Begins a statement: see [`Statement`]. It costs next to nothing, and ends when it is dropped.
+    ///
+    /// # Errors
+    /// The transaction was aborted for idleness, or its snapshot was cancelled.
+    pub fn statement(&mut self) -> Result<Statement<'_>> {
+        let busy = self.enter()?;
+        let session = self.session();
+        session.note_hint();
+        session.open_statement();
+        drop(busy);
+        Ok(Statement { transaction: self })
+    }
+}
+
+impl Drop for Statement<'_> {
+    fn drop(&mut self) {
+        self.transaction.end_statement(|session| session.close_statement());
+    }
+}
+
+impl Statement<'_> {
+    /// Reads the row with this key, as [`Transaction::read`].
+    ///
+    /// # Errors
+    /// As [`Transaction::read`].
+    pub async fn read<R>(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        see: impl FnOnce(SeenRow<'_>) -> R,
+    ) -> Result<Option<R>> {
+        self.transaction.read_row(index, key, see).await
+    }
+
+    /// Reads the row of a handle: what the snapshot sees of it, or what earlier statements have made of it. `None`: one of
+    /// them has deleted it.
+    ///
+    /// # Errors
+    /// As [`Transaction::read`]; a handle that is not good any more, or never was for this table (0A000).
+    pub async fn read_row<R>(
+        &mut self,
+        table: &Table,
+        handle: &RowHandle,
+        see: impl FnOnce(SeenRow<'_>) -> R,
+    ) -> Result<Option<R>> {
+        self.transaction.read_named(table, handle, see).await
+    }
+
+    /// Reads all rows with this key, as [`Transaction::read_all`].
+    ///
+    /// # Errors
+    /// As [`Transaction::read`].
+    pub async fn read_all(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        see: impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.transaction.read_rows(index, key, see).await
+    }
+
+    /// Reads the rows of a range of an ordered index in key order, as [`Transaction::scan`].
+    ///
+    /// # Errors
+    /// As [`Transaction::scan`].
+    pub async fn scan(
+        &mut self,
+        index: &Index,
+        range: KeyRange<'_>,
+        direction: Direction,
+        see: impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.transaction.scan_rows(index, range, direction, see).await
+    }
+
+    /// Reads all rows of a table in no particular order, as [`Transaction::scan_table`].
+    ///
+    /// # Errors
+    /// As [`Transaction::read`].
+    pub async fn scan_table(
+        &mut self,
+        table: &Table,
+        see: impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.transaction.scan_table_rows(table, see).await
+    }
+
+    /// Inserts a row, as [`Transaction::insert`]. Its key may have been refused by a row: see
+    /// [`Statement::take_refusing_row`].
+    ///
+    /// # Errors
+    /// As [`Transaction::insert`].
+    pub async fn insert(&mut self, table: &Table, row: impl Into<RowRef<'_>>) -> Result<RowId> {
+        self.transaction.insert(table, row).await
+    }
+
+    /// A handle of the row that has refused a key, after an error of a duplicate key: for `on conflict do update`. A change
+    /// by it is made to the row's newest version at read committed, whether the snapshot sees the row or not; it answers
+    /// [`Changed::ByStatement`] if this statement has inserted the row.
+    ///
+    /// # Errors
+    /// The transaction was aborted for idleness, or its snapshot was cancelled.
+    pub fn take_refusing_row(&mut self) -> Result<Option<RowHandle>> {
+        self.transaction.with_session(|session| Ok(session.refused_by.take()))
+    }
+
+    /// Changes the row with this key as `decide` says, which sees its newest version and may run more than once. In a
+    /// non-unique index, one of the rows.
+    ///
+    /// # Errors
+    /// What `decide` returns; a serialization failure or a deadlock; a duplicate key; a row that no longer fits.
+    pub async fn change<R>(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        decide: impl FnMut(&mut RowEditor<'_>) -> Result<(Change, R)>,
+    ) -> Result<Changed<R>> {
+        let table = Table { db: index.db.clone(), entry: index.entry.clone() };
+        self.transaction.change_named(&table, Named::Key(index.id, key), decide).await
+    }
+
+    /// Changes the row of a handle: see [`Statement::change`].
+    ///
+    /// # Errors
+    /// As [`Statement::change`]; a handle that is not good any more, or never was for this table (0A000).
+    pub async fn change_row<R>(
+        &mut self,
+        table: &Table,
+        handle: &RowHandle,
+        decide: impl FnMut(&mut RowEditor<'_>) -> Result<(Change, R)>,
+    ) -> Result<Changed<R>> {
+        self.transaction.change_named(table, Named::Handle(handle), decide).await
+    }
+
+    /// The row of the last change that was made, as it was before.
+    #[must_use]
+    pub fn old_row(&self) -> &[u8] {
+        &self.transaction.rows.old
+    }
+
+    /// The row of the last change that was made, as it is now; empty if it was deleted.
+    #[must_use]
+    pub fn new_row(&self) -> &[u8] {
+        &self.transaction.rows.new
+    }
+
+    /// Takes back what the statement has written, and ends it. What it has read stays part of the transaction, and so do
+    /// locks.
+    pub fn undo(self) {
+        self.transaction.end_statement(|session| session.undo_statement());
+    }
+}
+
+impl Transaction {
+    /// Ends the statement that is open, if the transaction still is.
+    fn end_statement(&mut self, end: impl FnOnce(&mut crate::txn::session::Session)) {
+        if self.become_busy() {
+            let session = self.session();
+            if session.is_open() {
+                end(session);
+            }
+            self.place()
+                .activity
+                .store(crate::txn::registry::activity::REST, thermocline_base::sync::Ordering::Release);
+        }
+    }
+
+    /// Changes the row that is named.
+    async fn change_named<R>(
+        &mut self,
+        table: &Table,
+        named: Named<'_>,
+        mut decide: impl FnMut(&mut RowEditor<'_>) -> Result<(Change, R)>,
+    ) -> Result<Changed<R>> {
+        let _busy = self.enter()?;
+        self.before_write().await;
+        let mut rows = std::mem::take(&mut self.rows);
+        let mut contested = false;
+        let (writes, mut since) = (self.session().writes.len(), None);
+        let outcome = loop {
+            match self.session().try_change(&table.entry, named, &mut decide, &mut contested, &mut rows) {
+                Ok(Step::Done(changed)) => break Ok(changed),
+                Ok(Step::Wait(wait)) => {
+                    if let Err(error) = self.wait(wait).await {
+                        break Err(error);
+                    }
+                }
+                Err(error) => {
+                    if let Err(error) = self.make_room(error, writes, &mut since).await {
+                        break Err(error);
+                    }
+                }
+            }
+        };
+        self.rows = rows;
+        outcome
+    }
+}
