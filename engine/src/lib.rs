@@ -69,6 +69,8 @@ pub mod mutation;
 mod ops;
 mod options;
 mod ssd;
+#[cfg(test)]
+mod statement_tests;
 mod statistics;
 mod steps;
 mod transaction;
@@ -88,6 +90,7 @@ pub use ops::change::{Change, Changed};
 pub use ops::cold_steps::ColdSteps;
 pub use ops::freeze::Freezing;
 pub use ops::handle::{RowHandle, SeenRow};
+pub use ops::lock::Locked;
 #[doc(hidden)]
 pub use ops::maintain::MaintenanceSteps;
 pub use ops::progress::DefinitionProgress;
@@ -106,5 +109,5 @@ pub use thermocline_pool::ssd::{SavedCounts, SsdCounts, SsdState, SsdStats};
 pub use thermocline_pool::store::SsdShare;
 pub use thermocline_row::{self as row, row};
 pub use thermocline_temperature as temperature;
-pub use transaction::{Statement, Transaction};
+pub use transaction::{LockWait, Statement, Transaction};
 pub use txn::locks::LockMode;

@@ -175,6 +175,10 @@ pub enum Rule {
     OwnVersionOutlivesViews,
     /// The notice of an end names the row that goes on.
     EndNamesSuccessor,
+    /// A removal over an own version looks for locks after it stands.
+    OwnRemovalLooksForLocks,
+    /// A key share compares the unique keys of all versions down to the one that was seen.
+    KeyShareComparesKeys,
     /// A trail that ends without a delete is lost, not a deleted row.
     LostIsNotGone,
 }

@@ -27,10 +27,11 @@ use crate::index::tree::Direction;
 use crate::log::ReserveError;
 use crate::log::record::Kind;
 use crate::ops::ahead::read_ahead;
-use crate::ops::change::BothRows;
+use crate::ops::change::{BothRows, Named};
 use crate::ops::cold::fetch;
 use crate::ops::commit::{PartsState, Ticket};
 use crate::ops::load::{Batch, LoadState};
+use crate::ops::lock::Locked;
 use crate::ops::read::Approach;
 use crate::ops::rollback::Savepoint;
 use crate::ops::scan::KeyRange;
@@ -46,7 +47,7 @@ use thermocline_base::multiplex::{give_way, has_company};
 mod reads;
 mod statement;
 
-pub use statement::Statement;
+pub use statement::{LockWait, Statement};
 
 /// An open transaction. Dropping it aborts it.
 ///
@@ -225,6 +226,12 @@ impl Transaction {
     }
 
     pub(crate) async fn wait(&mut self, wait: Wait) -> Result<()> {
+        let may = self.waits();
+        self.wait_for(wait, may).await
+    }
+
+    /// The same, where the operation says whether it waits for other transactions' rows.
+    async fn wait_for(&mut self, wait: Wait, may_wait: bool) -> Result<()> {
         let session = self.session();
         let db = session.db();
         match wait {
@@ -233,7 +240,7 @@ impl Transaction {
                 db.counted(WaitKind::Decisions, over).await;
             }
             Wait::Holder { id, since, table, key } => {
-                if !session.wait {
+                if !may_wait {
                     let error = Error::WouldWait { table, key };
                     return Err(self.failed(error));
                 }
@@ -681,6 +688,12 @@ impl Transaction {
         }
     }
 
+    /// Does it wait for other transactions' rows?
+    fn waits(&self) -> bool {
+        // SAFETY: that does not change while the transaction lives; the reaper does not touch it.
+        unsafe { (*self.session.as_ptr()).wait }
+    }
+
     fn isolation(&self) -> crate::Isolation {
         // SAFETY: the isolation does not change while the transaction lives; the reaper does not touch it.
         unsafe { (*self.session.as_ptr()).isolation }
@@ -691,16 +704,9 @@ impl Transaction {
     /// # Errors
     /// A serialization failure or a deadlock; [`Error::WouldWait`] if the transaction does not wait.
     pub async fn lock(&mut self, index: &Index, key: &[u8], mode: LockMode) -> Result<bool> {
-        let _busy = self.enter()?;
-        self.approach(index, key).await;
-        let (writes, mut since) = (self.session().writes.len(), None);
-        loop {
-            match self.session().try_lock(&index.entry, index.id, key, mode) {
-                Ok(Step::Done(found)) => return Ok(found),
-                Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                Err(error) => self.make_room(error, writes, &mut since).await?,
-            }
-        }
+        let wait = if self.waits() { LockWait::Wait } else { LockWait::NoWait };
+        let named = Named::Key(index.id, key);
+        Ok(matches!(self.lock_named(&index.entry, named, mode, wait, |_| ()).await?, Locked::Locked(())))
     }
 
     /// Marks a point that [`Transaction::rollback_to`] goes back to.

@@ -170,7 +170,7 @@ impl Session {
 
     /// The records under a key, from the private cache, or from the store if that does not have to wait; `Wait`: it has
     /// to. `None`: there are none.
-    fn records(
+    pub(crate) fn records(
         &mut self,
         form: &TableForm,
         index: StoreIndex,

@@ -12,11 +12,13 @@ use thermocline_base::ids::{RowId, TableId, Timestamp};
 
 use crate::catalog::table::{FormRef, TableEntry, TableForm};
 use crate::cold::memo::RecordName;
+use crate::cold::store::primary_of;
 use crate::error::{Error, Result, SerializationCause};
 use crate::hot::version::{Begin, Version};
 use crate::ops::cold::{ColdRow, Seen};
 use crate::ops::target::{ColdTarget, Purpose, Sought, Wanted};
 use crate::ops::{Step, Wait, step};
+use crate::row::KeyBuf;
 use crate::txn::in_the_way::InTheWay;
 use crate::txn::session::{Session, Turn};
 use crate::txn::visibility::{Sees, visible_to_view};
@@ -38,6 +40,8 @@ enum HandlePlace {
     Cold(RecordName, Box<[u8]>),
     /// In memory, where it has refused a key, whether the snapshot sees it or not.
     Refusing(RowId),
+    /// The same of a record.
+    RefusingCold(RecordName, Box<[u8]>),
 }
 
 /// What a handle is good for.
@@ -134,7 +138,7 @@ impl Session {
 
     /// The handle of a record that has refused a key.
     pub(crate) fn refusing_record(&self, form: &TableForm, name: RecordName, key: &[u8]) -> RowHandle {
-        RowHandle { stamp: self.stamp(form), place: HandlePlace::Cold(name, key.into()) }
+        RowHandle { stamp: self.stamp(form), place: HandlePlace::RefusingCold(name, key.into()) }
     }
 
     /// Is the handle one of this table, by a snapshot that is still held?
@@ -171,7 +175,7 @@ impl Session {
             HandlePlace::Memory(row) | HandlePlace::Refusing(row) => {
                 return Ok(self.find_in_memory(form, *row, guard));
             }
-            HandlePlace::Cold(name, key) => (*name, key),
+            HandlePlace::Cold(name, key) | HandlePlace::RefusingCold(name, key) => (*name, key),
         };
         match self.record_at(form, name, self.snapshot, guard) {
             Seen::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),
@@ -257,11 +261,23 @@ impl Session {
                     let target = ColdTarget { name: row.name(), key, bytes, from: None };
                     self.follow_record(form_ref, wanted, target, purpose, &mut in_the_way, guard)?
                 }
-                Found::Nowhere => match handle.place {
-                    HandlePlace::Refusing(row) if self.looks_beside() || self.is_own(form, row, guard) => {
+                Found::Nowhere => match &handle.place {
+                    &HandlePlace::Refusing(row) if self.looks_beside() || self.is_own(form, row, guard) => {
                         self.go_on_at(form_ref, wanted, row, purpose, &mut in_the_way, guard)?
                     }
-                    HandlePlace::Refusing(_) => return self.refused_by_young(form),
+                    HandlePlace::Refusing(row) => {
+                        // It may have been promoted since the snapshot, which sees the record.
+                        let Some(key) = self.key_in(form, *row, guard) else {
+                            return Ok(Step::Done(Sought::Gone));
+                        };
+                        match step!(self.find_target(form_ref, form.primary(), &key, purpose, guard)?) {
+                            Sought::Gone => return self.refused_by_young(form),
+                            other => return Ok(Step::Done(other)),
+                        }
+                    }
+                    HandlePlace::RefusingCold(name, key) => {
+                        self.find_refusing_record(form_ref, *name, key, purpose, &mut in_the_way, guard)?
+                    }
                     HandlePlace::Memory(_) | HandlePlace::Cold(..) => return Ok(Step::Done(Sought::Gone)),
                 },
             };
@@ -269,6 +285,42 @@ impl Session {
                 return Ok(Step::Done(sought));
             }
         }
+    }
+
+    /// The row of a record that has refused a key, and that the view does not see: it has moved since the snapshot, or is
+    /// younger.
+    fn find_refusing_record(
+        &mut self,
+        form_ref: FormRef,
+        name: RecordName,
+        key: &[u8],
+        purpose: Purpose,
+        in_the_way: &mut InTheWay,
+        guard: &Guard<'_>,
+    ) -> Result<Step<Option<Sought>>> {
+        let form = form_ref.get();
+        let index = form.primary();
+        let by_key = step!(self.find_target(form_ref, index, key, purpose, guard)?);
+        if !matches!(by_key, Sought::Gone) {
+            return Ok(Step::Done(Some(by_key)));
+        }
+        if !self.looks_beside() {
+            return self.refused_by_young(form).map(|_: Step<Sought>| Step::Done(None));
+        }
+        let fetched = step!(self.records(form, primary_of(form.id), key, false, None));
+        let record =
+            fetched.iter().flat_map(|found| found.records()).find(|record| record.batch == name.batch);
+        let Some(record) = record else { return Ok(Step::Done(Some(Sought::Lost))) };
+        let target = ColdTarget { name, key: key.into(), bytes: record.bytes.to_vec(), from: None };
+        self.follow_record(form_ref, Wanted { index, key: None }, target, purpose, in_the_way, guard)
+    }
+
+    /// The primary key of the newest version of a row.
+    fn key_in(&self, form: &TableForm, row: RowId, guard: &Guard<'_>) -> Option<KeyBuf> {
+        let newest = form.store.directory.newest(row, guard).filter(|newest| !newest.is_tombstone())?;
+        let mut key = KeyBuf::new();
+        form.primary().key_of(form, newest, &mut key);
+        Some(key)
     }
 
     /// Is the newest version of a row this transaction's own?

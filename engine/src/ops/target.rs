@@ -48,6 +48,8 @@ pub(crate) enum Purpose {
     Change,
     /// To be locked, which leaves it as it is.
     Lock,
+    /// To be locked against changes of its unique keys: other changes are passed over.
+    KeyShare,
 }
 
 /// Where a row stands that is to be changed.
@@ -104,6 +106,46 @@ impl Wanted<'_> {
             Cow::Borrowed,
         )
     }
+}
+
+/// The unique keys that a locker has seen.
+pub(crate) enum Keys<'a> {
+    /// Of a version; the versions above it count.
+    Of(Version),
+    /// Of a record's bytes; all versions of the row that it has become count.
+    In(&'a [u8]),
+}
+
+/// Have all versions of a row, finished or not, from the newest one down to what was seen, the unique keys that it had? Any
+/// of them may turn out to be the row.
+pub(crate) fn keys_stay(form: &TableForm, newest: Option<Version>, seen: Keys<'_>) -> bool {
+    if mutation::off(Rule::KeyShareComparesKeys) {
+        return newest.is_some_and(|newest| !newest.is_tombstone());
+    }
+    let (mut key, mut other) = (KeyBuf::new(), KeyBuf::new());
+    let mut next = newest;
+    while let Some(version) = next {
+        if let Keys::Of(seen) = seen
+            && version.is_same_as(seen)
+        {
+            return true;
+        }
+        if version.is_tombstone() {
+            return false;
+        }
+        for index in form.indexes.iter().filter(|index| index.is_unique()) {
+            index.key_of(form, version, &mut key);
+            match seen {
+                Keys::Of(seen) => index.key_of(form, seen, &mut other),
+                Keys::In(bytes) => index.key_of_row(form.row_in(bytes), form.suffix_in(bytes), &mut other),
+            }
+            if *key != *other {
+                return false;
+            }
+        }
+        next = version.older(&form.store.memory);
+    }
+    matches!(seen, Keys::In(_))
 }
 
 impl Session {
@@ -198,6 +240,9 @@ impl Session {
             && matches!(newest.begin(), Begin::At(_))
             && newest.moved().is_none()
         {
+            return Ok(Step::Done(Some(Sought::At(Place::Hot(Target { row, base: newest })))));
+        }
+        if purpose == Purpose::KeyShare && keys_stay(form, Some(newest), Keys::Of(base)) {
             return Ok(Step::Done(Some(Sought::At(Place::Hot(Target { row, base: newest })))));
         }
         match resolve(newest, &self.db.registry, PRESENT, self.id) {
@@ -377,6 +422,13 @@ impl Session {
             let key = wanted.key.unwrap_or(&target.key);
             since.map_or(Step::Done(None), |since| Step::Wait(Self::holder(id, since, form, index, key)))
         };
+        let heir = (purpose == Purpose::KeyShare).then(|| self.any_heir(memo, target.name, guard)).flatten();
+        if let Some(row) = heir
+            && let newest @ Some(base) = form.store.directory.newest(row, guard)
+            && keys_stay(form, newest, Keys::In(&target.bytes))
+        {
+            return Ok(Step::Done(Some(Sought::At(Place::Hot(Target { row, base })))));
+        }
         match db.end_now(memo, target.name, self.id, guard) {
             EndNow::Open => {
                 self.note_cold_read(form_ref, target.name);
@@ -421,6 +473,16 @@ impl Session {
         }
         self.take_snapshot();
         Ok(Step::Done(None))
+    }
+
+    /// Where a row goes on in memory whose record somebody has ended, or is about to.
+    fn any_heir(&self, memo: &Memo, name: RecordName, guard: &Guard<'_>) -> Option<RowId> {
+        let mut heir = None;
+        memo.each_end(name, guard, &mut |newest| {
+            heir = memo.successor(newest).or(heir);
+            std::ops::ControlFlow::Continue(())
+        });
+        heir
     }
 
     /// Where the row of a record that has ended goes on in memory (`None`: it was deleted), if a notice says so.

@@ -334,8 +334,10 @@ impl Session {
             }
             *contested = false;
         }
-        // Under an own version nobody can enter a lock any more, so the look at those that are there can come first.
-        if own
+        // Under an own version nobody can enter a lock any more that forbids a change of other columns.
+        let removes = new.is_none_or(|(_, changed)| Self::removes(form, changed));
+        let looks_early = own && (!removes || mutation::off(Rule::OwnRemovalLooksForLocks));
+        if looks_early
             && form.counters.locks.load(Ordering::SeqCst) != 0
             && let Some(wait) = self.forbidden_target(form, target, new.map(|(_, changed)| changed))
         {
@@ -356,6 +358,14 @@ impl Session {
             return Ok(None);
         }
         if let Some(place) = replaces {
+            if removes
+                && !looks_early
+                && form.counters.locks.load(Ordering::SeqCst) != 0
+                && let Some(wait) = self.forbidden_target(form, target, new.map(|(_, changed)| changed))
+            {
+                self.put_back(form, target, version, guard);
+                return Ok(Some(Step::Wait(wait)));
+            }
             self.rewrite(place, version);
             if new.is_none() {
                 self.remove_replaced_entries(form, target, guard);
@@ -370,7 +380,8 @@ impl Session {
         }
         // What can only be looked at once the version stands: others' locks and claims.
         if form.counters.locks.load(Ordering::SeqCst) != 0
-            && !own
+            && replaces.is_none()
+            && !looks_early
             && let Some(wait) = self.forbidden_target(form, target, new.map(|(_, changed)| changed))
         {
             self.step_back(guard);
@@ -556,6 +567,22 @@ impl Session {
         }
     }
 
+    /// Puts the own version back that `version` has replaced in place, and that no key has changed in.
+    fn put_back(&mut self, form: &TableForm, target: &Target, version: Version, guard: &Guard<'_>) {
+        let latched = form.store.directory.latch(target.row, guard);
+        let mut latched = latched.expect("the slot of an uncommitted write is there");
+        assert_eq!(latched.newest(), Some(version), "an uncommitted version is the newest of its row");
+        latched.set(Some(target.base));
+        drop(latched);
+        form.store.retire(version);
+        self.place().note_undone();
+    }
+
+    /// Does a change of these columns change a unique key?
+    fn removes(form: &TableForm, changed: &ColumnSet) -> bool {
+        form.indexes.iter().any(|index| index.is_unique() && changed.intersects(&index.columns))
+    }
+
     /// Takes out the entries of the own version that was replaced.
     fn remove_replaced_entries(&self, form: &TableForm, target: &Target, guard: &Guard<'_>) {
         if let Some(latched) = form.store.directory.latch(target.row, guard) {
@@ -579,7 +606,7 @@ impl Session {
     fn forbidden(&mut self, form: &TableForm, key: &[u8], changed: Option<&ColumnSet>) -> Option<Wait> {
         let me = self.identify();
         let primary = form.primary();
-        let removes = changed.is_none_or(|changed| changed.intersects(&primary.columns));
+        let removes = changed.is_none_or(|changed| Self::removes(form, changed));
         let intent = if removes { Intent::Remove } else { Intent::Change };
         let mut in_the_way = InTheWay::default();
         loop {

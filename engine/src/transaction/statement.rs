@@ -1,17 +1,32 @@
 //! Statements as users see them: several operations under one snapshot, which do not see what they write.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use super::Transaction;
+use crate::catalog::table::TableEntry;
 use crate::db::{Index, Table};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::index::tree::Direction;
-use crate::ops::Step;
 use crate::ops::change::{Change, Changed, Named};
 use crate::ops::handle::{RowHandle, SeenRow};
+use crate::ops::lock::Locked;
 use crate::ops::scan::KeyRange;
+use crate::ops::{Step, Wait};
 use crate::row::{RowEditor, RowRef};
+use crate::txn::locks::LockMode;
 use thermocline_base::ids::RowId;
+
+/// What asking for a lock does that another transaction is in the way of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockWait {
+    /// It waits for the other one's end.
+    Wait,
+    /// It fails (`nowait`).
+    NoWait,
+    /// It leaves the row alone (`skip locked`).
+    Skip,
+}
 
 /// A statement of a transaction: several operations that read at one snapshot, at every level, and pass over what they
 /// write themselves.
@@ -200,6 +215,37 @@ impl Statement<'_> {
         self.transaction.change_named(table, Named::Handle(handle), decide).await
     }
 
+    /// Locks the row with this key until the transaction ends, and shows its newest version to `see`, under the lock: what
+    /// was asked of the row has to be asked again, of that version. In a non-unique index, one of the rows.
+    ///
+    /// # Errors
+    /// A serialization failure or a deadlock; [`Error::WouldWait`](crate::Error::WouldWait) with [`LockWait::NoWait`].
+    pub async fn lock<R>(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        mode: LockMode,
+        wait: LockWait,
+        see: impl FnOnce(SeenRow<'_>) -> R,
+    ) -> Result<Locked<R>> {
+        self.transaction.lock_named(&index.entry, Named::Key(index.id, key), mode, wait, see).await
+    }
+
+    /// Locks the row of a handle: see [`Statement::lock`].
+    ///
+    /// # Errors
+    /// As [`Statement::lock`]; a handle that is not good any more, or never was for this table (0A000).
+    pub async fn lock_row<R>(
+        &mut self,
+        table: &Table,
+        handle: &RowHandle,
+        mode: LockMode,
+        wait: LockWait,
+        see: impl FnOnce(SeenRow<'_>) -> R,
+    ) -> Result<Locked<R>> {
+        self.transaction.lock_named(&table.entry, Named::Handle(handle), mode, wait, see).await
+    }
+
     /// The row of the last change that was made, as it was before.
     #[must_use]
     pub fn old_row(&self) -> &[u8] {
@@ -230,6 +276,34 @@ impl Transaction {
             self.place()
                 .activity
                 .store(crate::txn::registry::activity::REST, thermocline_base::sync::Ordering::Release);
+        }
+    }
+
+    /// Locks the row that is named.
+    pub(super) async fn lock_named<R>(
+        &mut self,
+        entry: &Arc<TableEntry>,
+        named: Named<'_>,
+        mode: LockMode,
+        how: LockWait,
+        see: impl FnOnce(SeenRow<'_>) -> R,
+    ) -> Result<Locked<R>> {
+        let _busy = self.enter()?;
+        let mut see = Some(see);
+        let (writes, mut since) = (self.session().writes.len(), None);
+        loop {
+            match self.session().try_lock(entry, named, mode, &mut see) {
+                Ok(Step::Done(locked)) => return Ok(locked),
+                // Only users' locks and versions: a move is waited out, by whoever skips, too.
+                Ok(Step::Wait(Wait::Holder { table, key, .. })) if how != LockWait::Wait => {
+                    if how == LockWait::Skip {
+                        return Ok(Locked::Skipped);
+                    }
+                    return Err(self.failed(Error::WouldWait { table, key }));
+                }
+                Ok(Step::Wait(wait)) => self.wait_for(wait, true).await?,
+                Err(error) => self.make_room(error, writes, &mut since).await?,
+            }
         }
     }
 

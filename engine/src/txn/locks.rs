@@ -1,4 +1,4 @@
-//! Row locks: `for update`, `for share`, `for key share`.
+//! Row locks: `for update`, `for no key update`, `for share`, `for key share`.
 //!
 //! A lock belongs to (table, key) wherever the row is. Locks are volatile and held until the transaction ends (or
 //! rolls back to a savepoint before them). Writers do not take locks: an uncommitted version is one. So the two sides
@@ -14,11 +14,15 @@
 //! gave way, each would wait for the other.) A table without locks costs its writers one load of a line that nobody
 //! writes.
 //!
-//! | held ↓ wanted →    | key share | share | update, delete, key change | update of other columns |
-//! |---|---|---|---|---|
-//! | key share          | yes | yes | no | yes |
-//! | share              | yes | yes | no | no |
-//! | update             | no  | no  | no | no |
+//! A key share may stand over a version that is being written, if all its unique keys are those that the locker has seen. So
+//! its writer, who removes the row or changes such a key next, looks for locks after that, too.
+//!
+//! | held ↓ wanted →    | key share | share | no key update | update | delete, change of a unique key | update of other columns |
+//! |---|---|---|---|---|---|---|
+//! | key share          | yes | yes | yes | no | no | yes |
+//! | share              | yes | yes | no | no | no | no |
+//! | no key update      | yes | no | no | no | no | no |
+//! | update             | no  | no  | no | no | no | no |
 
 use std::collections::HashMap;
 
@@ -32,10 +36,13 @@ use crate::mutation::{self, Rule};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum LockMode {
-    /// The key stays: no delete, no change of the key (`for key share`; what a foreign key needs).
+    /// The unique keys stay: no delete, no change of one (`for key share`; what a foreign key needs). It neither waits for
+    /// changes of other columns nor fails on them.
     KeyShare,
     /// The row stays as it is (`for share`).
     Share,
+    /// The row is about to be changed in columns of no unique key (`for no key update`).
+    NoKeyUpdate,
     /// The row is about to be changed or deleted (`for update`).
     Update,
 }
@@ -43,15 +50,20 @@ pub enum LockMode {
 /// What a writer is about to do with a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Intent {
-    /// Change columns outside of the primary key.
+    /// Change columns outside of all unique keys.
     Change,
-    /// Delete it or change its key.
+    /// Delete it or change such a key.
     Remove,
 }
 
 impl LockMode {
     fn admits(self, other: Self) -> bool {
-        self != Self::Update && other != Self::Update
+        match (self, other) {
+            (Self::Update, _) | (_, Self::Update) => false,
+            (Self::KeyShare, _) | (_, Self::KeyShare) => true,
+            (Self::NoKeyUpdate, _) | (_, Self::NoKeyUpdate) => false,
+            (Self::Share, Self::Share) => true,
+        }
     }
 
     fn admits_writer(self, intent: Intent) -> bool {
@@ -189,7 +201,11 @@ mod tests {
             assert_eq!(locks.acquire(a, &key, held, || true), Acquired::Now { before: None });
             locks.forbids(b, key.table, &key.key, intent).is_none()
         };
-        use LockMode::{KeyShare, Share, Update};
+        use LockMode::{KeyShare, NoKeyUpdate, Share, Update};
+        assert!(allowed(KeyShare, NoKeyUpdate) && allowed(NoKeyUpdate, KeyShare));
+        assert!(!allowed(NoKeyUpdate, Share) && !allowed(Share, NoKeyUpdate));
+        assert!(!allowed(NoKeyUpdate, NoKeyUpdate) && !allowed(NoKeyUpdate, Update));
+        assert!(!writes(NoKeyUpdate, Intent::Change) && !writes(NoKeyUpdate, Intent::Remove));
         assert!(allowed(KeyShare, KeyShare) && allowed(KeyShare, Share) && allowed(Share, Share));
         assert!(!allowed(KeyShare, Update) && !allowed(Share, Update) && !allowed(Update, KeyShare));
         assert!(writes(KeyShare, Intent::Change) && !writes(KeyShare, Intent::Remove));

@@ -14,6 +14,7 @@ mod claims;
 mod leaving;
 mod readers;
 mod restart;
+mod statements;
 mod store;
 mod validation;
 mod writers;
