@@ -743,3 +743,41 @@ fn who_skips_locked_rows_takes_the_others() {
         assert!(matches!(beside, Ok(Locked::Locked(20))), "{beside:?}");
     }
 }
+
+/// (73, 74) The look at the present finds what is younger than the snapshot, in memory and in the cold store, and what it finds
+/// was read.
+#[test]
+fn a_look_at_the_present_finds_what_the_snapshot_does_not_see() {
+    for level in LEVELS {
+        for moved in [false, true] {
+            let world = world(&[(1, 10)]);
+            let mut tx = world.begin(level);
+            let mut statement = tx.statement().expect("it begins");
+            let look = |statement: &mut Statement<'_>, value: i64| {
+                block_on(statement.look_at_present(&world.values, &key(value))).expect("an answer")
+            };
+            assert!(look(&mut statement, 20).is_none());
+            let mut other = world.begin(Isolation::Snapshot);
+            world.insert(&mut other, 2, 20).expect("a fresh row");
+            block_on(other.commit()).expect("nobody competes");
+            if moved {
+                world.migrate();
+            }
+            assert_eq!(world.all(&mut statement), [(1, 10)]);
+            assert!(look(&mut statement, 20).is_some(), "{level}, moved {moved}");
+            world.other_deletes(2);
+            assert!(look(&mut statement, 20).is_none(), "{level}, moved {moved}");
+            drop(statement);
+            // It has learnt of a row that is not there any more.
+            world.insert(&mut tx, 3, 30).expect("a fresh row");
+            let commit = block_on(tx.commit());
+            match level {
+                Isolation::ReadCommitted | Isolation::Snapshot => commit.expect("nothing is validated"),
+                _ => assert!(
+                    matches!(commit, Err(Error::SerializationFailure { .. })),
+                    "{level}, moved {moved}: {commit:?}"
+                ),
+            }
+        }
+    }
+}

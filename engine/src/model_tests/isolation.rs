@@ -413,6 +413,45 @@ fn a_second_write_meets_the_lock_that_the_first_was_admitted_by() {
     model::run(4000, change_then_delete);
 }
 
+#[test]
+fn a_removal_over_an_own_version_that_looks_for_locks_too_early_is_caught() {
+    misses(Rule::OwnRemovalLooksForLocks, 40_000, change_then_delete);
+}
+
+/// A parent's key changes, in a version over one that has changed nothing of it.
+fn change_then_new_key() {
+    let world = world(&[(1, 10)]);
+    let other = world.spawn(|world| {
+        let mut tx = world.begin(Isolation::ReadCommitted);
+        tx.set(1, 11)?;
+        tx.set_key(1, 3)?;
+        if tx.read(2)?.is_none() { tx.commit() } else { Ok(()) }
+    });
+    let mut tx = world.begin(Isolation::ReadCommitted);
+    let here = tx.lock(1, LockMode::KeyShare).and_then(|found| {
+        if found {
+            tx.insert(2, 20)?;
+        }
+        tx.commit()
+    });
+    let there = other.join().expect("the other");
+    assert!(here.is_ok() && there.is_ok(), "nobody has to give way: {here:?}, {there:?}");
+    assert!(
+        world.value(1).is_some() || world.value(2).is_none(),
+        "the parent's key is gone, its child is there"
+    );
+}
+
+#[test]
+fn a_key_share_guards_the_key_over_versions_that_are_being_written() {
+    model::run(4000, change_then_new_key);
+}
+
+#[test]
+fn a_key_share_that_compares_no_keys_is_caught() {
+    misses(Rule::KeyShareComparesKeys, 40_000, change_then_new_key);
+}
+
 /// Crossed order: one is told of a deadlock at most, nobody sleeps for ever, and who rolls back to a savepoint lets
 /// the other one through.
 fn crossed_writers() {

@@ -2,19 +2,21 @@
 //! [`crate::ops::write`] for the order of the two).
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use thermocline_base::epoch::Guard;
-use thermocline_base::ids::{RowId, Timestamp};
+use thermocline_base::ids::{IndexId, RowId, Timestamp};
 use thermocline_base::sync::Ordering;
 
-use crate::catalog::table::{FormRef, IndexForm, Structure, TableForm};
+use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};
 use crate::cold::memo::RecordName;
 use crate::error::{Error, Result};
 use crate::hot::version::{TxnId, Version};
 use crate::index::hash_of;
 use crate::mutation::{self, Rule};
 use crate::ops::cold::{ColdClaim, PRESENT};
-use crate::ops::{Step, Wait};
+use crate::ops::handle::RowHandle;
+use crate::ops::{Step, Wait, step};
 use crate::row::ColumnSet;
 use crate::txn::in_the_way::InTheWay;
 use crate::txn::session::Session;
@@ -68,12 +70,7 @@ impl Session {
                 continue;
             }
             index.key_of_row(claimant.row, claimant.suffix, &mut key);
-            let mut claim = self.check_claim(form, index, &key, claimant, guard);
-            if let Claim::Taken(_, version) = claim
-                && self.keeps_in_memory(version)
-            {
-                claim = self.check_claim(form, index, &key, claimant, guard);
-            }
+            let claim = self.check_claim_to_stay(form, index, &key, claimant, guard);
             match claim {
                 Claim::Held => {}
                 Claim::Moving(id) => {
@@ -85,17 +82,7 @@ impl Session {
                     break;
                 }
                 Claim::Taken(..) | Claim::TakenCold(..) => {
-                    self.refused_by = Some(match &claim {
-                        Claim::Taken(row, _) => self.refusing_handle(form, *row),
-                        Claim::TakenCold(name, primary) => self.refusing_record(form, *name, primary),
-                        _ => unreachable!("the key is taken"),
-                    });
-                    match claim {
-                        _ if mutation::off(Rule::RefusalIsRead) => {}
-                        Claim::Taken(row, version) => self.note_read(form_ref, row, version),
-                        Claim::TakenCold(name, _) => self.note_cold_read(form_ref, name),
-                        _ => unreachable!("the key is taken"),
-                    }
+                    self.refused_by = Some(self.note_refusal(form_ref, &claim));
                     outcome = Err(Error::DuplicateKey {
                         table: form.schema.name.clone(),
                         index: index.schema.name.clone(),
@@ -116,6 +103,70 @@ impl Session {
         }
         self.key = key;
         outcome
+    }
+
+    /// Looks, at present, for any row with this key, whatever the snapshot: for referential checks. An unfinished transaction's
+    /// row is waited for; a row that is found is one that was read; a look that finds none has read nothing.
+    pub(crate) fn try_look_at_present(
+        &mut self,
+        entry: &Arc<TableEntry>,
+        index: IndexId,
+        key: &[u8],
+    ) -> Result<Step<Option<RowHandle>>> {
+        let form_ref = step!(self.touch(entry)?);
+        self.begin_statement();
+        let form = form_ref.get();
+        let index = Self::index_for(form, index, key)?;
+        let guard = self.db().epochs.pin();
+        let nobody = Claimant { row: &[], suffix: &[], id: None, record: None };
+        Ok(match self.check_claim_to_stay(form, index, key, nobody, &guard) {
+            Claim::Held => Step::Done(None),
+            Claim::Moving(id) => Step::Wait(Wait::Decision(id)),
+            Claim::Waits(wait) => Step::Wait(wait),
+            Claim::Contested(id, since) => Step::Wait(Self::holder(id, since, form, index, key)),
+            taken @ (Claim::Taken(..) | Claim::TakenCold(..)) => {
+                Step::Done(Some(self.note_refusal(form_ref, &taken)))
+            }
+        })
+    }
+
+    /// Notes that a row has refused a key, as one that was read.
+    fn note_refusal(&mut self, form_ref: FormRef, claim: &Claim) -> RowHandle {
+        let form = form_ref.get();
+        let is_read = !mutation::off(Rule::RefusalIsRead);
+        match claim {
+            Claim::Taken(row, version) => {
+                if is_read {
+                    self.note_read(form_ref, *row, *version);
+                }
+                self.refusing_handle(form, *row)
+            }
+            Claim::TakenCold(name, primary) => {
+                if is_read {
+                    self.note_cold_read(form_ref, *name);
+                }
+                self.refusing_record(form, *name, primary)
+            }
+            _ => unreachable!("the key is taken"),
+        }
+    }
+
+    /// Has any other row this key? One that has stays where it can be found again.
+    fn check_claim_to_stay(
+        &mut self,
+        form: &TableForm,
+        index: &IndexForm,
+        key: &[u8],
+        claimant: Claimant<'_>,
+        guard: &Guard<'_>,
+    ) -> Claim {
+        let claim = self.check_claim(form, index, key, claimant, guard);
+        match claim {
+            Claim::Taken(_, version) if self.keeps_in_memory(version) => {
+                self.check_claim(form, index, key, claimant, guard)
+            }
+            claim => claim,
+        }
     }
 
     /// A row refuses a key to this transaction. Who validates reads finds it again by its place in memory, which it would

@@ -187,6 +187,27 @@ impl Statement<'_> {
         self.transaction.with_session(|session| Ok(session.refused_by.take()))
     }
 
+    /// Looks, at present, for a row with this key of an index, unique or not, whatever the snapshot: what a referential check
+    /// asks for above read committed. A row of a transaction that is not over is waited for. What is found is one of the
+    /// rows that the transaction has read; a look that finds none has read nothing.
+    ///
+    /// Whoever deletes a parent deletes it first and looks for children then: no child can come any more that has locked the
+    /// parent's key ([`LockMode::KeyShare`]).
+    ///
+    /// # Errors
+    /// As [`Transaction::read`]; a deadlock.
+    pub async fn look_at_present(&mut self, index: &Index, key: &[u8]) -> Result<Option<RowHandle>> {
+        let transaction = &mut *self.transaction;
+        let _busy = transaction.enter()?;
+        loop {
+            match transaction.session().try_look_at_present(&index.entry, index.id, key) {
+                Ok(Step::Done(found)) => return Ok(found),
+                Ok(Step::Wait(wait)) => transaction.wait(wait).await?,
+                Err(error) => return Err(transaction.failed(error)),
+            }
+        }
+    }
+
     /// Changes the row with this key as `decide` says, which sees its newest version and may run more than once. In a
     /// non-unique index, one of the rows.
     ///

@@ -12,8 +12,8 @@ use std::time::Duration;
 use thermocline_engine::ColdStoreKind::{Direct, Memory, Pages};
 use thermocline_engine::row::{EncodedRow, KeyBuf};
 use thermocline_engine::{
-    Database, Index, IndexSchema, Isolation, Options, Result, Table, TableSchema, TransactionOptions, row,
-    run_tasks, yield_now,
+    Change, Changed, Database, Index, IndexSchema, Isolation, Options, Result, SeenRow, Table, TableSchema,
+    TransactionOptions, row, run_tasks, yield_now,
 };
 
 row! {
@@ -214,6 +214,10 @@ async fn transaction(
                 recorded.operations.push(Operation::Append { key, value: *value });
                 append(shared, &mut transaction, key, *value).await
             }
+            11..=13 => {
+                let other = first + numbers.below(WINDOW);
+                statement(shared, &mut transaction, (other, key), *value, recorded).await
+            }
             _ => match read(shared, &mut transaction, key).await {
                 Ok(list) => {
                     recorded.operations.push(Operation::Read { key, list });
@@ -254,6 +258,67 @@ async fn undone(
     recorded.operations.push(Operation::Read { key, list });
     recorded.undone.push(Operation::Append { key, value });
     append(shared, transaction, key, value).await
+}
+
+/// A statement of several operations: reads two lists and appends to the second one by its handle. It does not see that, and
+/// does it once.
+async fn statement(
+    shared: &Shared<'_>,
+    transaction: &mut thermocline_engine::Transaction,
+    (other, key): (u64, u64),
+    value: u64,
+    recorded: &mut Recorded,
+) -> Result<()> {
+    let list_of = |row: &[u8]| -> Vec<u64> {
+        let (values, rest) = ListRow(row).list().as_chunks::<8>();
+        assert!(rest.is_empty(), "list {key} is torn");
+        values.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
+    };
+    let mut append = |editor: &mut thermocline_engine::row::RowEditor<'_>| {
+        let mut list = ListRow(editor.row()).list().to_vec();
+        list.extend(value.to_le_bytes());
+        ListRow::set_list(editor, &list).map_err(|error| shared.table.error(error))?;
+        Ok((Change::Update, ()))
+    };
+    loop {
+        let mut statement = transaction.statement()?;
+        let mut found = Vec::new();
+        for key in [other, key] {
+            let see = |row: SeenRow<'_>| (row.handle(), list_of(&row));
+            let seen = statement.read(&shared.lists, &KeyBuf::new().i64(key as i64), see).await?;
+            let (handle, list) = seen.unwrap_or_else(|| panic!("list {key} is gone"));
+            recorded.operations.push(Operation::Read { key, list: list.clone() });
+            found.push((handle, list));
+            yield_now().await;
+        }
+        recorded.operations.push(Operation::Append { key, value });
+        let (handle, list) = &found[1];
+        match statement.change_row(&shared.table, handle, &mut append).await? {
+            Changed::Updated(()) => {}
+            Changed::Lost => {
+                // Nothing was appended: the statement is repeated with a new snapshot.
+                recorded.operations.pop();
+                statement.undo();
+                continue;
+            }
+            answer => panic!("list {key} is there, and the answer is {answer:?}"),
+        }
+        yield_now().await;
+        for (handle, list) in &found {
+            let again = statement.read_row(&shared.table, handle, |row| list_of(&row)).await?;
+            assert_eq!(
+                again.as_ref(),
+                Some(list),
+                "a statement's snapshot has changed, or it sees its own append"
+            );
+        }
+        let by_key =
+            statement.read(&shared.lists, &KeyBuf::new().i64(key as i64), |row| list_of(&row)).await?;
+        assert_eq!(by_key.as_ref(), Some(list), "a statement sees its own append");
+        let twice = statement.change_row(&shared.table, handle, &mut append).await?;
+        assert_eq!(twice, Changed::ByStatement);
+        return Ok(());
+    }
 }
 
 async fn append(
