@@ -109,5 +109,5 @@ pub use thermocline_pool::ssd::{SavedCounts, SsdCounts, SsdState, SsdStats};
 pub use thermocline_pool::store::SsdShare;
 pub use thermocline_row::{self as row, row};
 pub use thermocline_temperature as temperature;
-pub use transaction::{LockWait, Statement, Transaction};
+pub use transaction::{Cursor, LockWait, Statement, Transaction};
 pub use txn::locks::LockMode;

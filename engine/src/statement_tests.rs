@@ -781,3 +781,149 @@ fn a_look_at_the_present_finds_what_the_snapshot_does_not_see() {
         }
     }
 }
+
+/// The next rows of a cursor.
+fn fetch(world: &World, tx: &mut Transaction, cursor: &mut crate::Cursor, rows: usize) -> Vec<(i64, i64)> {
+    let mut found = Vec::new();
+    let count = block_on(tx.fetch(cursor, rows, |row| found.push(world.decode(&row)))).expect("a batch");
+    assert_eq!(count, found.len());
+    found
+}
+
+/// (63, 65) Cursors go on from batch to batch at what they were opened with, whatever the transaction and others do between two
+/// batches: change, delete, insert, move, prune, clean.
+#[test]
+fn cursors_see_what_they_were_opened_with() {
+    each(|place, level| {
+        let rows: Vec<(i64, i64)> = (0..40).map(|id| (id, 100 + id)).collect();
+        let world = world(&rows);
+        world.prepare(place);
+        let mut tx = world.begin(level);
+        let mut backward: Vec<(i64, i64)> = rows.clone();
+        backward.reverse();
+        let mut first =
+            tx.open_cursor(&world.primary, KeyRange::all(), Direction::Forward).expect("it opens");
+        let mut second =
+            tx.open_cursor(&world.values, KeyRange::all(), Direction::Backward).expect("it opens");
+        let mut whole = tx.open_table_cursor(&world.table).expect("it opens");
+        let mut got = [Vec::new(), Vec::new(), Vec::new()];
+        let mut round = 0;
+        while got[2].len() < 40 {
+            got[0].extend(fetch(&world, &mut tx, &mut first, 7));
+            got[1].extend(fetch(&world, &mut tx, &mut second, 5));
+            got[2].extend(fetch(&world, &mut tx, &mut whole, 3));
+            // The transaction's own changes, in single operations and statements, of rows passed and to come.
+            let id = (round * 13) % 40;
+            let set = |row: &mut RowEditor<'_>| Ok(row.set_i64(1, 1000 + round)?);
+            let _ = block_on(tx.update(&world.primary, &key(id), set)).expect("nobody competes");
+            world.insert(&mut tx, 100 + round, 5).expect("a fresh row");
+            let mut statement = tx.statement().expect("it begins");
+            let deleted =
+                block_on(statement.change(&world.primary, &key(39 - round), |_| Ok((Change::Delete, ()))));
+            let _ = deleted.expect("nobody competes");
+            drop(statement);
+            match round {
+                1 if place != Place::Hot => world.migrate(),
+                2 => world.settle(),
+                _ => {}
+            }
+            round += 1;
+            assert!(round < 30, "{place:?} {level}: {got:?}");
+        }
+        got[0].extend(fetch(&world, &mut tx, &mut first, 100));
+        got[1].extend(fetch(&world, &mut tx, &mut second, 100));
+        got[2].sort_unstable();
+        assert_eq!(got[0], rows, "{place:?} {level}");
+        assert_eq!(got[1], backward, "{place:?} {level}");
+        assert_eq!(got[2], rows, "{place:?} {level}");
+        assert_eq!(fetch(&world, &mut tx, &mut whole, 1), []);
+        assert!(first.is_finished() && second.is_finished() && whole.is_finished());
+        block_on(tx.commit()).expect("nobody competes");
+    });
+}
+
+/// At read committed a cursor keeps its snapshot over the statements of its transaction: what others delete, it sees, cleaned and
+/// pruned; and a handle that it gave leads to the newest version.
+#[test]
+fn a_cursor_at_read_committed_holds_its_snapshot() {
+    for cold in [false, true] {
+        let world = world(&(0..10).map(|id| (id, id)).collect::<Vec<_>>());
+        if cold {
+            world.migrate();
+            world.settle();
+        }
+        let mut tx = world.begin(Isolation::ReadCommitted);
+        let mut cursor =
+            tx.open_cursor(&world.primary, KeyRange::all(), Direction::Forward).expect("it opens");
+        let mut handles = Vec::new();
+        block_on(tx.fetch(&mut cursor, 2, |row| handles.push(row.handle()))).expect("a batch");
+        for id in 2..10 {
+            world.other_deletes(id);
+        }
+        world.other_sets(0, 1, 77);
+        let mut statement = tx.statement().expect("it begins");
+        assert_eq!(world.all(&mut statement), [(0, 77), (1, 1)], "a statement has a snapshot of its own");
+        assert_eq!(world.set_by(&mut statement, &handles[0], 78).expect("an answer"), Changed::Updated(77));
+        assert_eq!(world.set_by(&mut statement, &handles[1], 11).expect("an answer"), Changed::Updated(1));
+        drop(statement);
+        world.settle();
+        let rest = fetch(&world, &mut tx, &mut cursor, 100);
+        assert_eq!(
+            rest,
+            (2..10).map(|id| (id, id)).collect::<Vec<_>>(),
+            "cold {cold}: the cursor's rows are gone"
+        );
+        drop(cursor);
+        let mut statement = tx.statement().expect("it begins");
+        assert!(
+            block_on(statement.read_row(&world.table, &handles[0], |_| ())).is_err(),
+            "the cursor is closed"
+        );
+        drop(statement);
+        block_on(tx.commit()).expect("nobody competes");
+        assert_eq!(world.end(), [(0, 78), (1, 11)]);
+        assert_eq!(world.db.inner().garbage.len(), 0, "nobody holds a snapshot");
+    }
+}
+
+/// Cursors end with the savepoint before them, with their transaction, and by being cancelled; the transaction goes on.
+#[test]
+fn cursors_end_in_good_order() {
+    let world = world(&[(1, 10), (2, 20), (3, 30)]);
+    let mut tx = world.begin(Isolation::ReadCommitted);
+    let open = |tx: &mut Transaction| {
+        tx.open_cursor(&world.primary, KeyRange::all(), Direction::Forward).expect("it opens")
+    };
+    let mut before = open(&mut tx);
+    let savepoint = tx.savepoint().expect("a savepoint");
+    world.insert(&mut tx, 4, 40).expect("a fresh row");
+    let mut after = open(&mut tx);
+    assert_eq!(fetch(&world, &mut tx, &mut after, 9).len(), 4);
+    let mut after = open(&mut tx);
+    tx.rollback_to(&savepoint).expect("it is there");
+    let error = block_on(tx.fetch(&mut after, 1, |_| ())).expect_err("it has ended");
+    assert!(
+        error.to_string().contains("a rollback to a savepoint before it has ended the cursor"),
+        "{error}"
+    );
+    assert_eq!(fetch(&world, &mut tx, &mut before, 1), [(1, 10)]);
+    let places = || world.db.inner().registry.snapshots().collect::<Vec<_>>();
+    // The governor takes the cursor's snapshot away.
+    let oldest = places().into_iter().find(|(place, _)| {
+        world.db.inner().registry.place(*place).session.load(std::sync::atomic::Ordering::SeqCst) == 1
+    });
+    let place = world.db.inner().registry.place(oldest.expect("the cursor holds one").0);
+    assert!(world.db.inner().reap(place, || true, || unreachable!("no transaction is aborted")));
+    let error = block_on(tx.fetch(&mut before, 1, |_| ())).expect_err("it was cancelled");
+    assert_eq!(error.sqlstate(), "72000", "{error}");
+    world.insert(&mut tx, 5, 50).expect("the transaction goes on");
+    drop((before, after));
+    let mut left = open(&mut tx);
+    block_on(tx.commit()).expect("nobody competes");
+    let mut next = world.begin(Isolation::ReadCommitted);
+    let error = block_on(next.fetch(&mut left, 1, |_| ())).expect_err("its transaction is over");
+    assert!(error.to_string().contains("the cursor's transaction is over"), "{error}");
+    drop((left, next));
+    assert_eq!(places(), [], "a snapshot is held that is nobody's");
+    assert_eq!(world.end(), [(1, 10), (2, 20), (3, 30), (5, 50)]);
+}

@@ -44,9 +44,11 @@ use crate::txn::registry::{Place, Registry, activity};
 use crate::txn::session::{Health, NO_SNAPSHOT, Session};
 use thermocline_base::multiplex::{give_way, has_company};
 
+mod cursor;
 mod reads;
 mod statement;
 
+pub use cursor::Cursor;
 pub use statement::{LockWait, Statement};
 
 /// An open transaction. Dropping it aborts it.

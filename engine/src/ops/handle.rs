@@ -150,7 +150,7 @@ impl Session {
             "it is a row of another table"
         } else if then.storage != now.storage {
             "the table was emptied since"
-        } else if then.snapshot != now.snapshot {
+        } else if then.snapshot != now.snapshot && self.cursor_snapshot(then.snapshot).is_none() {
             "the snapshot that showed the row has ended; at read committed that is with the statement"
         } else {
             return Ok(());
@@ -204,7 +204,11 @@ impl Session {
         self.begin_statement();
         let form = form_ref.get();
         let guard = self.db().epochs.pin();
-        let found = step!(self.find_handle(form, handle, &guard)?);
+        let before = self.snapshot;
+        self.snapshot = self.cursor_snapshot(handle.stamp.snapshot).unwrap_or(before);
+        let found = self.find_handle(form, handle, &guard);
+        self.snapshot = before;
+        let found = step!(found?);
         let mut show = |row: SeenRow<'_>| see.take().expect("a read finds its row once")(row);
         Ok(Step::Done(match found {
             Found::Memory(row, version) => {
@@ -240,8 +244,23 @@ impl Session {
         }
     }
 
-    /// The row of a handle, ready to be changed or locked: see [`Session::find_target`].
+    /// The row of a handle, ready to be changed or locked: see [`Session::find_target`]. One that a cursor has shown is looked
+    /// for where the cursor's snapshot sees it.
     pub(crate) fn find_handle_target(
+        &mut self,
+        form_ref: FormRef,
+        handle: &RowHandle,
+        purpose: Purpose,
+        guard: &Guard<'_>,
+    ) -> Result<Step<Sought>> {
+        let before = self.snapshot;
+        self.snapshot = self.cursor_snapshot(handle.stamp.snapshot).unwrap_or(before);
+        let sought = self.find_handle_target_at(form_ref, handle, purpose, guard);
+        self.snapshot = before;
+        sought
+    }
+
+    fn find_handle_target_at(
         &mut self,
         form_ref: FormRef,
         handle: &RowHandle,

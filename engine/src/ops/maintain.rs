@@ -21,6 +21,7 @@ use crate::db::Inner;
 use crate::hot::memory::{BlockId, Memory};
 use crate::index::TreePlace;
 use crate::mutation::{self, Rule};
+use crate::ops::cursor::CURSOR;
 use crate::txn::prune::{Item, approach_rows, prune_row};
 use crate::txn::registry::{ActiveSnapshots, Place, activity};
 use crate::txn::session::Session;
@@ -193,7 +194,8 @@ impl Inner {
             }
             let operations = place.operations.load(Ordering::Relaxed);
             let session = place.session.load(Ordering::Acquire);
-            let resting = place.activity.load(Ordering::Relaxed) == activity::REST && session != 0;
+            let resting =
+                place.activity.load(Ordering::Relaxed) == activity::REST && session != 0 && session != CURSOR;
             let (seen, since) = &mut rounds.idle[index];
             if *seen != operations || !resting {
                 (*seen, *since) = (operations, now);
@@ -228,7 +230,11 @@ impl Inner {
         }
         // It may have ended, or another may have begun in its place, since it was looked at.
         let session = place.session.load(Ordering::Acquire);
-        if session != 0 && is_it() {
+        if session == CURSOR && is_it() {
+            // The snapshot of a cursor: the cursor ends, its transaction does not.
+            place.drop_snapshot();
+            place.activity.store(activity::REAPED, Ordering::Release);
+        } else if session != 0 && session != CURSOR && is_it() {
             // SAFETY: the owner puts the pointer there for as long as the session is its own, and keeps its hands off
             // while `activity` says *reaping*.
             let session = unsafe { &mut *std::ptr::with_exposed_provenance_mut::<Session>(session) };

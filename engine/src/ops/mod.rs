@@ -14,6 +14,7 @@ pub(crate) mod clean;
 pub(crate) mod cold;
 pub(crate) mod cold_steps;
 pub(crate) mod commit;
+pub(crate) mod cursor;
 pub(crate) mod define;
 pub(crate) mod freeze;
 pub(crate) mod handle;

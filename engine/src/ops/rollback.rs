@@ -140,6 +140,7 @@ impl Session {
         let guard = db.epochs.pin();
         self.undo_to(savepoint.writes, &guard);
         self.savepoint = savepoint.writes;
+        self.end_cursors(savepoint.writes);
         if mutation::off(Rule::SavepointKeepsReads) {
             self.reads.truncate(savepoint.reads);
             self.scans.truncate(savepoint.scans);

@@ -74,6 +74,12 @@ pub(crate) struct ScanState {
     /// The upper end is one that the caller gave.
     given_end: bool,
     cold: Option<ColdCursor>,
+    /// It goes on behind the row that it has stopped at.
+    pub(crate) pauses: bool,
+    /// Nothing is left.
+    pub(crate) finished: bool,
+    /// Where the session's list says what was scanned so far.
+    noted: Option<usize>,
 }
 
 /// Where the scan of a whole table stands.
@@ -82,6 +88,9 @@ pub(crate) struct TableScanState {
     /// The next slot; behind the last one, the cold rows follow.
     next: Option<RowId>,
     cold: Option<ColdCursor>,
+    /// Nothing is left.
+    pub(crate) finished: bool,
+    noted: bool,
 }
 
 /// Reads the records of what was read ahead.
@@ -172,6 +181,9 @@ impl ScanState {
             begun: false,
             given_end: range.prefix.is_none(),
             cold: None,
+            pauses: false,
+            finished: false,
+            noted: None,
         }
     }
 
@@ -320,11 +332,13 @@ impl Session {
                 }
             }
             if stopped || !more && waits.is_none() {
-                self.watch_absence(form);
-                if self.validates_scans() {
-                    let last = stopped_at.as_deref().or(last.map(|(key, _)| key));
-                    let range = state.covered(last.filter(|_| stopped));
-                    self.scans.push(Scan { form: form_ref, index: index.id, range });
+                let end = stopped_at.as_deref().or(last.map(|(key, _)| key)).filter(|_| stopped);
+                self.note_range(form_ref, index, state, end);
+                state.finished = !stopped;
+                if state.pauses
+                    && let Some((key, row)) = last
+                {
+                    state.position = Bound::Excluded((key.into(), row));
                 }
                 return Ok(Step::Done(()));
             }
@@ -336,6 +350,22 @@ impl Session {
                 return Ok(Step::Wait(wait));
             }
             step!(self.remember()?);
+        }
+    }
+
+    /// Remembers for validation how far a scan has come: up to this key, or to its end.
+    fn note_range(&mut self, form: FormRef, index: &IndexForm, state: &mut ScanState, end: Option<&[u8]>) {
+        self.watch_absence(form.get());
+        if !self.validates_scans() {
+            return;
+        }
+        let range = state.covered(end);
+        match state.noted.and_then(|at| self.scans.get_mut(at)) {
+            Some(scan) => scan.range = range,
+            None => {
+                state.noted = Some(self.scans.len());
+                self.scans.push(Scan { form, index: index.id, range });
+            }
         }
     }
 
@@ -408,7 +438,13 @@ impl Session {
             if state.has(&entry.key) {
                 match self.visit_cold(form_ref, index, entry, guard, see)? {
                     Step::Done(ControlFlow::Continue(())) => {}
-                    Step::Done(ControlFlow::Break(())) => return Ok(ColdSide::Stop(entry.key.clone())),
+                    Step::Done(ControlFlow::Break(())) => {
+                        let key = entry.key.clone();
+                        if state.pauses {
+                            cursor.pop();
+                        }
+                        return Ok(ColdSide::Stop(key));
+                    }
                     Step::Wait(wait) => return Ok(ColdSide::Waits(wait)),
                 }
             }
@@ -509,7 +545,10 @@ impl Session {
                 match self.visit(form_ref, None, row, &guard, see) {
                     Entry::Next => slot += 1,
                     Entry::Stop => {
-                        self.note_table(form_ref);
+                        // Behind a chunk's last slot the next chunk begins.
+                        let next = u16::try_from(slot + 1).map(|slot| RowId::new(number, slot));
+                        state.next = Some(next.unwrap_or(RowId::new(number + 1, 0)));
+                        self.note_table(form_ref, &mut state.noted);
                         return Ok(Step::Done(()));
                     }
                     Entry::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),
@@ -530,16 +569,18 @@ impl Session {
             let seen = step!(self.visit_cold(form_ref, form.primary(), entry, &guard, see)?);
             cursor.pop();
             if seen.is_break() {
-                break;
+                self.note_table(form_ref, &mut state.noted);
+                return Ok(Step::Done(()));
             }
         }
-        self.note_table(form_ref);
+        state.finished = true;
+        self.note_table(form_ref, &mut state.noted);
         Ok(Step::Done(()))
     }
 
-    fn note_table(&mut self, form: FormRef) {
+    fn note_table(&mut self, form: FormRef, noted: &mut bool) {
         self.watch_absence(form.get());
-        if self.validates_scans() {
+        if self.validates_scans() && !std::mem::replace(noted, true) {
             let index = form.get().primary().id;
             self.scans.push(Scan { form, index, range: ScanRange::Table });
         }

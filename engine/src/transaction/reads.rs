@@ -124,7 +124,11 @@ impl Transaction {
     }
 
     /// What a read of the cold store by a scan came to.
-    fn read_cold(&mut self, entry: &TableEntry, read: std::result::Result<(), StoreError>) -> Result<()> {
+    pub(super) fn read_cold(
+        &mut self,
+        entry: &TableEntry,
+        read: std::result::Result<(), StoreError>,
+    ) -> Result<()> {
         if let Some(cold) = self.session().db().cold.get() {
             cold.counters.reads.fetch_add(1, Ordering::Relaxed);
         }

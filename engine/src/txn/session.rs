@@ -19,6 +19,7 @@ use crate::hot::budget::{MemoryKind, OutOfMemory};
 use crate::hot::chunk::leave::SlotSet;
 use crate::hot::version::{TxnId, Version};
 use crate::mutation::{self, Rule};
+use crate::ops::cursor::CursorMark;
 use crate::ops::handle::RowHandle;
 use crate::options::{Isolation, TransactionOptions};
 use crate::row::KeyBuf;
@@ -240,6 +241,8 @@ pub(crate) struct Session {
     pub(crate) view: View,
     /// Own versions stand below others of the statement that is open.
     pub(crate) kept_own: bool,
+    /// Cursors that were opened, some of which may have ended.
+    pub(crate) cursors: Vec<Arc<CursorMark>>,
     /// The row that has refused a key last.
     pub(crate) refused_by: Option<RowHandle>,
     /// Snapshots that the session has taken; tells whether a row handle's is still held.
@@ -298,6 +301,7 @@ impl Session {
             savepoint: 0,
             view: View::default(),
             kept_own: false,
+            cursors: Vec::new(),
             refused_by: None,
             snapshots: 0,
             savepoints: Vec::new(),
@@ -436,6 +440,8 @@ impl Session {
         self.view = View::default();
         self.kept_own = false;
         self.refused_by = None;
+        self.end_cursors(0);
+        self.cursors.clear();
         self.savepoints.clear();
         self.last_savepoint = 0;
         self.writes.shrink_to(KEPT_ENTRIES);
@@ -528,10 +534,10 @@ impl Session {
     #[inline]
     fn floor(&self) -> usize {
         if mutation::off(Rule::OwnVersionOutlivesViews) {
-            self.savepoint
-        } else {
-            self.savepoint.max(self.view.floor)
+            return self.savepoint;
         }
+        let cursors = if self.cursors.is_empty() { 0 } else { self.cursor_floor() };
+        self.savepoint.max(self.view.floor).max(cursors)
     }
 
     /// Enters the writes before `end` into their index.
