@@ -927,3 +927,22 @@ fn cursors_end_in_good_order() {
     assert_eq!(places(), [], "a snapshot is held that is nobody's");
     assert_eq!(world.end(), [(1, 10), (2, 20), (3, 30), (5, 50)]);
 }
+
+/// (91) Locks count under the memory limit, with their entries in the map of all locks.
+#[test]
+fn locks_count_under_the_memory_limit() {
+    let rows: Vec<(i64, i64)> = (0..4000).map(|id| (id, 0)).collect();
+    let world = world(&rows);
+    let charged = || world.db.statistics().memory.transactions;
+    let mut tx = world.begin(Isolation::Snapshot);
+    let before = charged();
+    let mut statement = tx.statement().expect("it begins");
+    for (id, _) in &rows {
+        let locked = lock(&world, &mut statement, *id, LockMode::Update, LockWait::Wait);
+        assert!(matches!(locked, Ok(Locked::Locked(0))), "{locked:?}");
+    }
+    drop(statement);
+    assert!(charged() - before > 4000 * 200, "{} bytes for 4000 locks", charged() - before);
+    drop(tx);
+    assert_eq!(charged(), before, "what was charged is given back");
+}

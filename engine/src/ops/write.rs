@@ -335,7 +335,7 @@ impl Session {
             *contested = false;
         }
         // Under an own version nobody can enter a lock any more that forbids a change of other columns.
-        let removes = new.is_none_or(|(_, changed)| Self::removes(form, changed));
+        let removes = own && new.is_none_or(|(_, changed)| Self::removes(form, changed));
         let looks_early = own && (!removes || mutation::off(Rule::OwnRemovalLooksForLocks));
         if looks_early
             && form.counters.locks.load(Ordering::SeqCst) != 0

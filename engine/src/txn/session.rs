@@ -463,6 +463,8 @@ impl Session {
     fn list_bytes(&self) -> usize {
         /// Keys of a range.
         const RANGE_BYTES: usize = 64;
+        /// The entry of a lock in the map of locks, with its holders, and its key twice.
+        const LOCK_BYTES: usize = 192;
         self.writes.capacity() * size_of::<Write>()
             + self.write_index.places.capacity() * size_of::<(u64, usize)>()
             + self.reads.capacity() * size_of::<Read>()
@@ -470,6 +472,7 @@ impl Session {
             + self.cold_reads.capacity() * size_of::<ColdRead>()
             + self.followed.capacity() * size_of::<Followed>()
             + self.locks.capacity() * size_of::<(LockKey, FormRef, Option<LockMode>)>()
+            + self.locks.len() * LOCK_BYTES
             + self.cold_cache.memory_bytes()
     }
 
