@@ -430,9 +430,9 @@ fn above_read_committed_a_changed_row_is_a_conflict() {
                 let one = world.handle(&mut statement, 1);
                 world.disturb(place);
                 if deleted {
-                    world.other_deletes(1)
+                    world.other_deletes(1);
                 } else {
-                    world.other_sets(1, 1, 100)
+                    world.other_sets(1, 1, 100);
                 }
                 let changed = match by_handle {
                     true => world.set_by(&mut statement, &one, 11),
@@ -442,7 +442,7 @@ fn above_read_committed_a_changed_row_is_a_conflict() {
                     format!("{place:?} {level}, by handle {by_handle}, deleted {deleted}: {changed:?}");
                 match (level, deleted) {
                     (Isolation::ReadCommitted, true) => {
-                        assert!(matches!(changed, Ok(Changed::Gone)), "{case}")
+                        assert!(matches!(changed, Ok(Changed::Gone)), "{case}");
                     }
                     (Isolation::ReadCommitted, false) => {
                         assert!(matches!(changed, Ok(Changed::Updated(100))), "{case}");
@@ -899,6 +899,7 @@ fn cursors_end_in_good_order() {
     world.insert(&mut tx, 4, 40).expect("a fresh row");
     let mut after = open(&mut tx);
     assert_eq!(fetch(&world, &mut tx, &mut after, 9).len(), 4);
+    drop(after);
     let mut after = open(&mut tx);
     tx.rollback_to(&savepoint).expect("it is there");
     let error = block_on(tx.fetch(&mut after, 1, |_| ())).expect_err("it has ended");
