@@ -14,21 +14,10 @@ use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::options::Isolation;
 use crate::txn::registry::{MAX_TRANSACTIONS, Place, activity};
-use crate::txn::session::{NO_SNAPSHOT, Session, Turn, View};
+use crate::txn::session::{CursorMark, NO_SNAPSHOT, Session, Turn, View};
 
 /// What stands in a cursor's place where a transaction's has its session.
 pub(crate) const CURSOR: usize = 1;
-
-/// What a transaction knows of a cursor of its own.
-#[derive(Debug)]
-pub(crate) struct CursorMark {
-    /// Own writes from this one on are passed over.
-    pub(crate) number: usize,
-    /// Its snapshot, and which of the session's that is.
-    snapshot: Timestamp,
-    snapshots: u64,
-    is_open: AtomicBool,
-}
 
 /// A cursor's view of the database.
 #[derive(Debug)]

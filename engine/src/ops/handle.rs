@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use thermocline_base::epoch::Guard;
-use thermocline_base::ids::{RowId, TableId, Timestamp};
+use thermocline_base::ids::RowId;
 
 use crate::catalog::table::{FormRef, TableEntry, TableForm};
 use crate::cold::memo::RecordName;
@@ -19,40 +19,11 @@ use crate::ops::cold::{ColdRow, Seen};
 use crate::ops::target::{ColdTarget, Purpose, Sought, Wanted};
 use crate::ops::{Step, Wait, step};
 use crate::row::KeyBuf;
+pub use crate::txn::handle::RowHandle;
+use crate::txn::handle::{HandlePlace, Stamp};
 use crate::txn::in_the_way::InTheWay;
-use crate::txn::session::{Session, Turn};
+use crate::txn::session::Session;
 use crate::txn::visibility::{Sees, visible_to_view};
-
-/// Names a row that a read or scan of a [`Statement`](crate::Statement) has shown.
-///
-/// It is good for the transaction that it was given by, as long as the snapshot is held: at read committed for the rest of the
-/// statement, at the other levels to the end of the transaction.
-#[derive(Clone, Debug)]
-pub struct RowHandle {
-    stamp: Stamp,
-    place: HandlePlace,
-}
-
-/// Where the snapshot sees the row.
-#[derive(Clone, Debug)]
-enum HandlePlace {
-    Memory(RowId),
-    Cold(RecordName, Box<[u8]>),
-    /// In memory, where it has refused a key, whether the snapshot sees it or not.
-    Refusing(RowId),
-    /// The same of a record.
-    RefusingCold(RecordName, Box<[u8]>),
-}
-
-/// What a handle is good for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    table: TableId,
-    /// The storage of the table's rows, which emptying and rewriting replace.
-    storage: Timestamp,
-    turn: Turn,
-    snapshot: u64,
-}
 
 impl Stamp {
     /// A row that is shown.

@@ -7,7 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use thermocline_base::ids::{IndexId, Lsn, RowId, TableId, Timestamp, fresh_number};
-use thermocline_base::sync::Ordering;
+use thermocline_base::sync::{AtomicBool, Ordering};
 
 use crate::catalog::table::{FormRef, TableEntry};
 use crate::cold::cache::PrivateCache;
@@ -19,11 +19,10 @@ use crate::hot::budget::{MemoryKind, OutOfMemory};
 use crate::hot::chunk::leave::SlotSet;
 use crate::hot::version::{TxnId, Version};
 use crate::mutation::{self, Rule};
-use crate::ops::cursor::CursorMark;
-use crate::ops::handle::RowHandle;
 use crate::options::{Isolation, TransactionOptions};
 use crate::row::KeyBuf;
 use crate::temperature::Sampler;
+use crate::txn::handle::RowHandle;
 use crate::txn::locks::{LockKey, LockMode};
 use crate::txn::registry::Place;
 
@@ -179,6 +178,17 @@ impl View {
     pub(crate) fn has_begun(&self) -> bool {
         self.is_open() && !self.fresh && !mutation::off(Rule::StatementKeepsSnapshot)
     }
+}
+
+/// What a transaction knows of a cursor of its own.
+#[derive(Debug)]
+pub(crate) struct CursorMark {
+    /// Own writes from this one on are passed over.
+    pub(crate) number: usize,
+    /// Its snapshot, and which of the session's that is.
+    pub(crate) snapshot: Timestamp,
+    pub(crate) snapshots: u64,
+    pub(crate) is_open: AtomicBool,
 }
 
 /// Whether a transaction can go on.
