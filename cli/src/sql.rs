@@ -83,7 +83,7 @@ fn located(error: &thermocline_sql::Error, text: &str) -> Failure {
 fn table(answer: &Answer) -> String {
     let mut out = String::new();
     for notice in &answer.notices {
-        out += &format!("NOTICE:  {notice}\n");
+        out += &format!("{}:  {}\n", notice.severity, notice.message);
     }
     if answer.columns.is_empty() {
         if !answer.tag.is_empty() {

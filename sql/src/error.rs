@@ -25,7 +25,7 @@ pub struct Error {
 impl Error {
     /// An error with this SQLSTATE and message.
     #[cold]
-    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
+    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), detail: None, hint: None, position: None, at: None }
     }
 
@@ -38,14 +38,18 @@ impl Error {
         self
     }
 
+    /// Says what to do.
     #[cold]
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
+    /// Says particulars.
     #[cold]
-    pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {
+    #[must_use]
+    pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
         self
     }

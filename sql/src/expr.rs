@@ -17,9 +17,68 @@ use crate::types::{Datum, Type, text};
 /// What functions make.
 pub(crate) type Made = Result<Datum>;
 
+/// Ends the statement that runs in a session, from any thread: a number that the executor looks at with each row it reads.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt(Arc<std::sync::atomic::AtomicU8>);
+
+/// Why a statement is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Cause {
+    /// The user asked for it.
+    Cancelled = 1,
+    /// It took longer than `statement_timeout`.
+    TimedOut = 2,
+    /// The server ends.
+    Shutdown = 3,
+}
+
+impl Cause {
+    /// What the statement is refused with.
+    #[must_use]
+    pub fn error(self) -> Error {
+        match self {
+            Self::Cancelled => Error::new("57014", "canceling statement due to user request"),
+            Self::TimedOut => Error::new("57014", "canceling statement due to statement timeout"),
+            Self::Shutdown => Error::new("57P01", "terminating connection due to administrator command"),
+        }
+    }
+}
+
+impl Interrupt {
+    /// Asks the statement that runs to end.
+    pub fn raise(&self, cause: Cause) {
+        self.0.store(cause as u8, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Forgets what was asked for.
+    pub fn clear(&self) {
+        self.0.store(0, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// What was asked for.
+    #[must_use]
+    #[inline]
+    pub fn raised(&self) -> Option<Cause> {
+        match self.0.load(std::sync::atomic::Ordering::Relaxed) {
+            0 => None,
+            1 => Some(Cause::Cancelled),
+            2 => Some(Cause::TimedOut),
+            _ => Some(Cause::Shutdown),
+        }
+    }
+
+    /// Is the statement to go on?
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        self.raised().map_or(Ok(()), |cause| Err(cause.error()))
+    }
+}
+
 /// What does not change while a statement runs.
 #[derive(Debug, Default)]
 pub(crate) struct Context {
+    pub(crate) interrupt: Interrupt,
     pub(crate) parameters: Vec<Datum>,
     /// The transaction's time: microseconds since 1970.
     pub(crate) now: i64,

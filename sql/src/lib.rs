@@ -50,8 +50,9 @@ mod session;
 mod types;
 
 pub use error::{Error, Result};
+pub use expr::{Cause, Interrupt};
 pub use plan::Column;
-pub use session::{Answer, Prepared, Session};
+pub use session::{Answer, Notice, Prepared, Rows, Session};
 pub use types::{Datum, Numeric, Type};
 
 /// What `version()` says.

@@ -59,7 +59,7 @@ impl Session {
             let message = format!("relation \"{name}\" already exists");
             if create.if_not_exists {
                 let mut answer = Answer::tagged("CREATE TABLE");
-                answer.notices.push(format!("{message}, skipping"));
+                answer.notice(format!("{message}, skipping"));
                 return Ok(answer);
             }
             return Err(Error::new("42P07", message));
@@ -199,7 +199,7 @@ impl Session {
             let message = format!("relation \"{name}\" already exists");
             if create.if_not_exists {
                 let mut answer = Answer::tagged("CREATE INDEX");
-                answer.notices.push(format!("{message}, skipping"));
+                answer.notice(format!("{message}, skipping"));
                 return Ok(answer);
             }
             return Err(Error::new("42P07", message));
@@ -252,7 +252,7 @@ impl Session {
             match self.db.drop_table(&name.name) {
                 Ok(()) => {}
                 Err(EngineError::UnknownTable { .. }) if if_exists => {
-                    answer.notices.push(format!("table \"{}\" does not exist, skipping", name.name));
+                    answer.notice(format!("table \"{}\" does not exist, skipping", name.name));
                 }
                 Err(EngineError::UnknownTable { .. }) => {
                     return Err(Error::new("42P01", format!("table \"{}\" does not exist", name.name)));
@@ -269,7 +269,7 @@ impl Session {
             Self::schema_of(name)?;
             let Some(table) = self.owner_of(&name.name) else {
                 if if_exists {
-                    answer.notices.push(format!("index \"{}\" does not exist, skipping", name.name));
+                    answer.notice(format!("index \"{}\" does not exist, skipping", name.name));
                     continue;
                 }
                 return Err(Error::new("42704", format!("index \"{}\" does not exist", name.name)));
@@ -291,7 +291,7 @@ impl Session {
     fn alter_table(&mut self, name: &ObjectName, if_exists: bool, actions: &[Alter]) -> Result<Answer> {
         let mut answer = Answer::tagged("ALTER TABLE");
         if if_exists && self.db.table(&name.name).is_err() {
-            answer.notices.push(format!("relation \"{}\" does not exist, skipping", name.name));
+            answer.notice(format!("relation \"{}\" does not exist, skipping", name.name));
             return Ok(answer);
         }
         self.known(name)?;
@@ -312,7 +312,7 @@ impl Session {
                         let message =
                             format!("column \"{}\" of relation \"{table}\" already exists", column.name);
                         if *if_not_exists {
-                            answer.notices.push(format!("{message}, skipping"));
+                            answer.notice(format!("{message}, skipping"));
                             continue;
                         }
                         return Err(Error::new("42701", message));
@@ -338,7 +338,7 @@ impl Session {
                 Alter::DropColumn { name, if_exists, .. } => {
                     if !has(self, name) {
                         if *if_exists {
-                            answer.notices.push(format!(
+                            answer.notice(format!(
                                 "column \"{name}\" of relation \"{table}\" does not exist, skipping"
                             ));
                             continue;

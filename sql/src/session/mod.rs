@@ -9,27 +9,28 @@
 //! In an open transaction at *read committed* each scan of a statement takes a snapshot of its own, as the engine's operations
 //! do; a statement that meets a row that has changed since it read it is undone and runs again.
 
+mod catalog;
 mod define;
+mod prepared;
+mod rows;
 mod settings;
+mod transactions;
 
 use thermocline_base::clock::{Clock, SystemClock};
-use thermocline_engine::{Database, Isolation, Savepoint, Transaction, TransactionOptions, block_on};
+use thermocline_engine::{Database, Isolation, Savepoint, Transaction, block_on};
 
 use crate::bind::Binder;
-use crate::catalog::{Catalog, Column as TableColumn, HIDDEN_KEY, Index, Table, sql_type};
 use crate::error::{Error, Result, aborted};
-use crate::expr::Context;
-use crate::parser::ast::{Modes, Statement};
-use crate::parser::{Parsed, parse};
+use crate::expr::{Context, Interrupt};
+use crate::parser::ast::Statement;
+use crate::parser::parse;
 use crate::plan::{Bound, Column};
-use crate::run::change::{Outcome, STALE};
-use crate::run::source::EngineSource;
-use crate::run::{Executor, Row};
 use crate::types::{Datum, Type, text};
+use catalog::EngineCatalog;
 use settings::Settings;
 
-/// How often a statement runs again that others were in the way of.
-const TRIES: u32 = 100;
+pub use prepared::Prepared;
+pub use rows::Rows;
 
 /// What a statement came to.
 #[derive(Clone, Debug, Default)]
@@ -43,12 +44,31 @@ pub struct Answer {
     /// Rows returned or changed.
     pub count: u64,
     /// What PostgreSQL would have sent beside the answer.
-    pub notices: Vec<String>,
+    pub notices: Vec<Notice>,
+}
+
+/// What a client should know though nothing went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// `NOTICE` or `WARNING`.
+    pub severity: &'static str,
+    /// SQLSTATE.
+    pub code: &'static str,
+    /// What happened, in one line.
+    pub message: String,
 }
 
 impl Answer {
     fn tagged(tag: &str) -> Self {
         Self { tag: tag.to_owned(), ..Self::default() }
+    }
+
+    fn notice(&mut self, message: impl Into<String>) {
+        self.notices.push(Notice { severity: "NOTICE", code: "00000", message: message.into() });
+    }
+
+    fn warn(&mut self, code: &'static str, message: impl Into<String>) {
+        self.notices.push(Notice { severity: "WARNING", code, message: message.into() });
     }
 
     /// A value as PostgreSQL writes it; none is null (or no such row and column).
@@ -58,13 +78,8 @@ impl Answer {
         if value.is_null() {
             return None;
         }
-        let column = &self.columns[column];
-        let shown = text::show(value, column.ty);
-        // A char has the length of its column.
-        if column.ty == Type::BpChar && column.modifier >= 4 {
-            let length = (column.modifier - 4) as usize;
-            return Some(format!("{shown:<length$}"));
-        }
+        let mut shown = String::new();
+        self.columns[column].write_text(value, &mut shown);
         Some(shown)
     }
 }
@@ -79,6 +94,8 @@ struct Open {
     now: i64,
     /// No statement has run in it yet.
     fresh: bool,
+    /// It stands round the statements of one request, none of which said BEGIN.
+    implicit: bool,
 }
 
 /// A connection to a database: runs statements one after the other.
@@ -87,41 +104,12 @@ pub struct Session {
     open: Option<Open>,
     settings: Settings,
     clock: std::sync::Arc<dyn Clock>,
+    interrupt: Interrupt,
 }
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session").field("in_transaction", &self.open.is_some()).finish_non_exhaustive()
-    }
-}
-
-/// A statement that was parsed and bound, to be run any number of times.
-#[derive(Debug)]
-pub struct Prepared {
-    statement: Parsed,
-    bound: Option<Bound>,
-    parameters: Vec<Type>,
-    /// The definitions that it was bound with.
-    schemas: Vec<thermocline_engine::TableSchema>,
-}
-
-impl Prepared {
-    /// Types of `$1`, `$2`, ….
-    #[must_use]
-    pub fn parameters(&self) -> &[Type] {
-        &self.parameters
-    }
-
-    /// Columns of the rows that it returns.
-    #[must_use]
-    pub fn columns(&self) -> &[Column] {
-        match &self.bound {
-            Some(Bound::Query(query)) => &query.columns,
-            Some(Bound::Insert(it)) => it.returning.as_ref().map_or(&[], |returning| &returning.columns),
-            Some(Bound::Update(it)) => it.returning.as_ref().map_or(&[], |returning| &returning.columns),
-            Some(Bound::Delete(it)) => it.returning.as_ref().map_or(&[], |returning| &returning.columns),
-            None => &[],
-        }
     }
 }
 
@@ -135,7 +123,41 @@ impl Session {
     /// A session that takes the time of `now()` from this clock.
     #[must_use]
     pub fn with_clock(db: &Database, clock: std::sync::Arc<dyn Clock>) -> Self {
-        Self { db: db.clone(), open: None, settings: Settings::default(), clock }
+        Self {
+            db: db.clone(),
+            open: None,
+            settings: Settings::default(),
+            clock,
+            interrupt: Interrupt::default(),
+        }
+    }
+
+    /// The same session, whose statements end when this is raised.
+    #[must_use]
+    pub fn with_interrupt(mut self, interrupt: Interrupt) -> Self {
+        self.interrupt = interrupt;
+        self
+    }
+
+    /// Says that the statement that ran was given up by dropping its future: the transaction has failed.
+    pub fn abandon(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.failed = true;
+        }
+    }
+
+    /// Sets a setting of the session, as SET does.
+    ///
+    /// # Errors
+    /// No such setting (42704), a value that it cannot have (22023, 0A000).
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        self.settings.set(name, Some(&[value.to_owned()])).map(drop)
+    }
+
+    /// A number that is another one after a setting has changed.
+    #[must_use]
+    pub fn settings_version(&self) -> u64 {
+        self.settings.version
     }
 
     /// Runs one statement, blocking the calling thread while it waits.
@@ -151,19 +173,22 @@ impl Session {
     /// # Errors
     /// As [`Session::execute`].
     pub async fn execute_async(&mut self, text: &str, parameters: &[Datum]) -> Result<Answer> {
-        let mut parsed = match parse(text) {
-            Ok(parsed) => parsed,
-            Err(error) => return Err(self.failed(error)),
-        };
-        let statement = match (parsed.pop(), parsed.is_empty()) {
-            (None, _) => return Ok(Answer::default()),
-            (Some(statement), true) => statement,
-            (Some(_), false) => {
-                let error = Error::new("42601", "cannot insert multiple commands into a prepared statement");
-                return Err(self.failed(error));
-            }
-        };
-        self.statement(&statement, None, parameters).await.map_err(|error| error.locate(text))
+        let mut statements = self.parse(text)?;
+        let Some(mut statement) = statements.pop() else { return Ok(Answer::default()) };
+        if !statements.is_empty() {
+            return Err(self.failed(several()));
+        }
+        self.describe(&mut statement, &vec![Type::Unknown; parameters.len()])?;
+        check_parameters(&statement.parameters, parameters).map_err(|error| self.failed(error))?;
+        self.answer(&mut statement, parameters).await
+    }
+
+    async fn answer(&mut self, statement: &mut Prepared, parameters: &[Datum]) -> Result<Answer> {
+        let mut rows: Vec<Vec<Datum>> = Vec::new();
+        let mut answer = self.execute_to(statement, parameters.to_vec(), &mut rows).await?;
+        answer.rows = rows;
+        answer.columns = statement.columns().to_vec();
+        Ok(answer)
     }
 
     /// Runs all statements of a text, one after the other, each with a transaction of its own if none is open. Ends with the
@@ -172,14 +197,29 @@ impl Session {
     /// # Errors
     /// As [`Session::execute`]; what the statements before have done stays.
     pub fn run(&mut self, text: &str, mut see: impl FnMut(Answer)) -> Result<()> {
-        let parsed = match parse(text) {
-            Ok(parsed) => parsed,
-            Err(error) => return Err(self.failed(error)),
-        };
-        for statement in &parsed {
-            see(block_on(self.statement(statement, None, &[])).map_err(|error| error.locate(text))?);
+        for mut statement in self.parse(text)? {
+            self.describe(&mut statement, &[])?;
+            see(block_on(self.answer(&mut statement, &[]))?);
         }
         Ok(())
+    }
+
+    /// The statements of a text, to be described and then run.
+    ///
+    /// # Errors
+    /// Syntax errors.
+    pub fn parse(&mut self, text: &str) -> Result<Vec<Prepared>> {
+        let parsed = parse(text).map_err(|error| self.failed(error))?;
+        let text: std::sync::Arc<str> = text.into();
+        let unbound = |statement| Prepared {
+            statement,
+            text: text.clone(),
+            bound: None,
+            parameters: Vec::new(),
+            shown: Vec::new(),
+            schemas: Vec::new(),
+        };
+        Ok(parsed.into_iter().map(unbound).collect())
     }
 
     /// Parses and binds a statement. `types`: of parameters, as far as they are known.
@@ -187,16 +227,35 @@ impl Session {
     /// # Errors
     /// As [`Session::execute`].
     pub fn prepare(&mut self, text: &str, types: &[Type]) -> Result<Prepared> {
-        let mut parsed = parse(text).map_err(|error| self.failed(error))?;
-        let (Some(statement), true) = (parsed.pop(), parsed.is_empty()) else {
-            return Err(Error::new("42601", "cannot insert multiple commands into a prepared statement"));
+        let mut statements = self.parse(text)?;
+        let (Some(mut statement), true) = (statements.pop(), statements.is_empty()) else {
+            return Err(self.failed(several()));
         };
+        self.describe(&mut statement, types)?;
+        Ok(statement)
+    }
+
+    /// Binds a statement: names, types and functions are settled, its parameters and columns known. `types`: of parameters,
+    /// as far as they are known.
+    ///
+    /// # Errors
+    /// As [`Session::execute`].
+    pub fn describe(&mut self, statement: &mut Prepared, types: &[Type]) -> Result<()> {
+        if self.is_failed() && !statement.is_end() {
+            return Err(aborted());
+        }
         let mut known = types.to_vec();
-        known.resize((statement.parameters as usize).max(types.len()), Type::Unknown);
-        let (bound, parameters) =
-            self.bind(&statement.statement, known).map_err(|error| self.failed(error.locate(text)))?;
-        let schemas = self.schemas(bound.as_ref());
-        Ok(Prepared { statement, bound, parameters, schemas })
+        known.resize((statement.statement.parameters as usize).max(types.len()), Type::Unknown);
+        let bound = self.bind(&statement.statement.statement, known);
+        let (bound, parameters) = bound.map_err(|error| self.failed(error.locate(&statement.text)))?;
+        statement.schemas = bound.as_ref().map_or(Vec::new(), |bound| self.schemas(bound));
+        statement.parameters = parameters;
+        if let Statement::Show(name) = &statement.statement.statement {
+            let name = self.settings.name(name).map_err(|error| self.failed(error))?;
+            statement.shown = vec![Column { name: name.to_owned(), ty: Type::Text, modifier: -1 }];
+        }
+        statement.bound = bound;
+        Ok(())
     }
 
     /// Runs a prepared statement. It is bound anew if a definition has changed since.
@@ -204,17 +263,29 @@ impl Session {
     /// # Errors
     /// As [`Session::execute`].
     pub fn execute_prepared(&mut self, prepared: &mut Prepared, parameters: &[Datum]) -> Result<Answer> {
-        block_on(async {
-            let same = |schema: &thermocline_engine::TableSchema| {
-                self.db.table(schema.name()).is_ok_and(|table| table.schema() == *schema)
-            };
-            if !prepared.schemas.iter().all(same) {
-                let (bound, _) = self.bind(&prepared.statement.statement, prepared.parameters.clone())?;
-                prepared.schemas = self.schemas(bound.as_ref());
-                prepared.bound = bound;
-            }
-            self.statement(&prepared.statement, prepared.bound.as_ref(), parameters).await
-        })
+        block_on(self.answer(prepared, parameters))
+    }
+
+    /// Runs a prepared statement and hands its rows over one by one; the answer has none.
+    ///
+    /// # Errors
+    /// As [`Session::execute`]; rows that were handed over before mean nothing then.
+    pub async fn execute_to(
+        &mut self,
+        prepared: &mut Prepared,
+        parameters: Vec<Datum>,
+        rows: &mut dyn Rows,
+    ) -> Result<Answer> {
+        if self.is_failed() && !prepared.is_end() {
+            return Err(aborted());
+        }
+        let statement = &prepared.statement.statement;
+        let boundary = matches!(statement, Statement::Begin(_) | Statement::SetTransaction(_));
+        let answer = self.dispatch(prepared, parameters, rows).await;
+        if let Some(open) = &mut self.open {
+            open.fresh = open.fresh && boundary;
+        }
+        answer.map_err(|error| self.failed(error.locate(&prepared.text)))
     }
 
     /// Is a transaction open, and has it failed? As the protocol tells it: `I`, `T` or `E`.
@@ -234,67 +305,49 @@ impl Session {
         error
     }
 
+    /// The time that `now()` tells: when the open transaction began, or now; microseconds since 1970.
+    #[must_use]
+    pub fn now_us(&self) -> i64 {
+        self.open.as_ref().map_or_else(|| self.clock.wall_us(), |open| open.now)
+    }
+
+    /// Has the open transaction failed?
+    fn is_failed(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.failed)
+    }
+
+    /// The value of a setting, as SHOW tells it.
+    ///
+    /// # Errors
+    /// No such setting (42704).
+    pub fn setting(&self, name: &str) -> Result<String> {
+        let isolation = self.open.as_ref().map_or(self.settings.isolation, |open| open.isolation);
+        self.settings.show(name, isolation)
+    }
+
     fn bind(&self, statement: &Statement, types: Vec<Type>) -> Result<(Option<Bound>, Vec<Type>)> {
         let catalog = EngineCatalog { db: &self.db };
-        let now = self.open.as_ref().map_or_else(|| self.clock.wall_us(), |open| open.now);
-        let mut binder = Binder::new(&catalog, types, now);
+        let mut binder = Binder::new(&catalog, types, self.now_us());
         let bound = binder.statement(statement)?;
         Ok((bound, binder.parameters))
     }
 
     /// Definitions that a bound statement depends on.
-    fn schemas(&self, bound: Option<&Bound>) -> Vec<thermocline_engine::TableSchema> {
-        let mut names = Vec::new();
-        match bound {
-            Some(Bound::Query(query)) => tables_of(&query.plan, &mut names),
-            Some(Bound::Insert(it)) => {
-                names.push(it.table.name.clone());
-                tables_of(&it.plan, &mut names);
-            }
-            Some(Bound::Update(it)) => {
-                names.push(it.table.name.clone());
-                tables_of(&it.plan, &mut names);
-            }
-            Some(Bound::Delete(it)) => {
-                names.push(it.table.name.clone());
-                tables_of(&it.plan, &mut names);
-            }
-            None => {}
-        }
-        names.sort();
-        names.dedup();
-        names.iter().filter_map(|name| self.db.table(name).ok()).map(|table| table.schema()).collect()
-    }
-
-    async fn statement(
-        &mut self,
-        parsed: &Parsed,
-        bound: Option<&Bound>,
-        parameters: &[Datum],
-    ) -> Result<Answer> {
-        if self.open.as_ref().is_some_and(|open| open.failed)
-            && !matches!(parsed.statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_))
-        {
-            return Err(aborted());
-        }
-        let answer = self.dispatch(parsed, bound, parameters).await;
-        if let Some(open) = &mut self.open {
-            open.fresh =
-                open.fresh && matches!(parsed.statement, Statement::Begin(_) | Statement::SetTransaction(_));
-        }
-        answer.map_err(|error| self.failed(error))
+    fn schemas(&self, bound: &Bound) -> Vec<thermocline_engine::TableSchema> {
+        let tables = bound.tables();
+        tables.iter().filter_map(|name| self.db.table(name).ok()).map(|table| table.schema()).collect()
     }
 
     async fn dispatch(
         &mut self,
-        parsed: &Parsed,
-        bound: Option<&Bound>,
-        parameters: &[Datum],
+        prepared: &mut Prepared,
+        parameters: Vec<Datum>,
+        rows: &mut dyn Rows,
     ) -> Result<Answer> {
-        match &parsed.statement {
-            Statement::Query(_) | Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) => {
-                self.rows_statement(parsed, bound, parameters).await
-            }
+        if prepared.bound.is_some() {
+            return self.rows_statement(prepared, parameters, rows).await;
+        }
+        match &prepared.statement.statement {
             Statement::Begin(modes) => self.begin(modes),
             Statement::Commit => self.commit().await,
             Statement::Rollback => Ok(self.rollback()),
@@ -303,12 +356,17 @@ impl Session {
             Statement::RollbackTo(name) => self.rollback_to(name),
             Statement::SetTransaction(modes) => self.set_transaction(modes),
             Statement::Set { local: _, name, value } => self.settings.set(name, value.as_deref()),
-            Statement::Show(name) => self.show(name),
+            Statement::Show(name) => {
+                rows.row(&[Datum::text(self.setting(name)?)]);
+                Ok(Answer { count: 1, ..Answer::tagged("SHOW") })
+            }
             Statement::Reset(name) => Ok(self.settings.reset(name.as_deref())),
             Statement::Nothing(tag) => Ok(Answer::tagged(tag)),
             Statement::Refused(what) => Err(Error::unsupported(what)),
             Statement::AlterIndex => Err(Error::unsupported("ALTER INDEX")),
             definition => {
+                // What stands before it in the same request is committed: a definition is a transaction of its own.
+                self.end_implicit().await?;
                 if self.open.is_some() {
                     let error = Error::new("25001", "definitions cannot run inside a transaction block yet");
                     return Err(
@@ -320,157 +378,45 @@ impl Session {
         }
     }
 
-    // Statements on rows.
-
     async fn rows_statement(
         &mut self,
-        parsed: &Parsed,
-        bound: Option<&Bound>,
-        parameters: &[Datum],
+        prepared: &mut Prepared,
+        parameters: Vec<Datum>,
+        rows: &mut dyn Rows,
     ) -> Result<Answer> {
-        let fresh;
-        let bound = match bound {
-            Some(bound) => bound,
-            None => {
-                let types = parameters.iter().map(|_| Type::Unknown).collect();
-                let (bound, types) = self.bind(&parsed.statement, types)?;
-                check_parameters(&types, parameters)?;
-                fresh = bound.expect("it is a statement on rows");
-                &fresh
-            }
-        };
-        if parameters.len() < parsed.parameters as usize {
-            let (given, needed) = (parameters.len(), parsed.parameters);
+        let needed = prepared.statement.parameters as usize;
+        if parameters.len() < needed {
+            let given = parameters.len();
             let message =
                 format!("bind message supplies {given} parameters, but prepared statement requires {needed}");
             return Err(Error::new("08P01", message));
         }
+        let same = |schema: &thermocline_engine::TableSchema| {
+            self.db.table(schema.name()).is_ok_and(|table| table.schema() == *schema)
+        };
+        if !prepared.schemas.iter().all(same) {
+            let (bound, _) = self.bind(&prepared.statement.statement, prepared.parameters.clone())?;
+            if bound.as_ref().is_some_and(|bound| bound.columns() != prepared.columns()) {
+                return Err(Error::new("0A000", "cached plan must not change result type")
+                    .hint("Prepare the statement again."));
+            }
+            prepared.schemas = bound.as_ref().map_or(Vec::new(), |bound| self.schemas(bound));
+            prepared.bound = bound;
+        }
+        let bound = prepared.bound.as_ref().expect("a statement on rows is bound");
         let statement = self.clock.wall_us();
         let now = self.open.as_ref().map_or(statement, |open| open.now);
-        let context = Context { parameters: parameters.to_vec(), now, statement };
-        let outcome = match &mut self.open {
-            Some(open) => run_open(&self.db, open, bound, &context).await?,
-            None => run_alone(&self.db, bound, &context).await?,
+        let context = Context { parameters, now, statement, interrupt: self.interrupt.clone() };
+        let count = match &mut self.open {
+            Some(open) => rows::run_open(&self.db, open, bound, &context, rows).await?,
+            None => rows::run_alone(&self.db, bound, &context, false, rows).await?,
         };
-        Ok(answer_of(bound, outcome))
-    }
-
-    // Transactions.
-
-    fn options(modes: &Modes, default: Isolation) -> (TransactionOptions, Isolation) {
-        let isolation = match modes.isolation.as_deref() {
-            Some("serializable") => Isolation::Serializable,
-            Some("repeatable read") => Isolation::Snapshot,
-            Some(_) => Isolation::ReadCommitted,
-            None => default,
-        };
-        let options = TransactionOptions::new().isolation(isolation);
-        let options = if modes.read_only == Some(true) { options.read_only() } else { options };
-        (options, isolation)
-    }
-
-    fn begin(&mut self, modes: &Modes) -> Result<Answer> {
-        let mut answer = Answer::tagged("BEGIN");
-        if self.open.is_some() {
-            answer.notices.push("there is already a transaction in progress".to_owned());
-            return Ok(answer);
-        }
-        let (options, isolation) = Self::options(modes, self.settings.isolation);
-        let transaction = self.db.begin(options)?;
-        let now = self.clock.wall_us();
-        self.open =
-            Some(Open { transaction, savepoints: Vec::new(), failed: false, isolation, now, fresh: true });
-        Ok(answer)
-    }
-
-    fn set_transaction(&mut self, modes: &Modes) -> Result<Answer> {
-        let mut answer = Answer::tagged("SET");
-        let Some(open) = &mut self.open else {
-            answer.notices.push("SET TRANSACTION can only be used in transaction blocks".to_owned());
-            return Ok(answer);
-        };
-        if !open.fresh {
-            return Err(Error::new(
-                "25001",
-                "SET TRANSACTION ISOLATION LEVEL must be called before any query",
-            ));
-        }
-        let (options, isolation) = Self::options(modes, open.isolation);
-        open.transaction = self.db.begin(options)?;
-        open.isolation = isolation;
-        Ok(answer)
-    }
-
-    async fn commit(&mut self) -> Result<Answer> {
-        match self.open.take() {
-            Some(open) if open.failed => Ok(Answer::tagged("ROLLBACK")),
-            Some(open) => {
-                open.transaction.commit().await?;
-                Ok(Answer::tagged("COMMIT"))
-            }
-            None => {
-                let mut answer = Answer::tagged("COMMIT");
-                answer.notices.push("there is no transaction in progress".to_owned());
-                Ok(answer)
-            }
-        }
-    }
-
-    fn rollback(&mut self) -> Answer {
-        let mut answer = Answer::tagged("ROLLBACK");
-        match self.open.take() {
-            Some(open) => open.transaction.rollback(),
-            None => answer.notices.push("there is no transaction in progress".to_owned()),
-        }
-        answer
-    }
-
-    fn open_for(&mut self, statement: &str) -> Result<&mut Open> {
-        self.open
-            .as_mut()
-            .ok_or_else(|| Error::new("25P01", format!("{statement} can only be used in transaction blocks")))
-    }
-
-    fn savepoint(&mut self, name: &str) -> Result<Answer> {
-        let open = self.open_for("SAVEPOINT")?;
-        let savepoint = open.transaction.savepoint()?;
-        open.savepoints.push((name.to_owned(), savepoint));
-        Ok(Answer::tagged("SAVEPOINT"))
-    }
-
-    fn release(&mut self, name: &str) -> Result<Answer> {
-        let open = self.open_for("RELEASE SAVEPOINT")?;
-        let place =
-            open.savepoints.iter().rposition(|(known, _)| known == name).ok_or_else(|| no_savepoint(name))?;
-        open.savepoints.truncate(place);
-        Ok(Answer::tagged("RELEASE"))
-    }
-
-    fn rollback_to(&mut self, name: &str) -> Result<Answer> {
-        let open = self.open_for("ROLLBACK TO SAVEPOINT")?;
-        let place =
-            open.savepoints.iter().rposition(|(known, _)| known == name).ok_or_else(|| no_savepoint(name))?;
-        open.transaction.rollback_to(&open.savepoints[place].1)?;
-        open.savepoints.truncate(place + 1);
-        open.failed = false;
-        Ok(Answer::tagged("ROLLBACK"))
-    }
-
-    fn show(&self, name: &str) -> Result<Answer> {
-        let isolation = self.open.as_ref().map_or(self.settings.isolation, |open| open.isolation);
-        let value = self.settings.show(name, isolation)?;
-        Ok(Answer {
-            tag: "SHOW".to_owned(),
-            columns: vec![Column { name: name.to_owned(), ty: Type::Text, modifier: -1 }],
-            rows: vec![vec![Datum::text(value)]],
-            count: 1,
-            notices: Vec::new(),
-        })
+        Ok(Answer { count, tag: rows::tag_of(bound, count), ..Answer::default() })
     }
 }
 
-fn no_savepoint(name: &str) -> Error {
-    Error::new("3B001", format!("savepoint \"{name}\" does not exist"))
+fn several() -> Error {
+    Error::new("42601", "cannot insert multiple commands into a prepared statement")
 }
 
 /// Are the values of the forms that the types have?
@@ -497,157 +443,4 @@ fn check_parameters(types: &[Type], values: &[Datum]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn answer_of(bound: &Bound, outcome: Outcome) -> Answer {
-    let returning = |returning: &Option<crate::plan::Returning>| {
-        returning.as_ref().map_or(Vec::new(), |returning| returning.columns.clone())
-    };
-    let (tag, columns) = match bound {
-        Bound::Query(query) => (format!("SELECT {}", outcome.count), query.columns.clone()),
-        Bound::Insert(it) => (format!("INSERT 0 {}", outcome.count), returning(&it.returning)),
-        Bound::Update(it) => (format!("UPDATE {}", outcome.count), returning(&it.returning)),
-        Bound::Delete(it) => (format!("DELETE {}", outcome.count), returning(&it.returning)),
-    };
-    Answer { tag, columns, rows: outcome.rows, count: outcome.count, notices: Vec::new() }
-}
-
-async fn run_bound(
-    db: &Database,
-    transaction: &mut Transaction,
-    bound: &Bound,
-    context: &Context,
-) -> Result<Outcome> {
-    let mut source = EngineSource::new(db, transaction);
-    let mut executor = Executor { source: &mut source, context };
-    match bound {
-        Bound::Query(query) => {
-            let rows: Vec<Row> = executor.rows(&query.plan, &[]).await?;
-            Ok(Outcome { count: rows.len() as u64, rows })
-        }
-        Bound::Insert(insert) => executor.insert(insert).await,
-        Bound::Update(update) => executor.update(update).await,
-        Bound::Delete(delete) => executor.delete(delete).await,
-    }
-}
-
-/// A statement in a transaction of its own.
-async fn run_alone(db: &Database, bound: &Bound, context: &Context) -> Result<Outcome> {
-    let options = TransactionOptions::new().isolation(Isolation::Snapshot);
-    let options = if matches!(bound, Bound::Query(_)) { options.read_only() } else { options };
-    let mut tries = 0;
-    loop {
-        let mut transaction = db.begin(options)?;
-        let ran = run_bound(db, &mut transaction, bound, context).await;
-        let done = match ran {
-            Ok(outcome) => transaction.commit().await.map(|()| outcome).map_err(Error::from),
-            Err(error) => Err(error),
-        };
-        tries += 1;
-        match done {
-            Err(error) if ["40001", "40P01"].contains(&error.code) && tries < TRIES => {}
-            done => return done,
-        }
-    }
-}
-
-/// A statement in an open transaction. At read committed it is undone and runs again when rows have changed under it.
-async fn run_open(db: &Database, open: &mut Open, bound: &Bound, context: &Context) -> Result<Outcome> {
-    if matches!(bound, Bound::Query(_)) {
-        return run_bound(db, &mut open.transaction, bound, context).await;
-    }
-    let start = open.transaction.savepoint()?;
-    let mut tries = 0;
-    loop {
-        let ran = run_bound(db, &mut open.transaction, bound, context).await;
-        tries += 1;
-        match ran {
-            Err(error)
-                if error.message == STALE && open.isolation == Isolation::ReadCommitted && tries < TRIES =>
-            {
-                open.transaction.rollback_to(&start)?;
-            }
-            ran => return ran,
-        }
-    }
-}
-
-/// Names of the tables that a plan reads.
-fn tables_of(plan: &crate::plan::Plan, names: &mut Vec<String>) {
-    use crate::plan::Plan;
-    match plan {
-        Plan::Unit | Plan::Values(_) | Plan::Series { .. } => {}
-        Plan::Scan { table, .. } => names.push(table.name.clone()),
-        Plan::Filter(input, _)
-        | Plan::Project(input, _)
-        | Plan::Sort(input, _)
-        | Plan::Distinct(input, _)
-        | Plan::Cut(input, _)
-        | Plan::Aggregate { input, .. }
-        | Plan::Limit { input, .. } => tables_of(input, names),
-        Plan::Apply(input, subs) => {
-            tables_of(input, names);
-            subs.iter().for_each(|sub| tables_of(&sub.plan, names));
-        }
-        Plan::Join(join) => {
-            tables_of(&join.left, names);
-            tables_of(&join.right, names);
-        }
-        Plan::SetOp { left, right, .. } => {
-            tables_of(left, names);
-            tables_of(right, names);
-        }
-    }
-}
-
-/// The engine's definitions.
-struct EngineCatalog<'d> {
-    db: &'d Database,
-}
-
-impl Catalog for EngineCatalog<'_> {
-    fn table(&self, name: &str) -> Option<std::sync::Arc<Table>> {
-        let schema = self.db.table(name).ok()?.schema();
-        let columns: Vec<TableColumn> = schema
-            .column_list()
-            .iter()
-            .map(|column| {
-                let (ty, modifier) = sql_type(column.ty);
-                TableColumn {
-                    name: column.name.clone(),
-                    ty,
-                    modifier,
-                    nullable: column.nullable,
-                    stored: column.ty,
-                    default: column.default.clone(),
-                    numbered: column.auto_increment,
-                    hidden: column.name == HIDDEN_KEY,
-                }
-            })
-            .collect();
-        let index = |index: &thermocline_engine::IndexSchema, unique: bool| Index {
-            name: index.name().to_owned(),
-            ordered: index.kind() == thermocline_engine::IndexKind::Ordered,
-            unique,
-            columns: index
-                .columns()
-                .map(|(column, descending)| {
-                    (schema.column_index(column).expect("an index is on columns of its table"), descending)
-                })
-                .collect(),
-        };
-        let mut indexes: Vec<Index> = schema.primary().iter().map(|it| index(it, true)).collect();
-        indexes.extend(schema.secondary().iter().map(|it| index(it, it.is_unique())));
-        Some(std::sync::Arc::new(Table {
-            name: name.to_owned(),
-            columns,
-            primary: schema.primary().map(|_| 0),
-            indexes,
-            rows: 1000,
-        }))
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.db.table_names()
-    }
 }

@@ -35,11 +35,13 @@ const KNOWN: &[(&str, &str, bool)] = &[
 pub(super) struct Settings {
     values: Vec<(&'static str, String)>,
     pub(super) isolation: Isolation,
+    /// Changes with each setting that does.
+    pub(super) version: u64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { values: Vec::new(), isolation: Isolation::ReadCommitted }
+        Self { values: Vec::new(), isolation: Isolation::ReadCommitted, version: 0 }
     }
 }
 
@@ -81,10 +83,12 @@ impl Settings {
         }
         self.values.retain(|(other, _)| other != known);
         self.values.push((known, wanted));
+        self.version += 1;
         Ok(Answer { tag: "SET".to_owned(), ..Answer::default() })
     }
 
     pub(super) fn reset(&mut self, name: Option<&str>) -> Answer {
+        self.version += 1;
         match name {
             Some(name) => self.values.retain(|(other, _)| !other.eq_ignore_ascii_case(name)),
             None => self.values.clear(),
@@ -93,6 +97,12 @@ impl Settings {
             self.isolation = Isolation::ReadCommitted;
         }
         Answer { tag: "RESET".to_owned(), ..Answer::default() }
+    }
+
+    /// The name of a setting, in lower case.
+    pub(super) fn name(&self, name: &str) -> Result<&'static str> {
+        let lower = name.to_ascii_lowercase();
+        KNOWN.iter().find(|(known, _, _)| *known == lower).map(|it| it.0).ok_or_else(|| unknown(name))
     }
 
     pub(super) fn show(&self, name: &str, isolation: Isolation) -> Result<String> {

@@ -1,5 +1,6 @@
 //! Types of SQL: names, PostgreSQL's OIDs, categories, modifiers; values and their text form.
 
+mod binary;
 pub(crate) mod datetime;
 mod datum;
 pub(crate) mod interval;

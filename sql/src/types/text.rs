@@ -245,6 +245,29 @@ pub(crate) fn output(value: &Datum, ty: Type, out: &mut String) {
     }
 }
 
+impl Datum {
+    /// Reads a value of a type from its text, as a parameter is read.
+    ///
+    /// # Errors
+    /// Text that is none of the type (22P02, 22003, 22007, …).
+    pub fn read(text: &str, ty: Type, now_us: i64) -> Result<Self> {
+        input(text, ty, NO_MOD, now_us)
+    }
+}
+
+impl crate::plan::Column {
+    /// Writes a value of this column that is not null, as PostgreSQL's text format has it.
+    pub fn write_text(&self, value: &Datum, out: &mut String) {
+        let from = out.len();
+        output(value, self.ty, out);
+        // A char has the length of its column.
+        if self.ty == Type::BpChar && self.modifier >= 4 {
+            let missing = ((self.modifier - 4) as usize).saturating_sub(out[from..].chars().count());
+            out.extend(std::iter::repeat_n(' ', missing));
+        }
+    }
+}
+
 /// The text of a value that is not null.
 pub(crate) fn show(value: &Datum, ty: Type) -> String {
     let mut out = String::new();

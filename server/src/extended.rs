@@ -1,0 +1,249 @@
+//! The extended protocol: statements and portals by name.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use pgwire::messages::data::ParameterDescription;
+use pgwire::messages::extendedquery::{Bind, Close, Describe, Execute, Parse};
+use thermocline_sql::{Column, Datum, Error, Prepared, Type};
+
+use crate::connection::{Connection, End};
+use crate::wire::{self, Formats};
+
+/// A statement that was parsed.
+pub(crate) struct Statement {
+    /// Taken out while it runs; none for an empty text.
+    prepared: RefCell<Option<Prepared>>,
+    parameters: Vec<Type>,
+    columns: Rc<[Column]>,
+    returns_rows: bool,
+    is_boundary: bool,
+    is_empty: bool,
+}
+
+/// A statement with values.
+pub(crate) struct Portal {
+    statement: Rc<Statement>,
+    parameters: Vec<Datum>,
+    formats: Formats,
+    progress: Progress,
+}
+
+enum Progress {
+    Ready,
+    /// Some rows were sent, these are left.
+    Suspended(VecDeque<Vec<Datum>>),
+    Done,
+}
+
+/// Greatest number of parameters; their count has 16 bits.
+const MAX_PARAMETERS: usize = u16::MAX as usize;
+
+impl Connection {
+    pub(crate) fn parse(&mut self, parse: Parse) -> Result<(), Error> {
+        let name = parse.name.unwrap_or_default();
+        if !name.is_empty() && self.statements.contains_key(&name) {
+            return Err(Error::new("42P05", format!("prepared statement \"{name}\" already exists")));
+        }
+        let mut types = Vec::with_capacity(parse.type_oids.len());
+        for (place, oid) in parse.type_oids.iter().enumerate() {
+            types.push(match oid {
+                0 => Type::Unknown,
+                oid => Type::from_oid(*oid).ok_or_else(|| {
+                    let message =
+                        format!("the type with OID {oid} of parameter ${} is not supported yet", place + 1);
+                    Error::new("0A000", message)
+                })?,
+            });
+        }
+        let mut all = self.session.parse(&parse.query)?;
+        if all.len() > 1 {
+            return Err(Error::new("42601", "cannot insert multiple commands into a prepared statement"));
+        }
+        let mut prepared = all.pop();
+        if let Some(prepared) = &mut prepared {
+            self.session.describe(prepared, &types)?;
+        }
+        let known = prepared.as_ref();
+        let statement = Statement {
+            parameters: known.map_or(Vec::new(), |it| it.parameters().to_vec()),
+            columns: known.map_or(Rc::from([]), |it| it.columns().into()),
+            returns_rows: known.is_some_and(Prepared::returns_rows),
+            is_boundary: known.is_some_and(Prepared::is_boundary),
+            is_empty: known.is_none(),
+            prepared: RefCell::new(prepared),
+        };
+        if statement.parameters.len() > MAX_PARAMETERS {
+            return Err(Error::new("54023", format!("a statement has at most {MAX_PARAMETERS} parameters")));
+        }
+        self.statements.insert(name, Rc::new(statement));
+        wire::put_bare(&mut self.out, b'1');
+        Ok(())
+    }
+
+    pub(crate) fn bind(&mut self, bind: Bind) -> Result<(), Error> {
+        let name = bind.statement_name.unwrap_or_default();
+        let statement = self.statement(&name)?;
+        let portal = bind.portal_name.unwrap_or_default();
+        if !portal.is_empty() && self.portals.contains_key(&portal) {
+            return Err(Error::new("42P03", format!("cursor \"{portal}\" already exists")));
+        }
+        let (given, needed) = (bind.parameters.len(), statement.parameters.len());
+        if given != needed {
+            let message = format!(
+                "bind message supplies {given} parameters, but prepared statement \"{name}\" requires {needed}"
+            );
+            return Err(Error::new("08P01", message));
+        }
+        let Some(formats) = Formats::new(&bind.parameter_format_codes, given) else {
+            return Err(Error::new("08P01", "bind message has wrong parameter formats"));
+        };
+        let now = self.session.now_us();
+        let mut parameters = Vec::with_capacity(given);
+        for (place, (value, ty)) in bind.parameters.iter().zip(&statement.parameters).enumerate() {
+            parameters.push(match value {
+                None => Datum::Null,
+                Some(bytes) if formats.is_binary(place) => Datum::read_binary(bytes, *ty)?,
+                Some(bytes) => {
+                    let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+                    let wrong = || {
+                        let message = format!(
+                            "invalid byte sequence for encoding \"UTF8\" in parameter ${}",
+                            place + 1
+                        );
+                        Error::new("22021", message)
+                    };
+                    Datum::read(text.ok_or_else(wrong)?, *ty, now)?
+                }
+            });
+        }
+        let Some(formats) = Formats::new(&bind.result_column_format_codes, statement.columns.len()) else {
+            let (given, has) = (bind.result_column_format_codes.len(), statement.columns.len());
+            let message = format!("bind message has {given} result formats but query has {has} columns");
+            return Err(Error::new("08P01", message));
+        };
+        self.portals.insert(portal, Portal { statement, parameters, formats, progress: Progress::Ready });
+        wire::put_bare(&mut self.out, b'2');
+        Ok(())
+    }
+
+    fn statement(&self, name: &str) -> Result<Rc<Statement>, Error> {
+        self.statements.get(name).cloned().ok_or_else(|| {
+            let shown = if name.is_empty() {
+                "unnamed prepared statement does not exist".to_owned()
+            } else {
+                format!("prepared statement \"{name}\" does not exist")
+            };
+            Error::new("26000", shown)
+        })
+    }
+
+    pub(crate) fn describe(&mut self, describe: &Describe) -> Result<(), Error> {
+        let name = describe.name.as_deref().unwrap_or_default();
+        let (statement, formats) = if describe.target_type == b'S' {
+            let statement = self.statement(name)?;
+            let types = statement.parameters.iter().map(|ty| ty.oid()).collect();
+            wire::put(&mut self.out, &ParameterDescription::new(types));
+            (statement, Formats::TEXT)
+        } else {
+            let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
+            (portal.statement.clone(), portal.formats.clone())
+        };
+        if statement.returns_rows {
+            wire::put_columns(&mut self.out, &statement.columns, &formats);
+        } else {
+            wire::put_bare(&mut self.out, b'n');
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn execute(&mut self, execute: &Execute) -> Result<Result<(), Error>, End> {
+        let name = execute.name.as_deref().unwrap_or_default();
+        let Some(mut portal) = self.portals.remove(name) else { return Ok(Err(no_portal(name))) };
+        let statement = portal.statement.clone();
+        if statement.is_empty {
+            wire::put_bare(&mut self.out, b'I');
+            self.portals.insert(name.to_owned(), portal);
+            return Ok(Ok(()));
+        }
+        // Sync at once: the statement is its own transaction.
+        let alone = self.input.first() == Some(&b'S');
+        if !alone
+            && !statement.is_boundary
+            && let Err(error) = self.session.begin_implicit()
+        {
+            return Ok(Err(error));
+        }
+        let ran = self.advance(&mut portal, execute.max_rows).await?;
+        self.portals.insert(name.to_owned(), portal);
+        Ok(ran)
+    }
+
+    /// Runs a portal, or goes on with it.
+    async fn advance(&mut self, portal: &mut Portal, max_rows: i32) -> Result<Result<(), Error>, End> {
+        let statement = portal.statement.clone();
+        let most = usize::try_from(max_rows).unwrap_or(0);
+        let progress = std::mem::replace(&mut portal.progress, Progress::Done);
+        let rows = match progress {
+            Progress::Ready => {
+                let Some(mut prepared) = statement.prepared.take() else {
+                    return Ok(Err(Error::new("55000", "the prepared statement is running already")));
+                };
+                let parameters = std::mem::take(&mut portal.parameters);
+                let ran = if most == 0 || !statement.returns_rows {
+                    let ran = self
+                        .run_statement(&mut prepared, &statement.columns, &portal.formats, parameters)
+                        .await;
+                    ran.map(|ran| ran.map(|tag| (tag, None)))
+                } else {
+                    let ran = self.run_kept(&mut prepared, parameters).await;
+                    ran.map(|ran| ran.map(|(tag, rows)| (tag, Some(VecDeque::from(rows)))))
+                };
+                statement.prepared.replace(Some(prepared));
+                match ran? {
+                    Err(error) => return Ok(Err(error)),
+                    Ok((tag, None)) => {
+                        wire::put_complete(&mut self.out, &tag);
+                        return Ok(Ok(()));
+                    }
+                    Ok((_, Some(rows))) => rows,
+                }
+            }
+            Progress::Suspended(rows) => rows,
+            Progress::Done if statement.returns_rows => VecDeque::new(),
+            Progress::Done => {
+                return Ok(Err(Error::new("55000", "portal cannot be run")));
+            }
+        };
+        self.send(portal, rows, most);
+        Ok(Ok(()))
+    }
+
+    /// Sends so many rows (0: all), and what is to be said behind them.
+    fn send(&mut self, portal: &mut Portal, mut rows: VecDeque<Vec<Datum>>, most: usize) {
+        let count = if most == 0 { rows.len() } else { most.min(rows.len()) };
+        let columns = portal.statement.columns.clone();
+        self.put_rows(&columns, &portal.formats, rows.drain(..count));
+        if rows.is_empty() && (most == 0 || count < most) {
+            wire::put_complete(&mut self.out, &format!("SELECT {count}"));
+        } else {
+            portal.progress = Progress::Suspended(rows);
+            wire::put_bare(&mut self.out, b's');
+        }
+    }
+
+    pub(crate) fn close(&mut self, close: &Close) {
+        let name = close.name.as_deref().unwrap_or_default();
+        if close.target_type == b'S' {
+            self.statements.remove(name);
+        } else {
+            self.portals.remove(name);
+        }
+        wire::put_bare(&mut self.out, b'3');
+    }
+}
+
+fn no_portal(name: &str) -> Error {
+    Error::new("34000", format!("portal \"{name}\" does not exist"))
+}

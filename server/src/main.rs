@@ -1,0 +1,120 @@
+//! The binary `thermocline-server`, which `thermocline serve` runs.
+//!
+//! Exit codes: 0 it was asked to end and did; 1 it could not start, or end cleanly; 2 it was asked for something that cannot be.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use thermocline_engine::{Database, Durability, Options};
+use thermocline_server::{Config, Passwords, Server};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A PostgreSQL server over a Thermocline database.
+#[derive(Debug, Parser)]
+#[command(name = "thermocline-server", version)]
+struct Arguments {
+    /// Directory of the database; made if it is not there
+    #[arg(long, value_name = "DIR", default_value = "thermocline-data")]
+    data_dir: PathBuf,
+    /// Address to listen on; several are possible
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:5433")]
+    listen: Vec<SocketAddr>,
+    /// Directory of a Unix socket
+    #[arg(long, value_name = "DIR")]
+    socket_dir: Option<PathBuf>,
+    /// Most memory for rows and indexes; rows that do not fit go to disk
+    #[arg(long, value_name = "SIZE")]
+    memory_limit: Option<bytesize::ByteSize>,
+    /// When a commit counts: group (on disk), async (soon on disk), off (at a clean end)
+    #[arg(long, value_name = "WHEN")]
+    durability: Option<Durability>,
+    /// File with a line role:password; then every client has to know its password, and may come from other machines
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Most clients at the same time
+    #[arg(long, value_name = "COUNT", default_value_t = 1000)]
+    max_connections: usize,
+    /// Address that answers Prometheus
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((code, message)) => {
+            eprintln!("error: {message}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+type Failure = (u8, String);
+
+fn run(arguments: Arguments) -> Result<(), Failure> {
+    let passwords = match &arguments.password_file {
+        Some(path) => {
+            let shown = path.display();
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| (2, format!("cannot read {shown}: {error}")))?;
+            Passwords::parse(&text).map_err(|error| (2, format!("{shown}: {error}")))?
+        }
+        None => Passwords::default(),
+    };
+    if passwords.is_empty()
+        && let Some(wide) = arguments.listen.iter().find(|address| !address.ip().is_loopback())
+    {
+        return Err((2, format!("{wide} can be reached from other machines; that needs --password-file")));
+    }
+    let dir = &arguments.data_dir;
+    let mut options = Options::default().with_memory_limit(arguments.memory_limit.map(|size| size.as_u64()));
+    if let Some(durability) = arguments.durability {
+        options = options.with_durability(durability);
+    }
+    let open = || {
+        let kind = if dir.is_dir() { Database::cold_store_in(dir)? } else { None };
+        let kind = kind.unwrap_or(options.cold_store);
+        Database::open(dir, options.clone().with_cold_store(kind))
+    };
+    let db = open().map_err(|error| (1, format!("cannot open {}: {error}", dir.display())))?;
+    let config = Config {
+        listen: arguments.listen,
+        socket_dir: arguments.socket_dir,
+        metrics: arguments.metrics,
+        passwords,
+        max_connections: arguments.max_connections,
+        ..Config::default()
+    };
+    let server = Server::start(db, config).map_err(|error| (1, error.to_string()))?;
+    for address in server.addresses() {
+        tracing::info!(%address, "listening; psql -h {} -p {} -U postgres", address.ip(), address.port());
+    }
+    if let Some(socket) = server.socket() {
+        tracing::info!(socket = %socket.display(), "listening");
+    }
+    wait_for_end().map_err(|error| (1, format!("cannot hear signals: {error}")))?;
+    tracing::info!("ending: connections are closed, the database too; a second signal ends at once");
+    server.stop().map_err(|error| (1, format!("cannot close the database: {error}")))
+}
+
+/// Waits for SIGTERM or SIGINT; from then on another one ends the process at once.
+fn wait_for_end() -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut term, mut int) = runtime.block_on(async {
+        std::io::Result::Ok((signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?))
+    })?;
+    runtime.block_on(async {
+        tokio::select! { _ = term.recv() => {} _ = int.recv() => {} }
+    });
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            tokio::select! { _ = term.recv() => {} _ = int.recv() => {} }
+        });
+        std::process::exit(130);
+    });
+    Ok(())
+}

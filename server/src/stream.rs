@@ -1,0 +1,85 @@
+//! The two kinds of sockets as one.
+
+use std::io;
+
+use bytes::BytesMut;
+use tokio::net::{TcpStream, UnixStream};
+
+/// A socket of a client.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A socket on its way from one runtime to another.
+#[derive(Debug)]
+pub(crate) enum Detached {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+impl Stream {
+    pub(crate) fn detach(self) -> io::Result<Detached> {
+        Ok(match self {
+            Self::Tcp(stream) => Detached::Tcp(stream.into_std()?),
+            Self::Unix(stream) => Detached::Unix(stream.into_std()?),
+        })
+    }
+
+    /// Takes a socket over in the runtime of this thread.
+    pub(crate) fn attach(stream: Detached) -> io::Result<Self> {
+        Ok(match stream {
+            Detached::Tcp(stream) => Self::Tcp(TcpStream::from_std(stream)?),
+            Detached::Unix(stream) => Self::Unix(UnixStream::from_std(stream)?),
+        })
+    }
+
+    /// Is the peer on this machine?
+    pub(crate) fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_loopback()),
+            Self::Unix(_) => true,
+        }
+    }
+
+    /// Reads what is there, after waiting for something to be; 0 at the end.
+    pub(crate) async fn read(&self, into: &mut BytesMut) -> io::Result<usize> {
+        loop {
+            let read = match self {
+                Self::Tcp(stream) => {
+                    stream.readable().await?;
+                    stream.try_read_buf(into)
+                }
+                Self::Unix(stream) => {
+                    stream.readable().await?;
+                    stream.try_read_buf(into)
+                }
+            };
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+        }
+    }
+
+    /// Writes everything.
+    pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let written = match self {
+                Self::Tcp(stream) => stream.try_write(bytes),
+                Self::Unix(stream) => stream.try_write(bytes),
+            };
+            match written {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self {
+                    Self::Tcp(stream) => stream.writable().await?,
+                    Self::Unix(stream) => stream.writable().await?,
+                },
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! Prepared statements: a statement, what it was bound to, and the definitions that this stands on.
+
+use crate::parser::Parsed;
+use crate::parser::ast::Statement;
+use crate::plan::{Bound, Column};
+use crate::types::Type;
+
+/// A statement that was parsed and bound, to be run any number of times.
+#[derive(Debug)]
+pub struct Prepared {
+    pub(super) statement: Parsed,
+    /// The text that it stands in, for the positions of errors.
+    pub(super) text: std::sync::Arc<str>,
+    pub(super) bound: Option<Bound>,
+    pub(super) parameters: Vec<Type>,
+    /// The columns of statements such as SHOW, which are not bound.
+    pub(super) shown: Vec<Column>,
+    /// The definitions that it was bound with.
+    pub(super) schemas: Vec<thermocline_engine::TableSchema>,
+}
+
+impl Prepared {
+    /// Types of `$1`, `$2`, ….
+    #[must_use]
+    pub fn parameters(&self) -> &[Type] {
+        &self.parameters
+    }
+
+    /// Columns of the rows that it returns.
+    #[must_use]
+    pub fn columns(&self) -> &[Column] {
+        match &self.bound {
+            Some(bound) => bound.columns(),
+            None => &self.shown,
+        }
+    }
+
+    /// Does it return rows, if only rows without columns?
+    #[must_use]
+    pub fn returns_rows(&self) -> bool {
+        match &self.bound {
+            Some(Bound::Query(_)) => true,
+            Some(Bound::Insert(it)) => it.returning.is_some(),
+            Some(Bound::Update(it)) => it.returning.is_some(),
+            Some(Bound::Delete(it)) => it.returning.is_some(),
+            None => !self.shown.is_empty(),
+        }
+    }
+
+    /// Does it begin or end a transaction, so that none has to be opened for it?
+    #[must_use]
+    pub fn is_boundary(&self) -> bool {
+        use Statement::{Begin, Commit, Rollback};
+        matches!(self.statement.statement, Begin(_) | Commit | Rollback)
+    }
+
+    /// Does it end a transaction, so that it runs in a failed one as well?
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        matches!(self.statement.statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_))
+    }
+}
+
+impl Bound {
+    /// Columns of the rows that it returns.
+    pub(super) fn columns(&self) -> &[Column] {
+        match self {
+            Bound::Query(query) => &query.columns,
+            Bound::Insert(it) => it.returning.as_ref().map_or(&[], |returning| &returning.columns),
+            Bound::Update(it) => it.returning.as_ref().map_or(&[], |returning| &returning.columns),
+            Bound::Delete(it) => it.returning.as_ref().map_or(&[], |returning| &returning.columns),
+        }
+    }
+
+    /// Names of the tables that it depends on.
+    pub(super) fn tables(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        match self {
+            Bound::Query(query) => tables_of(&query.plan, &mut names),
+            Bound::Insert(it) => {
+                names.push(it.table.name.clone());
+                tables_of(&it.plan, &mut names);
+            }
+            Bound::Update(it) => {
+                names.push(it.table.name.clone());
+                tables_of(&it.plan, &mut names);
+            }
+            Bound::Delete(it) => {
+                names.push(it.table.name.clone());
+                tables_of(&it.plan, &mut names);
+            }
+        }
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+/// Names of the tables that a plan reads.
+fn tables_of(plan: &crate::plan::Plan, names: &mut Vec<String>) {
+    use crate::plan::Plan;
+    match plan {
+        Plan::Unit | Plan::Values(_) | Plan::Series { .. } => {}
+        Plan::Scan { table, .. } => names.push(table.name.clone()),
+        Plan::Filter(input, _)
+        | Plan::Project(input, _)
+        | Plan::Sort(input, _)
+        | Plan::Distinct(input, _)
+        | Plan::Cut(input, _)
+        | Plan::Aggregate { input, .. }
+        | Plan::Limit { input, .. } => tables_of(input, names),
+        Plan::Apply(input, subs) => {
+            tables_of(input, names);
+            subs.iter().for_each(|sub| tables_of(&sub.plan, names));
+        }
+        Plan::Join(join) => {
+            tables_of(&join.left, names);
+            tables_of(&join.right, names);
+        }
+        Plan::SetOp { left, right, .. } => {
+            tables_of(left, names);
+            tables_of(right, names);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Transactions of a session: BEGIN to COMMIT, savepoints, and the one that stands round several statements of one request.
+//!
+//! PostgreSQL runs the statements of one query string, and those between two `Sync`s of the extended protocol, as one
+//! transaction, the *implicit* one, unless they say BEGIN themselves: then it becomes the one that they began.
+
+use thermocline_engine::{Isolation, TransactionOptions};
+
+use super::{Answer, Open, Session};
+use crate::error::{Error, Result};
+use crate::parser::ast::Modes;
+
+impl Session {
+    pub(super) fn options(modes: &Modes, default: Isolation) -> (TransactionOptions, Isolation) {
+        let isolation = match modes.isolation.as_deref() {
+            Some("serializable") => Isolation::Serializable,
+            Some("repeatable read") => Isolation::Snapshot,
+            Some(_) => Isolation::ReadCommitted,
+            None => default,
+        };
+        let options = TransactionOptions::new().isolation(isolation);
+        let options = if modes.read_only == Some(true) { options.read_only() } else { options };
+        (options, isolation)
+    }
+
+    pub(super) fn begin(&mut self, modes: &Modes) -> Result<Answer> {
+        let mut answer = Answer::tagged("BEGIN");
+        if let Some(open) = self.open.as_mut().filter(|open| open.implicit) {
+            // The statements before it in the same request belong to the transaction that it begins.
+            if open.fresh {
+                self.open = None;
+            } else {
+                open.implicit = false;
+                if modes.isolation.is_some() || modes.read_only.is_some() {
+                    let message = "SET TRANSACTION ISOLATION LEVEL must be called before any query";
+                    return Err(Error::new("25001", message));
+                }
+                return Ok(answer);
+            }
+        }
+        if self.open.is_some() {
+            answer.warn("25001", "there is already a transaction in progress");
+            return Ok(answer);
+        }
+        let (options, isolation) = Self::options(modes, self.settings.isolation);
+        let transaction = self.db.begin(options)?;
+        let now = self.clock.wall_us();
+        self.open = Some(Open {
+            transaction,
+            savepoints: Vec::new(),
+            failed: false,
+            isolation,
+            now,
+            fresh: true,
+            implicit: false,
+        });
+        Ok(answer)
+    }
+
+    pub(super) fn set_transaction(&mut self, modes: &Modes) -> Result<Answer> {
+        let mut answer = Answer::tagged("SET");
+        let Some(open) = &mut self.open else {
+            answer.warn("25P01", "SET TRANSACTION can only be used in transaction blocks");
+            return Ok(answer);
+        };
+        if !open.fresh {
+            return Err(Error::new(
+                "25001",
+                "SET TRANSACTION ISOLATION LEVEL must be called before any query",
+            ));
+        }
+        let (options, isolation) = Self::options(modes, open.isolation);
+        open.transaction = self.db.begin(options)?;
+        open.isolation = isolation;
+        Ok(answer)
+    }
+
+    pub(super) async fn commit(&mut self) -> Result<Answer> {
+        match self.open.take() {
+            Some(open) if open.failed => Ok(Answer::tagged("ROLLBACK")),
+            Some(open) => {
+                let mut answer = Answer::tagged("COMMIT");
+                if open.implicit {
+                    answer.warn("25P01", "there is no transaction in progress");
+                }
+                open.transaction.commit().await?;
+                Ok(answer)
+            }
+            None => {
+                let mut answer = Answer::tagged("COMMIT");
+                answer.warn("25P01", "there is no transaction in progress");
+                Ok(answer)
+            }
+        }
+    }
+
+    pub(super) fn rollback(&mut self) -> Answer {
+        let mut answer = Answer::tagged("ROLLBACK");
+        match self.open.take() {
+            Some(open) => open.transaction.rollback(),
+            None => answer.warn("25P01", "there is no transaction in progress"),
+        }
+        answer
+    }
+
+    pub(super) fn open_for(&mut self, statement: &str) -> Result<&mut Open> {
+        self.open
+            .as_mut()
+            .filter(|open| !open.implicit)
+            .ok_or_else(|| Error::new("25P01", format!("{statement} can only be used in transaction blocks")))
+    }
+
+    pub(super) fn savepoint(&mut self, name: &str) -> Result<Answer> {
+        let open = self.open_for("SAVEPOINT")?;
+        let savepoint = open.transaction.savepoint()?;
+        open.savepoints.push((name.to_owned(), savepoint));
+        Ok(Answer::tagged("SAVEPOINT"))
+    }
+
+    pub(super) fn release(&mut self, name: &str) -> Result<Answer> {
+        let open = self.open_for("RELEASE SAVEPOINT")?;
+        let place =
+            open.savepoints.iter().rposition(|(known, _)| known == name).ok_or_else(|| no_savepoint(name))?;
+        open.savepoints.truncate(place);
+        Ok(Answer::tagged("RELEASE"))
+    }
+
+    pub(super) fn rollback_to(&mut self, name: &str) -> Result<Answer> {
+        let open = self.open_for("ROLLBACK TO SAVEPOINT")?;
+        let place =
+            open.savepoints.iter().rposition(|(known, _)| known == name).ok_or_else(|| no_savepoint(name))?;
+        open.transaction.rollback_to(&open.savepoints[place].1)?;
+        open.savepoints.truncate(place + 1);
+        open.failed = false;
+        Ok(Answer::tagged("ROLLBACK"))
+    }
+
+    /// Opens the implicit transaction of several statements, if no transaction is open.
+    ///
+    /// # Errors
+    /// The engine's, if it has no room for a transaction.
+    pub fn begin_implicit(&mut self) -> Result<()> {
+        if self.open.is_none() {
+            self.begin(&Modes::default())?;
+            if let Some(open) = &mut self.open {
+                open.implicit = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the implicit transaction, if one is open: commits it, or rolls it back after an error.
+    ///
+    /// # Errors
+    /// Those of a commit.
+    pub async fn end_implicit(&mut self) -> Result<()> {
+        match self.open.take_if(|open| open.implicit) {
+            Some(open) if open.failed => {
+                open.transaction.rollback();
+                Ok(())
+            }
+            Some(open) => Ok(open.transaction.commit().await?),
+            None => Ok(()),
+        }
+    }
+}
+
+fn no_savepoint(name: &str) -> Error {
+    Error::new("3B001", format!("savepoint \"{name}\" does not exist"))
+}
