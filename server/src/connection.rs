@@ -15,11 +15,12 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use pgwire::messages::startup::ParameterStatus;
 use pgwire::messages::{DecodeContext, PgWireFrontendMessage};
-use thermocline_sql::{Cause, Column, Datum, Error, Prepared, Rows, Session};
+use thermocline_sql::{Cause, Column, Copying, Datum, Error, Prepared, Rows, Session};
 
 use crate::door::Guest;
 use crate::extended::{Portal, Statement};
@@ -70,7 +71,7 @@ impl From<Error> for End {
 
 pub(crate) struct Connection {
     stream: Stream,
-    peer: Arc<Peer>,
+    pub(crate) peer: Arc<Peer>,
     shared: Arc<Shared>,
     pub(crate) session: Session,
     pub(crate) input: BytesMut,
@@ -130,7 +131,7 @@ pub(crate) async fn serve(guest: Guest, shared: Arc<Shared>) {
         tracing::info!(client = connection.peer.id, code = error.code, message = %error.message, "a connection ends");
         wire::put_error(&mut connection.out, "FATAL", &error);
         let last = connection.stream.write_all(&connection.out);
-        let _ = tokio::time::timeout(std::time::Duration::from_secs(1), last).await;
+        let _ = tokio::time::timeout(Duration::from_secs(1), last).await;
     }
 }
 
@@ -155,7 +156,7 @@ impl Connection {
     }
 
     /// Reads more, unless the server ends meanwhile.
-    async fn read(&mut self) -> Result<(), End> {
+    pub(crate) async fn read(&mut self) -> Result<(), End> {
         if self.input.is_empty() && self.input.capacity() > KEPT_BYTES {
             self.input = BytesMut::new();
         }
@@ -193,7 +194,7 @@ impl Connection {
     }
 
     /// The next whole message, if it is here.
-    fn message(&mut self) -> Result<Option<PgWireFrontendMessage>, End> {
+    pub(crate) fn message(&mut self) -> Result<Option<PgWireFrontendMessage>, End> {
         let Some(&[kind, a, b, c, d]) = self.input.first_chunk::<5>() else { return Ok(None) };
         let length = u32::from_be_bytes([a, b, c, d]) as usize;
         let limit = self.shared.config.max_message_bytes;
@@ -332,9 +333,22 @@ impl Connection {
         formats: &Formats,
         parameters: Vec<Datum>,
     ) -> Result<Result<String, Error>, End> {
+        if let Some(copying) = statement.copying() {
+            return match copying {
+                Copying::In(columns) => self.copy_in(statement, columns).await,
+                Copying::Out(format) => self.copy_out(statement, &format).await,
+            };
+        }
+        if let Some(name) = statement.deallocates()
+            && let Some(tag) = self.deallocate(name)
+        {
+            return Ok(Ok(tag));
+        }
         let start = self.out.len();
+        let limit = self.session.statement_timeout();
         let mut sink = Sink { out: &mut self.out, columns, formats, scratch: &mut self.scratch, start };
-        let ran = interruptible(&self.peer, self.session.execute_to(statement, parameters, &mut sink)).await;
+        let ran =
+            interruptible(&self.peer, limit, self.session.execute_to(statement, parameters, &mut sink)).await;
         let answer = match ran {
             Ok(answer) => answer,
             Err(error) => {
@@ -358,7 +372,10 @@ impl Connection {
         parameters: Vec<Datum>,
     ) -> Result<Result<(String, Vec<Vec<Datum>>), Error>, End> {
         let mut rows: Vec<Vec<Datum>> = Vec::new();
-        match interruptible(&self.peer, self.session.execute_to(statement, parameters, &mut rows)).await {
+        let limit = self.session.statement_timeout();
+        match interruptible(&self.peer, limit, self.session.execute_to(statement, parameters, &mut rows))
+            .await
+        {
             Ok(answer) => {
                 add(&self.shared.counts.statements, 1);
                 add(&self.shared.counts.rows, answer.count);
@@ -367,6 +384,17 @@ impl Connection {
             }
             Err(error) if error.code == "57P01" => Err(error.into()),
             Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// Forgets a statement of the extended protocol, or all; returns the tag if it was one.
+    fn deallocate(&mut self, name: Option<&str>) -> Option<String> {
+        match name {
+            Some(name) => self.statements.remove(name).map(|_| "DEALLOCATE".to_owned()),
+            None => {
+                self.statements.retain(|name, _| name.is_empty());
+                None
+            }
         }
     }
 
@@ -402,11 +430,22 @@ impl Connection {
 }
 
 /// Runs until it ends or is interrupted; an interrupt before it does not count, but for the server's end.
-async fn interruptible<T>(peer: &Peer, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+pub(crate) async fn interruptible<T>(
+    peer: &Peer,
+    limit: Option<Duration>,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
     if peer.interrupt.raised() != Some(Cause::Shutdown) {
         peer.interrupt.clear();
     }
     let mut work = std::pin::pin!(work);
+    let late = async {
+        match limit {
+            Some(limit) => tokio::time::sleep(limit).await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut late = std::pin::pin!(late);
     loop {
         tokio::select! {
             biased;
@@ -416,6 +455,7 @@ async fn interruptible<T>(peer: &Peer, work: impl Future<Output = Result<T, Erro
                     return Err(cause.error());
                 }
             }
+            () = &mut late => return Err(Cause::TimedOut.error()),
         }
     }
 }

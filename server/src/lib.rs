@@ -26,6 +26,7 @@
 //! | `door` | lets clients in |
 //! | `connection` | answers a client's messages |
 //! | `extended` | statements and portals of the extended protocol |
+//! | `copy` | COPY in and out |
 //! | `wire` | writes messages |
 //! | `stream` | TCP and Unix sockets as one |
 //! | `shared` | what all threads share: clients, counts |
@@ -37,6 +38,7 @@
 
 mod config;
 mod connection;
+mod copy;
 mod door;
 mod extended;
 mod server;

@@ -6,7 +6,7 @@ use std::fmt;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What a statement was refused for. The fields are those that PostgreSQL's protocol sends to a client.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Error {
     /// SQLSTATE.
     pub code: &'static str,
@@ -16,6 +16,14 @@ pub struct Error {
     pub detail: Option<String>,
     /// What to do.
     pub hint: Option<String>,
+    /// What was done when it happened: the line of a COPY.
+    pub context: Option<String>,
+    /// The table that it is about.
+    pub table: Option<String>,
+    /// The column that it is about.
+    pub column: Option<String>,
+    /// The constraint that was violated.
+    pub constraint: Option<String>,
     /// Where in the text of the statements, counted in characters from 1.
     pub position: Option<usize>,
     /// Where, in bytes from 0; becomes `position` once the text is at hand.
@@ -26,7 +34,7 @@ impl Error {
     /// An error with this SQLSTATE and message.
     #[cold]
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), detail: None, hint: None, position: None, at: None }
+        Self { code, message: message.into(), ..Self::default() }
     }
 
     /// Says where, unless that is known already.
@@ -85,10 +93,12 @@ impl From<thermocline_engine::Error> for Error {
     fn from(error: thermocline_engine::Error) -> Self {
         use thermocline_engine::Error as Engine;
         match &error {
-            Engine::DuplicateKey { index, key, .. } => {
-                Error::new("23505", format!("duplicate key value violates unique constraint \"{index}\""))
-                    .detail(format!("Key {key} already exists."))
-            }
+            Engine::DuplicateKey { index, key, table } => Error {
+                table: Some(table.clone()),
+                constraint: Some(index.clone()),
+                detail: Some(format!("Key {key} already exists.")),
+                ..Error::new("23505", format!("duplicate key value violates unique constraint \"{index}\""))
+            },
             Engine::TransactionFailed => aborted(),
             _ => Error::new(error.sqlstate(), error.to_string()),
         }

@@ -75,10 +75,41 @@ impl Interrupt {
     }
 }
 
+/// A time by which a statement has to be done; the clock is looked at with every so many rows.
+#[derive(Debug)]
+pub(crate) struct Deadline {
+    clock: Arc<dyn thermocline_base::clock::Clock>,
+    at_us: i64,
+    rows: std::cell::Cell<u8>,
+}
+
+impl Deadline {
+    pub(crate) fn new(clock: Arc<dyn thermocline_base::clock::Clock>, at_us: i64) -> Self {
+        Self { clock, at_us, rows: std::cell::Cell::new(0) }
+    }
+}
+
+impl Context {
+    /// Is the statement to go on?
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        if let Some(deadline) = &self.deadline {
+            let rows = deadline.rows.get().wrapping_add(1);
+            deadline.rows.set(rows);
+            if rows == 0 && deadline.clock.wall_us() >= deadline.at_us {
+                return Err(Cause::TimedOut.error());
+            }
+        }
+        self.interrupt.check()
+    }
+}
+
 /// What does not change while a statement runs.
 #[derive(Debug, Default)]
 pub(crate) struct Context {
     pub(crate) interrupt: Interrupt,
+    /// When the statement has to be done.
+    pub(crate) deadline: Option<Deadline>,
     pub(crate) parameters: Vec<Datum>,
     /// The transaction's time: microseconds since 1970.
     pub(crate) now: i64,

@@ -52,7 +52,7 @@ mod types;
 pub use error::{Error, Result};
 pub use expr::{Cause, Interrupt};
 pub use plan::Column;
-pub use session::{Answer, Notice, Prepared, Rows, Session};
+pub use session::{Answer, CopyFormat, CopyIn, Copying, Notice, Prepared, Rows, Session};
 pub use types::{Datum, Numeric, Type};
 
 /// What `version()` says.

@@ -27,13 +27,17 @@ fn column_of(table: &Table, name: &str, at: u32) -> Result<usize> {
     })
 }
 
-/// What stands in a column that a statement gives no value.
 fn default_of(table: &Table, column: usize) -> Expr {
     let column = &table.columns[column];
     Expr::Const(column.default.as_ref().map_or(Datum::Null, crate::run::datum_of))
 }
 
 impl Binder<'_> {
+    /// What stands in a column that a statement gives no value.
+    pub(crate) fn default_of(table: &Table, column: usize) -> Expr {
+        default_of(table, column)
+    }
+
     pub(super) fn insert(&mut self, insert: &Insert) -> Result<BoundInsert> {
         let table = self.table(&insert.table)?;
         let known = self.ctes.len();

@@ -329,12 +329,30 @@ pub(crate) enum Alter {
     DropColumn { name: String, at: u32, if_exists: bool },
     RenameColumn { from: String, to: String, at: u32 },
     RenameTo(String),
+    AddKey { key: KeyDef, at: u32 },
 }
 
 #[derive(Clone, Debug, PartialEq, Default)]
 pub(crate) struct Modes {
     pub(crate) isolation: Option<String>,
     pub(crate) read_only: Option<bool>,
+}
+
+/// How COPY writes rows as text.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CopyOptions {
+    pub(crate) csv: bool,
+    pub(crate) header: bool,
+    pub(crate) delimiter: u8,
+    pub(crate) null: String,
+    pub(crate) quote: u8,
+    pub(crate) escape: u8,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Copy {
+    In { table: ObjectName, columns: Names, options: CopyOptions },
+    Out(Box<Query>, CopyOptions),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -359,6 +377,11 @@ pub(crate) enum Statement {
         actions: Vec<Alter>,
     },
     AlterIndex,
+    Copy(Copy),
+    /// Forgets a prepared statement, or all.
+    Deallocate(Option<String>),
+    /// Forgets what the session has kept.
+    Discard,
     Truncate(Vec<ObjectName>),
     Begin(Modes),
     Commit,

@@ -303,7 +303,21 @@ impl Parser<'_> {
             return Ok(Alter::RenameColumn { from, to: self.name()?, at });
         }
         if self.word("add") {
-            let constraints = ["constraint", "primary", "unique", "check", "foreign", "exclude"];
+            let named = self.is_word("constraint");
+            let ahead = if named { 2 } else { 0 };
+            let is_key = self.is_word_ahead(ahead, "primary") || self.is_word_ahead(ahead, "unique");
+            if is_key {
+                let name = if self.word("constraint") { Some(self.name()?) } else { None };
+                let primary = self.words(&["primary", "key"]);
+                if !primary {
+                    self.expect_word("unique")?;
+                }
+                return Ok(Alter::AddKey {
+                    key: KeyDef { name, columns: self.column_names()?, primary },
+                    at: start,
+                });
+            }
+            let constraints = ["constraint", "check", "foreign", "exclude"];
             if self.is_one_of(&constraints) {
                 return Err(Error::unsupported("ADD CONSTRAINT").at(start));
             }

@@ -6,6 +6,7 @@
 //! | `expr` | expressions, type names |
 //! | `query` | SELECT, VALUES, WITH, joins |
 //! | `change` | INSERT, UPDATE, DELETE |
+//! | `copy` | COPY |
 //! | `definition` | CREATE, ALTER, DROP, TRUNCATE |
 //! | `session` | transactions, SET, SHOW, and what is known and refused |
 //!
@@ -14,6 +15,7 @@
 
 pub(crate) mod ast;
 mod change;
+mod copy;
 mod definition;
 mod expr;
 mod lexer;
@@ -232,6 +234,7 @@ impl<'t> Parser<'t> {
             "drop" => self.drop_statement(),
             "alter" => self.alter(),
             "truncate" => self.truncate(),
+            "copy" => self.copy(),
             _ => self.session_statement(),
         }
     }

@@ -48,11 +48,23 @@ impl Parser<'_> {
             }
             "vacuum" => self.nothing("VACUUM"),
             "analyze" | "analyse" => self.nothing("ANALYZE"),
-            "discard" => self.nothing("DISCARD ALL"),
-            "merge" | "copy" | "declare" | "fetch" | "move" | "close" | "listen" | "unlisten" | "notify"
-            | "lock" | "prepare" | "execute" | "deallocate" | "explain" | "comment" | "grant" | "revoke"
-            | "do" | "call" | "reindex" | "cluster" | "refresh" | "security" | "import" | "load"
-            | "checkpoint" => self.refused(word.to_uppercase()),
+            "discard" => {
+                self.advance();
+                if !self.word("all") {
+                    return Ok(self.nothing("DISCARD"));
+                }
+                Statement::Discard
+            }
+            "deallocate" => {
+                self.advance();
+                self.word("prepare");
+                Statement::Deallocate(if self.word("all") { None } else { Some(self.name()?) })
+            }
+            "merge" | "declare" | "fetch" | "move" | "close" | "listen" | "unlisten" | "notify" | "lock"
+            | "prepare" | "execute" | "explain" | "comment" | "grant" | "revoke" | "do" | "call"
+            | "reindex" | "cluster" | "refresh" | "security" | "import" | "load" | "checkpoint" => {
+                self.refused(word.to_uppercase())
+            }
             _ => return Err(self.unexpected()),
         };
         Ok(statement)
@@ -136,7 +148,15 @@ impl Parser<'_> {
             return Ok(Statement::SetTransaction(self.modes()?));
         }
         if self.words(&["session", "characteristics", "as", "transaction"]) {
-            return Ok(self.refused("SET SESSION CHARACTERISTICS"));
+            let modes = self.modes()?;
+            let (name, value) = match (modes.isolation, modes.read_only) {
+                (Some(level), None) => ("default_transaction_isolation", level),
+                (None, Some(only)) => {
+                    ("default_transaction_read_only", if only { "on" } else { "off" }.to_owned())
+                }
+                _ => return Ok(self.refused("SET SESSION CHARACTERISTICS of several kinds")),
+            };
+            return Ok(Statement::Set { local: false, name: name.to_owned(), value: Some(vec![value]) });
         }
         if self.is_word("constraints") || self.is_word("role") {
             return Ok(self.refused("SET CONSTRAINTS and SET ROLE"));

@@ -73,7 +73,7 @@ impl<S: Source> Executor<'_, S> {
         let context = self.context;
         let mut failed = None;
         let mut see = |row: &mut Row| -> ControlFlow<()> {
-            if let Err(error) = context.interrupt.check() {
+            if let Err(error) = context.check() {
                 failed = Some(error);
                 return ControlFlow::Break(());
             }
@@ -332,7 +332,7 @@ impl<S: Source> Executor<'_, S> {
         }
         let mut at = Some(from);
         while let Some(value) = at.filter(|value| if step > 0 { *value <= to } else { *value >= to }) {
-            self.context.interrupt.check()?;
+            self.context.check()?;
             if sink(&mut vec![Datum::Int(value)])?.is_break() {
                 break;
             }

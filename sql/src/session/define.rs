@@ -44,7 +44,7 @@ impl Session {
         }
     }
 
-    fn known(&self, name: &ObjectName) -> Result<()> {
+    pub(super) fn known(&self, name: &ObjectName) -> Result<()> {
         Self::schema_of(name)?;
         if self.db.table(&name.name).is_err() {
             return Err(Error::new("42P01", format!("relation \"{}\" does not exist", name.name)).at(name.at));
@@ -176,7 +176,7 @@ impl Session {
         Ok(stored_column)
     }
 
-    fn create_index(&mut self, create: &CreateIndex) -> Result<Answer> {
+    pub(super) fn create_index(&mut self, create: &CreateIndex) -> Result<Answer> {
         self.known(&create.table)?;
         let catalog = EngineCatalog { db: &self.db };
         let table = catalog.table(&create.table.name).expect("it was just there");
@@ -365,6 +365,7 @@ impl Session {
                     }
                     self.db.rename_column(table, from, to)?;
                 }
+                Alter::AddKey { key, at } => self.add_key(name, key, *at)?,
                 Alter::RenameTo(to) => {
                     if self.db.table(to).is_ok() {
                         return Err(Error::new("42P07", format!("relation \"{to}\" already exists")));

@@ -10,7 +10,9 @@
 //! do; a statement that meets a row that has changed since it read it is undone and runs again.
 
 mod catalog;
+mod copy;
 mod define;
+mod keys;
 mod prepared;
 mod rows;
 mod settings;
@@ -21,7 +23,7 @@ use thermocline_engine::{Database, Isolation, Savepoint, Transaction, block_on};
 
 use crate::bind::Binder;
 use crate::error::{Error, Result, aborted};
-use crate::expr::{Context, Interrupt};
+use crate::expr::{Context, Deadline, Interrupt};
 use crate::parser::ast::Statement;
 use crate::parser::parse;
 use crate::plan::{Bound, Column};
@@ -29,6 +31,7 @@ use crate::types::{Datum, Type, text};
 use catalog::EngineCatalog;
 use settings::Settings;
 
+pub use copy::{CopyFormat, CopyIn, Copying};
 pub use prepared::Prepared;
 pub use rows::Rows;
 
@@ -96,6 +99,11 @@ struct Open {
     fresh: bool,
     /// It stands round the statements of one request, none of which said BEGIN.
     implicit: bool,
+    read_only: bool,
+    /// Settings before the first one that it has changed.
+    settings: Option<settings::Values>,
+    /// Settings are those of the transaction only.
+    local_settings: bool,
 }
 
 /// A connection to a database: runs statements one after the other.
@@ -185,7 +193,7 @@ impl Session {
 
     async fn answer(&mut self, statement: &mut Prepared, parameters: &[Datum]) -> Result<Answer> {
         let mut rows: Vec<Vec<Datum>> = Vec::new();
-        let mut answer = self.execute_to(statement, parameters.to_vec(), &mut rows).await?;
+        let mut answer = self.execute_inner(statement, parameters.to_vec(), &mut rows, false).await?;
         answer.rows = rows;
         answer.columns = statement.columns().to_vec();
         Ok(answer)
@@ -216,6 +224,7 @@ impl Session {
             text: text.clone(),
             bound: None,
             parameters: Vec::new(),
+            copied_columns: 0,
             shown: Vec::new(),
             schemas: Vec::new(),
         };
@@ -251,10 +260,16 @@ impl Session {
         statement.schemas = bound.as_ref().map_or(Vec::new(), |bound| self.schemas(bound));
         statement.parameters = parameters;
         if let Statement::Show(name) = &statement.statement.statement {
-            let name = self.settings.name(name).map_err(|error| self.failed(error))?;
-            statement.shown = vec![Column { name: name.to_owned(), ty: Type::Text, modifier: -1 }];
+            statement.shown = if name == "all" {
+                ["name", "setting"].map(|name| text_column(name)).into()
+            } else {
+                vec![text_column(Settings::name(name).map_err(|error| self.failed(error))?)]
+            };
         }
         statement.bound = bound;
+        if statement.copying().is_some() {
+            self.describe_copy(statement).map_err(|error| self.failed(error.locate(&statement.text)))?;
+        }
         Ok(())
     }
 
@@ -276,12 +291,23 @@ impl Session {
         parameters: Vec<Datum>,
         rows: &mut dyn Rows,
     ) -> Result<Answer> {
-        if self.is_failed() && !prepared.is_end() {
-            return Err(aborted());
+        self.execute_inner(prepared, parameters, rows, true).await
+    }
+
+    /// `fixed`: its columns must be those that it was described with.
+    async fn execute_inner(
+        &mut self,
+        prepared: &mut Prepared,
+        parameters: Vec<Datum>,
+        rows: &mut dyn Rows,
+        fixed: bool,
+    ) -> Result<Answer> {
+        if !prepared.is_end() {
+            check_open(self)?;
         }
         let statement = &prepared.statement.statement;
         let boundary = matches!(statement, Statement::Begin(_) | Statement::SetTransaction(_));
-        let answer = self.dispatch(prepared, parameters, rows).await;
+        let answer = self.dispatch(prepared, parameters, rows, fixed).await;
         if let Some(open) = &mut self.open {
             open.fresh = open.fresh && boundary;
         }
@@ -321,8 +347,44 @@ impl Session {
     /// # Errors
     /// No such setting (42704).
     pub fn setting(&self, name: &str) -> Result<String> {
-        let isolation = self.open.as_ref().map_or(self.settings.isolation, |open| open.isolation);
-        self.settings.show(name, isolation)
+        let (isolation, read_only) = match &self.open {
+            Some(open) => (open.isolation, open.read_only),
+            None => (self.settings.isolation, self.settings.read_only),
+        };
+        self.settings.show(name, isolation, read_only)
+    }
+
+    /// Names and values of all settings.
+    pub(crate) fn settings(&self) -> Vec<(&'static str, String)> {
+        match &self.open {
+            Some(open) => self.settings.all(open.isolation, open.read_only),
+            None => self.settings.all(self.settings.isolation, self.settings.read_only),
+        }
+    }
+
+    fn set_setting(&mut self, local: bool, name: &str, value: Option<&[String]>) -> Result<Answer> {
+        let before = self.settings.values().clone();
+        let mut answer = self.settings.set(name, value)?;
+        match &mut self.open {
+            Some(open) if !open.implicit => {
+                open.settings.get_or_insert(before);
+                if local {
+                    open.local_settings = true;
+                }
+            }
+            _ if local => {
+                self.settings.restore(before);
+                answer.warn("25P01", "SET LOCAL can only be used in transaction blocks");
+            }
+            _ => {}
+        }
+        Ok(answer)
+    }
+
+    /// How long a statement may take.
+    #[must_use]
+    pub fn statement_timeout(&self) -> Option<std::time::Duration> {
+        self.settings.statement_timeout
     }
 
     fn bind(&self, statement: &Statement, types: Vec<Type>) -> Result<(Option<Bound>, Vec<Type>)> {
@@ -343,9 +405,10 @@ impl Session {
         prepared: &mut Prepared,
         parameters: Vec<Datum>,
         rows: &mut dyn Rows,
+        fixed: bool,
     ) -> Result<Answer> {
         if prepared.bound.is_some() {
-            return self.rows_statement(prepared, parameters, rows).await;
+            return self.rows_statement(prepared, parameters, rows, fixed).await;
         }
         match &prepared.statement.statement {
             Statement::Begin(modes) => self.begin(modes),
@@ -355,15 +418,38 @@ impl Session {
             Statement::Release(name) => self.release(name),
             Statement::RollbackTo(name) => self.rollback_to(name),
             Statement::SetTransaction(modes) => self.set_transaction(modes),
-            Statement::Set { local: _, name, value } => self.settings.set(name, value.as_deref()),
+            Statement::Set { local, name, value } => self.set_setting(*local, name, value.as_deref()),
+            Statement::Show(name) if name == "all" => {
+                let all = self.settings();
+                all.iter().for_each(|(name, value)| rows.row(&[Datum::text(name), Datum::text(value)]));
+                Ok(Answer { count: all.len() as u64, ..Answer::tagged("SHOW") })
+            }
             Statement::Show(name) => {
                 rows.row(&[Datum::text(self.setting(name)?)]);
                 Ok(Answer { count: 1, ..Answer::tagged("SHOW") })
             }
-            Statement::Reset(name) => Ok(self.settings.reset(name.as_deref())),
+            Statement::Reset(name) => self.settings.reset(name.as_deref()),
             Statement::Nothing(tag) => Ok(Answer::tagged(tag)),
             Statement::Refused(what) => Err(Error::unsupported(what)),
+            Statement::Copy(_) => {
+                Err(Error::new("0A000", "COPY FROM STDIN needs a client that sends the rows"))
+            }
+            Statement::Deallocate(Some(name)) => {
+                Err(Error::new("26000", format!("prepared statement \"{name}\" does not exist")))
+            }
+            Statement::Deallocate(None) => Ok(Answer::tagged("DEALLOCATE ALL")),
+            Statement::Discard => {
+                if self.open.as_ref().is_some_and(|open| !open.implicit) {
+                    return Err(Error::new("25001", "DISCARD ALL cannot run inside a transaction block"));
+                }
+                self.settings.reset(None)?;
+                Ok(Answer::tagged("DISCARD ALL"))
+            }
             Statement::AlterIndex => Err(Error::unsupported("ALTER INDEX")),
+            Statement::Truncate(names) if self.open.as_ref().is_some_and(|open| !open.implicit) => {
+                let names = names.clone();
+                self.truncate_within(&names).await
+            }
             definition => {
                 // What stands before it in the same request is committed: a definition is a transaction of its own.
                 self.end_implicit().await?;
@@ -383,6 +469,7 @@ impl Session {
         prepared: &mut Prepared,
         parameters: Vec<Datum>,
         rows: &mut dyn Rows,
+        fixed: bool,
     ) -> Result<Answer> {
         let needed = prepared.statement.parameters as usize;
         if parameters.len() < needed {
@@ -395,8 +482,13 @@ impl Session {
             self.db.table(schema.name()).is_ok_and(|table| table.schema() == *schema)
         };
         if !prepared.schemas.iter().all(same) {
-            let (bound, _) = self.bind(&prepared.statement.statement, prepared.parameters.clone())?;
-            if bound.as_ref().is_some_and(|bound| bound.columns() != prepared.columns()) {
+            let (bound, _) = match &prepared.statement.statement {
+                Statement::Copy(crate::parser::ast::Copy::Out(query, _)) => {
+                    self.bind(&Statement::Query((**query).clone()), Vec::new())?
+                }
+                statement => self.bind(statement, prepared.parameters.clone())?,
+            };
+            if fixed && bound.as_ref().is_some_and(|bound| bound.columns() != prepared.columns()) {
                 return Err(Error::new("0A000", "cached plan must not change result type")
                     .hint("Prepare the statement again."));
             }
@@ -406,13 +498,29 @@ impl Session {
         let bound = prepared.bound.as_ref().expect("a statement on rows is bound");
         let statement = self.clock.wall_us();
         let now = self.open.as_ref().map_or(statement, |open| open.now);
-        let context = Context { parameters, now, statement, interrupt: self.interrupt.clone() };
+        let limit = self.settings.statement_timeout;
+        let deadline =
+            limit.map(|limit| Deadline::new(self.clock.clone(), statement + limit.as_micros() as i64));
+        let context = Context { parameters, now, statement, interrupt: self.interrupt.clone(), deadline };
         let count = match &mut self.open {
             Some(open) => rows::run_open(&self.db, open, bound, &context, rows).await?,
-            None => rows::run_alone(&self.db, bound, &context, false, rows).await?,
+            None => rows::run_alone(&self.db, bound, &context, self.settings.read_only, rows).await?,
         };
-        Ok(Answer { count, tag: rows::tag_of(bound, count), ..Answer::default() })
+        let tag = match &prepared.statement.statement {
+            Statement::Copy(_) => format!("COPY {count}"),
+            _ => rows::tag_of(bound, count),
+        };
+        Ok(Answer { count, tag, ..Answer::default() })
     }
+}
+
+/// Is the open transaction, if there is one, still good?
+fn check_open(session: &Session) -> Result<()> {
+    if session.is_failed() { Err(aborted()) } else { Ok(()) }
+}
+
+fn text_column(name: &str) -> Column {
+    Column { name: name.to_owned(), ty: Type::Text, modifier: -1 }
 }
 
 fn several() -> Error {

@@ -13,6 +13,8 @@ pub struct Prepared {
     pub(super) text: std::sync::Arc<str>,
     pub(super) bound: Option<Bound>,
     pub(super) parameters: Vec<Type>,
+    /// Columns that rows of a COPY FROM have.
+    pub(super) copied_columns: usize,
     /// The columns of statements such as SHOW, which are not bound.
     pub(super) shown: Vec<Column>,
     /// The definitions that it was bound with.
@@ -39,11 +41,21 @@ impl Prepared {
     #[must_use]
     pub fn returns_rows(&self) -> bool {
         match &self.bound {
-            Some(Bound::Query(_)) => true,
+            Some(Bound::Query(_)) => self.copying().is_none(),
             Some(Bound::Insert(it)) => it.returning.is_some(),
             Some(Bound::Update(it)) => it.returning.is_some(),
             Some(Bound::Delete(it)) => it.returning.is_some(),
             None => !self.shown.is_empty(),
+        }
+    }
+
+    /// Is a prepared statement to be forgotten, by its name, or all?
+    #[must_use]
+    pub fn deallocates(&self) -> Option<Option<&str>> {
+        match &self.statement.statement {
+            Statement::Deallocate(name) => Some(name.as_deref()),
+            Statement::Discard => Some(None),
+            _ => None,
         }
     }
 

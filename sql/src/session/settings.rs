@@ -1,47 +1,88 @@
 //! SET and SHOW: the settings that drivers and tools ask for.
+//!
+//! A setting that is set in a transaction is what it was before when that is rolled back; one that is set with LOCAL also when it
+//! is committed.
+
+use std::time::Duration;
 
 use thermocline_engine::Isolation;
 
 use super::Answer;
 use crate::error::{Error, Result, nearest};
 
-/// Settings with their defaults; those that have one value only are marked.
-const KNOWN: &[(&str, &str, bool)] = &[
-    ("application_name", "", false),
-    ("bytea_output", "hex", true),
-    ("client_encoding", "UTF8", true),
-    ("client_min_messages", "notice", false),
-    ("datestyle", "ISO, MDY", true),
-    ("default_transaction_isolation", "read committed", false),
-    ("default_transaction_read_only", "off", true),
-    ("extra_float_digits", "1", false),
-    ("idle_in_transaction_session_timeout", "0", true),
-    ("integer_datetimes", "on", true),
-    ("intervalstyle", "postgres", true),
-    ("lc_collate", "C", true),
-    ("lc_ctype", "C.UTF-8", true),
-    ("lock_timeout", "0", true),
-    ("search_path", "\"$user\", public", false),
-    ("server_encoding", "UTF8", true),
-    ("server_version", "15.0", true),
-    ("server_version_num", "150000", true),
-    ("standard_conforming_strings", "on", true),
-    ("statement_timeout", "0", true),
-    ("timezone", "UTC", true),
-    ("transaction_isolation", "", false),
-    ("transaction_read_only", "off", true),
+/// What values a setting takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Its default only.
+    Fixed,
+    Any,
+    Level,
+    Switch,
+    /// A time in milliseconds, or with its unit.
+    Time,
+    /// UTC by any of its names.
+    Zone,
+    /// Tells something and cannot be set.
+    Told,
+}
+
+/// Settings with their defaults.
+const KNOWN: &[(&str, &str, Kind)] = &[
+    ("application_name", "", Kind::Any),
+    ("bytea_output", "hex", Kind::Fixed),
+    ("client_encoding", "UTF8", Kind::Fixed),
+    ("client_min_messages", "notice", Kind::Any),
+    ("datestyle", "ISO, MDY", Kind::Fixed),
+    ("default_transaction_isolation", "read committed", Kind::Level),
+    ("default_transaction_read_only", "off", Kind::Switch),
+    ("escape_string_warning", "on", Kind::Any),
+    ("extra_float_digits", "1", Kind::Any),
+    ("idle_in_transaction_session_timeout", "0", Kind::Fixed),
+    ("integer_datetimes", "on", Kind::Told),
+    ("intervalstyle", "postgres", Kind::Fixed),
+    ("jit", "off", Kind::Any),
+    ("lc_collate", "C", Kind::Told),
+    ("lc_ctype", "C.UTF-8", Kind::Told),
+    ("lc_messages", "C", Kind::Fixed),
+    ("lc_monetary", "C", Kind::Fixed),
+    ("lc_numeric", "C", Kind::Fixed),
+    ("lc_time", "C", Kind::Fixed),
+    ("lock_timeout", "0", Kind::Fixed),
+    ("max_identifier_length", "63", Kind::Told),
+    ("row_security", "on", Kind::Any),
+    ("search_path", "\"$user\", public", Kind::Any),
+    ("server_encoding", "UTF8", Kind::Told),
+    ("server_version", "15.0", Kind::Told),
+    ("server_version_num", "150000", Kind::Told),
+    ("standard_conforming_strings", "on", Kind::Fixed),
+    ("statement_timeout", "0", Kind::Time),
+    ("synchronous_commit", "on", Kind::Fixed),
+    ("timezone", "UTC", Kind::Zone),
+    ("transaction_isolation", "", Kind::Told),
+    ("transaction_read_only", "off", Kind::Told),
 ];
 
+/// Values that are not the defaults.
+pub(super) type Values = Vec<(&'static str, String)>;
+
 pub(super) struct Settings {
-    values: Vec<(&'static str, String)>,
+    values: Values,
     pub(super) isolation: Isolation,
+    pub(super) read_only: bool,
+    pub(super) statement_timeout: Option<Duration>,
     /// Changes with each setting that does.
     pub(super) version: u64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { values: Vec::new(), isolation: Isolation::ReadCommitted, version: 0 }
+        Self {
+            values: Values::new(),
+            isolation: Isolation::ReadCommitted,
+            read_only: false,
+            statement_timeout: None,
+            version: 0,
+        }
     }
 }
 
@@ -53,6 +94,10 @@ fn unknown(name: &str) -> Error {
     }
 }
 
+fn known(name: &str) -> Result<&'static (&'static str, &'static str, Kind)> {
+    KNOWN.iter().find(|(known, _, _)| known.eq_ignore_ascii_case(name)).ok_or_else(|| unknown(name))
+}
+
 fn level(name: &str) -> Option<Isolation> {
     Some(match name {
         "serializable" => Isolation::Serializable,
@@ -62,54 +107,168 @@ fn level(name: &str) -> Option<Isolation> {
     })
 }
 
+fn switch(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "on" | "true" | "yes" | "1" => Some(true),
+        "off" | "false" | "no" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// A time: milliseconds, or with a unit.
+fn time(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let digits = text.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(text.len());
+    let count: u64 = text[..digits].parse().ok()?;
+    let unit = match text[digits..].trim() {
+        "us" => return Some(Duration::from_micros(count)),
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    let millis = count.checked_mul(unit).filter(|millis| *millis <= i32::MAX as u64)?;
+    Some(Duration::from_millis(millis))
+}
+
+fn is_utc(zone: &str) -> bool {
+    let names = [
+        "utc",
+        "etc/utc",
+        "gmt",
+        "etc/gmt",
+        "zulu",
+        "etc/zulu",
+        "uct",
+        "universal",
+        "z",
+        "0",
+        "+00",
+        "+00:00",
+    ];
+    names.contains(&zone.to_ascii_lowercase().as_str())
+}
+
+/// Are the values the same but for their writing?
+fn same(wanted: &str, default: &str) -> bool {
+    let plain = |text: &str| text.to_ascii_lowercase().replace(['-', ' ', '\'', '_'], "");
+    let (wanted, default) = (plain(wanted), plain(default));
+    wanted == default
+        || (!wanted.is_empty() && default.starts_with(&wanted))
+        || (default == "utf8" && wanted == "unicode")
+        || (default == "c" && ["c.utf8", "posix", "enus.utf8"].contains(&wanted.as_str()))
+        || (switch(&wanted).is_some() && switch(&wanted) == switch(&default))
+}
+
 impl Settings {
+    /// The values that are set now.
+    pub(super) fn values(&self) -> &Values {
+        &self.values
+    }
+
+    /// Goes back to values that were set before.
+    pub(super) fn restore(&mut self, values: Values) {
+        if self.values != values {
+            self.values = values;
+            self.changed();
+        }
+    }
+
     pub(super) fn set(&mut self, name: &str, value: Option<&[String]>) -> Result<Answer> {
-        let lower = name.to_ascii_lowercase();
-        let (known, default, fixed) =
-            KNOWN.iter().find(|(known, _, _)| *known == lower).ok_or_else(|| unknown(name))?;
-        let wanted = value.map_or_else(|| (*default).to_owned(), |value| value.join(", "));
-        if lower == "default_transaction_isolation" {
-            self.isolation = level(&wanted).ok_or_else(|| {
-                Error::new("22023", format!("invalid value for parameter \"{name}\": \"{wanted}\""))
-            })?;
-        }
-        let same = |a: &str, b: &str| {
-            let plain = |text: &str| text.to_ascii_lowercase().replace(['-', ' ', '\''], "");
-            plain(a) == plain(b) || (plain(b).starts_with(&plain(a)) && !a.is_empty())
+        let (known, default, kind) = *known(name)?;
+        let mut wanted = value.map_or_else(|| default.to_owned(), |value| value.join(", "));
+        let invalid = || {
+            Error::new(
+                "22023",
+                format!(
+                    "invalid value for parameter \"{known}\": \"{}\"",
+                    value.map_or_else(String::new, |it| it.join(", "))
+                ),
+            )
         };
-        if *fixed && !same(&wanted, default) {
-            return Err(Error::unsupported(format!("setting \"{name}\" to \"{wanted}\""))
-                .hint(format!("Its only value is \"{default}\".")));
+        match kind {
+            Kind::Any => {}
+            Kind::Told => {
+                return Err(Error::new("55P02", format!("parameter \"{known}\" cannot be changed")));
+            }
+            Kind::Level => drop(level(&wanted).ok_or_else(invalid)?),
+            Kind::Switch => {
+                wanted = if switch(&wanted).ok_or_else(invalid)? { "on" } else { "off" }.to_owned();
+            }
+            Kind::Time => {
+                let time = time(&wanted).ok_or_else(invalid)?;
+                wanted = match time.as_millis() {
+                    0 => "0".to_owned(),
+                    millis if millis % 1000 == 0 => format!("{}s", millis / 1000),
+                    millis => format!("{millis}ms"),
+                };
+            }
+            Kind::Zone if is_utc(&wanted) => {}
+            Kind::Zone => {
+                return Err(Error::unsupported(format!("setting \"{known}\" to \"{wanted}\""))
+                    .hint("Set it to UTC; times with other offsets are read and converted."));
+            }
+            Kind::Fixed if same(&wanted, default) => default.clone_into(&mut wanted),
+            Kind::Fixed => {
+                return Err(Error::unsupported(format!("setting \"{known}\" to \"{wanted}\""))
+                    .hint(format!("Its only value is \"{default}\".")));
+            }
         }
-        self.values.retain(|(other, _)| other != known);
-        self.values.push((known, wanted));
-        self.version += 1;
+        self.values.retain(|(other, _)| *other != known);
+        if wanted != default {
+            self.values.push((known, wanted));
+        }
+        self.changed();
         Ok(Answer { tag: "SET".to_owned(), ..Answer::default() })
     }
 
-    pub(super) fn reset(&mut self, name: Option<&str>) -> Answer {
-        self.version += 1;
+    pub(super) fn reset(&mut self, name: Option<&str>) -> Result<Answer> {
         match name {
-            Some(name) => self.values.retain(|(other, _)| !other.eq_ignore_ascii_case(name)),
+            Some(name) => {
+                let (known, ..) = known(name)?;
+                self.values.retain(|(other, _)| other != known);
+            }
             None => self.values.clear(),
         }
-        if name.is_none_or(|name| name.eq_ignore_ascii_case("default_transaction_isolation")) {
-            self.isolation = Isolation::ReadCommitted;
-        }
-        Answer { tag: "RESET".to_owned(), ..Answer::default() }
+        self.changed();
+        Ok(Answer { tag: "RESET".to_owned(), ..Answer::default() })
     }
 
-    /// The name of a setting, in lower case.
-    pub(super) fn name(&self, name: &str) -> Result<&'static str> {
-        let lower = name.to_ascii_lowercase();
-        KNOWN.iter().find(|(known, _, _)| *known == lower).map(|it| it.0).ok_or_else(|| unknown(name))
+    /// Reads what the session itself looks at.
+    fn changed(&mut self) {
+        self.version += 1;
+        let value =
+            |name: &str| self.values.iter().find(|(other, _)| *other == name).map(|(_, value)| &value[..]);
+        self.isolation =
+            value("default_transaction_isolation").and_then(level).unwrap_or(Isolation::ReadCommitted);
+        self.read_only = value("default_transaction_read_only") == Some("on");
+        self.statement_timeout = value("statement_timeout").and_then(time).filter(|time| !time.is_zero());
     }
 
-    pub(super) fn show(&self, name: &str, isolation: Isolation) -> Result<String> {
-        let lower = name.to_ascii_lowercase();
-        let (known, default, _) =
-            KNOWN.iter().find(|(known, _, _)| *known == lower).ok_or_else(|| unknown(name))?;
-        if *known == "transaction_isolation" {
+    /// The name of a setting, as it is written.
+    pub(super) fn name(name: &str) -> Result<&'static str> {
+        let (known, ..) = known(name)?;
+        Ok(match *known {
+            "datestyle" => "DateStyle",
+            "intervalstyle" => "IntervalStyle",
+            "timezone" => "TimeZone",
+            known => known,
+        })
+    }
+
+    /// Names and values of all settings.
+    pub(super) fn all(&self, isolation: Isolation, read_only: bool) -> Vec<(&'static str, String)> {
+        let value = |(name, ..): &(&'static str, &str, Kind)| {
+            (*name, self.show(name, isolation, read_only).unwrap_or_default())
+        };
+        KNOWN.iter().map(value).collect()
+    }
+
+    pub(super) fn show(&self, name: &str, isolation: Isolation, read_only: bool) -> Result<String> {
+        let (known, default, _) = *known(name)?;
+        if known == "transaction_isolation" {
             return Ok(match isolation {
                 Isolation::Serializable => "serializable",
                 Isolation::ReadCommitted => "read committed",
@@ -117,7 +276,34 @@ impl Settings {
             }
             .to_owned());
         }
-        let set = self.values.iter().find(|(other, _)| other == known);
-        Ok(set.map_or_else(|| (*default).to_owned(), |(_, value)| value.clone()))
+        if known == "transaction_read_only" {
+            return Ok(if read_only { "on" } else { "off" }.to_owned());
+        }
+        let set = self.values.iter().find(|(other, _)| *other == known);
+        Ok(set.map_or_else(|| default.to_owned(), |(_, value)| value.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_checked() {
+        let mut settings = Settings::default();
+        let mut set = |name: &str, value: &str| settings.set(name, Some(&[value.to_owned()])).map(drop);
+        assert_eq!(set("TimeZone", "Etc/UTC"), Ok(()));
+        assert_eq!(set("timezone", "Europe/Paris").expect_err("no such zones").code, "0A000");
+        assert_eq!(set("client_encoding", "utf-8"), Ok(()));
+        assert_eq!(set("client_encoding", "latin1").expect_err("one encoding").code, "0A000");
+        assert_eq!(set("statement_timeout", "2 s"), Ok(()));
+        assert_eq!(set("statement_timeout", "soon").expect_err("no time").code, "22023");
+        assert_eq!(set("server_version", "16").expect_err("it is told").code, "55P02");
+        let error = set("statement_timeot", "1").expect_err("no such setting");
+        assert_eq!(
+            (error.code, error.hint.as_deref()),
+            ("42704", Some("Perhaps you meant \"statement_timeout\"."))
+        );
+        assert_eq!(settings.statement_timeout, Some(Duration::from_secs(2)));
     }
 }

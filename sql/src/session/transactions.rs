@@ -10,16 +10,20 @@ use crate::error::{Error, Result};
 use crate::parser::ast::Modes;
 
 impl Session {
-    pub(super) fn options(modes: &Modes, default: Isolation) -> (TransactionOptions, Isolation) {
+    pub(super) fn options(
+        modes: &Modes,
+        default: (Isolation, bool),
+    ) -> (TransactionOptions, Isolation, bool) {
         let isolation = match modes.isolation.as_deref() {
             Some("serializable") => Isolation::Serializable,
             Some("repeatable read") => Isolation::Snapshot,
             Some(_) => Isolation::ReadCommitted,
-            None => default,
+            None => default.0,
         };
+        let read_only = modes.read_only.unwrap_or(default.1);
         let options = TransactionOptions::new().isolation(isolation);
-        let options = if modes.read_only == Some(true) { options.read_only() } else { options };
-        (options, isolation)
+        let options = if read_only { options.read_only() } else { options };
+        (options, isolation, read_only)
     }
 
     pub(super) fn begin(&mut self, modes: &Modes) -> Result<Answer> {
@@ -41,7 +45,8 @@ impl Session {
             answer.warn("25001", "there is already a transaction in progress");
             return Ok(answer);
         }
-        let (options, isolation) = Self::options(modes, self.settings.isolation);
+        let default = (self.settings.isolation, self.settings.read_only);
+        let (options, isolation, read_only) = Self::options(modes, default);
         let transaction = self.db.begin(options)?;
         let now = self.clock.wall_us();
         self.open = Some(Open {
@@ -52,6 +57,9 @@ impl Session {
             now,
             fresh: true,
             implicit: false,
+            read_only,
+            settings: None,
+            local_settings: false,
         });
         Ok(answer)
     }
@@ -68,21 +76,31 @@ impl Session {
                 "SET TRANSACTION ISOLATION LEVEL must be called before any query",
             ));
         }
-        let (options, isolation) = Self::options(modes, open.isolation);
+        let (options, isolation, read_only) = Self::options(modes, (open.isolation, open.read_only));
         open.transaction = self.db.begin(options)?;
         open.isolation = isolation;
+        open.read_only = read_only;
         Ok(answer)
     }
 
     pub(super) async fn commit(&mut self) -> Result<Answer> {
         match self.open.take() {
-            Some(open) if open.failed => Ok(Answer::tagged("ROLLBACK")),
+            Some(open) if open.failed => {
+                if let Some(before) = open.settings {
+                    self.settings.restore(before);
+                }
+                Ok(Answer::tagged("ROLLBACK"))
+            }
             Some(open) => {
                 let mut answer = Answer::tagged("COMMIT");
                 if open.implicit {
                     answer.warn("25P01", "there is no transaction in progress");
                 }
-                open.transaction.commit().await?;
+                let committed = open.transaction.commit().await;
+                if let Some(before) = open.settings.filter(|_| open.local_settings || committed.is_err()) {
+                    self.settings.restore(before);
+                }
+                committed?;
                 Ok(answer)
             }
             None => {
@@ -96,7 +114,12 @@ impl Session {
     pub(super) fn rollback(&mut self) -> Answer {
         let mut answer = Answer::tagged("ROLLBACK");
         match self.open.take() {
-            Some(open) => open.transaction.rollback(),
+            Some(open) => {
+                open.transaction.rollback();
+                if let Some(before) = open.settings {
+                    self.settings.restore(before);
+                }
+            }
             None => answer.warn("25P01", "there is no transaction in progress"),
         }
         answer

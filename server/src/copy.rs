@@ -1,0 +1,130 @@
+//! COPY: rows as text in CopyData messages, both ways.
+
+use bytes::{BufMut, BytesMut};
+use pgwire::messages::PgWireFrontendMessage;
+use thermocline_sql::{Column, CopyFormat, Datum, Error, Prepared, Rows};
+
+use crate::connection::{Connection, End, interruptible};
+use crate::wire;
+
+/// Rows that a COPY TO sends.
+pub(crate) struct CopySink<'s> {
+    pub(crate) out: &'s mut BytesMut,
+    pub(crate) columns: &'s [Column],
+    pub(crate) format: &'s CopyFormat,
+    pub(crate) start: usize,
+    pub(crate) text: String,
+    pub(crate) line: Vec<u8>,
+}
+
+impl CopySink<'_> {
+    fn put_line(&mut self) {
+        self.out.put_u8(b'd');
+        self.out.put_i32(self.line.len() as i32 + 4);
+        self.out.put_slice(&self.line);
+        self.line.clear();
+    }
+
+    /// Writes the names of the columns, if they are wanted.
+    pub(crate) fn header(&mut self) {
+        self.format.header(self.columns, &mut self.line);
+        if !self.line.is_empty() {
+            self.put_line();
+        }
+        self.start = self.out.len();
+    }
+}
+
+impl Rows for CopySink<'_> {
+    fn row(&mut self, row: &[Datum]) {
+        self.format.line(self.columns, row, &mut self.text, &mut self.line);
+        self.put_line();
+    }
+
+    fn restart(&mut self) {
+        self.out.truncate(self.start);
+    }
+}
+
+/// Writes a CopyInResponse (`G`) or CopyOutResponse (`H`): text in all columns.
+pub(crate) fn put_response(out: &mut BytesMut, kind: u8, columns: usize) {
+    out.put_u8(kind);
+    out.put_i32(7 + 2 * columns as i32);
+    out.put_u8(0);
+    out.put_i16(columns as i16);
+    (0..columns).for_each(|_| out.put_i16(0));
+}
+
+impl Connection {
+    /// Takes rows from the client until it has no more; returns the tag.
+    pub(crate) async fn copy_in(
+        &mut self,
+        statement: &Prepared,
+        columns: usize,
+    ) -> Result<Result<String, Error>, End> {
+        let mut copy = match self.session.copy_begin(statement) {
+            Ok(copy) => copy,
+            Err(error) => return Ok(Err(error)),
+        };
+        put_response(&mut self.out, b'G', columns);
+        self.flush().await?;
+        loop {
+            let Some(message) = self.message()? else {
+                self.read().await?;
+                continue;
+            };
+            match message {
+                PgWireFrontendMessage::CopyData(data) => {
+                    let work = self.session.copy_data(&mut copy, &data.data);
+                    if let Err(error) = interruptible(&self.peer, None, work).await {
+                        return self.copy_failed(error).map(Err);
+                    }
+                }
+                PgWireFrontendMessage::CopyDone(_) => {
+                    let ended = interruptible(&self.peer, None, self.session.copy_end(copy)).await;
+                    return match ended {
+                        Ok(answer) => Ok(Ok(answer.tag)),
+                        Err(error) => self.copy_failed(error).map(Err),
+                    };
+                }
+                PgWireFrontendMessage::CopyFail(fail) => {
+                    let message = format!("COPY from stdin failed: {}", fail.message);
+                    return Ok(Err(Error::new("57014", message)));
+                }
+                // A client sends these behind the COPY without waiting for it.
+                PgWireFrontendMessage::Flush(_) | PgWireFrontendMessage::Sync(_) => {}
+                _ => return Err(Error::new("08P01", "unexpected message during COPY from stdin").into()),
+            }
+        }
+    }
+
+    fn copy_failed(&mut self, error: Error) -> Result<Error, End> {
+        if error.code == "57P01" { Err(error.into()) } else { Ok(error) }
+    }
+
+    /// Sends the rows of a COPY TO; returns the tag.
+    pub(crate) async fn copy_out(
+        &mut self,
+        statement: &mut Prepared,
+        format: &CopyFormat,
+    ) -> Result<Result<String, Error>, End> {
+        let columns = statement.columns().to_vec();
+        let start = self.out.len();
+        put_response(&mut self.out, b'H', columns.len());
+        let (text, line) = (String::new(), Vec::new());
+        let mut sink = CopySink { out: &mut self.out, columns: &columns, format, start: 0, text, line };
+        sink.header();
+        let limit = self.session.statement_timeout();
+        let work = self.session.execute_to(statement, Vec::new(), &mut sink);
+        match interruptible(&self.peer, limit, work).await {
+            Ok(answer) => {
+                wire::put_bare(&mut self.out, b'c');
+                Ok(Ok(answer.tag))
+            }
+            Err(error) => {
+                self.out.truncate(start);
+                self.copy_failed(error).map(Err)
+            }
+        }
+    }
+}

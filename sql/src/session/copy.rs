@@ -1,0 +1,445 @@
+//! COPY: rows as lines of text, in PostgreSQL's own format and as CSV.
+//!
+//! Rows come in pieces of any length. Whole lines are read into rows and inserted at once, [`BATCH`] at a time; what is left
+//! waits for the next piece. Errors say the line.
+
+use std::sync::Arc;
+
+use super::{Answer, Prepared, Session, check_open, rows};
+use crate::bind::Binder;
+use crate::catalog::{Catalog, Table};
+use crate::error::{Error, Result};
+use crate::expr::{Context, Expr};
+use crate::parser::ast::{Copy, CopyOptions, Statement};
+use crate::plan::{Bound, BoundInsert, Column, Plan};
+use crate::types::{Datum, text};
+
+/// Rows that are inserted together.
+const BATCH: usize = 1000;
+/// Longest line, in bytes: as long as a row may be, and its escapes.
+const LINE_BYTES: usize = 4 << 20;
+
+/// Which way a statement copies.
+#[derive(Clone, Debug)]
+pub enum Copying {
+    /// The client sends rows of so many columns.
+    In(usize),
+    /// The client gets rows.
+    Out(CopyFormat),
+}
+
+/// How rows look as text.
+#[derive(Clone, Debug)]
+pub struct CopyFormat(CopyOptions);
+
+/// Rows on their way into a table.
+#[derive(Debug)]
+pub struct CopyIn {
+    table: Arc<Table>,
+    /// Columns of the table, in the order of the lines.
+    targets: Vec<usize>,
+    options: CopyOptions,
+    defaults: Vec<Expr>,
+    left: Vec<u8>,
+    /// Lines that were read.
+    line: u64,
+    count: u64,
+    /// `\.` was read, or an error found: what follows means nothing.
+    ended: bool,
+}
+
+impl Prepared {
+    /// Is it a COPY, and which way?
+    #[must_use]
+    pub fn copying(&self) -> Option<Copying> {
+        match &self.statement.statement {
+            Statement::Copy(Copy::In { .. }) => Some(Copying::In(self.copied_columns)),
+            Statement::Copy(Copy::Out(_, options)) => Some(Copying::Out(CopyFormat(options.clone()))),
+            _ => None,
+        }
+    }
+}
+
+impl CopyFormat {
+    /// The line with the names of the columns, if one is wanted.
+    pub fn header(&self, columns: &[Column], out: &mut Vec<u8>) {
+        if self.0.header {
+            for (place, column) in columns.iter().enumerate() {
+                self.field(place, Some(&column.name), out);
+            }
+            out.push(b'\n');
+        }
+    }
+
+    /// Writes a row and the end of its line.
+    pub fn line(&self, columns: &[Column], row: &[Datum], scratch: &mut String, out: &mut Vec<u8>) {
+        for (place, (column, value)) in columns.iter().zip(row).enumerate() {
+            scratch.clear();
+            column.write_text(value, scratch);
+            self.field(place, (!value.is_null()).then_some(&**scratch), out);
+        }
+        out.push(b'\n');
+    }
+
+    fn field(&self, place: usize, value: Option<&str>, out: &mut Vec<u8>) {
+        let options = &self.0;
+        if place > 0 {
+            out.push(options.delimiter);
+        }
+        let Some(value) = value else { return out.extend(options.null.bytes()) };
+        if options.csv {
+            let special = |byte: u8| {
+                byte == options.delimiter || byte == options.quote || matches!(byte, b'\n' | b'\r')
+            };
+            if value != options.null && !value.bytes().any(special) && value != "\\." {
+                return out.extend(value.bytes());
+            }
+            out.push(options.quote);
+            for byte in value.bytes() {
+                if byte == options.quote || byte == options.escape {
+                    out.push(options.escape);
+                }
+                out.push(byte);
+            }
+            return out.push(options.quote);
+        }
+        for byte in value.bytes() {
+            match byte {
+                b'\\' => out.extend(b"\\\\"),
+                b'\n' => out.extend(b"\\n"),
+                b'\r' => out.extend(b"\\r"),
+                b'\t' => out.extend(b"\\t"),
+                0x08 => out.extend(b"\\b"),
+                0x0b => out.extend(b"\\v"),
+                0x0c => out.extend(b"\\f"),
+                byte if byte == options.delimiter => out.extend([b'\\', byte]),
+                byte => out.push(byte),
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Columns that rows of a COPY FROM have, and which of the table they are.
+    fn copy_targets(&self, statement: &Statement) -> Result<(Arc<Table>, Vec<usize>)> {
+        let Statement::Copy(Copy::In { table: name, columns, .. }) = statement else {
+            unreachable!("only COPY FROM has targets")
+        };
+        let catalog = super::EngineCatalog { db: &self.db };
+        let known = name.schema.as_deref().is_none_or(|schema| schema == "public");
+        let table = if known { catalog.table(&name.name) } else { None };
+        let table = table.ok_or_else(|| {
+            Error::new("42P01", format!("relation \"{}\" does not exist", name.name)).at(name.at)
+        })?;
+        let mut targets = Vec::new();
+        for (column, at) in columns {
+            let place = table.columns.iter().position(|other| other.name == *column && !other.hidden);
+            let place = place.ok_or_else(|| {
+                let message = format!("column \"{column}\" of relation \"{}\" does not exist", table.name);
+                Error::new("42703", message).at(*at)
+            })?;
+            if targets.contains(&place) {
+                return Err(
+                    Error::new("42701", format!("column \"{column}\" specified more than once")).at(*at)
+                );
+            }
+            targets.push(place);
+        }
+        if columns.is_empty() {
+            targets = (0..table.columns.len()).filter(|column| !table.columns[*column].hidden).collect();
+        }
+        Ok((table, targets))
+    }
+
+    /// Describes a COPY: its table or query is looked at.
+    pub(super) fn describe_copy(&mut self, prepared: &mut Prepared) -> Result<()> {
+        match &prepared.statement.statement {
+            Statement::Copy(Copy::Out(query, _)) => {
+                let query = Statement::Query((**query).clone());
+                prepared.bound = self.bind(&query, Vec::new())?.0;
+            }
+            statement => prepared.copied_columns = self.copy_targets(statement)?.1.len(),
+        }
+        Ok(())
+    }
+
+    /// Begins a COPY FROM; a transaction is opened round it if there is none.
+    ///
+    /// # Errors
+    /// A table or column that is not there; a transaction that only reads (25006).
+    pub fn copy_begin(&mut self, prepared: &Prepared) -> Result<CopyIn> {
+        check_open(self)?;
+        self.begin_implicit()?;
+        let Statement::Copy(Copy::In { options, .. }) = &prepared.statement.statement else {
+            return Err(Error::new("55000", "the statement is no COPY FROM"));
+        };
+        if self.open.as_ref().is_some_and(|open| open.read_only) {
+            return Err(
+                self.failed(Error::new("25006", "cannot execute COPY FROM in a read-only transaction"))
+            );
+        }
+        let (table, targets) =
+            self.copy_targets(&prepared.statement.statement).map_err(|error| self.failed(error))?;
+        let defaults = (0..table.columns.len()).map(|column| Binder::default_of(&table, column)).collect();
+        let options = options.clone();
+        Ok(CopyIn { table, targets, options, defaults, left: Vec::new(), line: 0, count: 0, ended: false })
+    }
+
+    /// Takes the next piece of the rows.
+    ///
+    /// # Errors
+    /// A line that is no row, with its number; what an INSERT would be refused for.
+    pub async fn copy_data(&mut self, copy: &mut CopyIn, bytes: &[u8]) -> Result<()> {
+        if copy.ended {
+            return Ok(());
+        }
+        copy.left.extend(bytes);
+        let taken = self.copy_lines(copy, false).await;
+        self.copied(copy, taken)
+    }
+
+    /// Ends a COPY FROM: a last line without its end counts.
+    ///
+    /// # Errors
+    /// As [`Session::copy_data`].
+    pub async fn copy_end(&mut self, mut copy: CopyIn) -> Result<Answer> {
+        let taken = if copy.ended { Ok(()) } else { self.copy_lines(&mut copy, true).await };
+        self.copied(&mut copy, taken)?;
+        Ok(Answer { count: copy.count, ..Answer::tagged(&format!("COPY {}", copy.count)) })
+    }
+
+    fn copied(&mut self, copy: &mut CopyIn, taken: Result<()>) -> Result<()> {
+        taken.map_err(|error| {
+            copy.ended = true;
+            let place = format!("COPY {}, line {}", copy.table.name, copy.line);
+            self.failed(Error { context: error.context.clone().or(Some(place)), ..error })
+        })
+    }
+
+    /// Inserts the rows of all whole lines.
+    async fn copy_lines(&mut self, copy: &mut CopyIn, last: bool) -> Result<()> {
+        let now = self.now_us();
+        let left = std::mem::take(&mut copy.left);
+        let mut rest = &left[..];
+        let mut batch = Vec::new();
+        while let Some((fields, after)) = next_line(rest, &copy.options, last)? {
+            copy.line += 1;
+            rest = after;
+            match fields {
+                Line::End => {
+                    copy.ended = true;
+                    break;
+                }
+                Line::Fields(_) if copy.options.header && copy.line == 1 => continue,
+                Line::Fields(fields) => batch.push(row(copy, fields, now)?),
+            }
+            if batch.len() == BATCH {
+                self.copy_batch(copy, std::mem::take(&mut batch)).await?;
+            }
+        }
+        if rest.len() > LINE_BYTES {
+            return Err(Error::new("54000", format!("a line is longer than {LINE_BYTES} bytes")));
+        }
+        copy.left = rest.to_vec();
+        self.copy_batch(copy, batch).await
+    }
+
+    async fn copy_batch(&mut self, copy: &mut CopyIn, batch: Vec<Vec<Expr>>) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let mut given = vec![false; copy.table.columns.len()];
+        copy.targets.iter().for_each(|target| given[*target] = true);
+        let plan = Plan::Values(batch);
+        let insert = BoundInsert { table: copy.table.clone(), plan, given, conflict: None, returning: None };
+        let bound = Bound::Insert(Box::new(insert));
+        let (now, statement) = (self.now_us(), self.clock.wall_us());
+        let context = Context { interrupt: self.interrupt.clone(), now, statement, ..Context::default() };
+        let open =
+            self.open.as_mut().ok_or_else(|| Error::new("25P01", "the transaction of the COPY has ended"))?;
+        open.fresh = false;
+        copy.count += rows::run_open(&self.db, open, &bound, &context, &mut Vec::new()).await?;
+        Ok(())
+    }
+}
+
+/// A row of the table from the fields of a line.
+fn row(copy: &CopyIn, fields: Vec<Option<String>>, now: i64) -> Result<Vec<Expr>> {
+    let mut row = copy.defaults.clone();
+    if fields.len() > copy.targets.len() {
+        return Err(Error::new("22P04", "extra data after last expected column"));
+    }
+    for (place, target) in copy.targets.iter().enumerate() {
+        let column = &copy.table.columns[*target];
+        let Some(field) = fields.get(place) else {
+            return Err(Error::new("22P04", format!("missing data for column \"{}\"", column.name)));
+        };
+        let value = match field {
+            None => Datum::Null,
+            Some(field) => text::input(field, column.ty, column.modifier, now).map_err(|error| {
+                let place = format!(
+                    "COPY {}, line {}, column {}: \"{field}\"",
+                    copy.table.name, copy.line, column.name
+                );
+                Error { context: Some(place), ..error }
+            })?,
+        };
+        row[*target] = Expr::Const(value);
+    }
+    Ok(row)
+}
+
+enum Line {
+    Fields(Vec<Option<String>>),
+    /// `\.`
+    End,
+}
+
+/// The fields of the next whole line, and what stands behind it. The `last` line needs no end.
+fn next_line<'b>(bytes: &'b [u8], options: &CopyOptions, last: bool) -> Result<Option<(Line, &'b [u8])>> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let end =
+        if options.csv { csv_end(bytes, options) } else { bytes.iter().position(|byte| *byte == b'\n') };
+    let (line, rest) = match end {
+        Some(end) => (&bytes[..end], &bytes[end + 1..]),
+        None if last => (bytes, &bytes[bytes.len()..]),
+        None => return Ok(None),
+    };
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let text = std::str::from_utf8(line)
+        .ok()
+        .filter(|text| !text.contains('\0'))
+        .ok_or_else(|| Error::new("22021", "invalid byte sequence for encoding \"UTF8\""))?;
+    if text == "\\." {
+        return Ok(Some((Line::End, rest)));
+    }
+    let fields = if options.csv { csv_fields(text, options)? } else { text_fields(text, options)? };
+    Ok(Some((Line::Fields(fields), rest)))
+}
+
+/// Where the line ends: a line end within quotes does not count.
+fn csv_end(bytes: &[u8], options: &CopyOptions) -> Option<usize> {
+    let mut quoted = false;
+    let mut place = 0;
+    while place < bytes.len() {
+        let byte = bytes[place];
+        if quoted && byte == options.escape && options.escape != options.quote {
+            place += 1;
+        } else if byte == options.quote {
+            quoted = !quoted;
+        } else if byte == b'\n' && !quoted {
+            return Some(place);
+        }
+        place += 1;
+    }
+    None
+}
+
+fn csv_fields(line: &str, options: &CopyOptions) -> Result<Vec<Option<String>>> {
+    let (delimiter, quote, escape) =
+        (char::from(options.delimiter), char::from(options.quote), char::from(options.escape));
+    let mut fields = Vec::new();
+    let mut signs = line.chars().peekable();
+    loop {
+        let (mut field, mut inside, mut was_quoted) = (String::new(), false, false);
+        let more = loop {
+            match signs.next() {
+                None if inside => return Err(Error::new("22P04", "unterminated CSV quoted field")),
+                None => break false,
+                Some(sign) if inside => {
+                    if sign == escape && signs.peek().is_some_and(|next| *next == quote || *next == escape) {
+                        field.extend(signs.next());
+                    } else if sign == quote {
+                        inside = false;
+                    } else {
+                        field.push(sign);
+                    }
+                }
+                Some(sign) if sign == delimiter => break true,
+                Some(sign) if sign == quote => {
+                    inside = true;
+                    was_quoted = true;
+                }
+                Some(sign) => field.push(sign),
+            }
+        };
+        let is_null = !was_quoted && field == options.null;
+        fields.push((!is_null).then_some(field));
+        if !more {
+            return Ok(fields);
+        }
+    }
+}
+
+fn text_fields(line: &str, options: &CopyOptions) -> Result<Vec<Option<String>>> {
+    let mut fields = Vec::new();
+    let mut rest = line;
+    loop {
+        let (mut end, mut escaped) = (rest.len(), false);
+        for (place, byte) in rest.bytes().enumerate() {
+            if escaped {
+                escaped = false;
+            } else if byte == b'\\' {
+                escaped = true;
+            } else if byte == options.delimiter {
+                end = place;
+                break;
+            }
+        }
+        let raw = &rest[..end];
+        fields.push(if raw == options.null { None } else { Some(unescaped(raw)?) });
+        if end == rest.len() {
+            return Ok(fields);
+        }
+        rest = &rest[end + 1..];
+    }
+}
+
+/// Text without the escapes of COPY.
+fn unescaped(raw: &str) -> Result<String> {
+    if !raw.contains('\\') {
+        return Ok(raw.to_owned());
+    }
+    let bytes = raw.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut place = 0;
+    while place < bytes.len() {
+        if bytes[place] != b'\\' || place + 1 == bytes.len() {
+            out.push(bytes[place]);
+            place += 1;
+            continue;
+        }
+        let sign = bytes[place + 1];
+        place += 2;
+        let number = |from: usize, most: usize, radix: u32| {
+            let digits =
+                bytes[from..].iter().take(most).take_while(|byte| char::from(**byte).is_digit(radix)).count();
+            let text = std::str::from_utf8(&bytes[from..from + digits]).unwrap_or("");
+            (u32::from_str_radix(text, radix).ok(), digits)
+        };
+        match sign {
+            b'b' => out.push(0x08),
+            b'f' => out.push(0x0c),
+            b'n' => out.push(b'\n'),
+            b'r' => out.push(b'\r'),
+            b't' => out.push(b'\t'),
+            b'v' => out.push(0x0b),
+            b'0'..=b'7' => {
+                let (value, digits) = number(place - 1, 3, 8);
+                out.push(value.unwrap_or(0) as u8);
+                place += digits - 1;
+            }
+            b'x' => match number(place, 2, 16) {
+                (Some(value), digits) => {
+                    out.push(value as u8);
+                    place += digits;
+                }
+                (None, _) => out.push(b'x'),
+            },
+            other => out.push(other),
+        }
+    }
+    String::from_utf8(out).map_err(|_| Error::new("22021", "invalid byte sequence for encoding \"UTF8\""))
+}
