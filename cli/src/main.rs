@@ -14,6 +14,7 @@ mod failure;
 mod inspect;
 mod opened;
 mod repro;
+mod serve;
 mod simulate;
 mod sql;
 mod values;
@@ -56,6 +57,8 @@ enum Command {
     Load(exchange::Load),
     /// Run statements of SQL, and print their answers
     Sql(sql::Sql),
+    /// Serve a database to clients of PostgreSQL: psql, drivers
+    Serve(serve::Serve),
     /// Copy a database that no process has open to another directory, as one moment has it
     Backup(copies::Backup),
     /// Copy a backup to where a database is to be, and check it
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         Command::Dump(dump) => exchange::write(&dump),
         Command::Load(load) => exchange::read(&load, arguments.quiet),
         Command::Sql(sql) => sql::run(&sql),
+        Command::Serve(serve) => serve::run(&serve),
         Command::Backup(backup) => copies::backup(&backup, arguments.quiet),
         Command::Restore(restore) => copies::restore(&restore, arguments.quiet),
         Command::Repro(repro) => repro::run(&repro, arguments.quiet),

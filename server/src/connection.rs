@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use pgwire::messages::startup::ParameterStatus;
-use pgwire::messages::{DecodeContext, PgWireFrontendMessage};
+use pgwire::messages::{DecodeContext, PgWireFrontendMessage, ProtocolVersion};
 use thermocline_sql::{Cause, Column, Copying, Datum, Error, Prepared, Rows, Session};
 
 use crate::door::Guest;
@@ -107,7 +107,7 @@ impl Rows for Sink<'_> {
 /// Serves a client until it ends.
 pub(crate) async fn serve(guest: Guest, shared: Arc<Shared>) {
     let Ok(stream) = Stream::attach(guest.stream) else { return };
-    let mut context = DecodeContext::default();
+    let mut context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
     context.awaiting_frontend_ssl = false;
     context.awaiting_frontend_startup = false;
     let session = Session::new(&shared.db).with_interrupt(guest.peer.interrupt.clone());
@@ -211,10 +211,11 @@ impl Connection {
         }
         // The codec must not look behind the end of this message.
         let mut bytes = self.input.split_to(length + 1);
+        let well_formed = has_its_ends(kind, &bytes[5..]);
         let context = &self.context;
         let decode = std::panic::AssertUnwindSafe(|| PgWireFrontendMessage::decode(&mut bytes, context));
         match std::panic::catch_unwind(decode) {
-            Ok(Ok(Some(message))) => Ok(Some(message)),
+            Ok(Ok(Some(message))) if well_formed => Ok(Some(message)),
             _ => {
                 let message = format!("invalid frontend message of type {:?}", char::from(kind));
                 Err(Error::new("08P01", message).into())
@@ -426,6 +427,16 @@ impl Connection {
             }
         }
         self.reported = (version, values);
+    }
+}
+
+/// Do the texts in the body of a message end with a zero byte each? The codec takes the end of the body as well.
+fn has_its_ends(kind: u8, body: &[u8]) -> bool {
+    match kind {
+        b'Q' | b'D' | b'C' | b'f' => body.last() == Some(&0),
+        b'P' | b'B' => body.iter().filter(|byte| **byte == 0).count() >= 2,
+        b'E' => body.iter().position(|byte| *byte == 0).is_some_and(|end| body.len() == end + 5),
+        _ => true,
     }
 }
 

@@ -14,7 +14,7 @@ use pgwire::messages::startup::{
     Authentication, GssEncRequest, NegotiateProtocolVersion, PasswordMessageFamily, SecretKey, SslRequest,
     Startup,
 };
-use pgwire::messages::{DecodeContext, Message, PgWireFrontendMessage};
+use pgwire::messages::{DecodeContext, Message, PgWireFrontendMessage, ProtocolVersion};
 use thermocline_sql::Error;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc::UnboundedSender;
@@ -145,7 +145,8 @@ type Entered = (Arc<Peer>, Vec<(String, String)>, BytesMut);
 async fn enter(stream: &Stream, shared: &Arc<Shared>) -> Result<Entered, Refusal> {
     let mut input = BytesMut::with_capacity(1024);
     let mut out = BytesMut::new();
-    let mut context = DecodeContext::default();
+    // Version 3.0: secrets of 32 bits.
+    let mut context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
     context.awaiting_frontend_ssl = false;
     let startup = loop {
         first_message(stream, &mut input).await?;
@@ -308,7 +309,7 @@ async fn authenticate(
 }
 
 async fn password_message(stream: &Stream, input: &mut BytesMut) -> Result<PasswordMessageFamily, Refusal> {
-    let mut context = DecodeContext::default();
+    let mut context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
     context.awaiting_frontend_ssl = false;
     context.awaiting_frontend_startup = false;
     loop {

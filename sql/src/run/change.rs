@@ -188,5 +188,10 @@ fn check_nulls(table: &Table, row: &[Datum]) -> Result<()> {
     let (name, table) = (&column.name, &table.name);
     let message =
         format!("null value in column \"{name}\" of relation \"{table}\" violates not-null constraint");
-    Err(Error::new("23502", message).detail(format!("Failing row contains ({}).", shown.join(", "))))
+    Err(Error {
+        table: Some(table.clone()),
+        column: Some(name.clone()),
+        detail: Some(format!("Failing row contains ({}).", shown.join(", "))),
+        ..Error::new("23502", message)
+    })
 }

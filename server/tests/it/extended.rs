@@ -1,0 +1,112 @@
+//! The extended protocol: parameters, formats, portals, pipelines.
+
+use crate::Running;
+use crate::client::{Client, kinds};
+
+#[test]
+fn values_go_as_text_and_as_bytes() {
+    let server = Running::new();
+    let mut client = server.connect();
+    client.send_raw(&Client::parse("s", "select $1::int4 + 1, $2::text, $3::bool", &[]));
+    client.send_raw(&Client::describe('S', "s"));
+    client.send_raw(&Client::bind("", "s", &[Some(b"41"), None, Some(b"t")], (0, 0)));
+    client.send_raw(&Client::execute("", 0));
+    client.send_raw(&Client::bind("", "s", &[Some(&41i32.to_be_bytes()), Some(b"x"), Some(&[1])], (1, 1)));
+    client.send_raw(&Client::execute("", 0));
+    client.send_raw(&Client::sync());
+    let messages = client.until_ready();
+    assert_eq!(kinds(&messages), "1tT2DC2DCZ");
+    assert_eq!(messages[1].1, [0, 3, 0, 0, 0, 23, 0, 0, 0, 25, 0, 0, 0, 16]);
+    assert_eq!(messages[4].values(), [Some(b"42".to_vec()), None, Some(b"t".to_vec())]);
+    assert_eq!(
+        messages[7].values(),
+        [Some(42i32.to_be_bytes().to_vec()), Some(b"x".to_vec()), Some(vec![1])]
+    );
+}
+
+#[test]
+fn a_portal_is_read_in_parts() {
+    let server = Running::new();
+    let mut client = server.connect();
+    client.send_raw(&Client::parse("", "select * from generate_series(1, 5)", &[]));
+    client.send_raw(&Client::bind("p", "", &[], (0, 0)));
+    client.send_raw(&Client::execute("p", 2));
+    client.send_raw(&Client::execute("p", 2));
+    client.send_raw(&Client::execute("p", 2));
+    client.send_raw(&Client::execute("p", 2));
+    client.send_raw(&Client::sync());
+    let messages = client.until_ready();
+    assert_eq!(kinds(&messages), "12DDsDDsDCCZ");
+    // Portals end with their transaction.
+    client.send_raw(&Client::execute("p", 2));
+    client.send_raw(&Client::sync());
+    let messages = client.until_ready();
+    assert_eq!(messages[0].field('C').as_deref(), Some("34000"));
+}
+
+/// An error skips what follows up to Sync, and undoes what came since the Sync before.
+#[test]
+fn a_pipeline_is_one_transaction() {
+    let server = Running::new();
+    let mut client = server.connect();
+    client.say("create table t (id int primary key)");
+    let insert = |value: &str| {
+        let text = format!("insert into t values ({value})");
+        [Client::parse("", &text, &[]), Client::bind("", "", &[], (0, 0)), Client::execute("", 0)].concat()
+    };
+    client.send_raw(&[insert("1"), insert("1 / 0"), insert("3"), Client::sync()].concat());
+    assert_eq!(kinds(&client.until_ready()), "12C12EZ");
+    assert_eq!(client.say("select count(*) from t"), "0; SELECT 1; I");
+    client.send_raw(
+        &[insert("1"), insert("2"), Client::sync(), insert("1"), Client::sync(), insert("3"), Client::sync()]
+            .concat(),
+    );
+    assert_eq!(kinds(&client.until_ready()), "12C12CZ");
+    assert_eq!(kinds(&client.until_ready()), "12EZ");
+    assert_eq!(kinds(&client.until_ready()), "12CZ");
+    assert_eq!(client.say("select count(*) from t"), "3; SELECT 1; I");
+}
+
+#[test]
+fn a_changed_definition_is_told() {
+    let server = Running::new();
+    let mut client = server.connect();
+    client.say("create table t (id int primary key)");
+    client.say("insert into t values (1)");
+    client.send_raw(&[Client::parse("s", "select * from t", &[]), Client::sync()].concat());
+    client.until_ready();
+    let run = [Client::bind("", "s", &[], (0, 0)), Client::execute("", 0), Client::sync()].concat();
+    client.send_raw(&run);
+    assert_eq!(kinds(&client.until_ready()), "2DCZ");
+    // An index changes no column: the statement is bound anew in silence.
+    client.say("create index on t (id)");
+    client.send_raw(&run);
+    assert_eq!(kinds(&client.until_ready()), "2DCZ");
+    client.say("alter table t add column name text");
+    client.send_raw(&run);
+    let messages = client.until_ready();
+    assert_eq!(messages[1].field('C').as_deref(), Some("0A000"));
+}
+
+#[test]
+fn what_cannot_be_bound_is_refused() {
+    let server = Running::new();
+    let mut client = server.connect();
+    let mut code = |messages: &[Vec<u8>]| {
+        client.send_raw(&[messages.concat(), Client::sync()].concat());
+        let said = client.until_ready();
+        said.iter().find(|it| it.0 == 'E').and_then(|it| it.field('C')).unwrap_or_default()
+    };
+    let select = || Client::parse("", "select $1::int4", &[]);
+    assert_eq!(code(&[select(), Client::bind("", "", &[], (0, 0))]), "08P01");
+    assert_eq!(code(&[select(), Client::bind("", "", &[Some(b"x")], (0, 0))]), "22P02");
+    assert_eq!(code(&[select(), Client::bind("", "", &[Some(b"abc")], (1, 0))]), "22P03");
+    assert_eq!(code(&[select(), Client::bind("", "", &[Some(b"1")], (2, 0))]), "08P01");
+    assert_eq!(code(&[select(), Client::bind("", "", &[Some(&[0xff])], (0, 0))]), "22021");
+    assert_eq!(code(&[Client::bind("", "none", &[], (0, 0))]), "26000");
+    assert_eq!(code(&[Client::execute("none", 0)]), "34000");
+    assert_eq!(code(&[Client::describe('S', "none")]), "26000");
+    assert_eq!(code(&[Client::parse("", "select 1; select 2", &[])]), "42601");
+    assert_eq!(code(&[Client::parse("", "select $1", &[600])]), "0A000");
+    assert_eq!(code(&[Client::parse("a", "select 1", &[]), Client::parse("a", "select 1", &[])]), "42P05");
+}
