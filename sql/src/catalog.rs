@@ -12,6 +12,19 @@ pub(crate) trait Catalog {
     fn table(&self, name: &str) -> Option<Arc<Table>>;
     /// Names of all tables, for hints.
     fn names(&self) -> Vec<String>;
+    /// A table of the system catalogs, with its rows.
+    fn system(&self, schema: &str, name: &str) -> Option<System>;
+    /// Definitions of indexes, or of the constraints that are indexes, by OID.
+    fn definitions(&self, constraints: bool) -> Vec<(i64, String)>;
+    /// Names of tables and indexes by OID.
+    fn relation_names(&self) -> Vec<(i64, String)>;
+}
+
+/// A table of the system catalogs.
+#[derive(Debug)]
+pub(crate) struct System {
+    pub(crate) columns: Vec<(&'static str, Type)>,
+    pub(crate) rows: Vec<Vec<crate::types::Datum>>,
 }
 
 /// A table.

@@ -155,6 +155,9 @@ impl Binder<'_> {
             }
             _ => {}
         }
+        if let Some(found) = self.system_function(name, &args, at)? {
+            return Ok(found);
+        }
         self.function(name, args, at)
     }
 

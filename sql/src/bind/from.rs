@@ -161,6 +161,10 @@ impl Binder<'_> {
                 if let Some(place) = cte.flatten() {
                     return self.cte(place, alias);
                 }
+                if let Some(bound) = self.system_table(name) {
+                    let table = alias.name.as_ref().unwrap_or(&name.name);
+                    return derived(bound, table, &alias.columns, None, name.at);
+                }
                 let table = self.table(name)?;
                 self.table_relation(&table, alias)
             }

@@ -17,6 +17,7 @@ mod expr;
 mod from;
 mod query;
 mod scope;
+mod system;
 
 use std::sync::Arc;
 
@@ -61,11 +62,13 @@ pub(crate) struct Binder<'c> {
     pub(crate) parameters: Vec<Type>,
     /// The transaction's time, for literals such as `'today'`.
     now: i64,
+    /// It looks at definitions, and so is bound anew each time.
+    pub(crate) system: bool,
 }
 
 impl<'c> Binder<'c> {
     pub(crate) fn new(catalog: &'c dyn Catalog, parameters: Vec<Type>, now: i64) -> Self {
-        Self { catalog, frames: Vec::new(), ctes: Vec::new(), parameters, now }
+        Self { catalog, frames: Vec::new(), ctes: Vec::new(), parameters, now, system: false }
     }
 
     /// Binds a statement that reads or changes rows; `None` for any other.

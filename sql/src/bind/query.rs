@@ -180,6 +180,9 @@ impl Binder<'_> {
     }
 
     fn select_inside(&mut self, select: &Select, order: &[OrderItem]) -> Result<BoundQuery> {
+        if let Some(nothing) = self.nothing_there(select) {
+            return Ok(nothing);
+        }
         let (mut plan, mut width) = self.from(&select.from, select.condition.as_ref())?;
         let grouped = !select.group.is_empty()
             || select.having.is_some()
@@ -509,7 +512,7 @@ pub(super) fn applied(plan: Plan, mut subs: Vec<Sub>, width: &mut usize) -> Plan
 }
 
 /// The name of a column that none is given to.
-fn column_name(expr: &ast::Expr) -> String {
+pub(super) fn column_name(expr: &ast::Expr) -> String {
     figured(expr).0
 }
 

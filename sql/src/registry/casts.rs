@@ -33,8 +33,8 @@ pub(super) type Row = (Type, Type, Context, Option<Call>);
 
 use Context::{Assignment as A, Explicit as E, Implicit as I};
 use Type::{
-    Bool, BpChar, Date, Float4, Float8, Int2, Int4, Int8, Interval, Name, Numeric as Num, Text, Time,
-    Timestamp, TimestampTz, Varchar,
+    Bool, BpChar, Char, Date, Float4, Float8, Int2, Int4, Int8, Interval, Name, Numeric as Num, Oid, Text,
+    Time, Timestamp, TimestampTz, Varchar,
 };
 
 const SAME: Option<Call> = None;
@@ -81,6 +81,14 @@ pub(super) const CASTS: &[Row] = &[
     (BpChar, Varchar, I, SAME),
     (Text, BpChar, I, Some(Call::One(text_to_char))),
     (Varchar, BpChar, I, Some(Call::One(text_to_char))),
+    (Int2, Oid, I, SAME),
+    (Int4, Oid, I, SAME),
+    (Int8, Oid, I, Some(Call::One(to_oid))),
+    (Oid, Int8, A, SAME),
+    (Oid, Int4, A, Some(Call::One(oid_to_int4))),
+    (Char, Text, I, SAME),
+    (Char, Varchar, A, SAME),
+    (Text, Char, A, Some(Call::One(text_to_letter))),
     (Name, Text, I, SAME),
     (Name, Varchar, A, SAME),
     (Text, Name, I, SAME),
@@ -127,6 +135,21 @@ pub(crate) fn is_coercible(from: Type, to: Type) -> bool {
 
 fn out(what: Type) -> Error {
     Error::new("22003", format!("{} out of range", what.sql_name()))
+}
+
+fn to_oid(value: &Datum) -> Made {
+    match int(value) {
+        number if u32::try_from(number).is_ok() => Ok(Datum::Int(number)),
+        _ => Err(Error::new("22003", "OID out of range")),
+    }
+}
+
+fn oid_to_int4(value: &Datum) -> Made {
+    Ok(Datum::Int((int(value) as u32).cast_signed().into()))
+}
+
+fn text_to_letter(value: &Datum) -> Made {
+    Ok(Datum::text(str(value).chars().next().map_or(String::new(), String::from)))
 }
 
 pub(super) fn int(value: &Datum) -> i64 {

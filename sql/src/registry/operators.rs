@@ -5,8 +5,8 @@ use super::{dates, maths, patterns, strings};
 use crate::expr::{Call, Comparison};
 use crate::types::{Datum, Type};
 use Type::{
-    Bool, BpChar, Bytea, Date, Float4, Float8, Int2, Int4, Int8, Interval, Name, Numeric, Text, Time,
-    Timestamp, TimestampTz, Uuid,
+    Bool, BpChar, Bytea, Char, Date, Float4, Float8, Int2, Int4, Int8, Interval, Name, Numeric, Oid, Text,
+    Time, Timestamp, TimestampTz, Uuid,
 };
 
 /// An operator with one argument (before it) or two.
@@ -74,6 +74,8 @@ const COMPARE: &[Operator] = comparisons![
     (TimestampTz, Timestamp),
     (Interval, Interval),
     (Uuid, Uuid),
+    (Oid, Oid),
+    (Char, Char),
 ];
 
 macro_rules! integers {

@@ -2,7 +2,8 @@
 
 use thermocline_engine::Database;
 
-use crate::catalog::{Catalog, Column as TableColumn, HIDDEN_KEY, Index, Table, sql_type};
+use super::system;
+use crate::catalog::{Catalog, Column as TableColumn, HIDDEN_KEY, Index, System, Table, sql_type};
 
 /// The engine's definitions.
 pub(super) struct EngineCatalog<'d> {
@@ -53,5 +54,17 @@ impl Catalog for EngineCatalog<'_> {
 
     fn names(&self) -> Vec<String> {
         self.db.table_names()
+    }
+
+    fn system(&self, schema: &str, name: &str) -> Option<System> {
+        system::system(self, schema, name)
+    }
+
+    fn definitions(&self, constraints: bool) -> Vec<(i64, String)> {
+        system::definitions(self, constraints)
+    }
+
+    fn relation_names(&self) -> Vec<(i64, String)> {
+        system::names(self)
     }
 }

@@ -16,6 +16,7 @@ mod keys;
 mod prepared;
 mod rows;
 mod settings;
+mod system;
 mod transactions;
 
 use thermocline_base::clock::{Clock, SystemClock};
@@ -225,6 +226,7 @@ impl Session {
             bound: None,
             parameters: Vec::new(),
             copied_columns: 0,
+            volatile: false,
             shown: Vec::new(),
             schemas: Vec::new(),
         };
@@ -255,10 +257,12 @@ impl Session {
         }
         let mut known = types.to_vec();
         known.resize((statement.statement.parameters as usize).max(types.len()), Type::Unknown);
-        let bound = self.bind(&statement.statement.statement, known);
-        let (bound, parameters) = bound.map_err(|error| self.failed(error.locate(&statement.text)))?;
+        let bound = self.bind_noting(&statement.statement.statement, known);
+        let (bound, parameters, volatile) =
+            bound.map_err(|error| self.failed(error.locate(&statement.text)))?;
         statement.schemas = bound.as_ref().map_or(Vec::new(), |bound| self.schemas(bound));
         statement.parameters = parameters;
+        statement.volatile = volatile;
         if let Statement::Show(name) = &statement.statement.statement {
             statement.shown = if name == "all" {
                 ["name", "setting"].map(|name| text_column(name)).into()
@@ -388,10 +392,20 @@ impl Session {
     }
 
     fn bind(&self, statement: &Statement, types: Vec<Type>) -> Result<(Option<Bound>, Vec<Type>)> {
+        self.bind_noting(statement, types).map(|(bound, types, _)| (bound, types))
+    }
+
+    /// The same, and whether it looks at definitions.
+    #[allow(clippy::type_complexity, reason = "three things that go to three places")]
+    fn bind_noting(
+        &self,
+        statement: &Statement,
+        types: Vec<Type>,
+    ) -> Result<(Option<Bound>, Vec<Type>, bool)> {
         let catalog = EngineCatalog { db: &self.db };
         let mut binder = Binder::new(&catalog, types, self.now_us());
         let bound = binder.statement(statement)?;
-        Ok((bound, binder.parameters))
+        Ok((bound, binder.parameters, binder.system))
     }
 
     /// Definitions that a bound statement depends on.
@@ -481,7 +495,7 @@ impl Session {
         let same = |schema: &thermocline_engine::TableSchema| {
             self.db.table(schema.name()).is_ok_and(|table| table.schema() == *schema)
         };
-        if !prepared.schemas.iter().all(same) {
+        if prepared.volatile || !prepared.schemas.iter().all(same) {
             let (bound, _) = match &prepared.statement.statement {
                 Statement::Copy(crate::parser::ast::Copy::Out(query, _)) => {
                     self.bind(&Statement::Query((**query).clone()), Vec::new())?
@@ -533,10 +547,13 @@ fn check_parameters(types: &[Type], values: &[Datum]) -> Result<()> {
         let fits = match value {
             Datum::Null => true,
             Datum::Bool(_) => *ty == Type::Bool,
-            Datum::Int(value) => ty.is_integer() && text::fits(*value, *ty),
+            Datum::Int(value) => {
+                (ty.is_integer() && text::fits(*value, *ty))
+                    || (*ty == Type::Oid && u32::try_from(*value).is_ok())
+            }
             Datum::Float(_) => matches!(ty, Type::Float4 | Type::Float8),
             Datum::Numeric(_) => *ty == Type::Numeric,
-            Datum::Text(_) => ty.is_string(),
+            Datum::Text(_) => ty.is_string() || *ty == Type::Char,
             Datum::Bytes(_) => *ty == Type::Bytea,
             Datum::Date(_) => *ty == Type::Date,
             Datum::Time(_) => *ty == Type::Time,

@@ -13,6 +13,8 @@ pub struct Prepared {
     pub(super) text: std::sync::Arc<str>,
     pub(super) bound: Option<Bound>,
     pub(super) parameters: Vec<Type>,
+    /// It looks at definitions: it is bound anew each time.
+    pub(super) volatile: bool,
     /// Columns that rows of a COPY FROM have.
     pub(super) copied_columns: usize,
     /// The columns of statements such as SHOW, which are not bound.

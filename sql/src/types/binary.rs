@@ -25,6 +25,7 @@ impl Datum {
             (Datum::Null, _) => {}
             (Datum::Bool(value), _) => out.push(u8::from(*value)),
             (Datum::Int(value), Type::Int2) => out.extend((*value as i16).to_be_bytes()),
+            (Datum::Int(value), Type::Oid) => out.extend((*value as u32).to_be_bytes()),
             (Datum::Int(value), Type::Int4) => out.extend((*value as i32).to_be_bytes()),
             (Datum::Int(value), _) => out.extend(value.to_be_bytes()),
             (Datum::Float(value), Type::Float4) => out.extend((*value as f32).to_be_bytes()),
@@ -64,11 +65,12 @@ impl Datum {
             Type::Bool => Datum::Bool(fixed::<1>(bytes).ok_or_else(wrong)?[0] != 0),
             Type::Int2 => Datum::Int(i16::from_be_bytes(fixed(bytes).ok_or_else(wrong)?).into()),
             Type::Int4 => Datum::Int(i32::from_be_bytes(fixed(bytes).ok_or_else(wrong)?).into()),
+            Type::Oid => Datum::Int(u32::from_be_bytes(fixed(bytes).ok_or_else(wrong)?).into()),
             Type::Int8 => Datum::Int(i64::from_be_bytes(fixed(bytes).ok_or_else(wrong)?)),
             Type::Float4 => Datum::Float(f32::from_be_bytes(fixed(bytes).ok_or_else(wrong)?).into()),
             Type::Float8 => Datum::Float(f64::from_be_bytes(fixed(bytes).ok_or_else(wrong)?)),
             Type::Numeric => Datum::Numeric(read_numeric(bytes).ok_or_else(wrong)?),
-            Type::Text | Type::Varchar | Type::BpChar | Type::Name | Type::Unknown => {
+            Type::Text | Type::Varchar | Type::BpChar | Type::Name | Type::Char | Type::Unknown => {
                 let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
                 Datum::text(text.ok_or_else(|| {
                     Error::new("22021", "invalid byte sequence for encoding \"UTF8\" in a parameter")

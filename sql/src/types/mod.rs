@@ -51,6 +51,10 @@ pub enum Type {
     Interval,
     /// `uuid`
     Uuid,
+    /// `oid`: the number of a thing in the system catalogs
+    Oid,
+    /// `"char"`: one letter, in system catalogs
+    Char,
     /// A literal or parameter whose type nothing has said yet.
     Unknown,
     /// A row value.
@@ -68,6 +72,7 @@ pub(crate) enum Category {
     DateTime,
     TimeSpan,
     User,
+    Internal,
     Unknown,
     Pseudo,
 }
@@ -94,6 +99,8 @@ const TYPES: &[Row] = &[
     (Type::TimestampTz, 1184, "timestamptz", "timestamp with time zone", Category::DateTime, true, 8),
     (Type::Interval, 1186, "interval", "interval", Category::TimeSpan, true, 16),
     (Type::Uuid, 2950, "uuid", "uuid", Category::User, false, 16),
+    (Type::Oid, 26, "oid", "oid", Category::Number, true, 4),
+    (Type::Char, 18, "char", "\"char\"", Category::Internal, false, 1),
     (Type::Unknown, 705, "unknown", "unknown", Category::Unknown, false, -2),
     (Type::Record, 2249, "record", "record", Category::Pseudo, false, -1),
     (Type::Void, 2278, "void", "void", Category::Pseudo, false, 4),
@@ -158,6 +165,11 @@ impl Type {
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         let named = TYPES.iter().find(|row| row.2 == name).map(|row| row.0);
         named.or_else(|| ALIASES.iter().find(|(alias, _)| *alias == name).map(|(_, ty)| *ty))
+    }
+
+    /// All types.
+    pub(crate) fn all() -> impl Iterator<Item = Type> {
+        TYPES.iter().map(|row| row.0)
     }
 
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {

@@ -23,6 +23,18 @@ pub(crate) fn input(text: &str, ty: Type, modifier: i32, now: i64) -> Result<Dat
         Type::Float4 | Type::Float8 => Datum::Float(float(text, ty)?),
         Type::Numeric => Datum::Numeric(Numeric::parse(text).ok_or_else(|| invalid(ty, text))?),
         Type::Text | Type::Varchar | Type::BpChar | Type::Unknown | Type::Name => Datum::text(text),
+        Type::Oid => {
+            let number = trimmed(text).parse::<i64>().map_err(|_| invalid(ty, text))?;
+            Datum::Int(
+                u32::try_from(number)
+                    .or(i32::try_from(number).map(i32::cast_unsigned))
+                    .map_err(|_| {
+                        Error::new("22003", format!("value \"{text}\" is out of range for type oid"))
+                    })?
+                    .into(),
+            )
+        }
+        Type::Char => Datum::text(text.chars().next().map_or(String::new(), String::from)),
         Type::Bytea => Datum::Bytes(bytes(text)?.into()),
         Type::Date => Datum::Date(datetime::parse_date(text, now)?),
         Type::Time => Datum::Time(datetime::parse_time(text, now)?),
