@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# clients.sh SERVER: psql, pgbench and psycopg against a server with an empty database; nothing of it stays.
+set -euo pipefail
+server=$1
+here=$(dirname "${BASH_SOURCE[0]}")
+dir=$(mktemp -d -t thermocline-clients.XXXXXX)
+"$server" --data-dir "$dir/data" --listen 127.0.0.1:0 --socket-dir "$dir" 2>"$dir/log" &
+pid=$!
+stop() {
+    kill -TERM "$pid" 2>/dev/null || true
+    wait "$pid" || true
+    rm -rf "$dir"
+}
+trap stop EXIT
+for _ in $(seq 100); do
+    socket=$(find "$dir" -name '.s.PGSQL.*' | head -n 1)
+    [ -z "$socket" ] || break
+    sleep 0.1
+done
+[ -n "$socket" ] || { cat "$dir/log" >&2; exit 1; }
+export PGHOST=$dir PGPORT=${socket##*.} PGUSER=postgres PGDATABASE=postgres
+
+echo "psql"
+psql -X -q -v ON_ERROR_STOP=1 -c "create table shown (id bigint primary key, name varchar(10) not null default 'x')" -c "create index shown_name on shown (name desc)"
+expect() {
+    local found
+    found=$(psql -X -c "$1")
+    [[ $found == *"$2"* ]] || { echo "psql -c '$1' says:"; echo "$found"; echo "without: $2"; exit 1; }
+}
+expect '\d shown' '"shown_name" btree (name DESC)'
+expect '\d shown' '"shown_pkey" PRIMARY KEY, btree (id)'
+expect '\d shown' "| not null | 'x'::character varying"
+expect '\dt' 'public | shown | table | postgres'
+expect '\di' 'public | shown_name | index | postgres | shown'
+expect '\dn' 'public | postgres'
+expect '\l' 'postgres | postgres | UTF8'
+
+echo "pgbench"
+pgbench -i -I dtpg -q -s 1 2>/dev/null
+for protocol in simple extended prepared; do
+    pgbench -n -t 100 -c 4 -M "$protocol" >/dev/null
+    pgbench -n -t 100 -c 4 -S -M "$protocol" >/dev/null
+done
+# What TPC-B moves stays the same in sum.
+sums=$(psql -X -At -c "select (select sum(abalance) from pgbench_accounts) = (select sum(bbalance) from pgbench_branches), (select count(*) from pgbench_history)")
+[ "$sums" = "t|1200" ] || { echo "pgbench left $sums"; exit 1; }
+
+echo "psycopg"
+python3 "$here/clients/with_psycopg.py"
