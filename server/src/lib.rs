@@ -28,6 +28,7 @@
 //! | `extended` | statements and portals of the extended protocol |
 //! | `copy` | COPY in and out |
 //! | `wire` | writes messages |
+//! | `metrics` | counts for Prometheus |
 //! | `stream` | TCP and Unix sockets as one |
 //! | `shared` | what all threads share: clients, counts |
 //!
@@ -41,6 +42,7 @@ mod connection;
 mod copy;
 mod door;
 mod extended;
+mod metrics;
 mod server;
 mod shared;
 mod stream;

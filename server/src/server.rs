@@ -53,6 +53,7 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
     addresses: Vec<SocketAddr>,
     socket: Option<PathBuf>,
+    metrics: Option<SocketAddr>,
 }
 
 impl Server {
@@ -82,6 +83,11 @@ impl Server {
             Some(path) => Some(bind(path).map_err(|error| StartError::Socket(path.clone(), error))?),
             None => None,
         };
+        let metrics = match config.metrics {
+            Some(address) => Some(door::listen(address).map_err(|error| StartError::Listen(address, error))?),
+            None => None,
+        };
+        let metrics_address = metrics.as_ref().and_then(|listener| listener.local_addr().ok());
         let count = config.threads;
         let shared = Arc::new(Shared::new(db, config));
         let mut threads = Vec::new();
@@ -95,8 +101,8 @@ impl Server {
         }
         let usher = Usher { threads: senders.into(), next: Arc::new(AtomicUsize::new(0)) };
         let inside = shared.clone();
-        threads.push(spawn("door".to_owned(), move || open(listeners, unix, &inside, &usher))?);
-        Ok(Self { shared, threads, addresses, socket })
+        threads.push(spawn("door".to_owned(), move || open(listeners, unix, metrics, &inside, &usher))?);
+        Ok(Self { shared, threads, addresses, socket, metrics: metrics_address })
     }
 
     /// The addresses that it listens on.
@@ -109,6 +115,12 @@ impl Server {
     #[must_use]
     pub fn socket(&self) -> Option<&Path> {
         self.socket.as_deref()
+    }
+
+    /// The address that answers Prometheus.
+    #[must_use]
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
     }
 
     /// Clients that are connected.
@@ -161,6 +173,7 @@ fn runtime() -> tokio::runtime::Runtime {
 fn open(
     listeners: Vec<std::net::TcpListener>,
     unix: Option<std::os::unix::net::UnixListener>,
+    metrics: Option<std::net::TcpListener>,
     shared: &Arc<Shared>,
     usher: &Usher,
 ) {
@@ -178,6 +191,9 @@ fn open(
         }
         if let Some(Ok(listener)) = unix.map(UnixListener::from_std) {
             tasks.push(tokio::task::spawn_local(door::accept_unix(listener, shared.clone(), usher.clone())));
+        }
+        if let Some(Ok(listener)) = metrics.map(TcpListener::from_std) {
+            tasks.push(tokio::task::spawn_local(crate::metrics::answer(listener, shared.clone())));
         }
         while !shared.is_stopping() {
             shared.stop.notified().await;

@@ -135,18 +135,16 @@ pub(crate) fn put_error(out: &mut BytesMut, severity: &str, error: &Error) {
         (b'C', error.code.to_owned()),
         (b'M', error.message.clone()),
     ];
-    let more = [
-        (b'D', &error.detail),
-        (b'H', &error.hint),
-        (b'W', &error.context),
-        (b't', &error.table),
-        (b'c', &error.column),
-        (b'n', &error.constraint),
-    ];
-    if error.table.is_some() {
-        fields.push((b's', "public".to_owned()));
-    }
+    let more = [(b'D', &error.detail), (b'H', &error.hint)];
     fields.extend(more.into_iter().filter_map(|(kind, text)| Some((kind, text.clone()?))));
+    if let Some(about) = &error.about {
+        let more =
+            [(b'W', &about.context), (b't', &about.table), (b'c', &about.column), (b'n', &about.constraint)];
+        fields.extend(more.into_iter().filter_map(|(kind, text)| Some((kind, text.clone()?))));
+        if about.table.is_some() {
+            fields.push((b's', "public".to_owned()));
+        }
+    }
     fields.extend(error.position.map(|position| (b'P', position.to_string())));
     // A message of the protocol ends at a zero byte.
     fields.iter_mut().for_each(|(_, text)| text.retain(|sign| sign != '\0'));

@@ -16,18 +16,25 @@ pub struct Error {
     pub detail: Option<String>,
     /// What to do.
     pub hint: Option<String>,
-    /// What was done when it happened: the line of a COPY.
-    pub context: Option<String>,
-    /// The table that it is about.
-    pub table: Option<String>,
-    /// The column that it is about.
-    pub column: Option<String>,
-    /// The constraint that was violated.
-    pub constraint: Option<String>,
+    /// What it is about, where that is known.
+    pub about: Option<Box<About>>,
     /// Where in the text of the statements, counted in characters from 1.
     pub position: Option<usize>,
     /// Where, in bytes from 0; becomes `position` once the text is at hand.
     pub(crate) at: Option<u32>,
+}
+
+/// The thing that an error is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// What was done when it happened: the line of a COPY.
+    pub context: Option<String>,
+    /// The table.
+    pub table: Option<String>,
+    /// Its column.
+    pub column: Option<String>,
+    /// The constraint that was violated.
+    pub constraint: Option<String>,
 }
 
 impl Error {
@@ -68,6 +75,34 @@ impl Error {
         Self::new("0A000", format!("{what} is not supported yet"))
     }
 
+    fn about(&mut self) -> &mut About {
+        self.about.get_or_insert_default()
+    }
+
+    /// Says what was done when it happened, unless that is known already.
+    pub(crate) fn context(mut self, context: impl FnOnce() -> String) -> Self {
+        self.about().context.get_or_insert_with(context);
+        self
+    }
+
+    /// Says which table it is about.
+    pub(crate) fn table(mut self, table: &str) -> Self {
+        self.about().table = Some(table.to_owned());
+        self
+    }
+
+    /// Says which column it is about.
+    pub(crate) fn column(mut self, column: &str) -> Self {
+        self.about().column = Some(column.to_owned());
+        self
+    }
+
+    /// Says which constraint it is about.
+    pub(crate) fn constraint(mut self, constraint: &str) -> Self {
+        self.about().constraint = Some(constraint.to_owned());
+        self
+    }
+
     /// Counts the characters of `text` before the place.
     pub(crate) fn locate(mut self, text: &str) -> Self {
         if let Some(at) = self.at.take() {
@@ -93,12 +128,12 @@ impl From<thermocline_engine::Error> for Error {
     fn from(error: thermocline_engine::Error) -> Self {
         use thermocline_engine::Error as Engine;
         match &error {
-            Engine::DuplicateKey { index, key, table } => Error {
-                table: Some(table.clone()),
-                constraint: Some(index.clone()),
-                detail: Some(format!("Key {key} already exists.")),
-                ..Error::new("23505", format!("duplicate key value violates unique constraint \"{index}\""))
-            },
+            Engine::DuplicateKey { index, key, table } => {
+                Error::new("23505", format!("duplicate key value violates unique constraint \"{index}\""))
+                    .detail(format!("Key {key} already exists."))
+                    .table(table)
+                    .constraint(index)
+            }
             Engine::TransactionFailed => aborted(),
             _ => Error::new(error.sqlstate(), error.to_string()),
         }

@@ -49,7 +49,7 @@ mod run;
 mod session;
 mod types;
 
-pub use error::{Error, Result};
+pub use error::{About, Error, Result};
 pub use expr::{Cause, Interrupt};
 pub use plan::Column;
 pub use session::{Answer, CopyFormat, CopyIn, Copying, Notice, Prepared, Rows, Session};

@@ -136,6 +136,42 @@ fn copy_goes_both_ways() {
 }
 
 #[test]
+fn cursors_go_in_any_direction() {
+    let server = Running::new();
+    let mut client = server.connect();
+    assert_eq!(client.say("declare c cursor for select 1"), "25P01; I");
+    assert_eq!(client.say("begin"), "BEGIN; T");
+    assert_eq!(
+        client.say("declare c scroll cursor for select * from generate_series(1, 5)"),
+        "DECLARE CURSOR; T"
+    );
+    assert_eq!(client.say("fetch c; fetch forward 2 from c"), "1; FETCH 1; 2; 3; FETCH 2; T");
+    assert_eq!(
+        client.say("fetch prior from c; fetch last in c; fetch next c"),
+        "2; FETCH 1; 5; FETCH 1; FETCH 0; T"
+    );
+    assert_eq!(
+        client.say("fetch backward 2 from c; fetch absolute 1 from c"),
+        "5; 4; FETCH 2; 1; FETCH 1; T"
+    );
+    assert_eq!(
+        client.say("move forward all in c; fetch backward all from c"),
+        "MOVE 4; 5; 4; 3; 2; 1; FETCH 5; T"
+    );
+    assert_eq!(
+        client.say("fetch relative 0 from c; fetch 2 c; fetch 0 c"),
+        "FETCH 0; 1; 2; FETCH 2; 2; FETCH 1; T"
+    );
+    assert_eq!(kinds(&client.query("fetch c")), "TDCZ");
+    assert_eq!(client.say("declare h cursor with hold for select 7"), "DECLARE CURSOR; T");
+    assert_eq!(client.say("close c; fetch c"), "CLOSE CURSOR; 34000; E");
+    assert_eq!(client.say("rollback; fetch h"), "ROLLBACK; 34000; I");
+    assert_eq!(client.say("declare h cursor with hold for select 7"), "DECLARE CURSOR; I");
+    assert_eq!(client.say("fetch h"), "7; FETCH 1; I");
+    assert_eq!(client.say("discard all; fetch h"), "DISCARD ALL; 34000; I");
+}
+
+#[test]
 fn a_statement_is_cancelled_by_number_and_secret() {
     let server = Running::new();
     let mut client = server.connect();
@@ -210,6 +246,24 @@ fn places_are_limited_and_given_back() {
         std::thread::yield_now();
     }
     assert_eq!(server.connect().say("select 1"), "1; SELECT 1; I");
+}
+
+#[test]
+fn what_happens_is_counted_for_prometheus() {
+    use std::io::{Read, Write};
+    let server = Running::with(|config| Config { metrics: Some(([127, 0, 0, 1], 0).into()), ..config });
+    let mut client = server.connect();
+    client.say("select * from generate_series(1, 7)");
+    client.say("select 1 / 0");
+    let mut page = String::new();
+    let address = server.server().metrics().expect("it listens");
+    let mut socket = std::net::TcpStream::connect(address).expect("it accepts");
+    socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: it\r\n\r\n").expect("it is sent");
+    socket.read_to_string(&mut page).expect("it is text");
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
+    for line in ["connections 1", "statements_total 1", "errors_total 1", "rows_total 7"] {
+        assert!(page.contains(&format!("\nthermocline_{line}\n")), "{line}: {page}");
+    }
 }
 
 #[test]

@@ -349,6 +349,16 @@ pub(crate) struct CopyOptions {
     pub(crate) escape: u8,
 }
 
+/// Where a cursor goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fetch {
+    /// So many rows, all of which are passed; backward if it is negative.
+    Forward(i64),
+    /// To the row with this number, from the end if it is negative.
+    Absolute(i64),
+    Relative(i64),
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Copy {
     In { table: ObjectName, columns: Names, options: CopyOptions },
@@ -378,6 +388,18 @@ pub(crate) enum Statement {
     },
     AlterIndex,
     Copy(Copy),
+    Declare {
+        name: String,
+        hold: bool,
+        query: Box<Query>,
+    },
+    Fetch {
+        name: String,
+        direction: Fetch,
+        moving: bool,
+    },
+    /// None: all cursors.
+    Close(Option<String>),
     /// Forgets a prepared statement, or all.
     Deallocate(Option<String>),
     /// Forgets what the session has kept.

@@ -7,6 +7,7 @@
 //! | `query` | SELECT, VALUES, WITH, joins |
 //! | `change` | INSERT, UPDATE, DELETE |
 //! | `copy` | COPY |
+//! | `cursor` | DECLARE, FETCH, MOVE, CLOSE |
 //! | `definition` | CREATE, ALTER, DROP, TRUNCATE |
 //! | `session` | transactions, SET, SHOW, and what is known and refused |
 //!
@@ -16,6 +17,7 @@
 pub(crate) mod ast;
 mod change;
 mod copy;
+mod cursor;
 mod definition;
 mod expr;
 mod lexer;

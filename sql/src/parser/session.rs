@@ -48,6 +48,10 @@ impl Parser<'_> {
             }
             "vacuum" => self.nothing("VACUUM"),
             "analyze" | "analyse" => self.nothing("ANALYZE"),
+            "declare" => self.declare()?,
+            "fetch" => self.fetch(false)?,
+            "move" => self.fetch(true)?,
+            "close" => self.close()?,
             "discard" => {
                 self.advance();
                 if !self.word("all") {
@@ -60,11 +64,9 @@ impl Parser<'_> {
                 self.word("prepare");
                 Statement::Deallocate(if self.word("all") { None } else { Some(self.name()?) })
             }
-            "merge" | "declare" | "fetch" | "move" | "close" | "listen" | "unlisten" | "notify" | "lock"
-            | "prepare" | "execute" | "explain" | "comment" | "grant" | "revoke" | "do" | "call"
-            | "reindex" | "cluster" | "refresh" | "security" | "import" | "load" | "checkpoint" => {
-                self.refused(word.to_uppercase())
-            }
+            "merge" | "listen" | "unlisten" | "notify" | "lock" | "prepare" | "execute" | "explain"
+            | "comment" | "grant" | "revoke" | "do" | "call" | "reindex" | "cluster" | "refresh"
+            | "security" | "import" | "load" | "checkpoint" => self.refused(word.to_uppercase()),
             _ => return Err(self.unexpected()),
         };
         Ok(statement)

@@ -188,10 +188,6 @@ fn check_nulls(table: &Table, row: &[Datum]) -> Result<()> {
     let (name, table) = (&column.name, &table.name);
     let message =
         format!("null value in column \"{name}\" of relation \"{table}\" violates not-null constraint");
-    Err(Error {
-        table: Some(table.clone()),
-        column: Some(name.clone()),
-        detail: Some(format!("Failing row contains ({}).", shown.join(", "))),
-        ..Error::new("23502", message)
-    })
+    let detail = format!("Failing row contains ({}).", shown.join(", "));
+    Err(Error::new("23502", message).detail(detail).table(table).column(name))
 }

@@ -317,12 +317,10 @@ fn duplicate(table: &Table, index: usize, row: &[Datum]) -> Error {
         .iter()
         .map(|(column, _)| crate::types::text::show(&row[*column], table.columns[*column].ty))
         .collect();
-    Error {
-        table: Some(table.name.clone()),
-        constraint: Some(index.name.clone()),
-        detail: Some(format!("Key ({})=({}) already exists.", names.join(", "), values.join(", "))),
-        ..Error::new("23505", format!("duplicate key value violates unique constraint \"{}\"", index.name))
-    }
+    Error::new("23505", format!("duplicate key value violates unique constraint \"{}\"", index.name))
+        .detail(format!("Key ({})=({}) already exists.", names.join(", "), values.join(", ")))
+        .table(&table.name)
+        .constraint(&index.name)
 }
 
 fn row_error(table: &Table, source: thermocline_row::RowError) -> Error {

@@ -154,10 +154,7 @@ impl Session {
     /// Describes a COPY: its table or query is looked at.
     pub(super) fn describe_copy(&mut self, prepared: &mut Prepared) -> Result<()> {
         match &prepared.statement.statement {
-            Statement::Copy(Copy::Out(query, _)) => {
-                let query = Statement::Query((**query).clone());
-                prepared.bound = self.bind(&query, Vec::new())?.0;
-            }
+            Statement::Copy(Copy::Out(..)) => {}
             statement => prepared.copied_columns = self.copy_targets(statement)?.1.len(),
         }
         Ok(())
@@ -211,8 +208,8 @@ impl Session {
     fn copied(&mut self, copy: &mut CopyIn, taken: Result<()>) -> Result<()> {
         taken.map_err(|error| {
             copy.ended = true;
-            let place = format!("COPY {}, line {}", copy.table.name, copy.line);
-            self.failed(Error { context: error.context.clone().or(Some(place)), ..error })
+            let place = || format!("COPY {}, line {}", copy.table.name, copy.line);
+            self.failed(error.context(place))
         })
     }
 
@@ -277,11 +274,8 @@ fn row(copy: &CopyIn, fields: Vec<Option<String>>, now: i64) -> Result<Vec<Expr>
         let value = match field {
             None => Datum::Null,
             Some(field) => text::input(field, column.ty, column.modifier, now).map_err(|error| {
-                let place = format!(
-                    "COPY {}, line {}, column {}: \"{field}\"",
-                    copy.table.name, copy.line, column.name
-                );
-                Error { context: Some(place), ..error }
+                let (table, line, name) = (&copy.table.name, copy.line, &column.name);
+                error.context(|| format!("COPY {table}, line {line}, column {name}: \"{field}\""))
             })?,
         };
         row[*target] = Expr::Const(value);

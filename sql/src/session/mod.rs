@@ -11,6 +11,7 @@
 
 mod catalog;
 mod copy;
+mod cursors;
 mod define;
 mod keys;
 mod prepared;
@@ -25,7 +26,7 @@ use thermocline_engine::{Database, Isolation, Savepoint, Transaction, block_on};
 use crate::bind::Binder;
 use crate::error::{Error, Result, aborted};
 use crate::expr::{Context, Deadline, Interrupt};
-use crate::parser::ast::Statement;
+use crate::parser::ast::{Copy, Statement};
 use crate::parser::parse;
 use crate::plan::{Bound, Column};
 use crate::types::{Datum, Type, text};
@@ -114,6 +115,7 @@ pub struct Session {
     settings: Settings,
     clock: std::sync::Arc<dyn Clock>,
     interrupt: Interrupt,
+    cursors: cursors::Cursors,
 }
 
 impl std::fmt::Debug for Session {
@@ -138,6 +140,7 @@ impl Session {
             settings: Settings::default(),
             clock,
             interrupt: Interrupt::default(),
+            cursors: cursors::Cursors::default(),
         }
     }
 
@@ -265,10 +268,13 @@ impl Session {
         statement.volatile = volatile;
         if let Statement::Show(name) = &statement.statement.statement {
             statement.shown = if name == "all" {
-                ["name", "setting"].map(|name| text_column(name)).into()
+                ["name", "setting"].map(text_column).into()
             } else {
                 vec![text_column(Settings::name(name).map_err(|error| self.failed(error))?)]
             };
+        }
+        if let Statement::Fetch { name, moving: false, .. } = &statement.statement.statement {
+            statement.shown = self.cursors.columns(name).map_err(|error| self.failed(error))?;
         }
         statement.bound = bound;
         if statement.copying().is_some() {
@@ -404,7 +410,14 @@ impl Session {
     ) -> Result<(Option<Bound>, Vec<Type>, bool)> {
         let catalog = EngineCatalog { db: &self.db };
         let mut binder = Binder::new(&catalog, types, self.now_us());
-        let bound = binder.statement(statement)?;
+        // The query within.
+        let within = match statement {
+            Statement::Declare { query, .. } | Statement::Copy(Copy::Out(query, _)) => {
+                Some(Statement::Query((**query).clone()))
+            }
+            _ => None,
+        };
+        let bound = binder.statement(within.as_ref().unwrap_or(statement))?;
         Ok((bound, binder.parameters, binder.system))
     }
 
@@ -421,6 +434,14 @@ impl Session {
         rows: &mut dyn Rows,
         fixed: bool,
     ) -> Result<Answer> {
+        if let Statement::Declare { name, hold, .. } = &prepared.statement.statement {
+            let (name, hold) = (name.clone(), *hold);
+            self.may_declare(&name, hold)?;
+            let mut kept: Vec<Vec<Datum>> = Vec::new();
+            self.rows_statement(prepared, parameters, &mut kept, false).await?;
+            let columns = prepared.bound.as_ref().map_or(Vec::new(), |bound| bound.columns().to_vec());
+            return Ok(self.declare(&name, hold, columns, kept));
+        }
         if prepared.bound.is_some() {
             return self.rows_statement(prepared, parameters, rows, fixed).await;
         }
@@ -445,6 +466,8 @@ impl Session {
             Statement::Reset(name) => self.settings.reset(name.as_deref()),
             Statement::Nothing(tag) => Ok(Answer::tagged(tag)),
             Statement::Refused(what) => Err(Error::unsupported(what)),
+            Statement::Fetch { name, direction, moving } => self.fetch(name, *direction, *moving, rows),
+            Statement::Close(name) => self.close_cursor(name.as_deref()),
             Statement::Copy(_) => {
                 Err(Error::new("0A000", "COPY FROM STDIN needs a client that sends the rows"))
             }
@@ -457,6 +480,7 @@ impl Session {
                     return Err(Error::new("25001", "DISCARD ALL cannot run inside a transaction block"));
                 }
                 self.settings.reset(None)?;
+                self.cursors.clear();
                 Ok(Answer::tagged("DISCARD ALL"))
             }
             Statement::AlterIndex => Err(Error::unsupported("ALTER INDEX")),
@@ -496,12 +520,7 @@ impl Session {
             self.db.table(schema.name()).is_ok_and(|table| table.schema() == *schema)
         };
         if prepared.volatile || !prepared.schemas.iter().all(same) {
-            let (bound, _) = match &prepared.statement.statement {
-                Statement::Copy(crate::parser::ast::Copy::Out(query, _)) => {
-                    self.bind(&Statement::Query((**query).clone()), Vec::new())?
-                }
-                statement => self.bind(statement, prepared.parameters.clone())?,
-            };
+            let (bound, _) = self.bind(&prepared.statement.statement, prepared.parameters.clone())?;
             if fixed && bound.as_ref().is_some_and(|bound| bound.columns() != prepared.columns()) {
                 return Err(Error::new("0A000", "cached plan must not change result type")
                     .hint("Prepare the statement again."));
@@ -524,7 +543,7 @@ impl Session {
             Statement::Copy(_) => format!("COPY {count}"),
             _ => rows::tag_of(bound, count),
         };
-        Ok(Answer { count, tag, ..Answer::default() })
+        Ok(Answer { tag, count, ..Answer::default() })
     }
 }
 

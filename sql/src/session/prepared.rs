@@ -34,6 +34,7 @@ impl Prepared {
     #[must_use]
     pub fn columns(&self) -> &[Column] {
         match &self.bound {
+            Some(_) if matches!(self.statement.statement, Statement::Declare { .. }) => &[],
             Some(bound) => bound.columns(),
             None => &self.shown,
         }
@@ -43,7 +44,7 @@ impl Prepared {
     #[must_use]
     pub fn returns_rows(&self) -> bool {
         match &self.bound {
-            Some(Bound::Query(_)) => self.copying().is_none(),
+            Some(Bound::Query(_)) => matches!(self.statement.statement, Statement::Query(_)),
             Some(Bound::Insert(it)) => it.returning.is_some(),
             Some(Bound::Update(it)) => it.returning.is_some(),
             Some(Bound::Delete(it)) => it.returning.is_some(),

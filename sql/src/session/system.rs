@@ -517,11 +517,12 @@ fn pg_roles() -> System {
         ("rolreplication", Bool),
         ("rolbypassrls", Bool),
         ("rolconnlimit", Int4),
+        ("rolvaliduntil", Type::TimestampTz),
     ];
     let (oid, name) = (Datum::Int(OWNER), text("postgres"));
     let mut row = vec![oid.clone(), name.clone(), name, oid];
     row.extend((0..7).map(|_| yes(true)));
-    row.push(Datum::Int(-1));
+    row.extend([Datum::Int(-1), Datum::Null]);
     System { columns, rows: vec![row] }
 }
 

@@ -86,6 +86,7 @@ impl Session {
     pub(super) async fn commit(&mut self) -> Result<Answer> {
         match self.open.take() {
             Some(open) if open.failed => {
+                self.cursors.end(false);
                 if let Some(before) = open.settings {
                     self.settings.restore(before);
                 }
@@ -97,6 +98,7 @@ impl Session {
                     answer.warn("25P01", "there is no transaction in progress");
                 }
                 let committed = open.transaction.commit().await;
+                self.cursors.end(committed.is_ok());
                 if let Some(before) = open.settings.filter(|_| open.local_settings || committed.is_err()) {
                     self.settings.restore(before);
                 }
@@ -116,6 +118,7 @@ impl Session {
         match self.open.take() {
             Some(open) => {
                 open.transaction.rollback();
+                self.cursors.end(false);
                 if let Some(before) = open.settings {
                     self.settings.restore(before);
                 }
@@ -179,9 +182,14 @@ impl Session {
         match self.open.take_if(|open| open.implicit) {
             Some(open) if open.failed => {
                 open.transaction.rollback();
+                self.cursors.end(false);
                 Ok(())
             }
-            Some(open) => Ok(open.transaction.commit().await?),
+            Some(open) => {
+                let committed = open.transaction.commit().await;
+                self.cursors.end(committed.is_ok());
+                Ok(committed?)
+            }
             None => Ok(()),
         }
     }

@@ -1,0 +1,123 @@
+//! Cursors: the rows of a query, kept when it is declared, and read in any direction.
+//!
+//! A cursor ends with its transaction, unless it was declared WITH HOLD and that was committed. Its place is between the rows
+//! (before the first, behind the last) or on one, counted from 1.
+
+use std::collections::HashMap;
+
+use super::{Answer, Rows, Session};
+use crate::error::{Error, Result};
+use crate::parser::ast::Fetch;
+use crate::plan::Column;
+use crate::types::Datum;
+
+#[derive(Default)]
+pub(super) struct Cursors(HashMap<String, Cursor>);
+
+struct Cursor {
+    columns: Vec<Column>,
+    rows: Vec<Vec<Datum>>,
+    /// 0: before the first row; one more than there are: behind the last.
+    at: usize,
+    hold: bool,
+    /// Its transaction is still open.
+    fresh: bool,
+}
+
+impl Cursors {
+    /// What a transaction leaves when it ends.
+    pub(super) fn end(&mut self, committed: bool) {
+        self.0.retain(|_, cursor| !cursor.fresh || (cursor.hold && committed));
+        self.0.values_mut().for_each(|cursor| cursor.fresh = false);
+    }
+
+    pub(super) fn columns(&self, name: &str) -> Result<Vec<Column>> {
+        self.0.get(name).map(|cursor| cursor.columns.clone()).ok_or_else(|| missing(name))
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+fn missing(name: &str) -> Error {
+    Error::new("34000", format!("cursor \"{name}\" does not exist"))
+}
+
+impl Cursor {
+    /// Moves, and says which rows it passes, first and last included, in their order.
+    fn go(&mut self, direction: Fetch) -> (Vec<usize>, bool) {
+        let count = self.rows.len() as i64;
+        let at = self.at as i64;
+        let one = |this: &mut Self, place: i64| {
+            this.at = place.clamp(0, count + 1) as usize;
+            if (1..=count).contains(&place) { (vec![this.at], false) } else { (Vec::new(), false) }
+        };
+        match direction {
+            Fetch::Absolute(place) if place < 0 => one(self, count + 1 + place),
+            Fetch::Absolute(place) => one(self, place),
+            Fetch::Relative(by) => one(self, at.saturating_add(by)),
+            Fetch::Forward(0) => one(self, at),
+            Fetch::Forward(by) => {
+                let end = at.saturating_add(by).clamp(0, count + 1);
+                self.at = end as usize;
+                let places = if by > 0 { at + 1..=end.min(count) } else { end.max(1)..=(at - 1).min(count) };
+                (places.map(|place| place as usize).collect(), by < 0)
+            }
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn declare(
+        &mut self,
+        name: &str,
+        hold: bool,
+        columns: Vec<Column>,
+        rows: Vec<Vec<Datum>>,
+    ) -> Answer {
+        let fresh = self.open.is_some();
+        self.cursors.0.insert(name.to_owned(), Cursor { columns, rows, at: 0, hold, fresh });
+        Answer::tagged("DECLARE CURSOR")
+    }
+
+    /// May a cursor with this name be declared?
+    pub(super) fn may_declare(&self, name: &str, hold: bool) -> Result<()> {
+        if self.open.is_none() && !hold {
+            return Err(Error::new("25P01", "DECLARE CURSOR can only be used in transaction blocks"));
+        }
+        if self.cursors.0.contains_key(name) {
+            return Err(Error::new("42P03", format!("cursor \"{name}\" already exists")));
+        }
+        Ok(())
+    }
+
+    pub(super) fn fetch(
+        &mut self,
+        name: &str,
+        direction: Fetch,
+        moving: bool,
+        rows: &mut dyn Rows,
+    ) -> Result<Answer> {
+        let cursor = self.cursors.0.get_mut(name).ok_or_else(|| missing(name))?;
+        let (mut places, backward) = cursor.go(direction);
+        if backward {
+            places.reverse();
+        }
+        if !moving {
+            places.iter().for_each(|place| rows.row(&cursor.rows[place - 1]));
+        }
+        let count = places.len() as u64;
+        let word = if moving { "MOVE" } else { "FETCH" };
+        Ok(Answer { count, ..Answer::tagged(&format!("{word} {count}")) })
+    }
+
+    pub(super) fn close_cursor(&mut self, name: Option<&str>) -> Result<Answer> {
+        let Some(name) = name else {
+            self.cursors.clear();
+            return Ok(Answer::tagged("CLOSE CURSOR ALL"));
+        };
+        self.cursors.0.remove(name).ok_or_else(|| missing(name))?;
+        Ok(Answer::tagged("CLOSE CURSOR"))
+    }
+}
