@@ -69,4 +69,9 @@ with psycopg.connect("") as connection:
     assert connection.execute("select count(*), min(name) from copied where id = 0").fetchone() == (1, "changed")
     connection.rollback()
     assert connection.execute("select name from copied where id = 0").fetchone() == (None,)
+    # A cursor of the server, read in parts.
+    with connection.cursor(name="parts") as cursor:
+        cursor.itersize = 100
+        cursor.execute("select id from copied where id >= %s order by id", (500,))
+        assert [number for (number,) in cursor] == list(range(500, 1000))
 print("psycopg: well")
