@@ -147,6 +147,11 @@ impl Connection {
             wire::put(&mut self.out, &ParameterDescription::new(types));
             (statement, Formats::TEXT)
         } else {
+            // A cursor is a portal, too.
+            if let Some(columns) = self.session.cursor_columns(name) {
+                wire::put_columns(&mut self.out, &columns, &Formats::TEXT);
+                return Ok(());
+            }
             let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
             (portal.statement.clone(), portal.formats.clone())
         };

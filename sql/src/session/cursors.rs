@@ -69,6 +69,12 @@ impl Cursor {
 }
 
 impl Session {
+    /// Columns of the cursor with this name.
+    #[must_use]
+    pub fn cursor_columns(&self, name: &str) -> Option<Vec<Column>> {
+        self.cursors.columns(name).ok()
+    }
+
     pub(super) fn declare(
         &mut self,
         name: &str,
