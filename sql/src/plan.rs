@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::catalog::Table;
 use crate::expr::{Comparison, Expr};
-use crate::parser::ast::{JoinKind, SetOp};
+use crate::parser::ast::{JoinKind, LockWait, SetOp, Strength};
 use crate::registry::aggregates::Aggregate;
 use crate::types::Type;
 
@@ -37,6 +37,9 @@ pub(crate) enum Plan {
         used: Used,
         access: Access,
         filter: Vec<Expr>,
+        /// The statement changes or locks the table's rows: behind its columns stands the number by which the row is found
+        /// again. The scan's own number among such scans of the statement.
+        named: Option<usize>,
     },
     Filter(Box<Plan>, Vec<Expr>),
     Project(Box<Plan>, Vec<Expr>),
@@ -70,6 +73,20 @@ pub(crate) enum Plan {
     },
     /// The first so many columns.
     Cut(Box<Plan>, usize),
+    /// Rows whose tables' rows are locked, one after the other, as they are then.
+    Lock(Box<Plan>, Vec<LockTarget>),
+}
+
+/// A table whose rows are locked.
+#[derive(Clone, Debug)]
+pub(crate) struct LockTarget {
+    pub(crate) table: Arc<Table>,
+    /// The scan that numbers its rows.
+    pub(crate) scan: usize,
+    /// Where the number stands in the row.
+    pub(crate) place: usize,
+    pub(crate) strength: Strength,
+    pub(crate) wait: LockWait,
 }
 
 /// How a table is read.
@@ -141,6 +158,8 @@ pub(crate) struct SortKey {
 #[derive(Clone, Debug)]
 pub(crate) struct BoundQuery {
     pub(crate) plan: Plan,
+    /// It locks rows, so its transaction is none that only reads.
+    pub(crate) locks: bool,
     pub(crate) columns: Vec<Column>,
 }
 
@@ -175,8 +194,10 @@ pub(crate) struct BoundConflict {
 #[derive(Clone, Debug)]
 pub(crate) struct BoundUpdate {
     pub(crate) table: Arc<Table>,
-    /// Makes the table's row, what it was joined with, and the new values in the order of `columns`.
+    /// Makes the table's row, what names it, what it was joined with, and the new values in the order of `columns`.
     pub(crate) plan: Plan,
+    /// The scan that numbers the table's rows.
+    pub(crate) scan: usize,
     /// Where the new values begin.
     pub(crate) width: usize,
     pub(crate) columns: Vec<usize>,
@@ -186,8 +207,10 @@ pub(crate) struct BoundUpdate {
 #[derive(Clone, Debug)]
 pub(crate) struct BoundDelete {
     pub(crate) table: Arc<Table>,
-    /// Makes the table's row and what it was joined with.
+    /// Makes the table's row, what names it, and what it was joined with.
     pub(crate) plan: Plan,
+    /// The scan that numbers the table's rows.
+    pub(crate) scan: usize,
     pub(crate) returning: Option<Returning>,
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::query::{applied, place_subs, rows_with_subs};
-use super::scope::{Frame, ScopeColumn};
+use super::scope::{Frame, Naming, ScopeColumn};
 use super::{Binder, Typed};
 use crate::catalog::Table;
 use crate::error::{Error, Result, nearest};
@@ -252,7 +252,7 @@ impl Binder<'_> {
         Ok(all)
     }
 
-    /// The rows of the table (first) and of what it is joined with.
+    /// The rows of the table (first, then what names them) and of what it is joined with.
     fn changed_rows(
         &mut self,
         table: &ast::ObjectName,
@@ -267,6 +267,7 @@ impl Binder<'_> {
             alias,
         }];
         refs.extend(others.iter().cloned());
+        self.frame().naming = Naming::First;
         let (plan, width) = self.from(&refs, condition)?;
         let own = found.columns.len();
         self.frame().columns.iter().take(own).for_each(ScopeColumn::note);
@@ -308,7 +309,8 @@ impl Binder<'_> {
         }
         let returning = self.returning(&update.returning)?;
         let plan = Plan::Project(Box::new(plan), exprs);
-        Ok(BoundUpdate { table, plan, width: own, columns, returning })
+        let scan = self.frame().named[0].2;
+        Ok(BoundUpdate { table, plan, scan, width: own, columns, returning })
     }
 
     pub(super) fn delete(&mut self, delete: &Delete) -> Result<BoundDelete> {
@@ -327,7 +329,8 @@ impl Binder<'_> {
         let exprs: Vec<Expr> = self.frame().columns.iter().map(|column| Expr::Column(column.index)).collect();
         self.frame().columns.iter_mut().enumerate().for_each(|(place, column)| column.index = place);
         let returning = self.returning(&delete.returning)?;
-        Ok(BoundDelete { table, plan: Plan::Project(Box::new(plan), exprs), returning })
+        let scan = self.frame().named[0].2;
+        Ok(BoundDelete { table, plan: Plan::Project(Box::new(plan), exprs), scan, returning })
     }
 
     /// The constant that a column of a new table has where a statement gives none.

@@ -9,13 +9,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::query::{applied, place_subs, series_call};
-use super::scope::{FrameKind, ScopeColumn};
+use super::scope::{FrameKind, Naming, ScopeColumn};
 use super::{Binder, SUB_BASE, Typed};
 use crate::catalog::Table;
 use crate::error::{Error, NOWHERE, Result};
 use crate::expr::{Call, Comparison, Expr};
 use crate::parser::ast::{self, Alias, ExprKind, JoinKind, JoinOn, TableRef};
 use crate::plan::{Access, Join, Plan};
+use crate::types::Type;
 
 /// Something that has rows, with its columns counted from 0.
 struct Relation {
@@ -225,12 +226,31 @@ impl Binder<'_> {
                 format!("table \"{name}\" has {has} columns available but {given} columns specified");
             return Err(Error::new("42P10", message));
         }
-        let (columns, used) = Self::table_columns(table, name, &alias.columns);
+        let (mut columns, used) = Self::table_columns(table, name, &alias.columns);
+        let named = (self.frame().naming != Naming::None).then_some(self.named);
+        if let Some(scan) = named {
+            self.named += 1;
+            let frame = self.frame();
+            if frame.naming == Naming::First {
+                frame.naming = Naming::None;
+            }
+            frame.named.push((name.clone(), table.clone(), scan));
+            columns.push(ScopeColumn {
+                table: name.clone(),
+                name: String::new(),
+                ty: Type::Int8,
+                modifier: -1,
+                index: columns.len(),
+                used: None,
+                merged: true,
+                hidden: true,
+            });
+        }
         let key = table.primary.map(|primary| &table.indexes[primary]);
         let key =
             key.map(|key| key.columns.iter().map(|(column, _)| columns[*column].name.clone()).collect());
         Ok(Relation {
-            plan: Plan::Scan { table: table.clone(), used, access: Access::Table, filter: Vec::new() },
+            plan: Plan::Scan { table: table.clone(), used, access: Access::Table, filter: Vec::new(), named },
             width: columns.len(),
             columns,
             tables: vec![name.clone()],
@@ -264,7 +284,7 @@ impl Binder<'_> {
         let column = alias.columns.first().cloned().unwrap_or_else(|| table.clone());
         let columns = vec![crate::plan::Column { name: column, ty, modifier: -1 }];
         let lateral = (!captures.is_empty()).then_some(captures);
-        derived(crate::plan::BoundQuery { plan, columns }, &table, &[], lateral, call.at)
+        derived(crate::plan::BoundQuery { plan, columns, locks: false }, &table, &[], lateral, call.at)
     }
 
     fn outer_join(
@@ -567,7 +587,8 @@ fn estimate(plan: &Plan) -> f64 {
         | Plan::Apply(input, _)
         | Plan::Sort(input, _)
         | Plan::Distinct(input, _)
-        | Plan::Cut(input, _) => estimate(input),
+        | Plan::Cut(input, _)
+        | Plan::Lock(input, _) => estimate(input),
         Plan::Join(join) => estimate(&join.left).max(estimate(&join.right)),
         Plan::Aggregate { input, keys, .. } => {
             if keys.is_empty() {

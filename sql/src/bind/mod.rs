@@ -62,13 +62,26 @@ pub(crate) struct Binder<'c> {
     pub(crate) parameters: Vec<Type>,
     /// The transaction's time, for literals such as `'today'`.
     now: i64,
+    /// How many scans number their rows.
+    named: usize,
+    /// Rows are locked.
+    locks: bool,
     /// It looks at definitions, and so is bound anew each time.
     pub(crate) system: bool,
 }
 
 impl<'c> Binder<'c> {
     pub(crate) fn new(catalog: &'c dyn Catalog, parameters: Vec<Type>, now: i64) -> Self {
-        Self { catalog, frames: Vec::new(), ctes: Vec::new(), parameters, now, system: false }
+        Self {
+            catalog,
+            frames: Vec::new(),
+            ctes: Vec::new(),
+            parameters,
+            now,
+            named: 0,
+            locks: false,
+            system: false,
+        }
     }
 
     /// Binds a statement that reads or changes rows; `None` for any other.

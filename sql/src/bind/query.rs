@@ -1,12 +1,12 @@
 //! SELECT: from the tables through grouping, the select list, DISTINCT and ORDER BY to LIMIT; VALUES; set operations; WITH.
 
 use super::coerce::common_modifier;
-use super::scope::{Frame, FrameKind, Group, ScopeColumn};
+use super::scope::{Frame, FrameKind, Group, Naming, ScopeColumn};
 use super::{Binder, SUB_BASE, Typed};
 use crate::error::{Error, Result};
 use crate::expr::Expr;
-use crate::parser::ast::{self, ExprKind, OrderItem, Query, Select, SetExpr};
-use crate::plan::{BoundQuery, Column, Plan, SortKey, Sub, SubKind};
+use crate::parser::ast::{self, ExprKind, LockWait, Locking, OrderItem, Query, Select, SetExpr, Strength};
+use crate::plan::{BoundQuery, Column, LockTarget, Plan, SortKey, Sub, SubKind};
 use crate::types::Type;
 
 /// Expressions of a select list, bound, with their names.
@@ -20,7 +20,7 @@ impl Binder<'_> {
     pub(super) fn top_query(&mut self, query: &Query) -> Result<BoundQuery> {
         let (bound, captures) = self.sub_query(query)?;
         debug_assert!(captures.is_empty(), "nothing is around it");
-        Ok(bound)
+        Ok(BoundQuery { locks: self.locks, ..bound })
     }
 
     /// A query within another one, and the expressions of that one which it needs.
@@ -48,11 +48,11 @@ impl Binder<'_> {
     }
 
     fn query_body(&mut self, query: &Query) -> Result<BoundQuery> {
-        if query.locks {
-            return Err(Error::unsupported("FOR UPDATE and FOR SHARE").at(query.at));
-        }
         let mut bound = match &query.body {
-            SetExpr::Select(select) => self.select(select, &query.order)?,
+            SetExpr::Select(select) => self.select(select, &query.order, &query.locks)?,
+            _ if !query.locks.is_empty() => {
+                return Err(not_lockable(&query.locks[0], "UNION/INTERSECT/EXCEPT").at(query.at));
+            }
             body => {
                 let mut bound = self.set_expr(body)?;
                 self.order_output(&mut bound, &query.order)?;
@@ -73,7 +73,7 @@ impl Binder<'_> {
 
     fn set_expr(&mut self, body: &SetExpr) -> Result<BoundQuery> {
         match body {
-            SetExpr::Select(select) => self.select(select, &[]),
+            SetExpr::Select(select) => self.select(select, &[], &[]),
             SetExpr::Query(query) => self.query(query),
             SetExpr::Values(rows) => self.values(rows),
             SetExpr::Op { op, all, left, right } => {
@@ -100,7 +100,7 @@ impl Binder<'_> {
                 let left = self.cast_columns(left, &columns, name)?;
                 let right = self.cast_columns(right, &columns, name)?;
                 let plan = Plan::SetOp { op: *op, all: *all, left: Box::new(left), right: Box::new(right) };
-                Ok(BoundQuery { plan, columns })
+                Ok(BoundQuery { plan, columns, locks: false })
             }
         }
     }
@@ -137,9 +137,9 @@ impl Binder<'_> {
             columns.push(Column { name: format!("column{}", place + 1), ty, modifier });
         }
         if !frame.subs.is_empty() {
-            return Ok(BoundQuery { plan: rows_with_subs(out, frame.subs), columns });
+            return Ok(BoundQuery { plan: rows_with_subs(out, frame.subs), columns, locks: false });
         }
-        Ok(BoundQuery { plan: Plan::Values(out), columns })
+        Ok(BoundQuery { plan: Plan::Values(out), columns, locks: false })
     }
 
     /// ORDER BY of a set operation or VALUES: output columns by name or number.
@@ -172,14 +172,20 @@ impl Binder<'_> {
         Ok(())
     }
 
-    fn select(&mut self, select: &Select, order: &[OrderItem]) -> Result<BoundQuery> {
-        self.frames.push(Frame::default());
-        let bound = self.select_inside(select, order);
+    fn select(&mut self, select: &Select, order: &[OrderItem], locks: &[Locking]) -> Result<BoundQuery> {
+        let naming = if locks.is_empty() { Naming::None } else { Naming::All };
+        self.frames.push(Frame { naming, ..Frame::default() });
+        let bound = self.select_inside(select, order, locks);
         self.frames.pop();
         bound
     }
 
-    fn select_inside(&mut self, select: &Select, order: &[OrderItem]) -> Result<BoundQuery> {
+    fn select_inside(
+        &mut self,
+        select: &Select,
+        order: &[OrderItem],
+        locks: &[Locking],
+    ) -> Result<BoundQuery> {
         if let Some(nothing) = self.nothing_there(select) {
             return Ok(nothing);
         }
@@ -188,6 +194,15 @@ impl Binder<'_> {
             || select.having.is_some()
             || select.items.iter().any(|item| has_aggregate(&item.expr))
             || order.iter().any(|item| has_aggregate(&item.expr));
+        if let Some(lock) = locks.first() {
+            match () {
+                () if select.distinct.is_some() => return Err(not_lockable(lock, "DISTINCT clause")),
+                () if !select.group.is_empty() => return Err(not_lockable(lock, "GROUP BY clause")),
+                () if select.having.is_some() => return Err(not_lockable(lock, "HAVING clause")),
+                () if grouped => return Err(not_lockable(lock, "aggregate functions")),
+                () => {}
+            }
+        }
         if grouped {
             let keys = self.group_keys(select)?;
             let subs = std::mem::take(&mut self.frame().subs);
@@ -204,6 +219,7 @@ impl Binder<'_> {
         let items = output.exprs.len();
         let distinct_on = self.distinct_keys(select, &mut output)?;
         let order_keys = self.order_keys(select, order, &mut output)?;
+        let targets = self.lock_targets(locks, &mut output)?;
         // Grouping is complete now: its aggregates are known.
         if let Some(group) = self.frame().group.take() {
             let mut keys: Vec<Expr> = group.keys.iter().map(|(_, _, typed)| typed.expr.clone()).collect();
@@ -242,13 +258,58 @@ impl Binder<'_> {
         if select.distinct.is_none() && !order_keys.is_empty() {
             plan = Plan::Sort(Box::new(plan), order_keys);
         }
+        if !targets.is_empty() {
+            self.locks = true;
+            plan = Plan::Lock(Box::new(plan), targets);
+        }
         if all > items {
             plan = Plan::Cut(Box::new(plan), items);
         }
         let columns = output.exprs.iter().take(items).zip(output.names);
         let columns =
             columns.map(|(typed, name)| Column { name, ty: typed.ty, modifier: typed.modifier }).collect();
-        Ok(BoundQuery { plan, columns })
+        Ok(BoundQuery { plan, columns, locks: false })
+    }
+
+    /// The tables whose rows are locked; their rows' numbers become columns of the output.
+    fn lock_targets(&mut self, locks: &[Locking], output: &mut Output) -> Result<Vec<LockTarget>> {
+        let mut targets: Vec<LockTarget> = Vec::new();
+        let named = self.frame().named.clone();
+        for lock in locks {
+            for of in &lock.of {
+                if !named.iter().any(|(name, ..)| *name == of.name) {
+                    let message = format!(
+                        "relation \"{}\" in {} clause not found in FROM clause",
+                        of.name,
+                        clause(lock)
+                    );
+                    return Err(Error::new("42P01", message).at(of.at));
+                }
+            }
+            for (name, table, scan) in &named {
+                if !lock.of.is_empty() && !lock.of.iter().any(|of| of.name == *name) {
+                    continue;
+                }
+                if let Some(known) = targets.iter_mut().find(|target| target.scan == *scan) {
+                    // The strongest of several, and the least patient.
+                    known.strength = known.strength.max(lock.strength);
+                    known.wait = if lock.wait == LockWait::Wait { known.wait } else { lock.wait };
+                    continue;
+                }
+                let columns = &self.frame().columns;
+                let number = columns.iter().find(|column| column.name.is_empty() && column.table == *name);
+                let number = number.expect("a scan that numbers its rows has a nameless column").index;
+                targets.push(LockTarget {
+                    table: table.clone(),
+                    scan: *scan,
+                    place: output.exprs.len(),
+                    strength: lock.strength,
+                    wait: lock.wait,
+                });
+                output.exprs.push(Typed::new(Expr::Column(number), Type::Int8, crate::error::NOWHERE));
+            }
+        }
+        Ok(targets)
     }
 
     /// The keys of GROUP BY: expressions, numbers of output columns, or names of them.
@@ -473,6 +534,19 @@ impl Binder<'_> {
     }
 }
 
+fn clause(lock: &Locking) -> &'static str {
+    match lock.strength {
+        Strength::Update => "FOR UPDATE",
+        Strength::NoKeyUpdate => "FOR NO KEY UPDATE",
+        Strength::Share => "FOR SHARE",
+        Strength::KeyShare => "FOR KEY SHARE",
+    }
+}
+
+fn not_lockable(lock: &Locking, what: &str) -> Error {
+    Error::new("0A000", format!("{} is not allowed with {what}", clause(lock)))
+}
+
 fn sort_key(expr: Expr, item: &OrderItem) -> SortKey {
     SortKey { expr, descending: item.descending, nulls_first: item.nulls_first }
 }
@@ -556,7 +630,7 @@ fn figured(expr: &ast::Expr) -> (String, bool) {
 }
 
 /// Does the expression call an aggregate of this query?
-fn has_aggregate(expr: &ast::Expr) -> bool {
+pub(super) fn has_aggregate(expr: &ast::Expr) -> bool {
     let any = |all: &[ast::Expr]| all.iter().any(has_aggregate);
     match &expr.kind {
         ExprKind::Call(call) => {

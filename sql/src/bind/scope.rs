@@ -1,6 +1,9 @@
 //! Names: the tables of a query and their columns, and the queries around it.
 
+use std::sync::Arc;
+
 use super::{Binder, Typed};
+use crate::catalog::Table;
 use crate::error::{Error, Result, nearest};
 use crate::expr::Expr;
 use crate::parser::ast;
@@ -46,6 +49,16 @@ pub(super) enum FrameKind {
     Derived,
 }
 
+/// Tables of FROM whose rows are numbered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Naming {
+    #[default]
+    None,
+    /// The first one.
+    First,
+    All,
+}
+
 /// A query that is being bound.
 #[derive(Default)]
 pub(super) struct Frame {
@@ -60,6 +73,9 @@ pub(super) struct Frame {
     /// Sub-queries that have no place yet, of expressions before grouping and behind it.
     pub(super) subs: Vec<Sub>,
     pub(super) group: Option<Group>,
+    pub(super) naming: Naming,
+    /// Tables whose rows are numbered: the name in the query, and the scan's number. The number is a nameless column.
+    pub(super) named: Vec<(String, Arc<Table>, usize)>,
     /// Aggregates are not allowed now; the clause, for the message.
     pub(super) no_aggregates: Option<&'static str>,
 }

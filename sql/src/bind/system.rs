@@ -3,7 +3,7 @@
 //! Expressions read no tables, so that what looks a thing up by its number is bound to a list of all answers (definitions are
 //! few, and statements on catalogs rare).
 
-use super::query::column_name;
+use super::query::{column_name, has_aggregate};
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
 use crate::expr::{Call, Comparison, Expr};
@@ -24,7 +24,7 @@ impl Binder<'_> {
         let column = |(name, ty): &(&str, Type)| Column { name: (*name).to_owned(), ty: *ty, modifier: -1 };
         let columns = system.columns.iter().map(column).collect();
         let rows = system.rows.into_iter().map(|row| row.into_iter().map(Expr::Const).collect()).collect();
-        Some(BoundQuery { plan: Plan::Values(rows), columns })
+        Some(BoundQuery { plan: Plan::Values(rows), columns, locks: false })
     }
 
     /// A query over system tables that never have rows, if it is one: it has none, whatever else it says.
@@ -44,7 +44,9 @@ impl Binder<'_> {
                 _ => false,
             }
         }
-        if !select.from.iter().any(is_empty) {
+        // An aggregate of nothing is a row.
+        let grouped = select.items.iter().any(|item| has_aggregate(&item.expr));
+        if grouped || !select.from.iter().any(is_empty) {
             return None;
         }
         let column = |item: &crate::parser::ast::Item| {
@@ -54,6 +56,7 @@ impl Binder<'_> {
         self.system = true;
         Some(BoundQuery {
             plan: Plan::Values(Vec::new()),
+            locks: false,
             columns: select.items.iter().map(column).collect(),
         })
     }

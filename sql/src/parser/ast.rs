@@ -143,6 +143,32 @@ pub(crate) struct OrderItem {
     pub(crate) nulls_first: bool,
 }
 
+/// FOR UPDATE, FOR NO KEY UPDATE, FOR SHARE, FOR KEY SHARE.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Locking {
+    pub(crate) strength: Strength,
+    /// Which tables; none: all.
+    pub(crate) of: Vec<ObjectName>,
+    pub(crate) wait: LockWait,
+}
+
+/// How strong a lock is, the weakest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Strength {
+    KeyShare,
+    Share,
+    NoKeyUpdate,
+    Update,
+}
+
+/// What is done about a row that another transaction has locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockWait {
+    Wait,
+    NoWait,
+    SkipLocked,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Query {
     pub(crate) with: Vec<Cte>,
@@ -150,7 +176,8 @@ pub(crate) struct Query {
     pub(crate) order: Vec<OrderItem>,
     pub(crate) limit: Option<Expr>,
     pub(crate) offset: Option<Expr>,
-    pub(crate) locks: bool,
+    /// FOR UPDATE and its like.
+    pub(crate) locks: Vec<Locking>,
     pub(crate) at: u32,
 }
 

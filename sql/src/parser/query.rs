@@ -1,7 +1,8 @@
 //! SELECT, VALUES, TABLE, WITH, set operations, FROM and its joins.
 
 use super::ast::{
-    Alias, Cte, Expr, ExprKind, Item, JoinKind, JoinOn, Query, Select, SetExpr, SetOp, Statement, TableRef,
+    Alias, Cte, Expr, ExprKind, Item, JoinKind, JoinOn, LockWait, Locking, Query, Select, SetExpr, SetOp,
+    Statement, Strength, TableRef,
 };
 use super::lexer::Kind;
 use super::{NO_COLUMN, NO_LABEL, Parser, RESERVED};
@@ -59,7 +60,7 @@ impl Parser<'_> {
             let with = parser.with()?;
             let body = parser.set_expr(0)?;
             let mut query =
-                Query { with, body, order: Vec::new(), limit: None, offset: None, locks: false, at };
+                Query { with, body, order: Vec::new(), limit: None, offset: None, locks: Vec::new(), at };
             if parser.words(&["order", "by"]) {
                 query.order = parser.order_items()?;
             }
@@ -88,33 +89,38 @@ impl Parser<'_> {
                 let _ = self.word("row") || self.word("rows");
                 self.expect_word("only")?;
             } else if self.is_word("for") {
-                self.locking()?;
-                query.locks = true;
+                query.locks.extend(self.locking()?);
             } else {
                 return Ok(());
             }
         }
     }
 
-    fn locking(&mut self) -> Result<()> {
+    fn locking(&mut self) -> Result<Option<Locking>> {
         self.expect_word("for")?;
         if self.words(&["read", "only"]) {
-            return Ok(());
+            return Ok(None);
         }
-        let known = self.words(&["no", "key", "update"])
-            || self.words(&["key", "share"])
-            || self.word("update")
-            || self.word("share");
-        if !known {
+        let strength = if self.words(&["no", "key", "update"]) {
+            Strength::NoKeyUpdate
+        } else if self.words(&["key", "share"]) {
+            Strength::KeyShare
+        } else if self.word("update") {
+            Strength::Update
+        } else if self.word("share") {
+            Strength::Share
+        } else {
             return Err(self.unexpected());
-        }
-        if self.word("of") {
-            self.list(Self::object)?;
-        }
-        if !self.word("nowait") {
-            self.words(&["skip", "locked"]);
-        }
-        Ok(())
+        };
+        let of = if self.word("of") { self.list(Self::object)? } else { Vec::new() };
+        let wait = if self.word("nowait") {
+            LockWait::NoWait
+        } else if self.words(&["skip", "locked"]) {
+            LockWait::SkipLocked
+        } else {
+            LockWait::Wait
+        };
+        Ok(Some(Locking { strength, of, wait }))
     }
 
     /// Set operations; INTERSECT binds more tightly.

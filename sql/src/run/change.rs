@@ -1,15 +1,19 @@
-//! INSERT, UPDATE, DELETE: all rows are found before the first one changes, so that no statement meets its own writes.
+//! INSERT, UPDATE, DELETE.
+//!
+//! The rows to change are found under the statement's snapshot, each with a number by which the source finds it again. A change
+//! is shown the row's newest version. If that is another one than was read (at read committed only; the other levels fail), the
+//! plan runs once more with this version as the only row of the table that is changed: so conditions, joins and new values are
+//! what they are for the row as it is now.
 
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::operators::Range;
-use super::source::{Changed, Inserted};
+use super::source::{Changed, Decision, Inserted, Which};
 use super::{Executor, Row, Source};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
-use crate::plan::{BoundConflict, BoundDelete, BoundInsert, BoundUpdate, Returning};
+use crate::expr::Env;
+use crate::plan::{BoundConflict, BoundDelete, BoundInsert, BoundUpdate, Plan, Returning};
 use crate::types::{Datum, text};
 
 /// Rows that were changed, and what RETURNING makes of them.
@@ -22,7 +26,7 @@ pub(crate) struct Outcome {
 /// A row that was read is another one by now: the statement has to be run again.
 pub(crate) const STALE: &str = "a row has changed since the statement read it";
 
-fn stale() -> Error {
+pub(super) fn stale() -> Error {
     Error::new("40001", STALE)
 }
 
@@ -40,7 +44,6 @@ impl<S: Source> Executor<'_, S> {
         let rows = self.rows(&insert.plan, &[]).await?;
         let mut outcome = Outcome::default();
         let table = &insert.table;
-        let mut touched: HashSet<Row> = HashSet::new();
         let numbers = table
             .columns
             .iter()
@@ -52,123 +55,174 @@ impl<S: Source> Executor<'_, S> {
                 .zip(&table.columns)
                 .any(|(value, column)| column.numbered && !column.hidden && value.is_null());
             check_nulls(table, &row)?;
-            let result = self.source.insert(table, &mut row, numbers && own).await?;
-            let (index, error) = match (result, &insert.conflict) {
-                (Inserted::Done, _) => {
-                    if insert.conflict.as_ref().is_some_and(|conflict| conflict.update.is_some()) {
-                        touched.insert(key_of(table, insert.conflict.as_ref().and_then(|it| it.index), &row));
-                    }
-                    self.returned(insert.returning.as_ref(), &row, &mut outcome)?;
-                    continue;
+            let inserted = loop {
+                let result = self.source.insert(table, &mut row, numbers && own).await?;
+                let (index, error) = match (result, &insert.conflict) {
+                    (Inserted::Done, _) => break Some(row),
+                    (Inserted::Duplicate { error, .. }, None) => return Err(error),
+                    (Inserted::Duplicate { index, error }, Some(_)) => (index, error),
+                };
+                let conflict = insert.conflict.as_ref().expect("there is one");
+                if conflict.index.is_some_and(|wanted| wanted != index) {
+                    return Err(error);
                 }
-                (Inserted::Duplicate { error, .. }, None) => return Err(error),
-                (Inserted::Duplicate { index, error }, Some(_)) => (index, error),
+                if conflict.update.is_none() {
+                    break None;
+                }
+                match self.update_instead(table, conflict, row).await? {
+                    Ok(changed) => break changed,
+                    Err(again) => row = again,
+                }
             };
-            let conflict = insert.conflict.as_ref().expect("there is one");
-            if conflict.index.is_some_and(|wanted| wanted != index) {
-                return Err(error);
-            }
-            let Some(_) = &conflict.update else { continue };
-            if !touched.insert(key_of(table, Some(index), &row)) {
-                return Err(Error::new("21000", "ON CONFLICT DO UPDATE command cannot affect row a second time").hint(
-                    "Ensure that no rows proposed for insertion within the same command have duplicate constrained values.",
-                ));
-            }
-            if let Some(row) = self.update_instead(table, conflict, index, row).await? {
+            if let Some(row) = inserted {
                 self.returned(insert.returning.as_ref(), &row, &mut outcome)?;
             }
         }
         Ok(outcome)
     }
 
-    /// `DO UPDATE`: changes the row in whose way the new one stands.
+    /// `DO UPDATE`: changes the row in whose way the new one stands; the row as it is then, if it has changed. `Err(row)`: it
+    /// has gone meanwhile, and the new one may be tried again.
     async fn update_instead(
         &mut self,
         table: &Arc<Table>,
         conflict: &BoundConflict,
-        index: usize,
         new: Row,
-    ) -> Result<Option<Row>> {
+    ) -> Result<std::result::Result<Option<Row>, Row>> {
         let (set, condition) = conflict.update.as_ref().expect("there is one");
-        let columns: Vec<usize> = (0..table.columns.len()).collect();
-        let equal = key_of(table, Some(index), &new);
-        let range = Range { index, equal, low: std::ops::Bound::Unbounded, high: std::ops::Bound::Unbounded };
-        let mut found = None;
-        let mut see = |row: &mut Row| {
-            found = Some(std::mem::take(row));
-            ControlFlow::Break(())
-        };
-        self.source.scan(table, &columns, Some(range), &mut see).await?;
-        // It is younger than the snapshot.
-        let Some(old) = found else { return Err(stale()) };
-        let mut both = old.clone();
-        both.extend(new);
-        let changes = {
-            let env = self.env(&both, &[]);
+        let context = self.context;
+        let mut changed = None;
+        let mut decide = |there: &[Datum]| {
+            changed = None;
+            let both: Row = there.iter().chain(&new).cloned().collect();
+            let env = Env { row: &both, outer: &[], context };
             if let Some(condition) = condition
                 && !condition.holds(&env)?
             {
-                return Ok(None);
+                return Ok(Decision::Leave);
             }
-            set.iter().map(|(column, expr)| Ok((*column, expr.eval(&env)?))).collect::<Result<Vec<_>>>()?
+            let changes = set.iter().map(|(column, expr)| Ok((*column, expr.eval(&env)?)));
+            let changes = changes.collect::<Result<Vec<_>>>()?;
+            changed = Some(with_changes(table, there, &changes)?);
+            Ok(Decision::Update(changes))
         };
-        self.change(table, &old, &changes).await.map(Some)
-    }
-
-    /// Changes columns of a row; the row as it is then.
-    async fn change(&mut self, table: &Arc<Table>, old: &[Datum], changes: &[(usize, Datum)]) -> Result<Row> {
-        let mut row = old.to_vec();
-        changes.iter().for_each(|(column, value)| row[*column] = value.clone());
-        check_nulls(table, &row)?;
-        match self.source.update(table, old, changes).await? {
-            Changed::Done => Ok(row),
-            Changed::Stale => Err(stale()),
+        match self.source.change(table, Which::Refusing, &mut decide).await? {
+            Changed::Done => Ok(Ok(changed)),
+            Changed::Gone => Ok(Err(new)),
+            Changed::Already => Err(Error::new(
+                "21000",
+                "ON CONFLICT DO UPDATE command cannot affect row a second time",
+            )
+            .hint(
+                "Ensure that no rows proposed for insertion within the same command have duplicate constrained values.",
+            )),
+            Changed::Lost => Err(stale()),
         }
     }
 
     pub(crate) async fn update(&mut self, update: &BoundUpdate) -> Result<Outcome> {
-        let rows = self.rows(&update.plan, &[]).await?;
         let mut outcome = Outcome::default();
         let own = update.table.columns.len();
-        let mut seen: HashSet<Row> = HashSet::new();
-        for mut row in rows {
-            let values = row.split_off(update.width);
-            // A row that several rows of FROM match changes once.
-            if !seen.insert(key_of(&update.table, update.table.primary, &row)) {
-                continue;
+        for mut row in self.rows(&update.plan, &[]).await? {
+            // At read committed the row may be another one by now: the plan says once more whether and how it changes.
+            loop {
+                let values = row.split_off(update.width);
+                let changes: Vec<(usize, Datum)> = update.columns.iter().copied().zip(values).collect();
+                let changed = with_changes(&update.table, &row[..own], &changes)?;
+                let newest = match self.change(&update.table, &row, Decision::Update(changes)).await? {
+                    Ended::Done => {
+                        row.splice(..own, changed);
+                        self.returned(update.returning.as_ref(), &row, &mut outcome)?;
+                        break;
+                    }
+                    Ended::NotThere => break,
+                    Ended::Another(newest) => newest,
+                };
+                match self.once_more(&update.plan, &[], vec![(update.scan, newest)]).await? {
+                    Some(again) => row = again,
+                    None => break,
+                }
             }
-            let changes: Vec<(usize, Datum)> = update.columns.iter().copied().zip(values).collect();
-            let changed = self.change(&update.table, &row[..own], &changes).await?;
-            row.splice(..own, changed);
-            self.returned(update.returning.as_ref(), &row, &mut outcome)?;
         }
         Ok(outcome)
     }
 
     pub(crate) async fn delete(&mut self, delete: &BoundDelete) -> Result<Outcome> {
-        let rows = self.rows(&delete.plan, &[]).await?;
         let mut outcome = Outcome::default();
-        let own = delete.table.columns.len();
-        let mut seen: HashSet<Row> = HashSet::new();
-        for row in rows {
-            if !seen.insert(key_of(&delete.table, delete.table.primary, &row)) {
-                continue;
+        for mut row in self.rows(&delete.plan, &[]).await? {
+            loop {
+                let newest = match self.change(&delete.table, &row, Decision::Delete).await? {
+                    Ended::Done => {
+                        self.returned(delete.returning.as_ref(), &row, &mut outcome)?;
+                        break;
+                    }
+                    Ended::NotThere => break,
+                    Ended::Another(newest) => newest,
+                };
+                match self.once_more(&delete.plan, &[], vec![(delete.scan, newest)]).await? {
+                    Some(again) => row = again,
+                    None => break,
+                }
             }
-            if self.source.delete(&delete.table, &row[..own]).await? == Changed::Stale {
-                return Err(stale());
-            }
-            self.returned(delete.returning.as_ref(), &row, &mut outcome)?;
         }
         Ok(outcome)
     }
+
+    /// Changes a row as decided, if it is still as it was read.
+    async fn change(&mut self, table: &Arc<Table>, row: &[Datum], decision: Decision) -> Result<Ended> {
+        let (own, number) = (table.columns.len(), &row[table.columns.len()]);
+        let Datum::Int(number) = number else { panic!("behind the row stands its number, not {number:?}") };
+        let mut newest = None;
+        let mut decide = |there: &[Datum]| {
+            newest = None;
+            if there == &row[..own] {
+                return Ok(decision.clone());
+            }
+            newest = Some(there.iter().chain([&row[own]]).cloned().collect());
+            Ok(Decision::Leave)
+        };
+        Ok(match self.source.change(table, Which::Numbered(*number), &mut decide).await? {
+            Changed::Done => newest.map_or(Ended::Done, Ended::Another),
+            // A row that several rows of FROM match changes once.
+            Changed::Gone | Changed::Already => Ended::NotThere,
+            Changed::Lost => return Err(stale()),
+        })
+    }
+
+    /// What the plan makes of these rows alone, by the scans that have found them: its first row, or none.
+    pub(super) async fn once_more(
+        &mut self,
+        plan: &Plan,
+        outer: &[Datum],
+        newest: Vec<(usize, Row)>,
+    ) -> Result<Option<Row>> {
+        let before = std::mem::replace(&mut self.again, newest);
+        let mut found = None;
+        let mut first = |row: &mut Row| {
+            found = Some(std::mem::take(row));
+            Ok(ControlFlow::Break(()))
+        };
+        let ran = self.run(plan, outer, &mut first).await;
+        self.again = before;
+        ran.map(|()| found)
+    }
 }
 
-/// The values of an index's columns; of all columns, without an index.
-fn key_of(table: &Table, index: Option<usize>, row: &[Datum]) -> Row {
-    match index {
-        Some(index) => table.indexes[index].columns.iter().map(|(column, _)| row[*column].clone()).collect(),
-        None => row[..table.columns.len()].to_vec(),
-    }
+/// What a change of a row that was read came to.
+enum Ended {
+    Done,
+    /// It is not there any more, or the statement has changed it before.
+    NotThere,
+    /// It is another one by now, and was left: its newest version, and its number.
+    Another(Row),
+}
+
+/// The row with columns changed.
+fn with_changes(table: &Table, row: &[Datum], changes: &[(usize, Datum)]) -> Result<Row> {
+    let mut row = row.to_vec();
+    changes.iter().for_each(|(column, value)| row[*column] = value.clone());
+    check_nulls(table, &row)?;
+    Ok(row)
 }
 
 fn check_nulls(table: &Table, row: &[Datum]) -> Result<()> {

@@ -12,9 +12,11 @@
 //! | `join` | joins |
 //! | `sub` | sub-queries, whose answers are remembered by what they depend on |
 //! | `change` | INSERT, UPDATE, DELETE |
+//! | `lock` | SELECT … FOR UPDATE and its like |
 
 pub(crate) mod change;
 mod join;
+mod lock;
 mod operators;
 pub(crate) mod source;
 mod sub;
@@ -43,6 +45,9 @@ type Run<'r> = Pin<Box<dyn Future<Output = Result<()>> + 'r>>;
 pub(crate) struct Executor<'e, S> {
     pub(crate) source: &'e mut S,
     pub(crate) context: &'e Context,
+    /// The plan runs once more for these rows alone: the newest versions of rows that are changed or locked, by the scans that
+    /// have found them.
+    pub(crate) again: Vec<(usize, Row)>,
 }
 
 impl<S: Source> Executor<'_, S> {
@@ -67,8 +72,8 @@ impl<S: Source> Executor<'_, S> {
             match plan {
                 Plan::Unit => sink(&mut Vec::new()).map(drop),
                 Plan::Values(rows) => self.values(rows, outer, sink),
-                Plan::Scan { table, used, access, filter } => {
-                    self.scan((table, used, access, filter), outer, sink).await
+                Plan::Scan { table, used, access, filter, named } => {
+                    self.scan((table, used, access, filter, *named), outer, sink).await
                 }
                 Plan::Filter(input, conditions) => self.filter(input, conditions, outer, sink).await,
                 Plan::Project(input, exprs) => self.project(input, exprs, outer, sink).await,
@@ -86,6 +91,7 @@ impl<S: Source> Executor<'_, S> {
                     self.set_op(*op, *all, left, right, outer, sink).await
                 }
                 Plan::Series { from, to, step } => self.series(from, to, step, outer, sink),
+                Plan::Lock(input, targets) => self.lock(input, targets, outer, sink).await,
                 Plan::Cut(input, width) => {
                     let mut cut = |row: &mut Row| {
                         row.truncate(*width);

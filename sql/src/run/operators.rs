@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
+use super::source::Seen;
 use super::{Executor, Flow, Row, Sink, Source, emit};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
@@ -38,7 +39,7 @@ impl<S: Source> Executor<'_, S> {
 
     pub(super) async fn scan(
         &mut self,
-        (table, used, access, filter): (&Arc<Table>, &Used, &Access, &[Expr]),
+        (table, used, access, filter, named): (&Arc<Table>, &Used, &Access, &[Expr], Option<usize>),
         outer: &[Datum],
         sink: Sink<'_>,
     ) -> Result<()> {
@@ -72,31 +73,37 @@ impl<S: Source> Executor<'_, S> {
         let columns: Vec<usize> = (0..table.columns.len()).filter(|column| used.borrow()[*column]).collect();
         let context = self.context;
         let mut failed = None;
-        let mut see = |row: &mut Row| -> ControlFlow<()> {
+        let mut see = |row: &mut Row| -> Seen {
             if let Err(error) = context.check() {
                 failed = Some(error);
-                return ControlFlow::Break(());
+                return Seen::Enough;
             }
             let env = Env { row, outer, context };
             for condition in filter {
                 match condition.holds(&env) {
                     Ok(true) => {}
-                    Ok(false) => return ControlFlow::Continue(()),
+                    Ok(false) => return Seen::Passed,
                     Err(error) => {
                         failed = Some(error);
-                        return ControlFlow::Break(());
+                        return Seen::Enough;
                     }
                 }
             }
             match sink(row) {
-                Ok(flow) => flow,
+                Ok(ControlFlow::Continue(())) => Seen::Taken,
+                Ok(ControlFlow::Break(())) => Seen::Enough,
                 Err(error) => {
                     failed = Some(error);
-                    ControlFlow::Break(())
+                    Seen::Enough
                 }
             }
         };
-        self.source.scan(table, &columns, range, &mut see).await?;
+        match named.and_then(|scan| self.again.iter().find(|(again, _)| *again == scan)) {
+            Some((_, row)) => {
+                see(&mut row.clone());
+            }
+            None => self.source.scan(table, &columns, (range, named.is_some()), &mut see).await?,
+        }
         failed.map_or(Ok(()), Err)
     }
 

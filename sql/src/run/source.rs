@@ -14,18 +14,21 @@ use super::Row;
 use super::operators::Range;
 use crate::catalog::Table;
 use crate::error::{Error, Result};
+use crate::parser::ast::{LockWait, Strength};
 use crate::types::{Datum, Numeric};
 
-/// What the executor asks of a store of rows.
+/// What the executor asks of a store of rows: one statement's reads, which see one moment, and its changes, which they do not
+/// see.
 pub(crate) trait Source {
     /// Hands each row of the table (or of a range of one of its indexes) to `see`, with these columns filled in and null in the
-    /// others, until it breaks. The range may hand over more rows than it contains.
+    /// others, until it has enough. The range may hand over more rows than it contains. With `true`, a number stands behind the
+    /// columns, by which [`Source::change`] finds the row.
     fn scan(
         &mut self,
         table: &Arc<Table>,
         columns: &[usize],
-        range: Option<Range>,
-        see: &mut dyn FnMut(&mut Row) -> ControlFlow<()>,
+        range: (Option<Range>, bool),
+        see: &mut dyn FnMut(&mut Row) -> Seen,
     ) -> impl Future<Output = Result<()>>;
 
     /// Inserts a row. `numbered`: the number of its numbered column is still to be drawn; it is put into the row.
@@ -36,16 +39,48 @@ pub(crate) trait Source {
         numbered: bool,
     ) -> impl Future<Output = Result<Inserted>>;
 
-    /// Changes columns of a row that was read, unless it is another one by now.
-    fn update(
+    /// Changes a row as `decide` says, which is shown its newest version, and may be shown it more than once.
+    fn change(
         &mut self,
         table: &Arc<Table>,
-        old: &[Datum],
-        new: &[(usize, Datum)],
+        which: Which,
+        decide: &mut dyn FnMut(&[Datum]) -> Result<Decision>,
     ) -> impl Future<Output = Result<Changed>>;
 
-    /// Deletes a row that was read, unless it is another one by now.
-    fn delete(&mut self, table: &Arc<Table>, old: &[Datum]) -> impl Future<Output = Result<Changed>>;
+    /// Locks a row that a scan has given this number, until the transaction ends.
+    fn lock(
+        &mut self,
+        table: &Arc<Table>,
+        number: i64,
+        strength: Strength,
+        wait: LockWait,
+    ) -> impl Future<Output = Result<Locked>>;
+
+    /// A row that a scan has given this number, as it was read, and behind its columns its number.
+    fn numbered(&mut self, table: &Arc<Table>, number: i64) -> impl Future<Output = Result<Row>>;
+}
+
+/// What asking for a row's lock came to.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Locked {
+    /// It is as it was read.
+    Same,
+    /// Its newest version, which is another one than was read, and behind its columns its number.
+    Another(Row),
+    /// It has gone, or is passed over.
+    NotThere,
+    /// See [`Changed::Lost`].
+    Lost,
+}
+
+/// What became of a row that was handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// A condition has refused it.
+    Passed,
+    Taken,
+    /// Taken or not, no more are wanted.
+    Enough,
 }
 
 /// What an insert came to.
@@ -58,24 +93,53 @@ pub(crate) enum Inserted {
     },
 }
 
+/// The row that is to be changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Which {
+    /// The one that a scan has given this number.
+    Numbered(i64),
+    /// The one that has just refused a key.
+    Refusing,
+}
+
+/// What becomes of a row.
+#[derive(Clone, Debug)]
+pub(crate) enum Decision {
+    Update(Vec<(usize, Datum)>),
+    Delete,
+    Leave,
+}
+
 /// What a change came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Changed {
+    /// As was decided.
     Done,
-    /// Another transaction has changed or deleted the row since it was read.
-    Stale,
+    /// Another transaction has deleted it.
+    Gone,
+    /// The statement itself has changed it before.
+    Already,
+    /// Nobody knows any more where the row is that was read: the statement has to be run again.
+    Lost,
 }
 
-/// The engine, through a transaction.
+/// The engine, through a statement of a transaction.
 pub(crate) struct EngineSource<'t> {
-    pub(crate) db: &'t engine::Database,
-    pub(crate) transaction: &'t mut engine::Transaction,
+    db: &'t engine::Database,
+    statement: engine::Statement<'t>,
     tables: HashMap<String, (engine::Table, Arc<Layout>)>,
+    /// Rows that scans have numbered.
+    handles: Vec<engine::RowHandle>,
 }
 
 impl<'t> EngineSource<'t> {
-    pub(crate) fn new(db: &'t engine::Database, transaction: &'t mut engine::Transaction) -> Self {
-        Self { db, transaction, tables: HashMap::new() }
+    pub(crate) fn new(db: &'t engine::Database, transaction: &'t mut engine::Transaction) -> Result<Self> {
+        Ok(Self { db, statement: transaction.statement()?, tables: HashMap::new(), handles: Vec::new() })
+    }
+
+    /// Takes back what the statement has changed.
+    pub(crate) fn undo(self) {
+        self.statement.undo();
     }
 
     fn table(&mut self, table: &Table) -> Result<(engine::Table, Arc<Layout>)> {
@@ -98,26 +162,6 @@ impl<'t> EngineSource<'t> {
         }
         Ok(found.index(&table.indexes[index].name)?)
     }
-
-    /// The primary key of a row.
-    fn key(
-        found: &engine::Table,
-        table: &Table,
-        row: &[Datum],
-    ) -> Result<(engine::Index, thermocline_row::KeyBuf)> {
-        let Some(primary) = table.primary else {
-            return Err(Error::unsupported(format!(
-                "changing rows of \"{}\", which has no primary key,",
-                table.name
-            )));
-        };
-        let index = Self::index(found, table, primary)?;
-        let columns = table.indexes[primary].columns.iter();
-        let values =
-            columns.map(|(column, _)| value_of(&row[*column], table, *column)).collect::<Result<Vec<_>>>()?;
-        let key = index.key_of_values(&values)?;
-        Ok((index, key))
-    }
 }
 
 /// Fills a row with columns of encoded bytes.
@@ -135,18 +179,26 @@ impl Source for EngineSource<'_> {
         &mut self,
         table: &Arc<Table>,
         columns: &[usize],
-        range: Option<Range>,
-        see: &mut dyn FnMut(&mut Row) -> ControlFlow<()>,
+        (range, named): (Option<Range>, bool),
+        see: &mut dyn FnMut(&mut Row) -> Seen,
     ) -> Result<()> {
         let (found, layout) = self.table(table)?;
         let width = table.columns.len();
-        let mut row = Row::with_capacity(width);
-        let mut show = |bytes: &[u8]| {
-            decode(&layout, bytes, columns, width, &mut row);
-            see(&mut row)
+        let mut row = Row::with_capacity(width + 1);
+        let Self { statement, handles, .. } = self;
+        let mut show = |seen: engine::SeenRow<'_>| {
+            decode(&layout, seen.bytes(), columns, width, &mut row);
+            if named {
+                row.push(Datum::Int(handles.len() as i64));
+            }
+            let taken = see(&mut row);
+            if named && taken != Seen::Passed {
+                handles.push(seen.handle());
+            }
+            if taken == Seen::Enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let Some(range) = range else {
-            return Ok(self.transaction.scan_table(&found, show).await?);
+            return Ok(statement.scan_table(&found, show).await?);
         };
         let definition = &table.indexes[range.index];
         let index = Self::index(&found, table, range.index)?;
@@ -159,13 +211,12 @@ impl Source for EngineSource<'_> {
         let key = index.key_of_values(&values)?;
         if values.len() == definition.columns.len() {
             if definition.unique {
-                self.transaction
-                    .read(&index, &key, |bytes| {
-                        let _ = show(bytes);
-                    })
-                    .await?;
+                let shown = statement.read(&index, &key, |seen| {
+                    let _ = show(seen);
+                });
+                shown.await?;
             } else {
-                self.transaction.read_all(&index, &key, show).await?;
+                statement.read_all(&index, &key, show).await?;
             }
             return Ok(());
         }
@@ -179,7 +230,8 @@ impl Source for EngineSource<'_> {
         let end = datum(to);
         let (prefix, equal) = (key, &range.equal);
         // The scan ends where the beginning of the key or the bound is left behind.
-        let through = |bytes: &[u8]| {
+        let through = |seen: engine::SeenRow<'_>| {
+            let bytes = seen.bytes();
             for (wanted, (column, _)) in equal.iter().zip(&definition.columns) {
                 if datum_at(&layout, bytes, *column) != *wanted {
                     return ControlFlow::Break(());
@@ -196,26 +248,19 @@ impl Source for EngineSource<'_> {
                     return ControlFlow::Break(());
                 }
             }
-            show(bytes)
+            show(seen)
         };
         let key_range = match start {
             Some(start) => {
                 values.push(start);
                 let from = index.key_of_values(&values)?;
-                return Ok(self
-                    .transaction
-                    .scan(
-                        &index,
-                        engine::KeyRange::between(Bound::Included(&from), Bound::Unbounded),
-                        engine::Direction::Forward,
-                        through,
-                    )
-                    .await?);
+                let range = engine::KeyRange::between(Bound::Included(&from), Bound::Unbounded);
+                return Ok(statement.scan(&index, range, engine::Direction::Forward, through).await?);
             }
             None if values.is_empty() => engine::KeyRange::all(),
             None => engine::KeyRange::prefix(&prefix),
         };
-        Ok(self.transaction.scan(&index, key_range, engine::Direction::Forward, through).await?)
+        Ok(statement.scan(&index, key_range, engine::Direction::Forward, through).await?)
     }
 
     async fn insert(&mut self, table: &Arc<Table>, row: &mut Row, numbered: bool) -> Result<Inserted> {
@@ -236,7 +281,7 @@ impl Source for EngineSource<'_> {
             values[column] = Value::Int8(number);
         }
         layout.encode_row(&values, &mut encoded).map_err(|source| row_error(table, source))?;
-        match self.transaction.insert(&found, &encoded).await {
+        match self.statement.insert(&found, &encoded).await {
             Ok(_) => Ok(Inserted::Done),
             Err(engine::Error::DuplicateKey { index: name, table: owner, key }) => {
                 let index = table.indexes.iter().position(|index| index.name == name).unwrap_or(0);
@@ -252,59 +297,132 @@ impl Source for EngineSource<'_> {
         }
     }
 
-    async fn update(&mut self, table: &Arc<Table>, old: &[Datum], new: &[(usize, Datum)]) -> Result<Changed> {
+    async fn change(
+        &mut self,
+        table: &Arc<Table>,
+        which: Which,
+        decide: &mut dyn FnMut(&[Datum]) -> Result<Decision>,
+    ) -> Result<Changed> {
         let (found, layout) = self.table(table)?;
-        let (index, key) = Self::key(&found, table, old)?;
-        let mut values = Vec::with_capacity(new.len());
-        for (column, datum) in new {
-            values.push((*column, value_of(datum, table, *column)?));
+        let refusing;
+        let handle = match which {
+            Which::Numbered(number) => &self.handles[number as usize],
+            Which::Refusing => {
+                refusing = self.statement.take_refusing_row()?;
+                match &refusing {
+                    Some(handle) => handle,
+                    None => return Ok(Changed::Gone),
+                }
+            }
+        };
+        let columns: Vec<usize> = (0..table.columns.len()).collect();
+        let mut row = Row::with_capacity(columns.len());
+        let mut failed = None;
+        let edit = |editor: &mut engine::row::RowEditor<'_>| {
+            decode(&layout, editor.row(), &columns, columns.len(), &mut row);
+            let decided = decide(&row).and_then(|decision| {
+                let Decision::Update(changes) = decision else { return Ok((decision, Vec::new())) };
+                let values =
+                    changes.iter().map(|(column, datum)| Ok((*column, value_of(datum, table, *column)?)));
+                let values = values.collect::<Result<Vec<_>>>()?;
+                for (column, datum) in &changes {
+                    row[*column] = datum.clone();
+                }
+                Ok((Decision::Update(changes), values))
+            });
+            match decided {
+                Ok((Decision::Update(_), values)) => {
+                    for (column, value) in &values {
+                        editor.set_value(*column, value).map_err(|source| found.error(source))?;
+                    }
+                    Ok((engine::Change::Update, ()))
+                }
+                Ok((Decision::Delete, _)) => Ok((engine::Change::Delete, ())),
+                Ok((Decision::Leave, _)) => Ok((engine::Change::Leave, ())),
+                Err(error) => {
+                    failed = Some(error);
+                    Ok((engine::Change::Leave, ()))
+                }
+            }
+        };
+        let changed = self.statement.change_row(&found, handle, edit).await;
+        if let Some(error) = failed {
+            return Err(error);
         }
-        let changed = self
-            .transaction
-            .update(&index, &key, |editor| {
-                if !is_same(&layout, editor.row(), old) {
-                    return Ok(Changed::Stale);
-                }
-                for (column, value) in &values {
-                    editor.set_value(*column, value).map_err(|source| found.error(source))?;
-                }
-                Ok(Changed::Done)
-            })
-            .await;
         match changed {
-            Ok(changed) => Ok(changed.unwrap_or(Changed::Stale)),
+            Ok(engine::Changed::Updated(()) | engine::Changed::Deleted(()) | engine::Changed::Left(())) => {
+                Ok(Changed::Done)
+            }
+            Ok(engine::Changed::Gone) => Ok(Changed::Gone),
+            Ok(engine::Changed::ByStatement) => Ok(Changed::Already),
+            Ok(engine::Changed::Lost) => Ok(Changed::Lost),
             Err(engine::Error::DuplicateKey { index: name, table: owner, key }) => {
-                let Some(index) = table.indexes.iter().position(|index| index.name == name) else {
-                    return Err(engine::Error::DuplicateKey { index: name, table: owner, key }.into());
-                };
-                let mut row = old.to_vec();
-                new.iter().for_each(|(column, datum)| row[*column] = datum.clone());
-                Err(duplicate(table, index, &row))
+                match table.indexes.iter().position(|index| index.name == name) {
+                    Some(index) => Err(duplicate(table, index, &row)),
+                    None => Err(engine::Error::DuplicateKey { index: name, table: owner, key }.into()),
+                }
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    async fn delete(&mut self, table: &Arc<Table>, old: &[Datum]) -> Result<Changed> {
+    async fn lock(
+        &mut self,
+        table: &Arc<Table>,
+        number: i64,
+        strength: Strength,
+        wait: LockWait,
+    ) -> Result<Locked> {
         let (found, layout) = self.table(table)?;
-        let (index, key) = Self::key(&found, table, old)?;
-        if !self.transaction.lock(&index, &key, engine::LockMode::Update).await? {
-            return Ok(Changed::Stale);
-        }
-        let same = self.transaction.read(&index, &key, |bytes| is_same(&layout, bytes, old)).await?;
-        if same != Some(true) || !self.transaction.delete(&index, &key).await? {
-            return Ok(Changed::Stale);
-        }
-        Ok(Changed::Done)
+        let handle = &self.handles[number as usize];
+        let before = self.statement.read_row(&found, handle, |seen| seen.bytes().to_vec()).await?;
+        let mode = match strength {
+            Strength::KeyShare => engine::LockMode::KeyShare,
+            Strength::Share => engine::LockMode::Share,
+            Strength::NoKeyUpdate => engine::LockMode::NoKeyUpdate,
+            Strength::Update => engine::LockMode::Update,
+        };
+        let how = match wait {
+            LockWait::Wait => engine::LockWait::Wait,
+            LockWait::NoWait => engine::LockWait::NoWait,
+            LockWait::SkipLocked => engine::LockWait::Skip,
+        };
+        let width = table.columns.len();
+        let columns: Vec<usize> = (0..width).collect();
+        let see = |seen: engine::SeenRow<'_>| {
+            if before.as_deref() == Some(seen.bytes()) {
+                return None;
+            }
+            let mut row = Row::with_capacity(width + 1);
+            decode(&layout, seen.bytes(), &columns, width, &mut row);
+            row.push(Datum::Int(number));
+            Some(row)
+        };
+        let locked = self.statement.lock_row(&found, handle, mode, how, see).await;
+        Ok(match locked {
+            Ok(engine::Locked::Locked(newest)) => newest.map_or(Locked::Same, Locked::Another),
+            Ok(engine::Locked::Gone | engine::Locked::Skipped | engine::Locked::ByStatement) => {
+                Locked::NotThere
+            }
+            Ok(engine::Locked::Lost) => Locked::Lost,
+            Err(engine::Error::WouldWait { .. }) => {
+                let message = format!("could not obtain lock on row in relation \"{}\"", table.name);
+                return Err(Error::new("55P03", message));
+            }
+            Err(error) => return Err(error.into()),
+        })
     }
-}
 
-/// Is it the row that was read?
-fn is_same(layout: &Layout, bytes: &[u8], old: &[Datum]) -> bool {
-    old.iter()
-        .enumerate()
-        .take(layout.columns().len())
-        .all(|(column, old)| datum_at(layout, bytes, column) == *old)
+    async fn numbered(&mut self, table: &Arc<Table>, number: i64) -> Result<Row> {
+        let (found, layout) = self.table(table)?;
+        let width = table.columns.len();
+        let columns: Vec<usize> = (0..width).collect();
+        let mut row = Row::with_capacity(width + 1);
+        let see = |seen: engine::SeenRow<'_>| decode(&layout, seen.bytes(), &columns, width, &mut row);
+        self.statement.read_row(&found, &self.handles[number as usize], see).await?;
+        row.push(Datum::Int(number));
+        Ok(row)
+    }
 }
 
 /// PostgreSQL's error of a second row with a key.

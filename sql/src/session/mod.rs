@@ -535,9 +535,10 @@ impl Session {
         let deadline =
             limit.map(|limit| Deadline::new(self.clock.clone(), statement + limit.as_micros() as i64));
         let context = Context { parameters, now, statement, interrupt: self.interrupt.clone(), deadline };
+        let level = (self.settings.isolation, self.settings.read_only);
         let count = match &mut self.open {
             Some(open) => rows::run_open(&self.db, open, bound, &context, rows).await?,
-            None => rows::run_alone(&self.db, bound, &context, self.settings.read_only, rows).await?,
+            None => rows::run_alone(&self.db, bound, &context, level, rows).await?,
         };
         let tag = match &prepared.statement.statement {
             Statement::Copy(_) => format!("COPY {count}"),

@@ -42,15 +42,13 @@ pub(super) fn tag_of(bound: &Bound, count: u64) -> String {
     }
 }
 
-async fn run_bound(
-    db: &Database,
-    transaction: &mut Transaction,
+async fn run_bound<'t>(
+    source: &mut EngineSource<'t>,
     bound: &Bound,
     context: &Context,
     rows: &mut dyn Rows,
 ) -> Result<u64> {
-    let mut source = EngineSource::new(db, transaction);
-    let mut executor = Executor { source: &mut source, context };
+    let mut executor = Executor { source, context, again: Vec::new() };
     let outcome: Outcome = match bound {
         Bound::Query(query) => {
             let mut count = 0;
@@ -70,21 +68,21 @@ async fn run_bound(
     Ok(outcome.count)
 }
 
-/// A statement in a transaction of its own.
+/// A statement in a transaction of its own. If others were in its way, it runs again: nobody has seen it yet.
 pub(super) async fn run_alone(
     db: &Database,
     bound: &Bound,
     context: &Context,
-    read_only: bool,
+    (isolation, read_only): (Isolation, bool),
     rows: &mut dyn Rows,
 ) -> Result<u64> {
-    let options = TransactionOptions::new().isolation(Isolation::Snapshot);
-    let options = if read_only || matches!(bound, Bound::Query(_)) { options.read_only() } else { options };
+    let options = TransactionOptions::new().isolation(isolation);
+    let only_reads = matches!(bound, Bound::Query(query) if !query.locks);
+    let options = if read_only || only_reads { options.read_only() } else { options };
     let mut tries = 0;
     loop {
         let mut transaction = db.begin(options)?;
-        let ran = run_bound(db, &mut transaction, bound, context, rows).await;
-        let done = match ran {
+        let done = match run_statement(db, &mut transaction, isolation, bound, context, rows).await {
             Ok(count) => transaction.commit().await.map(|()| count).map_err(Error::from),
             Err(error) => Err(error),
         };
@@ -96,7 +94,7 @@ pub(super) async fn run_alone(
     }
 }
 
-/// A statement in an open transaction. At read committed it is undone and runs again when rows have changed under it.
+/// A statement in an open transaction. At read committed it is taken back and runs again when a row was lost to it.
 pub(super) async fn run_open(
     db: &Database,
     open: &mut Open,
@@ -104,22 +102,26 @@ pub(super) async fn run_open(
     context: &Context,
     rows: &mut dyn Rows,
 ) -> Result<u64> {
-    if matches!(bound, Bound::Query(_)) {
-        return run_bound(db, &mut open.transaction, bound, context, rows).await;
-    }
-    let start = open.transaction.savepoint()?;
-    let mut tries = 0;
-    loop {
-        let ran = run_bound(db, &mut open.transaction, bound, context, rows).await;
-        tries += 1;
-        match ran {
-            Err(error)
-                if error.message == STALE && open.isolation == Isolation::ReadCommitted && tries < TRIES =>
-            {
-                open.transaction.rollback_to(&start)?;
+    run_statement(db, &mut open.transaction, open.isolation, bound, context, rows).await
+}
+
+async fn run_statement(
+    db: &Database,
+    transaction: &mut Transaction,
+    isolation: Isolation,
+    bound: &Bound,
+    context: &Context,
+    rows: &mut dyn Rows,
+) -> Result<u64> {
+    for _ in 1..TRIES {
+        let mut source = EngineSource::new(db, transaction)?;
+        match run_bound(&mut source, bound, context, rows).await {
+            Err(error) if error.message == STALE && isolation == Isolation::ReadCommitted => {
+                source.undo();
                 rows.restart();
             }
             ran => return ran,
         }
     }
+    Err(Error::new("40001", STALE))
 }

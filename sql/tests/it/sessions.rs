@@ -1,5 +1,8 @@
 //! Sessions as programs use them: parameters, prepared statements, transactions of several sessions, definitions between.
 
+use std::future::Future;
+use std::task::{Context, Poll, Waker};
+
 use thermocline_engine::{Database, Options};
 use thermocline_sql::{Answer, Datum, Session, Type};
 
@@ -159,7 +162,6 @@ fn what_is_missing_is_refused_by_name() {
     run(&mut session, "create table t (id int primary key, a int)");
     for text in [
         "select sum(a) over () from t",
-        "select * from t for update",
         "select * from t group by rollup (a)",
         "with recursive x as (select 1) select * from x",
         "select array[1, 2]",
@@ -201,4 +203,174 @@ fn snapshots_stand_still_at_repeatable_read() {
     run(&mut b, "update t set n = 3");
     assert_eq!(one(&mut a, "select n from t"), "3");
     run(&mut a, "commit");
+}
+
+/// Runs a statement of `waiter` until it waits, then `unblock`, then the statement to its end.
+fn blocked(
+    waiter: &mut Session,
+    text: &str,
+    unblock: impl FnOnce(),
+) -> Result<Answer, thermocline_sql::Error> {
+    let mut future = std::pin::pin!(waiter.execute_async(text, &[]));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(future.as_mut().poll(&mut context).is_pending(), "{text} does not wait");
+    unblock();
+    loop {
+        if let Poll::Ready(answer) = future.as_mut().poll(&mut context) {
+            return answer;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Conditions and new values are computed again for the row as it is after the wait: without that, 110 would become 101, and
+/// the deleted row of 10 would be one of 60.
+#[test]
+fn what_others_have_changed_is_looked_at_again_at_read_committed() {
+    let db = database();
+    let (mut one_session, mut other) = (Session::new(&db), Session::new(&db));
+    run(&mut one_session, "create table t (id int primary key, n int)");
+    run(&mut one_session, "create table u (id int primary key, add int)");
+    run(&mut one_session, "insert into u values (1, 1), (2, 2), (60, 60)");
+    for (inside, change, statement, tag, left) in [
+        (
+            false,
+            "update t set n = 110 where id = 1",
+            "update t set n = n + 1 where id = 1",
+            "UPDATE 1",
+            "111",
+        ),
+        (true, "update t set n = 110 where id = 1", "update t set n = n + 1 where id = 1", "UPDATE 1", "111"),
+        (true, "update t set n = 60 where id = 1", "delete from t where n = 10", "DELETE 0", "60"),
+        (true, "update t set n = 60 where id = 1", "update t set n = 5 where n < 50", "UPDATE 0", "60"),
+        (true, "delete from t where id = 1", "update t set n = 5 where n < 50", "UPDATE 0", "null"),
+        // The condition of the join finds another partner.
+        (
+            true,
+            "update t set n = 60",
+            "update t set n = n + add from u where t.n / 10 = u.id or t.n = u.id",
+            "UPDATE 1",
+            "120",
+        ),
+        (true, "update t set id = 7", "update t set n = 5 where id = 1", "UPDATE 0", "10"),
+        (true, "update t set id = 7", "update t set n = 5 where n = 10", "UPDATE 1", "5"),
+        (
+            true,
+            "update t set n = 20",
+            "insert into t values (1, 3) on conflict (id) do update set n = t.n + excluded.n",
+            "INSERT 0 1",
+            "23",
+        ),
+    ] {
+        run(&mut one_session, "delete from t");
+        run(&mut one_session, "insert into t values (1, 10)");
+        run(&mut one_session, "begin");
+        run(&mut one_session, change);
+        if inside {
+            run(&mut other, "begin");
+        }
+        let answer = blocked(&mut other, statement, || _ = run(&mut one_session, "commit"));
+        assert_eq!(
+            answer.unwrap_or_else(|error| panic!("{statement}: {error}")).tag,
+            tag,
+            "{change}; {statement}"
+        );
+        if inside {
+            run(&mut other, "commit");
+        }
+        assert_eq!(one(&mut one_session, "select sum(n) from t"), left, "{change}; {statement}");
+    }
+}
+
+/// A row that was inserted after the statement began refuses the key, and is the one that changes; a row that the statement has
+/// made itself is not changed by it.
+#[test]
+fn an_upsert_changes_rows_that_are_younger_than_it() {
+    let db = database();
+    let (mut one_session, mut other) = (Session::new(&db), Session::new(&db));
+    run(&mut one_session, "create table t (id int primary key, n int)");
+    let upsert =
+        "insert into t values (1, 3) on conflict (id) do update set n = t.n + excluded.n returning n";
+    run(&mut one_session, "begin");
+    run(&mut one_session, "insert into t values (1, 10)");
+    let answer = blocked(&mut other, upsert, || _ = run(&mut one_session, "commit")).expect("it runs");
+    assert_eq!(answer.rows, [[Datum::Int(13)]]);
+    run(&mut one_session, "begin isolation level repeatable read");
+    run(&mut one_session, "select * from t");
+    run(&mut other, "insert into t values (2, 1)");
+    assert_eq!(
+        code(&mut one_session, "insert into t values (2, 1) on conflict (id) do update set n = 5"),
+        "40001"
+    );
+    run(&mut one_session, "rollback");
+    let twice = "insert into t values (3, 1), (3, 2) on conflict (id) do update set n = excluded.n";
+    assert_eq!(code(&mut one_session, twice), "21000");
+    let again = "insert into t values (1, 1), (1, 2) on conflict (id) do update set n = excluded.n";
+    assert_eq!(code(&mut one_session, again), "21000");
+    let nothing = "insert into t values (3, 1), (3, 2) on conflict do nothing";
+    assert_eq!(run(&mut one_session, nothing).tag, "INSERT 0 1");
+}
+
+/// A row that several rows of FROM match changes once.
+#[test]
+fn a_row_changes_once_in_a_statement() {
+    let db = database();
+    let mut session = Session::new(&db);
+    run(&mut session, "create table t (id int, n int)");
+    run(&mut session, "insert into t values (1, 1), (1, 1), (2, 5)");
+    assert_eq!(
+        run(&mut session, "update t set n = n + g from generate_series(1, 3) g where id = 1").tag,
+        "UPDATE 2"
+    );
+    assert_eq!(one(&mut session, "select count(*) from t where n in (2, 3, 4)"), "2");
+    assert_eq!(run(&mut session, "delete from t using generate_series(1, 3) g where n = 5").tag, "DELETE 1");
+}
+
+#[test]
+fn rows_are_locked_and_looked_at_under_the_lock() {
+    let db = database();
+    let (mut first, mut other) = (Session::new(&db), Session::new(&db));
+    run(&mut first, "create table jobs (id int primary key, state text, n int)");
+    run(&mut first, "create table owners (id int primary key, name text)");
+    run(&mut first, "insert into jobs select g, 'new', g from generate_series(1, 10) g");
+    run(&mut first, "insert into owners values (1, 'a'), (2, 'b')");
+    let next = "select id from jobs where state = 'new' order by id limit 1 for update skip locked";
+    run(&mut first, "begin");
+    run(&mut other, "begin");
+    assert_eq!(one(&mut first, next), "1");
+    assert_eq!(one(&mut other, next), "2");
+    assert_eq!(one(&mut first, next), "1", "an own lock is in nobody's way");
+    assert_eq!(code(&mut other, "select * from jobs where id = 1 for update nowait"), "55P03");
+    run(&mut other, "rollback");
+    run(&mut first, "update jobs set state = 'done' where id = 1");
+    run(&mut other, "begin");
+    // The condition is asked of the newest version; the row of the other table stays as it was read.
+    let waits =
+        "select jobs.n, owners.name from jobs join owners using (id) where state = 'new' for update of jobs";
+    let answer = blocked(&mut other, waits, || _ = run(&mut first, "commit")).expect("it runs");
+    assert_eq!(answer.rows, [[Datum::Int(2), Datum::Text("b".into())]]);
+    run(&mut other, "commit");
+    run(&mut first, "begin");
+    run(&mut first, "update jobs set n = n * 10 where id = 3");
+    let waits = "select n from jobs where id = 3 for no key update";
+    let answer = blocked(&mut other, waits, || _ = run(&mut first, "commit")).expect("it runs");
+    assert_eq!(answer.rows, [[Datum::Int(30)]]);
+    run(&mut first, "begin");
+    run(&mut first, "select * from jobs where id = 4 for share");
+    run(&mut other, "begin");
+    assert_eq!(one(&mut other, "select n from jobs where id = 4 for share nowait"), "4");
+    assert_eq!(code(&mut other, "select n from jobs where id = 4 for update nowait"), "55P03");
+    run(&mut other, "rollback");
+    run(&mut first, "commit");
+    // A queue in one statement.
+    let take = "delete from jobs where id = (select id from jobs where state = 'new' order by id for update skip locked limit 1) returning id";
+    run(&mut first, "begin");
+    assert_eq!(one(&mut first, take), "2");
+    assert_eq!(one(&mut other, take), "3");
+    run(&mut first, "rollback");
+    assert_eq!(code(&mut first, "select count(*) from jobs for update"), "0A000");
+    assert_eq!(code(&mut first, "select * from jobs for update of owners"), "42P01");
+    run(&mut first, "begin read only");
+    assert_eq!(code(&mut first, "select * from jobs for update"), "25006");
+    run(&mut first, "rollback");
 }

@@ -1,0 +1,64 @@
+//! SELECT … FOR UPDATE and its like: rows are locked in the order in which they come, below LIMIT and above ORDER BY.
+//!
+//! A row that others have changed since the statement's snapshot (at read committed; the other levels fail) is looked at again,
+//! under its lock: the plan runs once more with the newest versions of its tables' rows alone. It may be passed over then. As in
+//! PostgreSQL its place among the others stays that of the version that was read.
+
+use super::change::stale;
+use super::source::Locked;
+use super::{Executor, Row, Sink, Source};
+use crate::error::Result;
+use crate::plan::{LockTarget, Plan};
+use crate::types::Datum;
+
+impl<S: Source> Executor<'_, S> {
+    pub(super) async fn lock(
+        &mut self,
+        input: &Plan,
+        targets: &[LockTarget],
+        outer: &[Datum],
+        sink: Sink<'_>,
+    ) -> Result<()> {
+        let mut rows = self.rows(input, outer).await?.into_iter();
+        while let Some(mut row) = rows.next() {
+            let Some(newest) = self.lock_row(targets, &row).await? else { continue };
+            if !newest.is_empty() {
+                match self.once_more(input, outer, newest).await? {
+                    Some(again) => row = again,
+                    None => continue,
+                }
+            }
+            if sink(&mut row)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Locks the rows of the tables that this row comes from. Empty: they are as they were read. `None`: one has gone, or is
+    /// passed over.
+    async fn lock_row(&mut self, targets: &[LockTarget], row: &[Datum]) -> Result<Option<Vec<(usize, Row)>>> {
+        let mut newest = Vec::new();
+        for target in targets {
+            // Null: an outer join has found no row.
+            let Datum::Int(number) = &row[target.place] else { continue };
+            match self.source.lock(&target.table, *number, target.strength, target.wait).await? {
+                Locked::Same => {}
+                Locked::Another(row) => newest.push((target.scan, row)),
+                Locked::NotThere => return Ok(None),
+                Locked::Lost => return Err(stale()),
+            }
+        }
+        if newest.is_empty() {
+            return Ok(Some(newest));
+        }
+        for target in targets {
+            if let Datum::Int(number) = &row[target.place]
+                && !newest.iter().any(|(scan, _)| *scan == target.scan)
+            {
+                newest.push((target.scan, self.source.numbered(&target.table, *number).await?));
+            }
+        }
+        Ok(Some(newest))
+    }
+}
