@@ -12,6 +12,7 @@ pub mod device_model;
 pub mod epoch;
 pub mod ids;
 pub mod io;
+pub mod memory_file;
 pub mod multiplex;
 pub mod mutation;
 pub mod prefetch;

@@ -19,6 +19,7 @@ pub mod peak;
 pub mod plot;
 pub mod pool_bench;
 pub mod progress;
+pub mod remote_bench;
 pub mod report;
 pub mod repro;
 pub mod run;

@@ -12,6 +12,7 @@ mod demo;
 mod exchange;
 mod failure;
 mod inspect;
+mod memory_server;
 mod opened;
 mod repro;
 mod serve;
@@ -63,6 +64,8 @@ enum Command {
     Backup(copies::Backup),
     /// Copy a backup to where a database is to be, and check it
     Restore(copies::Restore),
+    /// Export memory of this machine to databases on others
+    MemoryServer(memory_server::Arguments),
     /// Repeat the experiments of the paper on cold rows, scaled to this machine, beside what it says
     Repro(repro::Arguments),
     /// Say what an SSD between memory and a slow disk would do to a sequence of page requests
@@ -93,6 +96,7 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve::run(&serve),
         Command::Backup(backup) => copies::backup(&backup, arguments.quiet),
         Command::Restore(restore) => copies::restore(&restore, arguments.quiet),
+        Command::MemoryServer(server) => memory_server::run(&server, arguments.quiet),
         Command::Repro(repro) => repro::run(&repro, arguments.quiet),
         Command::Simulate(simulate) => simulate::run(&simulate, arguments.quiet),
         Command::Classify(classify) => classify::run(&classify, arguments.quiet),

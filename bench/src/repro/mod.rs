@@ -14,6 +14,7 @@
 //! | 13, 14, 15 | skew of YCSB and how many times the database is larger than memory | `ycsb.rs` |
 //! | classify | from which end an access log is classified ([`crate::classify_bench`]) | `classify.rs` |
 //! | tac-… | policies of an SSD between memory and disk, of another paper, in simulated time | `tac/` |
+//! | remote-fig4 | the search for a slot of remote memory, of a third paper | `remote.rs` |
 //!
 //! A point of the paper is given only where its text states it: its plots are not read off.
 //!
@@ -25,6 +26,7 @@ mod clients;
 mod hit_rates;
 mod migration;
 mod overhead;
+mod remote;
 mod report;
 mod table;
 mod tac;
@@ -75,11 +77,13 @@ pub enum Figure {
     TacFig6,
     /// TPC-C in a closed loop, by size of the SSD.
     TacFig12,
+    /// Loops of the search for a slot of remote memory.
+    RemoteFig4,
 }
 
 impl Figure {
     /// All of them, in the order of the paper.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::SiberiaFig8,
         Self::Fig9,
         Self::Table1,
@@ -95,6 +99,7 @@ impl Figure {
         Self::TacFig5,
         Self::TacFig6,
         Self::TacFig12,
+        Self::RemoteFig4,
     ];
 
     /// Its name on the command line.
@@ -116,6 +121,7 @@ impl Figure {
             Self::TacFig5 => "tac-fig5",
             Self::TacFig6 => "tac-fig6",
             Self::TacFig12 => "tac-fig12",
+            Self::RemoteFig4 => "remote-fig4",
         }
     }
 
@@ -230,6 +236,7 @@ pub fn run(figure: Figure, settings: &ReproSettings, quiet: bool) -> Result<Figu
         Figure::Fig11 | Figure::Fig12 => hit_rates::run(figure, settings, &mut progress),
         Figure::Fig13 | Figure::Fig14 | Figure::Fig15 => ycsb::run(figure, settings, &mut progress),
         Figure::Classify => classify::run(settings, quiet),
+        Figure::RemoteFig4 => remote::fig4(figure, settings),
         Figure::TacTable1
         | Figure::TacFig3
         | Figure::TacFig4

@@ -8,6 +8,7 @@ mod freeze;
 mod point;
 mod pool;
 mod recovery;
+mod remote;
 mod siberia;
 mod ssd;
 mod store;
@@ -48,6 +49,8 @@ pub(crate) enum Command {
     Siberia(siberia::Arguments),
     /// Cold rows on a slow device (emulated) alone, below an SSD, and on the local disk
     Ssd(ssd::Arguments),
+    /// Remote memory: pages out and in, beside the bare transport, and slots
+    Remote(remote::Arguments),
     /// Classification of an access log, from both ends
     Classify(classify::Arguments),
     /// Back up many cold rows, with writers beside it and without, beside `cp` of the same bytes
@@ -231,6 +234,7 @@ pub(crate) fn run(command: Command, quiet: bool) -> Result<(), Failure> {
         Command::Delete(arguments) => arguments.run(quiet),
         Command::Store(arguments) => arguments.run(quiet),
         Command::Freeze(arguments) => arguments.run(quiet),
+        Command::Remote(arguments) => arguments.run(quiet),
         Command::Siberia(arguments) => arguments.run(quiet),
         Command::Ssd(arguments) => arguments.run(quiet),
         Command::Classify(arguments) => arguments.run(quiet),

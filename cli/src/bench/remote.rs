@@ -1,0 +1,162 @@
+//! `thermocline bench remote`.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use thermocline_base::clock::SystemClock;
+use thermocline_bench::remote_bench::{self, RemoteSettings};
+use thermocline_remote::key::Key;
+use thermocline_remote::profile::{PROFILES, Profile, ProfileConnect};
+use thermocline_remote::tcp::{Address, TcpConnect};
+use thermocline_remote::transport::Connect;
+
+use super::child::KillOnDrop;
+use super::{can_be_written, write};
+use crate::data_dir::DataDir;
+use crate::failure::Failure;
+use crate::values;
+
+/// Options of `bench remote`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Memory servers: addresses, or spawn:N to start N of them for this
+    #[arg(long, default_value = "spawn:1", value_name = "ADDRESS,…|spawn:N")]
+    remote: String,
+    /// The key of the servers
+    #[arg(long, value_name = "FILE")]
+    remote_key: Option<PathBuf>,
+    /// Servers that have each page: 1 or 2
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    remote_copies: u8,
+    /// Never encrypt; authenticate only
+    #[arg(long)]
+    remote_plain: bool,
+    /// Have the servers answer as over a network: ib-2007, rdma-100g, ethernet-25g, ethernet-1g (emulated)
+    #[arg(long, value_name = "NAME", value_parser = profile)]
+    remote_profile: Option<Profile>,
+    /// Pages of 4 KiB that go out
+    #[arg(long, default_value = "20000", value_parser = values::count)]
+    pages: u64,
+    /// Reads under way at the same time
+    #[arg(long, default_value = "16", value_parser = values::in_flight)]
+    in_flight: usize,
+    /// Write the result to this file as one JSON object
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// One seed gives one order of reads
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+fn profile(name: &str) -> Result<Profile, String> {
+    let names = || PROFILES.map(|profile| profile.name).join(", ");
+    Profile::named(name).ok_or_else(|| format!("{name:?} is no network of ours; name one of {}", names()))
+}
+
+impl Arguments {
+    pub(super) fn run(&self, _quiet: bool) -> Result<(), Failure> {
+        self.json.iter().try_for_each(|file| can_be_written(file))?;
+        let dir = DataDir::prepare(None)?;
+        let mut key = None;
+        if let Some(file) = &self.remote_key {
+            key = Some(Key::read(file).map_err(|error| Failure::Usage(error.to_string()))?);
+        }
+        let mut children = Vec::new();
+        let mut addresses: Vec<Address> = Vec::new();
+        if let Some(count) = self.remote.strip_prefix("spawn:") {
+            let count = values::few(count).map_err(Failure::Usage)?;
+            let fresh = Key::fresh();
+            let file = dir.path().join("key");
+            key_file(&file, &fresh)?;
+            // Room for all copies twice, so that a server alone does not fill.
+            let bytes =
+                self.pages * 4096 * u64::from(self.remote_copies) / u64::from(count) * 2 + (128 << 20);
+            for _ in 0..count {
+                let (child, address) = spawn(&file, bytes)?;
+                children.push(child);
+                addresses.push(address);
+            }
+            key = Some(fresh);
+        } else {
+            for text in self.remote.split(',') {
+                let address: Address = text.parse().map_err(Failure::Usage)?;
+                if addresses.contains(&address) {
+                    return Err(Failure::Usage(format!("--remote names {address} twice")));
+                }
+                addresses.push(address);
+            }
+        }
+        let settings = RemoteSettings {
+            pages: self.pages,
+            in_flight: self.in_flight,
+            copies: self.remote_copies,
+            profile: self.remote_profile.map_or("none", |profile| profile.name),
+            servers: self.remote.clone(),
+            seed: self.seed,
+        };
+        let connects = addresses.iter().map(|address| {
+            let timeout = Duration::from_secs(5);
+            let tcp = TcpConnect::new(address.clone(), key.clone(), self.remote_plain, timeout);
+            let connect: Box<dyn Connect> = match self.remote_profile {
+                Some(profile) => Box::new(ProfileConnect::new(Box::new(tcp), profile, Arc::new(SystemClock))),
+                None => Box::new(tcp),
+            };
+            connect
+        });
+        let cpu = || {
+            children
+                .iter()
+                .map(|child| cpu_us(&child.0))
+                .sum::<Option<f64>>()
+                .filter(|_| !children.is_empty())
+        };
+        let report = remote_bench::run(&settings, connects.collect(), &cpu)
+            .map_err(|error| Failure::Failed(error.to_string()))?;
+        print!("{}", report.to_table());
+        match &self.json {
+            Some(file) => write(file, std::fs::write(file, report.to_json())),
+            None => Ok(()),
+        }
+    }
+}
+
+fn key_file(file: &std::path::Path, key: &Key) -> Result<(), Failure> {
+    use std::io::Write;
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    write(file, options.open(file).and_then(|mut open| open.write_all(key.to_hex().as_bytes())))
+}
+
+/// Starts a memory server, and hears from it where it listens.
+fn spawn(key: &std::path::Path, bytes: u64) -> Result<(KillOnDrop, Address), Failure> {
+    let failed = |error: std::io::Error| Failure::Failed(format!("cannot start a memory server: {error}"));
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command.args(["memory-server", "--unlocked", "--listen", "127.0.0.1:0", "--memory", &bytes.to_string()]);
+    command.arg("--key-file").arg(key).stdout(Stdio::piped()).stdin(Stdio::null());
+    let mut child = KillOnDrop(command.spawn().map_err(failed)?);
+    let output =
+        child.0.stdout.take().ok_or_else(|| Failure::Failed("a memory server has no output".to_owned()))?;
+    for line in BufReader::new(output).lines() {
+        if let Some(address) = line.map_err(failed)?.strip_prefix("listens on ") {
+            return Ok((child, address.parse().map_err(Failure::Failed)?));
+        }
+    }
+    Err(Failure::Failed("a memory server ended before it listened; it has said why".to_owned()))
+}
+
+/// Processor time of a child so far, where the system tells.
+fn cpu_us(child: &Child) -> Option<f64> {
+    let mut sum = None;
+    for task in std::fs::read_dir(format!("/proc/{}/task", child.id())).ok()?.flatten() {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        let ns: f64 = text.split_whitespace().next()?.parse().ok()?;
+        sum = Some(sum.unwrap_or(0.0) + ns / 1e3);
+    }
+    sum
+}

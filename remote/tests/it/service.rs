@@ -1,0 +1,98 @@
+//! Pages over sockets: out, in, back; two copies, a server that goes, one that drains.
+
+use std::time::Duration;
+
+use thermocline_remote::key::Key;
+use thermocline_remote::server::Server;
+use thermocline_remote::tcp::TcpConnect;
+
+use crate::{check, client, options, out, page};
+
+#[test]
+fn pages_go_out_and_come_in_over_tcp() {
+    let key = Key::fresh();
+    let server = Server::start(&options(&["127.0.0.1:0"], Some(&key), 4)).unwrap();
+    let mut client = client(1, &[&server], Some(&key));
+    let slots = out(&mut client, 0..700);
+    check(&mut client, &slots, 0);
+    let statistics = client.statistics();
+    assert_eq!((statistics.page_outs, statistics.page_ins, statistics.remote_pages), (700, 700, 700));
+    assert!(statistics.runs <= 20, "{} messages for 700 pages in batches of 64", statistics.runs);
+    slots.iter().for_each(|slot| client.free(*slot));
+    assert_eq!(client.statistics().remote_pages, 0);
+    let status =
+        TcpConnect::new(server.addresses()[0].clone(), Some(key), false, Duration::from_secs(60)).status();
+    let status = status.unwrap();
+    assert!(status.contains("4 segments of 1024 KiB") && status.contains("700 written"), "{status}");
+    client.close();
+    while server.leases() > 0 || server.free_segments() < 4 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_unix_socket_of_the_same_user_goes_without_a_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("memory.socket");
+    let start = || Server::start(&options(&[path.to_str().unwrap()], None, 2)).unwrap();
+    let server = start();
+    let mut one = client(1, &[&server], None);
+    let slots = out(&mut one, 0..100);
+    check(&mut one, &slots, 0);
+    drop(server);
+    assert!(!path.exists());
+    // What a server that was killed leaves behind is in nobody's way.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    drop(start());
+}
+
+#[test]
+fn two_copies_outlive_a_server() {
+    let key = Key::fresh();
+    let start = || Server::start(&options(&["127.0.0.1:0"], Some(&key), 2)).unwrap();
+    let (one, two, three) = (start(), start(), start());
+    let mut client = client(2, &[&one, &two, &three], Some(&key));
+    while client.statistics().leases < 3 {
+        client.drive(Duration::from_millis(100));
+    }
+    let slots = out(&mut client, 0..300);
+    drop(one);
+    check(&mut client, &slots, 0);
+    while client.statistics().lost_servers < 1 || client.statistics().short_pages > 0 {
+        client.drive(Duration::from_millis(10));
+    }
+    // A scan may still be under way when nothing is known to be short.
+    for _ in 0..20 {
+        client.drive(Duration::from_millis(1));
+    }
+    while client.statistics().short_pages > 0 {
+        client.drive(Duration::from_millis(10));
+    }
+    drop(two);
+    check(&mut client, &slots, 0);
+    assert_eq!(client.statistics().lost_servers, 2);
+}
+
+#[test]
+fn a_server_that_drains_loses_its_leases_and_no_page() {
+    let key = Key::fresh();
+    let start = || Server::start(&options(&["127.0.0.1:0"], Some(&key), 2)).unwrap();
+    let (one, two) = (start(), start());
+    let mut client = client(1, &[&one, &two], Some(&key));
+    while client.statistics().leases < 2 {
+        client.drive(Duration::from_millis(100));
+    }
+    let slots = out(&mut client, 0..150);
+    one.drain();
+    // It is told with the next answer that writes or renews.
+    let more = out(&mut client, 150..400);
+    while one.leases() > 0 {
+        client.drive(Duration::from_millis(10));
+    }
+    drop(one);
+    check(&mut client, &slots, 0);
+    check(&mut client, &more, 150);
+    assert_eq!(client.statistics().lost_servers, 0);
+    assert_eq!(page(3)[..8], (3 * 512_u64).to_le_bytes());
+}
