@@ -216,7 +216,7 @@ pub(crate) struct BoundDelete {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Bound {
-    Query(BoundQuery),
+    Query(Box<BoundQuery>),
     Insert(Box<BoundInsert>),
     Update(Box<BoundUpdate>),
     Delete(Box<BoundDelete>),

@@ -87,7 +87,7 @@ impl<'c> Binder<'c> {
     /// Binds a statement that reads or changes rows; `None` for any other.
     pub(crate) fn statement(&mut self, statement: &Statement) -> Result<Option<Bound>> {
         let bound = match statement {
-            Statement::Query(query) => Bound::Query(self.top_query(query)?),
+            Statement::Query(query) => Bound::Query(Box::new(self.top_query(query)?)),
             Statement::Insert(insert) => Bound::Insert(Box::new(self.insert(insert)?)),
             Statement::Update(update) => Bound::Update(Box::new(self.update(update)?)),
             Statement::Delete(delete) => Bound::Delete(Box::new(self.delete(delete)?)),

@@ -19,8 +19,7 @@ impl<S: Source> Executor<'_, S> {
         outer: &[Datum],
         sink: Sink<'_>,
     ) -> Result<()> {
-        let mut rows = self.rows(input, outer).await?.into_iter();
-        while let Some(mut row) = rows.next() {
+        for mut row in self.rows(input, outer).await? {
             let Some(newest) = self.lock_row(targets, &row).await? else { continue };
             if !newest.is_empty() {
                 match self.once_more(input, outer, newest).await? {
