@@ -1,7 +1,7 @@
 //! The transport `tcp`: requests and answers in batches over a stream, by TCP or a unix socket.
 //!
 //! It is encrypted where it leaves the machine, unless that is declined; authenticated everywhere but on a unix socket
-//! without a key ([`crate::channel`]). What is sent together goes in one call.
+//! without a key (module `channel`). What is sent together goes in one call.
 
 use std::fmt;
 use std::net::{TcpStream, ToSocketAddrs};

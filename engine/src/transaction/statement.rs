@@ -240,7 +240,7 @@ impl Statement<'_> {
     /// was asked of the row has to be asked again, of that version. In a non-unique index, one of the rows.
     ///
     /// # Errors
-    /// A serialization failure or a deadlock; [`Error::WouldWait`](crate::Error::WouldWait) with [`LockWait::NoWait`].
+    /// A serialization failure or a deadlock; [`Error::WouldWait`] with [`LockWait::NoWait`].
     pub async fn lock<R>(
         &mut self,
         index: &Index,
