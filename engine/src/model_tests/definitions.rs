@@ -38,6 +38,7 @@ fn looking_for_users_before_the_table_is_held_is_caught() {
 }
 
 #[test]
+#[ignore = "a long search: .ci/deep model"]
 fn a_mark_that_is_entered_after_the_look_is_caught() {
     misses(Rule::MarkBeforeLook, 100_000, an_index_and_a_writer);
 }

@@ -85,6 +85,7 @@ fn what_was_read_before_a_move_does_not_answer_for_it() {
 }
 
 #[test]
+#[ignore = "a long search: .ci/deep model"]
 fn a_move_that_is_counted_afterwards_is_caught() {
     misses(Rule::MovesCountedFirst, 20_000, key_of_a_dead_record);
 }

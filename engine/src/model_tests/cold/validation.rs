@@ -43,6 +43,7 @@ fn no_validator_fails_because_of_a_move() {
 }
 
 #[test]
+#[ignore = "a long search: .ci/deep model"]
 fn a_row_that_moves_again_under_a_validator_is_caught() {
     misses(Rule::MovesOnce, 20_000, only_moves_of_rows);
 }
