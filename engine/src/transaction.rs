@@ -27,7 +27,7 @@ use crate::index::tree::Direction;
 use crate::log::ReserveError;
 use crate::log::record::Kind;
 use crate::ops::ahead::read_ahead;
-use crate::ops::change::{BothRows, Named};
+use crate::ops::change::Named;
 use crate::ops::cold::fetch;
 use crate::ops::commit::{PartsState, Ticket};
 use crate::ops::load::{Batch, LoadState};
@@ -58,8 +58,6 @@ pub use statement::{LockWait, Statement};
 pub struct Transaction {
     session: NonNull<Session>,
     place: *const Place,
-    /// The rows of the last change by a statement: not the session's, which an idle limit may take away.
-    rows: BothRows,
 }
 
 // SAFETY: the session is owned by the transaction (and touched by the reaper only under the agreement on `activity`);
@@ -100,7 +98,7 @@ impl Transaction {
         let shared = unsafe { &*place };
         shared.session.store(session.as_ptr().expose_provenance(), Ordering::Relaxed);
         shared.activity.store(activity::REST, Ordering::Release);
-        Self { session, place, rows: BothRows::default() }
+        Self { session, place }
     }
 
     /// The number of its place in the registry.
@@ -227,9 +225,9 @@ impl Transaction {
         error
     }
 
-    pub(crate) async fn wait(&mut self, wait: Wait) -> Result<()> {
+    pub(crate) fn wait(&mut self, wait: Wait) -> impl Future<Output = Result<()>> {
         let may = self.waits();
-        self.wait_for(wait, may).await
+        self.wait_for(wait, may)
     }
 
     /// The same, where the operation says whether it waits for other transactions' rows.
@@ -403,13 +401,13 @@ impl Transaction {
     ///
     /// # Errors
     /// A failed, idle-aborted or outdated transaction, or a dropped table or index.
-    pub async fn read<R>(
+    pub fn read<R>(
         &mut self,
         index: &Index,
         key: &[u8],
         see: impl FnOnce(&[u8]) -> R,
-    ) -> Result<Option<R>> {
-        self.read_row(index, key, |row| see(row.bytes())).await
+    ) -> impl Future<Output = Result<Option<R>>> {
+        self.read_row(index, key, move |row| see(row.bytes()))
     }
 
     /// Reads the row with this key as a view of a [`row!`](crate::row!): `tx.read_view::<Stock, _>(&index, &key, |stock| stock.s_ytd())`.
@@ -461,39 +459,39 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::read`].
-    pub async fn read_all(
+    pub fn read_all(
         &mut self,
         index: &Index,
         key: &[u8],
         mut see: impl FnMut(&[u8]) -> ControlFlow<()>,
-    ) -> Result<()> {
-        self.read_rows(index, key, |row| see(row.bytes())).await
+    ) -> impl Future<Output = Result<()>> {
+        self.read_rows(index, key, move |row| see(row.bytes()))
     }
 
     /// Reads the rows of a range of an ordered index in key order, until `see` breaks.
     ///
     /// # Errors
     /// As [`Transaction::read`], and [`Error::Unsupported`] for a hash index.
-    pub async fn scan(
+    pub fn scan(
         &mut self,
         index: &Index,
         range: KeyRange<'_>,
         direction: Direction,
         mut see: impl FnMut(&[u8]) -> ControlFlow<()>,
-    ) -> Result<()> {
-        self.scan_rows(index, range, direction, |row| see(row.bytes())).await
+    ) -> impl Future<Output = Result<()>> {
+        self.scan_rows(index, range, direction, move |row| see(row.bytes()))
     }
 
     /// Reads all rows of a table, in no particular order, until `see` breaks.
     ///
     /// # Errors
     /// As [`Transaction::read`].
-    pub async fn scan_table(
+    pub fn scan_table(
         &mut self,
         table: &Table,
         mut see: impl FnMut(&[u8]) -> ControlFlow<()>,
-    ) -> Result<()> {
-        self.scan_table_rows(table, |row| see(row.bytes())).await
+    ) -> impl Future<Output = Result<()>> {
+        self.scan_table_rows(table, move |row| see(row.bytes()))
     }
 
     /// Inserts an encoded row: an [`EncodedRow`], or a [`RowRef`] of bytes of other origin. A row of columns that the table had

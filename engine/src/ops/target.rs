@@ -163,6 +163,12 @@ impl Session {
         let mut in_the_way = InTheWay::default();
         loop {
             let sought = match self.look_up(form, index, key, guard) {
+                Lookup::Row(row, version) if self.is_newest(form, row, version, guard) => {
+                    // Most rows: told at once, not handed up through what the others may come to.
+                    self.note_wanted(form_ref, wanted);
+                    self.note_read(form_ref, row, version);
+                    return Ok(Step::Done(Sought::At(Place::Hot(Target { row, base: version }))));
+                }
                 Lookup::Row(row, version) => {
                     self.settle(form_ref, wanted, row, version, purpose, &mut in_the_way, guard)?
                 }
@@ -188,6 +194,12 @@ impl Session {
                 return Ok(Step::Done(sought));
             }
         }
+    }
+
+    /// Can this version be changed as it stands?
+    #[inline]
+    fn is_newest(&self, form: &TableForm, row: RowId, version: Version, guard: &Guard<'_>) -> bool {
+        !version.is_image() && form.store.directory.newest(row, guard) == Some(version)
     }
 
     /// A version that is to be changed; a frozen row is thawed first. `None`: look again.

@@ -8,7 +8,7 @@ use crate::catalog::table::TableEntry;
 use crate::db::{Index, Table};
 use crate::error::{Error, Result};
 use crate::index::tree::Direction;
-use crate::ops::change::{Change, Changed, Named};
+use crate::ops::change::{BothRows, Change, Changed, Named};
 use crate::ops::handle::{RowHandle, SeenRow};
 use crate::ops::lock::Locked;
 use crate::ops::scan::KeyRange;
@@ -78,6 +78,9 @@ pub enum LockWait {
 #[derive(Debug)]
 pub struct Statement<'t> {
     transaction: &'t mut Transaction,
+    /// The rows of the last change: not the session's, which an idle limit may take away, and not the transaction's, which
+    /// is two words long and goes from hand to hand in registers.
+    rows: BothRows,
 }
 
 impl Transaction {
@@ -91,7 +94,7 @@ impl Transaction {
         session.note_hint();
         session.open_statement();
         drop(busy);
-        Ok(Statement { transaction: self })
+        Ok(Statement { transaction: self, rows: BothRows::default() })
     }
 }
 
@@ -220,7 +223,7 @@ impl Statement<'_> {
         decide: impl FnMut(&mut RowEditor<'_>) -> Result<(Change, R)>,
     ) -> Result<Changed<R>> {
         let table = Table { db: index.db.clone(), entry: index.entry.clone() };
-        self.transaction.change_named(&table, Named::Key(index.id, key), decide).await
+        self.transaction.change_named(&table, Named::Key(index.id, key), decide, &mut self.rows).await
     }
 
     /// Changes the row of a handle: see [`Statement::change`].
@@ -233,7 +236,7 @@ impl Statement<'_> {
         handle: &RowHandle,
         decide: impl FnMut(&mut RowEditor<'_>) -> Result<(Change, R)>,
     ) -> Result<Changed<R>> {
-        self.transaction.change_named(table, Named::Handle(handle), decide).await
+        self.transaction.change_named(table, Named::Handle(handle), decide, &mut self.rows).await
     }
 
     /// Locks the row with this key until the transaction ends, and shows its newest version to `see`, under the lock: what
@@ -270,13 +273,13 @@ impl Statement<'_> {
     /// The row of the last change that was made, as it was before.
     #[must_use]
     pub fn old_row(&self) -> &[u8] {
-        &self.transaction.rows.old
+        &self.rows.old
     }
 
     /// The row of the last change that was made, as it is now; empty if it was deleted.
     #[must_use]
     pub fn new_row(&self) -> &[u8] {
-        &self.transaction.rows.new
+        &self.rows.new
     }
 
     /// Takes back what the statement has written, and ends it. What it has read stays part of the transaction, and so do
@@ -334,28 +337,18 @@ impl Transaction {
         table: &Table,
         named: Named<'_>,
         mut decide: impl FnMut(&mut RowEditor<'_>) -> Result<(Change, R)>,
+        rows: &mut BothRows,
     ) -> Result<Changed<R>> {
         let _busy = self.enter()?;
         self.before_write().await;
-        let mut rows = std::mem::take(&mut self.rows);
         let mut contested = false;
         let (writes, mut since) = (self.session().writes.len(), None);
-        let outcome = loop {
-            match self.session().try_change(&table.entry, named, &mut decide, &mut contested, &mut rows) {
-                Ok(Step::Done(changed)) => break Ok(changed),
-                Ok(Step::Wait(wait)) => {
-                    if let Err(error) = self.wait(wait).await {
-                        break Err(error);
-                    }
-                }
-                Err(error) => {
-                    if let Err(error) = self.make_room(error, writes, &mut since).await {
-                        break Err(error);
-                    }
-                }
+        loop {
+            match self.session().try_change(&table.entry, named, &mut decide, &mut contested, rows) {
+                Ok(Step::Done(changed)) => return Ok(changed),
+                Ok(Step::Wait(wait)) => self.wait(wait).await?,
+                Err(error) => self.make_room(error, writes, &mut since).await?,
             }
-        };
-        self.rows = rows;
-        outcome
+        }
     }
 }
