@@ -393,6 +393,15 @@ impl Table {
         memo.map(|memo| memo.notices_of(self.entry.id, &self.db.epochs.pin())).unwrap_or_default()
     }
 
+    /// How many rows it has, about: deleted ones count until they are pruned, and in the cold store until they are cleaned away.
+    /// Costs a few loads, and a look at the cold store's list of tables if some of the rows are there.
+    #[must_use]
+    pub fn rows_about(&self) -> u64 {
+        let (hot, may_be_cold) =
+            self.with_form(|form| (entries_of(form), form.counters.cold.load(Ordering::Relaxed)));
+        if may_be_cold { hot + self.db.cold_records(self.entry.id) } else { hot }
+    }
+
     /// Where its rows are.
     #[must_use]
     pub fn statistics(&self) -> TableStatistics {

@@ -74,7 +74,12 @@ pub(crate) enum Plan {
     /// The first so many columns.
     Cut(Box<Plan>, usize),
     /// Rows whose tables' rows are locked, one after the other, as they are then.
-    Lock(Box<Plan>, Vec<LockTarget>),
+    Lock {
+        input: Box<Plan>,
+        targets: Vec<LockTarget>,
+        /// Only the first rows are asked for, and the input stops when it is told to: it is read a few rows at a time.
+        few: bool,
+    },
 }
 
 /// A table whose rows are locked.
@@ -99,6 +104,13 @@ pub(crate) enum Access {
         equal: Vec<Expr>,
         low: Option<(Expr, bool)>,
         high: Option<(Expr, bool)>,
+        /// From its end to its beginning.
+        backward: bool,
+    },
+    /// Rows of an index whose first columns equal one of these lists of values.
+    Points {
+        index: usize,
+        keys: Vec<Vec<Expr>>,
     },
 }
 

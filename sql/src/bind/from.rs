@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use super::query::{applied, place_subs, series_call};
 use super::scope::{FrameKind, Naming, ScopeColumn};
-use super::{Binder, SUB_BASE, Typed};
+use super::{Binder, SUB_BASE, Typed, access};
 use crate::catalog::Table;
 use crate::error::{Error, NOWHERE, Result};
 use crate::expr::{Call, Comparison, Expr};
@@ -523,7 +523,7 @@ fn ordered(flat: Flat) -> (Plan, Vec<usize>, usize, Vec<Expr>) {
             .min_by(|a, b| {
                 let key = |place: usize| {
                     let rows =
-                        relations[place].as_ref().map_or(0.0, |(_, relation)| estimate(&relation.plan));
+                        relations[place].as_ref().map_or(0.0, |(_, relation)| access::rows(&relation.plan));
                     (joined.is_some() && !connects(place), rows)
                 };
                 let (a, b) = (key(*a), key(*b));
@@ -543,7 +543,7 @@ fn ordered(flat: Flat) -> (Plan, Vec<usize>, usize, Vec<Expr>) {
                 mine.push(condition);
             }
         }
-        let rows = estimate(&relation.plan);
+        let rows = access::rows(&relation.plan);
         joined = Some(match joined {
             None => (relation.plan, relation.width, rows),
             Some((left, width, left_rows)) => {
@@ -565,50 +565,12 @@ fn is_equality(expr: &Expr) -> bool {
     matches!(expr, Expr::Call(Call::Compare(Comparison::Equal), _))
 }
 
-/// Rows of a plan, about.
-fn estimate(plan: &Plan) -> f64 {
-    match plan {
-        Plan::Unit => 1.0,
-        Plan::Values(rows) => rows.len() as f64,
-        Plan::Scan { table, access, filter, .. } => {
-            let rows = (table.rows as f64).max(10.0);
-            match access {
-                Access::Index { index, equal, .. }
-                    if table.indexes[*index].unique && equal.len() == table.indexes[*index].columns.len() =>
-                {
-                    1.0
-                }
-                Access::Index { equal, .. } if !equal.is_empty() => (rows / 100.0).max(2.0),
-                _ => rows / 3f64.powi(filter.len().min(5) as i32),
-            }
-        }
-        Plan::Filter(input, conditions) => estimate(input) / 3f64.powi(conditions.len().min(5) as i32),
-        Plan::Project(input, _)
-        | Plan::Apply(input, _)
-        | Plan::Sort(input, _)
-        | Plan::Distinct(input, _)
-        | Plan::Cut(input, _)
-        | Plan::Lock(input, _) => estimate(input),
-        Plan::Join(join) => estimate(&join.left).max(estimate(&join.right)),
-        Plan::Aggregate { input, keys, .. } => {
-            if keys.is_empty() {
-                1.0
-            } else {
-                estimate(input) / 10.0
-            }
-        }
-        Plan::Limit { .. } => 100.0,
-        Plan::SetOp { left, right, .. } => estimate(left) + estimate(right),
-        Plan::Series { .. } => 1000.0,
-    }
-}
-
 /// A condition on one relation, as deep in it as it can stand.
 fn pushed(plan: &mut Plan, condition: Expr) {
     match plan {
         Plan::Scan { table, access, filter, .. } => {
             filter.push(condition);
-            *access = choose_access(table, filter);
+            *access = access::choose(table, filter);
         }
         Plan::Join(join)
             if matches!(join.kind, JoinKind::Left | JoinKind::Inner)
@@ -622,60 +584,6 @@ fn pushed(plan: &mut Plan, condition: Expr) {
             *other = Plan::Filter(Box::new(inner), vec![condition]);
         }
     }
-}
-
-/// A column of the row compared with something that does not depend on the row.
-fn column_compared(expr: &Expr) -> Option<(usize, Comparison, &Expr)> {
-    let Expr::Call(Call::Compare(comparison), sides) = expr else { return None };
-    match (&sides[0], &sides[1]) {
-        (Expr::Column(column), other) if other.columns().is_empty() => Some((*column, *comparison, other)),
-        (other, Expr::Column(column)) if other.columns().is_empty() => {
-            Some((*column, comparison.flipped(), other))
-        }
-        _ => None,
-    }
-}
-
-/// The index that the conditions make best use of: most equal columns, unique ones first; a range behind them.
-fn choose_access(table: &Table, filter: &[Expr]) -> Access {
-    let compared: Vec<(usize, Comparison, &Expr)> = filter.iter().filter_map(column_compared).collect();
-    let mut best: Option<((bool, usize, bool), Access)> = None;
-    for (number, index) in table.indexes.iter().enumerate() {
-        let equal: Vec<Expr> = index
-            .columns
-            .iter()
-            .map_while(|(column, _)| {
-                let found = compared.iter().find(|(c, op, _)| c == column && *op == Comparison::Equal);
-                found.map(|(_, _, value)| (*value).clone())
-            })
-            .collect();
-        let whole = equal.len() == index.columns.len();
-        if !whole && !index.ordered {
-            continue;
-        }
-        let (mut low, mut high) = (None, None);
-        if let Some((column, _)) = index.columns.get(equal.len()) {
-            for (_, op, value) in compared.iter().filter(|(c, _, _)| c == column) {
-                match op {
-                    Comparison::Greater | Comparison::GreaterEqual => {
-                        low.get_or_insert(((*value).clone(), *op == Comparison::GreaterEqual));
-                    }
-                    Comparison::Less | Comparison::LessEqual => {
-                        high.get_or_insert(((*value).clone(), *op == Comparison::LessEqual));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        if equal.is_empty() && low.is_none() && high.is_none() {
-            continue;
-        }
-        let rank = (whole && index.unique, equal.len(), low.is_some() || high.is_some());
-        if best.as_ref().is_none_or(|(other, _)| rank > *other) {
-            best = Some((rank, Access::Index { index: number, equal, low, high }));
-        }
-    }
-    best.map_or(Access::Table, |(_, access)| access)
 }
 
 /// Joins two plans on conditions over both rows.
@@ -737,13 +645,8 @@ fn by_index(join: &mut Join) {
     {
         return;
     }
-    let left_rows = estimate(&join.left);
+    let left_rows = access::rows(&join.left);
     let Plan::Scan { table, access, filter, .. } = &mut join.right else { return };
-    if matches!(access, Access::Index { equal, .. } if !equal.is_empty())
-        || left_rows * 4.0 > table.rows as f64
-    {
-        return;
-    }
     // The filter of the scan with the equalities in it: what the left row gives stands there as `Outer`. Places of captures
     // are behind those that the scan may have already, which are none: it is no lateral one.
     if filter.iter().any(has_outer) {
@@ -758,8 +661,11 @@ fn by_index(join: &mut Join) {
         ));
         captures.push(left.clone());
     }
-    let found = choose_access(table, &with);
-    if matches!(&found, Access::Index { equal, .. } if equal.iter().any(has_outer)) {
+    let found = access::choose(table, &with);
+    let looks_up = matches!(&found, Access::Index { equal, .. } if equal.iter().any(has_outer));
+    // A look at an index costs about what four rows of a scan do.
+    let each = access::rows_of(table, &found, &with);
+    if looks_up && left_rows * (4.0 + each) < access::rows_of(table, access, filter) {
         *filter = with;
         *access = found;
         join.equal.clear();

@@ -8,13 +8,17 @@
 //! | `coerce` | casts, common types |
 //! | `query` | SELECT and what stands around it |
 //! | `from` | tables and joins, and in which order they are joined |
+//! | `access` | by which index a table is read |
+//! | `improve` | orders and extremes that an index has |
 //! | `change` | INSERT, UPDATE, DELETE |
 
+mod access;
 mod call;
 mod change;
 mod coerce;
 mod expr;
 mod from;
+mod improve;
 mod query;
 mod scope;
 mod system;
@@ -86,13 +90,19 @@ impl<'c> Binder<'c> {
 
     /// Binds a statement that reads or changes rows; `None` for any other.
     pub(crate) fn statement(&mut self, statement: &Statement) -> Result<Option<Bound>> {
-        let bound = match statement {
+        let mut bound = match statement {
             Statement::Query(query) => Bound::Query(Box::new(self.top_query(query)?)),
             Statement::Insert(insert) => Bound::Insert(Box::new(self.insert(insert)?)),
             Statement::Update(update) => Bound::Update(Box::new(self.update(update)?)),
             Statement::Delete(delete) => Bound::Delete(Box::new(self.delete(delete)?)),
             _ => return Ok(None),
         };
+        match &mut bound {
+            Bound::Query(query) => improve::improve(&mut query.plan),
+            Bound::Insert(insert) => improve::improve(&mut insert.plan),
+            Bound::Update(update) => improve::improve(&mut update.plan),
+            Bound::Delete(delete) => improve::improve(&mut delete.plan),
+        }
         // A parameter that nothing has said the type of is a text.
         for ty in &mut self.parameters {
             if *ty == Type::Unknown {

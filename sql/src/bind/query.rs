@@ -260,7 +260,7 @@ impl Binder<'_> {
         }
         if !targets.is_empty() {
             self.locks = true;
-            plan = Plan::Lock(Box::new(plan), targets);
+            plan = Plan::Lock { input: Box::new(plan), targets, few: false };
         }
         if all > items {
             plan = Plan::Cut(Box::new(plan), items);

@@ -4,6 +4,8 @@
 //! under its lock: the plan runs once more with the newest versions of its tables' rows alone. It may be passed over then. As in
 //! PostgreSQL its place among the others stays that of the version that was read.
 
+use std::ops::ControlFlow;
+
 use super::change::stale;
 use super::source::Locked;
 use super::{Executor, Row, Sink, Source};
@@ -16,22 +18,55 @@ impl<S: Source> Executor<'_, S> {
         &mut self,
         input: &Plan,
         targets: &[LockTarget],
+        few: bool,
         outer: &[Datum],
         sink: Sink<'_>,
     ) -> Result<()> {
-        for mut row in self.rows(input, outer).await? {
-            let Some(newest) = self.lock_row(targets, &row).await? else { continue };
-            if !newest.is_empty() {
-                match self.once_more(input, outer, newest).await? {
-                    Some(again) => row = again,
-                    None => continue,
+        // Nothing can be locked while the input is read. So it is read a few rows at a time, from its beginning each time: it
+        // shows the statement's snapshot, the same rows in the same order.
+        let (mut passed, mut count) = (0, if few { 4 } else { usize::MAX });
+        loop {
+            let (rows, is_all) = self.some_rows(input, outer, passed, count).await?;
+            passed += rows.len();
+            for mut row in rows {
+                let Some(newest) = self.lock_row(targets, &row).await? else { continue };
+                if !newest.is_empty() {
+                    match self.once_more(input, outer, newest).await? {
+                        Some(again) => row = again,
+                        None => continue,
+                    }
+                }
+                if sink(&mut row)?.is_break() {
+                    return Ok(());
                 }
             }
-            if sink(&mut row)?.is_break() {
-                break;
+            if is_all {
+                return Ok(());
             }
+            count = count.saturating_mul(4);
         }
-        Ok(())
+    }
+
+    /// So many rows behind the first so many; and whether there are no more.
+    async fn some_rows(
+        &mut self,
+        input: &Plan,
+        outer: &[Datum],
+        mut passed: usize,
+        count: usize,
+    ) -> Result<(Vec<Row>, bool)> {
+        let mut rows = Vec::new();
+        self.run(input, outer, &mut |row| {
+            if passed > 0 {
+                passed -= 1;
+                return Ok(ControlFlow::Continue(()));
+            }
+            rows.push(std::mem::take(row));
+            Ok(if rows.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })
+        .await?;
+        let is_all = rows.len() < count;
+        Ok((rows, is_all))
     }
 
     /// Locks the rows of the tables that this row comes from. Empty: they are as they were read. `None`: one has gone, or is

@@ -91,7 +91,7 @@ impl<S: Source> Executor<'_, S> {
                     self.set_op(*op, *all, left, right, outer, sink).await
                 }
                 Plan::Series { from, to, step } => self.series(from, to, step, outer, sink),
-                Plan::Lock(input, targets) => self.lock(input, targets, outer, sink).await,
+                Plan::Lock { input, targets, few } => self.lock(input, targets, *few, outer, sink).await,
                 Plan::Cut(input, width) => {
                     let mut cut = |row: &mut Row| {
                         row.truncate(*width);

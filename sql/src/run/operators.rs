@@ -23,6 +23,21 @@ pub(crate) struct Range {
     pub(crate) equal: Vec<Datum>,
     pub(crate) low: Bound<Datum>,
     pub(crate) high: Bound<Datum>,
+    /// From its end to its beginning.
+    pub(crate) backward: bool,
+}
+
+/// The values that columns have to equal; none if one of them is null.
+fn key_of(exprs: &[Expr], env: &Env<'_>) -> Result<Option<Row>> {
+    let mut values = Row::with_capacity(exprs.len());
+    for expr in exprs {
+        let value = expr.eval(env)?;
+        if value.is_null() {
+            return Ok(None);
+        }
+        values.push(value);
+    }
+    Ok(Some(values))
 }
 
 impl<S: Source> Executor<'_, S> {
@@ -43,39 +58,26 @@ impl<S: Source> Executor<'_, S> {
         outer: &[Datum],
         sink: Sink<'_>,
     ) -> Result<()> {
-        let range = match access {
-            Access::Table => None,
-            Access::Index { index, equal, low, high } => {
-                let env = self.env(&[], outer);
-                let mut values = Vec::with_capacity(equal.len());
-                for expr in equal {
-                    let value = expr.eval(&env)?;
-                    // Nothing equals null.
-                    if value.is_null() {
-                        return Ok(());
-                    }
-                    values.push(value);
-                }
-                let bound = |bound: &Option<(Expr, bool)>| -> Result<Option<Bound<Datum>>> {
-                    let Some((expr, included)) = bound else { return Ok(Some(Bound::Unbounded)) };
-                    let value = expr.eval(&env)?;
-                    Ok(match (value.is_null(), *included) {
-                        (true, _) => None,
-                        (false, true) => Some(Bound::Included(value)),
-                        (false, false) => Some(Bound::Excluded(value)),
-                    })
-                };
-                let (Some(low), Some(high)) = (bound(low)?, bound(high)?) else { return Ok(()) };
-                Some(Range { index: *index, equal: values, low, high })
+        let mut ranges = match access {
+            Access::Table => vec![None],
+            Access::Index { .. } => match self.range(access, outer)? {
+                Some(range) => vec![Some(range)],
+                None => return Ok(()),
+            },
+            Access::Points { index, keys } => {
+                self.points(*index, keys, outer)?.into_iter().map(Some).collect()
             }
         };
         // A column that only the filter looks at is in use as well: the binder has noted it.
         let columns: Vec<usize> = (0..table.columns.len()).filter(|column| used.borrow()[*column]).collect();
         let context = self.context;
         let mut failed = None;
+        // No more rows are wanted, of the ranges that follow either.
+        let ended = std::cell::Cell::new(false);
         let mut see = |row: &mut Row| -> Seen {
             if let Err(error) = context.check() {
                 failed = Some(error);
+                ended.set(true);
                 return Seen::Enough;
             }
             let env = Env { row, outer, context };
@@ -85,26 +87,69 @@ impl<S: Source> Executor<'_, S> {
                     Ok(false) => return Seen::Passed,
                     Err(error) => {
                         failed = Some(error);
+                        ended.set(true);
                         return Seen::Enough;
                     }
                 }
             }
             match sink(row) {
                 Ok(ControlFlow::Continue(())) => Seen::Taken,
-                Ok(ControlFlow::Break(())) => Seen::Enough,
+                Ok(ControlFlow::Break(())) => {
+                    ended.set(true);
+                    Seen::Enough
+                }
                 Err(error) => {
                     failed = Some(error);
+                    ended.set(true);
                     Seen::Enough
                 }
             }
         };
-        match named.and_then(|scan| self.again.iter().find(|(again, _)| *again == scan)) {
-            Some((_, row)) => {
-                see(&mut row.clone());
+        if let Some((_, row)) = named.and_then(|scan| self.again.iter().find(|(again, _)| *again == scan)) {
+            see(&mut row.clone());
+            return failed.map_or(Ok(()), Err);
+        }
+        for range in ranges.drain(..) {
+            self.source.scan(table, &columns, (range, named.is_some()), &mut see).await?;
+            if ended.get() {
+                break;
             }
-            None => self.source.scan(table, &columns, (range, named.is_some()), &mut see).await?,
         }
         failed.map_or(Ok(()), Err)
+    }
+
+    /// The range of an index that an access means. `None`: no row is in it, since nothing equals null.
+    fn range(&self, access: &Access, outer: &[Datum]) -> Result<Option<Range>> {
+        let Access::Index { index, equal, low, high, backward } = access else {
+            unreachable!("the caller has looked");
+        };
+        let env = self.env(&[], outer);
+        let Some(equal) = key_of(equal, &env)? else { return Ok(None) };
+        let bound = |bound: &Option<(Expr, bool)>| -> Result<Option<Bound<Datum>>> {
+            let Some((expr, included)) = bound else { return Ok(Some(Bound::Unbounded)) };
+            let value = expr.eval(&env)?;
+            Ok(match (value.is_null(), *included) {
+                (true, _) => None,
+                (false, true) => Some(Bound::Included(value)),
+                (false, false) => Some(Bound::Excluded(value)),
+            })
+        };
+        let (Some(low), Some(high)) = (bound(low)?, bound(high)?) else { return Ok(None) };
+        Ok(Some(Range { index: *index, equal, low, high, backward: *backward }))
+    }
+
+    /// The ranges of the points of an index, each once.
+    fn points(&self, index: usize, keys: &[Vec<Expr>], outer: &[Datum]) -> Result<Vec<Range>> {
+        let env = self.env(&[], outer);
+        let (mut seen, mut ranges) = (HashSet::new(), Vec::with_capacity(keys.len()));
+        for key in keys {
+            let Some(equal) = key_of(key, &env)? else { continue };
+            if seen.insert(equal.clone()) {
+                let (low, high) = (Bound::Unbounded, Bound::Unbounded);
+                ranges.push(Range { index, equal, low, high, backward: false });
+            }
+        }
+        Ok(ranges)
     }
 
     pub(super) async fn filter(

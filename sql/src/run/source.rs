@@ -221,15 +221,14 @@ impl Source for EngineSource<'_> {
             return Ok(());
         }
         let (column, descending) = definition.columns[values.len()];
-        let (from, to) = if descending { (&range.high, &range.low) } else { (&range.low, &range.high) };
-        let datum = |bound: &Bound<Datum>| match bound {
+        let (lower, upper) = if descending { (&range.high, &range.low) } else { (&range.low, &range.high) };
+        let (near, far) = if range.backward { (upper, lower) } else { (lower, upper) };
+        let far = match far {
             Bound::Included(datum) | Bound::Excluded(datum) => Some(datum.clone()),
             Bound::Unbounded => None,
         };
-        let start = datum(from).and_then(|from| value_of(&from, table, column).ok());
-        let end = datum(to);
-        let (prefix, equal) = (key, &range.equal);
-        // The scan ends where the beginning of the key or the bound is left behind.
+        // The scan ends where the beginning of the key or the far bound is left behind.
+        let (equal, rises) = (&range.equal, descending == range.backward);
         let through = |seen: engine::SeenRow<'_>| {
             let bytes = seen.bytes();
             for (wanted, (column, _)) in equal.iter().zip(&definition.columns) {
@@ -237,30 +236,38 @@ impl Source for EngineSource<'_> {
                     return ControlFlow::Break(());
                 }
             }
-            if let Some(end) = &end {
+            if let Some(far) = &far {
                 let value = datum_at(&layout, bytes, column);
-                let past = if descending {
-                    value.compare_nulls_last(end).is_lt()
-                } else {
-                    value.compare_nulls_last(end).is_gt()
-                };
-                if past && !value.is_null() {
+                let order = value.compare_nulls_last(far);
+                if !value.is_null() && if rises { order.is_gt() } else { order.is_lt() } {
                     return ControlFlow::Break(());
                 }
             }
             show(seen)
         };
-        let key_range = match start {
-            Some(start) => {
-                values.push(start);
-                let from = index.key_of_values(&values)?;
-                let range = engine::KeyRange::between(Bound::Included(&from), Bound::Unbounded);
-                return Ok(statement.scan(&index, range, engine::Direction::Forward, through).await?);
+        let mut near_key = None;
+        if let Bound::Included(datum) | Bound::Excluded(datum) = near
+            && let Ok(value) = value_of(datum, table, column)
+        {
+            values.push(value);
+            near_key = Some(index.key_of_values(&values)?);
+        }
+        let beginning = if equal.is_empty() { Bound::Unbounded } else { Bound::Included(&*key) };
+        let whole = values.len() == definition.columns.len();
+        let key_range = match &near_key {
+            Some(near_key) if !range.backward => {
+                engine::KeyRange::between(Bound::Included(near_key), Bound::Unbounded)
             }
-            None if values.is_empty() => engine::KeyRange::all(),
-            None => engine::KeyRange::prefix(&prefix),
+            Some(near_key) if matches!(near, Bound::Excluded(_)) => {
+                engine::KeyRange::between(beginning, Bound::Excluded(near_key))
+            }
+            Some(near_key) if whole => engine::KeyRange::between(beginning, Bound::Included(near_key)),
+            // Keys that begin with the bound go on behind it: those beyond are passed over.
+            _ if equal.is_empty() => engine::KeyRange::all(),
+            _ => engine::KeyRange::prefix(&key),
         };
-        Ok(statement.scan(&index, key_range, engine::Direction::Forward, through).await?)
+        let direction = if range.backward { engine::Direction::Backward } else { engine::Direction::Forward };
+        Ok(statement.scan(&index, key_range, direction, through).await?)
     }
 
     async fn insert(&mut self, table: &Arc<Table>, row: &mut Row, numbered: bool) -> Result<Inserted> {

@@ -12,7 +12,8 @@ pub(super) struct EngineCatalog<'d> {
 
 impl Catalog for EngineCatalog<'_> {
     fn table(&self, name: &str) -> Option<std::sync::Arc<Table>> {
-        let schema = self.db.table(name).ok()?.schema();
+        let found = self.db.table(name).ok()?;
+        let schema = found.schema();
         let columns: Vec<TableColumn> = schema
             .column_list()
             .iter()
@@ -48,7 +49,7 @@ impl Catalog for EngineCatalog<'_> {
             columns,
             primary: schema.primary().map(|_| 0),
             indexes,
-            rows: 1000,
+            rows: found.rows_about(),
         }))
     }
 

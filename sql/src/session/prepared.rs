@@ -122,7 +122,7 @@ fn tables_of(plan: &crate::plan::Plan, names: &mut Vec<String>) {
         | Plan::Sort(input, _)
         | Plan::Distinct(input, _)
         | Plan::Cut(input, _)
-        | Plan::Lock(input, _)
+        | Plan::Lock { input, .. }
         | Plan::Aggregate { input, .. }
         | Plan::Limit { input, .. } => tables_of(input, names),
         Plan::Apply(input, subs) => {
