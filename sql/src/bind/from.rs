@@ -577,6 +577,8 @@ fn pushed(plan: &mut Plan, condition: Expr) {
                 && condition.columns().iter().all(|column| *column < join.left_width) =>
         {
             pushed(&mut join.left, condition);
+            // Fewer rows on the left may be worth a look at an index each.
+            by_index(join);
         }
         Plan::Filter(_, conditions) => conditions.push(condition),
         other => {

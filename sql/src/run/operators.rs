@@ -9,11 +9,14 @@ use super::source::Seen;
 use super::{Executor, Flow, Row, Sink, Source, emit};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
-use crate::expr::{Env, Expr};
+use crate::expr::{Call, Comparison, Env, Expr};
 use crate::parser::ast::SetOp;
 use crate::plan::{Access, AggregateCall, Plan, SortKey, Used};
 use crate::registry::aggregates::State;
 use crate::types::Datum;
+
+/// A limit up to which the first rows are picked out while the others go by.
+const MOST_KEPT: usize = 10_000;
 
 const MORE: Flow = Ok(ControlFlow::Continue(()));
 
@@ -25,6 +28,31 @@ pub(crate) struct Range {
     pub(crate) high: Bound<Datum>,
     /// From its end to its beginning.
     pub(crate) backward: bool,
+}
+
+/// The conditions that an access leaves to be asked: not the equalities that led into its index, of types whose equal values
+/// are stored alike.
+fn left_over<'f>(table: &Table, access: &Access, filter: &'f [Expr]) -> Vec<&'f Expr> {
+    use crate::types::Type::{Bool, Date, Int2, Int4, Int8, Text, Timestamp, TimestampTz, Uuid, Varchar};
+    let Access::Index { index, equal, .. } = access else { return filter.iter().collect() };
+    let is_plain = |column: &usize| {
+        let ty = table.columns[*column].ty;
+        matches!(ty, Bool | Date | Int2 | Int4 | Int8 | Text | Timestamp | TimestampTz | Uuid | Varchar)
+    };
+    let led = table.indexes[*index].columns[..equal.len()].iter().map(|(column, _)| *column);
+    let mut led: Vec<usize> = led.filter(is_plain).collect();
+    let mut is_left = |condition: &&Expr| {
+        let Expr::Call(Call::Compare(Comparison::Equal), sides) = condition else { return true };
+        let column = match (&sides[0], &sides[1]) {
+            (Expr::Column(column), other) | (other, Expr::Column(column)) if other.columns().is_empty() => {
+                column
+            }
+            _ => return true,
+        };
+        // The first equality of a column is the one that was taken.
+        led.iter().position(|it| it == column).map(|place| led.swap_remove(place)).is_none()
+    };
+    filter.iter().filter(&mut is_left).collect()
 }
 
 /// The values that columns have to equal; none if one of them is null.
@@ -71,6 +99,12 @@ impl<S: Source> Executor<'_, S> {
         // A column that only the filter looks at is in use as well: the binder has noted it.
         let columns: Vec<usize> = (0..table.columns.len()).filter(|column| used.borrow()[*column]).collect();
         let context = self.context;
+        let again = named.and_then(|scan| self.again.iter().find(|(again, _)| *again == scan));
+        // What the index has looked at holds; but not of another version of a row that it has found.
+        let conditions: Vec<&Expr> = match again {
+            Some(_) => filter.iter().collect(),
+            None => left_over(table, access, filter),
+        };
         let mut failed = None;
         // No more rows are wanted, of the ranges that follow either.
         let ended = std::cell::Cell::new(false);
@@ -81,7 +115,7 @@ impl<S: Source> Executor<'_, S> {
                 return Seen::Enough;
             }
             let env = Env { row, outer, context };
-            for condition in filter {
+            for condition in &conditions {
                 match condition.holds(&env) {
                     Ok(true) => {}
                     Ok(false) => return Seen::Passed,
@@ -105,7 +139,7 @@ impl<S: Source> Executor<'_, S> {
                 }
             }
         };
-        if let Some((_, row)) = named.and_then(|scan| self.again.iter().find(|(again, _)| *again == scan)) {
+        if let Some((_, row)) = again {
             see(&mut row.clone());
             return failed.map_or(Ok(()), Err);
         }
@@ -255,6 +289,32 @@ impl<S: Source> Executor<'_, S> {
         emit(rows, sink)
     }
 
+    /// The first rows in an order. No more than twice as many are kept.
+    async fn first_sorted(
+        &mut self,
+        input: &Plan,
+        keys: &[SortKey],
+        count: usize,
+        outer: &[Datum],
+    ) -> Result<Vec<Row>> {
+        let context = self.context;
+        let first = |rows: Vec<Row>| -> Result<Vec<Row>> {
+            let mut rows = sorted(rows, keys, |expr, row| expr.eval(&Env { row, outer, context }))?;
+            rows.truncate(count);
+            Ok(rows)
+        };
+        let mut rows = Vec::new();
+        self.run(input, outer, &mut |row| {
+            rows.push(std::mem::take(row));
+            if rows.len() >= 2 * count + 64 {
+                rows = first(std::mem::take(&mut rows))?;
+            }
+            MORE
+        })
+        .await?;
+        first(rows)
+    }
+
     pub(super) async fn distinct(
         &mut self,
         input: &Plan,
@@ -298,6 +358,19 @@ impl<S: Source> Executor<'_, S> {
         let mut skip = count(offset, "OFFSET", "2201X")?.unwrap_or(0);
         if left == 0 {
             return Ok(());
+        }
+        let (sorted, width) = match input {
+            Plan::Cut(input, width) => (&**input, *width),
+            other => (other, usize::MAX),
+        };
+        if let Plan::Sort(input, keys) = sorted
+            && let Ok(count) = usize::try_from(left.saturating_add(skip))
+            && count <= MOST_KEPT
+        {
+            let skip = usize::try_from(skip).expect("it is less than the sum");
+            let mut rows = self.first_sorted(input, keys, count, outer).await?;
+            rows.iter_mut().for_each(|row| row.truncate(width));
+            return emit(rows.into_iter().skip(skip), sink);
         }
         let mut see = |row: &mut Row| {
             if skip > 0 {

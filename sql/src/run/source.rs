@@ -164,10 +164,10 @@ impl<'t> EngineSource<'t> {
     }
 }
 
-/// Fills a row with columns of encoded bytes.
+/// Fills a row with columns of encoded bytes. The other columns are null or what an earlier row has left there: nobody asks for
+/// them.
 #[inline]
 fn decode(layout: &Layout, bytes: &[u8], columns: &[usize], width: usize, row: &mut Row) {
-    row.clear();
     row.resize(width, Datum::Null);
     for column in columns {
         row[*column] = datum_at(layout, bytes, *column);
@@ -227,11 +227,35 @@ impl Source for EngineSource<'_> {
             Bound::Included(datum) | Bound::Excluded(datum) => Some(datum.clone()),
             Bound::Unbounded => None,
         };
-        // The scan ends where the beginning of the key or the far bound is left behind.
-        let (equal, rises) = (&range.equal, descending == range.backward);
+        let mut near_key = None;
+        if let Bound::Included(datum) | Bound::Excluded(datum) = near
+            && let Ok(value) = value_of(datum, table, column)
+        {
+            values.push(value);
+            near_key = Some(index.key_of_values(&values)?);
+        }
+        let equal = &range.equal;
+        let whole = values.len() == definition.columns.len();
+        let beginning = if equal.is_empty() { Bound::Unbounded } else { Bound::Included(&*key) };
+        let (key_range, ends) = match &near_key {
+            Some(near_key) if !range.backward => {
+                (engine::KeyRange::between(Bound::Included(near_key), Bound::Unbounded), false)
+            }
+            Some(near_key) if matches!(near, Bound::Excluded(_)) => {
+                (engine::KeyRange::between(beginning, Bound::Excluded(near_key)), true)
+            }
+            Some(near_key) if whole => {
+                (engine::KeyRange::between(beginning, Bound::Included(near_key)), true)
+            }
+            // Keys that begin with the bound go on behind it: those beyond are passed over.
+            _ if equal.is_empty() => (engine::KeyRange::all(), true),
+            _ => (engine::KeyRange::prefix(&key), true),
+        };
+        // The scan ends where the beginning of the key, unless the range does that, or the far bound is left behind.
+        let (rises, prefix) = (descending == range.backward, if ends { &[][..] } else { &equal[..] });
         let through = |seen: engine::SeenRow<'_>| {
             let bytes = seen.bytes();
-            for (wanted, (column, _)) in equal.iter().zip(&definition.columns) {
+            for (wanted, (column, _)) in prefix.iter().zip(&definition.columns) {
                 if datum_at(&layout, bytes, *column) != *wanted {
                     return ControlFlow::Break(());
                 }
@@ -244,27 +268,6 @@ impl Source for EngineSource<'_> {
                 }
             }
             show(seen)
-        };
-        let mut near_key = None;
-        if let Bound::Included(datum) | Bound::Excluded(datum) = near
-            && let Ok(value) = value_of(datum, table, column)
-        {
-            values.push(value);
-            near_key = Some(index.key_of_values(&values)?);
-        }
-        let beginning = if equal.is_empty() { Bound::Unbounded } else { Bound::Included(&*key) };
-        let whole = values.len() == definition.columns.len();
-        let key_range = match &near_key {
-            Some(near_key) if !range.backward => {
-                engine::KeyRange::between(Bound::Included(near_key), Bound::Unbounded)
-            }
-            Some(near_key) if matches!(near, Bound::Excluded(_)) => {
-                engine::KeyRange::between(beginning, Bound::Excluded(near_key))
-            }
-            Some(near_key) if whole => engine::KeyRange::between(beginning, Bound::Included(near_key)),
-            // Keys that begin with the bound go on behind it: those beyond are passed over.
-            _ if equal.is_empty() => engine::KeyRange::all(),
-            _ => engine::KeyRange::prefix(&key),
         };
         let direction = if range.backward { engine::Direction::Backward } else { engine::Direction::Forward };
         Ok(statement.scan(&index, key_range, direction, through).await?)
