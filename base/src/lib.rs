@@ -18,4 +18,5 @@ pub mod mutation;
 pub mod prefetch;
 pub mod rng;
 pub mod sync;
+pub mod timer;
 pub mod vm;
