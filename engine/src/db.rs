@@ -13,6 +13,7 @@ use thermocline_base::epoch::Epochs;
 use thermocline_base::ids::{IndexId, Lsn, Timestamp};
 use thermocline_base::io::{Io, LockGuard, MemoryIo, StdIo, SystemIo};
 use thermocline_base::sync::{AtomicBool, CachePadded, Mutex, Ordering, thread_index};
+use thermocline_base::timer::Timer;
 
 use crate::catalog::Catalog;
 use crate::catalog::schema::TableSchema;
@@ -94,6 +95,8 @@ pub(crate) struct Inner {
     /// Made when memory begins to be short.
     pub(crate) warmth: OnceLock<Warmth>,
     pub(crate) closed: AtomicBool,
+    /// Wakes those who wait until a time.
+    pub(crate) timer: Timer,
 }
 
 impl Drop for Inner {

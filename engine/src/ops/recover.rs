@@ -97,6 +97,7 @@ pub(crate) fn open(
         io,
         cold_io,
         database: thermocline_base::rng::fresh_id(),
+        timer: thermocline_base::timer::Timer::new(Arc::clone(&clock)),
         clock,
         dir: path.to_path_buf(),
         cold_dir: crate::cold::store::dir_of(path),

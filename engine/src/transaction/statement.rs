@@ -1,7 +1,11 @@
 //! Statements as users see them: several operations under one snapshot, which do not see what they write.
 
+use std::future::Future;
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use super::Transaction;
 use crate::catalog::table::TableEntry;
@@ -22,6 +26,8 @@ use thermocline_base::ids::RowId;
 pub enum LockWait {
     /// It waits for the other one's end.
     Wait,
+    /// The same, for this long at most, all waits for the row together; then it fails (`lock_timeout`).
+    AtMost(Duration),
     /// It fails (`nowait`).
     NoWait,
     /// It leaves the row alone (`skip locked`).
@@ -243,7 +249,8 @@ impl Statement<'_> {
     /// was asked of the row has to be asked again, of that version. In a non-unique index, one of the rows.
     ///
     /// # Errors
-    /// A serialization failure or a deadlock; [`Error::WouldWait`] with [`LockWait::NoWait`].
+    /// A serialization failure or a deadlock; [`Error::WouldWait`] with [`LockWait::NoWait`] and, later,
+    /// [`LockWait::AtMost`].
     pub async fn lock<R>(
         &mut self,
         index: &Index,
@@ -314,21 +321,46 @@ impl Transaction {
     ) -> Result<Locked<R>> {
         let _busy = self.enter()?;
         let mut see = Some(see);
-        let (writes, mut since) = (self.session().writes.len(), None);
+        let (writes, mut since, mut until) = (self.session().writes.len(), None, None);
         loop {
             match self.session().try_lock(entry, named, mode, &mut see) {
                 Ok(Step::Done(locked)) => return Ok(locked),
                 // Only users' locks and versions: a move is waited out, by whoever skips, too.
-                Ok(Step::Wait(Wait::Holder { table, key, .. })) if how != LockWait::Wait => {
-                    if how == LockWait::Skip {
-                        return Ok(Locked::Skipped);
+                Ok(Step::Wait(Wait::Holder { table, key, id, since })) => match how {
+                    LockWait::Wait => self.wait_for(Wait::Holder { id, since, table, key }, true).await?,
+                    LockWait::AtMost(limit) => {
+                        let until = *until.get_or_insert_with(|| self.after(limit));
+                        let error = Error::WouldWait { table: table.clone(), key: key.clone() };
+                        self.wait_until(Wait::Holder { id, since, table, key }, until, error).await?;
                     }
-                    return Err(self.failed(Error::WouldWait { table, key }));
-                }
+                    LockWait::NoWait => return Err(self.failed(Error::WouldWait { table, key })),
+                    LockWait::Skip => return Ok(Locked::Skipped),
+                },
                 Ok(Step::Wait(wait)) => self.wait_for(wait, true).await?,
                 Err(error) => self.make_room(error, writes, &mut since).await?,
             }
         }
+    }
+
+    /// The time on the database's clock that is `limit` from now, in nanoseconds.
+    fn after(&mut self, limit: Duration) -> u64 {
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        self.session().db().clock.now_ns().saturating_add(limit)
+    }
+
+    /// Waits for what is in the way, until a time on the database's clock: then this is the error.
+    async fn wait_until(&mut self, wait: Wait, at_ns: u64, error: Error) -> Result<()> {
+        let sleep = self.session().db().timer.sleep_until(at_ns);
+        let sleep = sleep.map_err(|error| Error::Refused(format!("no thread for timers: {error}")))?;
+        let waited = {
+            let (mut waiting, mut sleep) = (pin!(self.wait_for(wait, true)), pin!(sleep));
+            std::future::poll_fn(|context| match waiting.as_mut().poll(context) {
+                Poll::Ready(waited) => Poll::Ready(Some(waited)),
+                Poll::Pending => sleep.as_mut().poll(context).map(|()| None),
+            })
+            .await
+        };
+        waited.unwrap_or_else(|| Err(self.failed(error)))
     }
 
     /// Changes the row that is named.
