@@ -589,6 +589,29 @@ impl Table {
         self.with_form(|form| form.schema.clone())
     }
 
+    /// A number that changes with each change of the table's definition, and is cheap to read: whoever has compiled something
+    /// for the table reads it first, and compares it when the program runs. A change that was refused may change it, too; numbers
+    /// of different tables, and of different openings of the database, say nothing of each other.
+    ///
+    /// ```
+    /// use thermocline_engine::row::{Column, Type};
+    /// use thermocline_engine::{Database, IndexSchema, Options, TableSchema};
+    ///
+    /// # fn main() -> thermocline_engine::Result<()> {
+    /// let db = Database::open_in_memory(Options::default())?;
+    /// let numbers = db.create_table(TableSchema::new("numbers").column(Column::new("number", Type::Int8)))?;
+    /// let compiled_at = numbers.definition();
+    /// assert_eq!(numbers.definition(), compiled_at);
+    /// db.create_index("numbers", IndexSchema::ordered("by_number", &["number"]))?;
+    /// assert_ne!(numbers.definition(), compiled_at);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn definition(&self) -> u64 {
+        self.entry.definition()
+    }
+
     /// The layout of its rows.
     #[must_use]
     pub fn layout(&self) -> Arc<Layout> {

@@ -1,8 +1,9 @@
-//! Changes of definitions where memory is short.
+//! Changes of definitions where memory is short, and beside transactions that use other tables or the same one.
 
 use std::time::Duration;
 
 use thermocline_base::depth;
+use thermocline_base::multiplex::block_on;
 use thermocline_base::sync::{AtomicBool, Ordering};
 
 use crate::hot::budget::MemoryKind;
@@ -503,4 +504,120 @@ fn a_row_that_is_none_is_found_in_memory_and_in_the_cold_store() {
         findings.len() == 2 && findings[0].contains("(id)=(1)") && findings[1].contains("here"),
         "{findings:?}"
     );
+}
+
+/// A reader of one table, which is open for as long as `work` takes.
+fn beside_a_reader<T>(db: &Database, name: &str, work: impl FnOnce() -> T) -> T {
+    let table = db.table(name).expect("it is there");
+    let mut reader = db.begin(TransactionOptions::new().read_only()).expect("it begins");
+    let found = block_on(reader.read(&table.primary(), &KeyBuf::new().i64(1), <[u8]>::to_vec));
+    assert!(found.expect("it can be read").is_some());
+    let done = work();
+    block_on(reader.commit()).expect("nobody competes");
+    done
+}
+
+/// 500 tables, one after the other, beside a reader of another one.
+fn tables_come_and_go(patience: Duration) -> Result<(), Error> {
+    let db = Database::open_in_memory(Options::default().with_definition_wait(patience))?;
+    db.create_table(schema("t"))?;
+    fill(&db, "t", 10);
+    beside_a_reader(&db, "t", || {
+        for _ in 0..500 {
+            let table = db.create_table(schema("other"))?;
+            db.run(TransactionOptions::new(), async |tx| {
+                tx.insert_values(&table, &[Value::Int8(1), Value::from("x")]).await
+            })?;
+            db.drop_table("other")?;
+        }
+        Ok::<_, Error>(())
+    })?;
+    assert_eq!(db.table_names(), ["t"]);
+    Ok(())
+}
+
+#[test]
+fn five_hundred_tables_come_and_go_beside_a_reader_of_another() {
+    tables_come_and_go(Duration::from_secs(60)).expect("the reader is in nobody's way");
+}
+
+#[cfg(feature = "model")]
+#[test]
+fn a_mark_that_stands_for_other_tables_is_caught() {
+    let _off = crate::mutation::switch_off(crate::mutation::Rule::MarksAreExact);
+    let refused = tables_come_and_go(Duration::from_millis(10));
+    assert!(matches!(refused, Err(Error::SchemaChangeTimeout { .. })), "{refused:?}");
+}
+
+#[test]
+fn who_waits_for_too_long_is_told_for_whom() {
+    let db = Database::open_in_memory(Options::default().with_definition_wait(Duration::from_millis(10)))
+        .expect("it opens");
+    let table = db.create_table(schema("t")).expect("a table");
+    fill(&db, "t", 10);
+    let before = table.definition();
+    let error = beside_a_reader(&db, "t", || db.drop_table("t").expect_err("a reader uses it"));
+    let Error::SchemaChangeTimeout { in_the_way, .. } = &error else { panic!("{error}") };
+    assert!(matches!(&in_the_way[..], [one] if one.contains("has written nothing, at rest")), "{error}");
+    assert!(error.to_string().contains(&in_the_way[0]), "{error}");
+    assert_eq!(table.definition(), before);
+    db.rename_table("t", "u").expect("nobody uses it any more");
+    assert_ne!(table.definition(), before);
+}
+
+/// A duplicate key is told as data, with the columns' present names.
+#[test]
+fn a_duplicate_key_is_told_as_data() {
+    let db = Database::open_in_memory(Options::default()).expect("it opens");
+    let table = db.create_table(schema("t")).expect("a table");
+    db.create_index("t", IndexSchema::ordered("both", &["text", "id"]).unique()).expect("nothing is double");
+    db.rename_column("t", "text", "words").expect("the name is free");
+    fill(&db, "t", 1);
+    let insert = |id: i64, text: &str| {
+        let values = [Value::Int8(id), Value::from(text)];
+        db.run(TransactionOptions::new(), async |tx| tx.insert_values(&table, &values).await.map(drop))
+    };
+    let taken = |outcome: Result<(), Error>| match outcome {
+        Err(Error::DuplicateKey { table, index, key }) => (table, index, key),
+        outcome => panic!("{outcome:?}"),
+    };
+    let (of, index, key) = taken(insert(0, "y"));
+    assert_eq!((of.as_str(), index.as_str(), key.columns()), ("t", "key", &["id".to_owned()][..]));
+    assert_eq!((key.values(), key.to_string().as_str()), (&[Value::Int8(0)][..], "(id)=(0)"));
+    insert(1, "y").expect("it is new");
+    db.drop_column("t", "words").expect_err("an index has it");
+    let created = db.create_index("t", IndexSchema::ordered("words", &["words"]).unique()).map(drop);
+    created.expect("no two are equal");
+    let (_, index, key) = taken(insert(2, "y"));
+    assert_eq!((index.as_str(), key.columns()), ("words", &["words".to_owned()][..]));
+    assert_eq!(key.values(), [Value::from("y")]);
+    db.drop_index("t", "words").expect("it is there");
+    insert(2, "y").expect("the index has gone");
+    let (_, index, key) =
+        taken(db.create_index("t", IndexSchema::hash("words", &["words"]).unique()).map(drop));
+    assert_eq!(
+        (index.as_str(), key.columns(), key.values()),
+        ("words", &["words".to_owned()][..], &[Value::from("y")][..])
+    );
+}
+
+/// A body that has used a table and changes its definition from outside of its transaction is told at once that it waits for
+/// itself; it may change others.
+#[test]
+fn who_changes_a_table_that_the_body_around_uses_is_told_at_once() {
+    let db =
+        Database::open_in_memory(Options::default().with_definition_wait(Duration::MAX)).expect("it opens");
+    let table = db.create_table(schema("t")).expect("a table");
+    db.create_table(schema("other")).expect("a table");
+    fill(&db, "t", 10);
+    db.run(TransactionOptions::new(), async |tx| {
+        db.drop_table("other")?;
+        tx.read(&table.primary(), &KeyBuf::new().i64(1), |_| ()).await?.expect("it is there");
+        let error = db.truncate_table("t").expect_err("it would wait for itself");
+        assert!(matches!(error, Error::WaitsForItself { .. }), "{error}");
+        Ok(())
+    })
+    .expect("the transaction has not failed");
+    assert_eq!(db.table_names(), ["t"]);
+    db.truncate_table("t").expect("nobody uses it any more");
 }

@@ -10,7 +10,7 @@ use thermocline_base::io::IoError;
 use crate::catalog::SchemaError;
 use crate::checkpoint::CheckpointError;
 use crate::hot::budget::OutOfMemory;
-use crate::row::RowError;
+use crate::row::{RowError, Value};
 
 /// Result of the engine.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -56,8 +56,8 @@ pub enum Error {
         table: String,
         /// The unique index.
         index: String,
-        /// The key, in words.
-        key: String,
+        /// The key.
+        key: TakenKey,
     },
     /// The transaction did nothing for longer than the idle limit and was aborted.
     IdleTimeout {
@@ -181,6 +181,8 @@ pub enum Error {
         table: String,
         /// How long it waited, in milliseconds.
         waited_ms: u64,
+        /// The transactions that use it, or what else was waited for, in words.
+        in_the_way: Vec<String>,
     },
     /// More transactions are open at once than the engine has places for.
     TooManyTransactions {
@@ -191,6 +193,41 @@ pub enum Error {
     Closed,
     /// The caller's own closure refused; carries its words.
     Refused(String),
+}
+
+/// A key that a row has already: as words, `(w_id, name)=(7, 'x')`, when it is displayed, and as data.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TakenKey(Box<TakenKeyParts>);
+
+#[derive(Clone, PartialEq, Debug)]
+struct TakenKeyParts {
+    words: String,
+    columns: Vec<String>,
+    values: Vec<Value>,
+}
+
+impl TakenKey {
+    pub(crate) fn new(words: String, columns: Vec<String>, values: Vec<Value>) -> Self {
+        Self(Box::new(TakenKeyParts { words, columns, values }))
+    }
+
+    /// The names of the key's columns, in the order of the index. None for a hidden key.
+    #[must_use]
+    pub fn columns(&self) -> &[String] {
+        &self.0.columns
+    }
+
+    /// Their values, as far as a key keeps them: an interval has its days carried into months, a char has no trailing blanks.
+    #[must_use]
+    pub fn values(&self) -> &[Value] {
+        &self.0.values
+    }
+}
+
+impl fmt::Display for TakenKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.words)
+    }
 }
 
 /// Why a transaction cannot be serialized.
@@ -370,10 +407,11 @@ impl fmt::Display for Error {
             Self::Io(error) => error.fmt(f),
             Self::InvalidOption { option, reason } => write!(f, "option {option}: {reason}"),
             Self::Unsupported { operation, reason } => write!(f, "{operation}: {reason}"),
-            Self::SchemaChangeTimeout { table, waited_ms } => write!(
+            Self::SchemaChangeTimeout { table, waited_ms, in_the_way } => write!(
                 f,
-                "the definition of table {table:?} was not changed: transactions have been using the table for \
-                 {waited_ms} ms; end them and try again"
+                "the definition of table {table:?} was not changed: the table was in use for {waited_ms} ms; end what uses it \
+                 and try again (in the way: {})",
+                in_the_way.join("; ")
             ),
             Self::TooManyTransactions { limit } => {
                 write!(f, "{limit} transactions are open, and that is the limit; end some first")

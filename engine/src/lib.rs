@@ -79,7 +79,7 @@ mod txn;
 pub use catalog::{IndexKind, IndexSchema, SchemaError, TableSchema, Tiering};
 pub use counters::{AbortCounts, WaitTotal, Waits};
 pub use db::{BodyFuture, Database, Index, Table};
-pub use error::{Error, Result, SerializationCause};
+pub use error::{Error, Result, SerializationCause, TakenKey};
 pub use freezer::Freezer;
 pub use hot::budget::OutOfMemory;
 pub use index::tree::Direction;

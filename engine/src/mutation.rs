@@ -181,6 +181,8 @@ pub enum Rule {
     KeyShareComparesKeys,
     /// A trail that ends without a delete is lost, not a deleted row.
     LostIsNotGone,
+    /// Who uses a table is in nobody's way who changes another one whose mark has the same bit.
+    MarksAreExact,
 }
 
 impl thermocline_base::mutation::Switchable for Rule {

@@ -681,7 +681,8 @@ impl Transaction {
                     }
                     let cause = crate::error::SerializationCause::ConcurrentUpdate;
                     let _busy = self.enter()?;
-                    return Err(self.failed(Error::SerializationFailure { table: table.name(), key, cause }));
+                    let (table, key) = (table.name(), key.to_string());
+                    return Err(self.failed(Error::SerializationFailure { table, key, cause }));
                 }
                 Err(error) => return Err(error),
             }

@@ -19,7 +19,7 @@ use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Mutex,
 
 use crate::catalog::past::Past;
 use crate::catalog::schema::{IndexSchema, TableSchema};
-use crate::error::Error;
+use crate::error::{Error, TakenKey};
 use crate::governor::Reuse;
 use crate::hot::block::Rows;
 use crate::hot::budget::OutOfMemory;
@@ -41,6 +41,8 @@ pub(crate) struct TableEntry {
     /// Those of the opening of a database that the table belongs to, which they tell from all others.
     epochs: Arc<Epochs>,
     form: AtomicPtr<TableForm>,
+    /// Counts the forms that the table has had.
+    definition: AtomicU64,
     /// The definition is being changed: nobody may start to use the table.
     held: AtomicBool,
     dropped: AtomicBool,
@@ -54,6 +56,7 @@ impl TableEntry {
             id,
             epochs: Arc::clone(epochs),
             form: AtomicPtr::new(Box::into_raw(Box::new(form))),
+            definition: AtomicU64::new(0),
             held: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
             waiters: Mutex::new(Vec::new()),
@@ -75,8 +78,16 @@ impl TableEntry {
     /// Replaces the form; the old one is the caller's to free through the epochs. Only by who holds the table.
     pub(crate) fn replace(&self, form: TableForm) -> Box<TableForm> {
         let old = self.form.swap(Box::into_raw(Box::new(form)), Ordering::AcqRel);
+        // Afterwards: whoever reads the number first, and then the form, has none that is older than its number.
+        self.definition.fetch_add(1, Ordering::AcqRel);
         // SAFETY: the pointer came from a box, and the swap gave it to us.
         unsafe { Box::from_raw(old) }
+    }
+
+    /// A number that no two forms of the table have in common.
+    #[inline]
+    pub(crate) fn definition(&self) -> u64 {
+        self.definition.load(Ordering::Acquire)
     }
 
     /// May transactions start to use the table?
@@ -126,15 +137,10 @@ impl TableEntry {
         let name = self.form_pinned(&self.epochs.pin()).schema.name.clone();
         if is_own { Error::TableDropped { name } } else { Error::ForeignHandle { what: "table", name } }
     }
-
-    /// The bit of this table among a transaction's marks.
-    pub(crate) fn mark(&self) -> u64 {
-        mark_of(self.id)
-    }
 }
 
-/// The bit of a table among a transaction's marks.
-fn mark_of(id: TableId) -> u64 {
+/// The bit of a table in filters of 64.
+pub(crate) fn mark_of(id: TableId) -> u64 {
     1 << (id.0 % 64)
 }
 
@@ -490,6 +496,28 @@ impl IndexForm {
                 let hidden = key.iter().fold(0_u64, |number, &byte| number << 8 | u64::from(byte));
                 format!("(hidden row number) = ({hidden})")
             }
+        }
+    }
+
+    /// A key that a row of `form` has already, for who wanted it.
+    #[cold]
+    pub(crate) fn refused(&self, form: &TableForm, key: &[u8]) -> Error {
+        // Columns may have got other names since the index was made.
+        let position = form.indexes.iter().position(|index| index.id == self.id);
+        let schema = match position {
+            Some(0) => form.schema.primary.as_ref(),
+            Some(number) => form.schema.indexes.get(number - 1),
+            None => None,
+        };
+        let columns = schema.unwrap_or(&self.schema).columns.iter().map(|(name, _)| name.clone()).collect();
+        let values = match &self.key {
+            KeySource::Columns(spec) => spec.decode(key).unwrap_or_default(),
+            KeySource::Hidden => Vec::new(),
+        };
+        Error::DuplicateKey {
+            table: form.schema.name.clone(),
+            index: self.schema.name.clone(),
+            key: TakenKey::new(self.describe(key), columns, values),
         }
     }
 

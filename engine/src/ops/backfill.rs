@@ -184,7 +184,7 @@ impl Inner {
                     && self.is_live(form, memo, name, &guard)
                     && self.has_in_memory(form, index, &key, &guard)
                 {
-                    return Err(twin(form, index, &key));
+                    return Err(index.refused(form, &key));
                 }
                 portion.add(entry.batch.0, &entry_key);
             }
@@ -270,7 +270,7 @@ impl Inner {
                     continue;
                 }
                 if last.as_deref() == Some(key) && !index.is_exempt_key(key) {
-                    return Err(twin(form, index, key));
+                    return Err(index.refused(form, key));
                 }
                 let last = last.get_or_insert_default();
                 last.clear();
@@ -353,7 +353,11 @@ impl Inner {
             return Ok(());
         }
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-        Err(Error::SchemaChangeTimeout { table: form.schema.name.clone(), waited_ms })
+        Err(Error::SchemaChangeTimeout {
+            table: form.schema.name.clone(),
+            waited_ms,
+            in_the_way: vec!["a round of cleaning of the cold store".to_owned()],
+        })
     }
 
     /// Removes the entries of an ended record in indexes that are younger than its end: the notice, with its `keys`, does
@@ -387,14 +391,5 @@ impl Inner {
             removals.remove(StoreIndex { table: table.0, index }, key, BatchId(of), Removal::Only)?;
         }
         Ok(())
-    }
-}
-
-/// Two rows have one key.
-fn twin(form: &TableForm, index: &IndexForm, key: &[u8]) -> Error {
-    Error::DuplicateKey {
-        table: form.schema.name.clone(),
-        index: index.schema.name.clone(),
-        key: index.describe(key),
     }
 }

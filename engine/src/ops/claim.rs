@@ -10,7 +10,7 @@ use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};
 use crate::cold::memo::RecordName;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hot::version::{TxnId, Version};
 use crate::index::hash_of;
 use crate::mutation::{self, Rule};
@@ -83,11 +83,7 @@ impl Session {
                 }
                 Claim::Taken(..) | Claim::TakenCold(..) => {
                     self.refused_by = Some(self.note_refusal(form_ref, &claim));
-                    outcome = Err(Error::DuplicateKey {
-                        table: form.schema.name.clone(),
-                        index: index.schema.name.clone(),
-                        key: index.describe(&key),
-                    });
+                    outcome = Err(index.refused(form, &key));
                     break;
                 }
                 Claim::Contested(id, since) => {

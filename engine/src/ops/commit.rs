@@ -137,7 +137,7 @@ impl Session {
         let db = self.db();
         let lsn = reservation.complete();
         if let Some(log) = db.log_to_wait_for() {
-            db.undurable.note(end, lsn, self.place().touched.load(Ordering::Relaxed), log.durable());
+            db.undurable.note(end, lsn, self.place().marks.filter(), log.durable());
         }
         lsn
     }

@@ -48,6 +48,7 @@ use crate::ops::backfill::ColdFill;
 use crate::ops::progress::{Advance, silent};
 use crate::row::{Column, ColumnSet, KeyBuf, KeySpec, Layout, MAX_ROW_BYTES, RowError, Value};
 use crate::statistics::entries_of;
+use crate::txn::bodies;
 use crate::txn::prune::Item;
 
 impl Inner {
@@ -272,16 +273,20 @@ impl Inner {
         let begun = self.clock.now_ns();
         let limit = u64::try_from(self.options.definition_wait.as_nanos()).unwrap_or(u64::MAX);
         let mut backoff = Backoff::new();
-        while self
-            .registry
-            .places()
-            .any(|place| place.touched.load(std::sync::atomic::Ordering::SeqCst) & entry.mark() != 0)
-        {
+        let held_up = bodies::places(&self.registry);
+        while self.registry.is_used(entry.id) {
+            if held_up.iter().any(|place| self.registry.place(*place).marks.has(entry.id)) {
+                return Err(Error::WaitsForItself {
+                    table: name.to_owned(),
+                    key: "the definition".to_owned(),
+                });
+            }
             let waited = self.clock.now_ns().saturating_sub(begun);
             if waited > limit {
                 return Err(Error::SchemaChangeTimeout {
                     table: name.to_owned(),
                     waited_ms: waited / 1_000_000,
+                    in_the_way: self.registry.describe_users(entry.id),
                 });
             }
             looks += 1;
@@ -372,11 +377,7 @@ impl Inner {
                         .is_some_and(|other| !other.is_tombstone() && index.matches(form, other, &key))
             });
             if twin {
-                return Err(Error::DuplicateKey {
-                    table: form.schema.name.clone(),
-                    index: index.schema.name.clone(),
-                    key: index.describe(&key),
-                });
+                return Err(index.refused(form, &key));
             }
             Ok(())
         })

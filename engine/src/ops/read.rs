@@ -90,17 +90,18 @@ impl Session {
 
     fn touch_first(&mut self, entry: &Arc<TableEntry>) -> Result<Step<FormRef>> {
         self.check_handle(entry)?;
-        let marks = &self.place().touched;
+        let (marks, entered) = (&self.place().marks, self.tables.len());
         let early = mutation::off(Rule::MarkBeforeLook).then(|| entry.is_held());
-        let before = marks.fetch_or(entry.mark(), std::sync::atomic::Ordering::SeqCst);
+        let before = marks.enter(entered, entry.id);
         if early.unwrap_or_else(|| entry.is_held()) {
-            marks.store(before, std::sync::atomic::Ordering::SeqCst);
+            marks.take_back(entered, before);
             return Ok(Step::Wait(Wait::Held(Arc::clone(entry))));
         }
         // SAFETY: the mark was entered and the table is not held; marks go when the session ends, and its references
         // with them.
         let form = unsafe { FormRef::of(entry) };
         if entry.is_dropped() {
+            marks.take_back(entered, before);
             return Err(entry.refusal(true));
         }
         self.tables.push(Touched { entry: Arc::as_ptr(entry), form });

@@ -60,7 +60,7 @@ impl Session {
         self.release_locks(0);
         let place = self.place();
         place.drop_snapshot();
-        place.touched.store(0, Ordering::Release);
+        place.marks.leave(self.tables.len());
         if place.parts_from.load(Ordering::Relaxed) != 0 {
             place.parts_from.store(0, Ordering::SeqCst);
         }

@@ -87,18 +87,24 @@ impl<F: Future> Future for Running<'_, F> {
 
 /// The transactions of this registry that stand still as long as the one in `place` does, as far as they hold anything.
 pub(crate) fn held_up(registry: &Registry, place: u32) -> Vec<TxnId> {
-    let mut held_up = Vec::new();
+    let outer = places(registry).into_iter().filter(|other| *other != place);
+    outer.filter_map(|other| registry.active_in(other)).collect()
+}
+
+/// The places of this registry's transactions that do not go on before the calling thread does.
+pub(crate) fn places(registry: &Registry) -> Vec<u32> {
+    let mut places = Vec::new();
     if is_modelled() {
-        return held_up;
+        return places;
     }
     let mut next = INNERMOST.get();
     // SAFETY: what is in the list lies in frames of [`Running::poll`] on this thread's stack, below the present one: each takes its
     // entry out before it returns or unwinds, and nobody else has a reference to change it by.
     while let Some(body) = unsafe { next.as_ref() } {
         next = body.outer;
-        if ptr::eq(body.registry, registry) && body.place != place {
-            held_up.extend(registry.active_in(body.place));
+        if ptr::eq(body.registry, registry) {
+            places.push(body.place);
         }
     }
-    held_up
+    places
 }

@@ -4,6 +4,7 @@ pub(crate) mod bodies;
 pub(crate) mod handle;
 pub(crate) mod in_the_way;
 pub(crate) mod locks;
+pub(crate) mod marks;
 pub(crate) mod prune;
 pub(crate) mod registry;
 pub(crate) mod session;

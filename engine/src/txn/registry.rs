@@ -33,13 +33,14 @@
 use std::sync::OnceLock;
 use std::task::Waker;
 
-use thermocline_base::ids::Timestamp;
+use thermocline_base::ids::{TableId, Timestamp};
 use thermocline_base::sync::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Backoff, CachePadded, Mutex, Ordering,
 };
 
 use crate::hot::version::TxnId;
 use crate::mutation::{self, Rule};
+use crate::txn::marks::Marks;
 
 const PLACE_BITS: u32 = 12;
 const PLACES: usize = 1 << PLACE_BITS;
@@ -90,8 +91,8 @@ pub(crate) struct Place {
     /// A lower bound, plus one, of the snapshot of a transaction that will validate its scans, or keys that it was
     /// refused; 0: it will not.
     validating: AtomicU64,
-    /// Tables that the transaction uses, one bit for `id % 64`.
-    pub(crate) touched: AtomicU64,
+    /// Tables that the transaction uses.
+    pub(crate) marks: Marks,
     /// See [`activity`].
     pub(crate) activity: AtomicU32,
     /// Counts operations, so that idleness shows without a clock on the hot path.
@@ -468,32 +469,46 @@ impl Registry {
 
     /// Who is open and who waits for whom, a line each, for people who look into a hang.
     pub(crate) fn describe(&self) -> Vec<String> {
-        let of = |(index, place): (usize, &Place)| {
-            let word = place.state.load(Ordering::SeqCst);
-            let is_open = place.session.load(Ordering::SeqCst) != 0;
-            let state = match word & ((1 << STATE_BITS) - 1) {
-                IDLE if !is_open => return None,
-                IDLE => "has written nothing",
-                ACTIVE => "active",
-                PREPARING => "preparing",
-                _ => "committed",
-            };
-            let id = TxnId((word >> STATE_BITS) << PLACE_BITS | index as u64);
-            let activity = match place.activity.load(Ordering::SeqCst) {
-                activity::REST => "at rest",
-                activity::BUSY => "in an operation",
-                activity::REAPING => "being aborted for idleness",
-                _ => "aborted for idleness",
-            };
-            let snapshot = place.snapshot().map_or_else(|| "none".to_owned(), |at| at.0.to_string());
-            let waits = match place.waiting_for.load(Ordering::SeqCst) {
-                0 => String::new(),
-                other => format!(", waits for {:?}", TxnId(other - 1)),
-            };
-            let operations = place.operations.load(Ordering::Relaxed);
-            Some(format!("{id:?}: {state}, {activity}, {operations} operations, snapshot {snapshot}{waits}"))
+        let users = self.places().enumerate().skip(CHECKPOINTER as usize + 1);
+        users.filter_map(|(index, place)| Self::describe_place(index, place)).collect()
+    }
+
+    /// Does a transaction use this table?
+    pub(crate) fn is_used(&self, table: TableId) -> bool {
+        self.places().any(|place| place.marks.has(table))
+    }
+
+    /// The transactions that use this table, in words.
+    pub(crate) fn describe_users(&self, table: TableId) -> Vec<String> {
+        let users = self.places().enumerate().filter(|(_, place)| place.marks.has(table));
+        users.filter_map(|(index, place)| Self::describe_place(index, place)).collect()
+    }
+
+    /// What the transaction in a place does, if there is one.
+    fn describe_place(index: usize, place: &Place) -> Option<String> {
+        let word = place.state.load(Ordering::SeqCst);
+        let is_open = place.session.load(Ordering::SeqCst) != 0;
+        let state = match word & ((1 << STATE_BITS) - 1) {
+            IDLE if !is_open => return None,
+            IDLE => "has written nothing",
+            ACTIVE => "active",
+            PREPARING => "preparing",
+            _ => "committed",
         };
-        self.places().enumerate().skip(CHECKPOINTER as usize + 1).filter_map(of).collect()
+        let id = TxnId((word >> STATE_BITS) << PLACE_BITS | index as u64);
+        let activity = match place.activity.load(Ordering::SeqCst) {
+            activity::REST => "at rest",
+            activity::BUSY => "in an operation",
+            activity::REAPING => "being aborted for idleness",
+            _ => "aborted for idleness",
+        };
+        let snapshot = place.snapshot().map_or_else(|| "none".to_owned(), |at| at.0.to_string());
+        let waits = match place.waiting_for.load(Ordering::SeqCst) {
+            0 => String::new(),
+            other => format!(", waits for {:?}", TxnId(other - 1)),
+        };
+        let operations = place.operations.load(Ordering::Relaxed);
+        Some(format!("{id:?}: {state}, {activity}, {operations} operations, snapshot {snapshot}{waits}"))
     }
 
     /// The places of transactions with the snapshots that they hold. Not the checkpointer's.
