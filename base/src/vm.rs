@@ -14,6 +14,8 @@
 //! Decommitting a part of a huge page takes it out of the resident set at once; the kernel frees the physical memory
 //! when it splits the page, at the latest under memory pressure.
 
+pub mod paging;
+
 use std::io;
 use std::ptr::NonNull;
 
@@ -77,6 +79,17 @@ impl Reservation {
         self.check(offset, bytes);
         // SAFETY: inside the range (checked); the rest is the caller's promise.
         unsafe { self.range.decommit(self.base.add(offset), bytes) }
+    }
+
+    /// Gives the memory of a part back to the system even where it is locked ([`paging::lock_on_fault`]). `false`: this kernel
+    /// cannot (before 5.18), and nothing has changed.
+    ///
+    /// # Safety
+    /// As [`Reservation::decommit`].
+    pub unsafe fn decommit_locked(&self, offset: usize, bytes: usize) -> bool {
+        self.check(offset, bytes);
+        // SAFETY: inside the range (checked); the rest is the caller's promise.
+        unsafe { self.range.decommit_locked(self.base.add(offset), bytes) }
     }
 
     /// Says whether a part, whole huge pages long, shall be made of huge pages. Advice: the system may not follow, and
@@ -222,6 +235,13 @@ mod system {
             // SAFETY: the part lies in our mapping; that nobody uses its contents is the caller's promise.
             unsafe { madvise(part.as_ptr().cast(), bytes, Advice::LinuxDontNeed) }
                 .expect("pages of a private anonymous mapping can be dropped");
+        }
+
+        /// # Safety
+        /// As [`super::Reservation::decommit_locked`].
+        pub(super) unsafe fn decommit_locked(&self, part: NonNull<u8>, bytes: usize) -> bool {
+            // SAFETY: the part lies in our mapping; that nobody uses its contents is the caller's promise.
+            unsafe { madvise(part.as_ptr().cast(), bytes, Advice::LinuxDontneedLocked) }.is_ok()
         }
 
         pub(super) fn advise_huge(&self, part: NonNull<u8>, bytes: usize, huge: bool) -> bool {
@@ -403,6 +423,14 @@ mod system {
         pub(super) unsafe fn decommit(&self, part: NonNull<u8>, bytes: usize) {
             // SAFETY: the part lies in our allocation; that nobody uses its contents is the caller's promise.
             unsafe { part.write_bytes(0, bytes) }
+        }
+
+        /// # Safety
+        /// As [`super::Reservation::decommit_locked`].
+        pub(super) unsafe fn decommit_locked(&self, part: NonNull<u8>, bytes: usize) -> bool {
+            // SAFETY: the caller's promise.
+            unsafe { self.decommit(part, bytes) };
+            true
         }
 
         pub(super) fn advise_huge(&self, _part: NonNull<u8>, _bytes: usize, _huge: bool) -> bool {

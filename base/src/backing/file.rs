@@ -1,0 +1,95 @@
+//! A file as a backing: past the system's cache, its space taken before it is used, without a name.
+//!
+//! A part's pages stand at the part's place in the file, so a page costs no memory here. The name is removed as soon as the file
+//! is open: a process that is killed leaves nothing behind.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{Backing, PAGE_BYTES, PART_BYTES, PageName};
+use crate::io::{AlignedBytes, Buffer, Completion, File, Io, OpenMode, Operation, Result};
+
+/// See the module.
+#[derive(Debug)]
+pub struct FileBacking(Arc<dyn File>);
+
+impl FileBacking {
+    /// Makes a file at a path where there is none, and removes its name.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new(io: &dyn Io, path: &Path) -> Result<Self> {
+        let file = io.open_direct(path, OpenMode::CreateNew)?;
+        io.remove(path)?;
+        Ok(Self(file))
+    }
+
+    fn offset(page: PageName) -> u64 {
+        u64::from(page.part) * PART_BYTES as u64 + u64::from(page.page) * PAGE_BYTES as u64
+    }
+}
+
+impl Backing for FileBacking {
+    fn name(&self) -> &'static str {
+        "file"
+    }
+
+    fn prepare(&self, part: u32) -> Result<()> {
+        let (start, bytes) = (u64::from(part) * PART_BYTES as u64, PART_BYTES as u64);
+        let len = self.0.len()?;
+        if len < start {
+            // What lies between takes its space when it is prepared.
+            self.0.set_len(start)?;
+        }
+        if len < start + bytes { self.0.allocate(start + bytes) } else { self.0.reserve(start, bytes) }
+    }
+
+    fn read(&self, page: PageName, buffer: AlignedBytes) -> Completion {
+        self.0.submit(Operation::Read { offset: Self::offset(page), buffer: Buffer::from(buffer) })
+    }
+
+    fn write_run(&self, first: PageName, pages: AlignedBytes) -> Completion {
+        self.0.submit(Operation::Write { offset: Self::offset(first), buffer: Buffer::from(pages) })
+    }
+
+    fn discard(&self, part: u32, _generation: u32) {
+        // A file system that cannot keeps the space for the part's next use.
+        let _ = self.0.punch(u64::from(part) * PART_BYTES as u64, PART_BYTES as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::MemoryIo;
+
+    fn page(part: u32, page: u32) -> PageName {
+        PageName { part, generation: 1, page }
+    }
+
+    #[test]
+    fn runs_come_back_page_by_page() {
+        let memory = MemoryIo::new();
+        let backing = FileBacking::new(&memory, Path::new("pages")).expect("made");
+        assert_eq!(memory.files().len(), 0, "the file has no name");
+        backing.prepare(3).expect("room");
+        let mut run = AlignedBytes::zeroed(2 * PAGE_BYTES);
+        run[..PAGE_BYTES].fill(1);
+        run[PAGE_BYTES..].fill(2);
+        assert!(backing.write_run(page(3, 510), run).wait().result.is_ok());
+        for (number, byte) in [(510, 1), (511, 2), (7, 0)] {
+            let (result, bytes) = backing.read_apart(page(3, number), AlignedBytes::zeroed(PAGE_BYTES));
+            assert_eq!(result.expect("read"), PAGE_BYTES);
+            assert!(bytes.iter().all(|found| *found == byte), "{number}");
+        }
+    }
+
+    #[test]
+    fn a_full_medium_is_an_error_before_anything_is_written() {
+        let memory = MemoryIo::new();
+        memory.set_capacity(Some(3 << 20));
+        let backing = FileBacking::new(&memory, Path::new("pages")).expect("made");
+        backing.prepare(0).expect("room for one");
+        assert!(backing.prepare(1).expect_err("no room for two").is_full());
+    }
+}
