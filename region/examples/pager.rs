@@ -1,0 +1,109 @@
+//! How fast the pager is, alone: pages of a region read by Zipf-free random reads, with a share of them in frames.
+//!
+//! `cargo run --release -p thermocline-region --example pager -- DIR PAGES FRAMES TASKS DELAY_MS HOT_SHARE SECONDS`
+//!
+//! One thread runs `TASKS` tasks; each reads one page at a time, of a hot sixteenth of the frames with the probability
+//! `HOT_SHARE`, else of all. `DELAY_MS` above 0 makes each read of the device take so long. Prints one line of JSON.
+
+use std::cell::{Cell, RefCell};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thermocline_base::backing::{FileBacking, PAGE_BYTES, PART_BYTES, PART_PAGES};
+use thermocline_base::clock::{Clock, SystemClock, process_cpu_ns};
+use thermocline_base::epoch::Epochs;
+use thermocline_base::io::{AlignedBytes, DelayedIo, Io, SystemIo};
+use thermocline_base::multiplex::run_tasks;
+use thermocline_base::rng::Rng;
+use thermocline_pool::policy::PolicyKind;
+use thermocline_region::{Options, Pager, Side, Span};
+
+fn number(arguments: &[String], at: usize) -> f64 {
+    arguments.get(at).and_then(|text| text.parse().ok()).unwrap_or_else(|| {
+        panic!("usage: pager DIR PAGES FRAMES TASKS DELAY_MS HOT_SHARE SECONDS");
+    })
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [pages, frames, tasks, delay_ms] = [2, 3, 4, 5].map(|at| number(&arguments, at) as usize);
+    let (hot_share, seconds) = (number(&arguments, 6), number(&arguments, 7));
+    let parts = pages.div_ceil(PART_PAGES);
+    let mut io: Arc<dyn Io> = Arc::new(SystemIo::new());
+    if delay_ms > 0 {
+        io = Arc::new(DelayedIo::new(io, Duration::from_millis(delay_ms as u64)));
+    }
+    let backing =
+        FileBacking::new(&*io, &Path::new(&arguments[1]).join("pages")).expect("a directory for the pages");
+    let epochs = Arc::new(Epochs::new());
+    let options = Options { bytes: parts * PART_BYTES, frames, policy: PolicyKind::S3Fifo };
+    let pager = Pager::new(options, Arc::clone(&epochs), Arc::new(backing)).expect("a region");
+    for _ in 0..parts {
+        let part = pager.take(Side::Paged).expect("a free part");
+        let mut run = AlignedBytes::zeroed(PART_BYTES);
+        run.fill(part.number as u8);
+        pager.append(part, run).expect("written").expect("room");
+    }
+    let before = pager.statistics();
+    let (began_ns, began_cpu_ns) = (SystemClock.now_ns(), process_cpu_ns());
+    let end_ns = began_ns + (seconds * 1e9) as u64;
+    let (reads, hits) = (Cell::new(0_u64), Cell::new(0_u64));
+    let times_us = RefCell::new(Vec::new());
+    run_tasks(
+        (0..tasks as u64)
+            .map(async |task| {
+                let mut rng = Rng::new(task);
+                while SystemClock.now_ns() < end_ns {
+                    let range = if rng.chance(hot_share) { (frames / 16).max(1) } else { parts * PART_PAGES };
+                    let page = rng.below(range as u64);
+                    let spans = [Span { at: page * PAGE_BYTES as u64 + 64, bytes: 200 }];
+                    let mut claim = pager.claim();
+                    let from_ns = SystemClock.now_ns();
+                    let mut waited = false;
+                    loop {
+                        {
+                            let guard = epochs.pin();
+                            if let Some(proof) = pager.ask(&guard, &spans, &mut claim).expect("a page") {
+                                let byte = proof.bytes(spans[0])[100];
+                                assert_eq!(byte, (page / PART_PAGES as u64) as u8, "the page's byte");
+                                break;
+                            }
+                        }
+                        waited = true;
+                        (&mut claim).await.expect("a page");
+                    }
+                    reads.set(reads.get() + 1);
+                    if !waited {
+                        hits.set(hits.get() + 1);
+                        if hits.get() % 16 == 0 {
+                            times_us.borrow_mut().push((SystemClock.now_ns() - from_ns) as f64 / 1e3);
+                        }
+                    }
+                }
+            })
+            .collect(),
+    );
+    let took = (SystemClock.now_ns() - began_ns) as f64 / 1e9;
+    let cpu_us = (process_cpu_ns() - began_cpu_ns) as f64 / 1e3;
+    let after = pager.statistics();
+    let page_ins = after.page_ins - before.page_ins;
+    let mut hit_us = times_us.into_inner();
+    hit_us.sort_by(f64::total_cmp);
+    let at = |share: f64| hit_us.get((hit_us.len() as f64 * share) as usize).copied().unwrap_or(0.0);
+    println!(
+        "{{\"pages\":{pages},\"frames\":{frames},\"tasks\":{tasks},\"delay_ms\":{delay_ms},\"hot_share\":{hot_share},\"reads_per_s\":{:.0},\"hits\":{},\
+         \"page_ins_per_s\":{:.0},\"cpu_us_per_page_in\":{:.2},\"page_reads_per_wait\":{:.3},\"hit_us_p50\":{:.2},\"hit_us_p99_9\":{:.2},\
+         \"net_faults\":{},\"resident_bytes\":{},\"table_bytes\":{}}}",
+        reads.get() as f64 / took,
+        hits.get(),
+        page_ins as f64 / took,
+        cpu_us / page_ins.max(1) as f64,
+        (after.reads_of_waits - before.reads_of_waits) as f64 / (after.waits - before.waits).max(1) as f64,
+        at(0.5),
+        at(0.999),
+        after.net_faults,
+        after.resident_bytes,
+        after.table_bytes,
+    );
+}

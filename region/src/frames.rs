@@ -1,0 +1,264 @@
+//! The frames of a pager, under its lock: which page is in which, what is free, what leaves, who waits.
+//!
+//! Rules under the lock: nobody touches a page, waits, or pins; so the net may take it while any thread sleeps in a fault.
+//!
+//! Page-out has three steps. *Mark*: the policy chooses frames, their words say *leaving* with a number of their own, and then
+//! (`StampAfterMark`) a stamp of the epochs is taken. *Settle*: entries whose stamp the epochs have passed are taken by their
+//! very word (`MarksAreDistinct`), 64 at a time; a reader that took its page back has changed it. *Drop*, without the lock.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::task::Waker;
+
+use thermocline_base::epoch::Epochs;
+use thermocline_base::sync::{AtomicU16, AtomicU64, Ordering};
+use thermocline_pool::policy::{Candidates, Policy, PolicyKind};
+
+use crate::mutation::{Rule, off};
+use crate::word::{State, Word};
+
+/// Pages that are dropped together.
+pub(crate) const BATCH: usize = 64;
+/// No page.
+pub(crate) const EMPTY: usize = usize::MAX;
+
+/// A frame that was marked.
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    frame: u32,
+    page: usize,
+    word: Word,
+    stamp: u64,
+}
+
+/// Whoever waits for pages.
+#[derive(Debug, Default)]
+pub(crate) struct Waiter {
+    /// It has frames for its whole set.
+    pub(crate) granted: bool,
+    pub(crate) waker: Option<Waker>,
+    /// Frames of its pages.
+    pub(crate) claimed: Vec<u32>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Frames {
+    policy: Box<dyn Policy>,
+    pub(crate) free: Vec<u32>,
+    pub(crate) pages: Vec<usize>,
+    /// Frames that the policy knows.
+    known: Vec<bool>,
+    claims: Vec<u32>,
+    leaving: VecDeque<Leaving>,
+    pub(crate) waiters: BTreeMap<u64, Waiter>,
+    next_number: u64,
+    hand: usize,
+}
+
+/// What a policy may look at.
+struct Choice<'a> {
+    words: &'a [AtomicU64],
+    uses: &'a [AtomicU16],
+    pages: &'a [usize],
+    claims: &'a [u32],
+    /// Frames that are not taken although claimed ones are; `None`: no claimed one is.
+    keep: Option<&'a [u32]>,
+    number: u64,
+    marked: Vec<(u32, usize, Word)>,
+}
+
+impl Candidates for Choice<'_> {
+    fn uses(&self, frame: u32) -> u16 {
+        self.uses[frame as usize].load(Ordering::Relaxed)
+    }
+
+    fn set_uses(&self, frame: u32, uses: u16) {
+        self.uses[frame as usize].store(uses, Ordering::Relaxed);
+    }
+
+    fn take(&mut self, frame: u32) -> bool {
+        let at = frame as usize;
+        if self.claims[at] > 0 && self.keep.is_none_or(|keep| keep.contains(&frame)) {
+            return false;
+        }
+        let number = if off(Rule::MarksAreDistinct) { 0 } else { self.number };
+        let (page, word) = (self.pages[at], Word::leaving(frame, number));
+        let marked = self.words[page]
+            .compare_exchange(Word::present(frame).0, word.0, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok();
+        if marked {
+            self.number += 1;
+            self.marked.push((frame, page, word));
+        }
+        marked
+    }
+}
+
+impl Frames {
+    pub(crate) fn new(count: usize, policy: PolicyKind) -> Self {
+        Self {
+            policy: policy.build(),
+            free: (0..count as u32).rev().collect(),
+            pages: vec![EMPTY; count],
+            known: vec![false; count],
+            claims: vec![0; count],
+            leaving: VecDeque::new(),
+            waiters: BTreeMap::new(),
+            next_number: 1,
+            hand: 0,
+        }
+    }
+
+    pub(crate) fn most_uses(&self) -> u16 {
+        self.policy.most_uses()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.pages.len()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.policy.bytes() + self.count() * (size_of::<usize>() + 4 + 1 + 2)
+    }
+
+    /// A number that no mark, reading or waiter has had.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    pub(crate) fn claim(&mut self, frame: u32) {
+        self.claims[frame as usize] += 1;
+    }
+
+    pub(crate) fn unclaim(&mut self, frame: u32) {
+        self.claims[frame as usize] -= 1;
+    }
+
+    /// A page is in the frame and can be chosen.
+    pub(crate) fn know(&mut self, frame: u32) {
+        if !std::mem::replace(&mut self.known[frame as usize], true) {
+            self.policy.insert(frame, self.pages[frame as usize] as u64);
+        }
+    }
+
+    /// The frame has no page any more.
+    pub(crate) fn release(&mut self, frame: u32) {
+        if std::mem::take(&mut self.known[frame as usize]) {
+            self.policy.remove(frame);
+        }
+        self.pages[frame as usize] = EMPTY;
+        self.free.push(frame);
+    }
+
+    /// Marks pages until so many frames are free or leave, and some to spare. Claimed ones only if there is no other way, not to
+    /// spare, and never those of the oldest waiter.
+    pub(crate) fn mark(
+        &mut self,
+        (want, spare): (usize, usize),
+        words: &[AtomicU64],
+        uses: &[AtomicU16],
+        epochs: &Epochs,
+    ) {
+        let early = off(Rule::StampAfterMark).then(|| epochs.stamp());
+        let oldest = self.waiters.first_key_value().map_or(&[][..], |(_, waiter)| &waiter.claimed);
+        let mut choice = Choice {
+            words,
+            uses,
+            pages: &self.pages,
+            claims: &self.claims,
+            keep: None,
+            number: self.next_number + 1,
+            marked: Vec::new(),
+        };
+        let mut goal = want + spare;
+        while self.free.len() + self.leaving.len() + choice.marked.len() < goal {
+            if self.policy.choose(&mut choice).is_none() {
+                if choice.keep.is_some() {
+                    break;
+                }
+                choice.keep = Some(oldest);
+                goal = want;
+            }
+        }
+        self.next_number = choice.number;
+        let marked = choice.marked;
+        if marked.is_empty() {
+            return;
+        }
+        let stamp = early.unwrap_or_else(|| epochs.stamp());
+        for (frame, page, word) in marked {
+            self.known[frame as usize] = false;
+            self.leaving.push_back(Leaving { frame, page, word, stamp });
+        }
+    }
+
+    /// Takes what may go by now: pages and frames that the caller has to drop and to give to [`Frames::dropped`].
+    pub(crate) fn settle(&mut self, words: &[AtomicU64], epochs: &Epochs) -> Vec<(usize, u32)> {
+        let mut taken = Vec::new();
+        if self.leaving.is_empty() {
+            return taken;
+        }
+        let safe = epochs.safe();
+        while taken.len() < BATCH {
+            let Some(&Leaving { frame, page, word, stamp }) = self.leaving.front() else { break };
+            if stamp >= safe && !off(Rule::PageOutThroughEpoch) {
+                break;
+            }
+            self.leaving.pop_front();
+            let taking = Word::taking(frame).0;
+            if words[page].compare_exchange(word.0, taking, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                taken.push((page, frame));
+            } else {
+                // A reader took it back, or the net took the frame, which may have another page by now, or none.
+                if self.pages[frame as usize] != EMPTY {
+                    self.know(frame);
+                }
+            }
+        }
+        taken
+    }
+
+    /// A frame for the net, at once: a free one, or that of a page whose contents nobody needs to keep. The caller has dropped
+    /// nothing so far: `drop_page` does, between the two transitions of its word.
+    pub(crate) fn seize(&mut self, words: &[AtomicU64], drop_page: impl Fn(usize)) -> Option<u32> {
+        if let Some(frame) = self.free.pop() {
+            return Some(frame);
+        }
+        if off(Rule::NetTakesAtOnce) {
+            return None;
+        }
+        for spares_claimed in [true, false] {
+            for _ in 0..self.count() {
+                let at = self.hand;
+                self.hand = (at + 1) % self.count();
+                let (page, frame) = (self.pages[at], at as u32);
+                if page == EMPTY || (spares_claimed && self.claims[at] > 0) {
+                    continue;
+                }
+                let word = Word(words[page].load(Ordering::SeqCst));
+                let taking = Word::taking(frame).0;
+                if matches!(word.state(), State::Present | State::Leaving)
+                    && word.frame() == frame
+                    && words[page]
+                        .compare_exchange(word.0, taking, Ordering::SeqCst, Ordering::Relaxed)
+                        .is_ok()
+                {
+                    drop_page(page);
+                    words[page].store(Word::ABSENT.0, Ordering::SeqCst);
+                    return Some(frame);
+                }
+            }
+        }
+        None
+    }
+
+    /// Forgets marks of pages that are dropped with their part.
+    pub(crate) fn forget_marks(&mut self, frames: &[u32]) {
+        self.leaving.retain(|leaving| !frames.contains(&leaving.frame));
+    }
+
+    /// The wakers of all who wait for news.
+    pub(crate) fn wakers(&mut self) -> Vec<Waker> {
+        self.waiters.values_mut().filter_map(|waiter| waiter.waker.take()).collect()
+    }
+}

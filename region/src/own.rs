@@ -1,0 +1,573 @@
+//! The pager: who asks for pages, who writes them, and which parts they are in.
+//!
+//! | who | does | may wait for |
+//! |---|---|---|
+//! | reader | asks words under a pin, reads bytes by a proof | – |
+//! | waiter ([`Claim`]), without a pin | takes frames for its whole set, reads, puts in place | device, epochs, older waiters |
+//! | writer | appends a run to a part, which is then absent | device |
+//! | owner of a part | takes one for a side, drops it | epochs, writes under way |
+//! | net | serves touches without asking | device |
+//!
+//! Why a proof holds: a reader pins, and then finds a word *present*, or makes it so by taking the page back. A mark that
+//! takes it away comes later, and its stamp later still, so the epochs do not pass that stamp before the pin has ended.
+//!
+//! Lock order: `changes` before `frames`. No thread that is pinned waits for a page: who has a guard and calls
+//! [`Claim::wait`] may wait for itself.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use thermocline_base::backing::{Backing, PAGE_BYTES, PART_BYTES, PART_PAGES, PageName};
+use thermocline_base::epoch::{Epochs, Guard};
+use thermocline_base::io::AlignedBytes;
+use thermocline_base::sync::{AtomicU16, AtomicU32, AtomicU64, Backoff, Mutex, Ordering};
+use thermocline_base::vm::{self, Reservation, paging};
+use thermocline_pool::policy::PolicyKind;
+
+use crate::claim::Claim;
+use crate::error::RegionError;
+use crate::frames::{BATCH, Frames};
+use crate::memory::{PageMemory, Poisoned, System};
+use crate::mutation::{Rule, off};
+use crate::net;
+use crate::sides::{Entry, Part, Side, Sides};
+use crate::statistics::{Counters, Statistics, add};
+use crate::word::{FRAMES_MAX, State, Word};
+
+/// How a pager works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Addresses, in bytes.
+    pub bytes: usize,
+    /// Pages that may be in memory at once. At least 2: one is kept for the net.
+    pub frames: usize,
+    /// Which page leaves.
+    pub policy: PolicyKind,
+}
+
+/// A stretch of a region's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Span {
+    /// Its first byte, counted from the begin of the region.
+    pub at: u64,
+    /// Its length, at least 1.
+    pub bytes: u32,
+}
+
+impl Span {
+    /// The pages that it touches.
+    pub(crate) fn pages(self) -> std::ops::RangeInclusive<usize> {
+        let page = |at: u64| (at / PAGE_BYTES as u64) as usize;
+        page(self.at)..=page(self.at + u64::from(self.bytes.max(1)) - 1)
+    }
+
+    fn contains(self, other: Self) -> bool {
+        self.at <= other.at && other.at + u64::from(other.bytes) <= self.at + u64::from(self.bytes)
+    }
+}
+
+/// What all threads of a pager share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) memory: Box<dyn PageMemory>,
+    pub(crate) backing: Arc<dyn Backing>,
+    pub(crate) epochs: Arc<Epochs>,
+    pub(crate) words: Box<[AtomicU64]>,
+    sums: Box<[AtomicU32]>,
+    /// Of frames, since the policy looked last.
+    uses: Box<[AtomicU16]>,
+    most_uses: u16,
+    pub(crate) frames: Mutex<Frames>,
+    pub(crate) sides: Sides,
+    /// Pages appended to each part (low half) and writes under way (high half).
+    cursors: Box<[AtomicU32]>,
+    changes: Mutex<Changes>,
+    pub(crate) counters: Counters,
+}
+
+/// What changes of sides remember.
+#[derive(Debug, Default)]
+struct Changes {
+    told_unlocked: bool,
+}
+
+/// A region with the pager of its paged parts.
+#[derive(Debug)]
+pub struct Pager {
+    inner: Arc<Inner>,
+    net: Option<JoinHandle<()>>,
+}
+
+/// The pages of the spans that were asked for are in memory, and stay while the pin lasts. The only way to their bytes.
+#[derive(Debug)]
+pub struct Proof<'p> {
+    inner: &'p Inner,
+    spans: &'p [Span],
+    pin: PhantomData<&'p Guard<'p>>,
+}
+
+impl<'p> Proof<'p> {
+    /// The bytes of a stretch.
+    ///
+    /// # Panics
+    /// When it is not within a span that was asked for.
+    #[must_use]
+    pub fn bytes(&self, span: Span) -> &'p [u8] {
+        assert!(self.spans.iter().any(|asked| asked.contains(span)), "bytes are read that were asked for");
+        // SAFETY: `ask` found the pages in the region and present, and nobody writes them or takes them away while the pin
+        // lasts (see the module); the lifetime is the pin's.
+        unsafe {
+            let start = self.inner.memory.reservation().base().add(span.at as usize);
+            std::slice::from_raw_parts(start.as_ptr(), span.bytes as usize)
+        }
+    }
+}
+
+impl Pager {
+    /// A region whose parts are all free. On Linux, pages are the system's and a thread serves touches without asking.
+    ///
+    /// # Errors
+    /// When there are no such addresses, or userfaultfd is refused: the text names the setting.
+    ///
+    /// # Panics
+    /// With fewer than 2 frames, or more than 2^26.
+    pub fn new(
+        options: Options,
+        epochs: Arc<Epochs>,
+        backing: Arc<dyn Backing>,
+    ) -> Result<Self, RegionError> {
+        let reservation = Self::reserve(options)?;
+        if cfg!(all(target_os = "linux", not(feature = "portable"))) && vm::page_size() == PAGE_BYTES {
+            let memory = System::new(reservation).map_err(|error| RegionError::no_faults(&error))?;
+            let inner = Arc::new(Inner::new(options, Box::new(memory), epochs, backing));
+            let net = net::start(&inner).map_err(|error| RegionError::no_faults(&error))?;
+            return Ok(Self { inner, net: Some(net) });
+        }
+        let inner = Arc::new(Inner::new(options, Box::new(Poisoned::new(reservation)), epochs, backing));
+        Ok(Self { inner, net: None })
+    }
+
+    /// The portable twin, which poisons what it takes away: for tests and models, on every system.
+    ///
+    /// # Errors
+    /// As [`Pager::new`].
+    ///
+    /// # Panics
+    /// As [`Pager::new`].
+    pub fn poisoned(
+        options: Options,
+        epochs: Arc<Epochs>,
+        backing: Arc<dyn Backing>,
+    ) -> Result<Self, RegionError> {
+        let memory = Poisoned::new(Self::reserve(options)?);
+        Ok(Self { inner: Arc::new(Inner::new(options, Box::new(memory), epochs, backing)), net: None })
+    }
+
+    fn reserve(options: Options) -> Result<Reservation, RegionError> {
+        assert!((2..=FRAMES_MAX).contains(&options.frames), "a pager has from 2 to 2^26 frames");
+        let bytes = options.bytes;
+        Reservation::new(bytes).map_err(|error| RegionError::Addresses { bytes, reason: error.to_string() })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+
+    /// Takes a free part for a side. A pinned one reads as zeros; a paged one has no page so far.
+    ///
+    /// # Errors
+    /// When no part is free, the medium is full, or the system refuses.
+    ///
+    /// # Panics
+    /// When the side is neither pinned nor paged.
+    pub fn take(&self, side: Side) -> Result<Part, RegionError> {
+        self.inner.take(side)
+    }
+
+    /// Gives a part back. What was in it is gone. Waits for its readers and writers: the caller is not pinned.
+    ///
+    /// # Errors
+    /// When it is not in use in this generation.
+    pub fn free(&self, part: Part) -> Result<(), RegionError> {
+        self.inner.free(part)
+    }
+
+    /// The side of a part, and its present use.
+    #[must_use]
+    pub fn side(&self, number: u32) -> (Side, Part) {
+        let entry = self.inner.sides.get(number as usize);
+        (entry.side, Part { number, generation: entry.generation })
+    }
+
+    /// Where a pinned part lies: [`PART_BYTES`] of ordinary memory, its owner's alone.
+    ///
+    /// # Errors
+    /// When it is not pinned in this generation.
+    pub fn pinned(&self, part: Part) -> Result<std::ptr::NonNull<u8>, RegionError> {
+        self.inner.check(part, Side::Pinned)?;
+        // SAFETY: a part of the reservation.
+        Ok(unsafe { self.inner.memory.reservation().base().add(part.number as usize * PART_BYTES) })
+    }
+
+    /// Appends whole pages to a paged part; they are in the backing then, and not in memory. Returns the first page's place
+    /// in the region. `None`: the part has no room for all of them.
+    ///
+    /// # Errors
+    /// When the part is not paged in this generation, or the medium fails: the pages' room in the part is lost then.
+    ///
+    /// # Panics
+    /// When it is not a whole number of pages, one at least.
+    pub fn append(&self, part: Part, pages: AlignedBytes) -> Result<Option<u64>, RegionError> {
+        self.inner.append(part, pages)
+    }
+
+    /// What waits for pages. One for each reader that may have to.
+    #[must_use]
+    pub fn claim(&self) -> Claim<'_> {
+        Claim::new(&self.inner)
+    }
+
+    /// Asks for all pages of these spans at once. `None`: some are not there; let the pin end, wait for the claim, and ask again.
+    ///
+    /// # Errors
+    /// When there is no such page, or the set is larger than one waiter's share.
+    ///
+    /// # Panics
+    /// When the pin is of other epochs than the pager's, or a span leads out of the region.
+    pub fn ask<'p>(
+        &'p self,
+        guard: &'p Guard<'_>,
+        spans: &'p [Span],
+        claim: &mut Claim<'_>,
+    ) -> Result<Option<Proof<'p>>, RegionError> {
+        let inner = &*self.inner;
+        assert!(std::ptr::eq(guard.epochs(), &raw const *inner.epochs), "a pin of the pager's epochs");
+        let mut all_there = true;
+        for page in spans.iter().flat_map(|span| span.pages()) {
+            all_there &= inner.look(page)?;
+        }
+        if all_there {
+            claim.end();
+            return Ok(Some(Proof { inner, spans, pin: PhantomData }));
+        }
+        claim.want(spans)?;
+        Ok(None)
+    }
+
+    /// Frees so many frames ahead of need, as far as the epochs allow now: for a thread that has time.
+    pub fn make_room(&self, frames: usize) {
+        self.inner.make_room(frames);
+    }
+
+    /// What it has done and holds.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.inner.statistics()
+    }
+}
+
+impl Drop for Pager {
+    fn drop(&mut self) {
+        if let Some(net) = self.net.take() {
+            self.inner.memory.faults().expect("a pager with a net has faults").stop();
+            // A net that panicked has ended the process.
+            let _ = net.join();
+        }
+    }
+}
+
+impl Inner {
+    fn new(
+        options: Options,
+        memory: Box<dyn PageMemory>,
+        epochs: Arc<Epochs>,
+        backing: Arc<dyn Backing>,
+    ) -> Self {
+        let parts = memory.reservation().bytes() / PART_BYTES;
+        let frames = Frames::new(options.frames, options.policy);
+        Self {
+            memory,
+            backing,
+            epochs,
+            words: (0..parts * PART_PAGES).map(|_| AtomicU64::new(Word::NONE.0)).collect(),
+            sums: (0..parts * PART_PAGES).map(|_| AtomicU32::new(0)).collect(),
+            uses: (0..options.frames).map(|_| AtomicU16::new(0)).collect(),
+            most_uses: frames.most_uses(),
+            frames: Mutex::new(frames),
+            sides: Sides::new(parts),
+            cursors: (0..parts).map(|_| AtomicU32::new(0)).collect(),
+            changes: Mutex::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    pub(crate) fn word(&self, page: usize) -> Word {
+        Word(self.words[page].load(Ordering::SeqCst))
+    }
+
+    /// Changes a word from what it was; whether it was that.
+    pub(crate) fn change(&self, page: usize, from: Word, to: Word) -> bool {
+        self.words[page].compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    pub(crate) fn name(&self, page: usize) -> PageName {
+        let part = page / PART_PAGES;
+        let generation = self.sides.get(part).generation;
+        PageName { part: part as u32, generation, page: (page % PART_PAGES) as u32 }
+    }
+
+    /// Is this what was written as that page?
+    pub(crate) fn is_whole(&self, name: PageName, bytes: &[u8]) -> bool {
+        let page = name.part as usize * PART_PAGES + name.page as usize;
+        name.checksum(bytes) == self.sums[page].load(Ordering::Relaxed)
+    }
+
+    /// Is the page there, for whoever is pinned? Takes it back if it was leaving.
+    pub(crate) fn look(&self, page: usize) -> Result<bool, RegionError> {
+        loop {
+            let word = self.word(page);
+            let frame = word.frame();
+            match word.state() {
+                State::Present => {
+                    let uses = &self.uses[frame as usize];
+                    let count = uses.load(Ordering::Relaxed);
+                    if count < self.most_uses {
+                        uses.store(count + 1, Ordering::Relaxed);
+                    }
+                    return Ok(true);
+                }
+                State::Leaving if off(Rule::ReaderTakesBack) => return Ok(true),
+                State::Leaving => {
+                    if self.change(page, word, Word::present(frame)) {
+                        add(&self.counters.taken_back, 1);
+                        return Ok(true);
+                    }
+                }
+                State::None => return Err(RegionError::NoPage { page: self.name(page) }),
+                State::Absent | State::Reading | State::Filling | State::Taking => return Ok(false),
+            }
+        }
+    }
+
+    /// Marks, and drops what may go.
+    pub(crate) fn make_room(&self, want: usize) {
+        let mut frames = self.frames.lock();
+        let spare = (frames.count() / 32).clamp(1, BATCH);
+        if frames.free.len() < want {
+            frames.mark((want, spare), &self.words, &self.uses, &self.epochs);
+        }
+        let taken = frames.settle(&self.words, &self.epochs);
+        drop(frames);
+        if taken.is_empty() {
+            return;
+        }
+        self.drop_pages(&taken, Word::ABSENT);
+        add(&self.counters.page_outs, taken.len() as u64);
+    }
+
+    /// Drops pages whose words say *taking*, on behalf of this thread, and wakes who waits.
+    fn drop_pages(&self, taken: &[(usize, u32)], then: Word) {
+        let pages: Vec<usize> = taken.iter().map(|(page, _)| *page).collect();
+        self.memory.take(&pages);
+        let mut frames = self.frames.lock();
+        for (page, frame) in taken {
+            self.words[*page].store(then.0, Ordering::SeqCst);
+            frames.release(*frame);
+        }
+        let wakers = frames.wakers();
+        drop(frames);
+        wakers.into_iter().for_each(std::task::Waker::wake);
+    }
+
+    fn check(&self, part: Part, side: Side) -> Result<Entry, RegionError> {
+        let entry = self.sides.get(part.number as usize);
+        if entry.side == side && entry.generation == part.generation {
+            return Ok(entry);
+        }
+        Err(RegionError::WrongSide { part, side: entry.side })
+    }
+
+    fn take(&self, side: Side) -> Result<Part, RegionError> {
+        assert!(matches!(side, Side::Pinned | Side::Paged), "a part is taken to be pinned or paged");
+        let mut changes = self.changes.lock();
+        let number = self.sides.free_for(side).ok_or(RegionError::NoPart { parts: self.sides.parts() })?;
+        let mut entry = self.sides.get(number);
+        let faults = |error: std::io::Error| RegionError::no_faults(&error);
+        let (offset, start) = self.place(number);
+        if side == Side::Paged {
+            self.backing.prepare(number as u32).map_err(|source| RegionError::Full { source })?;
+            if entry.locked {
+                // SAFETY: a free part of ours.
+                entry.locked = unsafe { paging::unlock(start, PART_BYTES) }.is_err();
+            }
+            self.memory.reservation().advise_huge(offset, PART_BYTES, false);
+            if !entry.registered {
+                self.memory.register(number).map_err(faults)?;
+            }
+            entry.registered = true;
+            self.cursors[number].store(0, Ordering::SeqCst);
+        } else {
+            // Before its first touch, which would wait in the net for a page that nobody has.
+            if entry.registered {
+                self.memory.unregister(number).map_err(faults)?;
+            }
+            entry.registered = false;
+            self.memory.reservation().advise_huge(offset, PART_BYTES, true);
+            if !entry.locked {
+                // SAFETY: a free part of ours.
+                match unsafe { paging::lock_on_fault(start, PART_BYTES) } {
+                    Ok(()) => entry.locked = true,
+                    Err(error) if !std::mem::replace(&mut changes.told_unlocked, true) => {
+                        tracing::warn!(%error, "pinned memory is not locked: raise RLIMIT_MEMLOCK to keep the system from paging it");
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+        let generation = entry.generation + 1;
+        self.sides.set(number, Entry { side, generation, ..entry });
+        Ok(Part { number: number as u32, generation })
+    }
+
+    fn place(&self, part: usize) -> (usize, std::ptr::NonNull<u8>) {
+        let offset = part * PART_BYTES;
+        assert!(part < self.sides.parts(), "a part of the region");
+        // SAFETY: inside of the reservation (asserted).
+        (offset, unsafe { self.memory.reservation().base().add(offset) })
+    }
+
+    fn free(&self, part: Part) -> Result<(), RegionError> {
+        let changes = self.changes.lock();
+        let number = part.number as usize;
+        if let Ok(entry) = self.check(part, Side::Pinned) {
+            let (offset, start) = self.place(number);
+            let reservation = self.memory.reservation();
+            // SAFETY: the part is its owner's alone, who gives it back.
+            if !unsafe { reservation.decommit_locked(offset, PART_BYTES) } {
+                // SAFETY: as above.
+                unsafe {
+                    let _ = paging::unlock(start, PART_BYTES);
+                    reservation.decommit(offset, PART_BYTES);
+                }
+            }
+            self.sides.set(number, Entry { side: Side::Free, ..entry });
+            return Ok(());
+        }
+        let entry = self.check(part, Side::Paged)?;
+        self.sides.set(number, Entry { side: Side::Going, ..entry });
+        drop(changes);
+        let mut backoff = Backoff::new();
+        while self.cursors[number].load(Ordering::SeqCst) >> 16 > 0 {
+            backoff.wait();
+        }
+        self.drop_part(number);
+        self.backing.discard(part.number, part.generation);
+        // Still registered: who touches it meets the net, which knows no such page.
+        self.sides.set(number, Entry { side: Side::Free, ..entry });
+        Ok(())
+    }
+
+    /// Takes all pages of a part that gets no new ones; whoever may still have a way to their bytes is waited for.
+    fn drop_part(&self, part: usize) {
+        let mut taken: Vec<(usize, u32)> = Vec::new();
+        let mut backoff = Backoff::new();
+        let written = self.cursors[part].load(Ordering::SeqCst) as usize & 0xFFFF;
+        for page in part * PART_PAGES..part * PART_PAGES + written {
+            loop {
+                let mut frames = self.frames.lock();
+                let word = self.word(page);
+                let frame = word.frame();
+                let done = match word.state() {
+                    State::None => true,
+                    State::Absent => self.change(page, word, Word::NONE),
+                    State::Reading => {
+                        // Its reader finds that it is not its reading any more.
+                        let ended = self.change(page, word, Word::NONE);
+                        if ended {
+                            frames.release(frame);
+                        }
+                        ended
+                    }
+                    State::Present | State::Leaving => {
+                        let ended = self.change(page, word, Word::taking(frame));
+                        if ended {
+                            frames.forget_marks(&[frame]);
+                            taken.push((page, frame));
+                        }
+                        ended
+                    }
+                    // For the length of a system call of another thread.
+                    State::Filling | State::Taking => false,
+                };
+                drop(frames);
+                if done {
+                    break;
+                }
+                backoff.wait();
+            }
+        }
+        let stamp = self.epochs.stamp();
+        while !taken.is_empty() && self.epochs.safe() <= stamp {
+            backoff.wait();
+        }
+        self.drop_pages(&taken, Word::NONE);
+    }
+
+    fn append(&self, part: Part, pages: AlignedBytes) -> Result<Option<u64>, RegionError> {
+        let count = pages.len() / PAGE_BYTES;
+        assert!(count > 0 && pages.len().is_multiple_of(PAGE_BYTES), "a run consists of whole pages");
+        let number = part.number as usize;
+        let cursor = &self.cursors[number];
+        let first = loop {
+            let now = cursor.load(Ordering::SeqCst);
+            let first = now as usize & 0xFFFF;
+            if first + count > PART_PAGES {
+                self.check(part, Side::Paged)?;
+                return Ok(None);
+            }
+            let next = now + count as u32 + (1 << 16);
+            if cursor.compare_exchange(now, next, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                break first;
+            }
+        };
+        // Counted first: who drops the part has said so before it looks at the count.
+        let result = self.check(part, Side::Paged).map(drop).and_then(|()| self.write(part, first, pages));
+        cursor.fetch_sub(1 << 16, Ordering::SeqCst);
+        result.map(|()| Some(number as u64 * PART_BYTES as u64 + (first * PAGE_BYTES) as u64))
+    }
+
+    fn write(&self, part: Part, first: usize, pages: AlignedBytes) -> Result<(), RegionError> {
+        let name = |page: usize| PageName {
+            part: part.number,
+            generation: part.generation,
+            page: (first + page) as u32,
+        };
+        let (bytes, start) = (pages.len(), part.number as usize * PART_PAGES + first);
+        for (at, page) in pages.chunks(PAGE_BYTES).enumerate() {
+            self.sums[start + at].store(name(at).checksum(page), Ordering::Relaxed);
+        }
+        let outcome = self.backing.write_run(name(0), pages).wait();
+        outcome.result.map_err(|source| RegionError::Unwritten { page: name(0), source })?;
+        add(&self.counters.write_bytes, bytes as u64);
+        for page in start..start + bytes / PAGE_BYTES {
+            self.words[page].store(Word::ABSENT.0, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    fn statistics(&self) -> Statistics {
+        let frames = self.frames.lock();
+        let mut all = Statistics {
+            pinned_bytes: (self.sides.count(Side::Pinned) * PART_BYTES) as u64,
+            paged_bytes: (self.sides.count(Side::Paged) * PART_BYTES) as u64,
+            resident_bytes: ((frames.count() - frames.free.len()) * PAGE_BYTES) as u64,
+            locked_bytes: (self.sides.locked() * PART_BYTES) as u64,
+            table_bytes: (self.words.len() * 12 + frames.bytes() + self.sides.parts() * 12) as u64,
+            ..Statistics::default()
+        };
+        self.counters.fill(&mut all);
+        all
+    }
+}

@@ -1,0 +1,123 @@
+//! The table of sides: an address tells its part, a part its side and generation.
+//!
+//! Pinned parts are gathered in front and paged ones at the end, since the kernel keeps a mapping for each stretch of parts that
+//! are alike, and grants 65,530 of them. One change happens at a time (its lock is the owner's); looking takes no lock.
+
+use thermocline_base::sync::{AtomicU64, Ordering};
+
+/// What a part is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// Of no use: touching it is a mistake.
+    Free,
+    /// Ordinary memory, of huge pages, locked as far as the process may.
+    Pinned,
+    /// Pages that come and go.
+    Paged,
+    /// Paged before, and dropped: waits for its last readers.
+    Going,
+}
+
+/// A part in one of its uses.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Part {
+    /// Its number, counted from the begin of the region.
+    pub number: u32,
+    /// Which of its uses.
+    pub generation: u32,
+}
+
+/// A word a part: generation, whether faults of it come to us, whether it is locked, side.
+#[derive(Debug)]
+pub(crate) struct Sides(Box<[AtomicU64]>);
+
+/// A part's word, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    pub(crate) side: Side,
+    pub(crate) registered: bool,
+    pub(crate) locked: bool,
+    pub(crate) generation: u32,
+}
+
+impl Entry {
+    fn word(self) -> u64 {
+        let side = match self.side {
+            Side::Free => 0,
+            Side::Pinned => 1,
+            Side::Paged => 2,
+            Side::Going => 3,
+        };
+        u64::from(self.generation) << 4 | u64::from(self.locked) << 3 | u64::from(self.registered) << 2 | side
+    }
+
+    fn of(word: u64) -> Self {
+        let side = [Side::Free, Side::Pinned, Side::Paged, Side::Going][word as usize & 3];
+        Self { side, registered: word & 4 != 0, locked: word & 8 != 0, generation: (word >> 4) as u32 }
+    }
+}
+
+impl Sides {
+    pub(crate) fn new(parts: usize) -> Self {
+        Self((0..parts).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    pub(crate) fn parts(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn get(&self, part: usize) -> Entry {
+        Entry::of(self.0[part].load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set(&self, part: usize, entry: Entry) {
+        self.0[part].store(entry.word(), Ordering::Release);
+    }
+
+    /// The free part where one of this side belongs.
+    pub(crate) fn free_for(&self, side: Side) -> Option<usize> {
+        let free = |part: &usize| self.get(*part).side == Side::Free;
+        match side {
+            Side::Pinned => (0..self.parts()).find(free),
+            _ => (0..self.parts()).rev().find(free),
+        }
+    }
+
+    pub(crate) fn count(&self, side: Side) -> usize {
+        (0..self.parts()).filter(|part| self.get(*part).side == side).count()
+    }
+
+    /// How many parts are locked.
+    pub(crate) fn locked(&self) -> usize {
+        (0..self.parts()).filter(|part| self.get(*part).locked).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_come_back() {
+        for side in [Side::Free, Side::Pinned, Side::Paged, Side::Going] {
+            for (registered, locked) in [(false, true), (true, false)] {
+                let entry = Entry { side, registered, locked, generation: u32::MAX };
+                assert_eq!(Entry::of(entry.word()), entry);
+            }
+        }
+    }
+
+    #[test]
+    fn sides_are_gathered_at_the_ends() {
+        let sides = Sides::new(4);
+        let entry = |side| Entry { side, registered: false, locked: false, generation: 1 };
+        assert_eq!((sides.free_for(Side::Pinned), sides.free_for(Side::Paged)), (Some(0), Some(3)));
+        sides.set(0, entry(Side::Pinned));
+        sides.set(3, entry(Side::Paged));
+        assert_eq!((sides.free_for(Side::Pinned), sides.free_for(Side::Paged)), (Some(1), Some(2)));
+        sides.set(1, entry(Side::Going));
+        sides.set(2, entry(Side::Paged));
+        assert_eq!((sides.free_for(Side::Pinned), sides.free_for(Side::Paged)), (None, None));
+        assert_eq!(sides.count(Side::Paged), 2);
+    }
+}
