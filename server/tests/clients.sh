@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# clients.sh SERVER: psql, pgbench and psycopg against a server with an empty database; nothing of it stays.
+# clients.sh SERVER: psql, pgbench and drivers against a server with an empty database; nothing of it stays. Drivers come from
+# their registries into the temporary directory.
 set -euo pipefail
 server=$1
 here=$(dirname "${BASH_SOURCE[0]}")
@@ -44,6 +45,30 @@ done
 # What TPC-B moves stays the same in sum.
 sums=$(psql -X -At -c "select (select sum(abalance) from pgbench_accounts) = (select sum(bbalance) from pgbench_branches), (select count(*) from pgbench_history)")
 [ "$sums" = "t|1200" ] || { echo "pgbench left $sums"; exit 1; }
+
+psql -X -q -v ON_ERROR_STOP=1 -c "create table parents (id int generated always as identity primary key, n int check (n > 0))" \
+    -c "create table kids (id serial primary key, p int constraint kids_p references parents on delete cascade)" \
+    -c "create view seen as select id, n * 2 as twice from parents"
+expect '\d parents' 'generated always as identity'
+expect '\d parents' '"parents_n_check" CHECK ((n > 0))'
+expect '\d parents' 'TABLE "kids" CONSTRAINT "kids_p" FOREIGN KEY (p) REFERENCES parents(id) ON DELETE CASCADE'
+expect '\d kids' "nextval('kids_id_seq'::regclass)"
+expect '\d kids' '"kids_p" FOREIGN KEY (p) REFERENCES parents(id) ON DELETE CASCADE'
+expect '\dv' 'public | seen | view | postgres'
+expect '\ds' 'public | kids_id_seq    | sequence | postgres'
+psql -X -q -c "drop view seen" -c "drop table kids" -c "drop table parents"
+
+echo "node-postgres"
+(cd "$dir" && npm install --silent --no-fund --no-audit pg@8 >/dev/null)
+NODE_PATH=$dir/node_modules node "$here/clients/with_node.js"
+
+echo "pgx"
+if command -v go >/dev/null; then
+    (cd "$here/clients/with_pgx" && go build -o "$dir/with_pgx" .)
+    "$dir/with_pgx"
+else
+    echo "  passed over: no go here"
+fi
 
 echo "psycopg"
 python3 "$here/clients/with_psycopg.py"

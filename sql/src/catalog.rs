@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use thermocline_row as row;
 
+use crate::system::Objects;
+use crate::system::rows::ActionRow;
+use crate::system::sequences::SessionSequences;
 use crate::types::{NO_MOD, Type, numeric_mod};
 
 /// Definitions by name.
@@ -12,12 +15,20 @@ pub(crate) trait Catalog {
     fn table(&self, name: &str) -> Option<Arc<Table>>;
     /// Names of all tables, for hints.
     fn names(&self) -> Vec<String>;
+    /// What is known beside tables: views, sequences, comments.
+    fn objects(&self) -> &Objects;
+    /// Positions of sequences.
+    fn sequences(&self) -> &SessionSequences;
     /// A table of the system catalogs, with its rows.
     fn system(&self, schema: &str, name: &str) -> Option<System>;
     /// Definitions of indexes, or of the constraints that are indexes, by OID.
     fn definitions(&self, constraints: bool) -> Vec<(i64, String)>;
-    /// Names of tables and indexes by OID.
+    /// Names of relations by OID.
     fn relation_names(&self) -> Vec<(i64, String)>;
+    /// Comments: the OID of a relation or constraint, the number of its column (0: itself), the text.
+    fn comments(&self) -> Vec<(i64, i64, String)>;
+    /// Queries of views by OID.
+    fn view_texts(&self) -> Vec<(i64, String)>;
 }
 
 /// A table of the system catalogs.
@@ -28,7 +39,7 @@ pub(crate) struct System {
 }
 
 /// A table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub(crate) name: String,
     pub(crate) columns: Vec<Column>,
@@ -37,6 +48,42 @@ pub(crate) struct Table {
     pub(crate) primary: Option<usize>,
     /// Rows, about.
     pub(crate) rows: u64,
+    /// CHECK constraints: names and conditions, as they were written.
+    pub(crate) checks: Vec<(String, String)>,
+    /// Foreign keys of the table.
+    pub(crate) foreign: Vec<Arc<Foreign>>,
+    /// Foreign keys that refer to it.
+    pub(crate) referenced: Vec<Arc<Foreign>>,
+}
+
+/// A foreign key.
+#[derive(Debug)]
+pub(crate) struct Foreign {
+    pub(crate) name: String,
+    pub(crate) child: String,
+    pub(crate) columns: Vec<String>,
+    pub(crate) parent: String,
+    pub(crate) parent_columns: Vec<String>,
+    pub(crate) on_delete: ActionRow,
+    pub(crate) on_update: ActionRow,
+    pub(crate) deferrable: bool,
+    pub(crate) deferred: bool,
+}
+
+impl Table {
+    /// Places of columns by their names.
+    pub(crate) fn places(&self, names: &[String]) -> Option<Vec<usize>> {
+        names.iter().map(|name| self.columns.iter().position(|column| column.name == *name)).collect()
+    }
+
+    /// The unique index whose columns are these, in any order.
+    pub(crate) fn unique_on(&self, places: &[usize]) -> Option<usize> {
+        self.indexes.iter().position(|index| {
+            index.unique
+                && index.columns.len() == places.len()
+                && index.columns.iter().all(|(column, _)| places.contains(column))
+        })
+    }
 }
 
 /// A column.
@@ -50,6 +97,10 @@ pub(crate) struct Column {
     /// In what `insert` leaves out: a constant, or the table's next number.
     pub(crate) default: Option<row::Value>,
     pub(crate) numbered: bool,
+    /// The default where it is no constant of the engine's, as it was written.
+    pub(crate) default_text: Option<String>,
+    /// GENERATED AS IDENTITY; `true`: ALWAYS.
+    pub(crate) identity: Option<bool>,
     /// Stands for the key of a table without one; `*` leaves it out and no name finds it.
     pub(crate) hidden: bool,
 }
@@ -62,6 +113,16 @@ pub(crate) struct Index {
     pub(crate) unique: bool,
     /// Columns, and whether each descends.
     pub(crate) columns: Vec<(usize, bool)>,
+}
+
+/// The first sign of names that the database gives itself, and no statement can.
+pub(crate) const OWN: char = '\u{1}';
+
+/// A name as SQL has to write it.
+pub(crate) fn quoted(name: &str) -> String {
+    let plain = name.starts_with(|sign: char| sign.is_ascii_lowercase() || sign == '_')
+        && name.chars().all(|sign| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == '_');
+    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
 /// The name of the hidden key.

@@ -53,6 +53,13 @@ impl Error {
         self
     }
 
+    /// Forgets the place: it is one of a text that the user has not sent.
+    #[cold]
+    pub(crate) fn nowhere(mut self) -> Self {
+        (self.at, self.position) = (None, None);
+        self
+    }
+
     /// Says what to do.
     #[cold]
     #[must_use]

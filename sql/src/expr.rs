@@ -115,6 +115,8 @@ pub(crate) struct Context {
     pub(crate) now: i64,
     /// The time at which the statement began.
     pub(crate) statement: i64,
+    /// The session's sequences; none where constants are computed.
+    pub(crate) sequences: Option<crate::system::sequences::SessionSequences>,
 }
 
 /// What an expression may look at.
@@ -202,6 +204,15 @@ pub(crate) enum Expr {
     Extreme(bool, Vec<Expr>),
     /// Is the value one of the constants? Their set, and whether a null is among them.
     InSet(Box<Expr>, Arc<std::collections::HashSet<Datum>>, bool),
+    /// Does the comparison hold for one, or `all`, of an array's elements?
+    AnyOf {
+        comparison: Comparison,
+        all: bool,
+        arg: Box<Expr>,
+        array: Box<Expr>,
+    },
+    /// An array with an expression made of each element, which is that one's only column.
+    Elements(Box<Expr>, Box<Expr>),
     Record(Vec<Expr>),
     /// Text read as a value of this type.
     Input(Box<Expr>, Type, i32),
@@ -294,6 +305,29 @@ impl Expr {
                     Datum::Bool(false)
                 })
             }
+            Expr::AnyOf { comparison, all, arg, array } => {
+                let (value, array) = (arg.lend(env)?, array.lend(env)?);
+                let Datum::Array(items) = &*array else { return Ok(Datum::Null) };
+                if value.is_null() && !items.is_empty() {
+                    return Ok(Datum::Null);
+                }
+                let mut unknown = false;
+                for item in items.iter() {
+                    if item.is_null() {
+                        unknown = true;
+                    } else if comparison.holds(value.compare(item)) != *all {
+                        return Ok(Datum::Bool(!*all));
+                    }
+                }
+                Ok(if unknown { Datum::Null } else { Datum::Bool(*all) })
+            }
+            Expr::Elements(array, each) => {
+                let array = array.lend(env)?;
+                let Datum::Array(items) = &*array else { return Ok(Datum::Null) };
+                let made =
+                    items.iter().map(|item| each.eval(&Env { row: std::slice::from_ref(item), ..*env }));
+                Ok(Datum::Array(made.collect::<Result<_>>()?))
+            }
             Expr::Record(args) => {
                 let values: Result<Vec<Datum>> = args.iter().map(|arg| arg.eval(env)).collect();
                 Ok(Datum::Record(values?.into()))
@@ -349,8 +383,11 @@ impl Expr {
             | Expr::InSet(arg, ..)
             | Expr::Input(arg, ..)
             | Expr::Output(arg, _)
+            | Expr::Elements(arg, _)
             | Expr::Fit(arg, ..) => arg.walk(see),
-            Expr::IsDistinct(left, right, _) | Expr::NullIf(left, right) => {
+            Expr::AnyOf { arg: left, array: right, .. }
+            | Expr::IsDistinct(left, right, _)
+            | Expr::NullIf(left, right) => {
                 left.walk(see);
                 right.walk(see);
             }
@@ -380,8 +417,11 @@ impl Expr {
             | Expr::InSet(arg, ..)
             | Expr::Input(arg, ..)
             | Expr::Output(arg, _)
+            | Expr::Elements(arg, _)
             | Expr::Fit(arg, ..) => arg.rewrite(change),
-            Expr::IsDistinct(left, right, _) | Expr::NullIf(left, right) => {
+            Expr::AnyOf { arg: left, array: right, .. }
+            | Expr::IsDistinct(left, right, _)
+            | Expr::NullIf(left, right) => {
                 left.rewrite(change);
                 right.rewrite(change);
             }

@@ -32,6 +32,8 @@
 //! | `expr` | bound expressions and their evaluation |
 //! | `bind` | statements to bound trees (`plan`), over a `catalog` |
 //! | `run` | the executor |
+//! | `explain` | plans as text |
+//! | `system` | what definitions say that the engine does not keep, in hidden tables |
 //! | `session` | what a user holds: transactions, settings, definitions |
 //!
 //! Invariant: this crate knows nothing of sockets, and of the engine only its public interface; it has no unsafe code.
@@ -41,12 +43,14 @@
 mod bind;
 mod catalog;
 mod error;
+mod explain;
 mod expr;
 mod parser;
 mod plan;
 mod registry;
 mod run;
 mod session;
+mod system;
 mod types;
 
 pub use error::{About, Error, Result};

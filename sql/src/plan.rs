@@ -71,6 +71,10 @@ pub(crate) enum Plan {
         to: Expr,
         step: Expr,
     },
+    /// A row for each element of an array.
+    Unnest(Expr),
+    /// The row, and behind it its number, from 1.
+    Numbered(Box<Plan>),
     /// The first so many columns.
     Cut(Box<Plan>, usize),
     /// Rows whose tables' rows are locked, one after the other, as they are then.
@@ -110,8 +114,16 @@ pub(crate) enum Access {
     /// Rows of an index whose first columns equal one of these lists of values.
     Points {
         index: usize,
-        keys: Vec<Vec<Expr>>,
+        keys: Vec<Vec<KeyPart>>,
     },
+}
+
+/// What a column of an index has to equal.
+#[derive(Clone, Debug)]
+pub(crate) enum KeyPart {
+    One(Expr),
+    /// Each element of this array, one after the other.
+    Each(Expr),
 }
 
 #[derive(Clone, Debug)]
@@ -188,6 +200,8 @@ pub(crate) struct BoundInsert {
     /// Makes rows of the table's columns; where `given` is false, the default is still to come.
     pub(crate) plan: Plan,
     pub(crate) given: Vec<bool>,
+    /// CHECK constraints: names and conditions over the table's columns.
+    pub(crate) checks: Vec<(String, Expr)>,
     pub(crate) conflict: Option<BoundConflict>,
     pub(crate) returning: Option<Returning>,
 }
@@ -213,6 +227,8 @@ pub(crate) struct BoundUpdate {
     /// Where the new values begin.
     pub(crate) width: usize,
     pub(crate) columns: Vec<usize>,
+    /// As those of an insert.
+    pub(crate) checks: Vec<(String, Expr)>,
     pub(crate) returning: Option<Returning>,
 }
 

@@ -9,7 +9,7 @@
 
 use crate::catalog::{Index, Table};
 use crate::expr::{Call, Comparison, Expr};
-use crate::plan::{Access, Plan};
+use crate::plan::{Access, KeyPart, Plan};
 use crate::types::Datum;
 
 /// A table is taken to have so many rows at least: a statement outlives the moment at which its tables were small.
@@ -20,8 +20,10 @@ const DISTINCT: f64 = 10.0;
 const BETWEEN: f64 = 200.0;
 /// One in so many rows lies beyond a bound, or fulfils any other condition.
 const BEYOND: f64 = 3.0;
-/// Points of an index that a list may lead to.
+/// Points of an index that a list may lead to. Longer ones are arrays.
 const MOST_POINTS: usize = 256;
+/// Elements of an array, about.
+const ELEMENTS: f64 = 10.0;
 
 /// Rows of a plan, about.
 pub(super) fn rows(plan: &Plan) -> f64 {
@@ -40,6 +42,7 @@ pub(super) fn rows(plan: &Plan) -> f64 {
         | Plan::Apply(input, _)
         | Plan::Sort(input, _)
         | Plan::Distinct(input, _)
+        | Plan::Numbered(input)
         | Plan::Cut(input, _) => rows(input),
         Plan::Lock { input, .. } => rows(input),
         Plan::Join(join) => rows(&join.left).max(rows(&join.right)),
@@ -56,6 +59,7 @@ pub(super) fn rows(plan: &Plan) -> f64 {
         },
         Plan::SetOp { left, right, .. } => rows(left) + rows(right),
         Plan::Series { .. } => 1000.0,
+        Plan::Unnest(_) => ELEMENTS,
     }
 }
 
@@ -69,7 +73,10 @@ pub(super) fn rows_of(table: &Table, access: &Access, filter: &[Expr]) -> f64 {
     match access {
         Access::Table => all,
         Access::Points { index, keys } => {
-            keys.len() as f64 * behind(&table.indexes[*index], keys.first().map_or(0, Vec::len))
+            let key = keys.first().map_or(&[][..], Vec::as_slice);
+            let arrays = key.iter().filter(|part| matches!(part, KeyPart::Each(_))).count();
+            let points = keys.len() as f64 * ELEMENTS.powi(arrays as i32);
+            (points * behind(&table.indexes[*index], key.len())).min(all)
         }
         Access::Index { index, equal, low, high, .. } => {
             let index = &table.indexes[*index];
@@ -118,7 +125,7 @@ fn compared(expr: &Expr) -> Option<(usize, Comparison, &Expr)> {
 }
 
 /// Columns, and what each of them has to equal.
-type Point = Vec<(usize, Expr)>;
+type Point = Vec<(usize, KeyPart)>;
 
 /// The points that a condition leaves: one for an equality, several for a list. `None`: it is no such condition.
 fn points(condition: &Expr) -> Option<Vec<Point>> {
@@ -127,8 +134,19 @@ fn points(condition: &Expr) -> Option<Vec<Point>> {
             let Expr::Column(column) = **arg else { return None };
             let mut values: Vec<&Datum> = set.iter().collect();
             values.sort_by(|a, b| a.compare(b));
-            Some(values.into_iter().map(|value| vec![(column, Expr::Const(value.clone()))]).collect())
+            if values.len() > MOST_POINTS {
+                let all = Datum::Array(values.into_iter().cloned().collect());
+                return Some(vec![vec![(column, KeyPart::Each(Expr::Const(all)))]]);
+            }
+            let point = |value: &Datum| vec![(column, KeyPart::One(Expr::Const(value.clone())))];
+            Some(values.into_iter().map(point).collect())
         }
+        Expr::AnyOf { comparison: Comparison::Equal, all: false, arg, array } => match &**arg {
+            Expr::Column(column) if array.columns().is_empty() => {
+                Some(vec![vec![(*column, KeyPart::Each((**array).clone()))]])
+            }
+            _ => None,
+        },
         Expr::Or(terms) => {
             let mut all = Vec::new();
             for term in terms {
@@ -151,12 +169,12 @@ fn points(condition: &Expr) -> Option<Vec<Point>> {
                     let (Expr::Column(column), true) = (left, right.columns().is_empty()) else {
                         return None;
                     };
-                    all.push((*column, right.clone()));
+                    all.push((*column, KeyPart::One(right.clone())));
                 }
                 return Some(vec![all]);
             }
             let (column, _, value) = compared(condition)?;
-            Some(vec![vec![(column, value.clone())]])
+            Some(vec![vec![(column, KeyPart::One(value.clone()))]])
         }
         _ => None,
     }
@@ -227,7 +245,7 @@ fn bounds(index: &Index, equal: usize, compared: &[(usize, Comparison, &Expr)]) 
 }
 
 /// The beginnings of keys that all conditions together leave, of one length.
-fn keys_of(index: &Index, lists: &[Vec<Point>]) -> Vec<Vec<Expr>> {
+fn keys_of(index: &Index, lists: &[Vec<Point>]) -> Vec<Vec<KeyPart>> {
     let of_index = |column: usize| index.columns.iter().any(|(it, _)| *it == column);
     let mut all: Vec<Point> = vec![Vec::new()];
     for list in lists {
@@ -240,7 +258,7 @@ fn keys_of(index: &Index, lists: &[Vec<Point>]) -> Vec<Vec<Expr>> {
             .flat_map(|known| list.iter().map(move |more| known.iter().chain(more).cloned().collect()))
             .collect();
     }
-    let mut keys: Vec<Vec<Expr>> = Vec::with_capacity(all.len());
+    let mut keys: Vec<Vec<KeyPart>> = Vec::with_capacity(all.len());
     for point in &all {
         let value = |(column, _): &(usize, bool)| {
             point.iter().find(|(it, _)| it == column).map(|(_, value)| value.clone())
@@ -340,6 +358,8 @@ mod tests {
             stored: thermocline_row::Type::Int8,
             default: None,
             numbered: false,
+            default_text: None,
+            identity: None,
             hidden: false,
         };
         let index = |name: &str, unique: bool, columns: &[(usize, bool)]| Index {
@@ -357,6 +377,9 @@ mod tests {
             ],
             primary: Some(0),
             rows: 1_000_000,
+            checks: Vec::new(),
+            foreign: Vec::new(),
+            referenced: Vec::new(),
         }
     }
 
@@ -369,8 +392,8 @@ mod tests {
 
     fn keys(access: &Access) -> Vec<Vec<i64>> {
         let Access::Points { keys, .. } = access else { panic!("no points: {access:?}") };
-        let number = |value: &Expr| match value {
-            Expr::Const(Datum::Int(value)) => *value,
+        let number = |value: &KeyPart| match value {
+            KeyPart::One(Expr::Const(Datum::Int(value))) => *value,
             other => panic!("no number: {other:?}"),
         };
         keys.iter().map(|key| key.iter().map(number).collect()).collect()

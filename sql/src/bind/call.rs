@@ -30,6 +30,9 @@ impl Binder<'_> {
             let [left, right] = <[Typed; 2]>::try_from(args).expect("there are two");
             return self.compare_records(name, left, right, at);
         }
+        if let Some(found) = self.array_operator(name, &args, at)? {
+            return Ok(found);
+        }
         let types = self.types(&args);
         let all = operators_named(name);
         match resolve_operator(&all, &types) {
@@ -117,20 +120,8 @@ impl Binder<'_> {
         if is_aggregate(name) {
             return self.aggregate(name, call, at);
         }
-        const REFUSED: [&str; 12] = [
-            "row_number",
-            "rank",
-            "dense_rank",
-            "lag",
-            "lead",
-            "array_agg",
-            "json_agg",
-            "to_char",
-            "unnest",
-            "nextval",
-            "currval",
-            "setval",
-        ];
+        const REFUSED: [&str; 8] =
+            ["row_number", "rank", "dense_rank", "lag", "lead", "json_agg", "to_char", "unnest"];
         if REFUSED.contains(&name) {
             return Err(Error::unsupported(format!("function {name}")).at(at));
         }
@@ -138,6 +129,9 @@ impl Binder<'_> {
             let message =
                 format!("DISTINCT, ORDER BY, FILTER or * specified, but {name} is not an aggregate function");
             return Err(Error::new("42809", message).at(at));
+        }
+        if let Some(found) = self.sequence_function(name, &call.args, at)? {
+            return Ok(found);
         }
         let mut args = Vec::with_capacity(call.args.len());
         for arg in &call.args {
@@ -154,6 +148,9 @@ impl Binder<'_> {
                 args.insert(0, midnight);
             }
             _ => {}
+        }
+        if let Some(found) = self.array_function(name, &args, at)? {
+            return Ok(found);
         }
         if let Some(found) = self.system_function(name, &args, at)? {
             return Ok(found);
@@ -264,6 +261,15 @@ impl Binder<'_> {
             }
             (Aggregate::CountAll, Vec::new(), Type::Int8)
         } else {
+            if name == "array_agg" && types.len() == 1 {
+                let element = if types[0] == Type::Unknown { Type::Text } else { types[0] };
+                let none = || {
+                    let message = format!("could not find array type for data type {}", element.sql_name());
+                    Error::new("42704", message).at(at)
+                };
+                let array = element.array().ok_or_else(none)?;
+                return self.aggregate_call(call, (Aggregate::Array, vec![element], array), args);
+            }
             let rows = aggregates_named(name);
             let any = rows.iter().find(|row| row.1 == [Type::Unknown] && types.len() == 1);
             match any {
@@ -293,6 +299,16 @@ impl Binder<'_> {
                 },
             }
         };
+        self.aggregate_call(call, (aggregate, wanted, ty), args)
+    }
+
+    /// The call of an aggregate whose types are known.
+    fn aggregate_call(
+        &mut self,
+        call: &ast::Call,
+        (aggregate, wanted, ty): (Aggregate, Vec<Type>, Type),
+        args: Vec<Typed>,
+    ) -> Result<(AggregateCall, Type)> {
         let mut exprs = Vec::new();
         for (arg, ty) in args.into_iter().zip(wanted) {
             exprs.push(if ty == Type::Record { arg.expr } else { self.implicit(arg, ty)?.expr });

@@ -9,7 +9,7 @@ use crate::catalog::Table;
 use crate::error::{Error, Result, nearest};
 use crate::expr::Expr;
 use crate::parser::ast::{
-    self, Alias, Assignment, Conflict, Delete, ExprKind, Insert, SetExpr, TableRef, Update,
+    self, Alias, Assignment, Conflict, Delete, ExprKind, Insert, Overriding, SetExpr, TableRef, Update,
 };
 use crate::plan::{BoundConflict, BoundDelete, BoundInsert, BoundUpdate, Plan};
 use crate::types::Datum;
@@ -27,15 +27,86 @@ fn column_of(table: &Table, name: &str, at: u32) -> Result<usize> {
     })
 }
 
-fn default_of(table: &Table, column: usize) -> Expr {
-    let column = &table.columns[column];
-    Expr::Const(column.default.as_ref().map_or(Datum::Null, crate::run::datum_of))
-}
-
 impl Binder<'_> {
     /// What stands in a column that a statement gives no value.
-    pub(crate) fn default_of(table: &Table, column: usize) -> Expr {
-        default_of(table, column)
+    pub(crate) fn default_of(&mut self, table: &Table, column: usize) -> Result<Expr> {
+        let column = &table.columns[column];
+        let Some(text) = &column.default_text else {
+            return Ok(Expr::Const(column.default.as_ref().map_or(Datum::Null, crate::run::datum_of)));
+        };
+        let bound = crate::parser::parse_expr(text).and_then(|expr| self.default_expr(&expr, column));
+        bound.map_err(Error::nowhere)
+    }
+
+    /// A default, for a column.
+    pub(crate) fn default_expr(&mut self, expr: &ast::Expr, column: &crate::catalog::Column) -> Result<Expr> {
+        let frames = std::mem::take(&mut self.frames);
+        self.frames.push(Frame { no_aggregates: Some("DEFAULT expressions"), ..Frame::default() });
+        let bound = self.expr(expr).and_then(|typed| {
+            let (at, from) = (typed.at, typed.ty);
+            self.assigned(typed, column).map_err(|error| match error.code {
+                "42804" => {
+                    let (name, ty, from) = (&column.name, column.ty.sql_name(), from.sql_name());
+                    let message =
+                        format!("column \"{name}\" is of type {ty} but default expression is of type {from}");
+                    Error::new("42804", message)
+                        .at(at)
+                        .hint("You will need to rewrite or cast the expression.")
+                        .nowhere()
+                }
+                _ => error,
+            })
+        });
+        let inside = std::mem::replace(&mut self.frames, frames);
+        if inside.iter().any(|frame| !frame.subs.is_empty()) {
+            return Err(Error::new("0A000", "cannot use subquery in DEFAULT expression").at(expr.at));
+        }
+        bound.map_err(|error| match error.code {
+            "42703" | "42P01"
+                if error.message.starts_with("column ") || error.message.starts_with("missing FROM") =>
+            {
+                Error {
+                    at: error.at,
+                    ..Error::new("0A000", "cannot use column reference in DEFAULT expression")
+                }
+            }
+            _ => error,
+        })
+    }
+
+    /// The condition of a CHECK constraint, over the columns of its table.
+    pub(crate) fn check_expr(&mut self, expr: &ast::Expr, table: &Table) -> Result<Expr> {
+        let frames = std::mem::take(&mut self.frames);
+        let (columns, _) = Self::table_columns(table, &table.name, &[]);
+        let tables = vec![table.name.clone()];
+        let no_aggregates = Some("check constraints");
+        self.frames.push(Frame { columns, tables, no_aggregates, ..Frame::default() });
+        let bound = self.condition(expr, "CHECK");
+        let inside = std::mem::replace(&mut self.frames, frames);
+        if inside.iter().any(|frame| !frame.subs.is_empty()) {
+            return Err(Error::new("0A000", "cannot use subquery in check constraint").at(expr.at));
+        }
+        bound
+    }
+
+    /// The CHECK constraints of a table.
+    pub(crate) fn checks(&mut self, table: &Table) -> Result<Vec<(String, Expr)>> {
+        let mut all = Vec::with_capacity(table.checks.len());
+        for (name, text) in &table.checks {
+            let bound = crate::parser::parse_expr(text).and_then(|expr| self.check_expr(&expr, table));
+            all.push((name.clone(), bound.map_err(Error::nowhere)?));
+        }
+        Ok(all)
+    }
+
+    /// What all columns of a row have that is given none.
+    fn defaults(&mut self, table: &Table, given: &[usize]) -> Result<Vec<Expr>> {
+        (0..table.columns.len())
+            .map(|column| match given.contains(&column) {
+                true => Ok(Expr::Const(Datum::Null)),
+                false => self.default_of(table, column),
+            })
+            .collect()
     }
 
     pub(super) fn insert(&mut self, insert: &Insert) -> Result<BoundInsert> {
@@ -66,7 +137,8 @@ impl Binder<'_> {
         self.frames.push(Frame { columns, tables: vec![name.clone()], ..Frame::default() });
         let returning = self.returning(&insert.returning);
         self.frames.pop();
-        Ok(BoundInsert { table, plan, given, conflict, returning: returning? })
+        let checks = self.checks(&table)?;
+        Ok(BoundInsert { table, plan, given, checks, conflict, returning: returning? })
     }
 
     /// The rows to insert, with all columns of the table, and which of these the statement gives.
@@ -78,8 +150,7 @@ impl Binder<'_> {
     ) -> Result<(Plan, Vec<bool>)> {
         let mut given = vec![false; table.columns.len()];
         let Some(source) = &insert.source else {
-            let row = (0..table.columns.len()).map(|column| default_of(table, column)).collect();
-            return Ok((Plan::Values(vec![row]), given));
+            return Ok((Plan::Values(vec![self.defaults(table, &[])?]), given));
         };
         let too_many = |count: usize, at: u32| {
             if count > targets.len() {
@@ -96,14 +167,35 @@ impl Binder<'_> {
             && source.limit.is_none()
             && source.with.is_empty()
         {
-            return self.insert_values(rows, table, targets, &too_many);
+            return self.insert_values((rows, insert.overriding), table, targets, &too_many);
         }
         let (bound, _) = self.sub_query(source)?;
         too_many(bound.columns.len(), source.at)?;
-        let mut exprs: Vec<Expr> = (0..table.columns.len()).map(|column| default_of(table, column)).collect();
+        let mut exprs = self.defaults(table, &targets[..bound.columns.len()])?;
         for (place, column) in bound.columns.iter().enumerate() {
-            let typed =
-                Typed { modifier: column.modifier, ..Typed::new(Expr::Column(place), column.ty, source.at) };
+            let target = &table.columns[targets[place]];
+            if target.identity.is_some() && insert.overriding == Some(Overriding::User) {
+                exprs[targets[place]] = self.default_of(table, targets[place])?;
+                continue;
+            }
+            if target.identity == Some(true) && insert.overriding.is_none() {
+                return Err(always(&target.name));
+            }
+            // A literal in the list of a SELECT has the type of its column.
+            let literal = match &bound.plan {
+                Plan::Project(_, made) if column.ty == crate::types::Type::Text => match made.get(place) {
+                    Some(Expr::Const(value)) => Some(value.clone()),
+                    _ => None,
+                },
+                _ => None,
+            };
+            let typed = match literal {
+                Some(value) => Typed::constant(value, crate::types::Type::Unknown, source.at),
+                None => Typed {
+                    modifier: column.modifier,
+                    ..Typed::new(Expr::Column(place), column.ty, source.at)
+                },
+            };
             exprs[targets[place]] = self.assigned(typed, &table.columns[targets[place]])?;
             given[targets[place]] = true;
         }
@@ -112,7 +204,7 @@ impl Binder<'_> {
 
     fn insert_values(
         &mut self,
-        rows: &[Vec<ast::Expr>],
+        (rows, overriding): (&[Vec<ast::Expr>], Option<Overriding>),
         table: &Arc<Table>,
         targets: &[usize],
         check: &dyn Fn(usize, u32) -> Result<()>,
@@ -126,11 +218,17 @@ impl Binder<'_> {
             }
             let past = row.get(targets.len()).or(row.last()).map_or(0, |expr| expr.at);
             check(row.len(), past)?;
-            let mut exprs: Vec<Expr> =
-                (0..table.columns.len()).map(|column| default_of(table, column)).collect();
+            let mut exprs = self.defaults(table, &targets[..row.len()])?;
             for (expr, target) in row.iter().zip(targets) {
-                if expr.kind == ExprKind::Default {
+                let identity = table.columns[*target].identity;
+                if expr.kind == ExprKind::Default
+                    || (identity.is_some() && overriding == Some(Overriding::User))
+                {
+                    exprs[*target] = self.default_of(table, *target)?;
                     continue;
+                }
+                if identity == Some(true) && overriding.is_none() {
+                    return Err(always(&table.columns[*target].name));
                 }
                 let typed = self.expr(expr)?;
                 exprs[*target] = self.assigned(typed, &table.columns[*target])?;
@@ -241,7 +339,12 @@ impl Binder<'_> {
                     return Err(Error::new("42601", message));
                 }
                 let expr = if value.kind == ExprKind::Default {
-                    default_of(table, column)
+                    self.default_of(table, column)?
+                } else if table.columns[column].identity == Some(true) {
+                    let message = format!("column \"{name}\" can only be updated to DEFAULT");
+                    let detail =
+                        format!("Column \"{name}\" is an identity column defined as GENERATED ALWAYS.");
+                    return Err(Error::new("428C9", message).detail(detail));
                 } else {
                     let typed = self.expr(value)?;
                     self.assigned(typed, &table.columns[column])?
@@ -310,7 +413,8 @@ impl Binder<'_> {
         let returning = self.returning(&update.returning)?;
         let plan = Plan::Project(Box::new(plan), exprs);
         let scan = self.frame().named[0].2;
-        Ok(BoundUpdate { table, plan, scan, width: own, columns, returning })
+        let checks = self.checks(&table)?;
+        Ok(BoundUpdate { table, plan, scan, width: own, columns, checks, returning })
     }
 
     pub(super) fn delete(&mut self, delete: &Delete) -> Result<BoundDelete> {
@@ -333,18 +437,10 @@ impl Binder<'_> {
         Ok(BoundDelete { table, plan: Plan::Project(Box::new(plan), exprs), scan, returning })
     }
 
-    /// The constant that a column of a new table has where a statement gives none.
-    pub(crate) fn constant_default(
-        &mut self,
-        expr: &ast::Expr,
-        column: &crate::catalog::Column,
-    ) -> Result<Datum> {
-        self.frames.push(Frame { no_aggregates: Some("DEFAULT expressions"), ..Frame::default() });
-        let bound = self.expr(expr).and_then(|typed| self.assigned(typed, column));
-        self.frames.pop();
-        let expr_bound = bound?;
+    /// A default as the constant that it is; none if it is none.
+    pub(crate) fn constant_default(bound: &Expr) -> Option<Datum> {
         let mut constant = true;
-        expr_bound.walk(&mut |node| {
+        bound.walk(&mut |node| {
             constant &= !matches!(
                 node,
                 Expr::Column(_)
@@ -355,9 +451,17 @@ impl Binder<'_> {
             );
         });
         if !constant {
-            return Err(Error::unsupported("a default that is not constant").at(expr.at));
+            return None;
         }
+        // What needs the session, such as `nextval`, fails here.
         let context = crate::expr::Context::default();
-        expr_bound.eval(&crate::expr::Env { row: &[], outer: &[], context: &context })
+        bound.eval(&crate::expr::Env { row: &[], outer: &[], context: &context }).ok()
     }
+}
+
+/// A value for a column that has always the sequence's.
+fn always(name: &str) -> Error {
+    Error::new("428C9", format!("cannot insert a non-DEFAULT value into column \"{name}\""))
+        .detail(format!("Column \"{name}\" is an identity column defined as GENERATED ALWAYS."))
+        .hint("Use OVERRIDING SYSTEM VALUE to override.")
 }

@@ -11,7 +11,10 @@ impl Binder<'_> {
     /// The type and modifier that a name means.
     pub(crate) fn type_of(name: &TypeName) -> Result<(Type, i32)> {
         if name.array {
-            return Err(Error::unsupported("arrays").at(name.at));
+            let (element, modifier) = Self::type_of(&TypeName { array: false, ..name.clone() })?;
+            let array = element.array();
+            let refused = || Error::unsupported(format!("an array of {}", element.sql_name())).at(name.at);
+            return Ok((array.ok_or_else(refused)?, modifier));
         }
         let bare = match &name.name[..] {
             [schema, bare] if schema == "pg_catalog" => bare,
@@ -93,6 +96,12 @@ impl Binder<'_> {
             CastHow::Output => {
                 let expr = Expr::Output(Box::new(arg), from.ty);
                 Typed::new(expr, to, at)
+            }
+            CastHow::Elements => {
+                let (one, other) = from.ty.element().zip(to.element()).expect("both are arrays");
+                let element = Typed::new(Expr::Column(0), one, at);
+                let each = self.coerce(element, other, NO_MOD, context)?.expect("elements are cast so");
+                Typed::new(Expr::Elements(Box::new(arg), Box::new(each.expr)), to, at)
             }
         };
         if modifier != NO_MOD && !(matches!(how, CastHow::Nothing) && known == modifier) {

@@ -82,6 +82,9 @@ impl Binder<'_> {
                     return self.registered(arg, last, at);
                 }
                 let (ty, modifier) = Self::type_of(name)?;
+                if ty.element().is_some() && matches!(&arg.kind, ExprKind::Array(items) if items.is_empty()) {
+                    return Ok(Typed::constant(Datum::Array([].into()), ty, at));
+                }
                 let arg = self.expr(arg)?;
                 self.explicit(arg, ty, modifier, at)?
             }
@@ -137,7 +140,9 @@ impl Binder<'_> {
                 typed.expr = Expr::Record(exprs);
                 typed
             }
-            ExprKind::Array(_) => return Err(Error::unsupported("arrays").at(at)),
+            ExprKind::Array(items) => self.array(items, at)?,
+            ExprKind::ArrayQuery(query) => self.array_query(query, at)?,
+            ExprKind::Subscript(array, place) => self.subscript(array, place, at)?,
             ExprKind::Exists(query) => {
                 let (bound, captures) = self.sub_query(query)?;
                 self.lifted(Sub { plan: bound.plan, captures, kind: SubKind::Exists }, Type::Bool, at)
@@ -164,14 +169,31 @@ impl Binder<'_> {
             }
             ExprKind::NullIf(left, right) => {
                 let (left, right) = (self.expr(left)?, self.expr(right)?);
+                let right_ty = right.ty;
                 let plain = if left.ty == Type::Unknown {
                     self.implicit(left.clone(), Type::Text)?
                 } else {
                     left.clone()
                 };
-                let equal = self.operator("=", vec![left, right], at)?;
-                let expr = Expr::NullIf(Box::new(equal.expr), Box::new(plain.expr.clone()));
-                Typed { expr, at, ..plain }
+                let mut equal = self.operator("=", vec![left, right], at)?;
+                // The value has the type that it is compared as: an integer beside a numeric is one.
+                let compared = match &mut equal.expr {
+                    Expr::Call(_, sides) if plain.ty.is_integer() => Some(sides[0].clone()),
+                    _ => None,
+                };
+                let numeric = |expr: &Expr| {
+                    matches!(expr, Expr::Call(Call::One(_), _) | Expr::Const(Datum::Numeric(_)))
+                };
+                match compared.filter(|side| numeric(side) && right_ty == Type::Numeric) {
+                    Some(side) => {
+                        let expr = Expr::NullIf(Box::new(equal.expr), Box::new(side));
+                        Typed::new(expr, Type::Numeric, at)
+                    }
+                    None => {
+                        let expr = Expr::NullIf(Box::new(equal.expr), Box::new(plain.expr.clone()));
+                        Typed { expr, at, ..plain }
+                    }
+                }
             }
             ExprKind::Collate(arg, name) => {
                 let name = name.last().map_or("", String::as_str);
@@ -326,7 +348,7 @@ impl Binder<'_> {
     // Sub-queries.
 
     /// A sub-query takes a place behind the row's columns, and is answered before the expression runs.
-    fn lifted(&mut self, sub: Sub, ty: Type, at: u32) -> Typed {
+    pub(super) fn lifted(&mut self, sub: Sub, ty: Type, at: u32) -> Typed {
         let subs = &mut self.frame().subs;
         subs.push(sub);
         let column = SUB_BASE + subs.len() - 1;
@@ -382,35 +404,6 @@ impl Binder<'_> {
         Ok(self.lifted(Sub { plan, captures, kind }, Type::Bool, at))
     }
 
-    /// `= ANY (ARRAY[…])` and `= ANY ('{…}')`: a list.
-    fn any_of_array(
-        &mut self,
-        op: &str,
-        all: bool,
-        arg: &ast::Expr,
-        array: &ast::Expr,
-        at: u32,
-    ) -> Result<Typed> {
-        let ExprKind::Array(items) = &array.kind else {
-            return Err(Error::unsupported("ANY and ALL of an array that is not written out").at(array.at));
-        };
-        let arg = self.expr(arg)?;
-        let mut terms = Vec::new();
-        let items = self.exprs(items)?;
-        // Without a known type among them, the argument's.
-        let (items, ty) = if items.iter().all(|item| item.ty == Type::Unknown) {
-            (items, Type::Unknown)
-        } else {
-            let (items, ty, _) = self.unify(items, "ARRAY")?;
-            (items.into_iter().map(|item| Typed::new(item, ty, at)).collect(), ty)
-        };
-        for item in items {
-            let item = if ty == Type::Unknown { item } else { Typed { ty, ..item } };
-            terms.push(self.operator(op, vec![arg.clone(), item], at)?.expr);
-        }
-        Ok(Typed::new(if all { Expr::And(terms) } else { as_set(terms) }, Type::Bool, at))
-    }
-
     /// A value for a column: by an assignment cast.
     pub(super) fn assigned(&mut self, value: Typed, column: &crate::catalog::Column) -> Result<Expr> {
         let (at, from) = (value.at, value.ty);
@@ -429,7 +422,12 @@ impl Binder<'_> {
         }
     }
 
-    /// An expression without rows (LIMIT, a default), as this type.
+    /// An argument of EXECUTE, as its parameter's type.
+    pub(crate) fn argument(&mut self, expr: &ast::Expr, ty: Type) -> Result<Expr> {
+        self.lone(expr, ty, "EXECUTE")
+    }
+
+    /// An expression without rows (LIMIT, an argument), as this type.
     pub(super) fn lone(&mut self, expr: &ast::Expr, ty: Type, what: &str) -> Result<Expr> {
         self.frames.push(super::scope::Frame { no_aggregates: Some("LIMIT"), ..Default::default() });
         let typed = self.expr(expr);
@@ -454,7 +452,7 @@ impl Binder<'_> {
 }
 
 /// A chain of equalities of one value with constants is a set.
-fn as_set(terms: Vec<Expr>) -> Expr {
+pub(super) fn as_set(terms: Vec<Expr>) -> Expr {
     let equal = |term: &Expr| matches!(term, Expr::Call(Call::Compare(Comparison::Equal), sides) if sides[1].is_const());
     if terms.len() < SET_FROM || !terms.iter().all(equal) {
         return if terms.len() == 1 { terms.into_iter().next().expect("one") } else { Expr::Or(terms) };

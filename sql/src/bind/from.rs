@@ -166,7 +166,26 @@ impl Binder<'_> {
                     let table = alias.name.as_ref().unwrap_or(&name.name);
                     return derived(bound, table, &alias.columns, None, name.at);
                 }
+                if let Some(bound) = self.sequence_relation(name)? {
+                    return derived(
+                        bound,
+                        alias.name.as_ref().unwrap_or(&name.name),
+                        &alias.columns,
+                        None,
+                        name.at,
+                    );
+                }
+                if let Some(bound) = self.view(name)? {
+                    return derived(
+                        bound,
+                        alias.name.as_ref().unwrap_or(&name.name),
+                        &alias.columns,
+                        None,
+                        name.at,
+                    );
+                }
                 let table = self.table(name)?;
+                self.named_relations.push(table.name.clone());
                 self.table_relation(&table, alias)
             }
             TableRef::Query { query, lateral, alias, at } => {
@@ -180,9 +199,61 @@ impl Binder<'_> {
                 let lateral = (*lateral && !captures.is_empty()).then_some(captures);
                 derived(bound, name, &alias.columns, lateral, *at)
             }
-            TableRef::Function { call, lateral: _, alias } => self.function_relation(call, alias),
+            TableRef::Function { call, lateral: _, ordinality, alias } => {
+                self.function_relation(call, *ordinality, alias)
+            }
             TableRef::Join { kind, left, right, on } => self.outer_join(*kind, left, right, on),
         }
+    }
+
+    /// The query of a view, if the name is one's: bound as if nothing were around it.
+    fn view(&mut self, name: &ast::ObjectName) -> Result<Option<crate::plan::BoundQuery>> {
+        let ours = name.schema.as_deref().is_none_or(|schema| schema == "public");
+        let catalog = self.catalog;
+        let Some(view) = catalog.objects().view(&name.name).filter(|_| ours) else { return Ok(None) };
+        self.named_relations.push(name.name.clone());
+        if self.views.contains(&name.name) {
+            let message = format!("infinite recursion detected in rules for relation \"{}\"", name.name);
+            return Err(Error::new("42P17", message));
+        }
+        let parsed = crate::parser::parse(&view.query).map_err(Error::nowhere)?.pop();
+        let Some(ast::Statement::Query(query)) = parsed.map(|parsed| parsed.statement) else {
+            unreachable!("a view is kept as its query")
+        };
+        let (frames, ctes) = (std::mem::take(&mut self.frames), std::mem::take(&mut self.ctes));
+        let named = std::mem::take(&mut self.named_relations);
+        self.views.push(name.name.clone());
+        let bound = self.nested(FrameKind::Sub, |binder| binder.query(&query));
+        self.views.pop();
+        (self.frames, self.ctes, self.named_relations) = (frames, ctes, named);
+        let (mut bound, _) = bound.map_err(Error::nowhere)?;
+        for (column, name) in bound.columns.iter_mut().zip(&view.columns) {
+            column.name.clone_from(name);
+        }
+        Ok(Some(bound))
+    }
+
+    /// A sequence as a relation of one row.
+    fn sequence_relation(&mut self, name: &ast::ObjectName) -> Result<Option<crate::plan::BoundQuery>> {
+        let ours = name.schema.as_deref().is_none_or(|schema| schema == "public");
+        if !ours || self.catalog.objects().sequence(&name.name).is_none() {
+            return Ok(None);
+        }
+        let (last, called) = self.catalog.sequences().position(&name.name)?;
+        self.system = true;
+        let values = [
+            ("last_value", Type::Int8, crate::types::Datum::Int(last)),
+            ("log_cnt", Type::Int8, crate::types::Datum::Int(0)),
+            ("is_called", Type::Bool, crate::types::Datum::Bool(called)),
+        ];
+        let columns = values.iter().map(|(name, ty, _)| crate::plan::Column {
+            name: (*name).to_owned(),
+            ty: *ty,
+            modifier: -1,
+        });
+        let columns = columns.collect();
+        let row = values.into_iter().map(|(_, _, value)| Expr::Const(value)).collect();
+        Ok(Some(crate::plan::BoundQuery { plan: Plan::Values(vec![row]), columns, locks: false }))
     }
 
     fn cte(&mut self, place: usize, alias: &Alias) -> Result<Relation> {
@@ -259,7 +330,7 @@ impl Binder<'_> {
         })
     }
 
-    fn function_relation(&mut self, call: &ast::Expr, alias: &Alias) -> Result<Relation> {
+    fn function_relation(&mut self, call: &ast::Expr, ordinality: bool, alias: &Alias) -> Result<Relation> {
         let ExprKind::Call(written) = &call.kind else {
             return Err(Error::unsupported("this function in FROM").at(call.at));
         };
@@ -267,6 +338,10 @@ impl Binder<'_> {
         let ((args, ty), captures) = self.nested(FrameKind::Sub, |binder| {
             binder.frames.push(super::scope::Frame::default());
             let bound = binder.exprs(&written.args).and_then(|args| {
+                if name == "unnest" && args.len() == 1 {
+                    let element = args[0].ty.element();
+                    return Ok((args, element));
+                }
                 if name != "generate_series" {
                     return Ok((args, None));
                 }
@@ -279,10 +354,18 @@ impl Binder<'_> {
         let Some(ty) = ty else {
             return Err(Error::unsupported(format!("function {name} in FROM")).at(call.at));
         };
-        let plan = series_call(&name, args, call.at)?;
+        let mut plan = match name.as_str() {
+            "unnest" => Plan::Unnest(args.into_iter().next().expect("it has one argument").expr),
+            _ => series_call(&name, args, call.at)?,
+        };
         let table = alias.name.clone().unwrap_or(name);
         let column = alias.columns.first().cloned().unwrap_or_else(|| table.clone());
-        let columns = vec![crate::plan::Column { name: column, ty, modifier: -1 }];
+        let mut columns = vec![crate::plan::Column { name: column, ty, modifier: -1 }];
+        if ordinality {
+            plan = Plan::Numbered(Box::new(plan));
+            let name = alias.columns.get(1).cloned().unwrap_or_else(|| "ordinality".to_owned());
+            columns.push(crate::plan::Column { name, ty: Type::Int8, modifier: -1 });
+        }
         let lateral = (!captures.is_empty()).then_some(captures);
         derived(crate::plan::BoundQuery { plan, columns, locks: false }, &table, &[], lateral, call.at)
     }

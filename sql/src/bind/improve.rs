@@ -25,10 +25,10 @@ fn improve_under(plan: &mut Plan, limited: bool) {
         *plan = ends;
     }
     match plan {
-        Plan::Unit | Plan::Values(_) | Plan::Scan { .. } | Plan::Series { .. } => {}
+        Plan::Unit | Plan::Values(_) | Plan::Scan { .. } | Plan::Series { .. } | Plan::Unnest(_) => {}
         Plan::Limit { input, .. } => improve_under(input, true),
         Plan::Project(input, _) | Plan::Filter(input, _) | Plan::Cut(input, _) => {
-            improve_under(input, limited)
+            improve_under(input, limited);
         }
         Plan::Lock { input, few, .. } => {
             *few = limited;
@@ -43,7 +43,10 @@ fn improve_under(plan: &mut Plan, limited: bool) {
                 improve_under(&mut sub.plan, matches!(sub.kind, SubKind::Exists));
             }
         }
-        Plan::Aggregate { input, .. } | Plan::Sort(input, _) | Plan::Distinct(input, _) => {
+        Plan::Aggregate { input, .. }
+        | Plan::Sort(input, _)
+        | Plan::Distinct(input, _)
+        | Plan::Numbered(input) => {
             improve_under(input, false);
         }
         Plan::Join(join) => {

@@ -4,15 +4,18 @@
 //! |---|---|
 //! | `scope` | names to columns, of this query and of those around it |
 //! | `expr` | expressions |
+//! | `array` | arrays |
 //! | `call` | functions, operators, aggregates |
 //! | `coerce` | casts, common types |
 //! | `query` | SELECT and what stands around it |
 //! | `from` | tables and joins, and in which order they are joined |
 //! | `access` | by which index a table is read |
 //! | `improve` | orders and extremes that an index has |
-//! | `change` | INSERT, UPDATE, DELETE |
+//! | `change` | INSERT, UPDATE, DELETE, and the defaults and conditions of their columns |
+//! | `sequence` | functions of sequences |
 
 mod access;
+mod array;
 mod call;
 mod change;
 mod coerce;
@@ -21,6 +24,7 @@ mod from;
 mod improve;
 mod query;
 mod scope;
+pub(crate) mod sequence;
 mod system;
 
 use std::sync::Arc;
@@ -72,6 +76,12 @@ pub(crate) struct Binder<'c> {
     locks: bool,
     /// It looks at definitions, and so is bound anew each time.
     pub(crate) system: bool,
+    /// Views that are being bound, the innermost last.
+    views: Vec<String>,
+    /// Tables and views that a query names, for what depends on them.
+    pub(crate) named_relations: Vec<String>,
+    /// Stars of the statement: where each stands, behind how many names, and the columns that it means.
+    pub(crate) stars: Vec<(u32, usize, Vec<String>)>,
 }
 
 impl<'c> Binder<'c> {
@@ -85,6 +95,9 @@ impl<'c> Binder<'c> {
             named: 0,
             locks: false,
             system: false,
+            views: Vec::new(),
+            named_relations: Vec::new(),
+            stars: Vec::new(),
         }
     }
 
@@ -115,6 +128,9 @@ impl<'c> Binder<'c> {
     fn table(&self, name: &ObjectName) -> Result<Arc<Table>> {
         let known = name.schema.as_deref().is_none_or(|schema| schema == "public");
         let found = if known { self.catalog.table(&name.name) } else { None };
+        if found.is_none() && known && self.catalog.objects().view(&name.name).is_some() {
+            return Err(Error::unsupported("changing a table through a view").at(name.at));
+        }
         found.ok_or_else(|| self.unknown_table(name))
     }
 

@@ -417,6 +417,12 @@ impl Binder<'_> {
             .cloned()
             .collect();
         let mut seen = Vec::new();
+        if self.views.is_empty() {
+            let written = |column: &ScopeColumn| {
+                format!("{}.{}", crate::catalog::quoted(&column.table), crate::catalog::quoted(&column.name))
+            };
+            self.stars.push((at, names.len(), columns.iter().map(written).collect()));
+        }
         for column in columns {
             // The column of USING stands there twice.
             if table.is_some() && seen.contains(&column.index) {
@@ -614,7 +620,8 @@ fn figured(expr: &ast::Expr) -> (String, bool) {
         ExprKind::Extreme(false, _) => strong("least"),
         ExprKind::Exists(_) => strong("exists"),
         ExprKind::Row(_) => strong("row"),
-        ExprKind::Array(_) => strong("array"),
+        ExprKind::Array(_) | ExprKind::ArrayQuery(_) => strong("array"),
+        ExprKind::Subscript(array, _) => figured(array),
         ExprKind::Bool(_) => ("bool".to_owned(), false),
         ExprKind::Collate(arg, _) => figured(arg),
         ExprKind::Scalar(query) => match &query.body {

@@ -82,12 +82,59 @@ impl Binder<'_> {
             {
                 Err(Error::unsupported("arrays").at(at))
             }
-            "obj_description" | "col_description" | "shobj_description" | "array_to_string" => {
-                Ok(Some(Typed::constant(Datum::Null, Type::Text, at)))
+            "obj_description" => {
+                let answers = self.catalog.comments();
+                self.system = true;
+                let answers: Vec<(i64, String)> = answers
+                    .into_iter()
+                    .filter(|(_, column, _)| *column == 0)
+                    .map(|(oid, _, text)| (oid, text))
+                    .collect();
+                Ok(Some(looked_up(
+                    self.oid_argument(args, name, at)?,
+                    &answers,
+                    Expr::Const(Datum::Null),
+                    at,
+                )))
             }
+            "col_description" => {
+                let answers = self.catalog.comments();
+                self.system = true;
+                let oid = self.oid_argument(args, name, at)?;
+                let Some(number) = args.get(1).cloned() else { return Ok(None) };
+                let number = self.implicit(number, Type::Int4)?.expr;
+                let equal = |expr: &Expr, wanted: i64| {
+                    Expr::Call(
+                        Call::Compare(Comparison::Equal),
+                        vec![expr.clone(), Expr::Const(Datum::Int(wanted))],
+                    )
+                };
+                let whens =
+                    answers.iter().filter(|(_, column, _)| *column != 0).map(|(wanted, column, text)| {
+                        let both = Expr::And(vec![equal(&oid, *wanted), equal(&number, *column)]);
+                        (both, Expr::Const(Datum::text(text)))
+                    });
+                let expr = Expr::Case(whens.collect(), Box::new(Expr::Const(Datum::Null)));
+                Ok(Some(Typed::new(expr, Type::Text, at)))
+            }
+            "pg_get_viewdef" => {
+                let answers = self.catalog.view_texts();
+                self.system = true;
+                Ok(Some(looked_up(
+                    self.oid_argument(args, name, at)?,
+                    &answers,
+                    Expr::Const(Datum::Null),
+                    at,
+                )))
+            }
+            "shobj_description" | "array_to_string" => Ok(Some(Typed::constant(Datum::Null, Type::Text, at))),
             "pg_get_expr" => {
                 let first = args.first().cloned();
                 first.map(|first| self.implicit(first, Type::Text)).transpose()
+            }
+            // There are no partitions: a table is its own only ancestor.
+            "pg_partition_ancestors" => {
+                Ok(Some(Typed::new(self.oid_argument(args, name, at)?, Type::Oid, at)))
             }
             "format_type" => {
                 let oid = self.oid_argument(args, name, at)?;

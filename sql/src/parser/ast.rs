@@ -85,6 +85,10 @@ pub(crate) enum ExprKind {
     Cast(Box<Expr>, TypeName),
     Row(Vec<Expr>),
     Array(Vec<Expr>),
+    /// `ARRAY(query)`.
+    ArrayQuery(Box<Query>),
+    /// `array[place]`.
+    Subscript(Box<Expr>, Box<Expr>),
     Exists(Box<Query>),
     Scalar(Box<Query>),
     /// `= ANY (…)`, `> ALL (…)`.
@@ -228,10 +232,29 @@ pub(crate) struct Alias {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TableRef {
-    Table { name: ObjectName, alias: Alias },
-    Query { query: Box<Query>, lateral: bool, alias: Alias, at: u32 },
-    Function { call: Expr, lateral: bool, alias: Alias },
-    Join { kind: JoinKind, left: Box<TableRef>, right: Box<TableRef>, on: JoinOn },
+    Table {
+        name: ObjectName,
+        alias: Alias,
+    },
+    Query {
+        query: Box<Query>,
+        lateral: bool,
+        alias: Alias,
+        at: u32,
+    },
+    /// With `ordinality`, the number of each row stands behind its columns.
+    Function {
+        call: Expr,
+        lateral: bool,
+        ordinality: bool,
+        alias: Alias,
+    },
+    Join {
+        kind: JoinKind,
+        left: Box<TableRef>,
+        right: Box<TableRef>,
+        on: JoinOn,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,9 +292,17 @@ pub(crate) struct Insert {
     pub(crate) columns: Names,
     /// None: `DEFAULT VALUES`.
     pub(crate) source: Option<Query>,
+    pub(crate) overriding: Option<Overriding>,
     pub(crate) conflict: Option<Conflict>,
     pub(crate) returning: Vec<Item>,
     pub(crate) with: Vec<Cte>,
+}
+
+/// `OVERRIDING {SYSTEM | USER} VALUE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overriding {
+    System,
+    User,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -317,10 +348,88 @@ pub(crate) struct ColumnDef {
     pub(crate) at: u32,
     pub(crate) ty: TypeName,
     pub(crate) not_null: bool,
-    pub(crate) default: Option<Expr>,
+    pub(crate) default: Option<Written>,
     pub(crate) primary: bool,
     pub(crate) unique: bool,
-    pub(crate) identity: bool,
+    /// The name that is given to the key which the column is.
+    pub(crate) key_name: Option<String>,
+    pub(crate) identity: Option<IdentityDef>,
+    pub(crate) checks: Vec<CheckDef>,
+    pub(crate) references: Vec<ForeignDef>,
+}
+
+/// An expression, and the text that it was written as: what definitions keep.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Written {
+    pub(crate) expr: Expr,
+    pub(crate) text: String,
+}
+
+/// `GENERATED {ALWAYS | BY DEFAULT} AS IDENTITY (options)`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct IdentityDef {
+    pub(crate) always: bool,
+    pub(crate) options: SequenceOptions,
+}
+
+/// `CHECK (condition)`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CheckDef {
+    pub(crate) name: Option<String>,
+    pub(crate) condition: Written,
+    pub(crate) at: u32,
+}
+
+/// What happens to children when the key of their parent goes or changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Nothing,
+    Restrict,
+    Cascade,
+    SetNull,
+    SetDefault,
+}
+
+/// `FOREIGN KEY (columns) REFERENCES parent (columns) …`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ForeignDef {
+    pub(crate) name: Option<String>,
+    pub(crate) columns: Names,
+    pub(crate) parent: ObjectName,
+    /// Empty: the parent's primary key.
+    pub(crate) parent_columns: Names,
+    pub(crate) on_delete: Action,
+    pub(crate) on_update: Action,
+    pub(crate) deferrable: bool,
+    pub(crate) deferred: bool,
+    pub(crate) at: u32,
+}
+
+/// What CREATE and ALTER SEQUENCE say; what they do not say is none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct SequenceOptions {
+    pub(crate) ty: Option<TypeName>,
+    pub(crate) start: Option<i64>,
+    pub(crate) increment: Option<i64>,
+    /// `NO MINVALUE` is a none within.
+    pub(crate) min: Option<Option<i64>>,
+    pub(crate) max: Option<Option<i64>>,
+    pub(crate) cycle: Option<bool>,
+    pub(crate) cache: Option<i64>,
+    /// `RESTART`, with a value or without.
+    pub(crate) restart: Option<Option<i64>>,
+    /// `OWNED BY`: a table and its column; nothing within is `NONE`.
+    pub(crate) owner: Option<Option<(ObjectName, String)>>,
+}
+
+/// What a comment is about.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Commented {
+    Relation(&'static str, ObjectName),
+    Column(ObjectName, String),
+    Constraint(String, ObjectName),
+    /// A database, a schema, a role: their comments are accepted and not kept.
+    Other,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -336,6 +445,8 @@ pub(crate) struct CreateTable {
     pub(crate) if_not_exists: bool,
     pub(crate) columns: Vec<ColumnDef>,
     pub(crate) keys: Vec<KeyDef>,
+    pub(crate) checks: Vec<CheckDef>,
+    pub(crate) foreign: Vec<ForeignDef>,
     pub(crate) options: Vec<(String, String)>,
 }
 
@@ -350,13 +461,59 @@ pub(crate) struct CreateIndex {
     pub(crate) columns: Vec<(String, u32, bool)>,
 }
 
+/// CREATE VIEW: the query, and its text from there on.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CreateView {
+    pub(crate) name: ObjectName,
+    pub(crate) replace: bool,
+    pub(crate) columns: Vec<String>,
+    pub(crate) query: Query,
+    pub(crate) text: String,
+    /// Where the text begins.
+    pub(crate) at: u32,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Alter {
-    AddColumn { column: ColumnDef, if_not_exists: bool },
-    DropColumn { name: String, at: u32, if_exists: bool },
-    RenameColumn { from: String, to: String, at: u32 },
+    AddColumn {
+        column: Box<ColumnDef>,
+        if_not_exists: bool,
+    },
+    DropColumn {
+        name: String,
+        at: u32,
+        if_exists: bool,
+        cascade: bool,
+    },
+    RenameColumn {
+        from: String,
+        to: String,
+        at: u32,
+    },
     RenameTo(String),
-    AddKey { key: KeyDef, at: u32 },
+    AddKey {
+        key: KeyDef,
+        at: u32,
+    },
+    AddCheck(CheckDef),
+    AddForeign(ForeignDef),
+    DropConstraint {
+        name: String,
+        if_exists: bool,
+        cascade: bool,
+    },
+    SetDefault {
+        column: String,
+        at: u32,
+        default: Option<Written>,
+    },
+    SetNotNull {
+        column: String,
+        at: u32,
+        not_null: bool,
+    },
+    /// Accepted, since it changes nothing here: OWNER TO, VALIDATE CONSTRAINT of a valid one.
+    Nothing,
 }
 
 #[derive(Clone, Debug, PartialEq, Default)]
@@ -403,7 +560,54 @@ pub(crate) enum Statement {
     DropTable {
         names: Vec<ObjectName>,
         if_exists: bool,
+        cascade: bool,
     },
+    CreateSequence {
+        name: ObjectName,
+        if_not_exists: bool,
+        options: SequenceOptions,
+    },
+    AlterSequence {
+        name: ObjectName,
+        if_exists: bool,
+        options: SequenceOptions,
+        rename: Option<String>,
+    },
+    DropSequence {
+        names: Vec<ObjectName>,
+        if_exists: bool,
+        cascade: bool,
+    },
+    CreateView(Box<CreateView>),
+    DropView {
+        names: Vec<ObjectName>,
+        if_exists: bool,
+        cascade: bool,
+    },
+    Comment {
+        about: Commented,
+        text: Option<String>,
+    },
+    /// SQL's own PREPARE: a name, types as far as they are given, the statement's text.
+    Prepare {
+        name: String,
+        types: Vec<TypeName>,
+        statement: String,
+        /// Characters before the statement.
+        before: usize,
+    },
+    Execute {
+        name: String,
+        args: Vec<Expr>,
+    },
+    /// `SET CONSTRAINTS`; no names are ALL.
+    SetConstraints {
+        names: Vec<ObjectName>,
+        deferred: bool,
+    },
+    Explain(Box<Statement>),
+    /// `LOCK TABLE … IN ACCESS SHARE MODE`.
+    LockShared(Vec<ObjectName>),
     DropIndex {
         names: Vec<ObjectName>,
         if_exists: bool,
@@ -431,7 +635,11 @@ pub(crate) enum Statement {
     Deallocate(Option<String>),
     /// Forgets what the session has kept.
     Discard,
-    Truncate(Vec<ObjectName>),
+    Truncate {
+        names: Vec<ObjectName>,
+        restart: bool,
+        cascade: bool,
+    },
     Begin(Modes),
     Commit,
     Rollback,

@@ -1,7 +1,7 @@
 //! INSERT, UPDATE, DELETE.
 
 use super::Parser;
-use super::ast::{Assignment, Conflict, Cte, Delete, Insert, Item, Statement, Update};
+use super::ast::{Assignment, Conflict, Cte, Delete, Insert, Item, Overriding, Statement, Update};
 use super::lexer::Kind;
 use crate::error::{Error, Result};
 
@@ -30,14 +30,29 @@ impl Parser<'_> {
         let alias = if self.word("as") { Some(self.name()?) } else { None };
         let has_columns = self.kind() == &Kind::Sign(b'(') && !self.begins_query_ahead();
         let columns = if has_columns { self.column_names()? } else { Vec::new() };
+        let mut overriding = None;
         if self.word("overriding") {
-            let _ = self.word("user") || self.word("system");
+            overriding = Some(if self.word("system") {
+                Overriding::System
+            } else {
+                self.expect_word("user")?;
+                Overriding::User
+            });
             self.expect_word("value")?;
         }
         let source = if self.words(&["default", "values"]) { None } else { Some(self.query()?) };
         let conflict = if self.is_word("on") { Some(self.conflict()?) } else { None };
         let returning = self.returning()?;
-        Ok(Statement::Insert(Box::new(Insert { table, alias, columns, source, conflict, returning, with })))
+        Ok(Statement::Insert(Box::new(Insert {
+            table,
+            alias,
+            columns,
+            source,
+            overriding,
+            conflict,
+            returning,
+            with,
+        })))
     }
 
     fn begins_query_ahead(&self) -> bool {

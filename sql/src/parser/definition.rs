@@ -1,7 +1,9 @@
-//! CREATE, DROP, ALTER, TRUNCATE. What the engine cannot define yet is named and refused here.
+//! CREATE, DROP, ALTER, TRUNCATE of tables and indexes. What cannot be defined yet is named and refused here.
 
 use super::Parser;
-use super::ast::{Alter, ColumnDef, CreateIndex, CreateTable, KeyDef, Statement};
+use super::ast::{
+    Alter, ColumnDef, CreateIndex, CreateTable, IdentityDef, KeyDef, SequenceOptions, Statement,
+};
 use super::lexer::Kind;
 use crate::error::{Error, Result};
 
@@ -10,6 +12,16 @@ impl Parser<'_> {
         self.expect_word("create")?;
         if self.word("table") {
             return self.create_table();
+        }
+        let replace = self.words(&["or", "replace"]);
+        if self.word("view") {
+            return self.create_view(replace);
+        }
+        if replace {
+            return self.refused_object("CREATE");
+        }
+        if self.word("sequence") {
+            return self.create_sequence();
         }
         let unique = self.word("unique");
         if self.word("index") {
@@ -23,12 +35,7 @@ impl Parser<'_> {
 
     /// `CREATE VIEW …`: known, refused with its name.
     fn refused_object(&mut self, verb: &str) -> Result<Statement> {
-        if self.words(&["or", "replace"]) {
-            return self.refused_object(verb);
-        }
-        const KNOWN: [&str; 22] = [
-            "view",
-            "sequence",
+        const KNOWN: [&str; 20] = [
             "schema",
             "function",
             "procedure",
@@ -59,8 +66,15 @@ impl Parser<'_> {
     fn create_table(&mut self) -> Result<Statement> {
         let if_not_exists = self.if_exists(true);
         let name = self.object()?;
-        let mut table =
-            CreateTable { name, if_not_exists, columns: Vec::new(), keys: Vec::new(), options: Vec::new() };
+        let mut table = CreateTable {
+            name,
+            if_not_exists,
+            columns: Vec::new(),
+            keys: Vec::new(),
+            checks: Vec::new(),
+            foreign: Vec::new(),
+            options: Vec::new(),
+        };
         if self.is_word("as") || self.is_word("of") || self.is_word("partition") {
             return Ok(self.refused("CREATE TABLE AS, OF and PARTITION OF"));
         }
@@ -114,9 +128,9 @@ impl Parser<'_> {
             self.advance();
             table.keys.push(KeyDef { name: constraint, columns: self.column_names()?, primary: false });
         } else if self.is_word("check") {
-            return Err(Error::unsupported("CHECK").at(at));
+            table.checks.push(self.check(constraint)?);
         } else if self.is_word("foreign") {
-            return Err(Error::unsupported("FOREIGN KEY").at(at));
+            table.foreign.push(self.foreign_key(constraint)?);
         } else if self.is_word("exclude") {
             return Err(Error::unsupported("EXCLUDE").at(at));
         } else if self.is_word("like") {
@@ -141,24 +155,28 @@ impl Parser<'_> {
             default: None,
             primary: false,
             unique: false,
-            identity: false,
+            key_name: None,
+            identity: None,
+            checks: Vec::new(),
+            references: Vec::new(),
         };
         loop {
             let at = self.at();
-            if self.word("constraint") {
-                self.name()?;
-            }
+            let constraint = if self.word("constraint") { Some(self.name()?) } else { None };
             if self.words(&["not", "null"]) {
                 column.not_null = true;
             } else if self.word("null") {
             } else if self.words(&["primary", "key"]) {
                 column.primary = true;
+                column.key_name = constraint;
             } else if self.word("unique") {
                 column.unique = true;
+                column.key_name = constraint;
             } else if self.word("default") {
-                column.default = Some(self.expr()?);
+                column.default = Some(self.written(Self::expr)?);
             } else if self.word("generated") {
-                if !self.word("always") {
+                let always = self.word("always");
+                if !always {
                     self.expect_word("by")?;
                     self.expect_word("default")?;
                 }
@@ -166,10 +184,12 @@ impl Parser<'_> {
                 if !self.word("identity") {
                     return Err(Error::unsupported("a generated column").at(at));
                 }
-                if self.kind() == &Kind::Sign(b'(') {
-                    return Err(Error::unsupported("options of an identity column").at(self.at()));
+                let mut options = SequenceOptions::default();
+                if self.sign(b'(') {
+                    options = self.sequence_options()?;
+                    self.expect_sign(b')')?;
                 }
-                column.identity = true;
+                column.identity = Some(IdentityDef { always, options });
             } else if self.word("collate") {
                 let mut collation = self.label()?;
                 while self.sign(b'.') {
@@ -179,9 +199,11 @@ impl Parser<'_> {
                     return Err(Error::unsupported(format!("collation \"{collation}\"")).at(at));
                 }
             } else if self.is_word("check") {
-                return Err(Error::unsupported("CHECK").at(at));
+                column.checks.push(self.check(constraint)?);
             } else if self.is_word("references") {
-                return Err(Error::unsupported("REFERENCES (foreign keys)").at(at));
+                let own = vec![(column.name.clone(), column.at)];
+                let foreign = self.references(constraint, own, at)?;
+                column.references.push(foreign);
             } else if self.is_one_of(&["deferrable", "initially"]) {
                 return Err(Error::unsupported("a deferrable constraint").at(at));
             } else {
@@ -255,6 +277,17 @@ impl Parser<'_> {
 
     pub(super) fn drop_statement(&mut self) -> Result<Statement> {
         self.expect_word("drop")?;
+        let (sequence, view) = (self.word("sequence"), self.is_word("view"));
+        if sequence || self.word("view") {
+            let if_exists = self.if_exists(false);
+            let names = self.list(Self::object)?;
+            let cascade = self.cascades();
+            return Ok(if view {
+                Statement::DropView { names, if_exists, cascade }
+            } else {
+                Statement::DropSequence { names, if_exists, cascade }
+            });
+        }
         let table = self.word("table");
         if !table && !self.word("index") {
             return self.refused_object("DROP");
@@ -264,9 +297,9 @@ impl Parser<'_> {
         }
         let if_exists = self.if_exists(false);
         let names = self.list(Self::object)?;
-        let _ = self.word("cascade") || self.word("restrict");
+        let cascade = self.cascades();
         Ok(if table {
-            Statement::DropTable { names, if_exists }
+            Statement::DropTable { names, if_exists, cascade }
         } else {
             Statement::DropIndex { names, if_exists }
         })
@@ -277,6 +310,9 @@ impl Parser<'_> {
         if self.is_word("index") {
             self.refused("ALTER INDEX");
             return Ok(Statement::AlterIndex);
+        }
+        if self.word("sequence") {
+            return self.alter_sequence();
         }
         if !self.word("table") {
             return self.refused_object("ALTER");
@@ -317,26 +353,42 @@ impl Parser<'_> {
                     at: start,
                 });
             }
-            let constraints = ["constraint", "check", "foreign", "exclude"];
-            if self.is_one_of(&constraints) {
-                return Err(Error::unsupported("ADD CONSTRAINT").at(start));
+            if self.is_one_of(&["constraint", "check", "foreign", "exclude"]) {
+                let name = if self.word("constraint") { Some(self.name()?) } else { None };
+                if self.is_word("check") {
+                    return Ok(Alter::AddCheck(self.check(name)?));
+                }
+                if self.is_word("foreign") {
+                    return Ok(Alter::AddForeign(self.foreign_key(name)?));
+                }
+                return Err(Error::unsupported("this form of ADD CONSTRAINT").at(start));
             }
             self.word("column");
             let if_not_exists = self.if_exists(true);
-            return Ok(Alter::AddColumn { column: self.column_def()?, if_not_exists });
+            return Ok(Alter::AddColumn { column: Box::new(self.column_def()?), if_not_exists });
         }
         if self.word("drop") {
-            if self.is_word("constraint") {
-                return Err(Error::unsupported("DROP CONSTRAINT").at(start));
+            if self.word("constraint") {
+                let if_exists = self.if_exists(false);
+                let name = self.name()?;
+                return Ok(Alter::DropConstraint { name, if_exists, cascade: self.cascades() });
             }
             self.word("column");
             let if_exists = self.if_exists(false);
             let (name, at) = self.placed_name()?;
-            let _ = self.word("cascade") || self.word("restrict");
-            return Ok(Alter::DropColumn { name, at, if_exists });
+            return Ok(Alter::DropColumn { name, at, if_exists, cascade: self.cascades() });
         }
-        if self.is_word("alter") {
-            return Err(Error::unsupported("ALTER COLUMN").at(start));
+        if self.word("alter") {
+            self.word("column");
+            return self.alter_column();
+        }
+        if self.words(&["owner", "to"]) {
+            self.label()?;
+            return Ok(Alter::Nothing);
+        }
+        if self.words(&["validate", "constraint"]) {
+            self.name()?;
+            return Ok(Alter::Nothing);
         }
         if self.is_one_of(&["set", "reset", "owner", "enable", "disable", "validate", "cluster", "inherit"]) {
             return Err(Error::unsupported("this form of ALTER TABLE").at(start));
@@ -349,11 +401,17 @@ impl Parser<'_> {
         self.word("table");
         self.word("only");
         let names = self.list(Self::object)?;
-        if self.words(&["restart", "identity"]) {
-            return Err(Error::unsupported("RESTART IDENTITY").at(self.at()));
-        }
+        let restart = self.words(&["restart", "identity"]);
         self.words(&["continue", "identity"]);
-        let _ = self.word("cascade") || self.word("restrict");
-        Ok(Statement::Truncate(names))
+        Ok(Statement::Truncate { names, restart, cascade: self.cascades() })
+    }
+
+    /// `CASCADE` or, if not, `RESTRICT`, which is what holds where nothing is said.
+    pub(super) fn cascades(&mut self) -> bool {
+        let cascade = self.word("cascade");
+        if !cascade {
+            self.word("restrict");
+        }
+        cascade
     }
 }

@@ -133,9 +133,13 @@ impl Parser<'_> {
                 }
                 Kind::Sign(b'[') => {
                     self.advance();
-                    self.expr()?;
+                    let place = self.expr()?;
+                    if self.kind() != &Kind::Sign(b']') {
+                        return Err(crate::error::Error::unsupported("a slice of an array").at(at));
+                    }
                     self.expect_sign(b']')?;
-                    expr = leaf(at, ExprKind::Refused("array subscripts"));
+                    let depths = [expr.depth, place.depth];
+                    expr = node(at, ExprKind::Subscript(Box::new(expr), Box::new(place)), depths)?;
                 }
                 _ => return Ok(expr),
             }
@@ -192,12 +196,20 @@ impl Parser<'_> {
         if (all || self.is_one_of(&["any", "some"])) && self.ahead(1) == &Kind::Sign(b'(') {
             self.advance();
             self.advance();
-            let (of, depth) = if self.begins_query() {
-                (Quantified::Query(Box::new(self.query()?)), 1)
-            } else {
-                let array = self.expr()?;
-                let depth = array.depth;
-                (Quantified::Array(Box::new(array)), depth)
+            // A query in parentheses may be the beginning of an expression: `((SELECT …)::int[])`.
+            let (start, parameters) = (self.next, self.parameters);
+            let query = if self.begins_query() { Some(self.query()) } else { None };
+            let (of, depth) = match query {
+                Some(Ok(query)) if self.kind() == &Kind::Sign(b')') => {
+                    (Quantified::Query(Box::new(query)), 1)
+                }
+                Some(Err(error)) if self.tokens[start].kind != Kind::Sign(b'(') => return Err(error),
+                _ => {
+                    (self.next, self.parameters) = (start, parameters);
+                    let array = self.expr()?;
+                    let depth = array.depth;
+                    (Quantified::Array(Box::new(array)), depth)
+                }
             };
             self.expect_sign(b')')?;
             let depths = [left.depth, depth];
@@ -468,9 +480,9 @@ impl Parser<'_> {
     fn array(&mut self, at: u32) -> Result<Expr> {
         self.advance();
         if self.sign(b'(') {
-            self.query()?;
+            let query = self.query()?;
             self.expect_sign(b')')?;
-            return Ok(leaf(at, ExprKind::Refused("ARRAY(query)")));
+            return Ok(leaf(at, ExprKind::ArrayQuery(Box::new(query))));
         }
         self.expect_sign(b'[')?;
         let all = if self.kind() == &Kind::Sign(b']') { Vec::new() } else { self.exprs()? };

@@ -9,6 +9,7 @@
 //! | `copy` | COPY |
 //! | `cursor` | DECLARE, FETCH, MOVE, CLOSE |
 //! | `definition` | CREATE, ALTER, DROP, TRUNCATE |
+//! | `constraint` | constraints, sequences, views, comments |
 //! | `session` | transactions, SET, SHOW, and what is known and refused |
 //!
 //! Depth is bounded ([`MAX_DEPTH`]): a text of nothing but parentheses is refused (54001) and ends nothing. Why this is
@@ -16,6 +17,7 @@
 
 pub(crate) mod ast;
 mod change;
+mod constraint;
 mod copy;
 mod cursor;
 mod definition;
@@ -189,6 +191,33 @@ pub(crate) struct Parsed {
     pub(crate) parameters: u32,
 }
 
+/// The expression that a text is, all of it: one that a definition keeps.
+pub(crate) fn parse_expr(text: &str) -> Result<ast::Expr> {
+    let tokens = lexer::tokens(text)?;
+    let mut parser = Parser { text, tokens, next: 0, depth: 0, parameters: 0 };
+    let expr = parser.expr()?;
+    if parser.kind() == &Kind::End { Ok(expr) } else { Err(parser.unexpected()) }
+}
+
+/// A text with each word that is this name made another one.
+pub(crate) fn renamed(text: &str, from: &str, to: &str) -> Result<String> {
+    let (mut out, mut done) = (String::new(), 0);
+    for token in lexer::tokens(text)? {
+        let is = match &token.kind {
+            Kind::Word(word) => *word == from,
+            Kind::Quoted(word) => *word == from,
+            _ => false,
+        };
+        if is {
+            out.push_str(&text[done..token.at as usize]);
+            out.push_str(&crate::catalog::quoted(to));
+            done = token.end as usize;
+        }
+    }
+    out.push_str(&text[done..]);
+    Ok(out)
+}
+
 /// All statements of a text.
 pub(crate) fn parse(text: &str) -> Result<Vec<Parsed>> {
     let tokens = lexer::tokens(text).map_err(|error| error.locate(text))?;
@@ -356,6 +385,12 @@ impl<'t> Parser<'t> {
     /// A name that `refused` keywords are not.
     fn name_unless(&mut self, refused: &[&[&str]]) -> Result<String> {
         let name = match self.kind() {
+            // Names that begin so are the database's own.
+            Kind::Quoted(name) if name.starts_with(crate::catalog::OWN) => {
+                return Err(
+                    Error::new("42602", format!("invalid name \"{}\"", name.escape_debug())).at(self.at())
+                );
+            }
             Kind::Quoted(name) => name.to_string(),
             Kind::Word(word) if !refused.iter().any(|list| list.contains(&&**word)) => word.to_string(),
             _ => return Err(self.unexpected()),

@@ -326,11 +326,13 @@ impl Parser<'_> {
         };
         if function {
             let call = self.expr()?;
-            if self.is_word("with") && self.is_word_ahead(1, "ordinality") {
-                return Err(Error::unsupported("WITH ORDINALITY").at(self.at()));
+            let ordinality = self.is_word("with") && self.is_word_ahead(1, "ordinality");
+            if ordinality {
+                self.word("with");
+                self.word("ordinality");
             }
             let alias = self.alias()?;
-            return Ok(TableRef::Function { call, lateral, alias });
+            return Ok(TableRef::Function { call, lateral, ordinality, alias });
         }
         let name = self.object()?;
         self.op("*");

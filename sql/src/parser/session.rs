@@ -3,7 +3,7 @@
 use super::Parser;
 use super::ast::{Modes, Statement};
 use super::lexer::Kind;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 impl Parser<'_> {
     pub(super) fn session_statement(&mut self) -> Result<Statement> {
@@ -64,9 +64,15 @@ impl Parser<'_> {
                 self.word("prepare");
                 Statement::Deallocate(if self.word("all") { None } else { Some(self.name()?) })
             }
-            "merge" | "listen" | "unlisten" | "notify" | "lock" | "prepare" | "execute" | "explain"
-            | "comment" | "grant" | "revoke" | "do" | "call" | "reindex" | "cluster" | "refresh"
-            | "security" | "import" | "load" | "checkpoint" => self.refused(word.to_uppercase()),
+            "comment" => self.comment()?,
+            "prepare" => self.prepare()?,
+            "execute" => self.execute()?,
+            "explain" => self.explain()?,
+            "lock" => self.lock_table()?,
+            "merge" | "listen" | "unlisten" | "notify" | "grant" | "revoke" | "do" | "call" | "reindex"
+            | "cluster" | "refresh" | "security" | "import" | "load" | "checkpoint" => {
+                self.refused(word.to_uppercase())
+            }
             _ => return Err(self.unexpected()),
         };
         Ok(statement)
@@ -160,8 +166,16 @@ impl Parser<'_> {
             };
             return Ok(Statement::Set { local: false, name: name.to_owned(), value: Some(vec![value]) });
         }
-        if self.is_word("constraints") || self.is_word("role") {
-            return Ok(self.refused("SET CONSTRAINTS and SET ROLE"));
+        if self.word("constraints") {
+            let names = if self.word("all") { Vec::new() } else { self.list(Self::object)? };
+            let deferred = self.word("deferred");
+            if !deferred {
+                self.expect_word("immediate")?;
+            }
+            return Ok(Statement::SetConstraints { names, deferred });
+        }
+        if self.is_word("role") {
+            return Ok(self.refused("SET ROLE"));
         }
         let local = self.word("local");
         if !local {
@@ -189,5 +203,86 @@ impl Parser<'_> {
             Ok(if minus { format!("-{text}") } else { text })
         })?;
         Ok(Statement::Set { local, name, value: Some(values) })
+    }
+
+    /// `PREPARE name [(types)] AS statement`: the statement is kept as its text.
+    fn prepare(&mut self) -> Result<Statement> {
+        self.advance();
+        if self.is_word("transaction") && !self.is_word_ahead(1, "as") {
+            return Ok(self.refused("two-phase commit"));
+        }
+        let name = self.name()?;
+        let types = if self.sign(b'(') {
+            let types = self.list(Self::type_name)?;
+            self.expect_sign(b')')?;
+            types
+        } else {
+            Vec::new()
+        };
+        self.expect_word("as")?;
+        let start = self.at() as usize;
+        if !self.is_one_of(&["select", "values", "with", "insert", "update", "delete", "table"]) {
+            return Err(self.unexpected());
+        }
+        let before = self.parameters;
+        self.statement()?;
+        // Its parameters are its own.
+        self.parameters = before;
+        let before = self.text[..start].chars().count();
+        Ok(Statement::Prepare { name, types, statement: self.text_since(start), before })
+    }
+
+    fn execute(&mut self) -> Result<Statement> {
+        self.advance();
+        let name = self.name()?;
+        let mut args = Vec::new();
+        if self.sign(b'(') {
+            args = if self.kind() == &Kind::Sign(b')') { Vec::new() } else { self.exprs()? };
+            self.expect_sign(b')')?;
+        }
+        Ok(Statement::Execute { name, args })
+    }
+
+    /// EXPLAIN of a statement on rows. ANALYZE and other formats are refused.
+    fn explain(&mut self) -> Result<Statement> {
+        self.advance();
+        let at = self.at();
+        if self.is_one_of(&["analyze", "analyse"]) {
+            return Ok(self.refused("EXPLAIN ANALYZE"));
+        }
+        self.word("verbose");
+        if self.sign(b'(') {
+            loop {
+                let option = self.label()?;
+                let off = self.is_one_of(&["off", "false", "text"]) || matches!(self.kind(), Kind::Int(0));
+                let plain = ["costs", "verbose", "timing", "buffers", "summary"].contains(&&*option);
+                let switched_off = off && ["analyze", "format"].contains(&&*option);
+                if !plain && !switched_off {
+                    let what = format!("EXPLAIN with the option {}", option.to_uppercase());
+                    return Err(Error::unsupported(what).at(at));
+                }
+                if !matches!(self.kind(), Kind::Sign(b',' | b')')) {
+                    self.advance();
+                }
+                if !self.sign(b',') {
+                    break;
+                }
+            }
+            self.expect_sign(b')')?;
+        }
+        Ok(Statement::Explain(Box::new(self.statement()?)))
+    }
+
+    /// LOCK TABLE: what only keeps definitions away is held anyhow; stronger modes are refused.
+    fn lock_table(&mut self) -> Result<Statement> {
+        self.advance();
+        self.word("table");
+        self.word("only");
+        let names = self.list(Self::object)?;
+        if !self.words(&["in", "access", "share", "mode"]) {
+            return Ok(self.refused("LOCK TABLE in a mode other than ACCESS SHARE"));
+        }
+        self.word("nowait");
+        Ok(Statement::LockShared(names))
     }
 }

@@ -32,6 +32,8 @@ pub(crate) enum Aggregate {
     BitAnd,
     BitOr,
     Join,
+    /// Nulls, too.
+    Array,
     /// Sample or population (`true`), and its root.
     Variance {
         population: bool,
@@ -135,7 +137,7 @@ pub(super) const AGGREGATES: &[Row] = &[
 
 /// Is there an aggregate with this name?
 pub(crate) fn is_aggregate(name: &str) -> bool {
-    AGGREGATES.iter().any(|row| row.0 == name)
+    name == "array_agg" || AGGREGATES.iter().any(|row| row.0 == name)
 }
 
 /// The rows with this name.
@@ -156,6 +158,7 @@ pub(crate) enum State {
     Squares(Numeric, Numeric, i64),
     Value(Datum),
     Text(String, bool),
+    Array(Vec<Datum>),
 }
 
 impl Aggregate {
@@ -167,6 +170,7 @@ impl Aggregate {
             Self::SumFloat(_) | Self::AverageFloat | Self::Variance { .. } => State::Float(0.0, 0.0, 0.0),
             Self::VarianceNumeric { .. } => State::Squares(Numeric::ZERO, Numeric::ZERO, 0),
             Self::Join => State::Text(String::new(), false),
+            Self::Array => State::Array(Vec::new()),
             Self::AverageInterval => State::Value(Datum::Null),
             _ => State::Value(Datum::Null),
         }
@@ -175,11 +179,12 @@ impl Aggregate {
     /// Takes a row's arguments. Nulls count for `count(*)` only.
     #[inline]
     pub(crate) fn take(self, state: &mut State, args: &[Datum]) -> Result<()> {
-        if self != Self::CountAll && args[0].is_null() {
+        if !matches!(self, Self::CountAll | Self::Array) && args[0].is_null() {
             return Ok(());
         }
         match state {
             State::Count(count) => *count += 1,
+            State::Array(all) => all.push(args[0].clone()),
             State::Int(sum, count) => {
                 *sum += i128::from(int(&args[0]));
                 *count += 1;
@@ -272,6 +277,8 @@ impl Aggregate {
     /// The result.
     pub(crate) fn finish(self, state: State) -> Made {
         Ok(match state {
+            State::Array(all) if all.is_empty() => Datum::Null,
+            State::Array(all) => Datum::Array(all.into()),
             State::Count(count) => Datum::Int(count),
             State::Int(_, 0) | State::Numeric(_, 0) => Datum::Null,
             State::Int(sum, count) => match self {

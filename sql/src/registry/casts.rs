@@ -26,6 +26,8 @@ pub(crate) enum CastHow {
     /// Through text.
     Input,
     Output,
+    /// Of arrays: that of their elements.
+    Elements,
 }
 
 /// A row of `pg_cast`: from, to, who may ask, how; none: the values have one form.
@@ -111,6 +113,12 @@ pub(crate) fn cast(from: Type, to: Type, context: Context) -> Option<CastHow> {
     }
     if from == Type::Unknown {
         return Some(CastHow::Input);
+    }
+    if let (Some(one), Some(other)) = (from.element(), to.element()) {
+        return match cast(one, other, context)? {
+            CastHow::Nothing | CastHow::Relabel => Some(CastHow::Relabel),
+            _ => Some(CastHow::Elements),
+        };
     }
     if let Some(row) = CASTS.iter().find(|row| row.0 == from && row.1 == to) {
         return (row.2 <= context).then_some(row.3.map_or(CastHow::Relabel, CastHow::By));

@@ -4,15 +4,19 @@
 //! is shown the row's newest version. If that is another one than was read (at read committed only; the other levels fail), the
 //! plan runs once more with this version as the only row of the table that is changed: so conditions, joins and new values are
 //! what they are for the row as it is now.
+//!
+//! A new row keeps NOT NULL and CHECK at once; what foreign keys ask for is noted ([`Pending`]) and looked at when the statement
+//! has made all of its changes.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use super::foreign::{Pending, note_changed, note_deleted, note_inserted};
 use super::source::{Changed, Decision, Inserted, Which};
 use super::{Executor, Row, Source};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
-use crate::expr::Env;
+use crate::expr::{Context, Env, Expr};
 use crate::plan::{BoundConflict, BoundDelete, BoundInsert, BoundUpdate, Plan, Returning};
 use crate::types::{Datum, text};
 
@@ -21,12 +25,14 @@ use crate::types::{Datum, text};
 pub(crate) struct Outcome {
     pub(crate) count: u64,
     pub(crate) rows: Vec<Row>,
+    /// What foreign keys ask for.
+    pub(crate) pending: Vec<Pending>,
 }
 
 /// A row that was read is another one by now: the statement has to be run again.
 pub(crate) const STALE: &str = "a row has changed since the statement read it";
 
-pub(super) fn stale() -> Error {
+pub(crate) fn stale() -> Error {
     Error::new("40001", STALE)
 }
 
@@ -54,11 +60,14 @@ impl<S: Source> Executor<'_, S> {
                 .iter()
                 .zip(&table.columns)
                 .any(|(value, column)| column.numbered && !column.hidden && value.is_null());
-            check_nulls(table, &row)?;
+            check_row(table, &insert.checks, &row, self.context)?;
             let inserted = loop {
                 let result = self.source.insert(table, &mut row, numbers && own).await?;
                 let (index, error) = match (result, &insert.conflict) {
-                    (Inserted::Done, _) => break Some(row),
+                    (Inserted::Done, _) => {
+                        note_inserted(table, &row, &mut outcome.pending);
+                        break Some(row);
+                    }
                     (Inserted::Duplicate { error, .. }, None) => return Err(error),
                     (Inserted::Duplicate { index, error }, Some(_)) => (index, error),
                 };
@@ -69,8 +78,12 @@ impl<S: Source> Executor<'_, S> {
                 if conflict.update.is_none() {
                     break None;
                 }
-                match self.update_instead(table, conflict, row).await? {
-                    Ok(changed) => break changed,
+                match self.update_instead((table, &insert.checks), conflict, row).await? {
+                    Ok(Some((before, changed))) => {
+                        note_changed(table, &before, &changed, &mut outcome.pending);
+                        break Some(changed);
+                    }
+                    Ok(None) => break None,
                     Err(again) => row = again,
                 }
             };
@@ -81,14 +94,14 @@ impl<S: Source> Executor<'_, S> {
         Ok(outcome)
     }
 
-    /// `DO UPDATE`: changes the row in whose way the new one stands; the row as it is then, if it has changed. `Err(row)`: it
-    /// has gone meanwhile, and the new one may be tried again.
+    /// `DO UPDATE`: changes the row in whose way the new one stands; the row as it was and as it is then, if it has changed.
+    /// `Err(row)`: it has gone meanwhile, and the new one may be tried again.
     async fn update_instead(
         &mut self,
-        table: &Arc<Table>,
+        (table, checks): (&Arc<Table>, &[(String, Expr)]),
         conflict: &BoundConflict,
         new: Row,
-    ) -> Result<std::result::Result<Option<Row>, Row>> {
+    ) -> Result<std::result::Result<Option<(Row, Row)>, Row>> {
         let (set, condition) = conflict.update.as_ref().expect("there is one");
         let context = self.context;
         let mut changed = None;
@@ -103,7 +116,7 @@ impl<S: Source> Executor<'_, S> {
             }
             let changes = set.iter().map(|(column, expr)| Ok((*column, expr.eval(&env)?)));
             let changes = changes.collect::<Result<Vec<_>>>()?;
-            changed = Some(with_changes(table, there, &changes)?);
+            changed = Some((there.to_vec(), with_changes((table, checks), there, &changes, context)?));
             Ok(Decision::Update(changes))
         };
         match self.source.change(table, Which::Refusing, &mut decide).await? {
@@ -128,9 +141,11 @@ impl<S: Source> Executor<'_, S> {
             loop {
                 let values = row.split_off(update.width);
                 let changes: Vec<(usize, Datum)> = update.columns.iter().copied().zip(values).collect();
-                let changed = with_changes(&update.table, &row[..own], &changes)?;
+                let rules = (&*update.table, &*update.checks);
+                let changed = with_changes(rules, &row[..own], &changes, self.context)?;
                 let newest = match self.change(&update.table, &row, Decision::Update(changes)).await? {
                     Ended::Done => {
+                        note_changed(&update.table, &row[..own], &changed, &mut outcome.pending);
                         row.splice(..own, changed);
                         self.returned(update.returning.as_ref(), &row, &mut outcome)?;
                         break;
@@ -153,6 +168,7 @@ impl<S: Source> Executor<'_, S> {
             loop {
                 let newest = match self.change(&delete.table, &row, Decision::Delete).await? {
                     Ended::Done => {
+                        note_deleted(&delete.table, &row, &mut outcome.pending);
                         self.returned(delete.returning.as_ref(), &row, &mut outcome)?;
                         break;
                     }
@@ -217,12 +233,49 @@ enum Ended {
     Another(Row),
 }
 
-/// The row with columns changed.
-fn with_changes(table: &Table, row: &[Datum], changes: &[(usize, Datum)]) -> Result<Row> {
+/// The row with columns changed, which keeps the table's rules.
+pub(super) fn with_changes(
+    (table, checks): (&Table, &[(String, Expr)]),
+    row: &[Datum],
+    changes: &[(usize, Datum)],
+    context: &Context,
+) -> Result<Row> {
     let mut row = row.to_vec();
     changes.iter().for_each(|(column, value)| row[*column] = value.clone());
-    check_nulls(table, &row)?;
+    check_row(table, checks, &row, context)?;
     Ok(row)
+}
+
+/// Does a row keep NOT NULL and the CHECK constraints? A condition that is null holds.
+pub(crate) fn check_row(
+    table: &Table,
+    checks: &[(String, Expr)],
+    row: &[Datum],
+    context: &Context,
+) -> Result<()> {
+    check_nulls(table, row)?;
+    let env = Env { row, outer: &[], context };
+    for (name, condition) in checks {
+        if matches!(condition.eval(&env)?, Datum::Bool(false)) {
+            let table_name = &table.name;
+            let message =
+                format!("new row for relation \"{table_name}\" violates check constraint \"{name}\"");
+            let error = Error::new("23514", message).detail(failing(table, row));
+            return Err(error.table(table_name).constraint(name));
+        }
+    }
+    Ok(())
+}
+
+fn failing(table: &Table, row: &[Datum]) -> String {
+    let shown: Vec<String> = table
+        .columns
+        .iter()
+        .zip(row)
+        .filter(|(column, _)| !column.hidden)
+        .map(|(column, value)| if value.is_null() { "null".to_owned() } else { text::show(value, column.ty) })
+        .collect();
+    format!("Failing row contains ({}).", shown.join(", "))
 }
 
 fn check_nulls(table: &Table, row: &[Datum]) -> Result<()> {
@@ -232,16 +285,9 @@ fn check_nulls(table: &Table, row: &[Datum]) -> Result<()> {
         .zip(row)
         .find(|(column, value)| !column.nullable && !column.numbered && value.is_null());
     let Some((column, _)) = missing else { return Ok(()) };
-    let shown: Vec<String> = table
-        .columns
-        .iter()
-        .zip(row)
-        .filter(|(column, _)| !column.hidden)
-        .map(|(column, value)| if value.is_null() { "null".to_owned() } else { text::show(value, column.ty) })
-        .collect();
+    let detail = failing(table, row);
     let (name, table) = (&column.name, &table.name);
     let message =
         format!("null value in column \"{name}\" of relation \"{table}\" violates not-null constraint");
-    let detail = format!("Failing row contains ({}).", shown.join(", "));
     Err(Error::new("23502", message).detail(detail).table(table).column(name))
 }

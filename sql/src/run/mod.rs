@@ -12,9 +12,11 @@
 //! | `join` | joins |
 //! | `sub` | sub-queries, whose answers are remembered by what they depend on |
 //! | `change` | INSERT, UPDATE, DELETE |
+//! | `foreign` | foreign keys: what a statement's changes ask of other tables |
 //! | `lock` | SELECT … FOR UPDATE and its like |
 
 pub(crate) mod change;
+pub(crate) mod foreign;
 mod join;
 mod lock;
 mod operators;
@@ -91,7 +93,17 @@ impl<S: Source> Executor<'_, S> {
                     self.set_op(*op, *all, left, right, outer, sink).await
                 }
                 Plan::Series { from, to, step } => self.series(from, to, step, outer, sink),
+                Plan::Unnest(array) => self.unnest(array, outer, sink),
                 Plan::Lock { input, targets, few } => self.lock(input, targets, *few, outer, sink).await,
+                Plan::Numbered(input) => {
+                    let mut number = 0;
+                    let mut counted = |row: &mut Row| {
+                        number += 1;
+                        row.push(Datum::Int(number));
+                        sink(row)
+                    };
+                    self.run(input, outer, &mut counted).await
+                }
                 Plan::Cut(input, width) => {
                     let mut cut = |row: &mut Row| {
                         row.truncate(*width);

@@ -11,7 +11,7 @@ use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::expr::{Call, Comparison, Env, Expr};
 use crate::parser::ast::SetOp;
-use crate::plan::{Access, AggregateCall, Plan, SortKey, Used};
+use crate::plan::{Access, AggregateCall, KeyPart, Plan, SortKey, Used};
 use crate::registry::aggregates::State;
 use crate::types::Datum;
 
@@ -173,14 +173,34 @@ impl<S: Source> Executor<'_, S> {
     }
 
     /// The ranges of the points of an index, each once.
-    fn points(&self, index: usize, keys: &[Vec<Expr>], outer: &[Datum]) -> Result<Vec<Range>> {
+    fn points(&self, index: usize, keys: &[Vec<KeyPart>], outer: &[Datum]) -> Result<Vec<Range>> {
         let env = self.env(&[], outer);
         let (mut seen, mut ranges) = (HashSet::new(), Vec::with_capacity(keys.len()));
         for key in keys {
-            let Some(equal) = key_of(key, &env)? else { continue };
-            if seen.insert(equal.clone()) {
-                let (low, high) = (Bound::Unbounded, Bound::Unbounded);
-                ranges.push(Range { index, equal, low, high, backward: false });
+            // Nothing equals null: a part that is null, or an array of none, leaves no key.
+            let mut all: Vec<Row> = vec![Row::new()];
+            for part in key {
+                let values = match part {
+                    KeyPart::One(expr) => vec![expr.eval(&env)?],
+                    KeyPart::Each(array) => match array.eval(&env)? {
+                        Datum::Array(items) => items.iter().cloned().collect(),
+                        _ => Vec::new(),
+                    },
+                };
+                let with = |known: &Row| {
+                    let known = known.clone();
+                    let values = values.iter().filter(|value| !value.is_null());
+                    values
+                        .map(move |value| known.iter().chain([value]).cloned().collect::<Row>())
+                        .collect::<Vec<_>>()
+                };
+                all = all.iter().flat_map(with).collect();
+            }
+            for equal in all {
+                if seen.insert(equal.clone()) {
+                    let (low, high) = (Bound::Unbounded, Bound::Unbounded);
+                    ranges.push(Range { index, equal, low, high, backward: false });
+                }
             }
         }
         Ok(ranges)
@@ -436,6 +456,11 @@ impl<S: Source> Executor<'_, S> {
             if keep { sink(row) } else { MORE }
         };
         self.run(left, outer, &mut see).await
+    }
+
+    pub(super) fn unnest(&mut self, array: &Expr, outer: &[Datum], sink: Sink<'_>) -> Result<()> {
+        let Datum::Array(items) = array.eval(&self.env(&[], outer))? else { return Ok(()) };
+        emit(items.iter().map(|item| vec![item.clone()]), sink)
     }
 
     pub(super) fn series(

@@ -56,6 +56,22 @@ pub(crate) trait Source {
         wait: LockWait,
     ) -> impl Future<Output = Result<Locked>>;
 
+    /// Looks, at present, for a row with these values in an index, whatever the snapshot; waits for a transaction that is not
+    /// over. The row's number, for [`Source::lock`] and [`Source::change`].
+    fn present(
+        &mut self,
+        table: &Arc<Table>,
+        index: usize,
+        values: &[Datum],
+    ) -> impl Future<Output = Result<Option<i64>>>;
+
+    /// The rows that are committed now, whatever this transaction sees and has changed.
+    fn committed(
+        &mut self,
+        table: &Arc<Table>,
+        range: Option<Range>,
+    ) -> impl Future<Output = Result<Vec<Row>>>;
+
     /// A row that a scan has given this number, as it was read, and behind its columns its number.
     fn numbered(&mut self, table: &Arc<Table>, number: i64) -> impl Future<Output = Result<Row>>;
 }
@@ -174,6 +190,18 @@ fn decode(layout: &Layout, bytes: &[u8], columns: &[usize], width: usize, row: &
     }
 }
 
+/// Arrays stand as bytes.
+fn with_arrays(table: &Table, row: &mut Row) {
+    for (value, column) in row.iter_mut().zip(&table.columns) {
+        if column.ty.element().is_some()
+            && let Datum::Bytes(bytes) = &*value
+        {
+            *value = crate::types::array::read_binary(bytes, column.ty)
+                .expect("a column of arrays holds what was written into it");
+        }
+    }
+}
+
 impl Source for EngineSource<'_> {
     async fn scan(
         &mut self,
@@ -185,9 +213,13 @@ impl Source for EngineSource<'_> {
         let (found, layout) = self.table(table)?;
         let width = table.columns.len();
         let mut row = Row::with_capacity(width + 1);
+        let arrays = table.columns.iter().any(|column| column.ty.element().is_some());
         let Self { statement, handles, .. } = self;
         let mut show = |seen: engine::SeenRow<'_>| {
             decode(&layout, seen.bytes(), columns, width, &mut row);
+            if arrays {
+                with_arrays(table, &mut row);
+            }
             if named {
                 row.push(Datum::Int(handles.len() as i64));
             }
@@ -330,6 +362,7 @@ impl Source for EngineSource<'_> {
         let mut failed = None;
         let edit = |editor: &mut engine::row::RowEditor<'_>| {
             decode(&layout, editor.row(), &columns, columns.len(), &mut row);
+            with_arrays(table, &mut row);
             let decided = decide(&row).and_then(|decision| {
                 let Decision::Update(changes) = decision else { return Ok((decision, Vec::new())) };
                 let values =
@@ -405,6 +438,7 @@ impl Source for EngineSource<'_> {
             }
             let mut row = Row::with_capacity(width + 1);
             decode(&layout, seen.bytes(), &columns, width, &mut row);
+            with_arrays(table, &mut row);
             row.push(Datum::Int(number));
             Some(row)
         };
@@ -423,6 +457,37 @@ impl Source for EngineSource<'_> {
         })
     }
 
+    async fn present(&mut self, table: &Arc<Table>, index: usize, values: &[Datum]) -> Result<Option<i64>> {
+        let (found, _) = self.table(table)?;
+        let definition = &table.indexes[index];
+        let index = Self::index(&found, table, index)?;
+        let mut key = Vec::with_capacity(values.len());
+        for (datum, (column, _)) in values.iter().zip(&definition.columns) {
+            // A value that the column cannot have stands in no row.
+            let Ok(value) = value_of(datum, table, *column) else { return Ok(None) };
+            key.push(value);
+        }
+        let key = index.key_of_values(&key)?;
+        let Some(handle) = self.statement.look_at_present(&index, &key).await? else { return Ok(None) };
+        self.handles.push(handle);
+        Ok(Some(self.handles.len() as i64 - 1))
+    }
+
+    async fn committed(&mut self, table: &Arc<Table>, range: Option<Range>) -> Result<Vec<Row>> {
+        let mut transaction = self.db.begin(engine::TransactionOptions::new().read_only())?;
+        let mut rows = Vec::new();
+        let columns: Vec<usize> = (0..table.columns.len()).collect();
+        let mut other = EngineSource::new(self.db, &mut transaction)?;
+        let mut see = |row: &mut Row| {
+            rows.push(row.clone());
+            Seen::Taken
+        };
+        other.scan(table, &columns, (range, false), &mut see).await?;
+        drop(other);
+        transaction.rollback();
+        Ok(rows)
+    }
+
     async fn numbered(&mut self, table: &Arc<Table>, number: i64) -> Result<Row> {
         let (found, layout) = self.table(table)?;
         let width = table.columns.len();
@@ -430,6 +495,7 @@ impl Source for EngineSource<'_> {
         let mut row = Row::with_capacity(width + 1);
         let see = |seen: engine::SeenRow<'_>| decode(&layout, seen.bytes(), &columns, width, &mut row);
         self.statement.read_row(&found, &self.handles[number as usize], see).await?;
+        with_arrays(table, &mut row);
         row.push(Datum::Int(number));
         Ok(row)
     }
@@ -506,6 +572,11 @@ pub(crate) fn datum_of(value: &Value) -> Datum {
 /// A value of SQL as a column stores it, or why it does not.
 pub(crate) fn value_of(datum: &Datum, table: &Table, column: usize) -> Result<Value> {
     let column = &table.columns[column];
+    if let Datum::Array(all) = datum {
+        let mut bytes = Vec::new();
+        crate::types::array::write_binary(all, column.ty, &mut bytes);
+        return Ok(Value::Bytes(bytes));
+    }
     stored_value(datum, column.stored).ok_or_else(|| {
         let shown = crate::types::text::show(datum, column.ty);
         Error::new("22003", format!("column \"{}\" cannot store the value {shown}", column.name))

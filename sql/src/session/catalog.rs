@@ -1,36 +1,83 @@
-//! The engine's definitions as the binder sees them.
+//! Definitions as the binder sees them: the engine's, and what the system tables say beside them.
 
 use thermocline_engine::Database;
 
 use super::system;
-use crate::catalog::{Catalog, Column as TableColumn, HIDDEN_KEY, Index, System, Table, sql_type};
+use crate::catalog::{
+    Catalog, Column as TableColumn, Foreign, HIDDEN_KEY, Index, OWN, System, Table, sql_type,
+};
+use crate::system::Objects;
+use crate::system::rows::{DefaultRow, ForeignRow};
+use crate::system::sequences::SessionSequences;
+use crate::types::Type;
 
-/// The engine's definitions.
-pub(super) struct EngineCatalog<'d> {
-    pub(super) db: &'d Database,
+/// All definitions, at one moment.
+#[derive(Clone, Copy)]
+pub(crate) struct EngineCatalog<'d> {
+    pub(crate) db: &'d Database,
+    pub(crate) objects: &'d Objects,
+    pub(crate) sequences: &'d SessionSequences,
+}
+
+fn foreign(child: &str, name: &str, row: &ForeignRow) -> std::sync::Arc<Foreign> {
+    std::sync::Arc::new(Foreign {
+        name: name.to_owned(),
+        child: child.to_owned(),
+        columns: row.columns.clone(),
+        parent: row.parent.clone(),
+        parent_columns: row.parent_columns.clone(),
+        on_delete: row.on_delete,
+        on_update: row.on_update,
+        deferrable: row.deferrable,
+        deferred: row.deferred,
+    })
+}
+
+impl EngineCatalog<'_> {
+    fn column(&self, table: &str, column: &thermocline_row::Column) -> TableColumn {
+        let (ty, modifier) = sql_type(column.ty);
+        let mut made = TableColumn {
+            name: column.name.clone(),
+            ty,
+            modifier,
+            nullable: column.nullable,
+            stored: column.ty,
+            default: column.default.clone(),
+            numbered: column.auto_increment,
+            default_text: None,
+            identity: None,
+            hidden: column.name == HIDDEN_KEY,
+        };
+        if let Some(row) = self.objects.column(table, &column.name) {
+            if let Some((oid, modifier)) = row.ty
+                && let Some(ty) = Type::from_oid(oid)
+            {
+                (made.ty, made.modifier) = (ty, modifier);
+            }
+            made.nullable &= !row.not_null;
+            made.identity = row.identity;
+            match &row.default {
+                DefaultRow::Engine => {}
+                DefaultRow::Dropped => made.default = None,
+                DefaultRow::Text(text) => {
+                    made.default = None;
+                    made.default_text = Some(text.clone());
+                }
+            }
+        }
+        made
+    }
 }
 
 impl Catalog for EngineCatalog<'_> {
     fn table(&self, name: &str) -> Option<std::sync::Arc<Table>> {
         let found = self.db.table(name).ok()?;
+        if name.starts_with(OWN) {
+            return None;
+        }
         let schema = found.schema();
-        let columns: Vec<TableColumn> = schema
-            .column_list()
-            .iter()
-            .map(|column| {
-                let (ty, modifier) = sql_type(column.ty);
-                TableColumn {
-                    name: column.name.clone(),
-                    ty,
-                    modifier,
-                    nullable: column.nullable,
-                    stored: column.ty,
-                    default: column.default.clone(),
-                    numbered: column.auto_increment,
-                    hidden: column.name == HIDDEN_KEY,
-                }
-            })
-            .collect();
+        let columns: Vec<TableColumn> =
+            schema.column_list().iter().map(|column| self.column(name, column)).collect();
         let index = |index: &thermocline_engine::IndexSchema, unique: bool| Index {
             name: index.name().to_owned(),
             ordered: index.kind() == thermocline_engine::IndexKind::Ordered,
@@ -44,17 +91,36 @@ impl Catalog for EngineCatalog<'_> {
         };
         let mut indexes: Vec<Index> = schema.primary().iter().map(|it| index(it, true)).collect();
         indexes.extend(schema.secondary().iter().map(|it| index(it, it.is_unique())));
+        let keys = |wanted: &dyn Fn(&str, &str) -> bool| {
+            let all = self.objects.foreign().filter(|(child, _, row)| wanted(child, &row.parent));
+            all.map(|(child, name, row)| foreign(child, name, row)).collect()
+        };
         Some(std::sync::Arc::new(Table {
             name: name.to_owned(),
             columns,
             primary: schema.primary().map(|_| 0),
             indexes,
             rows: found.rows_about(),
+            checks: self
+                .objects
+                .checks(name)
+                .map(|(name, row)| (name.to_owned(), row.condition.clone()))
+                .collect(),
+            foreign: keys(&|child, _| child == name),
+            referenced: keys(&|_, parent| parent == name),
         }))
     }
 
     fn names(&self) -> Vec<String> {
-        self.db.table_names()
+        self.db.table_names().into_iter().filter(|name| !name.starts_with(OWN)).collect()
+    }
+
+    fn objects(&self) -> &Objects {
+        self.objects
+    }
+
+    fn sequences(&self) -> &SessionSequences {
+        self.sequences
     }
 
     fn system(&self, schema: &str, name: &str) -> Option<System> {
@@ -67,5 +133,13 @@ impl Catalog for EngineCatalog<'_> {
 
     fn relation_names(&self) -> Vec<(i64, String)> {
         system::names(self)
+    }
+
+    fn comments(&self) -> Vec<(i64, i64, String)> {
+        system::comments(self)
+    }
+
+    fn view_texts(&self) -> Vec<(i64, String)> {
+        system::view_texts(self)
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::{Answer, Prepared, Session, check_open, rows};
 use crate::bind::Binder;
+
 use crate::catalog::{Catalog, Table};
 use crate::error::{Error, Result};
 use crate::expr::{Context, Expr};
@@ -40,6 +41,7 @@ pub struct CopyIn {
     targets: Vec<usize>,
     options: CopyOptions,
     defaults: Vec<Expr>,
+    checks: Vec<(String, Expr)>,
     left: Vec<u8>,
     /// Lines that were read.
     line: u64,
@@ -125,7 +127,7 @@ impl Session {
         let Statement::Copy(Copy::In { table: name, columns, .. }) = statement else {
             unreachable!("only COPY FROM has targets")
         };
-        let catalog = super::EngineCatalog { db: &self.db };
+        let catalog = self.catalog();
         let known = name.schema.as_deref().is_none_or(|schema| schema == "public");
         let table = if known { catalog.table(&name.name) } else { None };
         let table = table.ok_or_else(|| {
@@ -177,9 +179,24 @@ impl Session {
         }
         let (table, targets) =
             self.copy_targets(&prepared.statement.statement).map_err(|error| self.failed(error))?;
-        let defaults = (0..table.columns.len()).map(|column| Binder::default_of(&table, column)).collect();
+        let catalog = self.catalog();
+        let mut binder = Binder::new(&catalog, Vec::new(), self.now_us());
+        let defaults = (0..table.columns.len()).map(|column| binder.default_of(&table, column));
+        let rules =
+            defaults.collect::<Result<Vec<_>>>().and_then(|defaults| Ok((defaults, binder.checks(&table)?)));
+        let (defaults, checks) = rules.map_err(|error| self.failed(error))?;
         let options = options.clone();
-        Ok(CopyIn { table, targets, options, defaults, left: Vec::new(), line: 0, count: 0, ended: false })
+        Ok(CopyIn {
+            table,
+            targets,
+            options,
+            defaults,
+            checks,
+            left: Vec::new(),
+            line: 0,
+            count: 0,
+            ended: false,
+        })
     }
 
     /// Takes the next piece of the rows.
@@ -248,14 +265,29 @@ impl Session {
         let mut given = vec![false; copy.table.columns.len()];
         copy.targets.iter().for_each(|target| given[*target] = true);
         let plan = Plan::Values(batch);
-        let insert = BoundInsert { table: copy.table.clone(), plan, given, conflict: None, returning: None };
+        let insert = BoundInsert {
+            table: copy.table.clone(),
+            plan,
+            given,
+            checks: copy.checks.clone(),
+            conflict: None,
+            returning: None,
+        };
         let bound = Bound::Insert(Box::new(insert));
         let (now, statement) = (self.now_us(), self.clock.wall_us());
-        let context = Context { interrupt: self.interrupt.clone(), now, statement, ..Context::default() };
+        let context = Context {
+            interrupt: self.interrupt.clone(),
+            now,
+            statement,
+            sequences: Some(self.sequences.clone()),
+            ..Context::default()
+        };
+        let catalog =
+            super::EngineCatalog { db: &self.db, objects: &self.objects, sequences: &self.sequences };
         let open =
             self.open.as_mut().ok_or_else(|| Error::new("25P01", "the transaction of the COPY has ended"))?;
         open.fresh = false;
-        copy.count += rows::run_open(&self.db, open, &bound, &context, &mut Vec::new()).await?;
+        copy.count += rows::run_open(catalog, open, &bound, &context, &mut Vec::new()).await?;
         Ok(())
     }
 }

@@ -1,15 +1,17 @@
-//! Definitions that the engine has: tables, keys, indexes, columns added, dropped and renamed. The rest is refused by name.
+//! Definitions of tables and indexes: made, dropped, emptied. First the engine's, then the rows of the system tables.
 
 use thermocline_engine::{Error as EngineError, IndexSchema, SchemaError, TableSchema, Tiering};
 use thermocline_row as row;
 
-use super::{Answer, EngineCatalog, Session};
+use super::{Answer, Session};
 use crate::bind::Binder;
-use crate::catalog::{Catalog, Column, HIDDEN_KEY};
+use crate::catalog::{Catalog, Column, HIDDEN_KEY, quoted, sql_type};
 use crate::error::{Error, Result};
-use crate::parser::ast::{Alter, ColumnDef, CreateIndex, CreateTable, Names, ObjectName, Statement};
+use crate::parser::ast::{ColumnDef, CreateIndex, CreateTable, Names, ObjectName, Statement, Written};
 use crate::run::source::stored_value;
-use crate::types::{Type, display, numeric_parts};
+use crate::system::Change;
+use crate::system::rows::{ColumnRow, DefaultRow, Object};
+use crate::types::{Datum, NO_MOD, Type, display, numeric_parts};
 
 /// The name given to a key, and its columns.
 type Key = (Option<String>, Names);
@@ -19,23 +21,29 @@ impl Session {
         match statement {
             Statement::CreateTable(create) => self.create_table(create),
             Statement::CreateIndex(create) => self.create_index(create),
-            Statement::DropTable { names, if_exists } => self.drop_tables(names, *if_exists),
+            Statement::DropTable { names, if_exists, cascade } => {
+                self.drop_tables(names, *if_exists, *cascade)
+            }
             Statement::DropIndex { names, if_exists } => self.drop_indexes(names, *if_exists),
             Statement::AlterTable { name, if_exists, actions } => self.alter_table(name, *if_exists, actions),
-            Statement::Truncate(names) => {
-                for name in names {
-                    self.known(name)?;
-                }
-                for name in names {
-                    self.db.truncate_table(&name.name)?;
-                }
-                Ok(Answer::tagged("TRUNCATE TABLE"))
+            Statement::Truncate { names, restart, cascade } => self.truncate(names, *restart, *cascade),
+            Statement::CreateSequence { name, if_not_exists, options } => {
+                self.create_sequence(name, *if_not_exists, options)
             }
+            Statement::AlterSequence { name, if_exists, rename, .. } => {
+                self.rename_sequence(name, *if_exists, rename.as_deref())
+            }
+            Statement::DropSequence { names, if_exists, cascade } => {
+                self.drop_sequences(names, *if_exists, *cascade)
+            }
+            Statement::CreateView(view) => self.create_view(view),
+            Statement::DropView { names, if_exists, cascade } => self.drop_views(names, *if_exists, *cascade),
+            Statement::Comment { about, text } => self.comment(about, text.as_deref()),
             other => unreachable!("no definition: {other:?}"),
         }
     }
 
-    fn schema_of(name: &ObjectName) -> Result<()> {
+    pub(super) fn schema_of(name: &ObjectName) -> Result<()> {
         match name.schema.as_deref() {
             None | Some("public") => Ok(()),
             Some(schema) => {
@@ -44,28 +52,52 @@ impl Session {
         }
     }
 
+    /// Is there a table with this name?
     pub(super) fn known(&self, name: &ObjectName) -> Result<()> {
         Self::schema_of(name)?;
         if self.db.table(&name.name).is_err() {
+            if self.is_relation(&name.name) {
+                return Err(Error::new("42809", format!("\"{}\" is not a table", name.name)));
+            }
             return Err(Error::new("42P01", format!("relation \"{}\" does not exist", name.name)).at(name.at));
         }
         Ok(())
     }
 
+    /// Is the name one of a table, an index, a view or a sequence?
+    pub(super) fn is_relation(&self, name: &str) -> bool {
+        self.db.table(name).is_ok()
+            || self.objects.view(name).is_some()
+            || self.objects.sequence(name).is_some()
+            || self.owner_of(name).is_some()
+    }
+
+    /// A name that no relation has: this one, or with a number behind it.
+    pub(super) fn free_name(&self, base: &str, taken: &[String]) -> String {
+        (0..)
+            .map(|n| if n == 0 { base.to_owned() } else { format!("{base}{n}") })
+            .find(|name| !taken.contains(name) && !self.is_relation(name))
+            .expect("numbers do not end")
+    }
+
     fn create_table(&mut self, create: &CreateTable) -> Result<Answer> {
         Self::schema_of(&create.name)?;
         let name = &create.name.name;
-        if self.db.table(name).is_ok() {
+        if self.is_relation(name) {
             let message = format!("relation \"{name}\" already exists");
             if create.if_not_exists {
                 let mut answer = Answer::tagged("CREATE TABLE");
-                answer.notice(format!("{message}, skipping"));
+                answer.notices.push(super::Notice {
+                    severity: "NOTICE",
+                    code: "42P07",
+                    message: format!("{message}, skipping"),
+                });
                 return Ok(answer);
             }
             return Err(Error::new("42P07", message));
         }
         let mut schema = TableSchema::new(name).tiering(tiering(&create.options)?);
-        let mut columns = Vec::new();
+        let (mut columns, mut changes) = (Vec::new(), Vec::new());
         for column in &create.columns {
             if columns.iter().any(|other: &row::Column| other.name == column.name) {
                 return Err(Error::new(
@@ -73,28 +105,9 @@ impl Session {
                     format!("column \"{}\" specified more than once", column.name),
                 ));
             }
-            columns.push(self.column(column)?);
+            columns.push(self.column(name, column, &mut changes)?);
         }
-        let (mut primary, mut uniques): (Option<Key>, Vec<Key>) = (None, Vec::new());
-        let more =
-            || Error::new("42P16", format!("multiple primary keys for table \"{name}\" are not allowed"));
-        for column in &create.columns {
-            let own = vec![(column.name.clone(), column.at)];
-            if column.primary && primary.replace((None, own.clone())).is_some() {
-                return Err(more().at(column.at));
-            }
-            if column.unique {
-                uniques.push((None, own));
-            }
-        }
-        for key in &create.keys {
-            let given = (key.name.clone(), key.columns.clone());
-            if !key.primary {
-                uniques.push(given);
-            } else if primary.replace(given).is_some() {
-                return Err(more());
-            }
-        }
+        let (primary, uniques) = keys_of(create)?;
         for (column, at) in primary.iter().chain(&uniques).flat_map(|(_, names)| names) {
             let Some(found) = columns.iter_mut().find(|other| other.name == *column) else {
                 return Err(
@@ -115,26 +128,37 @@ impl Session {
                 schema = schema.primary_key(IndexSchema::hash(&format!("{name}_row"), &[HIDDEN_KEY]));
             }
         }
+        let mut taken: Vec<String> = Vec::new();
         for (given, names) in uniques {
-            let index = given.unwrap_or_else(|| format!("{name}_{}_key", bare(&names).join("_")));
+            let index = given
+                .unwrap_or_else(|| self.free_name(&format!("{name}_{}_key", bare(&names).join("_")), &taken));
             schema = schema.index(IndexSchema::ordered(&index, &bare(&names)).unique());
+            taken.push(index);
         }
-        self.db.create_table(schema.columns(columns))?;
+        let schema = schema.columns(columns);
+        self.constraints_of(create, &schema, &mut changes)?;
+        self.db.create_table(schema)?;
+        self.record(&changes)?;
         Ok(Answer::tagged("CREATE TABLE"))
     }
 
-    /// A column as the engine stores it.
-    fn column(&self, column: &ColumnDef) -> Result<row::Column> {
+    /// A column as the engine stores it, and what is kept of it beside that.
+    pub(super) fn column(
+        &self,
+        table: &str,
+        column: &ColumnDef,
+        changes: &mut Vec<Change>,
+    ) -> Result<row::Column> {
         let serial = match column.ty.name.last().map_or("", String::as_str) {
-            "serial" | "serial4" => Some(row::Type::Int4),
-            "bigserial" | "serial8" => Some(row::Type::Int8),
-            "smallserial" | "serial2" => Some(row::Type::Int2),
+            "serial" | "serial4" => Some(Type::Int4),
+            "bigserial" | "serial8" => Some(Type::Int8),
+            "smallserial" | "serial2" => Some(Type::Int2),
             _ => None,
         };
-        if let Some(ty) = serial {
-            return Ok(row::Column::new(column.name.clone(), ty).auto_increment());
-        }
-        let (ty, modifier) = Binder::type_of(&column.ty)?;
+        let (ty, modifier) = match serial {
+            Some(ty) => (ty, NO_MOD),
+            None => Binder::type_of(&column.ty)?,
+        };
         let stored = stored_type(ty, modifier).ok_or_else(|| {
             let error =
                 Error::unsupported(format!("a column of type {}", display(ty, modifier))).at(column.ty.at);
@@ -143,42 +167,88 @@ impl Session {
                 _ => error,
             }
         })?;
+        let mut kept = ColumnRow::default();
+        if sql_type(stored) != (ty, modifier) {
+            kept.ty = Some((ty.oid(), modifier));
+        }
         let mut stored_column = row::Column::new(column.name.clone(), stored);
         stored_column.nullable = !column.not_null && !column.primary;
-        if column.identity {
+        let numbered = serial.is_some() || column.identity.is_some();
+        if numbered {
+            let default = column.default.as_ref();
+            if let Some(default) = default {
+                let what = if serial.is_some() { "default values" } else { "default and identity" };
+                let name = &column.name;
+                let message = format!("multiple {what} specified for column \"{name}\" of table \"{table}\"");
+                let message = if serial.is_some() {
+                    message
+                } else {
+                    message.replace("multiple default", "both default")
+                };
+                return Err(Error::new("42601", message).at(default.expr.at));
+            }
             if !ty.is_integer() {
-                return Err(Error::new("22023", "identity column type must be smallint, integer, or bigint")
-                    .at(column.at));
+                return Err(Error::new("22023", "identity column type must be smallint, integer, or bigint"));
             }
             stored_column.nullable = false;
-            return Ok(stored_column.auto_increment());
-        }
-        if let Some(default) = &column.default {
-            let target = Column {
-                name: column.name.clone(),
-                ty,
-                modifier,
-                nullable: true,
-                stored,
-                default: None,
-                numbered: false,
-                hidden: false,
-            };
-            let catalog = EngineCatalog { db: &self.db };
-            let mut binder = Binder::new(&catalog, Vec::new(), self.clock.wall_us());
-            let datum = binder.constant_default(default, &target)?;
-            if !datum.is_null() {
-                let value = stored_value(&datum, stored)
-                    .ok_or_else(|| Error::unsupported("this default").at(default.at))?;
-                stored_column.default = Some(value);
+            let options = column.identity.as_ref().map_or_else(Default::default, |it| it.options.clone());
+            let mut row = Self::sequence_row(&options, Some(ty))?;
+            let taken: Vec<String> = changes
+                .iter()
+                .filter_map(|change| match change {
+                    Change::PutSequence(name, ..) => Some(name.clone()),
+                    _ => None,
+                })
+                .collect();
+            let name = self.free_name(&format!("{table}_{}_seq", column.name), &taken);
+            row.owner = Some((table.to_owned(), column.name.clone()));
+            row.identity = column.identity.is_some();
+            kept.identity = column.identity.as_ref().map(|identity| identity.always);
+            kept.default = DefaultRow::Text(next_value_of(&name));
+            let start = row.start;
+            changes.push(Change::PutSequence(name, row, Some((start, false))));
+        } else if let Some(default) = &column.default {
+            let target = plain_column(&column.name, ty, modifier, stored);
+            match self.default_row(default, &target)? {
+                (Some(value), _) => stored_column.default = Some(value),
+                (None, row) => kept.default = row,
             }
+        }
+        if kept != ColumnRow::default() {
+            changes.push(Change::Put(table.to_owned(), column.name.clone(), Object::Column(kept)));
         }
         Ok(stored_column)
     }
 
+    /// A default as the engine keeps it, if it is a constant, or else as a system row does.
+    pub(super) fn default_row(
+        &self,
+        default: &Written,
+        target: &Column,
+    ) -> Result<(Option<row::Value>, DefaultRow)> {
+        let catalog = self.catalog();
+        let mut binder = Binder::new(&catalog, Vec::new(), self.clock.wall_us());
+        let bound = binder.default_expr(&default.expr, target)?;
+        if !binder.parameters.is_empty() {
+            return Err(Error::new("42P02", "there is no parameter $1").at(default.expr.at));
+        }
+        Ok(match Binder::constant_default(&bound) {
+            Some(Datum::Null) => (None, DefaultRow::Engine),
+            Some(datum) => match stored_value(&datum, target.stored) {
+                Some(value) => (Some(value), DefaultRow::Engine),
+                None => (None, DefaultRow::Text(default.text.clone())),
+            },
+            None => {
+                // PostgreSQL shows the sequence as what it is.
+                let sequence = binder.sequence_of(&default.expr).map(|name| next_value_of(&name));
+                (None, DefaultRow::Text(sequence.unwrap_or_else(|| default.text.clone())))
+            }
+        })
+    }
+
     pub(super) fn create_index(&mut self, create: &CreateIndex) -> Result<Answer> {
         self.known(&create.table)?;
-        let catalog = EngineCatalog { db: &self.db };
+        let catalog = self.catalog();
         let table = catalog.table(&create.table.name).expect("it was just there");
         let names: Vec<&str> = create.columns.iter().map(|(name, _, _)| name.as_str()).collect();
         for (name, _, _) in &create.columns {
@@ -187,13 +257,10 @@ impl Session {
             }
         }
         let base = format!("{}_{}_idx", table.name, names.join("_"));
-        let taken = |name: &str| self.owner_of(name).is_some();
+        let taken = |name: &str| self.is_relation(name);
         let name = match &create.name {
             Some(name) => name.clone(),
-            None => (0..)
-                .map(|n| if n == 0 { base.clone() } else { format!("{base}{n}") })
-                .find(|name| !taken(name))
-                .expect("numbers do not end"),
+            None => self.free_name(&base, &[]),
         };
         if taken(&name) {
             let message = format!("relation \"{name}\" already exists");
@@ -236,7 +303,7 @@ impl Session {
     }
 
     /// The table that has an index with this name.
-    fn owner_of(&self, index: &str) -> Option<String> {
+    pub(super) fn owner_of(&self, index: &str) -> Option<String> {
         self.db.table_names().into_iter().find(|table| {
             self.db.table(table).is_ok_and(|table| {
                 let schema = table.schema();
@@ -245,21 +312,32 @@ impl Session {
         })
     }
 
-    fn drop_tables(&mut self, names: &[ObjectName], if_exists: bool) -> Result<Answer> {
+    fn drop_tables(&mut self, names: &[ObjectName], if_exists: bool, cascade: bool) -> Result<Answer> {
         let mut answer = Answer::tagged("DROP TABLE");
+        let mut going: Vec<String> = Vec::new();
         for name in names {
             Self::schema_of(name)?;
-            match self.db.drop_table(&name.name) {
-                Ok(()) => {}
-                Err(EngineError::UnknownTable { .. }) if if_exists => {
-                    answer.notice(format!("table \"{}\" does not exist, skipping", name.name));
-                }
-                Err(EngineError::UnknownTable { .. }) => {
-                    return Err(Error::new("42P01", format!("table \"{}\" does not exist", name.name)));
-                }
-                Err(error) => return Err(error.into()),
+            if self.db.table(&name.name).is_ok() {
+                going.push(name.name.clone());
+            } else if self.is_relation(&name.name) {
+                return Err(Error::new("42809", format!("\"{}\" is not a table", name.name)));
+            } else if if_exists {
+                answer.notice(format!("table \"{}\" does not exist, skipping", name.name));
+            } else {
+                return Err(Error::new("42P01", format!("table \"{}\" does not exist", name.name)));
             }
         }
+        let mut changes = self.dependents(&going, "table", cascade, &mut answer)?;
+        for name in &going {
+            changes.extend(self.objects.about(name).into_iter().map(Change::Remove));
+            let owned = self
+                .objects
+                .sequences()
+                .filter(|(_, row)| row.owner.as_ref().is_some_and(|(t, _)| t == name));
+            changes.extend(owned.map(|(sequence, _)| Change::RemoveSequence(sequence.to_owned())));
+            self.db.drop_table(name)?;
+        }
+        self.record(&changes)?;
         Ok(answer)
     }
 
@@ -288,101 +366,72 @@ impl Session {
         Ok(answer)
     }
 
-    fn alter_table(&mut self, name: &ObjectName, if_exists: bool, actions: &[Alter]) -> Result<Answer> {
-        let mut answer = Answer::tagged("ALTER TABLE");
-        if if_exists && self.db.table(&name.name).is_err() {
-            answer.notice(format!("relation \"{}\" does not exist, skipping", name.name));
-            return Ok(answer);
+    /// Empties tables, in a definition each.
+    fn truncate(&mut self, names: &[ObjectName], restart: bool, cascade: bool) -> Result<Answer> {
+        let mut answer = Answer::tagged("TRUNCATE TABLE");
+        let all = self.truncated(names, cascade, &mut answer)?;
+        for name in &all {
+            self.db.truncate_table(name)?;
         }
-        self.known(name)?;
-        if actions.len() > 1 {
-            return Err(Error::unsupported("several actions in one ALTER TABLE").at(name.at));
-        }
-        let table = &name.name;
-        let has = |session: &Self, column: &str| {
-            session.db.table(table).is_ok_and(|table| table.schema().column_index(column).is_some())
-        };
-        let missing = |column: &str| {
-            Error::new("42703", format!("column \"{column}\" of relation \"{table}\" does not exist"))
-        };
-        for action in actions {
-            match action {
-                Alter::AddColumn { column, if_not_exists } => {
-                    if has(self, &column.name) {
-                        let message =
-                            format!("column \"{}\" of relation \"{table}\" already exists", column.name);
-                        if *if_not_exists {
-                            answer.notice(format!("{message}, skipping"));
-                            continue;
-                        }
-                        return Err(Error::new("42701", message));
-                    }
-                    if column.primary || column.unique || column.identity {
-                        return Err(Error::unsupported("a key on a column that is added").at(column.at));
-                    }
-                    let stored = self.column(column)?;
-                    if stored.auto_increment {
-                        return Err(Error::unsupported("adding a numbered column").at(column.at));
-                    }
-                    self.db.add_column(table, stored).map_err(|error| match error {
-                        EngineError::Schema(SchemaError::NoDefault { .. }) => {
-                            let name = &column.name;
-                            Error::new(
-                                "23502",
-                                format!("column \"{name}\" of relation \"{table}\" contains null values"),
-                            )
-                        }
-                        other => other.into(),
-                    })?;
-                }
-                Alter::DropColumn { name, if_exists, .. } => {
-                    if !has(self, name) {
-                        if *if_exists {
-                            answer.notice(format!(
-                                "column \"{name}\" of relation \"{table}\" does not exist, skipping"
-                            ));
-                            continue;
-                        }
-                        return Err(missing(name));
-                    }
-                    self.db.drop_column(table, name).map_err(|error| match error {
-                        EngineError::Schema(SchemaError::ColumnInUse { index, .. }) => {
-                            Error::unsupported(format!("dropping column \"{name}\" with index \"{index}\""))
-                                .hint("Drop the index first.")
-                        }
-                        other => other.into(),
-                    })?;
-                }
-                Alter::RenameColumn { from, to, at } => {
-                    if !has(self, from) {
-                        return Err(Error::new("42703", format!("column \"{from}\" does not exist")).at(*at));
-                    }
-                    if has(self, to) {
-                        return Err(Error::new(
-                            "42701",
-                            format!("column \"{to}\" of relation \"{table}\" already exists"),
-                        ));
-                    }
-                    self.db.rename_column(table, from, to)?;
-                }
-                Alter::AddKey { key, at } => self.add_key(name, key, *at)?,
-                Alter::RenameTo(to) => {
-                    if self.db.table(to).is_ok() {
-                        return Err(Error::new("42P07", format!("relation \"{to}\" already exists")));
-                    }
-                    self.db.rename_table(table, to)?;
-                }
-            }
+        if restart {
+            self.record(&self.restarted(&all))?;
         }
         Ok(answer)
     }
 }
 
-fn bare(names: &Names) -> Vec<&str> {
+/// The keys of a table that is made.
+fn keys_of(create: &CreateTable) -> Result<(Option<Key>, Vec<Key>)> {
+    let name = &create.name.name;
+    let (mut primary, mut uniques): (Option<Key>, Vec<Key>) = (None, Vec::new());
+    let more = || Error::new("42P16", format!("multiple primary keys for table \"{name}\" are not allowed"));
+    for column in &create.columns {
+        let own = vec![(column.name.clone(), column.at)];
+        let given = column.key_name.clone();
+        if column.primary && primary.replace((given.clone(), own.clone())).is_some() {
+            return Err(more().at(column.at));
+        }
+        if column.unique {
+            uniques.push((given.filter(|_| !column.primary), own));
+        }
+    }
+    for key in &create.keys {
+        let given = (key.name.clone(), key.columns.clone());
+        if !key.primary {
+            uniques.push(given);
+        } else if primary.replace(given).is_some() {
+            return Err(more());
+        }
+    }
+    Ok((primary, uniques))
+}
+
+/// The default of a column that a sequence numbers, as PostgreSQL writes it.
+pub(super) fn next_value_of(sequence: &str) -> String {
+    format!("nextval('{}'::regclass)", quoted(sequence).replace('\'', "''"))
+}
+
+/// A column without rules.
+pub(super) fn plain_column(name: &str, ty: Type, modifier: i32, stored: row::Type) -> Column {
+    Column {
+        name: name.to_owned(),
+        ty,
+        modifier,
+        nullable: true,
+        stored,
+        default: None,
+        numbered: false,
+        default_text: None,
+        identity: None,
+        hidden: false,
+    }
+}
+
+pub(super) fn bare(names: &Names) -> Vec<&str> {
     names.iter().map(|(name, _)| name.as_str()).collect()
 }
 
-/// The type that stores all values of a type, and no others; none if the engine has none.
+/// The type that stores all values of a type; none if the engine has none.
 fn stored_type(ty: Type, modifier: i32) -> Option<row::Type> {
     Some(match ty {
         Type::Bool => row::Type::Boolean,
@@ -404,11 +453,12 @@ fn stored_type(ty: Type, modifier: i32) -> Option<row::Type> {
         Type::BpChar if modifier >= 4 => row::Type::Char(u32::try_from(modifier - 4).ok()?),
         Type::Bytea => row::Type::Bytes,
         Type::Date => row::Type::Date,
-        Type::Time if matches!(modifier, -1 | 6) => row::Type::Time,
-        Type::Timestamp if matches!(modifier, -1 | 6) => row::Type::Timestamp,
-        Type::TimestampTz if matches!(modifier, -1 | 6) => row::Type::TimestampTz,
-        Type::Interval if modifier == -1 => row::Type::Interval,
+        Type::Time => row::Type::Time,
+        Type::Timestamp => row::Type::Timestamp,
+        Type::TimestampTz => row::Type::TimestampTz,
+        Type::Interval => row::Type::Interval,
         Type::Uuid => row::Type::Uuid,
+        ty if ty.element().is_some() => row::Type::Bytes,
         _ => return None,
     })
 }

@@ -8,10 +8,11 @@ use std::ops::ControlFlow;
 use thermocline_engine::{IndexSchema, TableSchema, TransactionOptions, block_on};
 
 use super::{Answer, Session, rows};
-use crate::catalog::HIDDEN_KEY;
+use crate::catalog::{HIDDEN_KEY, quoted};
 use crate::error::{Error, Result};
 use crate::expr::Context;
-use crate::parser::ast::{CreateIndex, KeyDef, ObjectName, Statement};
+use crate::parser::ast::{CreateIndex, KeyDef, ObjectName};
+use crate::plan::Bound;
 
 impl Session {
     pub(super) fn add_key(&mut self, table: &ObjectName, key: &KeyDef, at: u32) -> Result<()> {
@@ -67,19 +68,35 @@ impl Session {
     }
 
     /// TRUNCATE in an open transaction: all rows are deleted, so that a rollback brings them back.
-    pub(super) async fn truncate_within(&mut self, names: &[ObjectName]) -> Result<Answer> {
-        for name in names {
-            self.known(name)?;
-        }
-        for name in names {
-            let text = format!("delete from \"{}\"", name.name.replace('"', "\"\""));
+    pub(super) async fn truncate_within(
+        &mut self,
+        names: &[ObjectName],
+        restart: bool,
+        cascade: bool,
+    ) -> Result<Answer> {
+        let mut answer = Answer::tagged("TRUNCATE TABLE");
+        let mut all = self.truncated(names, cascade, &mut answer)?;
+        // Children before their parents, so that foreign keys find nothing.
+        all.reverse();
+        for name in &all {
+            let text = format!("delete from {}", quoted(name));
             let delete = crate::parser::parse(&text)?.pop().expect("it is a statement");
-            debug_assert!(matches!(delete.statement, Statement::Delete(_)), "it deletes");
-            let bound = self.bind(&delete.statement, Vec::new())?.0.expect("a DELETE is bound");
+            let mut bound = self.bind(&delete.statement, Vec::new())?.0.expect("a DELETE is bound");
+            if let Bound::Delete(delete) = &mut bound {
+                // All tables that refer to each other are emptied together.
+                let mut table = (*delete.table).clone();
+                table.referenced.clear();
+                delete.table = std::sync::Arc::new(table);
+            }
             let context = Context { interrupt: self.interrupt.clone(), ..Context::default() };
+            let catalog =
+                super::EngineCatalog { db: &self.db, objects: &self.objects, sequences: &self.sequences };
             let open = self.open.as_mut().expect("a transaction is open");
-            rows::run_open(&self.db, open, &bound, &context, &mut Vec::new()).await?;
+            rows::run_open(catalog, open, &bound, &context, &mut Vec::new()).await?;
         }
-        Ok(Answer::tagged("TRUNCATE TABLE"))
+        if restart {
+            self.record(&self.restarted(&all))?;
+        }
+        Ok(answer)
     }
 }

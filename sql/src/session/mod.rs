@@ -10,14 +10,22 @@
 //! do; a statement that meets a row that has changed since it read it is undone and runs again.
 
 mod catalog;
+mod constraints;
 mod copy;
 mod cursors;
 mod define;
+mod define_alter;
+mod define_constraint;
+mod define_sequence;
+mod define_view;
 mod keys;
+mod objects;
 mod prepared;
+mod prepares;
 mod rows;
 mod settings;
 mod system;
+mod system_constraints;
 mod transactions;
 
 use thermocline_base::clock::{Clock, SystemClock};
@@ -29,8 +37,9 @@ use crate::expr::{Context, Deadline, Interrupt};
 use crate::parser::ast::{Copy, Statement};
 use crate::parser::parse;
 use crate::plan::{Bound, Column};
+use crate::system::sequences::SessionSequences;
 use crate::types::{Datum, Type, text};
-use catalog::EngineCatalog;
+pub(crate) use catalog::EngineCatalog;
 use settings::Settings;
 
 pub use copy::{CopyFormat, CopyIn, Copying};
@@ -92,7 +101,14 @@ impl Answer {
 /// An open transaction of a session.
 struct Open {
     transaction: Transaction,
-    savepoints: Vec<(String, Savepoint)>,
+    /// Names, and how many looks of foreign keys were put off before each.
+    savepoints: Vec<(String, Savepoint, usize)>,
+    /// What SET CONSTRAINTS has said.
+    constraints: constraints::ConstraintModes,
+    /// What foreign keys ask for when it commits.
+    deferred: Vec<crate::run::foreign::Pending>,
+    /// It has changed the system tables: what they say is `Session::objects`, and nobody else's.
+    defines: bool,
     failed: bool,
     isolation: Isolation,
     /// When it began, in microseconds since 1970.
@@ -116,6 +132,12 @@ pub struct Session {
     clock: std::sync::Arc<dyn Clock>,
     interrupt: Interrupt,
     cursors: cursors::Cursors,
+    /// What SQL's PREPARE has kept.
+    prepares: prepares::Prepares,
+    /// What the system tables say, as the statement that runs knows it.
+    objects: std::sync::Arc<crate::system::Objects>,
+    shared: Option<std::sync::Arc<crate::system::Shared>>,
+    sequences: SessionSequences,
 }
 
 impl std::fmt::Debug for Session {
@@ -141,6 +163,10 @@ impl Session {
             clock,
             interrupt: Interrupt::default(),
             cursors: cursors::Cursors::default(),
+            prepares: prepares::Prepares::default(),
+            objects: std::sync::Arc::default(),
+            shared: None,
+            sequences: SessionSequences::new(db),
         }
     }
 
@@ -232,6 +258,7 @@ impl Session {
             volatile: false,
             shown: Vec::new(),
             schemas: Vec::new(),
+            objects: 0,
         };
         Ok(parsed.into_iter().map(unbound).collect())
     }
@@ -258,6 +285,7 @@ impl Session {
         if self.is_failed() && !statement.is_end() {
             return Err(aborted());
         }
+        self.refresh_objects().map_err(|error| self.failed(error))?;
         let mut known = types.to_vec();
         known.resize((statement.statement.parameters as usize).max(types.len()), Type::Unknown);
         let bound = self.bind_noting(&statement.statement.statement, known);
@@ -266,12 +294,19 @@ impl Session {
         statement.schemas = bound.as_ref().map_or(Vec::new(), |bound| self.schemas(bound));
         statement.parameters = parameters;
         statement.volatile = volatile;
+        statement.objects = self.objects.version;
         if let Statement::Show(name) = &statement.statement.statement {
             statement.shown = if name == "all" {
                 ["name", "setting"].map(text_column).into()
             } else {
                 vec![text_column(Settings::name(name).map_err(|error| self.failed(error))?)]
             };
+        }
+        if let Statement::Explain(_) = &statement.statement.statement {
+            statement.shown = vec![text_column("QUERY PLAN")];
+        }
+        if let Statement::Execute { name, .. } = &statement.statement.statement {
+            statement.shown = self.named_columns(name).map_err(|error| self.failed(error))?;
         }
         if let Statement::Fetch { name, moving: false, .. } = &statement.statement.statement {
             statement.shown = self.cursors.columns(name).map_err(|error| self.failed(error))?;
@@ -314,6 +349,7 @@ impl Session {
     ) -> Result<Answer> {
         if !prepared.is_end() {
             check_open(self)?;
+            self.refresh_objects().map_err(|error| self.failed(error))?;
         }
         let statement = &prepared.statement.statement;
         let boundary = matches!(statement, Statement::Begin(_) | Statement::SetTransaction(_));
@@ -408,7 +444,7 @@ impl Session {
         statement: &Statement,
         types: Vec<Type>,
     ) -> Result<(Option<Bound>, Vec<Type>, bool)> {
-        let catalog = EngineCatalog { db: &self.db };
+        let catalog = self.catalog();
         let mut binder = Binder::new(&catalog, types, self.now_us());
         // The query within.
         let within = match statement {
@@ -471,22 +507,56 @@ impl Session {
             Statement::Copy(_) => {
                 Err(Error::new("0A000", "COPY FROM STDIN needs a client that sends the rows"))
             }
-            Statement::Deallocate(Some(name)) => {
-                Err(Error::new("26000", format!("prepared statement \"{name}\" does not exist")))
+            Statement::Deallocate(name) => self.deallocate(name.as_deref()),
+            Statement::Prepare { name, types, statement, before } => {
+                let (name, types, statement) = (name.clone(), types.clone(), statement.clone());
+                let before = *before;
+                self.prepare_named(&name, &types, &statement).map_err(|mut error| {
+                    error.position = error.position.map(|position| position + before);
+                    error
+                })
             }
-            Statement::Deallocate(None) => Ok(Answer::tagged("DEALLOCATE ALL")),
+            Statement::Execute { name, args } => {
+                let (name, args) = (name.clone(), args.clone());
+                self.execute_named(&name, &args, rows).await
+            }
+            Statement::Explain(statement) => {
+                let lines = self.explain(statement)?;
+                lines.iter().for_each(|line| rows.row(&[Datum::text(line)]));
+                Ok(Answer { count: lines.len() as u64, ..Answer::tagged("EXPLAIN") })
+            }
+            Statement::SetConstraints { names, deferred } => {
+                let (names, deferred) = (names.clone(), *deferred);
+                self.set_constraints(&names, deferred).await
+            }
+            Statement::LockShared(names) => {
+                names.iter().try_for_each(|name| self.known(name))?;
+                if self.open.as_ref().is_none_or(|open| open.implicit) {
+                    return Err(Error::new("25P01", "LOCK TABLE can only be used in transaction blocks"));
+                }
+                Ok(Answer::tagged("LOCK TABLE"))
+            }
             Statement::Discard => {
                 if self.open.as_ref().is_some_and(|open| !open.implicit) {
                     return Err(Error::new("25001", "DISCARD ALL cannot run inside a transaction block"));
                 }
                 self.settings.reset(None)?;
                 self.cursors.clear();
+                self.prepares.clear();
+                self.sequences.discard();
                 Ok(Answer::tagged("DISCARD ALL"))
             }
             Statement::AlterIndex => Err(Error::unsupported("ALTER INDEX")),
-            Statement::Truncate(names) if self.open.as_ref().is_some_and(|open| !open.implicit) => {
-                let names = names.clone();
-                self.truncate_within(&names).await
+            Statement::Truncate { names, restart, cascade }
+                if self.open.as_ref().is_some_and(|open| !open.implicit) =>
+            {
+                let (names, restart, cascade) = (names.clone(), *restart, *cascade);
+                self.truncate_within(&names, restart, cascade).await
+            }
+            // A sequence's position is a row: it changes within a transaction.
+            Statement::AlterSequence { name, if_exists, options, rename: None } => {
+                let (name, if_exists, options) = (name.clone(), *if_exists, options.clone());
+                self.alter_sequence(&name, if_exists, &options)
             }
             definition => {
                 // What stands before it in the same request is committed: a definition is a transaction of its own.
@@ -519,7 +589,8 @@ impl Session {
         let same = |schema: &thermocline_engine::TableSchema| {
             self.db.table(schema.name()).is_ok_and(|table| table.schema() == *schema)
         };
-        if prepared.volatile || !prepared.schemas.iter().all(same) {
+        if prepared.volatile || prepared.objects != self.objects.version || !prepared.schemas.iter().all(same)
+        {
             let (bound, _) = self.bind(&prepared.statement.statement, prepared.parameters.clone())?;
             if fixed && bound.as_ref().is_some_and(|bound| bound.columns() != prepared.columns()) {
                 return Err(Error::new("0A000", "cached plan must not change result type")
@@ -527,6 +598,7 @@ impl Session {
             }
             prepared.schemas = bound.as_ref().map_or(Vec::new(), |bound| self.schemas(bound));
             prepared.bound = bound;
+            prepared.objects = self.objects.version;
         }
         let bound = prepared.bound.as_ref().expect("a statement on rows is bound");
         let statement = self.clock.wall_us();
@@ -534,11 +606,14 @@ impl Session {
         let limit = self.settings.statement_timeout;
         let deadline =
             limit.map(|limit| Deadline::new(self.clock.clone(), statement + limit.as_micros() as i64));
-        let context = Context { parameters, now, statement, interrupt: self.interrupt.clone(), deadline };
+        let sequences = Some(self.sequences.clone());
+        let interrupt = self.interrupt.clone();
+        let context = Context { interrupt, deadline, parameters, now, statement, sequences };
         let level = (self.settings.isolation, self.settings.read_only);
+        let catalog = EngineCatalog { db: &self.db, objects: &self.objects, sequences: &self.sequences };
         let count = match &mut self.open {
-            Some(open) => rows::run_open(&self.db, open, bound, &context, rows).await?,
-            None => rows::run_alone(&self.db, bound, &context, level, rows).await?,
+            Some(open) => rows::run_open(catalog, open, bound, &context, rows).await?,
+            None => rows::run_alone(catalog, bound, &context, level, rows).await?,
         };
         let tag = match &prepared.statement.statement {
             Statement::Copy(_) => format!("COPY {count}"),
@@ -581,6 +656,7 @@ fn check_parameters(types: &[Type], values: &[Datum]) -> Result<()> {
             Datum::Interval(_) => *ty == Type::Interval,
             Datum::Uuid(_) => *ty == Type::Uuid,
             Datum::Record(_) => false,
+            Datum::Array(_) => ty.element().is_some(),
         };
         if !fits {
             let message = format!("the value of parameter ${} is no {}", place + 1, ty.sql_name());

@@ -21,6 +21,8 @@ pub struct Prepared {
     pub(super) shown: Vec<Column>,
     /// The definitions that it was bound with.
     pub(super) schemas: Vec<thermocline_engine::TableSchema>,
+    /// The state of the system tables that it was bound with.
+    pub(super) objects: u64,
 }
 
 impl Prepared {
@@ -87,6 +89,22 @@ impl Bound {
         }
     }
 
+    /// Does it lock rows?
+    pub(super) fn locks(&self) -> bool {
+        matches!(self, Bound::Query(query) if query.locks)
+    }
+
+    /// Does it change a table that foreign keys are about?
+    pub(super) fn has_foreign_keys(&self) -> bool {
+        let table = match self {
+            Bound::Query(_) => return false,
+            Bound::Insert(it) => &it.table,
+            Bound::Update(it) => &it.table,
+            Bound::Delete(it) => &it.table,
+        };
+        !table.foreign.is_empty() || !table.referenced.is_empty()
+    }
+
     /// Names of the tables that it depends on.
     pub(super) fn tables(&self) -> Vec<String> {
         let mut names = Vec::new();
@@ -115,12 +133,13 @@ impl Bound {
 fn tables_of(plan: &crate::plan::Plan, names: &mut Vec<String>) {
     use crate::plan::Plan;
     match plan {
-        Plan::Unit | Plan::Values(_) | Plan::Series { .. } => {}
+        Plan::Unit | Plan::Values(_) | Plan::Series { .. } | Plan::Unnest(_) => {}
         Plan::Scan { table, .. } => names.push(table.name.clone()),
         Plan::Filter(input, _)
         | Plan::Project(input, _)
         | Plan::Sort(input, _)
         | Plan::Distinct(input, _)
+        | Plan::Numbered(input)
         | Plan::Cut(input, _)
         | Plan::Lock { input, .. }
         | Plan::Aggregate { input, .. }

@@ -1,13 +1,14 @@
 //! Statements on rows: the transaction that one runs in, how often it is tried, where its rows go.
 
-use thermocline_engine::{Database, Isolation, Transaction, TransactionOptions};
+use thermocline_engine::{Isolation, Transaction, TransactionOptions};
 
-use super::Open;
+use super::{EngineCatalog, Open};
 use crate::error::{Error, Result};
 use crate::expr::Context;
 use crate::plan::Bound;
 use crate::run::Executor;
 use crate::run::change::{Outcome, STALE};
+use crate::run::foreign::{self, Pending};
 use crate::run::source::EngineSource;
 use crate::types::Datum;
 
@@ -47,6 +48,7 @@ async fn run_bound<'t>(
     bound: &Bound,
     context: &Context,
     rows: &mut dyn Rows,
+    pending: &mut Vec<Pending>,
 ) -> Result<u64> {
     let mut executor = Executor { source, context, again: Vec::new() };
     let outcome: Outcome = match bound {
@@ -65,12 +67,13 @@ async fn run_bound<'t>(
         Bound::Delete(delete) => executor.delete(delete).await?,
     };
     outcome.rows.iter().for_each(|row| rows.row(row));
+    *pending = outcome.pending;
     Ok(outcome.count)
 }
 
 /// A statement in a transaction of its own. If others were in its way, it runs again: nobody has seen it yet.
 pub(super) async fn run_alone(
-    db: &Database,
+    catalog: EngineCatalog<'_>,
     bound: &Bound,
     context: &Context,
     (isolation, read_only): (Isolation, bool),
@@ -81,9 +84,11 @@ pub(super) async fn run_alone(
     let options = if read_only || only_reads { options.read_only() } else { options };
     let mut tries = 0;
     loop {
-        let mut transaction = db.begin(options)?;
-        let done = match run_statement(db, &mut transaction, isolation, bound, context, rows).await {
-            Ok(count) => transaction.commit().await.map(|()| count).map_err(Error::from),
+        let mut transaction = catalog.db.begin(options)?;
+        let done = match run_statement(catalog, &mut transaction, isolation, bound, context, rows, &|_| false)
+            .await
+        {
+            Ok((count, _)) => transaction.commit().await.map(|()| count).map_err(Error::from),
             Err(error) => Err(error),
         };
         tries += 1;
@@ -96,31 +101,58 @@ pub(super) async fn run_alone(
 
 /// A statement in an open transaction. At read committed it is taken back and runs again when a row was lost to it.
 pub(super) async fn run_open(
-    db: &Database,
+    catalog: EngineCatalog<'_>,
     open: &mut Open,
     bound: &Bound,
     context: &Context,
     rows: &mut dyn Rows,
 ) -> Result<u64> {
-    run_statement(db, &mut open.transaction, open.isolation, bound, context, rows).await
+    let modes = &open.constraints;
+    let waits = |one: &Pending| one.may_wait() && modes.deferred(&one.key().name, one.key().deferred);
+    let ran =
+        run_statement(catalog, &mut open.transaction, open.isolation, bound, context, rows, &waits).await;
+    let (count, later) = ran?;
+    open.deferred.extend(later);
+    Ok(count)
 }
 
+/// The rows that a statement counts, and what foreign keys ask for when the transaction commits: what `waits` says.
 async fn run_statement(
-    db: &Database,
+    catalog: EngineCatalog<'_>,
     transaction: &mut Transaction,
     isolation: Isolation,
     bound: &Bound,
     context: &Context,
     rows: &mut dyn Rows,
-) -> Result<u64> {
+    waits: &dyn Fn(&Pending) -> bool,
+) -> Result<(u64, Vec<Pending>)> {
+    let again = |error: &Error| error.message == STALE && isolation == Isolation::ReadCommitted;
     for _ in 1..TRIES {
-        let mut source = EngineSource::new(db, transaction)?;
-        match run_bound(&mut source, bound, context, rows).await {
-            Err(error) if error.message == STALE && isolation == Isolation::ReadCommitted => {
+        // Foreign keys are looked at when the statement has ended, and cannot be undone alone.
+        let before = if again(&crate::run::change::stale()) && bound.has_foreign_keys() {
+            Some(transaction.savepoint()?)
+        } else {
+            None
+        };
+        let mut pending = Vec::new();
+        let mut source = EngineSource::new(catalog.db, transaction)?;
+        let count = match run_bound(&mut source, bound, context, rows, &mut pending).await {
+            Err(error) if again(&error) => {
                 source.undo();
                 rows.restart();
+                continue;
             }
-            ran => return ran,
+            ran => ran?,
+        };
+        drop(source);
+        let (later, now): (Vec<Pending>, Vec<Pending>) = pending.into_iter().partition(waits);
+        match foreign::settle(catalog, transaction, isolation, context, now).await {
+            Ok(()) => return Ok((count, later)),
+            Err(error) if again(&error) && before.is_some() => {
+                transaction.rollback_to(&before.expect("there is one"))?;
+                rows.restart();
+            }
+            Err(error) => return Err(error),
         }
     }
     Err(Error::new("40001", STALE))

@@ -3,40 +3,96 @@
 //!
 //! OIDs of tables and indexes are made of their names: they stay as long as the names do, in this process and the next.
 
-use crate::catalog::{Catalog, Index, System, Table};
+use crate::catalog::{Catalog, Index, System, Table, quoted};
+use crate::plan::Column;
 use crate::types::{Category, Datum, Type, display};
 use Type::{Bool, Char, Float4, Int2, Int4, Name, Oid, Text};
 
 const PG_CATALOG: i64 = 11;
-const PUBLIC: i64 = 2200;
+pub(super) const PUBLIC: i64 = 2200;
 const INFORMATION_SCHEMA: i64 = 13_000;
 const OWNER: i64 = 10;
 /// OIDs below this one are the system's.
 const FIRST: i64 = 16_384;
 
-/// A relation: a table, or an index of one.
+/// A relation: a table, an index of one, a view or a sequence.
 pub(super) struct Relation<'t> {
-    oid: i64,
-    name: &'t str,
-    table: &'t Table,
-    index: Option<&'t Index>,
+    pub(super) oid: i64,
+    pub(super) name: &'t str,
+    kind: RelationKind<'t>,
+}
+
+#[derive(Clone, Copy)]
+enum RelationKind<'t> {
+    Table(&'t Table),
+    Index(&'t Table, &'t Index),
+    /// A view's columns are known when it is bound.
+    View(&'t [Column]),
+    Sequence,
+}
+
+impl<'t> Relation<'t> {
+    pub(super) fn table(&self) -> Option<&'t Table> {
+        match self.kind {
+            RelationKind::Table(table) => Some(table),
+            _ => None,
+        }
+    }
+
+    pub(super) fn index(&self) -> Option<(&'t Table, &'t Index)> {
+        match self.kind {
+            RelationKind::Index(table, index) => Some((table, index)),
+            _ => None,
+        }
+    }
+}
+
+/// What relations are made of.
+pub(super) struct All {
+    tables: Vec<std::sync::Arc<Table>>,
+    views: Vec<(String, Vec<Column>)>,
+    sequences: Vec<String>,
+}
+
+/// All relations that a catalog knows.
+pub(super) fn all(catalog: &dyn Catalog) -> All {
+    let view = |name: &str| {
+        let text = format!("select * from {}", quoted(name));
+        let mut binder = crate::bind::Binder::new(catalog, Vec::new(), 0);
+        let bound = crate::parser::parse(&text)
+            .and_then(|mut parsed| binder.statement(&parsed.pop().expect("it is a statement").statement));
+        match bound {
+            Ok(Some(crate::plan::Bound::Query(query))) => query.columns,
+            _ => Vec::new(),
+        }
+    };
+    let objects = catalog.objects();
+    All {
+        tables: tables(catalog),
+        views: objects.views().map(|(name, _)| (name.to_owned(), view(name))).collect(),
+        sequences: objects.sequences().map(|(name, _)| name.to_owned()).collect(),
+    }
 }
 
 /// FNV-1a, within the OIDs that are free.
-fn hashed(name: &str) -> i64 {
+pub(super) fn hashed(name: &str) -> i64 {
     let hash =
         name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     FIRST + i64::from(hash) % (i64::from(i32::MAX) - FIRST)
 }
 
-/// All tables and indexes with their OIDs; what would share one gets the next.
-fn relations(tables: &[std::sync::Arc<Table>]) -> Vec<Relation<'_>> {
+/// All relations with their OIDs; what would share one gets the next.
+fn relations(of: &All) -> Vec<Relation<'_>> {
     let mut all: Vec<Relation<'_>> = Vec::new();
-    for table in tables {
-        all.push(Relation { oid: 0, name: &table.name, table, index: None });
-        let shown = table.indexes.iter().filter(|index| !is_hidden(table, index));
-        all.extend(shown.map(|index| Relation { oid: 0, name: &index.name, table, index: Some(index) }));
+    let mut add = |name, kind| all.push(Relation { oid: 0, name, kind });
+    for table in &of.tables {
+        add(&table.name, RelationKind::Table(table));
+        for index in table.indexes.iter().filter(|index| !is_hidden(table, index)) {
+            add(&index.name, RelationKind::Index(table, index));
+        }
     }
+    of.views.iter().for_each(|(name, columns)| add(name, RelationKind::View(columns)));
+    of.sequences.iter().for_each(|name| add(name, RelationKind::Sequence));
     all.sort_by_key(|relation| relation.name);
     let mut taken = std::collections::HashSet::new();
     for relation in &mut all {
@@ -53,17 +109,11 @@ fn is_hidden(table: &Table, index: &Index) -> bool {
     index.columns.iter().any(|(column, _)| table.columns[*column].hidden)
 }
 
-fn is_primary(table: &Table, index: &Index) -> bool {
+pub(super) fn is_primary(table: &Table, index: &Index) -> bool {
     table.primary.is_some_and(|primary| table.indexes[primary].name == index.name)
 }
 
-fn quoted(name: &str) -> String {
-    let plain = name.starts_with(|sign: char| sign.is_ascii_lowercase() || sign == '_')
-        && name.chars().all(|sign| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == '_');
-    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
-}
-
-fn columns_of(table: &Table, index: &Index, direction: bool) -> String {
+pub(super) fn columns_of(table: &Table, index: &Index, direction: bool) -> String {
     let shown = index.columns.iter().map(|(column, descending)| {
         let suffix = if *descending && direction { " DESC" } else { "" };
         quoted(&table.columns[*column].name) + suffix
@@ -71,11 +121,11 @@ fn columns_of(table: &Table, index: &Index, direction: bool) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-fn text(value: impl AsRef<str>) -> Datum {
+pub(super) fn text(value: impl AsRef<str>) -> Datum {
     Datum::text(value)
 }
 
-fn yes(value: bool) -> Datum {
+pub(super) fn yes(value: bool) -> Datum {
     Datum::Bool(value)
 }
 
@@ -84,17 +134,17 @@ pub(super) fn tables(catalog: &dyn Catalog) -> Vec<std::sync::Arc<Table>> {
     catalog.names().iter().filter_map(|name| catalog.table(name)).collect()
 }
 
-/// Definitions of indexes (or of the constraints that are indexes) by OID.
+/// Definitions of indexes, or of constraints, by OID.
 pub(super) fn definitions(catalog: &dyn Catalog, constraints: bool) -> Vec<(i64, String)> {
-    let tables = tables(catalog);
-    let indexes =
-        relations(&tables).into_iter().filter_map(|it| it.index.map(|index| (it.oid, it.table, index)));
+    let all = all(catalog);
+    let relations = relations(&all);
+    if constraints {
+        let found = super::system_constraints::constraints(&relations);
+        return found.into_iter().map(|it| (it.oid, it.definition)).collect();
+    }
+    let indexes = relations.iter().filter_map(|it| it.index().map(|(table, index)| (it.oid, table, index)));
     indexes
-        .filter(|(_, table, index)| !constraints || is_primary(table, index))
         .map(|(oid, table, index)| {
-            if constraints {
-                return (oid, format!("PRIMARY KEY ({})", columns_of(table, index, false)));
-            }
             let unique = if index.unique { "UNIQUE " } else { "" };
             let method = if index.ordered { "btree" } else { "hash" };
             let (name, on) = (quoted(&index.name), quoted(&table.name));
@@ -106,7 +156,49 @@ pub(super) fn definitions(catalog: &dyn Catalog, constraints: bool) -> Vec<(i64,
 
 /// Names of relations by OID.
 pub(super) fn names(catalog: &dyn Catalog) -> Vec<(i64, String)> {
-    relations(&tables(catalog)).iter().map(|relation| (relation.oid, quoted(relation.name))).collect()
+    relations(&all(catalog)).iter().map(|relation| (relation.oid, quoted(relation.name))).collect()
+}
+
+/// Queries of views by OID.
+pub(super) fn view_texts(catalog: &dyn Catalog) -> Vec<(i64, String)> {
+    let all = all(catalog);
+    let relations = relations(&all);
+    let text = |relation: &Relation<'_>| {
+        let view = catalog.objects().view(relation.name)?;
+        Some((relation.oid, format!(" {};", view.query)))
+    };
+    relations.iter().filter_map(text).collect()
+}
+
+/// Comments: OID, number of the column, text.
+pub(super) fn comments(catalog: &dyn Catalog) -> Vec<(i64, i64, String)> {
+    let all = all(catalog);
+    let (relations, objects) = (relations(&all), catalog.objects());
+    let mut found = Vec::new();
+    for relation in &relations {
+        let mut note = |number: usize, text: Option<&str>| {
+            found.extend(text.map(|text| (relation.oid, number as i64, text.to_owned())));
+        };
+        note(0, objects.comment(relation.name));
+        let names: Vec<&str> = match relation.kind {
+            RelationKind::Table(table) => shown_columns(table).map(|column| column.name.as_str()).collect(),
+            RelationKind::View(columns) => columns.iter().map(|column| column.name.as_str()).collect(),
+            _ => Vec::new(),
+        };
+        for (place, name) in names.into_iter().enumerate() {
+            note(place + 1, objects.column_comment(relation.name, name));
+        }
+    }
+    for one in super::system_constraints::constraints(&relations) {
+        if let Some(text) = objects.constraint_comment(&one.table, &one.name) {
+            found.push((one.oid, 0, text.to_owned()));
+        }
+    }
+    found
+}
+
+fn shown_columns(table: &Table) -> impl Iterator<Item = &crate::catalog::Column> {
+    table.columns.iter().filter(|column| !column.hidden)
 }
 
 /// The system table with this name; none if there is no such one.
@@ -114,13 +206,32 @@ pub(super) fn system(catalog: &dyn Catalog, schema: &str, name: &str) -> Option<
     if schema == "information_schema" {
         return information_schema(catalog, name);
     }
-    let all = tables(catalog);
+    let all = all(catalog);
+    let relations = relations(&all);
     Some(match name {
-        "pg_class" => pg_class(&relations(&all)),
-        "pg_attribute" => pg_attribute(&relations(&all)),
-        "pg_attrdef" => pg_attrdef(&relations(&all)),
-        "pg_index" => pg_index(&relations(&all)),
-        "pg_constraint" => pg_constraint(&relations(&all)),
+        "pg_class" => pg_class(&relations),
+        "pg_attribute" => pg_attribute(&relations),
+        "pg_attrdef" => pg_attrdef(&relations),
+        "pg_index" => pg_index(&relations),
+        "pg_constraint" => super::system_constraints::pg_constraint(&relations),
+        "pg_sequence" => super::system_constraints::pg_sequence(&relations, catalog),
+        "pg_sequences" => super::system_constraints::pg_sequences(catalog),
+        "pg_depend" => super::system_constraints::pg_depend(&relations, catalog),
+        "pg_views" => System {
+            columns: vec![
+                ("schemaname", Name),
+                ("viewname", Name),
+                ("viewowner", Name),
+                ("definition", Text),
+            ],
+            rows: catalog
+                .objects()
+                .views()
+                .map(|(name, view)| {
+                    vec![text("public"), text(name), text("postgres"), text(format!(" {};", view.query))]
+                })
+                .collect(),
+        },
         "pg_tables" => System {
             columns: vec![
                 ("schemaname", Name),
@@ -129,6 +240,7 @@ pub(super) fn system(catalog: &dyn Catalog, schema: &str, name: &str) -> Option<
                 ("hasindexes", Bool),
             ],
             rows: all
+                .tables
                 .iter()
                 .map(|table| vec![text("public"), text(&table.name), text("postgres"), yes(true)])
                 .collect(),
@@ -154,7 +266,12 @@ pub(super) fn system(catalog: &dyn Catalog, schema: &str, name: &str) -> Option<
         "pg_roles" | "pg_user" | "pg_authid" => pg_roles(),
         "pg_description" => System {
             columns: vec![("objoid", Oid), ("classoid", Oid), ("objsubid", Int4), ("description", Text)],
-            rows: Vec::new(),
+            rows: comments(catalog)
+                .into_iter()
+                .map(|(oid, number, about)| {
+                    vec![Datum::Int(oid), Datum::Int(1259), Datum::Int(number), text(about)]
+                })
+                .collect(),
         },
         "pg_collation" => System { columns: vec![("oid", Oid), ("collname", Name)], rows: Vec::new() },
         "pg_inherits" => System {
@@ -180,8 +297,7 @@ pub(super) fn system(catalog: &dyn Catalog, schema: &str, name: &str) -> Option<
         | "pg_partitioned_table"
         | "pg_event_trigger"
         | "pg_range"
-        | "pg_shdescription"
-        | "pg_depend" => System { columns: vec![("oid", Oid)], rows: Vec::new() },
+        | "pg_shdescription" => System { columns: vec![("oid", Oid)], rows: Vec::new() },
         _ => return None,
     })
 }
@@ -216,12 +332,19 @@ fn pg_class(relations: &[Relation<'_>]) -> System {
         ("reloptions", Text),
     ];
     let row = |relation: &Relation<'_>| {
-        let table = relation.table;
-        let (kind, method, count) = match relation.index {
-            None => ("r", 2, table.columns.iter().filter(|column| !column.hidden).count()),
-            Some(index) => ("i", if index.ordered { 403 } else { 405 }, index.columns.len()),
+        let (kind, method, count) = match relation.kind {
+            RelationKind::Table(table) => ("r", 2, shown_columns(table).count()),
+            RelationKind::Index(_, index) => {
+                ("i", if index.ordered { 403 } else { 405 }, index.columns.len())
+            }
+            RelationKind::View(columns) => ("v", 0, columns.len()),
+            RelationKind::Sequence => ("S", 0, 3),
         };
-        let indexed = relation.index.is_none() && table.indexes.iter().any(|index| !is_hidden(table, index));
+        let table = relation.table();
+        let indexed = table.is_some_and(|table| table.indexes.iter().any(|index| !is_hidden(table, index)));
+        let checks = Datum::Int(table.map_or(0, |table| table.checks.len() as i64));
+        // Foreign keys are triggers to PostgreSQL, and psql asks for them where there are such.
+        let keyed = table.is_some_and(|table| !table.foreign.is_empty() || !table.referenced.is_empty());
         let zero = Datum::Int(0);
         vec![
             Datum::Int(relation.oid),
@@ -240,9 +363,9 @@ fn pg_class(relations: &[Relation<'_>]) -> System {
             text("p"),
             text(kind),
             Datum::Int(count as i64),
-            zero,
-            yes(false),
-            yes(false),
+            checks,
+            yes(kind == "v"),
+            yes(keyed),
             yes(false),
             yes(false),
             yes(true),
@@ -276,34 +399,61 @@ fn pg_attribute(relations: &[Relation<'_>]) -> System {
         ("attacl", Text),
     ];
     let mut rows = Vec::new();
-    for relation in relations {
-        let places: Vec<usize> = match relation.index {
-            Some(index) => index.columns.iter().map(|(column, _)| *column).collect(),
-            None => (0..relation.table.columns.len()).collect(),
+    let mut add = |oid: i64,
+                   number: usize,
+                   name: &str,
+                   ty: Type,
+                   modifier: i32,
+                   table: Option<&crate::catalog::Column>| {
+        let identity = match table {
+            Some(column) if column.identity == Some(true) => "a",
+            Some(column) if column.identity.is_some() || column.numbered => "d",
+            _ => "",
         };
-        let shown =
-            places.into_iter().map(|place| &relation.table.columns[place]).filter(|column| !column.hidden);
-        for (number, column) in shown.enumerate() {
-            let whole = relation.index.is_none();
-            rows.push(vec![
-                Datum::Int(relation.oid),
-                text(&column.name),
-                Datum::Int(column.ty.oid().into()),
-                Datum::Int(column.ty.length().into()),
-                Datum::Int(number as i64 + 1),
-                Datum::Int(0),
-                Datum::Int(column.modifier.into()),
-                yes(whole && (!column.nullable || column.numbered)),
-                yes(whole && column.default.is_some()),
-                yes(false),
-                text(if whole && column.numbered { "d" } else { "" }),
-                text(""),
-                yes(false),
-                yes(true),
-                Datum::Int(0),
-                Datum::Null,
-                Datum::Null,
-            ]);
+        rows.push(vec![
+            Datum::Int(oid),
+            text(name),
+            Datum::Int(ty.oid().into()),
+            Datum::Int(ty.length().into()),
+            Datum::Int(number as i64 + 1),
+            Datum::Int(0),
+            Datum::Int(modifier.into()),
+            yes(table.is_some_and(|column| !column.nullable || column.numbered)),
+            yes(table.is_some_and(|column| default_text(column).is_some())),
+            yes(false),
+            text(identity),
+            text(""),
+            yes(false),
+            yes(true),
+            Datum::Int(0),
+            Datum::Null,
+            Datum::Null,
+        ]);
+    };
+    for relation in relations {
+        match relation.kind {
+            RelationKind::Table(table) => {
+                for (number, column) in shown_columns(table).enumerate() {
+                    add(relation.oid, number, &column.name, column.ty, column.modifier, Some(column));
+                }
+            }
+            RelationKind::Index(table, index) => {
+                for (number, (place, _)) in index.columns.iter().enumerate() {
+                    let column = &table.columns[*place];
+                    add(relation.oid, number, &column.name, column.ty, column.modifier, None);
+                }
+            }
+            RelationKind::View(columns) => {
+                for (number, column) in columns.iter().enumerate() {
+                    add(relation.oid, number, &column.name, column.ty, column.modifier, None);
+                }
+            }
+            RelationKind::Sequence => {
+                let columns = [("last_value", Type::Int8), ("log_cnt", Type::Int8), ("is_called", Bool)];
+                for (number, (name, ty)) in columns.into_iter().enumerate() {
+                    add(relation.oid, number, name, ty, -1, None);
+                }
+            }
         }
     }
     System { columns, rows }
@@ -311,6 +461,12 @@ fn pg_attribute(relations: &[Relation<'_>]) -> System {
 
 /// A default as it would be written.
 fn default_text(column: &crate::catalog::Column) -> Option<String> {
+    if column.identity.is_some() {
+        return None;
+    }
+    if let Some(text) = &column.default_text {
+        return Some(text.clone());
+    }
     let value = crate::run::datum_of(column.default.as_ref()?);
     let shown = crate::types::text::show(&value, column.ty);
     Some(match column.ty.category() {
@@ -322,9 +478,8 @@ fn default_text(column: &crate::catalog::Column) -> Option<String> {
 
 fn pg_attrdef(relations: &[Relation<'_>]) -> System {
     let mut rows = Vec::new();
-    for relation in relations.iter().filter(|relation| relation.index.is_none()) {
-        let shown = relation.table.columns.iter().filter(|column| !column.hidden);
-        for (number, column) in shown.enumerate() {
+    for (relation, table) in relations.iter().filter_map(|it| it.table().map(|table| (it, table))) {
+        for (number, column) in shown_columns(table).enumerate() {
             if let Some(default) = default_text(column) {
                 let oid = hashed(&format!("{}.{}", relation.name, column.name));
                 let number = Datum::Int(number as i64 + 1);
@@ -336,13 +491,13 @@ fn pg_attrdef(relations: &[Relation<'_>]) -> System {
 }
 
 /// The numbers of an index's columns, as `pg_attribute` counts them.
-fn numbers(table: &Table, index: &Index) -> Vec<String> {
+pub(super) fn numbers(table: &Table, index: &Index) -> Vec<String> {
     let number = |column: usize| table.columns[..=column].iter().filter(|it| !it.hidden).count();
     index.columns.iter().map(|(column, _)| number(*column).to_string()).collect()
 }
 
-fn oid_of(relations: &[Relation<'_>], name: &str) -> Datum {
-    let found = relations.iter().find(|relation| relation.name == name && relation.index.is_none());
+pub(super) fn oid_of(relations: &[Relation<'_>], name: &str) -> Datum {
+    let found = relations.iter().find(|relation| relation.name == name && relation.table().is_some());
     Datum::Int(found.map_or(0, |relation| relation.oid))
 }
 
@@ -366,7 +521,7 @@ fn pg_index(relations: &[Relation<'_>]) -> System {
         ("indpred", Text),
     ];
     let row = |relation: &Relation<'_>| {
-        let (table, index) = (relation.table, relation.index?);
+        let (table, index) = relation.index()?;
         Some(vec![
             Datum::Int(relation.oid),
             oid_of(relations, &table.name),
@@ -385,45 +540,6 @@ fn pg_index(relations: &[Relation<'_>]) -> System {
             Datum::Null,
             Datum::Null,
         ])
-    };
-    System { columns, rows: relations.iter().filter_map(row).collect() }
-}
-
-fn pg_constraint(relations: &[Relation<'_>]) -> System {
-    let columns = vec![
-        ("oid", Oid),
-        ("conname", Name),
-        ("connamespace", Oid),
-        ("contype", Char),
-        ("condeferrable", Bool),
-        ("condeferred", Bool),
-        ("convalidated", Bool),
-        ("conrelid", Oid),
-        ("contypid", Oid),
-        ("conindid", Oid),
-        ("conparentid", Oid),
-        ("confrelid", Oid),
-        ("conkey", Text),
-    ];
-    let row = |relation: &Relation<'_>| {
-        let (table, index) = (relation.table, relation.index?);
-        is_primary(table, index).then(|| {
-            vec![
-                Datum::Int(relation.oid),
-                text(relation.name),
-                Datum::Int(PUBLIC),
-                text("p"),
-                yes(false),
-                yes(false),
-                yes(true),
-                oid_of(relations, &table.name),
-                Datum::Int(0),
-                Datum::Int(relation.oid),
-                Datum::Int(0),
-                Datum::Int(0),
-                text(format!("{{{}}}", numbers(table, index).join(","))),
-            ]
-        })
     };
     System { columns, rows: relations.iter().filter_map(row).collect() }
 }
@@ -458,8 +574,8 @@ fn pg_type() -> System {
             yes(true),
             text(","),
             zero.clone(),
-            zero.clone(),
-            zero.clone(),
+            Datum::Int(ty.element().map_or(0, |element| element.oid().into())),
+            Datum::Int(ty.array().map_or(0, |array| array.oid().into())),
             yes(false),
             zero.clone(),
             Datum::Int(-1),
@@ -528,6 +644,7 @@ fn pg_roles() -> System {
 
 fn information_schema(catalog: &dyn Catalog, name: &str) -> Option<System> {
     let all = tables(catalog);
+    let objects = catalog.objects();
     Some(match name {
         "tables" => System {
             columns: vec![
@@ -538,7 +655,9 @@ fn information_schema(catalog: &dyn Catalog, name: &str) -> Option<System> {
             ],
             rows: all
                 .iter()
-                .map(|table| vec![text("postgres"), text("public"), text(&table.name), text("BASE TABLE")])
+                .map(|table| (table.name.as_str(), "BASE TABLE"))
+                .chain(objects.views().map(|(name, _)| (name, "VIEW")))
+                .map(|(name, kind)| vec![text("postgres"), text("public"), text(name), text(kind)])
                 .collect(),
         },
         "schemata" => System {

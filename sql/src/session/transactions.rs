@@ -52,6 +52,9 @@ impl Session {
         self.open = Some(Open {
             transaction,
             savepoints: Vec::new(),
+            constraints: super::constraints::ConstraintModes::default(),
+            deferred: Vec::new(),
+            defines: false,
             failed: false,
             isolation,
             now,
@@ -84,9 +87,11 @@ impl Session {
     }
 
     pub(super) async fn commit(&mut self) -> Result<Answer> {
+        self.before_commit().await?;
         match self.open.take() {
             Some(open) if open.failed => {
                 self.cursors.end(false);
+                self.sequences.ended(0);
                 if let Some(before) = open.settings {
                     self.settings.restore(before);
                 }
@@ -98,6 +103,7 @@ impl Session {
                     answer.warn("25P01", "there is no transaction in progress");
                 }
                 let committed = open.transaction.commit().await;
+                self.after_commit(open.defines);
                 self.cursors.end(committed.is_ok());
                 if let Some(before) = open.settings.filter(|_| open.local_settings || committed.is_err()) {
                     self.settings.restore(before);
@@ -118,6 +124,7 @@ impl Session {
         match self.open.take() {
             Some(open) => {
                 open.transaction.rollback();
+                self.sequences.ended(0);
                 self.cursors.end(false);
                 if let Some(before) = open.settings {
                     self.settings.restore(before);
@@ -138,25 +145,38 @@ impl Session {
     pub(super) fn savepoint(&mut self, name: &str) -> Result<Answer> {
         let open = self.open_for("SAVEPOINT")?;
         let savepoint = open.transaction.savepoint()?;
-        open.savepoints.push((name.to_owned(), savepoint));
+        open.savepoints.push((name.to_owned(), savepoint, open.deferred.len()));
         Ok(Answer::tagged("SAVEPOINT"))
     }
 
     pub(super) fn release(&mut self, name: &str) -> Result<Answer> {
         let open = self.open_for("RELEASE SAVEPOINT")?;
-        let place =
-            open.savepoints.iter().rposition(|(known, _)| known == name).ok_or_else(|| no_savepoint(name))?;
+        let place = open
+            .savepoints
+            .iter()
+            .rposition(|(known, ..)| known == name)
+            .ok_or_else(|| no_savepoint(name))?;
         open.savepoints.truncate(place);
         Ok(Answer::tagged("RELEASE"))
     }
 
     pub(super) fn rollback_to(&mut self, name: &str) -> Result<Answer> {
         let open = self.open_for("ROLLBACK TO SAVEPOINT")?;
-        let place =
-            open.savepoints.iter().rposition(|(known, _)| known == name).ok_or_else(|| no_savepoint(name))?;
+        let place = open
+            .savepoints
+            .iter()
+            .rposition(|(known, ..)| known == name)
+            .ok_or_else(|| no_savepoint(name))?;
         open.transaction.rollback_to(&open.savepoints[place].1)?;
+        // What has been looked at before its time is looked at once more.
+        let (deferred, defines) = (open.savepoints[place].2, open.defines);
+        open.deferred.truncate(deferred);
         open.savepoints.truncate(place + 1);
         open.failed = false;
+        self.sequences.ended(place + 1);
+        if defines {
+            self.reload_objects()?;
+        }
         Ok(Answer::tagged("ROLLBACK"))
     }
 
@@ -179,19 +199,39 @@ impl Session {
     /// # Errors
     /// Those of a commit.
     pub async fn end_implicit(&mut self) -> Result<()> {
+        if self.open.as_ref().is_some_and(|open| open.implicit) {
+            self.before_commit().await?;
+        }
         match self.open.take_if(|open| open.implicit) {
             Some(open) if open.failed => {
                 open.transaction.rollback();
+                self.sequences.ended(0);
                 self.cursors.end(false);
                 Ok(())
             }
             Some(open) => {
                 let committed = open.transaction.commit().await;
+                self.after_commit(open.defines);
                 self.cursors.end(committed.is_ok());
                 Ok(committed?)
             }
             None => Ok(()),
         }
+    }
+
+    /// What an open transaction still has to do: it is rolled back if that is refused.
+    async fn before_commit(&mut self) -> Result<()> {
+        if self.is_failed() || self.open.is_none() {
+            return Ok(());
+        }
+        let done = match self.settle_deferred(true).await {
+            Ok(()) => self.write_sequences().await,
+            refused => refused,
+        };
+        if done.is_err() {
+            self.rollback();
+        }
+        done
     }
 }
 

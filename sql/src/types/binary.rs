@@ -48,6 +48,7 @@ impl Datum {
                 out.extend(value.months.to_be_bytes());
             }
             (Datum::Uuid(value), _) => out.extend(value),
+            (Datum::Array(all), ty) => super::array::write_binary(all, ty, out),
             (Datum::Record(fields), _) => out.extend((fields.len() as i32).to_be_bytes()),
         }
     }
@@ -112,7 +113,8 @@ impl Datum {
                 Datum::Interval(Interval::new(int(months), int(days), micros))
             }
             Type::Uuid => Datum::Uuid(fixed(bytes).ok_or_else(wrong)?),
-            Type::Record | Type::Void => {
+            ty if ty.element().is_some() => super::array::read_binary(bytes, ty)?,
+            _ => {
                 return Err(Error::unsupported(format!("a parameter of type {}", ty.sql_name())));
             }
         })

@@ -41,6 +41,8 @@ pub enum Datum {
     Uuid([u8; 16]),
     /// A row value.
     Record(Arc<[Datum]>),
+    /// An array of one dimension, whose elements count from 1.
+    Array(Arc<[Datum]>),
 }
 
 const _: () = assert!(size_of::<Datum>() == 24);
@@ -77,7 +79,7 @@ impl Datum {
             (Datum::Time(a), Datum::Time(b)) | (Datum::Timestamp(a), Datum::Timestamp(b)) => a.cmp(b),
             (Datum::Interval(a), Datum::Interval(b)) => span(*a).cmp(&span(*b)),
             (Datum::Uuid(a), Datum::Uuid(b)) => a.cmp(b),
-            (Datum::Record(a), Datum::Record(b)) => {
+            (Datum::Record(a), Datum::Record(b)) | (Datum::Array(a), Datum::Array(b)) => {
                 let pairs = a.iter().zip(b.iter()).map(|(a, b)| a.compare_nulls_last(b));
                 pairs.fold(Ordering::Equal, Ordering::then).then(a.len().cmp(&b.len()))
             }
@@ -138,7 +140,7 @@ impl Hash for Datum {
             Datum::Date(value) => state.write_i32(*value),
             Datum::Interval(value) => span(*value).hash(state),
             Datum::Uuid(value) => state.write(value),
-            Datum::Record(values) => values.iter().for_each(|value| value.hash(state)),
+            Datum::Record(values) | Datum::Array(values) => values.iter().for_each(|value| value.hash(state)),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Types of SQL: names, PostgreSQL's OIDs, categories, modifiers; values and their text form.
 
+pub(crate) mod array;
 mod binary;
 pub(crate) mod datetime;
 mod datum;
@@ -61,6 +62,44 @@ pub enum Type {
     Record,
     /// No value.
     Void,
+    /// `boolean[]`
+    BoolArray,
+    /// `smallint[]`
+    Int2Array,
+    /// `integer[]`
+    Int4Array,
+    /// `bigint[]`
+    Int8Array,
+    /// `real[]`
+    Float4Array,
+    /// `double precision[]`
+    Float8Array,
+    /// `numeric[]`
+    NumericArray,
+    /// `text[]`
+    TextArray,
+    /// `character varying[]`
+    VarcharArray,
+    /// `character[]`
+    BpCharArray,
+    /// `name[]`
+    NameArray,
+    /// `bytea[]`
+    ByteaArray,
+    /// `date[]`
+    DateArray,
+    /// `time without time zone[]`
+    TimeArray,
+    /// `timestamp without time zone[]`
+    TimestampArray,
+    /// `timestamp with time zone[]`
+    TimestampTzArray,
+    /// `interval[]`
+    IntervalArray,
+    /// `uuid[]`
+    UuidArray,
+    /// `oid[]`
+    OidArray,
 }
 
 /// What a type is to the resolution of functions and operators (`typcategory`).
@@ -75,6 +114,7 @@ pub(crate) enum Category {
     Internal,
     Unknown,
     Pseudo,
+    Array,
 }
 
 /// Type, OID, name in `pg_type`, name in SQL, category, whether it is preferred in its category, bytes (`typlen`).
@@ -104,6 +144,48 @@ const TYPES: &[Row] = &[
     (Type::Unknown, 705, "unknown", "unknown", Category::Unknown, false, -2),
     (Type::Record, 2249, "record", "record", Category::Pseudo, false, -1),
     (Type::Void, 2278, "void", "void", Category::Pseudo, false, 4),
+    (Type::BoolArray, 1000, "_bool", "boolean[]", Category::Array, false, -1),
+    (Type::Int2Array, 1005, "_int2", "smallint[]", Category::Array, false, -1),
+    (Type::Int4Array, 1007, "_int4", "integer[]", Category::Array, false, -1),
+    (Type::Int8Array, 1016, "_int8", "bigint[]", Category::Array, false, -1),
+    (Type::Float4Array, 1021, "_float4", "real[]", Category::Array, false, -1),
+    (Type::Float8Array, 1022, "_float8", "double precision[]", Category::Array, false, -1),
+    (Type::NumericArray, 1231, "_numeric", "numeric[]", Category::Array, false, -1),
+    (Type::TextArray, 1009, "_text", "text[]", Category::Array, false, -1),
+    (Type::VarcharArray, 1015, "_varchar", "character varying[]", Category::Array, false, -1),
+    (Type::BpCharArray, 1014, "_bpchar", "character[]", Category::Array, false, -1),
+    (Type::NameArray, 1003, "_name", "name[]", Category::Array, false, -1),
+    (Type::ByteaArray, 1001, "_bytea", "bytea[]", Category::Array, false, -1),
+    (Type::DateArray, 1182, "_date", "date[]", Category::Array, false, -1),
+    (Type::TimeArray, 1183, "_time", "time without time zone[]", Category::Array, false, -1),
+    (Type::TimestampArray, 1115, "_timestamp", "timestamp without time zone[]", Category::Array, false, -1),
+    (Type::TimestampTzArray, 1185, "_timestamptz", "timestamp with time zone[]", Category::Array, false, -1),
+    (Type::IntervalArray, 1187, "_interval", "interval[]", Category::Array, false, -1),
+    (Type::UuidArray, 2951, "_uuid", "uuid[]", Category::Array, false, -1),
+    (Type::OidArray, 1028, "_oid", "oid[]", Category::Array, false, -1),
+];
+
+/// Types of elements, and of arrays of them.
+const ARRAYS: &[(Type, Type)] = &[
+    (Type::Bool, Type::BoolArray),
+    (Type::Int2, Type::Int2Array),
+    (Type::Int4, Type::Int4Array),
+    (Type::Int8, Type::Int8Array),
+    (Type::Float4, Type::Float4Array),
+    (Type::Float8, Type::Float8Array),
+    (Type::Numeric, Type::NumericArray),
+    (Type::Text, Type::TextArray),
+    (Type::Varchar, Type::VarcharArray),
+    (Type::BpChar, Type::BpCharArray),
+    (Type::Name, Type::NameArray),
+    (Type::Bytea, Type::ByteaArray),
+    (Type::Date, Type::DateArray),
+    (Type::Time, Type::TimeArray),
+    (Type::Timestamp, Type::TimestampArray),
+    (Type::TimestampTz, Type::TimestampTzArray),
+    (Type::Interval, Type::IntervalArray),
+    (Type::Uuid, Type::UuidArray),
+    (Type::Oid, Type::OidArray),
 ];
 
 /// Other names of types.
@@ -174,6 +256,18 @@ impl Type {
 
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         TYPES.iter().map(|row| row.2).chain(ALIASES.iter().map(|(name, _)| *name))
+    }
+
+    /// The type of an array's elements; none if it is no array.
+    #[must_use]
+    pub fn element(self) -> Option<Type> {
+        ARRAYS.iter().find(|(_, array)| *array == self).map(|(element, _)| *element)
+    }
+
+    /// The type of arrays of this type.
+    #[must_use]
+    pub fn array(self) -> Option<Type> {
+        ARRAYS.iter().find(|(element, _)| *element == self).map(|(_, array)| *array)
     }
 
     pub(crate) fn is_string(self) -> bool {

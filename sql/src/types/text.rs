@@ -50,8 +50,9 @@ pub(crate) fn input(text: &str, ty: Type, modifier: i32, now: i64) -> Result<Dat
             Datum::Interval(interval::parse(text, limits)?)
         }
         Type::Uuid => Datum::Uuid(uuid(text).ok_or_else(|| invalid(ty, text))?),
+        ty if ty.element().is_some() => super::array::input(text, ty, modifier, now)?,
         Type::Record => return Err(Error::unsupported("input of a row value")),
-        Type::Void => Datum::Null,
+        _ => Datum::Null,
     };
     if modifier == NO_MOD { Ok(value) } else { fit(value, ty, modifier, false) }
 }
@@ -59,6 +60,11 @@ pub(crate) fn input(text: &str, ty: Type, modifier: i32, now: i64) -> Result<Dat
 /// A value brought to the modifier of its type: lengths, scales, digits of a second. An `explicit` cast cuts text in silence.
 pub(crate) fn fit(value: Datum, ty: Type, modifier: i32, explicit: bool) -> Result<Datum> {
     Ok(match (value, ty) {
+        (Datum::Array(all), ty) => {
+            let element = ty.element().expect("an array has elements");
+            let fitted = all.iter().map(|value| fit(value.clone(), element, modifier, explicit));
+            Datum::Array(fitted.collect::<Result<_>>()?)
+        }
         (Datum::Numeric(number), Type::Numeric) => match numeric_parts(modifier) {
             Some((precision, scale)) => Datum::Numeric(number.fit(precision, scale)?),
             None => Datum::Numeric(number),
@@ -254,6 +260,7 @@ pub(crate) fn output(value: &Datum, ty: Type, out: &mut String) {
             }
         }
         Datum::Record(_) => out.push_str("(row)"),
+        Datum::Array(all) => super::array::output(all, ty, out),
     }
 }
 

@@ -6,19 +6,19 @@ use std::task::{Context, Poll, Waker};
 use thermocline_engine::{Database, Options};
 use thermocline_sql::{Answer, Datum, Session, Type};
 
-fn database() -> Database {
+pub(crate) fn database() -> Database {
     Database::open_in_memory(Options::default().with_memory_limit(Some(256 << 20))).expect("it opens")
 }
 
-fn run(session: &mut Session, text: &str) -> Answer {
+pub(crate) fn run(session: &mut Session, text: &str) -> Answer {
     session.execute(text, &[]).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-fn code(session: &mut Session, text: &str) -> &'static str {
+pub(crate) fn code(session: &mut Session, text: &str) -> &'static str {
     session.execute(text, &[]).expect_err(text).code
 }
 
-fn one(session: &mut Session, text: &str) -> String {
+pub(crate) fn one(session: &mut Session, text: &str) -> String {
     run(session, text).text(0, 0).unwrap_or_else(|| "null".to_owned())
 }
 
@@ -164,19 +164,17 @@ fn what_is_missing_is_refused_by_name() {
         "select sum(a) over () from t",
         "select * from t group by rollup (a)",
         "with recursive x as (select 1) select * from x",
-        "select array[1, 2]",
+        "select array[array[1], array[2]]",
         "select '{}'::jsonb",
-        "create view v as select 1",
+        "create table u (a int, foreign key (a) references t match full)",
+        "create table u (a int check (a > 0), exclude (a with =))",
+        "alter table t alter column a type text",
+        "explain analyze select 1",
         "create table u (a numeric)",
-        "create table u (a int references t)",
-        "create table u (a int check (a > 0))",
-        "create table u (a timestamptz default now())",
         "create index on t (lower(a::text))",
         "create index on t (a) where a > 0",
-        "alter table t add constraint c check (a > 0)",
         "copy t from stdin",
         "merge into t using t s on true when matched then do nothing",
-        "prepare p as select 1",
         "listen x",
         "lock table t",
         "set timezone to 'Europe/Berlin'",
@@ -206,7 +204,7 @@ fn snapshots_stand_still_at_repeatable_read() {
 }
 
 /// Runs a statement of `waiter` until it waits, then `unblock`, then the statement to its end.
-fn blocked(
+pub(crate) fn blocked(
     waiter: &mut Session,
     text: &str,
     unblock: impl FnOnce(),

@@ -1,0 +1,351 @@
+//! Arrays in expressions: `ARRAY[…]`, subscripts, ANY and ALL, and the functions and operators over arrays of any type, which have
+//! no rows in the registry.
+
+use super::expr::as_set;
+use super::{Binder, Typed};
+use crate::error::{Error, Result};
+use crate::expr::{Call, Comparison, Env, Expr, Made};
+use crate::parser::ast::{self, ExprKind};
+use crate::plan::{AggregateCall, Plan, Sub, SubKind};
+use crate::registry::aggregates::Aggregate;
+use crate::registry::{Resolved, operators_named, resolve_operator};
+use crate::types::{Datum, NO_MOD, Type};
+
+impl Binder<'_> {
+    /// The array type of elements.
+    fn array_type(element: Type, at: u32) -> Result<Type> {
+        let message = || format!("could not find array type for data type {}", element.sql_name());
+        element.array().ok_or_else(|| Error::new("42704", message()).at(at))
+    }
+
+    /// `ARRAY[…]`
+    pub(super) fn array(&mut self, items: &[ast::Expr], at: u32) -> Result<Typed> {
+        if items.is_empty() {
+            return Err(Error::new("42P18", "cannot determine type of empty array")
+                .at(at)
+                .hint("Explicitly cast to the desired type, for example ARRAY[]::integer[]."));
+        }
+        let items = self.exprs(items)?;
+        if items.iter().any(|item| item.ty.element().is_some()) {
+            return Err(Error::unsupported("an array of several dimensions").at(at));
+        }
+        let (items, ty, modifier) = self.unify(items, "ARRAY")?;
+        let ty = Self::array_type(ty, at)?;
+        Ok(Typed { modifier, ..Typed::new(made(items), ty, at) })
+    }
+
+    /// `ARRAY(query)`: the one column of the query, as an array.
+    pub(super) fn array_query(&mut self, query: &ast::Query, at: u32) -> Result<Typed> {
+        let (bound, captures) = self.sub_query(query)?;
+        let [column] = &bound.columns[..] else {
+            return Err(Error::new("42601", "subquery must return only one column").at(at));
+        };
+        let ty = Self::array_type(column.ty, at)?;
+        let call = AggregateCall {
+            aggregate: Aggregate::Array,
+            args: vec![Expr::Column(0)],
+            distinct: false,
+            filter: None,
+            order: Vec::new(),
+        };
+        let all = Plan::Aggregate { input: Box::new(bound.plan), keys: Vec::new(), calls: vec![call] };
+        let filled = Expr::Coalesce(vec![Expr::Column(0), Expr::Const(Datum::Array([].into()))]);
+        let plan = Plan::Project(Box::new(all), vec![filled]);
+        Ok(self.lifted(Sub { plan, captures, kind: SubKind::Scalar }, ty, at))
+    }
+
+    pub(super) fn subscript(&mut self, array: &ast::Expr, place: &ast::Expr, at: u32) -> Result<Typed> {
+        let array = self.expr(array)?;
+        let Some(element) = array.ty.element() else {
+            let message = format!(
+                "cannot subscript type {} because it does not support subscripting",
+                array.ty.sql_name()
+            );
+            return Err(Error::new("42804", message).at(array.at));
+        };
+        let place = self.expr(place)?;
+        let place = self.implicit(place, Type::Int4)?;
+        let modifier = array.modifier;
+        Ok(Typed {
+            modifier,
+            ..Typed::new(Expr::Call(Call::Two(at_place), vec![array.expr, place.expr]), element, at)
+        })
+    }
+
+    /// `value op ANY (array)`, `ALL`. An array that is written out is a list.
+    pub(super) fn any_of_array(
+        &mut self,
+        op: &str,
+        all: bool,
+        arg: &ast::Expr,
+        array: &ast::Expr,
+        at: u32,
+    ) -> Result<Typed> {
+        let mut arg = self.expr(arg)?;
+        if let ExprKind::Array(items) = &array.kind
+            && !items.is_empty()
+        {
+            let items = self.exprs(items)?;
+            // Without a known type among them, the argument's.
+            let (items, ty) = if items.iter().all(|item| item.ty == Type::Unknown) {
+                (items, Type::Unknown)
+            } else {
+                let (items, ty, _) = self.unify(items, "ARRAY")?;
+                (items.into_iter().map(|item| Typed::new(item, ty, at)).collect(), ty)
+            };
+            let mut terms = Vec::new();
+            for item in items {
+                let item = if ty == Type::Unknown { item } else { Typed { ty, ..item } };
+                terms.push(self.operator(op, vec![arg.clone(), item], at)?.expr);
+            }
+            return Ok(Typed::new(if all { Expr::And(terms) } else { as_set(terms) }, Type::Bool, at));
+        }
+        let mut array = self.expr(array)?;
+        if let Expr::Param(index) = array.expr
+            && array.ty == Type::Unknown
+        {
+            array.ty = self.parameters[index];
+        }
+        if array.ty == Type::Unknown {
+            let element = if arg.ty == Type::Unknown { Type::Text } else { arg.ty };
+            let element = if element == Type::Varchar { Type::Text } else { element };
+            array = self.implicit(array, Self::array_type(element, at)?)?;
+        }
+        let Some(element) = array.ty.element() else {
+            return Err(Error::new("42809", "op ANY/ALL (array) requires array on right side").at(at));
+        };
+        if arg.ty == Type::Unknown {
+            arg = self.implicit(arg, element)?;
+        }
+        let all_named = operators_named(op);
+        let Resolved::One(operator) = resolve_operator(&all_named, &[arg.ty, element]) else {
+            // The same operator between the value and an element says what is wrong.
+            let stands = Typed::new(Expr::Const(Datum::Null), element, at);
+            self.operator(op, vec![arg, stands], at)?;
+            return Err(Error::unsupported(format!("operator {op} with ANY or ALL of an array")).at(at));
+        };
+        let (Call::Compare(comparison), &[own, theirs]) = (operator.call, operator.args) else {
+            return Err(Error::unsupported(format!("operator {op} with ANY or ALL of an array")).at(at));
+        };
+        let arg = self.implicit(arg, own)?;
+        let array = self.implicit(array, Self::array_type(theirs, at)?)?;
+        let expr = Expr::AnyOf { comparison, all, arg: Box::new(arg.expr), array: Box::new(array.expr) };
+        Ok(Typed::new(expr, Type::Bool, at))
+    }
+
+    /// An operator with an array among its operands.
+    pub(super) fn array_operator(&mut self, name: &str, args: &[Typed], at: u32) -> Result<Option<Typed>> {
+        let [left, right] = args else { return Ok(None) };
+        let array = match (left.ty.element(), right.ty.element()) {
+            (None, None) => return Ok(None),
+            (Some(_), _) => left.ty,
+            (None, Some(_)) => right.ty,
+        };
+        let (mut left, mut right) = (left.clone(), right.clone());
+        if name == "||" {
+            let one = |typed: &Typed| typed.ty.element().is_none() && typed.ty != Type::Unknown;
+            let (before, behind) = (one(&left), one(&right));
+            let wrap = |binder: &mut Self, typed: Typed| -> Result<Typed> {
+                let element = array.element().expect("it is an array");
+                let inner = binder.implicit(typed, element)?;
+                Ok(Typed::new(made(vec![inner.expr]), array, at))
+            };
+            if before {
+                left = wrap(self, left)?;
+            }
+            if behind {
+                right = wrap(self, right)?;
+            }
+        }
+        let a = self.common_array(array, &left, &right)?;
+        let (left, right) = (self.implicit(left, a)?, self.implicit(right, a)?);
+        let both = vec![left.expr, right.expr];
+        let comparison = match name {
+            "=" => Some(Comparison::Equal),
+            "<>" => Some(Comparison::NotEqual),
+            "<" => Some(Comparison::Less),
+            "<=" => Some(Comparison::LessEqual),
+            ">" => Some(Comparison::Greater),
+            ">=" => Some(Comparison::GreaterEqual),
+            _ => None,
+        };
+        if let Some(comparison) = comparison {
+            return Ok(Some(Typed::new(Expr::Call(Call::Compare(comparison), both), Type::Bool, at)));
+        }
+        Ok(Some(match name {
+            "||" => Typed::new(Expr::Call(Call::All(joined), both), a, at),
+            "@>" => Typed::new(Expr::Call(Call::Two(contains), both), Type::Bool, at),
+            "<@" => {
+                let flipped: Vec<Expr> = both.into_iter().rev().collect();
+                Typed::new(Expr::Call(Call::Two(contains), flipped), Type::Bool, at)
+            }
+            "&&" => Typed::new(Expr::Call(Call::Two(overlaps), both), Type::Bool, at),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// The array type that both sides have.
+    fn common_array(&self, array: Type, left: &Typed, right: &Typed) -> Result<Type> {
+        match (left.ty.element(), right.ty.element()) {
+            (Some(a), Some(b)) if a != b => {
+                let typed = |ty| Typed::new(Expr::Const(Datum::Null), ty, left.at);
+                let ty = self.common_type(&[typed(a), typed(b)], "ARRAY")?;
+                Self::array_type(ty, left.at)
+            }
+            _ => Ok(array),
+        }
+    }
+
+    /// A function over arrays of any type.
+    pub(super) fn array_function(&mut self, name: &str, args: &[Typed], at: u32) -> Result<Option<Typed>> {
+        let element = args.iter().find_map(|arg| arg.ty.element());
+        let array = args.iter().map(|arg| arg.ty).find(|ty| ty.element().is_some());
+        if name == "string_to_array" && (2..=3).contains(&args.len()) {
+            let mut exprs = Vec::new();
+            for arg in args {
+                exprs.push(self.implicit(arg.clone(), Type::Text)?.expr);
+            }
+            return Ok(Some(Typed::new(Expr::Call(Call::All(split), exprs), Type::TextArray, at)));
+        }
+        let (Some(element), Some(array)) = (element, array) else { return Ok(None) };
+        // What each argument is: the array, an element, or a type of its own.
+        let (call, returns, wanted): (Call, Type, Vec<Type>) = match (name, args.len()) {
+            ("array_length" | "array_upper", 2) => (Call::Two(length), Type::Int4, vec![array, Type::Int4]),
+            ("array_lower", 2) => (Call::Two(lower), Type::Int4, vec![array, Type::Int4]),
+            ("array_ndims", 1) => (Call::One(dimensions), Type::Int4, vec![array]),
+            ("cardinality", 1) => {
+                (Call::One(|all| Ok(Datum::Int(items(all).len() as i64))), Type::Int4, vec![array])
+            }
+            ("array_position", 2) => (Call::All(position), Type::Int4, vec![array, element]),
+            ("array_append", 2) => (Call::All(appended), array, vec![array, element]),
+            ("array_prepend", 2) => (Call::All(prepended), array, vec![element, array]),
+            ("array_cat", 2) => (Call::All(joined), array, vec![array, array]),
+            ("array_remove", 2) => (Call::All(removed), array, vec![array, element]),
+            ("array_to_string", 2 | 3) => {
+                // Elements as they are written.
+                let mut exprs = vec![self.explicit(args[0].clone(), Type::TextArray, NO_MOD, at)?.expr];
+                for arg in &args[1..] {
+                    exprs.push(self.implicit(arg.clone(), Type::Text)?.expr);
+                }
+                return Ok(Some(Typed::new(Expr::Call(Call::All(shown), exprs), Type::Text, at)));
+            }
+            _ => return Ok(None),
+        };
+        let mut exprs = Vec::new();
+        for (arg, ty) in args.iter().zip(wanted) {
+            exprs.push(self.implicit(arg.clone(), ty)?.expr);
+        }
+        Ok(Some(Typed::new(Expr::Call(call, exprs), returns, at)))
+    }
+}
+
+/// An array of these elements.
+fn made(items: Vec<Expr>) -> Expr {
+    Expr::Call(Call::All(|items, _| Ok(Datum::Array(items.into()))), items)
+}
+
+fn items(array: &Datum) -> &[Datum] {
+    match array {
+        Datum::Array(all) => all,
+        other => unreachable!("an array is expected: {other:?}"),
+    }
+}
+
+fn at_place(array: &Datum, place: &Datum) -> Made {
+    let Datum::Int(place) = place else { unreachable!("the place is an integer") };
+    let found = usize::try_from(*place - 1).ok().and_then(|place| items(array).get(place));
+    Ok(found.cloned().unwrap_or(Datum::Null))
+}
+
+fn length(array: &Datum, dimension: &Datum) -> Made {
+    let all = items(array);
+    let first = matches!(dimension, Datum::Int(1));
+    Ok(if first && !all.is_empty() { Datum::Int(all.len() as i64) } else { Datum::Null })
+}
+
+fn lower(array: &Datum, dimension: &Datum) -> Made {
+    let first = matches!(dimension, Datum::Int(1));
+    Ok(if first && !items(array).is_empty() { Datum::Int(1) } else { Datum::Null })
+}
+
+fn dimensions(array: &Datum) -> Made {
+    Ok(if items(array).is_empty() { Datum::Null } else { Datum::Int(1) })
+}
+
+/// A null is found as well.
+fn position(args: &[Datum], _: &Env<'_>) -> Made {
+    if args[0].is_null() {
+        return Ok(Datum::Null);
+    }
+    let found = items(&args[0]).iter().position(|item| *item == args[1]);
+    Ok(found.map_or(Datum::Null, |place| Datum::Int(place as i64 + 1)))
+}
+
+/// A null joined to an array is nothing.
+fn joined(args: &[Datum], _: &Env<'_>) -> Made {
+    Ok(match (args[0].is_null(), args[1].is_null()) {
+        (true, _) => args[1].clone(),
+        (_, true) => args[0].clone(),
+        _ => Datum::Array(items(&args[0]).iter().chain(items(&args[1])).cloned().collect()),
+    })
+}
+
+fn appended(args: &[Datum], env: &Env<'_>) -> Made {
+    joined(&[args[0].clone(), Datum::Array([args[1].clone()].into())], env)
+}
+
+fn prepended(args: &[Datum], env: &Env<'_>) -> Made {
+    joined(&[Datum::Array([args[0].clone()].into()), args[1].clone()], env)
+}
+
+fn removed(args: &[Datum], _: &Env<'_>) -> Made {
+    if args[0].is_null() {
+        return Ok(Datum::Null);
+    }
+    Ok(Datum::Array(items(&args[0]).iter().filter(|item| **item != args[1]).cloned().collect()))
+}
+
+/// Nulls are in no array.
+fn contains(array: &Datum, parts: &Datum) -> Made {
+    let all = items(array);
+    Ok(Datum::Bool(items(parts).iter().all(|part| !part.is_null() && all.contains(part))))
+}
+
+fn overlaps(array: &Datum, other: &Datum) -> Made {
+    let all = items(array);
+    Ok(Datum::Bool(items(other).iter().any(|part| !part.is_null() && all.contains(part))))
+}
+
+fn text(value: &Datum) -> &str {
+    match value {
+        Datum::Text(text) => text,
+        other => unreachable!("a text is expected: {other:?}"),
+    }
+}
+
+/// `array_to_string`: nulls are left out unless it is said what stands for them.
+fn shown(args: &[Datum], _: &Env<'_>) -> Made {
+    if args[0].is_null() || args[1].is_null() {
+        return Ok(Datum::Null);
+    }
+    let instead = args.get(2).filter(|instead| !instead.is_null()).map(text);
+    let parts =
+        items(&args[0]).iter().filter_map(|item| if item.is_null() { instead } else { Some(text(item)) });
+    Ok(Datum::text(parts.collect::<Vec<_>>().join(text(&args[1]))))
+}
+
+/// `string_to_array`: without a delimiter, sign by sign.
+fn split(args: &[Datum], _: &Env<'_>) -> Made {
+    if args[0].is_null() {
+        return Ok(Datum::Null);
+    }
+    let whole = text(&args[0]);
+    let null = args.get(2).filter(|null| !null.is_null()).map(text);
+    let part = |part: &str| if Some(part) == null { Datum::Null } else { Datum::text(part) };
+    Ok(Datum::Array(match &args[1] {
+        _ if whole.is_empty() => [].into(),
+        Datum::Null => whole.chars().map(|sign| part(sign.encode_utf8(&mut [0; 4]))).collect(),
+        delimiter if text(delimiter).is_empty() => [part(whole)].into(),
+        delimiter => whole.split(text(delimiter)).map(part).collect(),
+    }))
+}

@@ -1,0 +1,144 @@
+//! Sequences in expressions: `nextval`, `currval`, `setval`, `lastval`, `pg_get_serial_sequence`.
+//!
+//! PostgreSQL's functions take the OID of a sequence (`regclass`), which a literal is cast to. Here they take its name; one that
+//! is written out is looked up when the statement is bound.
+
+use super::{Binder, Typed};
+use crate::error::{Error, Result};
+use crate::expr::{Call, Env, Expr, Made};
+use crate::parser::ast::{self, ExprKind};
+use crate::system::sequences::SessionSequences;
+use crate::types::{Datum, Type};
+
+/// A name in a text: without its schema and quotes, folded where it has none.
+pub(crate) fn name_in(text: &str) -> String {
+    let text = text.trim();
+    let text = text.strip_prefix("public.").unwrap_or(text);
+    match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
+        Some(inner) => inner.replace("\"\"", "\""),
+        None => text.to_ascii_lowercase(),
+    }
+}
+
+impl Binder<'_> {
+    /// A call of one of these functions, if it is one.
+    pub(super) fn sequence_function(
+        &mut self,
+        name: &str,
+        args: &[ast::Expr],
+        at: u32,
+    ) -> Result<Option<Typed>> {
+        let (call, ty): (Call, Type) = match (name, args.len()) {
+            ("nextval", 1) => (Call::Many(next_value), Type::Int8),
+            ("currval", 1) => (Call::Many(current_value), Type::Int8),
+            ("setval", 2 | 3) => (Call::Many(set_value), Type::Int8),
+            ("lastval", 0) => (Call::None(last_value), Type::Int8),
+            ("pg_get_serial_sequence", 2) => (Call::Many(serial_sequence), Type::Text),
+            ("pg_sequence_last_value", 1) => (Call::Many(position), Type::Int8),
+            _ => return Ok(None),
+        };
+        let mut exprs = Vec::with_capacity(args.len());
+        for (place, arg) in args.iter().enumerate() {
+            if ty == Type::Int8 && place == 0 {
+                exprs.push(self.sequence_argument(arg)?);
+                continue;
+            }
+            let wanted = match (name, place) {
+                ("setval", 1) => Type::Int8,
+                ("setval", _) => Type::Bool,
+                _ => Type::Text,
+            };
+            let arg = self.expr(arg)?;
+            exprs.push(self.implicit(arg, wanted)?.expr);
+        }
+        Ok(Some(Typed::new(Expr::Call(call, exprs), ty, at)))
+    }
+
+    /// The sequence whose next value an expression is, if it is nothing else.
+    pub(crate) fn sequence_of(&mut self, expr: &ast::Expr) -> Option<String> {
+        let ExprKind::Call(call) = &expr.kind else { return None };
+        let (Some("nextval"), [arg]) = (call.name.last().map(String::as_str), &call.args[..]) else {
+            return None;
+        };
+        match self.sequence_argument(arg).ok()? {
+            Expr::Const(Datum::Text(name)) => Some(name.to_string()),
+            _ => None,
+        }
+    }
+
+    /// The sequence: its name as a text.
+    fn sequence_argument(&mut self, arg: &ast::Expr) -> Result<Expr> {
+        // Casts between names, texts and numbers of relations change nothing here.
+        let mut inner = arg;
+        while let ExprKind::Cast(within, ty) = &inner.kind {
+            let last = ty.name.last().map_or("", String::as_str);
+            if !["regclass", "text", "varchar"].contains(&last) {
+                break;
+            }
+            inner = within;
+        }
+        let typed = self.expr(inner)?;
+        if typed.ty == Type::Oid {
+            return Ok(typed.expr);
+        }
+        let typed = self.implicit(typed, Type::Text)?;
+        let Expr::Const(Datum::Text(text)) = &typed.expr else { return Ok(typed.expr) };
+        let name = name_in(text);
+        let objects = self.catalog.objects();
+        if objects.sequence(&name).is_none() {
+            if self.catalog.table(&name).is_some() || objects.view(&name).is_some() {
+                return Err(Error::new("42809", format!("\"{name}\" is not a sequence")));
+            }
+            let schema = text.trim_end_matches(&name).trim_matches(['.', '"']);
+            if !schema.is_empty() && schema != "public" && text.contains('.') {
+                return Err(Error::new("42P01", format!("relation \"{text}\" does not exist")).at(arg.at));
+            }
+            return Err(Error::new("42P01", format!("relation \"{name}\" does not exist")).at(inner.at));
+        }
+        Ok(Expr::Const(Datum::text(name)))
+    }
+}
+
+fn sequences<'e>(env: &'e Env<'_>) -> Result<&'e SessionSequences> {
+    let none = || Error::new("55000", "sequences have values in statements of a session only");
+    env.context.sequences.as_ref().ok_or_else(none)
+}
+
+fn text(value: &Datum) -> Result<String> {
+    match value {
+        Datum::Text(text) => Ok(name_in(text)),
+        _ => Err(Error::unsupported("a sequence that is named by its OID")),
+    }
+}
+
+fn next_value(args: &[Datum], env: &Env<'_>) -> Made {
+    sequences(env)?.next_value(&text(&args[0])?).map(Datum::Int)
+}
+
+fn current_value(args: &[Datum], env: &Env<'_>) -> Made {
+    sequences(env)?.current_value(&text(&args[0])?).map(Datum::Int)
+}
+
+fn last_value(env: &Env<'_>) -> Made {
+    sequences(env)?.last_value().map(Datum::Int)
+}
+
+fn set_value(args: &[Datum], env: &Env<'_>) -> Made {
+    let Datum::Int(value) = args[1] else { unreachable!("the value is a bigint") };
+    let called = !matches!(args.get(2), Some(Datum::Bool(false)));
+    sequences(env)?.set_value(&text(&args[0])?, value, called).map(Datum::Int)
+}
+
+fn position(args: &[Datum], env: &Env<'_>) -> Made {
+    let (last, called) = sequences(env)?.position(&text(&args[0])?)?;
+    Ok(if called { Datum::Int(last) } else { Datum::Null })
+}
+
+/// The column is written as a name, not as an identifier: its case stays.
+fn serial_sequence(args: &[Datum], env: &Env<'_>) -> Made {
+    let (Datum::Text(table), Datum::Text(column)) = (&args[0], &args[1]) else {
+        unreachable!("both are texts")
+    };
+    let found = sequences(env)?.of_column(&name_in(table), column);
+    Ok(found.map_or(Datum::Null, |name| Datum::text(format!("public.{}", crate::catalog::quoted(&name)))))
+}

@@ -1,0 +1,344 @@
+//! ALTER TABLE.
+
+use thermocline_engine::{Error as EngineError, SchemaError};
+
+use super::define::plain_column;
+use super::{Answer, Session};
+use crate::catalog::{Catalog, quoted, sql_type};
+use crate::error::{Error, Result};
+use crate::parser::ast::{Alter, ColumnDef, ObjectName, Written};
+use crate::parser::renamed;
+use crate::system::Change;
+use crate::system::rows::{CheckRow, ColumnRow, DefaultRow, ForeignRow, Kind, Object};
+
+impl Session {
+    pub(super) fn alter_table(
+        &mut self,
+        name: &ObjectName,
+        if_exists: bool,
+        actions: &[Alter],
+    ) -> Result<Answer> {
+        let mut answer = Answer::tagged("ALTER TABLE");
+        if if_exists && !self.is_relation(&name.name) {
+            answer.notice(format!("relation \"{}\" does not exist, skipping", name.name));
+            return Ok(answer);
+        }
+        // Sequences and views have an owner, too.
+        if matches!(actions, [Alter::Nothing]) && self.is_relation(&name.name) {
+            return Ok(answer);
+        }
+        self.known(name)?;
+        if actions.len() > 1 {
+            return Err(Error::unsupported("several actions in one ALTER TABLE").at(name.at));
+        }
+        let table = &name.name;
+        for action in actions {
+            match action {
+                Alter::AddColumn { column, if_not_exists } => {
+                    self.add_column(table, column, *if_not_exists, &mut answer)?;
+                }
+                Alter::DropColumn { name, if_exists, cascade, .. } => {
+                    self.drop_column(table, name, *if_exists, *cascade, &mut answer)?;
+                }
+                Alter::RenameColumn { from, to, at } => self.rename_column(table, from, to, *at)?,
+                Alter::RenameTo(to) => self.rename_table(table, to)?,
+                Alter::AddKey { key, at } => self.add_key(name, key, *at)?,
+                Alter::AddCheck(check) => self.add_check(table, check)?,
+                Alter::AddForeign(foreign) => self.add_foreign(table, foreign)?,
+                Alter::DropConstraint { name, if_exists, cascade } => {
+                    self.drop_constraint(table, name, *if_exists, *cascade, &mut answer)?;
+                }
+                Alter::SetDefault { column, default, .. } => {
+                    self.set_default(table, column, default.as_ref())?;
+                }
+                Alter::SetNotNull { column, not_null, .. } => self.set_not_null(table, column, *not_null)?,
+                Alter::Nothing => {}
+            }
+        }
+        Ok(answer)
+    }
+
+    fn has_column(&self, table: &str, column: &str) -> bool {
+        self.db.table(table).is_ok_and(|table| table.schema().column_index(column).is_some())
+    }
+
+    fn column_known(&self, table: &str, column: &str) -> Result<()> {
+        if self.has_column(table, column) {
+            return Ok(());
+        }
+        Err(Error::new("42703", format!("column \"{column}\" of relation \"{table}\" does not exist")))
+    }
+
+    /// What is kept of a column.
+    fn kept(&self, table: &str, column: &str) -> ColumnRow {
+        self.objects.column(table, column).cloned().unwrap_or_default()
+    }
+
+    fn keep(&mut self, table: &str, column: &str, row: ColumnRow) -> Result<()> {
+        if row == ColumnRow::default() {
+            let name = (Kind::Column, table.to_owned(), column.to_owned());
+            return self.record(&[Change::Remove(name)]);
+        }
+        self.record(&[Change::Put(table.to_owned(), column.to_owned(), Object::Column(row))])
+    }
+
+    fn add_column(
+        &mut self,
+        table: &str,
+        column: &ColumnDef,
+        if_not_exists: bool,
+        answer: &mut Answer,
+    ) -> Result<()> {
+        let name = &column.name;
+        if self.has_column(table, name) {
+            let message = format!("column \"{name}\" of relation \"{table}\" already exists");
+            if if_not_exists {
+                answer.notice(format!("{message}, skipping"));
+                return Ok(());
+            }
+            return Err(Error::new("42701", message));
+        }
+        if column.primary {
+            return Err(Error::unsupported("a primary key on a column that is added").at(column.at));
+        }
+        let mut changes = Vec::new();
+        let mut stored = self.column(table, column, &mut changes)?;
+        let computed = changes.iter().any(|change| {
+            matches!(change, Change::Put(_, _, Object::Column(row)) if matches!(row.default, DefaultRow::Text(_)))
+        });
+        // Rows that are there get what the default computes, and NOT NULL holds from then on.
+        let not_null = computed && !stored.nullable;
+        if computed {
+            stored.nullable = true;
+        }
+        self.db.add_column(table, stored).map_err(|error| match error {
+            EngineError::Schema(SchemaError::NoDefault { .. }) => {
+                Error::new("23502", format!("column \"{name}\" of relation \"{table}\" contains null values"))
+            }
+            other => other.into(),
+        })?;
+        self.record(&changes)?;
+        if computed {
+            let column = quoted(name);
+            self.internal(&format!("update {} set {column} = default", quoted(table)))?;
+        }
+        if not_null {
+            let kept = ColumnRow { not_null, ..self.kept(table, name) };
+            self.keep(table, name, kept)?;
+        }
+        let own = crate::parser::ast::ObjectName { schema: None, name: table.to_owned(), at: column.at };
+        if column.unique {
+            let columns = vec![(name.clone(), column.at)];
+            let key = crate::parser::ast::KeyDef { name: None, columns, primary: false };
+            self.add_key(&own, &key, column.at)?;
+        }
+        for check in &column.checks {
+            self.add_column_check(table, name, check)?;
+        }
+        column.references.iter().try_for_each(|foreign| self.add_foreign(table, foreign))
+    }
+
+    fn drop_column(
+        &mut self,
+        table: &str,
+        name: &str,
+        if_exists: bool,
+        cascade: bool,
+        answer: &mut Answer,
+    ) -> Result<()> {
+        if !self.has_column(table, name) {
+            let message = format!("column \"{name}\" of relation \"{table}\" does not exist");
+            if if_exists {
+                answer.notice(format!("{message}, skipping"));
+                return Ok(());
+            }
+            return Err(Error::new("42703", message));
+        }
+        let schema = self.db.table(table)?.schema();
+        if schema.primary().is_some_and(|key| key.columns().any(|(column, _)| column == name)) {
+            return Err(Error::unsupported(format!("dropping column \"{name}\" of the primary key")));
+        }
+        let mut changes = self.dependents_of_column(table, name, cascade, answer)?;
+        for index in
+            schema.secondary().iter().filter(|index| index.columns().any(|(column, _)| column == name))
+        {
+            self.db.drop_index(table, index.name())?;
+        }
+        self.db.drop_column(table, name)?;
+        let owned = self.objects.sequences().filter(|(_, row)| {
+            row.owner.as_ref().is_some_and(|(own, column)| own == table && column == name)
+        });
+        changes.extend(owned.map(|(sequence, _)| Change::RemoveSequence(sequence.to_owned())));
+        let own = |kind| Change::Remove((kind, table.to_owned(), name.to_owned()));
+        changes.extend([own(Kind::Column), own(Kind::ColumnComment)]);
+        self.record(&changes)
+    }
+
+    /// Views hold the text of their queries, in which a name cannot be changed yet.
+    fn no_views(&self, table: &str, what: &str) -> Result<()> {
+        let reads = self.objects.views().find(|(_, view)| view.reads.iter().any(|name| name == table));
+        reads.map_or(Ok(()), |(view, _)| {
+            let error = Error::unsupported(format!("renaming {what} that view \"{view}\" reads"));
+            Err(error.hint("Drop the view first, and create it again."))
+        })
+    }
+
+    fn rename_column(&mut self, table: &str, from: &str, to: &str, at: u32) -> Result<()> {
+        if !self.has_column(table, from) {
+            return Err(Error::new("42703", format!("column \"{from}\" does not exist")).at(at));
+        }
+        if self.has_column(table, to) {
+            let message = format!("column \"{to}\" of relation \"{table}\" already exists");
+            return Err(Error::new("42701", message));
+        }
+        self.no_views(table, "a column of a table")?;
+        self.db.rename_column(table, from, to)?;
+        let mut changes = Vec::new();
+        for name in self.objects.about(table) {
+            let object = self.objects.get(&name).expect("it was just named").clone();
+            let (kind, owner, own) = name.clone();
+            match object {
+                Object::Check(row) => {
+                    let condition = renamed(&row.condition, from, to)?;
+                    changes.push(Change::Put(owner, own, Object::Check(CheckRow { condition })));
+                }
+                object if own == from && matches!(kind, Kind::Column | Kind::ColumnComment) => {
+                    changes.push(Change::Remove(name));
+                    changes.push(Change::Put(owner, to.to_owned(), object));
+                }
+                _ => {}
+            }
+        }
+        let new = |names: &[String]| -> Vec<String> {
+            names.iter().map(|name| if name == from { to.to_owned() } else { name.clone() }).collect()
+        };
+        for (child, name, row) in self.objects.foreign() {
+            let mut changed = row.clone();
+            if child == table {
+                changed.columns = new(&row.columns);
+            }
+            if row.parent == table {
+                changed.parent_columns = new(&row.parent_columns);
+            }
+            if changed != *row {
+                changes.push(Change::Put(child.to_owned(), name.to_owned(), Object::Foreign(changed)));
+            }
+        }
+        for (name, row) in self.objects.sequences() {
+            if row.owner.as_ref().is_some_and(|(own, column)| own == table && column == from) {
+                let mut row = row.clone();
+                row.owner = Some((table.to_owned(), to.to_owned()));
+                changes.push(Change::PutSequence(name.to_owned(), row, None));
+            }
+        }
+        self.record(&changes)
+    }
+
+    fn rename_table(&mut self, table: &str, to: &str) -> Result<()> {
+        if self.is_relation(to) {
+            return Err(Error::new("42P07", format!("relation \"{to}\" already exists")));
+        }
+        self.no_views(table, "a table")?;
+        self.db.rename_table(table, to)?;
+        let mut changes = Vec::new();
+        for name in self.objects.about(table) {
+            let object = self.objects.get(&name).expect("it was just named").clone();
+            let (_, owner, own) = name.clone();
+            changes.push(Change::Remove(name));
+            let object = match object {
+                Object::Check(row) => {
+                    Object::Check(CheckRow { condition: renamed(&row.condition, table, to)? })
+                }
+                Object::Foreign(row) if row.parent == table => {
+                    Object::Foreign(ForeignRow { parent: to.to_owned(), ..row })
+                }
+                other => other,
+            };
+            let (owner, own) = if owner.is_empty() { (owner, to.to_owned()) } else { (to.to_owned(), own) };
+            changes.push(Change::Put(owner, own, object));
+        }
+        for (child, name, row) in
+            self.objects.foreign().filter(|(child, _, row)| *child != table && row.parent == table)
+        {
+            let row = ForeignRow { parent: to.to_owned(), ..row.clone() };
+            changes.push(Change::Put(child.to_owned(), name.to_owned(), Object::Foreign(row)));
+        }
+        for (name, row) in self.objects.sequences() {
+            if let Some((_, column)) = row.owner.as_ref().filter(|(own, _)| own == table) {
+                let mut row = row.clone();
+                row.owner = Some((to.to_owned(), column.clone()));
+                changes.push(Change::PutSequence(name.to_owned(), row, None));
+            }
+        }
+        self.record(&changes)
+    }
+
+    fn set_default(&mut self, table: &str, column: &str, default: Option<&Written>) -> Result<()> {
+        self.column_known(table, column)?;
+        let mut kept = self.kept(table, column);
+        if kept.identity.is_some() {
+            let message = format!("column \"{column}\" of relation \"{table}\" is an identity column");
+            return Err(Error::new("42601", message));
+        }
+        let schema = self.db.table(table)?.schema();
+        let stored = schema.column_list().iter().find(|it| it.name == column).expect("it is known").clone();
+        kept.default = match default {
+            None if stored.default.is_none() => DefaultRow::Engine,
+            None => DefaultRow::Dropped,
+            Some(default) => {
+                let (ty, modifier) = match kept.ty {
+                    Some((oid, modifier)) => {
+                        (crate::types::Type::from_oid(oid).unwrap_or(sql_type(stored.ty).0), modifier)
+                    }
+                    None => sql_type(stored.ty),
+                };
+                let target = plain_column(column, ty, modifier, stored.ty);
+                match self.default_row(default, &target).map_err(Error::nowhere)? {
+                    // The engine's default stays as it was made: rows may stand in it.
+                    (Some(_), _) => DefaultRow::Text(default.text.clone()),
+                    (None, DefaultRow::Engine) => DefaultRow::Dropped,
+                    (None, row) => row,
+                }
+            }
+        };
+        self.keep(table, column, kept)
+    }
+
+    fn set_not_null(&mut self, table: &str, column: &str, not_null: bool) -> Result<()> {
+        self.column_known(table, column)?;
+        let mut kept = self.kept(table, column);
+        let schema = self.db.table(table)?.schema();
+        let stored = schema.column_list().iter().find(|it| it.name == column).expect("it is known");
+        if not_null {
+            if !stored.nullable || kept.not_null {
+                return Ok(());
+            }
+            let (name, own) = (quoted(column), quoted(table));
+            if !self.internal(&format!("select 1 from {own} where {name} is null limit 1"))?.is_empty() {
+                let message = format!("column \"{column}\" of relation \"{table}\" contains null values");
+                return Err(Error::new("23502", message).table(table).column(column));
+            }
+            kept.not_null = true;
+            return self.keep(table, column, kept);
+        }
+        let catalog = self.catalog();
+        let known = catalog.table(table).expect("it is known");
+        let primary = known.primary.map(|primary| &known.indexes[primary]);
+        if primary
+            .is_some_and(|key| key.columns.iter().any(|(place, _)| known.columns[*place].name == column))
+        {
+            return Err(Error::new("42P16", format!("column \"{column}\" is in a primary key")));
+        }
+        if kept.identity.is_some() {
+            let message = format!("column \"{column}\" of relation \"{table}\" is an identity column");
+            return Err(Error::new("42601", message));
+        }
+        if !stored.nullable {
+            return Err(Error::unsupported(format!(
+                "DROP NOT NULL of column \"{column}\", which the table was made with,"
+            )));
+        }
+        kept.not_null = false;
+        self.keep(table, column, kept)
+    }
+}

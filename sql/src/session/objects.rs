@@ -1,0 +1,109 @@
+//! What the session knows of the system tables, and how its definitions change them.
+
+use std::sync::Arc;
+
+use thermocline_engine::{TransactionOptions, block_on};
+
+use super::{EngineCatalog, Session};
+use crate::error::Result;
+use crate::system::{self, Change, Objects, Shared};
+
+impl Session {
+    /// Definitions, as the statement that runs knows them.
+    pub(crate) fn catalog(&self) -> EngineCatalog<'_> {
+        EngineCatalog { db: &self.db, objects: &self.objects, sequences: &self.sequences }
+    }
+
+    /// Looks whether definitions have changed.
+    pub(super) fn refresh_objects(&mut self) -> Result<()> {
+        if self.open.as_ref().is_some_and(|open| open.defines) {
+            return Ok(());
+        }
+        if self.shared.is_none() {
+            self.shared = Shared::of(&self.db);
+        }
+        let Some(shared) = &self.shared else { return Ok(()) };
+        let objects = shared.objects(&self.db)?;
+        if objects.version != self.objects.version {
+            self.objects = objects;
+            self.sequences.refresh(self.shared.clone(), self.objects.clone());
+        }
+        Ok(())
+    }
+
+    /// The objects of a transaction that has changed them, after it went back to a savepoint.
+    pub(super) fn reload_objects(&mut self) -> Result<()> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        self.objects = Arc::new(block_on(system::load(&self.db, &mut open.transaction))?);
+        self.sequences.refresh(self.shared.clone(), self.objects.clone());
+        Ok(())
+    }
+
+    /// Writes what a definition has changed: in the open transaction, or in one of its own.
+    pub(super) fn record(&mut self, changes: &[Change]) -> Result<()> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        system::tables(&self.db)?;
+        if self.shared.is_none() {
+            self.shared = Shared::of(&self.db);
+        }
+        if let Some(open) = &mut self.open {
+            block_on(system::write(&self.db, &mut open.transaction, changes))?;
+            open.defines = true;
+            let mut objects: Objects = (*self.objects).clone();
+            changes.iter().for_each(|change| objects.apply(change));
+            objects.version = system::fresh_version();
+            self.objects = Arc::new(objects);
+            self.sequences.refresh(self.shared.clone(), self.objects.clone());
+            for change in changes {
+                match change {
+                    Change::PutSequence(name, _, Some((last, called)))
+                    | Change::Position(name, last, called) => {
+                        self.sequences.keep(name, *last, *called, open.savepoints.len());
+                    }
+                    _ => {}
+                }
+            }
+            return Ok(());
+        }
+        let mut transaction = self.db.begin(TransactionOptions::new())?;
+        block_on(system::write(&self.db, &mut transaction, changes))?;
+        block_on(transaction.commit())?;
+        if let Some(shared) = &self.shared {
+            for change in changes {
+                match change {
+                    Change::PutSequence(name, _, Some(_))
+                    | Change::Position(name, ..)
+                    | Change::RemoveSequence(name) => {
+                        shared.sequences.forget(name);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        self.after_commit(true);
+        self.refresh_objects()
+    }
+
+    /// Writes the positions of sequences that the transaction has kept.
+    pub(super) async fn write_sequences(&mut self) -> Result<()> {
+        let kept = self.sequences.kept();
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let known = |name: &String| self.objects.sequence(name).is_some();
+        let changes: Vec<Change> = kept
+            .into_iter()
+            .filter(|(name, ..)| known(name))
+            .map(|(name, last, called)| Change::Position(name, last, called))
+            .collect();
+        system::write(&self.db, &mut open.transaction, &changes).await
+    }
+
+    /// The transaction has ended; what it has changed is everybody's.
+    pub(super) fn after_commit(&mut self, defines: bool) {
+        if defines && let Some(shared) = &self.shared {
+            shared.changed();
+        }
+        self.sequences.ended(0);
+    }
+}
