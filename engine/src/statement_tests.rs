@@ -1,6 +1,8 @@
 //! Statements, row handles and changes by closure, over rows wherever they stand: in memory, in the cold store, moved or
 //! promoted after the statement's snapshot. Databases without background threads, so each case is one order of steps.
 
+mod again;
+
 use std::future::Future;
 use std::ops::ControlFlow;
 use std::path::Path;

@@ -518,6 +518,17 @@ impl Session {
         ends.next()
     }
 
+    /// Has this transaction ended the record that a row of memory became, seen by its view or not?
+    pub(crate) fn has_ended_what_moved(&self, form: &TableForm, row: RowId, guard: &Guard<'_>) -> bool {
+        let db = self.db();
+        let Some(memo) = db.memo.get() else { return false };
+        self.followed.iter().any(|followed| {
+            followed.row == row
+                && followed.table == form.id
+                && db.end_now(memo, followed.name, self.id, guard) == EndNow::Own
+        })
+    }
+
     /// The row in memory of a record that was promoted after the snapshot, if this transaction has changed it there.
     pub(crate) fn promoted_and_changed(
         &self,

@@ -352,6 +352,10 @@ impl Session {
             // The version below the mark is the record's, unless no snapshot has kept it.
             let below = newest.older(&form.store.memory);
             let Some(below) = below.filter(|below| below.begin() == Begin::At(moved.begin)) else {
+                // Something had kept it when the statement changed the row where it went.
+                if self.has_ended_what_moved(form, row, guard) {
+                    return Ok(Step::Done(Some(Sought::ByStatement)));
+                }
                 let lost = if mutation::off(Rule::LostIsNotGone) { Sought::Gone } else { Sought::Lost };
                 return Ok(Step::Done(Some(lost)));
             };
