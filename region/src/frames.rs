@@ -192,7 +192,7 @@ impl Frames {
         }
     }
 
-    /// Takes what may go by now: pages and frames that the caller has to drop and to give to [`Frames::dropped`].
+    /// Takes what may go by now: pages and frames that the caller has to drop.
     pub(crate) fn settle(&mut self, words: &[AtomicU64], epochs: &Epochs) -> Vec<(usize, u32)> {
         let mut taken = Vec::new();
         if self.leaving.is_empty() {

@@ -4,7 +4,7 @@
 //! by a transaction of its own, under one lock for all sessions; between these the values come from memory ([`Ahead`]). So a
 //! value is never given twice, a crash loses at most those that were reserved, and a rollback takes none back.
 //!
-//! A transaction that has made or reset a sequence keeps its position itself ([`SessionSequences::own`]) and writes it when it
+//! A transaction that has made or reset a sequence keeps its position itself (`Inner::own`) and writes it when it
 //! commits: another transaction would wait for it, and not see it. Others that want a value meanwhile are refused (55P03).
 
 use std::collections::{BTreeMap, HashMap};
