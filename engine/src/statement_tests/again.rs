@@ -18,7 +18,8 @@ fn a_row_that_the_statement_has_followed_is_its_own() {
             world.settle();
         }
         assert_eq!(world.set_by(&mut statement, &one, 72).expect("an answer"), Changed::ByStatement);
-        let locked = block_on(statement.lock_row(&world.table, &one, LockMode::Update, LockWait::Wait, |_| ()));
+        let locked =
+            block_on(statement.lock_row(&world.table, &one, LockMode::Update, LockWait::Wait, |_| ()));
         assert_eq!(locked.expect("an answer"), Locked::ByStatement);
         assert_eq!(world.read_by(&mut statement, &one), Some((1, 10)));
         drop(statement);
