@@ -389,7 +389,9 @@ impl Session {
     ) -> Result<Step<Option<Sought>>> {
         let form = form_ref.get();
         let Some(newest) = form.store.directory.newest(row, guard) else {
-            return Ok(Step::Done(Some(Sought::Lost)));
+            // Its mark has gone; the statement may have changed it where it moved, before that.
+            let is_own = self.has_ended_what_moved(form, row, guard);
+            return Ok(Step::Done(Some(if is_own { Sought::ByStatement } else { Sought::Lost })));
         };
         match resolve(newest, &self.db.registry, PRESENT, self.id) {
             Resolved::Gone => Ok(Step::Done(None)),
