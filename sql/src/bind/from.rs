@@ -162,27 +162,16 @@ impl Binder<'_> {
                 if let Some(place) = cte.flatten() {
                     return self.cte(place, alias);
                 }
-                if let Some(bound) = self.system_table(name) {
+                let mut bound = self.system_table(name);
+                if bound.is_none() {
+                    bound = self.sequence_relation(name)?;
+                }
+                if bound.is_none() {
+                    bound = self.view(name)?;
+                }
+                if let Some(bound) = bound {
                     let table = alias.name.as_ref().unwrap_or(&name.name);
                     return derived(bound, table, &alias.columns, None, name.at);
-                }
-                if let Some(bound) = self.sequence_relation(name)? {
-                    return derived(
-                        bound,
-                        alias.name.as_ref().unwrap_or(&name.name),
-                        &alias.columns,
-                        None,
-                        name.at,
-                    );
-                }
-                if let Some(bound) = self.view(name)? {
-                    return derived(
-                        bound,
-                        alias.name.as_ref().unwrap_or(&name.name),
-                        &alias.columns,
-                        None,
-                        name.at,
-                    );
                 }
                 let table = self.table(name)?;
                 self.named_relations.push(table.name.clone());

@@ -76,7 +76,7 @@ impl Binder<'_> {
             "pg_is_in_recovery" | "pg_relation_is_publishable" => {
                 Ok(Some(Typed::constant(Datum::Bool(false), Type::Bool, at)))
             }
-            // There are no arrays; what catalogs have in their place is null.
+            // Columns of catalogs that are arrays in PostgreSQL are null texts here. Arrays have their own function.
             "array_to_string"
                 if matches!(args.first().map(|arg| &arg.expr), Some(Expr::Const(Datum::Text(_)))) =>
             {
@@ -90,12 +90,7 @@ impl Binder<'_> {
                     .filter(|(_, column, _)| *column == 0)
                     .map(|(oid, _, text)| (oid, text))
                     .collect();
-                Ok(Some(looked_up(
-                    self.oid_argument(args, name, at)?,
-                    &answers,
-                    Expr::Const(Datum::Null),
-                    at,
-                )))
+                self.told(args, name, &answers, at)
             }
             "col_description" => {
                 let answers = self.catalog.comments();
@@ -120,12 +115,7 @@ impl Binder<'_> {
             "pg_get_viewdef" => {
                 let answers = self.catalog.view_texts();
                 self.system = true;
-                Ok(Some(looked_up(
-                    self.oid_argument(args, name, at)?,
-                    &answers,
-                    Expr::Const(Datum::Null),
-                    at,
-                )))
+                self.told(args, name, &answers, at)
             }
             "shobj_description" | "array_to_string" => Ok(Some(Typed::constant(Datum::Null, Type::Text, at))),
             "pg_get_expr" => {
@@ -147,15 +137,22 @@ impl Binder<'_> {
             "pg_get_indexdef" | "pg_get_constraintdef" => {
                 let answers = self.catalog.definitions(name == "pg_get_constraintdef");
                 self.system = true;
-                Ok(Some(looked_up(
-                    self.oid_argument(args, name, at)?,
-                    &answers,
-                    Expr::Const(Datum::Null),
-                    at,
-                )))
+                self.told(args, name, &answers, at)
             }
             _ => Ok(None),
         }
+    }
+
+    /// What is told of the thing whose number is the first argument; null of any other.
+    fn told(
+        &mut self,
+        args: &[Typed],
+        name: &str,
+        answers: &[(i64, String)],
+        at: u32,
+    ) -> Result<Option<Typed>> {
+        let oid = self.oid_argument(args, name, at)?;
+        Ok(Some(looked_up(oid, answers, Expr::Const(Datum::Null), at)))
     }
 
     fn oid_argument(&mut self, args: &[Typed], name: &str, at: u32) -> Result<Expr> {

@@ -190,13 +190,14 @@ fn decode(layout: &Layout, bytes: &[u8], columns: &[usize], width: usize, row: &
     }
 }
 
-/// Arrays stand as bytes.
-fn with_arrays(table: &Table, row: &mut Row) {
-    for (value, column) in row.iter_mut().zip(&table.columns) {
-        if column.ty.element().is_some()
-            && let Datum::Bytes(bytes) = &*value
+/// Arrays stand as bytes: what was read of these columns is made one.
+fn with_arrays(table: &Table, columns: &[usize], row: &mut Row) {
+    for column in columns {
+        let ty = table.columns[*column].ty;
+        if ty.element().is_some()
+            && let Datum::Bytes(bytes) = &row[*column]
         {
-            *value = crate::types::array::read_binary(bytes, column.ty)
+            row[*column] = crate::types::array::read_binary(bytes, ty)
                 .expect("a column of arrays holds what was written into it");
         }
     }
@@ -213,12 +214,12 @@ impl Source for EngineSource<'_> {
         let (found, layout) = self.table(table)?;
         let width = table.columns.len();
         let mut row = Row::with_capacity(width + 1);
-        let arrays = table.columns.iter().any(|column| column.ty.element().is_some());
+        let arrays = columns.iter().any(|column| table.columns[*column].ty.element().is_some());
         let Self { statement, handles, .. } = self;
         let mut show = |seen: engine::SeenRow<'_>| {
             decode(&layout, seen.bytes(), columns, width, &mut row);
             if arrays {
-                with_arrays(table, &mut row);
+                with_arrays(table, columns, &mut row);
             }
             if named {
                 row.push(Datum::Int(handles.len() as i64));
@@ -362,7 +363,7 @@ impl Source for EngineSource<'_> {
         let mut failed = None;
         let edit = |editor: &mut engine::row::RowEditor<'_>| {
             decode(&layout, editor.row(), &columns, columns.len(), &mut row);
-            with_arrays(table, &mut row);
+            with_arrays(table, &columns, &mut row);
             let decided = decide(&row).and_then(|decision| {
                 let Decision::Update(changes) = decision else { return Ok((decision, Vec::new())) };
                 let values =
@@ -438,7 +439,7 @@ impl Source for EngineSource<'_> {
             }
             let mut row = Row::with_capacity(width + 1);
             decode(&layout, seen.bytes(), &columns, width, &mut row);
-            with_arrays(table, &mut row);
+            with_arrays(table, &columns, &mut row);
             row.push(Datum::Int(number));
             Some(row)
         };
@@ -495,7 +496,7 @@ impl Source for EngineSource<'_> {
         let mut row = Row::with_capacity(width + 1);
         let see = |seen: engine::SeenRow<'_>| decode(&layout, seen.bytes(), &columns, width, &mut row);
         self.statement.read_row(&found, &self.handles[number as usize], see).await?;
-        with_arrays(table, &mut row);
+        with_arrays(table, &columns, &mut row);
         row.push(Datum::Int(number));
         Ok(row)
     }

@@ -138,7 +138,13 @@ impl Session {
         let schema = schema.columns(columns);
         self.constraints_of(create, &schema, &mut changes)?;
         self.db.create_table(schema)?;
-        self.record(&changes)?;
+        if let Err(error) = self.record(&changes) {
+            // A table without the constraints that it was asked for is none.
+            return match self.db.drop_table(name) {
+                Ok(()) => Err(error),
+                Err(left) => Err(error.hint(format!("The table is left without its constraints: {left}"))),
+            };
+        }
         Ok(Answer::tagged("CREATE TABLE"))
     }
 
