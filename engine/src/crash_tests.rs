@@ -81,6 +81,13 @@ fn catalogs_of_older_versions_are_read() {
     let bytes = catalog();
     let (tables, ..) = decode_catalog(&bytes).expect("a catalog");
     // One table: version 2 has no time of its own at which it was emptied, nor past columns at the end.
+    // Nor has version 4 a storage, which follows the id.
+    let storage = 1 + 3 * 4 + 4;
+    let bytes = [&bytes[..storage], &bytes[storage + 4..]].concat();
+    let mut fourth = bytes.clone();
+    fourth[0] = 4;
+    let (found, ..) = decode_catalog(&fourth).expect("a catalog of version 4");
+    assert_eq!(found, tables);
     let (version, emptied) = (0, 1 + 3 * 4 + 2 * 4 + 8);
     let mut older = [&bytes[..emptied], &bytes[emptied + 8..bytes.len() - 4]].concat();
     older[version] = 2;
@@ -96,6 +103,7 @@ fn past_columns_are_kept_and_lead_to_the_present_ones() {
     let (mut tables, next_table, next_index) = decode_catalog(&catalog()).expect("a catalog");
     let columns = tables[0].schema.columns.clone();
     let past = |until: u64, columns: &[Column], change: PastChange| PastColumns {
+        version: until as u32,
         until: Timestamp(until),
         columns: columns.to_vec(),
         change,
@@ -119,7 +127,7 @@ fn past_columns_are_kept_and_lead_to_the_present_ones() {
     assert_eq!(found, tables);
     let bad = [
         lead[..3].to_vec(),
-        vec![past(5, first, Added), past(5, &columns, Dropped(1)), past(8, first, Added)],
+        vec![past(6, first, Added), past(5, &columns, Dropped(1)), past(8, first, Added)],
         vec![past(3, &columns, Dropped(columns.len() as u32))],
         vec![past(3, first, Renamed)],
     ];

@@ -28,10 +28,12 @@ use crate::hot::budget::Budget;
 use crate::log::error::LogError;
 use crate::log::{Log, ReserveError};
 use crate::ops::checkpoint::Checkpoints;
+use crate::ops::define::Replaced;
 use crate::options::{Durability, Isolation, Options, TransactionOptions};
 use crate::row::{EncodedRow, KeyBuf, Layout, RowError, Type, Value};
 use crate::transaction::Transaction;
 use crate::txn::bodies::Running;
+use crate::txn::definitions::Names;
 use crate::txn::locks::Locks;
 use crate::txn::prune::Garbage;
 use crate::txn::registry::{MAX_TRANSACTIONS, Registry};
@@ -81,14 +83,16 @@ pub(crate) struct Inner {
     pub(crate) cold_dir: PathBuf,
     /// Stores that backups are being written to.
     pub(crate) copies: Mutex<Vec<Arc<dyn ColdStore>>>,
-    /// Held by who moves things about: maintenance, checkpoints, changes of definitions.
+    /// Held by who moves things about: maintenance, checkpoints, whoever goes over all rows for a change of definitions.
     pub(crate) maintenance: Mutex<()>,
     /// Forms that transactions may follow though they must not, while a rule is switched off: kept as long as the database.
     #[cfg(feature = "model")]
     #[expect(clippy::vec_box, reason = "they are followed where they are")]
     pub(crate) misused: Mutex<Vec<Box<TableForm>>>,
-    /// Held by who changes a definition.
+    /// Held by who commits a change of definitions, and by who looks which have been committed by when.
     pub(crate) definition: Mutex<()>,
+    /// What changes of definitions have left to be freed.
+    pub(crate) replaced: Mutex<Vec<Replaced>>,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) sessions: Pool,
     pub(crate) governor: Governor,
@@ -480,12 +484,13 @@ impl Database {
     /// # Errors
     /// There is none.
     pub fn table(&self, name: &str) -> Result<Table> {
-        let entry = self
-            .inner()
-            .catalog
-            .by_name(name)
-            .ok_or_else(|| Error::UnknownTable { name: name.to_owned() })?;
-        Ok(Table { db: Arc::clone(self.inner()), entry })
+        self.tables().table(name)
+    }
+
+    /// The tables as everybody has them.
+    #[must_use]
+    pub fn tables(&self) -> Tables {
+        Tables { db: Arc::clone(self.inner()), names: None, definitions: 0 }
     }
 
     /// Names of all tables, ordered.
@@ -538,6 +543,7 @@ impl Handle {
                 std::panic::resume_unwind(panic);
             }
         }
+        inner.free_replaced();
         let outcome = crate::ops::checkpoint::close(inner);
         if let Some(cold) = inner.cold.get() {
             cold.store.close();
@@ -562,6 +568,52 @@ impl Drop for Handle {
     }
 }
 
+/// The tables that there are: as everybody has them ([`Database::tables`]), or as a transaction has them that has changed definitions
+/// ([`Transaction::tables`]). Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    db: Arc<Inner>,
+    /// What the transaction calls otherwise.
+    names: Option<Arc<Names>>,
+    definitions: u64,
+}
+
+impl Tables {
+    /// The table with this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn table(&self, name: &str) -> Result<Table> {
+        let found = match &self.names {
+            Some(names) => names.find(&self.db.catalog, name),
+            None => self.db.catalog.by_name(name),
+        };
+        let entry = found.ok_or_else(|| Error::UnknownTable { name: name.to_owned() })?;
+        Ok(Table { db: Arc::clone(&self.db), entry, definitions: self.definitions })
+    }
+
+    /// Names of all tables, ordered.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        match &self.names {
+            Some(names) => names.all(&self.db.catalog),
+            None => self.db.catalog.names(),
+        }
+    }
+}
+
+impl Session {
+    /// The tables as the transaction has them.
+    pub(crate) fn own_tables(&self) -> Tables {
+        let own = self.definitions.as_ref();
+        Tables {
+            db: Arc::clone(&self.db),
+            names: own.map(|definitions| Arc::clone(&definitions.names)),
+            definitions: own.map_or(0, |definitions| definitions.number),
+        }
+    }
+}
+
 /// A handle to a table. Stays valid when the table's definition changes. Operations with it fail once the table is dropped
 /// ([`Error::TableDropped`], even if another one has its name by now), and in transactions of another database or of
 /// another opening of the same one ([`Error::ForeignHandle`]).
@@ -569,12 +621,19 @@ impl Drop for Handle {
 pub struct Table {
     pub(crate) db: Arc<Inner>,
     pub(crate) entry: Arc<TableEntry>,
+    /// Those of the transaction that the handle is of, as long as that is open; 0: it is of none.
+    pub(crate) definitions: u64,
 }
 
 impl Table {
     pub(crate) fn with_form<R>(&self, see: impl FnOnce(&TableForm) -> R) -> R {
         let guard = self.db.epochs.pin();
-        see(self.entry.form_pinned(&guard))
+        see(self.entry.form_for(self.definitions, &guard))
+    }
+
+    /// The same table, as everybody has it.
+    pub(crate) fn everybodys(self) -> Self {
+        Self { definitions: 0, ..self }
     }
 
     /// Its present name.
@@ -622,7 +681,12 @@ impl Table {
     #[must_use]
     pub fn primary(&self) -> Index {
         let id = self.with_form(|form| form.primary().id);
-        Index { db: Arc::clone(&self.db), entry: Arc::clone(&self.entry), id }
+        self.index_of(id)
+    }
+
+    fn index_of(&self, id: IndexId) -> Index {
+        let (db, entry, definitions) = (Arc::clone(&self.db), Arc::clone(&self.entry), self.definitions);
+        Index { db, entry, id, definitions }
     }
 
     /// The index with this name.
@@ -635,7 +699,7 @@ impl Table {
                 || Error::UnknownIndex { table: form.schema.name.clone(), index: name.to_owned() },
             )
         })?;
-        Ok(Index { db: Arc::clone(&self.db), entry: Arc::clone(&self.entry), id })
+        Ok(self.index_of(id))
     }
 
     /// Encodes a row from values, one for each column; nulls become defaults and auto-increment numbers where the
@@ -712,20 +776,27 @@ pub struct Index {
     pub(crate) db: Arc<Inner>,
     pub(crate) entry: Arc<TableEntry>,
     pub(crate) id: IndexId,
+    /// As those of [`Table`].
+    pub(crate) definitions: u64,
 }
 
 impl Index {
+    /// The same index, as everybody has it.
+    pub(crate) fn everybodys(self) -> Self {
+        Self { definitions: 0, ..self }
+    }
+
     /// The form of its table, inside of what an operation of a transaction shows rows to.
     #[inline]
     pub(crate) fn form_in_use(&self) -> &TableForm {
-        // SAFETY: the operation has entered its transaction's mark for the table, which keeps the form until that ends.
-        unsafe { FormRef::of(&self.entry) }.get()
+        // The operation has entered its transaction's mark for the table, which keeps the form until that ends.
+        FormRef::own(self.entry.form_in_use()).get()
     }
 
     /// Its table.
     #[must_use]
     pub fn table(&self) -> Table {
-        Table { db: Arc::clone(&self.db), entry: Arc::clone(&self.entry) }
+        Table { db: Arc::clone(&self.db), entry: Arc::clone(&self.entry), definitions: self.definitions }
     }
 
     /// Its name; empty once it was dropped.

@@ -489,7 +489,7 @@ fn a_row_that_is_none_is_found_in_memory_and_in_the_cold_store() {
     let mut row = Vec::new();
     layout.encode(&[Value::Int8(1), Value::from("text"), Value::Int4(-1)], &mut row).expect("it fits");
     let mut checks = RowChecks::new(&tables);
-    checks.row(id, &row, || "here".to_owned());
+    checks.row(id, 2, &row, || "here".to_owned());
     let primary = StoreIndex { table: id.0, index: 0 };
     let key = crate::row::KeyBuf::new().i64(1);
     checks.record(primary, &key, BatchId(u64::MAX >> 1), &row);
@@ -498,7 +498,7 @@ fn a_row_that_is_none_is_found_in_memory_and_in_the_cold_store() {
     let mut checks = RowChecks::new(&tables);
     checks.record(primary, &key, BatchId(1), &row);
     *row.last_mut().expect("a text") = 0xff;
-    checks.row(id, &row, || "here".to_owned());
+    checks.row(id, 2, &row, || "here".to_owned());
     let findings = checks.finish();
     assert!(
         findings.len() == 2 && findings[0].contains("(id)=(1)") && findings[1].contains("here"),

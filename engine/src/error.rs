@@ -184,6 +184,13 @@ pub enum Error {
         /// The transactions that use it, or what else was waited for, in words.
         in_the_way: Vec<String>,
     },
+    /// The definition of a table cannot be changed while the transaction itself uses it so.
+    InUse {
+        /// The table.
+        table: String,
+        /// What uses it.
+        by: &'static str,
+    },
     /// More transactions are open at once than the engine has places for.
     TooManyTransactions {
         /// How many places there are.
@@ -296,6 +303,7 @@ impl Error {
                 _ => "XX001",
             },
             Self::SchemaChangeTimeout { .. } => "57014",
+            Self::InUse { .. } => "55006",
             Self::TooManyTransactions { .. } => "53300",
             Self::Closed => "57P01",
             Self::Refused(_) => "P0001",
@@ -413,6 +421,12 @@ impl fmt::Display for Error {
                  and try again (in the way: {})",
                 in_the_way.join("; ")
             ),
+            Self::InUse { table, by } => {
+                write!(
+                    f,
+                    "the definition of table {table:?} cannot be changed: {by} uses it; close that first"
+                )
+            }
             Self::TooManyTransactions { limit } => {
                 write!(f, "{limit} transactions are open, and that is the limit; end some first")
             }

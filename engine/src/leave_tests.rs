@@ -24,7 +24,7 @@ fn leave(db: &Database, table: &Table) -> usize {
 
 /// Chunks of the table.
 fn chunks(db: &Database) -> usize {
-    let entry = db.inner().entry("t").expect("it is there");
+    let entry = db.table("t").expect("it is there").entry;
     let guard = db.inner().epochs.pin();
     let directory = &entry.form_pinned(&guard).store.directory;
     (0..directory.len()).filter(|number| directory.get(*number, &guard).is_some()).count()

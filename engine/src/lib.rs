@@ -48,6 +48,8 @@ mod crash_tests;
 mod db;
 #[cfg(test)]
 mod define_tests;
+#[cfg(test)]
+mod define_within_tests;
 mod error;
 #[cfg(test)]
 mod freeze_tests;
@@ -78,7 +80,7 @@ mod txn;
 
 pub use catalog::{IndexKind, IndexSchema, SchemaError, TableSchema, Tiering};
 pub use counters::{AbortCounts, WaitTotal, Waits};
-pub use db::{BodyFuture, Database, Index, Table};
+pub use db::{BodyFuture, Database, Index, Table, Tables};
 pub use error::{Error, Result, SerializationCause, TakenKey};
 pub use freezer::Freezer;
 pub use hot::budget::OutOfMemory;

@@ -61,9 +61,9 @@ pub enum Rule {
     HoldBeforeLook,
     /// A transaction enters its mark for a table before it looks whether the table is held.
     MarkBeforeLook,
-    /// A new table is held until a manifest has it.
-    TableDurableBeforeUse,
-    /// A change of a definition is in a manifest only once the log is durable up to everything committed before.
+    /// Replay makes a table before it fills it.
+    DefinedBeforeFilled,
+    /// A manifest has a change of a definition only once the log is durable past its commit.
     DefinitionAfterLog,
     /// An idle transaction that is aborted loses its place only after its writes are undone.
     IdleAbortUndoesFirst,

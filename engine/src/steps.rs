@@ -37,6 +37,7 @@ impl Database {
         // A chunk is packed or dropped in a round after the one that has found it.
         for _ in 0..3 {
             inner.prune_all(false);
+            inner.free_replaced();
             inner.epochs.collect();
             inner.shrink(&mut rounds);
         }

@@ -16,7 +16,6 @@ use serde::de::DeserializeOwned;
 use thermocline_base::ids::RowId;
 use thermocline_base::sync::{Backoff, Ordering};
 
-use crate::catalog::table::TableEntry;
 use crate::counters::WaitKind;
 use crate::db::{Index, Inner, Table};
 use crate::error::{Error, Result};
@@ -40,11 +39,12 @@ use crate::ops::{Step, Wait};
 use crate::row::{EncodedRow, KeyBuf, RowEditor, RowRef, TypedRow, Value};
 use crate::txn::bodies::held_up;
 use crate::txn::locks::LockMode;
-use crate::txn::registry::{Place, Registry, activity};
+use crate::txn::registry::{Place, Registry, WaitsFor, activity};
 use crate::txn::session::{Health, NO_SNAPSHOT, Session};
 use thermocline_base::multiplex::{give_way, has_company};
 
 mod cursor;
+mod define;
 mod reads;
 mod statement;
 
@@ -157,7 +157,7 @@ impl Transaction {
 
     /// The error of a transaction whose snapshot was cancelled. It is rolled back here if nobody else could.
     #[cold]
-    fn check_cancelled(&mut self) -> Result<()> {
+    pub(crate) fn check_cancelled(&mut self) -> Result<()> {
         let session = self.session();
         let place = session.place();
         let cancelled = place.cancelled.load(Ordering::Acquire);
@@ -188,7 +188,7 @@ impl Transaction {
 
     /// The session; only while a [`Busy`] is held.
     #[inline]
-    fn session(&mut self) -> &mut Session {
+    pub(crate) fn session(&mut self) -> &mut Session {
         // SAFETY: the transaction owns the session, and `Busy` keeps the reaper away.
         unsafe { self.session.as_mut() }
     }
@@ -249,16 +249,28 @@ impl Transaction {
                 if waiting.waiters.iter().any(|outer| !db.registry.wait_for(*outer, id, since)) {
                     return Err(self.failed(Error::WaitsForItself { table, key }));
                 }
+                let mut edge = None;
                 if let Some(me) = me {
                     if !db.registry.wait_for(me, id, since) {
                         return Err(self.failed(Error::Deadlock { table, key }));
                     }
                     waiting.waiters.push(me);
+                } else {
+                    // It has written nothing, but somebody may wait for it to leave a table.
+                    edge = db.registry.wait_for_places(place, WaitsFor::row_of(id, since));
+                    if edge.is_none() {
+                        return Err(self.failed(Error::Deadlock { table, key }));
+                    }
                 }
                 let woken = Woken { registry: &db.registry, id, since, polled: false };
                 db.counted(WaitKind::Rows, woken).await;
+                drop(edge);
             }
-            Wait::Held(entry) => db.counted(WaitKind::Definitions, LetGo(&entry)).await,
+            Wait::Held(entry) => {
+                if let Err(error) = self.wait_until_let_go(&entry).await {
+                    return Err(self.failed(error));
+                }
+            }
             Wait::LogSpace { payload } => {
                 if let Some(log) = db.log()
                     && let Err(ReserveError::Full(space)) = log.try_reserve(Kind::Commit, payload).map(drop)
@@ -767,7 +779,11 @@ impl Transaction {
             (self.session().db(), ticket)
         };
         // The session that keeps the database is given back only when `self` is dropped at the end.
-        acknowledge(db, ticket).await
+        let acknowledged = acknowledge(db, ticket).await;
+        if ticket.defined {
+            db.free_replaced();
+        }
+        acknowledged
     }
 
     /// Rolls back; the same as dropping the transaction.
@@ -847,21 +863,6 @@ impl Future for Woken<'_> {
             // It may have undone something before the waker was there.
             || !registry.is_in_the_way(id, since)
         {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    }
-}
-
-/// Ready when a table is let go.
-struct LetGo<'a>(&'a TableEntry);
-
-impl Future for LetGo<'_> {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if !self.0.is_held() || !self.0.wake_when_let_go(context.waker()) {
             Poll::Ready(())
         } else {
             Poll::Pending

@@ -1,8 +1,12 @@
 //! The catalog: which tables there are, by name and by id.
 //!
-//! Its durable form is part of the checkpoint manifest; every change of a definition writes a manifest before it
-//! returns (`ops/define.rs`).
+//! Its durable form is part of the checkpoint manifest; a change of a definition stands in the record of its commit
+//! (`ops/define`).
+//!
+//! A name that a transaction gives or takes away is *claimed* by it until it ends, so that of two that want one name the
+//! second waits, and looks again.
 
+pub(crate) mod hold;
 pub(crate) mod past;
 pub(crate) mod schema;
 pub(crate) mod table;
@@ -15,7 +19,7 @@ use thermocline_base::ids::{IndexId, TableId};
 
 pub use schema::{IndexKind, IndexSchema, SchemaError, TableSchema, Tiering};
 
-use crate::catalog::schema::{StoredTable, encode_catalog};
+use crate::catalog::schema::{Redefined, StoredTable, encode_catalog};
 use crate::catalog::table::TableEntry;
 use crate::cold::memo::is_system;
 
@@ -29,6 +33,8 @@ pub(crate) struct Catalog {
 struct Tables {
     by_name: HashMap<String, Arc<TableEntry>>,
     by_id: BTreeMap<TableId, Arc<TableEntry>>,
+    /// Names that are being given or taken away, and the places of the transactions that do.
+    claims: HashMap<String, u32>,
     next_table: u32,
     next_index: u32,
 }
@@ -50,6 +56,12 @@ impl Catalog {
     /// The table with this id.
     pub(crate) fn by_id(&self, id: TableId) -> Option<Arc<TableEntry>> {
         self.read().by_id.get(&id).cloned()
+    }
+
+    /// The name of the table with this id.
+    pub(crate) fn name_of(&self, id: TableId) -> Option<String> {
+        let tables = self.read();
+        tables.by_name.iter().find(|(_, entry)| entry.id == id).map(|(name, _)| name.clone())
     }
 
     /// All tables, by id, those that users do not see too.
@@ -102,19 +114,46 @@ impl Catalog {
         self.write().by_id.insert(entry.id, entry);
     }
 
-    /// Takes a table out.
-    pub(crate) fn remove(&self, name: &str) {
+    /// Claims a name for the transaction in `place`. `Err`: another one has claimed it.
+    pub(crate) fn claim(&self, name: &str, place: u32) -> Result<bool, u32> {
         let mut tables = self.write();
-        if let Some(entry) = tables.by_name.remove(name) {
-            tables.by_id.remove(&entry.id);
+        match tables.claims.get(name) {
+            Some(&owner) if owner == place => Ok(false),
+            Some(&owner) => Err(owner),
+            None => {
+                tables.claims.insert(name.to_owned(), place);
+                Ok(true)
+            }
         }
     }
 
-    /// Gives a table another name.
-    pub(crate) fn rename(&self, from: &str, to: &str) {
+    /// Who has claimed a name.
+    pub(crate) fn claimed_by(&self, name: &str) -> Option<u32> {
+        self.read().claims.get(name).copied()
+    }
+
+    /// Gives a claimed name up.
+    pub(crate) fn release(&self, name: &str) {
+        self.write().claims.remove(name);
+    }
+
+    /// Tables are called otherwise from now on: each with the name that it had, if it was there, and the one that it has, if it
+    /// stays.
+    pub(crate) fn rename_all<'n>(&self, all: &[(Arc<TableEntry>, Option<&'n str>, Option<&'n str>)]) {
         let mut tables = self.write();
-        if let Some(entry) = tables.by_name.remove(from) {
-            tables.by_name.insert(to.to_owned(), entry);
+        for (entry, before, after) in all {
+            if let Some(name) = before {
+                tables.by_name.remove(*name);
+            }
+            if after.is_none() {
+                tables.by_id.remove(&entry.id);
+            }
+        }
+        for (entry, _, after) in all {
+            if let Some(name) = after {
+                tables.by_id.insert(entry.id, Arc::clone(entry));
+                tables.by_name.insert((*name).to_owned(), Arc::clone(entry));
+            }
         }
     }
 
@@ -131,5 +170,11 @@ impl Catalog {
             })
             .collect();
         encode_catalog(&stored, tables.next_table, tables.next_index)
+    }
+
+    /// What a commit does, with the numbers that have been given by now.
+    pub(crate) fn redefined(&self, tables: Vec<StoredTable>, dropped: Vec<TableId>) -> Redefined {
+        let known = self.read();
+        Redefined { tables, dropped, next_table: known.next_table, next_index: known.next_index }
     }
 }

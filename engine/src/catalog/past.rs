@@ -6,9 +6,14 @@
 //! records may need them, and as long as they are among the last [`KEPT`].
 //!
 //! A record keeps the bytes that its row had in memory, and does not say of which layout they are. It need not: the ids of
-//! batches are timestamps, and a change of the columns draws one while nothing of the table moves. What was copied
-//! before it and would move after it is of another form of the table, and stays. So the batches up to that timestamp have
-//! rows of the layout before it, and all later ones have not.
+//! batches are timestamps, and so is the commit of a change of the columns, until which nothing of the table moves. What was
+//! copied before it and would move after it is of another form of the table, and stays. So the batches before that timestamp
+//! have rows of the layout before it, and all later ones have not. The same holds for the commits in the log: who changes the
+//! columns has the table to himself, and logs his own rows as the columns are at his commit. An image of a chunk names the
+//! version of its layout.
+//!
+//! Until the change is committed its timestamp is later than all others ([`Settled`]): to the transaction that makes it all
+//! records are older.
 //!
 //! A record is brought up to date, change by change, when it is read. The keys of its indexes stay what they are: no
 //! column of an index can be dropped.
@@ -18,7 +23,7 @@ use thermocline_base::ids::Timestamp;
 use std::borrow::Cow;
 
 use crate::catalog::schema::{PastChange, PastColumns, SchemaError, StoredTable, TableSchema};
-use crate::catalog::table::TableForm;
+use crate::catalog::table::{Settled, TableForm};
 use crate::row::{Column, Layout, MAX_ROW_BYTES, RowError, RowRef, Type, Value};
 
 /// Layouts that are kept for programs, at most.
@@ -27,8 +32,10 @@ pub(crate) const KEPT: usize = 64;
 /// A layout that a table had, and what became of it.
 #[derive(Debug)]
 struct PastLayout {
-    /// Batches with ids up to this have it, or an older one.
-    until: Timestamp,
+    /// Its number; rows of two with one number have the same bytes.
+    version: u32,
+    /// Batches and commits up to this have it, or an older one.
+    until: Settled,
     layout: Layout,
     change: ColumnChange,
 }
@@ -62,7 +69,7 @@ impl Past {
                     ColumnChange::Added(added.unwrap_or(Value::Null))
                 }
             };
-            Ok(PastLayout { until: past.until, layout, change })
+            Ok(PastLayout { version: past.version, until: Settled::at(past.until), layout, change })
         });
         layouts.collect::<Result<_, _>>().map(Self)
     }
@@ -70,7 +77,8 @@ impl Past {
     /// As the manifest keeps them.
     pub(crate) fn stored(&self) -> Vec<PastColumns> {
         let stored = |past: &PastLayout| PastColumns {
-            until: past.until,
+            version: past.version,
+            until: past.until.get(),
             columns: past.layout.columns().to_vec(),
             change: match past.change {
                 ColumnChange::Added(_) => PastChange::Added,
@@ -79,6 +87,21 @@ impl Past {
             },
         };
         self.0.iter().map(stored).collect()
+    }
+
+    /// The change that made the present layout is committed at `at`.
+    pub(crate) fn settle(&self, at: Timestamp) {
+        self.0.iter().for_each(|past| past.until.settle(Timestamp(at.0 - 1)));
+    }
+
+    /// The first layout that batches and commits of this time may have; the number of past ones: the present one.
+    fn at(&self, time: u64) -> usize {
+        self.0.partition_point(|past| past.until.get().0 < time)
+    }
+
+    /// The layout with this number.
+    fn of_version(&self, version: u32) -> Option<usize> {
+        self.0.iter().position(|past| past.version == version)
     }
 }
 
@@ -94,13 +117,51 @@ impl TableForm {
     /// # Errors
     /// The row would be too long; or it is no row.
     pub(crate) fn try_renew(&self, batch: u64, record: &[u8]) -> Result<Option<Vec<u8>>, RowError> {
-        let first = self.past.0.partition_point(|past| past.until.0 < batch);
+        let first = self.past.at(batch);
         if first == self.past.0.len() {
             return Ok(None);
         }
-        let mut renewed = self.convert(first, self.row_in(record))?;
-        renewed.extend_from_slice(self.suffix_in(record));
-        Ok(Some(renewed))
+        self.renewed_from(first, record).map(Some)
+    }
+
+    fn renewed_from(&self, first: usize, payload: &[u8]) -> Result<Vec<u8>, RowError> {
+        if payload.len() < self.suffix_bytes {
+            return Err(RowError::OtherLayout);
+        }
+        let mut renewed = self.convert(first, self.row_in(payload))?;
+        renewed.extend_from_slice(self.suffix_in(payload));
+        Ok(renewed)
+    }
+
+    /// May there be rows of a layout with this number?
+    pub(crate) fn knows_version(&self, version: u32) -> bool {
+        version == self.layout_version || self.past.of_version(version).is_some()
+    }
+
+    /// The layout with this number, unless it is the present one or none of the table's.
+    pub(crate) fn older_layout(&self, version: u32) -> Option<&Layout> {
+        let older = self.past.of_version(version).filter(|_| version != self.layout_version);
+        older.map(|place| &self.past.0[place].layout)
+    }
+
+    /// A row of an older layout with this number as the present one has it.
+    ///
+    /// # Errors
+    /// As [`TableForm::renew_from`].
+    pub(crate) fn renew_row(&self, version: u32, row: &[u8]) -> Result<Vec<u8>, RowError> {
+        self.convert(self.past.of_version(version).ok_or(RowError::OtherLayout)?, row)
+    }
+
+    /// A row of a layout with this number, with what stands behind it, as the present layout has it. `None`: it is so already.
+    ///
+    /// # Errors
+    /// The row would be too long; or it is no row; or the table never had the layout.
+    pub(crate) fn renew_from(&self, version: u32, payload: &[u8]) -> Result<Option<Vec<u8>>, RowError> {
+        if version == self.layout_version {
+            return Ok(None);
+        }
+        let first = self.past.of_version(version).ok_or(RowError::OtherLayout)?;
+        self.renewed_from(first, payload).map(Some)
     }
 
     /// A row of the past layout number `first` as the present layout has it.
@@ -150,6 +211,7 @@ impl TableForm {
 /// Tells rows of a table from other bytes, by its definition alone.
 #[derive(Debug)]
 pub(crate) struct RowCheck {
+    version: u32,
     layout: Layout,
     past: Past,
     suffix_bytes: usize,
@@ -165,7 +227,7 @@ impl RowCheck {
         let layout = Layout::new(&schema.columns)
             .map_err(|source| SchemaError::Column { table: schema.name.clone(), source })?;
         let past = Past::new(&table.past, schema)?;
-        Ok(Self { layout, past, suffix_bytes: TableForm::suffix_for(schema) })
+        Ok(Self { version: table.layout_version, layout, past, suffix_bytes: TableForm::suffix_for(schema) })
     }
 
     /// The present layout.
@@ -173,12 +235,18 @@ impl RowCheck {
         &self.layout
     }
 
-    /// Is this a row of the present layout, with its hidden key?
+    /// The layout with this number; the present one, if the table has no other.
+    pub(crate) fn layout_of(&self, version: u32) -> &Layout {
+        let older = self.past.of_version(version).filter(|_| version != self.version);
+        older.map_or(&self.layout, |place| &self.past.0[place].layout)
+    }
+
+    /// Is this a row of the layout with this number, with its hidden key?
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(crate) fn row(&self, payload: &[u8]) -> Result<(), RowError> {
-        self.layout.check(self.without_suffix(payload))
+    pub(crate) fn row(&self, version: u32, payload: &[u8]) -> Result<(), RowError> {
+        self.layout_of(version).check(self.without_suffix(payload))
     }
 
     /// Is this a row of the layout that the records of this batch have?
@@ -186,7 +254,7 @@ impl RowCheck {
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn record(&self, batch: u64, payload: &[u8]) -> Result<(), RowError> {
-        let first = self.past.0.partition_point(|past| past.until.0 < batch);
+        let first = self.past.at(batch);
         let layout = self.past.0.get(first).map_or(&self.layout, |past| &past.layout);
         layout.check(self.without_suffix(payload))
     }

@@ -448,11 +448,13 @@ impl std::error::Error for SchemaError {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct StoredTable {
     pub(crate) id: TableId,
+    /// What log and images call its rows. As numbers of tables, none is ever given twice.
+    pub(crate) storage: TableId,
     pub(crate) schema: TableSchema,
     /// The primary key's first, hidden ones too.
     pub(crate) index_ids: Vec<IndexId>,
     pub(crate) layout_version: u32,
-    /// Changes up to then are not the table's any more (it was created, emptied or rewritten then).
+    /// Changes up to then are not the table's any more. Only in tables that were emptied or rewritten before storages had names.
     pub(crate) since: Timestamp,
     /// Cold records of batches with ids up to this are not the table's any more (it was emptied then).
     pub(crate) emptied: Timestamp,
@@ -465,7 +467,9 @@ pub(crate) struct StoredTable {
 /// The columns that a table had before a change of them.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct PastColumns {
-    /// Batches with ids up to this have rows of them.
+    /// The version of their layout, which images name; 0 in catalogs that did not keep it.
+    pub(crate) version: u32,
+    /// Batches with ids up to this, and commits, have rows of them.
     pub(crate) until: Timestamp,
     pub(crate) columns: Vec<Column>,
     pub(crate) change: PastChange,
@@ -483,8 +487,8 @@ pub(crate) enum PastChange {
 }
 
 /// Version 1 had no tiering, version 2 no past columns, and one time for what `since` and `emptied` say,
-/// version 3 no renamed columns among the past ones.
-const CATALOG_VERSION: u8 = 4;
+/// version 3 no renamed columns among the past ones, version 4 no storages, and no versions of past columns.
+const CATALOG_VERSION: u8 = 5;
 const ADDED: u32 = u32::MAX;
 const RENAMED: u32 = u32::MAX - 1;
 
@@ -496,6 +500,7 @@ pub(crate) fn encode_catalog(tables: &[StoredTable], next_table: u32, next_index
     put_len(&mut out, tables.len());
     for table in tables {
         out.extend(table.id.0.to_le_bytes());
+        out.extend(table.storage.0.to_le_bytes());
         out.extend(table.layout_version.to_le_bytes());
         out.extend(table.since.0.to_le_bytes());
         out.extend(table.emptied.0.to_le_bytes());
@@ -524,6 +529,7 @@ pub(crate) fn encode_catalog(tables: &[StoredTable], next_table: u32, next_index
         }
         put_len(&mut out, table.past.len());
         for past in &table.past {
+            out.extend(past.version.to_le_bytes());
             out.extend(past.until.0.to_le_bytes());
             let change = match past.change {
                 PastChange::Added => ADDED,
@@ -538,6 +544,60 @@ pub(crate) fn encode_catalog(tables: &[StoredTable], next_table: u32, next_index
         }
     }
     out
+}
+
+/// What a commit does to the catalog.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Redefined {
+    /// Tables that are there from then on, or are another way. Times that the commit settles are the largest there is.
+    pub(crate) tables: Vec<StoredTable>,
+    pub(crate) dropped: Vec<TableId>,
+    pub(crate) next_table: u32,
+    pub(crate) next_index: u32,
+}
+
+impl Redefined {
+    /// As the log keeps it: the catalog of these tables, then how many are dropped, and which.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = encode_catalog(&self.tables, self.next_table, self.next_index);
+        let mut dropped = Vec::new();
+        put_len(&mut dropped, self.dropped.len());
+        self.dropped.iter().for_each(|id| dropped.extend(id.0.to_le_bytes()));
+        out.extend(&dropped);
+        out.extend((dropped.len() as u64).to_le_bytes());
+        out
+    }
+
+    /// What a catalog becomes by it.
+    pub(crate) fn apply_to(self, tables: &mut Vec<StoredTable>) {
+        let changed = |table: &StoredTable| self.tables.iter().any(|other| other.id == table.id);
+        tables.retain(|table| !self.dropped.contains(&table.id) && !changed(table));
+        tables.extend(self.tables);
+    }
+
+    /// Reads it back; `at`: the timestamp of the commit.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn decode(bytes: &[u8], at: Timestamp) -> Result<Self, String> {
+        let (bytes, len) = bytes.split_last_chunk::<8>().ok_or("a definition ends early")?;
+        let len = usize::try_from(u64::from_le_bytes(*len)).map_err(|_| "a definition ends early")?;
+        let split = bytes.len().checked_sub(len).ok_or("a definition ends early")?;
+        let (catalog, mut dropped) = bytes.split_at(split);
+        let (mut tables, next_table, next_index) = decode_catalog(catalog)?;
+        let input = &mut dropped;
+        let count = take_u32(input)?;
+        let dropped = (0..count).map(|_| take_u32(input).map(TableId)).collect::<Result<_, _>>()?;
+        for table in &mut tables {
+            if table.emptied.0 == u64::MAX {
+                table.emptied = at;
+            }
+            for past in table.past.iter_mut().filter(|past| past.until.0 == u64::MAX) {
+                past.until = Timestamp(at.0.saturating_sub(1));
+            }
+        }
+        Ok(Self { tables, dropped, next_table, next_index })
+    }
 }
 
 fn put_len(out: &mut Vec<u8>, len: usize) {
@@ -563,6 +623,7 @@ pub(crate) fn decode_catalog(mut bytes: &[u8]) -> Result<StoredCatalog, String> 
     let mut tables = Vec::new();
     for _ in 0..take_u32(input)? {
         let id = TableId(take_u32(input)?);
+        let storage = if version < 5 { id } else { TableId(take_u32(input)?) };
         let layout_version = take_u32(input)?;
         let since = Timestamp(u64::from_le_bytes(take(input)?));
         let emptied = match version {
@@ -608,9 +669,10 @@ pub(crate) fn decode_catalog(mut bytes: &[u8]) -> Result<StoredCatalog, String> 
             return Err(format!("table {:?} has {} index ids", schema.name, index_ids.len()));
         }
         schema.check().map_err(|error| error.to_string())?;
-        let past = if version < 3 { Vec::new() } else { decode_past(input, &schema)? };
+        let past = if version < 3 { Vec::new() } else { decode_past(input, &schema, version)? };
         tables.push(StoredTable {
             id,
+            storage,
             schema,
             index_ids,
             layout_version,
@@ -627,9 +689,10 @@ pub(crate) fn decode_catalog(mut bytes: &[u8]) -> Result<StoredCatalog, String> 
     Ok((tables, next_table, next_index))
 }
 
-fn decode_past(input: &mut &[u8], schema: &TableSchema) -> Result<Vec<PastColumns>, String> {
+fn decode_past(input: &mut &[u8], schema: &TableSchema, catalog: u8) -> Result<Vec<PastColumns>, String> {
     let mut all: Vec<PastColumns> = Vec::new();
     for _ in 0..take_u32(input)? {
+        let version = if catalog < 5 { 0 } else { take_u32(input)? };
         let until = Timestamp(u64::from_le_bytes(take(input)?));
         let change = match take_u32(input)? {
             ADDED => PastChange::Added,
@@ -640,9 +703,9 @@ fn decode_past(input: &mut &[u8], schema: &TableSchema) -> Result<Vec<PastColumn
         for _ in 0..take_u32(input)? {
             columns.push(Column::decode(input).map_err(|error| error.to_string())?);
         }
-        all.push(PastColumns { until, columns, change });
+        all.push(PastColumns { version, until, columns, change });
     }
-    // Each one leads to the next.
+    // Each one leads to the next. Those of one transaction end at one time.
     let after = all.iter().skip(1).map(|next| (next.until, next.columns.len()));
     let after = after.chain([(Timestamp(u64::MAX), schema.columns.len())]);
     for (past, (until, count)) in all.iter().zip(after) {
@@ -654,7 +717,7 @@ fn decode_past(input: &mut &[u8], schema: &TableSchema) -> Result<Vec<PastColumn
             PastChange::Added => past.columns.len() + 1,
             PastChange::Renamed => past.columns.len(),
         };
-        if expected != count || past.until >= until {
+        if expected != count || past.until > until {
             return Err(format!(
                 "the past columns of table {:?} do not lead to its present ones",
                 schema.name

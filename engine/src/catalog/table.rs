@@ -4,19 +4,22 @@
 //! # How a definition changes under running transactions
 //!
 //! A transaction enters its mark for a table in its place of the registry, then looks whether the table is held for a
-//! change, and only then follows [`TableEntry::form`]. Who changes a definition holds the table first, then looks for
-//! marks, and waits until there is none. Both sides have a full fence between their two steps, so one sees the other.
-//! A form that is followed under a mark therefore stays until the transaction ends, and needs no reference count; the
-//! changer frees the old one when it has seen no mark, through the epochs.
+//! change, and only then follows [`TableEntry::form`]. Who changes a definition holds the table first ([`Hold`]), then looks
+//! for marks, and waits until there is none but its own. Both sides have a full fence between their two steps, so one sees the
+//! other. A form that is followed under a mark therefore stays until the transaction ends, and needs no reference count.
+//!
+//! The changer's new form is *pending*: its own transaction follows it from its list of tables, its own handles
+//! ([`TableEntry::form_for`]) from [`TableEntry::pending`]. Everybody else has the committed form until the commit, which
+//! swaps the two; the old one is freed through the epochs, under the lock of maintenance, whose work may be following it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::task::Waker;
 
 use thermocline_base::epoch::{Epochs, Guard};
 use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
-use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering};
+use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use crate::catalog::hold::Hold;
 use crate::catalog::past::Past;
 use crate::catalog::schema::{IndexSchema, TableSchema};
 use crate::error::{Error, TakenKey};
@@ -41,12 +44,15 @@ pub(crate) struct TableEntry {
     /// Those of the opening of a database that the table belongs to, which they tell from all others.
     epochs: Arc<Epochs>,
     form: AtomicPtr<TableForm>,
+    /// The form that the transaction which holds the table has made, and will leave; null: none.
+    pending: AtomicPtr<TableForm>,
+    /// The number of that transaction's definitions.
+    pending_of: AtomicU64,
     /// Counts the forms that the table has had.
     definition: AtomicU64,
-    /// The definition is being changed: nobody may start to use the table.
-    held: AtomicBool,
+    /// Who changes the definition.
+    pub(crate) hold: Hold,
     dropped: AtomicBool,
-    waiters: Mutex<Vec<Waker>>,
 }
 
 impl TableEntry {
@@ -56,10 +62,11 @@ impl TableEntry {
             id,
             epochs: Arc::clone(epochs),
             form: AtomicPtr::new(Box::into_raw(Box::new(form))),
+            pending: AtomicPtr::new(std::ptr::null_mut()),
+            pending_of: AtomicU64::new(0),
             definition: AtomicU64::new(0),
-            held: AtomicBool::new(false),
+            hold: Hold::default(),
             dropped: AtomicBool::new(false),
-            waiters: Mutex::new(Vec::new()),
         }
     }
 
@@ -75,7 +82,51 @@ impl TableEntry {
         unsafe { &*self.form() }
     }
 
-    /// Replaces the form; the old one is the caller's to free through the epochs. Only by who holds the table.
+    /// The form as the transaction with these definitions has it, or as everybody has it (0), under a pin.
+    pub(crate) fn form_for<'g>(&'g self, definitions: u64, guard: &'g Guard<'_>) -> &'g TableForm {
+        if definitions != 0 {
+            let pending = self.pending.load(Ordering::Acquire);
+            if !pending.is_null() && self.pending_of.load(Ordering::Acquire) == definitions {
+                // SAFETY: a form that is pending no longer is freed through the epochs.
+                return unsafe { &*pending };
+            }
+        }
+        self.form_pinned(guard)
+    }
+
+    /// The form that an operation which is under way follows: nobody is in one but the transaction that has a pending form, if
+    /// there is one. Valid until that operation's transaction ends.
+    #[inline]
+    pub(crate) fn form_in_use(&self) -> *const TableForm {
+        let pending = self.pending.load(Ordering::Acquire);
+        if pending.is_null() { self.form() } else { pending }
+    }
+
+    /// The pending form, under a pin.
+    pub(crate) fn pending<'g>(&'g self, _guard: &'g Guard<'_>) -> Option<&'g TableForm> {
+        // SAFETY: a form that is pending no longer is freed through the epochs.
+        unsafe { self.pending.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Lets a form be the pending one; null: none is. Only by who holds the table; the form is its to free.
+    pub(crate) fn set_pending(&self, form: *mut TableForm, definitions: u64) {
+        self.pending_of.store(definitions, Ordering::Release);
+        self.pending.store(form, Ordering::Release);
+        self.definition.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Makes the pending form everybody's, if there is one; the old one is the caller's to free. Only by who holds the table.
+    pub(crate) fn adopt_pending(&self) -> Option<*mut TableForm> {
+        let pending = self.pending.load(Ordering::Acquire);
+        if pending.is_null() {
+            return None;
+        }
+        let old = self.form.swap(pending, Ordering::AcqRel);
+        self.set_pending(std::ptr::null_mut(), 0);
+        Some(old)
+    }
+
+    /// Replaces the form; the old one is the caller's to free. Only while nobody else knows of the table, or can use it.
     pub(crate) fn replace(&self, form: TableForm) -> Box<TableForm> {
         let old = self.form.swap(Box::into_raw(Box::new(form)), Ordering::AcqRel);
         // Afterwards: whoever reads the number first, and then the form, has none that is older than its number.
@@ -90,29 +141,10 @@ impl TableEntry {
         self.definition.load(Ordering::Acquire)
     }
 
-    /// May transactions start to use the table?
+    /// May no transaction start to use the table?
     #[inline]
     pub(crate) fn is_held(&self) -> bool {
-        self.held.load(Ordering::SeqCst)
-    }
-
-    /// Holds the table for a change. One changer at a time (the catalog's lock sees to it).
-    pub(crate) fn hold(&self) {
-        self.held.store(true, Ordering::SeqCst);
-    }
-
-    /// Lets the table go, and wakes who waits for it.
-    pub(crate) fn let_go(&self) {
-        self.held.store(false, Ordering::SeqCst);
-        for waker in std::mem::take(&mut *self.waiters.lock()) {
-            waker.wake();
-        }
-    }
-
-    /// Has `waker` woken when the table is let go. `false`: it is not held.
-    pub(crate) fn wake_when_let_go(&self, waker: &Waker) -> bool {
-        self.waiters.lock().push(waker.clone());
-        self.is_held()
+        self.hold.is_held()
     }
 
     /// Marks the table as dropped.
@@ -129,6 +161,12 @@ impl TableEntry {
     #[inline]
     pub(crate) fn is_of(&self, epochs: &Arc<Epochs>) -> bool {
         Arc::ptr_eq(&self.epochs, epochs)
+    }
+
+    /// Its name, as everybody has it.
+    #[cold]
+    pub(crate) fn name(&self) -> String {
+        self.form_pinned(&self.epochs.pin()).schema.name.clone()
     }
 
     /// Why a transaction refuses a handle of this table. `is_own`: it is of the transaction's database.
@@ -161,14 +199,18 @@ impl TableEntry {
 #[derive(Debug)]
 pub(crate) struct TableForm {
     pub(crate) id: TableId,
+    /// What log and images call the rows: another one since the table was emptied.
+    pub(crate) storage: TableId,
     pub(crate) schema: TableSchema,
     pub(crate) layout: Arc<Layout>,
     /// Grows with each change of the layout.
     pub(crate) layout_version: u32,
-    /// Changes up to then are not the table's any more.
+    /// Changes up to then are not the table's any more: in tables that were emptied or rewritten before storages had names.
     pub(crate) since: Timestamp,
-    /// Cold records of batches with ids up to then are not, either. It was emptied then; its columns may have changed since.
-    pub(crate) emptied: Timestamp,
+    /// When its rows or their layout were last replaced. No batch that was begun before may take rows of it.
+    pub(crate) changed: Settled,
+    /// Cold records of batches with ids up to then are not the table's. It was emptied then; its columns may have changed since.
+    pub(crate) emptied: Settled,
     /// What older cold records are like.
     pub(crate) past: Arc<Past>,
     pub(crate) store: Arc<Store>,
@@ -178,6 +220,43 @@ pub(crate) struct TableForm {
     /// Bytes behind each row that are not part of it: the hidden key, or none.
     pub(crate) suffix_bytes: usize,
     pub(crate) auto_column: Option<usize>,
+}
+
+/// A time that is known when the transaction commits which is making the form; until then it is later than all others.
+#[derive(Debug, Default)]
+pub(crate) struct Settled(AtomicU64);
+
+impl Settled {
+    const OPEN: u64 = u64::MAX;
+
+    /// The time of the commit that is to come.
+    pub(crate) fn at_commit() -> Self {
+        Self(AtomicU64::new(Self::OPEN))
+    }
+
+    /// A time that is known, or the commit's, as [`Settled::get`] says.
+    pub(crate) fn at(timestamp: Timestamp) -> Self {
+        Self(AtomicU64::new(timestamp.0))
+    }
+
+    /// The time.
+    #[inline]
+    pub(crate) fn get(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::Relaxed))
+    }
+
+    /// The commit has drawn its timestamp. Before anybody else sees the form.
+    pub(crate) fn settle(&self, at: Timestamp) {
+        if self.0.load(Ordering::Relaxed) == Self::OPEN {
+            self.0.store(at.0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Clone for Settled {
+    fn clone(&self) -> Self {
+        Self::at(self.get())
+    }
 }
 
 /// A form that is followed under a mark, or while its table is held (see the module's argument): whoever makes one
@@ -197,6 +276,11 @@ impl FormRef {
     /// reference before that ends.
     pub(crate) unsafe fn of(entry: &TableEntry) -> Self {
         Self(entry.form())
+    }
+
+    /// A reference to a form that the caller's transaction has made, and keeps until it ends, or follows in an operation.
+    pub(crate) fn own(form: *const TableForm) -> Self {
+        Self(form)
     }
 
     /// The form, with a lifetime that the caller's mark covers.

@@ -349,11 +349,6 @@ impl ManifestBuilder {
         self.manifest.chunks.remove(&(table, chunk));
     }
 
-    /// A table is gone.
-    pub(crate) fn drop_table(&mut self, table: TableId) {
-        self.manifest.chunks.retain(|(of, _), _| *of != table);
-    }
-
     /// The manifest. `log_start`: where replay starts for what has no image; images that are older lower it.
     ///
     /// # Panics

@@ -172,6 +172,7 @@ impl Memo {
         let table = |id: TableId, schema: TableSchema| -> Result<Arc<TableEntry>> {
             let stored = StoredTable {
                 id,
+                storage: id,
                 schema,
                 // Ids of system indexes are as far from those of users as the tables' are.
                 index_ids: vec![IndexId(id.0)],

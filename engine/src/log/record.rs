@@ -7,6 +7,8 @@
 //! part    = part group u64 | number u32 | writes…
 //! write   = op u8 | table u32 | row id u64 | length u32 | bytes
 //! left    = a write whose row id is that of a chunk's first slot, and whose bytes are: batch u64 | slots (format 2)
+//! define  = a write of no table and row, whose bytes are what the commit does to the catalog (format 3); it is the first
+//!           one of its commit
 //! ```
 //!
 //! The checksum covers the header behind itself and the payload. It starts from database, generation and position
@@ -158,6 +160,8 @@ pub(crate) enum Op {
     Delete = 3,
     /// Rows have left memory with their chunk; the bytes are the batch and the slots (`ops::leave`).
     Left = 4,
+    /// Definitions of tables; the bytes are those of `catalog::schema::Redefined`.
+    Define = 5,
 }
 
 impl Op {
@@ -167,6 +171,7 @@ impl Op {
             2 => Self::Update,
             3 => Self::Delete,
             4 => Self::Left,
+            5 => Self::Define,
             _ => return None,
         })
     }

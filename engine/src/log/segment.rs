@@ -29,7 +29,7 @@ use super::error::LogError;
 /// Bytes before the log's bytes in a segment.
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 4096;
 /// The format that this program writes, and the newest that it reads.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 const MAGIC: &[u8; 8] = b"TCLNLOG1";
 const USED: usize = 68;
 

@@ -282,7 +282,7 @@ impl Inner {
 
     /// Is a record one of the table's rows, now or for who has an older snapshot? The table is held.
     fn is_of_table(&self, form: &TableForm, memo: &Memo, name: RecordName, guard: &Guard<'_>) -> bool {
-        name.batch > form.emptied.0
+        name.batch > form.emptied.get().0
             && matches!(memo.batch_at(name.batch, &self.registry, PRESENT, None, guard), BatchState::There(_))
     }
 
@@ -375,7 +375,7 @@ impl Inner {
         let knows_all = {
             let guard = self.epochs.pin();
             let form = entry.form_pinned(&guard);
-            of <= form.emptied.0
+            of <= form.emptied.get().0
                 || form.indexes[1..].iter().all(|index| is_known(secondary_of(table, index.id).index))
         };
         let Some((_, primary)) = unpack_keys(keys).next().filter(|_| !knows_all) else { return Ok(()) };

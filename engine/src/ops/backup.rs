@@ -266,9 +266,11 @@ impl Database {
 impl Inner {
     /// Decides which state is copied. `None`: the database keeps no files. The caller releases them.
     fn cut(&self) -> Result<Option<Cut<'_>>> {
-        let _definition = self.definition.lock();
         loop {
             let paused = self.cold.get().map(|cold| self.pause_moves(cold)).transpose()?;
+            // An index that the log knows of has its entries in the store that is pinned, and what the store is told to copy is
+            // what the log knows of.
+            let _definition = self.definition.lock();
             // Before the log is cut: what has gone into the store by then is in the log, and what has left it, too.
             let late = mutation::off(Rule::BackupPinsAtTheCut);
             let pinned = paused.as_ref().filter(|_| !late).and_then(|paused| paused.cold.store.pin());

@@ -72,7 +72,7 @@ impl Inner {
             .map(|form| {
                 let secondary = form.indexes[1..].iter().map(|index| secondary_of(form.id, index.id));
                 let indexes = std::iter::once(primary_of(form.id)).chain(secondary).collect();
-                (form.schema.name.clone(), form.emptied, indexes)
+                (form.schema.name.clone(), form.emptied.get(), indexes)
             })
             .collect()
     }

@@ -22,17 +22,25 @@
 //! had marked the chunk before that; the mark was cleared since, which was before the snapshot of that image was taken,
 //! so the change is in the image: replay may start at `q`.
 //!
-//! Changes of definitions write a manifest, too ([`Inner::write_definitions`]), with the images as they are.
+//! # Definitions change meanwhile
+//!
+//! A manifest has the catalog as of its clock: both are read under the lock of definitions, so replay makes the definitions
+//! with later timestamps and no others. It is written when the log is durable past that. The round's replay position is
+//! noted under the lock, too: a definition whose record lies before it is everybody's by then, and the round finds its tables.
+//! What was found out about a chunk counts only if the table still has the same storage and layout when the manifest is written.
+//! Else the image before stays, which may be of an older layout, and replay starts where it did: the commit's own rows may lie
+//! before the position that was noted for the chunk of the older form.
+//!
+//! The catalog as it is can be written by itself ([`Inner::write_definitions`]), with the images that there are.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
-use thermocline_base::ids::{Lsn, TableId, Timestamp};
+use thermocline_base::ids::{Lsn, TableId};
 use thermocline_base::io::Action;
 use thermocline_base::sync::{AtomicU64, Backoff, Mutex, Ordering};
 
-use crate::catalog::table::{FormRef, TableEntry, TableForm};
+use crate::catalog::table::{FormRef, TableForm};
 use crate::checkpoint::manifest::{image_path, manifest_name};
 use crate::checkpoint::{
     Base, CheckpointError, ChunkHeader, ChunkImage, ImageFile, ImageWriter, Manifest, ManifestBuilder,
@@ -41,7 +49,7 @@ use crate::checkpoint::{
 use crate::db::{Database, Inner};
 use crate::error::{Error, Result};
 use crate::hot::block::Block;
-use crate::hot::chunk::{Chunk, Found};
+use crate::hot::chunk::{Chunk, Found as Slot};
 use crate::hot::version::Begin;
 use crate::mutation::{self, Rule};
 use crate::txn::registry::State;
@@ -103,9 +111,9 @@ impl Checkpoints {
     }
 }
 
-/// Is the image one of this form's rows, and not from before they were written anew or removed?
+/// Is the image one of this form's rows, maybe as they were before their columns changed, and not from before they were removed?
 pub(crate) fn is_of(image: &ChunkImage, form: &TableForm) -> bool {
-    image.header.schema_version == form.layout_version && image.header.timestamp >= form.since
+    form.knows_version(image.header.schema_version) && image.header.timestamp >= form.since
 }
 
 /// Rows of a chunk that an image leaves to the chunk's base.
@@ -119,14 +127,33 @@ struct FrozenSlots {
 
 /// What a round has found out about one chunk.
 enum Finding {
-    /// A new image, made under this form of its table.
-    Imaged(ChunkImage, u32, Timestamp),
+    /// A new image.
+    Imaged(ChunkImage),
     /// Unchanged; replay may start here.
     Confirmed(Lsn),
     /// Dropped, since all its rows were deleted. As with an image, the log has to be durable past those deletes before
     /// the manifest says so.
     Gone,
 }
+
+/// What a round has found out about the chunks of one storage.
+struct Found {
+    /// Of the table's layout, under which that was.
+    version: u32,
+    chunks: BTreeMap<u32, Finding>,
+}
+
+impl Found {
+    fn under(form: &TableForm) -> Self {
+        Self { version: form.layout_version, chunks: BTreeMap::new() }
+    }
+}
+
+/// The same of all storages.
+type Findings = BTreeMap<TableId, Found>;
+
+/// The tables of a manifest, by their storages.
+type Forms<'f> = BTreeMap<TableId, &'f TableForm>;
 
 /// The thread's main function.
 pub(crate) fn run(inner: &Inner) {
@@ -242,9 +269,12 @@ impl Inner {
             (durable.next_file - 1, durable.manifest.clone())
         };
         let dead = old.mostly_dead_files();
-        let mut findings: BTreeMap<(TableId, u32), Finding> = BTreeMap::new();
+        let mut findings = Findings::new();
         let late = mutation::off(Rule::ReplayPositionBeforeTimestamp);
-        let start = self.replay_position();
+        let start = {
+            let _definition = self.definition.lock();
+            self.replay_position()
+        };
         let dir = dir_of(&self.dir);
         let closed = || self.closed.load(Ordering::Relaxed);
         let mut pace = |bytes: u64| {
@@ -274,7 +304,7 @@ impl Inner {
     }
 
     /// Makes the log durable up to `lsn`, with its own thread or without one.
-    fn make_durable(&self, log: &crate::log::Log, lsn: Lsn) -> Result<()> {
+    pub(crate) fn make_durable(&self, log: &crate::log::Log, lsn: Lsn) -> Result<()> {
         if mutation::off(Rule::DefinitionAfterLog) {
             return Ok(());
         }
@@ -290,14 +320,15 @@ impl Inner {
     }
 
     /// After a failed round: what was imaged counts as changed again.
-    fn mark_again(&self, findings: &BTreeMap<(TableId, u32), Finding>) {
+    fn mark_again(&self, findings: &Findings) {
         let guard = self.epochs.pin();
-        for (&(table, number), finding) in findings {
-            if let Finding::Imaged(..) = finding
-                && let Some(entry) = self.catalog.by_id(table)
-                && let Some(chunk) = entry.form_pinned(&guard).store.directory.get(number, &guard)
-            {
-                chunk.mark_dirty();
+        for entry in self.catalog.all() {
+            let form = entry.form_pinned(&guard);
+            let of_form = findings.get(&form.storage).into_iter().flat_map(|of| &of.chunks);
+            for (number, _) in of_form.filter(|(_, finding)| matches!(finding, Finding::Imaged(_))) {
+                if let Some(chunk) = form.store.directory.get(*number, &guard) {
+                    chunk.mark_dirty();
+                }
             }
         }
     }
@@ -307,7 +338,7 @@ impl Inner {
         old: &Manifest,
         dead: &BTreeSet<u64>,
         writer: &mut ImageWriter<'_>,
-        findings: &mut BTreeMap<(TableId, u32), Finding>,
+        findings: &mut Findings,
     ) -> std::result::Result<(), CheckpointError> {
         for entry in self.catalog.all() {
             let chunks = {
@@ -320,33 +351,38 @@ impl Inner {
                 if entry.is_dropped() {
                     break;
                 }
-                // SAFETY: definitions change only under the maintenance lock, which is held while this is used.
+                // SAFETY: forms are freed only under the maintenance lock, which is held while this is used.
                 let form = unsafe { FormRef::of(&entry) }.get();
+                let found = findings.entry(form.storage).or_insert_with(|| Found::under(form));
+                if found.version != form.layout_version {
+                    // Its columns have changed since the first chunk: what was found of it does not count.
+                    break;
+                }
                 let chunk = {
                     let guard = self.epochs.pin();
                     let Some(chunk) = form.store.directory.get(number, &guard) else {
-                        findings.insert((entry.id, number), Finding::Gone);
+                        found.chunks.insert(number, Finding::Gone);
                         continue;
                     };
                     std::ptr::from_ref(chunk)
                 };
                 // SAFETY: chunks go only under the maintenance lock, too. So no pin has to last for the whole image.
                 let chunk = unsafe { &*chunk };
-                let key = (entry.id, number);
+                let key = (form.storage, number);
                 let position = self.replay_position();
                 let known = old.chunks.get(&key).filter(|image| is_of(image, form));
                 let files = |image: &ChunkImage| [Some(image.file), image.base.map(|base| base.file)];
                 let moves = known
                     .is_some_and(|image| files(image).into_iter().flatten().any(|file| dead.contains(&file)));
                 if known.is_some() && !chunk.is_dirty() && !moves {
-                    findings.insert(key, Finding::Confirmed(position));
+                    found.chunks.insert(number, Finding::Confirmed(position));
                     continue;
                 }
                 chunk.clear_dirty();
                 let base = known.and_then(|image| image.base).filter(|base| !dead.contains(&base.file));
                 let image =
                     self.image_chunk(form, chunk, base, writer).inspect_err(|_| chunk.mark_dirty())?;
-                findings.insert(key, Finding::Imaged(image, form.layout_version, form.since));
+                found.chunks.insert(number, Finding::Imaged(image));
             }
         }
         Ok(())
@@ -375,7 +411,7 @@ impl Inner {
             timestamp = place.take_snapshot(&self.registry.clock);
         }
         let header = ChunkHeader {
-            table: form.id,
+            table: form.storage,
             chunk: chunk.number(),
             timestamp,
             replay,
@@ -406,7 +442,7 @@ impl Inner {
                 }
                 // One look at the slot's word decides: the row is in the base, or it is written here.
                 if let Some(frozen) = &mut frozen
-                    && chunk.look(slot as u16, &guard) == Found::Frozen(frozen.number)
+                    && chunk.look(slot as u16, &guard) == Slot::Frozen(frozen.number)
                     && let Some(block) = chunk.block(frozen.number, &guard)
                 {
                     if block.begin(slot as u16, &guard) <= timestamp {
@@ -484,37 +520,26 @@ impl Inner {
     }
 
     /// Writes the manifest of a round, and removes what it makes superfluous.
-    fn install(
-        &self,
-        state: RunState,
-        start: Lsn,
-        file: ImageFile,
-        findings: &BTreeMap<(TableId, u32), Finding>,
-    ) -> Result<()> {
-        // No definition is half changed: the manifest has either form of each table, with images of that form.
+    fn install(&self, state: RunState, start: Lsn, file: ImageFile, findings: &Findings) -> Result<()> {
         let _maintenance = self.maintenance.lock();
-        self.write_manifest(|builder| {
+        self.write_manifest(|builder, forms| {
             builder.add_file(file);
-            for entry in self.catalog.all() {
-                let guard = self.epochs.pin();
-                let form = entry.form_pinned(&guard);
-                for (&(table, number), finding) in findings.range((entry.id, 0)..=(entry.id, u32::MAX)) {
+            let mut is_current = true;
+            for (&storage, found) in findings {
+                let Some(form) = forms.get(&storage) else { continue };
+                if found.version != form.layout_version {
+                    is_current = false;
+                    continue;
+                }
+                for (&number, finding) in &found.chunks {
                     match finding {
-                        // The definition may have changed since; its own manifest has the images then.
-                        Finding::Imaged(image, layout, since)
-                            if (*layout, *since) == (form.layout_version, form.since) =>
-                        {
-                            builder.put(*image);
-                        }
-                        Finding::Imaged(..) => {}
-                        Finding::Confirmed(position) => {
-                            builder.confirm(table, number, *position);
-                        }
-                        Finding::Gone => builder.drop_chunk(table, number),
+                        Finding::Imaged(image) => builder.put(*image),
+                        Finding::Confirmed(position) => _ = builder.confirm(storage, number, *position),
+                        Finding::Gone => builder.drop_chunk(storage, number),
                     }
                 }
             }
-            (state, Some(start))
+            (state, Some(start).filter(|_| is_current))
         })
     }
 
@@ -522,34 +547,37 @@ impl Inner {
     /// starts for chunks without an image (`None`: where it did).
     fn write_manifest(
         &self,
-        change: impl FnOnce(&mut ManifestBuilder) -> (RunState, Option<Lsn>),
+        change: impl FnOnce(&mut ManifestBuilder, &Forms<'_>) -> (RunState, Option<Lsn>),
     ) -> Result<()> {
         let Some(durable) = &self.checkpoints.durable else { return Ok(()) };
         let mut durable = durable.lock();
         let mut builder = ManifestBuilder::new(&durable.manifest);
-        let known: Vec<TableId> = self.catalog.all().iter().map(|entry| entry.id).collect();
-        let gone: Vec<TableId> = durable
-            .manifest
-            .chunks
-            .keys()
-            .map(|&(table, _)| table)
-            .filter(|table| !known.contains(table))
-            .collect();
-        for table in gone {
-            builder.drop_table(table);
-        }
         let guard = self.epochs.pin();
-        for (&(table, number), image) in &durable.manifest.chunks {
-            if self.catalog.by_id(table).is_some_and(|entry| !is_of(image, entry.form_pinned(&guard))) {
-                builder.drop_chunk(table, number);
+        let (tables, catalog, clock);
+        {
+            // What has been committed by now, and nothing else.
+            let _definition = self.definition.lock();
+            clock = self.registry.clock.now();
+            tables = self.catalog.all();
+            catalog = self.catalog.encode(&guard);
+        }
+        let forms: Forms<'_> =
+            tables.iter().map(|entry| entry.form_pinned(&guard)).map(|form| (form.storage, form)).collect();
+        for (&(storage, number), image) in &durable.manifest.chunks {
+            if forms.get(&storage).is_none_or(|form| !is_of(image, form)) {
+                builder.drop_chunk(storage, number);
             }
         }
-        drop(guard);
-        let (state, start) = change(&mut builder);
+        let (state, start) = change(&mut builder, &forms);
         let start = start.unwrap_or(durable.manifest.log_start);
-        let guard = self.epochs.pin();
-        let catalog = self.catalog.encode(&guard);
+        drop(forms);
         drop(guard);
+        if let Some(log) = self.log()
+            && !mutation::off(Rule::CheckpointAfterLog)
+        {
+            // The catalog must not be of commits that a crash takes back.
+            self.make_durable(log, log.tail())?;
+        }
         let sequence = durable.next_sequence;
         durable.next_sequence += 1;
         let next_file = durable.next_file;
@@ -557,7 +585,7 @@ impl Inner {
             |manifest| {
                 manifest.sequence = sequence;
                 manifest.next_file = next_file;
-                manifest.clock = self.registry.clock.now();
+                manifest.clock = clock;
                 manifest.state = state;
                 // It is there before its first record is: from then on, each manifest says so.
                 manifest.cold |= self.cold.get().is_some();
@@ -643,30 +671,13 @@ impl Inner {
 
     /// Makes the catalog as it is now durable, with the images that there are.
     pub(crate) fn write_definitions(&self) -> Result<()> {
-        self.write_definitions_dropping(None)
-    }
-
-    /// The same; the images of one table are not its any more.
-    pub(crate) fn write_definitions_dropping(&self, emptied: Option<TableId>) -> Result<()> {
         if self.options.read_only {
             return Err(Error::ReadOnly);
         }
-        let Some(log) = self.log() else { return Ok(()) };
-        // The change comes after everything committed so far: a crash must not keep it and lose that.
-        self.make_durable(log, log.tail())?;
-        self.define(|builder| {
-            if let Some(table) = emptied {
-                builder.drop_table(table);
-            }
-        })
-    }
-
-    /// Writes the manifest of a change of definitions.
-    fn define(&self, change: impl FnOnce(&mut ManifestBuilder)) -> Result<()> {
-        let outcome = self.write_manifest(|builder| {
-            change(builder);
-            (RunState::Logged, None)
-        });
+        if self.log().is_none() {
+            return Ok(());
+        }
+        let outcome = self.write_manifest(|_, _| (RunState::Logged, None));
         if let Err(Error::Io(error)) = &outcome
             && matches!(error.action(), Action::Rename | Action::SyncDir)
             && let Some(log) = self.log()
@@ -678,40 +689,19 @@ impl Inner {
         outcome
     }
 
-    /// Makes the catalog durable, with new images of one table, which is held and was written anew.
-    pub(crate) fn write_definitions_with(&self, entry: &Arc<TableEntry>) -> Result<()> {
-        let (Some(durable), Some(log)) = (&self.checkpoints.durable, self.log()) else { return Ok(()) };
-        let (number, database) = {
-            let mut durable = durable.lock();
-            durable.next_file += 1;
-            (durable.next_file - 1, durable.manifest.database)
+    /// The lowest version of a layout that an image of the table's rows may have, or the log where a chunk has no image.
+    pub(crate) fn oldest_layout(&self, form: &TableForm) -> u32 {
+        let Some(durable) = &self.checkpoints.durable else { return u32::MAX };
+        let (durable, guard) = (durable.lock(), self.epochs.pin());
+        let version = |number: u32| {
+            durable
+                .manifest
+                .chunks
+                .get(&(form.storage, number))
+                .map_or(0, |image| image.header.schema_version)
         };
-        let dir = dir_of(&self.dir);
-        let mut pace = |bytes: u64| {
-            self.checkpoints.bytes.fetch_add(bytes, Ordering::Relaxed);
-        };
-        let mut images = Vec::new();
-        let mut image_all = || {
-            let mut writer = ImageWriter::create(&self.io, &dir, &database, number, &mut pace)?;
-            let guard = self.epochs.pin();
-            let form = entry.form_pinned(&guard);
-            for number in 0..form.store.directory.len() {
-                if let Some(chunk) = form.store.directory.get(number, &guard) {
-                    chunk.clear_dirty();
-                    images.push(self.image_chunk(form, chunk, None, &mut writer)?);
-                }
-            }
-            writer.finish()
-        };
-        let file = image_all().map_err(|error| self.checkpoint_error(error))?;
-        self.make_durable(log, log.tail())?;
-        self.define(|builder| {
-            builder.drop_table(entry.id);
-            builder.add_file(file);
-            for image in images {
-                builder.put(image);
-            }
-        })
-        .inspect(|()| self.remove_if_unused(number))
+        let chunks = 0..form.store.directory.len();
+        let chunks = chunks.filter(|number| form.store.directory.get(*number, &guard).is_some());
+        chunks.map(version).min().unwrap_or(u32::MAX)
     }
 }

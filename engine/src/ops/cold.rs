@@ -147,7 +147,7 @@ impl Session {
         guard: &Guard<'_>,
     ) -> Seen {
         // What was in a table before it was emptied.
-        if name.batch <= form.emptied.0 && !mutation::off(Rule::EmptiedForGood) {
+        if name.batch <= form.emptied.get().0 && !mutation::off(Rule::EmptiedForGood) {
             return Seen::No;
         }
         let db = self.db();
@@ -396,7 +396,7 @@ impl Session {
         };
         for record in fetched.records() {
             let name = RecordName::new(record.batch, record.key);
-            if name.batch <= form.emptied.0 || mine == Some(name) {
+            if name.batch <= form.emptied.get().0 || mine == Some(name) {
                 continue;
             }
             let early = mutation::off(Rule::BeginBeforeEnd).then(|| db.end_now(memo, name, self.id, guard));

@@ -204,7 +204,7 @@ impl ColdSteps {
     /// Was the table emptied? Its records of before may be in the store still.
     #[must_use]
     pub fn was_emptied(&self, table: &Table) -> bool {
-        table.with_form(|form| form.emptied.0 > 0)
+        table.with_form(|form| form.emptied.get().0 > 0)
     }
 
     /// Who is open and waits for whom, and what is under way between memory and the store: for who looks into a hang.

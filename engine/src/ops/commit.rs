@@ -27,7 +27,7 @@
 use std::ops::{Bound, ControlFlow};
 
 use thermocline_base::epoch::Guard;
-use thermocline_base::ids::{Lsn, RowId, Timestamp};
+use thermocline_base::ids::{Lsn, RowId, TableId, Timestamp};
 use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::{IndexForm, Structure, TableForm};
@@ -53,6 +53,8 @@ pub(crate) struct Ticket {
     pub(crate) wrote: bool,
     /// The log has failed, and the transaction has seen nothing of what it lacks: there is nothing to wait for.
     pub(crate) harmless: bool,
+    /// It has changed definitions.
+    pub(crate) defined: bool,
 }
 
 /// How far the parts of a large transaction have been written.
@@ -62,6 +64,23 @@ pub(crate) struct PartsState {
     parts: u32,
     /// Writes that stand in parts.
     done: usize,
+}
+
+/// What a decided commit is written into.
+pub(crate) struct Record<'r, 'l> {
+    pub(crate) reservation: &'r mut Reservation<'l>,
+    group: Option<PartGroup>,
+    /// Writes that stand in parts.
+    done: usize,
+    /// What it does to the catalog.
+    redefined: Option<Vec<u8>>,
+}
+
+impl<'r, 'l> Record<'r, 'l> {
+    /// The only record of a transaction of the engine's own.
+    pub(crate) fn whole(reservation: &'r mut Reservation<'l>) -> Self {
+        Self { reservation, group: None, done: 0, redefined: None }
+    }
 }
 
 fn logged(write: &Write) -> (Op, &'static [u8]) {
@@ -74,20 +93,28 @@ fn logged(write: &Write) -> (Op, &'static [u8]) {
     }
 }
 
-fn payload_of(write: &Write) -> u64 {
-    if write.version.is_superseded() { 0 } else { WRITE_BYTES as u64 + logged(write).1.len() as u64 }
-}
+impl Session {
+    /// Does the write stand in the log? Not if another one of the transaction stands for it, or its table's rows are nobody's.
+    fn is_logged(&self, write: &Write) -> bool {
+        let is_left = |write: &Write| {
+            self.definitions.as_ref().is_none_or(|definitions| definitions.are_left(write.form))
+        };
+        !write.version.is_superseded() && is_left(write)
+    }
 
-fn put_writes(reservation: &mut Reservation<'_>, writes: &[Write]) {
-    for write in writes {
-        if !write.version.is_superseded() {
-            let (op, row) = logged(write);
-            reservation.put_write(op, write.form.get().id, write.row, row);
+    fn payload_of(&self, write: &Write) -> u64 {
+        if self.is_logged(write) { WRITE_BYTES as u64 + logged(write).1.len() as u64 } else { 0 }
+    }
+
+    fn put_writes(&self, reservation: &mut Reservation<'_>, writes: &[Write]) {
+        for write in writes {
+            if self.is_logged(write) {
+                let (op, row) = logged(write);
+                reservation.put_write(op, write.form.get().storage, write.row, row);
+            }
         }
     }
-}
 
-impl Session {
     /// Commits. After `Done`, the transaction is over for everybody else, and only its acknowledgement is missing;
     /// after an error, it has been rolled back.
     pub(crate) fn try_commit(&mut self, parts: &mut PartsState) -> Result<Step<Ticket>> {
@@ -95,21 +122,25 @@ impl Session {
             self.rollback();
             return Err(Error::TransactionFailed);
         }
-        if self.writes.is_empty() {
+        let defines = self.definitions.as_ref().is_some_and(|definitions| !definitions.changes.is_empty());
+        if self.writes.is_empty() && !defines {
             let harmless = self.watches && !self.saw_undurable;
-            let ticket = Ticket { lsn: self.seen, wrote: false, harmless };
+            let ticket = Ticket { lsn: self.seen, wrote: false, harmless, defined: false };
             self.db.counters.committed(false);
             self.release();
             return Ok(Step::Done(ticket));
         }
         let db = self.db();
+        let _definitions = defines.then(|| db.definition.lock());
+        let redefined = self.redefined();
         let Some(log) = db.log() else {
             let end = self.decide(None)?;
+            self.switch_definitions(end, Lsn(0));
             self.publish(end);
-            return Ok(Step::Done(Ticket { lsn: Lsn(0), wrote: true, harmless: false }));
+            return Ok(Step::Done(Ticket { lsn: Lsn(0), wrote: true, harmless: false, defined: defines }));
         };
         let payload = match self.write_parts(log, parts) {
-            Ok(Step::Done(left)) => COMMIT_BYTES as u64 + left,
+            Ok(Step::Done(left)) => COMMIT_BYTES as u64 + left + Self::redefined_bytes(redefined.as_ref()),
             Ok(Step::Wait(wait)) => return Ok(Step::Wait(wait)),
             Err(error) => {
                 self.rollback();
@@ -125,10 +156,12 @@ impl Session {
             }
         };
         let group = parts.first.map(|first| PartGroup { first, parts: parts.parts });
-        let end = self.decide(Some((&mut reservation, group, parts.done)))?;
+        let record = Record { reservation: &mut reservation, group, done: parts.done, redefined };
+        let end = self.decide(Some(record))?;
         let lsn = self.complete(reservation, end);
+        self.switch_definitions(end, lsn);
         self.publish(end);
-        Ok(Step::Done(Ticket { lsn, wrote: true, harmless: false }))
+        Ok(Step::Done(Ticket { lsn, wrote: true, harmless: false, defined: defines }))
     }
 
     /// The record of a decided commit is whole: it may go to the disk, and until it is there the commit stands among those
@@ -144,7 +177,7 @@ impl Session {
 
     /// Writes all but the last part of a large transaction; the bytes of the writes that are left.
     pub(crate) fn write_parts(&mut self, log: &Log, state: &mut PartsState) -> Result<Step<u64>> {
-        let mut left: u64 = self.writes[state.done..].iter().map(payload_of).sum();
+        let mut left: u64 = self.writes[state.done..].iter().map(|write| self.payload_of(write)).sum();
         let part_bytes = self.db.options.part_bytes;
         while left > part_bytes {
             if state.first.is_none() {
@@ -154,7 +187,7 @@ impl Session {
             let mut payload = PART_BYTES as u64;
             let mut count = 0;
             for write in &self.writes[state.done..] {
-                let bytes = payload_of(write);
+                let bytes = self.payload_of(write);
                 if count != 0 && payload + bytes > part_bytes {
                     break;
                 }
@@ -168,7 +201,7 @@ impl Session {
             };
             let first = *state.first.get_or_insert(reservation.lsn());
             reservation.put_part(first, state.parts);
-            put_writes(&mut reservation, &self.writes[state.done..state.done + count]);
+            self.put_writes(&mut reservation, &self.writes[state.done..state.done + count]);
             reservation.complete();
             state.parts += 1;
             state.done += count;
@@ -178,10 +211,7 @@ impl Session {
     }
 
     /// The stretch without an await: from *preparing* to the filled record. An error has rolled back.
-    pub(crate) fn decide(
-        &mut self,
-        record: Option<(&mut Reservation<'_>, Option<PartGroup>, usize)>,
-    ) -> Result<Timestamp> {
+    pub(crate) fn decide(&mut self, record: Option<Record<'_, '_>>) -> Result<Timestamp> {
         let end = self.place().prepare(&self.db.registry.clock);
         if let Err(error) = self.validate(end) {
             self.rollback();
@@ -199,9 +229,12 @@ impl Session {
             }
         }
         self.mark_leaves_dirty(&guard);
-        if let Some((reservation, group, done)) = record {
+        if let Some(Record { reservation, group, done, redefined }) = record {
             reservation.put_commit(end, group);
-            put_writes(reservation, &self.writes[done..]);
+            if let Some(redefined) = redefined {
+                reservation.put_write(Op::Define, TableId(0), RowId(0), &redefined);
+            }
+            self.put_writes(reservation, &self.writes[done..]);
             self.put_leaves(reservation);
         }
         Ok(end)

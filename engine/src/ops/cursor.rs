@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use thermocline_base::ids::Timestamp;
+use thermocline_base::ids::{TableId, Timestamp};
 use thermocline_base::sync::{AtomicBool, Ordering};
 
 use crate::db::Inner;
@@ -81,7 +81,7 @@ pub(crate) struct Before {
 
 impl Session {
     /// Opens a cursor's view: at read committed at a snapshot of its own, else at the transaction's.
-    pub(crate) fn open_cursor_view(&mut self) -> Result<CursorView> {
+    pub(crate) fn open_cursor_view(&mut self, table: TableId) -> Result<CursorView> {
         self.looked = true;
         let mut held = None;
         if self.isolation == Isolation::ReadCommitted {
@@ -103,7 +103,8 @@ impl Session {
             None => self.snapshot,
         };
         let (number, snapshots) = (self.writes.len(), self.snapshots);
-        let mark = Arc::new(CursorMark { number, snapshot, snapshots, is_open: AtomicBool::new(true) });
+        let is_open = AtomicBool::new(true);
+        let mark = Arc::new(CursorMark { table, number, snapshot, snapshots, is_open });
         self.cursors.retain(|mark| mark.is_open.load(Ordering::Relaxed));
         self.cursors.push(Arc::clone(&mark));
         Ok(CursorView { mark, turn: self.turn(), held })

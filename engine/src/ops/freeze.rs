@@ -367,7 +367,7 @@ impl Database {
         if self.inner().options.read_only {
             return Err(Error::ReadOnly);
         }
-        let entry = self.inner().entry(table)?;
+        let entry = self.table(table)?.entry;
         self.inner().freeze_table(&entry, Settled::MOST)
     }
 
@@ -376,7 +376,7 @@ impl Database {
     /// # Errors
     /// As [`Database::freeze`]; what was thawed by then stays so.
     pub fn thaw(&self, table: &str) -> Result<u64> {
-        let entry = self.inner().entry(table)?;
+        let entry = self.table(table)?.entry;
         self.inner().thaw_table(&entry)
     }
 }

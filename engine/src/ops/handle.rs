@@ -88,7 +88,7 @@ impl Session {
     /// What handles of this moment are good for.
     #[inline]
     pub(crate) fn stamp(&self, form: &TableForm) -> Stamp {
-        Stamp { table: form.id, storage: form.emptied, turn: self.turn(), snapshot: self.snapshots }
+        Stamp { table: form.id, storage: form.storage, turn: self.turn(), snapshot: self.snapshots }
     }
 
     /// A row that is shown.

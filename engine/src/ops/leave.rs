@@ -51,6 +51,7 @@ use crate::index::hash_of;
 use crate::log::ReserveError;
 use crate::log::record::{COMMIT_BYTES, Kind, Op, WRITE_BYTES};
 use crate::mutation::{self, Rule};
+use crate::ops::commit::Record;
 use crate::ops::migrate::{END_BYTES, FormStamp, Running};
 use crate::ops::{Step, Wait};
 use crate::row::{KeyBuf, MAX_KEY_BYTES};
@@ -255,7 +256,7 @@ impl Inner {
             // An older batch would say that its rows are from before the table was emptied, or its columns changed.
             let block =
                 form.store.directory.get(number, &guard).and_then(|chunk| chunk.blocks(&guard).next());
-            match block.filter(|block| block.has_no_begins() && batch > form.since.0) {
+            match block.filter(|block| block.has_no_begins() && batch > form.changed.get().0) {
                 Some(block) if block.youngest() <= youngest || mutation::off(Rule::YoungStay) => {
                     room.add_from_reserve(block.rows().bytes_len() as u64)?;
                     let rows = block.rows();
@@ -489,7 +490,7 @@ impl Session {
         }
         self.renew_notice(memo, batch, &notice, &guard)?;
         form.counters.moves.fetch_add(1, Ordering::SeqCst);
-        let end = self.decide(reservation.as_mut().map(|reservation| (reservation, None, 0)))?;
+        let end = self.decide(reservation.as_mut().map(Record::whole))?;
         if let Some(reservation) = reservation {
             self.complete(reservation, end);
         }
@@ -529,7 +530,7 @@ impl Session {
     pub(crate) fn put_leaves(&self, reservation: &mut crate::log::Reservation<'_>) {
         if let Some(leaves) = &self.leaves {
             let first = RowId::new(leaves.chunk, 0);
-            reservation.put_write(Op::Left, leaves.form.get().id, first, &leaves.record);
+            reservation.put_write(Op::Left, leaves.form.get().storage, first, &leaves.record);
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! | every | what |
 //! |---|---|
-//! | 10 ms | prune rows whose snapshots have gone; free what the epochs let go |
+//! | 10 ms | prune rows whose snapshots have gone; free what changes of definitions have replaced, and what the epochs let go |
 //! | 250 ms | abort transactions that have been idle for too long |
 //! | 250 ms | let go what has left memory with its chunk |
 //! | 250 ms | pack sparse chunks, drop empty ones, shrink indexes, move versions and parts of indexes out of sparse memory, return memory |
@@ -95,6 +95,7 @@ pub(crate) fn run(inner: &Inner) {
         std::thread::park_timeout(TICK);
         ticks = ticks.wrapping_add(1);
         inner.prune_all(true);
+        inner.free_replaced();
         inner.epochs.collect();
         if ticks.is_multiple_of(SLOW_TICKS) {
             inner.abort_idle(&mut rounds);
@@ -117,6 +118,7 @@ impl MaintenanceSteps {
     /// Prunes, and frees what nobody can reach any more.
     pub fn prune(&self) {
         self.inner.prune_all(false);
+        self.inner.free_replaced();
         self.inner.epochs.collect();
     }
 

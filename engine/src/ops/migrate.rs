@@ -31,7 +31,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use thermocline_base::ids::{IndexId, RowId, Timestamp};
+use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
 use thermocline_base::sync::Ordering;
 use thermocline_pool::store::{Batch, BatchId, StoreError};
 
@@ -46,6 +46,7 @@ use crate::index::hash_of;
 use crate::log::ReserveError;
 use crate::log::record::{COMMIT_BYTES, Kind, WRITE_BYTES};
 use crate::mutation::{self, Rule};
+use crate::ops::commit::Record;
 use crate::ops::write::Origin;
 use crate::ops::{Step, Wait};
 use crate::row::{KeyBuf, MAX_KEY_BYTES};
@@ -92,7 +93,7 @@ struct Copied {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct FormStamp {
     layout_version: u32,
-    since: Timestamp,
+    storage: TableId,
     indexes: Vec<IndexId>,
 }
 
@@ -100,7 +101,7 @@ impl FormStamp {
     pub(super) fn of(form: &TableForm) -> Self {
         Self {
             layout_version: form.layout_version,
-            since: form.since,
+            storage: form.storage,
             indexes: form.indexes.iter().map(|index| index.id).collect(),
         }
     }
@@ -224,7 +225,7 @@ impl Inner {
             }
             // The batch was begun before the table was emptied, or its columns changed: its id says that its rows are
             // from before that.
-            if batch.id().0 <= form.since.0 {
+            if batch.id().0 <= form.changed.get().0 {
                 break;
             }
             for &row in rows {
@@ -380,7 +381,7 @@ impl Session {
         if !late {
             count();
         }
-        let end = self.decide(reservation.as_mut().map(|(reservation, _)| (reservation, None, 0)))?;
+        let end = self.decide(reservation.as_mut().map(|(reservation, _)| Record::whole(reservation)))?;
         if let Some((reservation, _)) = reservation {
             self.complete(reservation, end);
         }

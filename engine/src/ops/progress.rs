@@ -12,6 +12,7 @@ use std::ops::ControlFlow;
 use crate::catalog::schema::IndexSchema;
 use crate::db::{Database, Index};
 use crate::error::{Error, Result};
+use crate::ops::define::ColumnChange;
 use crate::row::Column;
 
 /// So many rows lie between two calls.
@@ -94,7 +95,7 @@ impl Database {
         mut told: impl FnMut(DefinitionProgress) -> ControlFlow<()>,
     ) -> Result<Index> {
         let mut advance = Advance::new(&mut told);
-        self.inner().defining(|| self.try_create_index(table, index.clone(), &mut advance))
+        self.create_index_telling(table, &index, &mut advance)
     }
 
     /// As [`Database::add_column`], and tells how far it is, every thousand rows. `Break` ends it: there is no column then.
@@ -109,7 +110,8 @@ impl Database {
         column: Column,
         mut told: impl FnMut(DefinitionProgress) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.try_add_column(table, &column, Advance::new(&mut told))
+        let change = ColumnChange::added(table, &column)?;
+        self.change_columns_telling(table, &change, Advance::new(&mut told))
     }
 
     /// As [`Database::drop_column`], and tells how far it is, every thousand rows. `Break` ends it: the column stays then.
@@ -124,6 +126,8 @@ impl Database {
         column: &str,
         mut told: impl FnMut(DefinitionProgress) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.try_drop_column(table, column, Advance::new(&mut told))
+        let position = self.table(table)?.with_form(|form| form.column(column))?;
+        let change = ColumnChange::Dropped(column.to_owned(), position);
+        self.change_columns_telling(table, &change, Advance::new(&mut told))
     }
 }

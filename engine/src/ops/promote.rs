@@ -19,6 +19,7 @@ use crate::log::ReserveError;
 use crate::log::record::{COMMIT_BYTES, Kind, WRITE_BYTES};
 use crate::mutation::{self, Rule};
 use crate::ops::cold::{EndNow, PRESENT};
+use crate::ops::commit::Record;
 use crate::ops::read::Lookup;
 use crate::ops::write::Origin;
 use crate::ops::{Step, Wait, step};
@@ -87,7 +88,7 @@ impl Session {
             self.rollback();
             return Ok(Step::Done(false));
         }
-        let end = self.decide(reservation.as_mut().map(|reservation| (reservation, None, 0)))?;
+        let end = self.decide(reservation.as_mut().map(Record::whole))?;
         if let Some(reservation) = reservation {
             self.complete(reservation, end);
         }

@@ -90,6 +90,9 @@ impl Session {
 
     fn touch_first(&mut self, entry: &Arc<TableEntry>) -> Result<Step<FormRef>> {
         self.check_handle(entry)?;
+        if self.definitions.as_ref().is_some_and(|definitions| definitions.has_dropped(entry)) {
+            return Err(entry.refusal(true));
+        }
         let (marks, entered) = (&self.place().marks, self.tables.len());
         let early = mutation::off(Rule::MarkBeforeLook).then(|| entry.is_held());
         let before = marks.enter(entered, entry.id);

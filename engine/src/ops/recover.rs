@@ -13,7 +13,7 @@
 //! - Parts of a large transaction count when its commit follows; they are kept until then.
 //! - Indexes are not stored: they are made from the rows, all at once, when the rows are complete.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering as Plain};
@@ -25,7 +25,7 @@ use thermocline_base::io::{Io, IoError, LockGuard, OverlayIo};
 use thermocline_base::sync::{AtomicBool, Mutex};
 
 use crate::catalog::Catalog;
-use crate::catalog::schema::decode_catalog;
+use crate::catalog::schema::{Redefined, decode_catalog};
 use crate::catalog::table::{TableEntry, TableForm};
 use crate::checkpoint::manifest::manifest_name;
 use crate::checkpoint::superblock::LOCK_FILE;
@@ -43,6 +43,7 @@ use crate::log::record::{Commit, DecodeError, Kind, Op, Part, Write};
 use crate::log::{FlushMode, Log, LogEnd, LogOptions, LogReader};
 use crate::mutation::{self, Rule};
 use crate::ops::checkpoint::{Checkpoints, is_of};
+use crate::ops::define::redefine;
 use crate::ops::leave::left_of;
 use crate::options::{ColdStoreKind, Durability, Options};
 use crate::txn::locks::Locks;
@@ -106,6 +107,7 @@ pub(crate) fn open(
         misused: Mutex::default(),
         copies: Mutex::default(),
         definition: Mutex::new(()),
+        replaced: Mutex::default(),
         checkpoints: Checkpoints::default(),
         sessions: crate::db::empty_pool(),
         governor: Governor::default(),
@@ -384,13 +386,25 @@ fn memo_of(inner: &Inner, table: TableId) -> Result<()> {
     Ok(())
 }
 
+/// Which table has the rows of which storage.
+type Storages = BTreeMap<TableId, Arc<TableEntry>>;
+
+fn storages_of(inner: &Inner) -> Storages {
+    let guard = inner.epochs.pin();
+    let storage = |entry: Arc<TableEntry>| (entry.form_pinned(&guard).storage, entry);
+    inner.catalog.all().into_iter().map(storage).collect()
+}
+
 fn load_images(inner: &Inner, manifest: &Manifest) -> Result<()> {
     let images = Images::new(Arc::clone(&inner.io), dir_of(&inner.dir), manifest.database);
     let guard = inner.epochs.pin();
     let mut jobs: Vec<(Arc<TableEntry>, &ChunkImage)> = Vec::new();
-    for (&(table, number), image) in &manifest.chunks {
-        memo_of(inner, table)?;
-        let Some(entry) = inner.catalog.by_id(table) else { continue };
+    for &(storage, _) in manifest.chunks.keys() {
+        memo_of(inner, storage)?;
+    }
+    let storages = storages_of(inner);
+    for (&(storage, number), image) in &manifest.chunks {
+        let Some(entry) = storages.get(&storage) else { continue };
         let form = entry.form_pinned(&guard);
         if !is_of(image, form) {
             return Err(Error::Damaged {
@@ -402,19 +416,35 @@ fn load_images(inner: &Inner, manifest: &Manifest) -> Result<()> {
             });
         }
         form.store.directory.make(number, &form.store.slots)?;
-        jobs.push((entry, image));
+        jobs.push((Arc::clone(entry), image));
     }
     in_parallel(inner, &jobs, |(entry, image)| {
         let guard = inner.epochs.pin();
         let form = entry.form_pinned(&guard);
         let mut buffer = Vec::new();
+        let version = image.header.schema_version;
         images.load(image, &mut buffer, |slot, begin, row| {
             if begin == FROZEN_ROWS {
                 return load_block(inner, form, &images, image, row);
             }
-            put(inner, form, RowId::new(image.header.chunk, slot), begin, row)
-        })
+            let row_id = RowId::new(image.header.chunk, slot);
+            let renewed =
+                form.renew_from(version, row).map_err(|error| bad_row(inner, form, row_id, &error))?;
+            put(inner, form, row_id, begin, renewed.as_deref().unwrap_or(row))
+        })?;
+        if version != form.layout_version
+            && let Some(chunk) = form.store.directory.get(image.header.chunk, &guard)
+        {
+            // The next checkpoint has it as it is now.
+            chunk.mark_dirty();
+        }
+        Ok(())
     })
+}
+
+fn bad_row(inner: &Inner, form: &TableForm, row_id: RowId, what: &dyn std::fmt::Display) -> Error {
+    let (file, table) = (inner.dir.clone(), &form.schema.name);
+    Error::Damaged { file, what: format!("row {row_id} of table {table:?}: {what}") }
 }
 
 /// The frozen rows of a chunk, from what its image says of them.
@@ -430,7 +460,8 @@ fn load_block(
     let damaged = |error: thermocline_frozen::Error| {
         images.damaged(image, base.offset, &format!("its frozen rows cannot be read: {error}"))
     };
-    let rows = Rows::parse(bytes, hidden, &form.layout).map_err(damaged)?;
+    let older = form.older_layout(image.header.schema_version);
+    let rows = Rows::parse(bytes, hidden, older.unwrap_or(&form.layout)).map_err(damaged)?;
     rows.block().verify().map_err(damaged)?;
     let missing = (0..=u16::MAX)
         .filter(|position| {
@@ -440,6 +471,9 @@ fn load_block(
     if missing || form.hidden_key() == rows.hidden().is_empty() {
         return Err(images.damaged(image, base.offset, "its frozen rows are not those of its slots").into());
     }
+    if older.is_some() {
+        return load_older_block(inner, form, &rows, image, &slots);
+    }
     form.note_counters_of(&rows);
     // No snapshot is older than the image, which has only what had begun by then.
     let mut begins = Begins::default();
@@ -448,13 +482,31 @@ fn load_block(
     Ok(form.store.restore_block(image.header.chunk, block, &slots, &inner.epochs.pin())?)
 }
 
+/// Frozen rows of a layout that the table has no longer: each is a row of its own now.
+fn load_older_block(
+    inner: &Inner,
+    form: &TableForm,
+    rows: &Rows,
+    image: &ChunkImage,
+    slots: &[u64],
+) -> Result<()> {
+    let (version, mut row) = (image.header.schema_version, Vec::new());
+    for position in (0..=u16::MAX).filter(|position| {
+        slots.get(usize::from(*position) / 64).is_some_and(|word| word >> (position % 64) & 1 != 0)
+    }) {
+        row.clear();
+        rows.row_into(position, &mut row);
+        let row_id = RowId::new(image.header.chunk, position);
+        let renewed = form.renew_from(version, &row).map_err(|error| bad_row(inner, form, row_id, &error))?;
+        put(inner, form, row_id, image.header.timestamp, renewed.as_deref().unwrap_or(&row))?;
+    }
+    Ok(())
+}
+
 /// A row as of `begin`, whatever stood there before.
 fn put(inner: &Inner, form: &TableForm, row_id: RowId, begin: Timestamp, payload: &[u8]) -> Result<()> {
     let store = &form.store;
-    let bad = |what: &str| Error::Damaged {
-        file: inner.dir.clone(),
-        what: format!("row {row_id} of table {:?}: {what}", form.schema.name),
-    };
+    let bad = |what: &str| bad_row(inner, form, row_id, &what);
     if payload.len() < form.suffix_bytes {
         return Err(bad("it is shorter than its hidden key"));
     }
@@ -490,7 +542,8 @@ fn replay(inner: &Inner, manifest: &Manifest) -> Result<LogEnd> {
         manifest.log_durable,
     )
     .map_err(failed)?;
-    let mut replay = Replay { inner, manifest, parts: HashMap::new(), last: None };
+    let storages = storages_of(inner);
+    let mut replay = Replay { inner, manifest, parts: HashMap::new(), storages, last: None };
     while let Some(record) = reader.next().map_err(failed)? {
         let (lsn, kind) = (record.lsn, record.kind);
         replay.apply(lsn, kind, record.payload)?;
@@ -503,7 +556,9 @@ struct Replay<'a> {
     manifest: &'a Manifest,
     /// Writes of parts, by the position of the first part: encoded payloads.
     parts: HashMap<Lsn, Vec<Vec<u8>>>,
-    last: Option<Arc<TableEntry>>,
+    storages: Storages,
+    /// The storage that was looked for last, and its table.
+    last: Option<(TableId, Arc<TableEntry>)>,
 }
 
 impl Replay<'_> {
@@ -524,6 +579,14 @@ impl Replay<'_> {
             Kind::Commit => {
                 let commit = Commit::decode(payload).map_err(bad)?;
                 self.inner.registry.clock.reach(commit.timestamp);
+                // A table is made before it is filled, and emptied before it is filled again.
+                for write in commit.writes {
+                    let write = write.map_err(bad)?;
+                    if write.op != Op::Define || mutation::off(Rule::DefinedBeforeFilled) {
+                        break;
+                    }
+                    self.define(lsn, commit.timestamp, write.bytes)?;
+                }
                 if let Some(group) = commit.group {
                     let parts = self.parts.remove(&group.first).unwrap_or_default();
                     // Parts from before the replay start belong to a commit that all images cover.
@@ -544,17 +607,36 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn write(&mut self, timestamp: Timestamp, write: &Write<'_>) -> Result<()> {
-        if self.last.as_ref().is_none_or(|entry| entry.id != write.table) {
-            memo_of(self.inner, write.table)?;
-            self.last = self.inner.catalog.by_id(write.table);
+    /// What the commit does to the catalog, unless the manifest has it already.
+    fn define(&mut self, lsn: Lsn, timestamp: Timestamp, bytes: &[u8]) -> Result<()> {
+        if timestamp <= self.manifest.clock {
+            return Ok(());
         }
-        let Some(entry) = &self.last else {
+        let redefined = Redefined::decode(bytes, timestamp).map_err(|what| Error::Damaged {
+            file: crate::log::dir_of(&self.inner.dir),
+            what: format!("the definitions of the record at position {lsn} cannot be read: {what}"),
+        })?;
+        self.last = None;
+        redefine(self.inner, redefined, &mut self.storages)
+    }
+
+    fn write(&mut self, timestamp: Timestamp, write: &Write<'_>) -> Result<()> {
+        if write.op == Op::Define {
+            return Ok(());
+        }
+        if self.last.as_ref().is_none_or(|(storage, _)| *storage != write.table) {
+            if is_system(write.table) && !self.storages.contains_key(&write.table) {
+                memo_of(self.inner, write.table)?;
+                self.storages.extend(storages_of(self.inner));
+            }
+            self.last = self.storages.get(&write.table).map(|entry| (write.table, Arc::clone(entry)));
+        }
+        let Some((_, entry)) = &self.last else {
             if self.inner.catalog.has_given(write.table) {
-                // It was dropped.
+                // It was dropped or emptied.
                 return Ok(());
             }
-            // A table is durable before its first row: there must have been a newer manifest.
+            // A table stands in the log before its first row, or else in the manifest.
             return Err(Error::Damaged {
                 file: dir_of(&self.inner.dir),
                 what: format!(
@@ -581,8 +663,15 @@ impl Replay<'_> {
                 if form.store.directory.get(number, &guard).is_none() {
                     form.store.directory.make(number, &form.store.slots)?;
                 }
-                put(self.inner, form, write.row, timestamp, write.bytes)?;
+                // A manifest may know of columns that the row was written before.
+                let renewed = match form.has_past() {
+                    true => form.try_renew(timestamp.0, write.bytes),
+                    false => Ok(None),
+                };
+                let renewed = renewed.map_err(|error| bad_row(self.inner, form, write.row, &error))?;
+                put(self.inner, form, write.row, timestamp, renewed.as_deref().unwrap_or(write.bytes))?;
             }
+            Op::Define => {}
             Op::Left => {
                 let bad = || Error::Damaged {
                     file: crate::log::dir_of(&self.inner.dir),

@@ -20,6 +20,8 @@ pub struct Savepoint {
     pub(crate) reads: usize,
     pub(crate) scans: usize,
     pub(crate) locks: usize,
+    /// Changes of definitions, tables that were held, and names that were claimed.
+    pub(crate) definitions: [usize; 3],
     /// Its number in the transaction.
     pub(crate) number: u64,
     pub(crate) transaction: Turn,
@@ -33,6 +35,7 @@ impl Session {
         self.undo_leaves(&guard);
         self.undo_to(0, &guard);
         drop(guard);
+        self.undo_definitions(0, 0, 0);
         self.release();
     }
 
@@ -50,6 +53,7 @@ impl Session {
     /// transaction but its end, not even its savepoints.
     pub(crate) fn cancel(&mut self) {
         self.undo_step(0);
+        self.undo_definitions(0, 0, 0);
         self.savepoints.clear();
         self.health = Health::Failed;
         self.place().drop_snapshot();
@@ -68,6 +72,9 @@ impl Session {
             place.finish();
         }
         self.reset();
+        if self.definitions.is_some() {
+            self.end_definitions();
+        }
     }
 
     /// Gives locks back, the last ones first.
@@ -125,6 +132,9 @@ impl Session {
             reads: self.reads.len(),
             scans: self.scans.len(),
             locks: self.locks.len(),
+            definitions: self.definitions.as_ref().map_or([0; 3], |definitions| {
+                [definitions.changes.len(), definitions.held.len(), definitions.claimed.len()]
+            }),
             number,
             transaction: self.turn(),
         }
@@ -139,6 +149,8 @@ impl Session {
         let db = self.db();
         let guard = db.epochs.pin();
         self.undo_to(savepoint.writes, &guard);
+        let [changes, held, claimed] = savepoint.definitions;
+        self.undo_definitions(changes, held, claimed);
         self.savepoint = savepoint.writes;
         self.end_cursors(savepoint.writes);
         if mutation::off(Rule::SavepointKeepsReads) {

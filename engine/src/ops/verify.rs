@@ -8,7 +8,7 @@ use std::sync::Arc;
 use thermocline_base::io::{Io, OverlayIo, StdIo};
 use thermocline_pool::store::{Found, IndexId as StoreIndex, KeyRange, StoreError};
 
-use crate::catalog::schema::{StoredTable, decode_catalog};
+use crate::catalog::schema::{Redefined, StoredTable, decode_catalog};
 use crate::checkpoint::{CheckpointError, FROZEN_ROWS, Images, Manifest, Superblock, dir_of};
 use crate::cold::objects::Fronts;
 use crate::cold::place;
@@ -16,7 +16,7 @@ use crate::cold::store::{SECONDARY, StoreMemory, is_secondary};
 use crate::db::Database;
 use crate::error::{Error, Result};
 use crate::log::LogReader;
-use crate::log::record::{Commit, Kind, Part};
+use crate::log::record::{Commit, Kind, Op, Part};
 use crate::ops::recover::{lock_to_read, newest_manifest};
 use crate::ops::verify_rows::RowChecks;
 use crate::options::{ColdStoreKind, Options};
@@ -96,10 +96,7 @@ pub(crate) fn verify(directory: &Path, io: &Arc<dyn Io>) -> Result<Verification>
     let mut tables = Vec::new();
     if !manifest.catalog.is_empty() {
         match decode_catalog(&manifest.catalog) {
-            Ok((found, _, _)) => {
-                report.tables = found.len() as u64;
-                tables = found;
-            }
+            Ok((found, _, _)) => tables = found,
             Err(what) => report.findings.push(format!("the catalog of the newest manifest: {what}")),
         }
     }
@@ -110,7 +107,10 @@ pub(crate) fn verify(directory: &Path, io: &Arc<dyn Io>) -> Result<Verification>
         &mut rows,
         &mut report,
     );
-    verify_log(io, crate::log::dir_of(directory), &manifest, &mut report);
+    report.findings.extend(rows.finish());
+    verify_log(io, crate::log::dir_of(directory), &manifest, &mut tables, &mut report);
+    report.tables = tables.len() as u64;
+    let mut rows = RowChecks::new(&tables);
     verify_cold_store(io, directory, superblock.database, &tables, manifest.cold, &mut rows, &mut report)?;
     report.findings.extend(rows.finish());
     report.findings.extend(crate::governor::verify_temperatures(&**io, directory, &superblock.database));
@@ -205,18 +205,18 @@ fn place_of(tables: &[StoredTable], index: StoreIndex, keys: Option<&KeyRange>) 
 
 fn verify_images(manifest: &Manifest, images: Images, checks: &mut RowChecks, report: &mut Verification) {
     let mut buffer = Vec::new();
-    for (&(table, chunk), image) in &manifest.chunks {
-        let mut rows = 0;
+    for (&(storage, chunk), image) in &manifest.chunks {
+        let (mut rows, version) = (0, image.header.schema_version);
         let outcome = images.load(image, &mut buffer, |slot, begin, row| {
             let place = |slot: u16| move || format!("the image of chunk {chunk}, slot {slot}");
             if begin != FROZEN_ROWS {
                 rows += 1;
-                checks.row(table, row, place(slot));
+                checks.row(storage, version, row, place(slot));
                 return Ok(());
             }
             let (base, slots) = images.frozen_slots(image, row)?;
             let (hidden, bytes) = images.load_base(image, &base, &mut Vec::new())?;
-            rows += checks.frozen(table, &bytes, &hidden, &slots, place).map_err(|what| {
+            rows += checks.frozen(storage, version, &bytes, &hidden, &slots, place).map_err(|what| {
                 images.damaged(image, base.offset, &format!("its frozen rows cannot be read: {what}"))
             })?;
             Ok::<(), CheckpointError>(())
@@ -230,7 +230,14 @@ fn verify_images(manifest: &Manifest, images: Images, checks: &mut RowChecks, re
     drop(images);
 }
 
-fn verify_log(io: &Arc<dyn Io>, dir: PathBuf, manifest: &Manifest, report: &mut Verification) {
+/// Reads the log, and brings the tables of the manifest to what they have become at its end.
+fn verify_log(
+    io: &Arc<dyn Io>,
+    dir: PathBuf,
+    manifest: &Manifest,
+    tables: &mut Vec<StoredTable>,
+    report: &mut Verification,
+) {
     let mut read = || -> std::result::Result<(), String> {
         let words = |error: crate::log::error::LogError| error.to_string();
         let mut reader = LogReader::open(
@@ -243,11 +250,19 @@ fn verify_log(io: &Arc<dyn Io>, dir: PathBuf, manifest: &Manifest, report: &mut 
         .map_err(words)?;
         while let Some(record) = reader.next().map_err(words)? {
             let lsn = record.lsn;
-            let bad = |error| format!("the log in {}: the record at position {lsn}: {error}", dir.display());
+            let bad_record = |lsn, what: &dyn std::fmt::Display| {
+                format!("the log in {}: the record at position {lsn}: {what}", dir.display())
+            };
+            let bad = |error: crate::log::record::DecodeError| bad_record(lsn, &error);
             match record.kind {
                 Kind::Commit => {
-                    for write in Commit::decode(record.payload).map_err(bad)?.writes {
-                        write.map_err(bad)?;
+                    let commit = Commit::decode(record.payload).map_err(bad)?;
+                    for write in commit.writes {
+                        let write = write.map_err(bad)?;
+                        if write.op == Op::Define && commit.timestamp > manifest.clock {
+                            let redefined = Redefined::decode(write.bytes, commit.timestamp);
+                            redefined.map_err(|what| bad_record(lsn, &what))?.apply_to(tables);
+                        }
                     }
                 }
                 Kind::Part => {

@@ -34,13 +34,16 @@ struct OfTable {
 #[derive(Debug)]
 pub(crate) struct RowChecks {
     tables: BTreeMap<TableId, OfTable>,
+    /// Which table has the rows of which storage.
+    storages: BTreeMap<TableId, TableId>,
     findings: Vec<String>,
 }
 
 impl RowChecks {
-    /// For the tables of a manifest. One whose definition cannot be is a finding.
+    /// For the tables of a catalog. One whose definition cannot be is a finding.
     pub(crate) fn new(tables: &[StoredTable]) -> Self {
-        let mut checks = Self { tables: BTreeMap::new(), findings: Vec::new() };
+        let storages = tables.iter().map(|table| (table.storage, table.id)).collect();
+        let mut checks = Self { tables: BTreeMap::new(), storages, findings: Vec::new() };
         for table in tables {
             let name = table.schema.name.clone();
             match RowCheck::new(table) {
@@ -57,10 +60,18 @@ impl RowChecks {
         checks
     }
 
-    /// Looks at a row in memory's form, of an image.
-    pub(crate) fn row(&mut self, table: TableId, payload: &[u8], place: impl FnOnce() -> String) {
-        let Some(of) = self.tables.get_mut(&table) else { return };
-        let outcome = of.check.row(payload);
+    /// Looks at a row in memory's form, of an image with a layout of this version.
+    pub(crate) fn row(
+        &mut self,
+        storage: TableId,
+        version: u32,
+        payload: &[u8],
+        place: impl FnOnce() -> String,
+    ) {
+        let Some(of) = self.storages.get(&storage).and_then(|table| self.tables.get_mut(table)) else {
+            return;
+        };
+        let outcome = of.check.row(version, payload);
         of.note(outcome, place, &mut self.findings);
     }
 
@@ -70,14 +81,18 @@ impl RowChecks {
     /// The block is damaged, in words.
     pub(crate) fn frozen<F: FnOnce() -> String>(
         &mut self,
-        table: TableId,
+        storage: TableId,
+        version: u32,
         bytes: &[u8],
         hidden: &[u64],
         slots: &[u64],
         place: impl Fn(u16) -> F,
     ) -> Result<u64, String> {
-        let Some(of) = self.tables.get(&table) else { return Ok(0) };
-        let meta = BlockMeta::parse(bytes, of.check.layout()).map_err(|error| error.to_string())?;
+        let Some(of) = self.storages.get(&storage).and_then(|table| self.tables.get(table)) else {
+            return Ok(0);
+        };
+        let layout = of.check.layout_of(version);
+        let meta = BlockMeta::parse(bytes, layout).map_err(|error| error.to_string())?;
         let block = meta.block(bytes);
         block.verify().map_err(|error| error.to_string())?;
         let (mut rows, mut row) = (0, Vec::new());
@@ -90,7 +105,7 @@ impl RowChecks {
                 return Err(format!("slot {position} has none"));
             }
             row.extend(hidden.get(usize::from(position)).into_iter().flat_map(|key| key.to_le_bytes()));
-            self.row(table, &row, place(position));
+            self.row(storage, version, &row, place(position));
             rows += 1;
         }
         Ok(rows)

@@ -87,7 +87,7 @@ impl Transaction {
         state.pauses = true;
         let view = self.with_session(|session| {
             session.check_handle(&index.entry)?;
-            session.open_cursor_view()
+            session.open_cursor_view(index.entry.id)
         })?;
         Ok(Cursor { scan: CursorScan::Range(index.clone(), state), view })
     }
@@ -100,7 +100,7 @@ impl Transaction {
         let state = Box::<TableScanState>::default();
         let view = self.with_session(|session| {
             session.check_handle(&table.entry)?;
-            session.open_cursor_view()
+            session.open_cursor_view(table.entry.id)
         })?;
         Ok(Cursor { scan: CursorScan::Table(table.clone(), state), view })
     }

@@ -228,7 +228,7 @@ impl Statement<'_> {
         key: &[u8],
         decide: impl FnMut(&mut RowEditor<'_>) -> Result<(Change, R)>,
     ) -> Result<Changed<R>> {
-        let table = Table { db: index.db.clone(), entry: index.entry.clone() };
+        let table = index.table();
         self.transaction.change_named(&table, Named::Key(index.id, key), decide, &mut self.rows).await
     }
 
@@ -349,7 +349,7 @@ impl Transaction {
     }
 
     /// Waits for what is in the way, until a time on the database's clock: then this is the error.
-    async fn wait_until(&mut self, wait: Wait, at_ns: u64, error: Error) -> Result<()> {
+    pub(crate) async fn wait_until(&mut self, wait: Wait, at_ns: u64, error: Error) -> Result<()> {
         let sleep = self.session().db().timer.sleep_until(at_ns);
         let sleep = sleep.map_err(|error| Error::Refused(format!("no thread for timers: {error}")))?;
         let waited = {

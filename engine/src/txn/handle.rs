@@ -1,6 +1,6 @@
 //! What a row handle consists of; [`crate::ops::handle`] finds rows by them.
 
-use thermocline_base::ids::{RowId, TableId, Timestamp};
+use thermocline_base::ids::{RowId, TableId};
 
 use crate::cold::memo::RecordName;
 use crate::txn::session::Turn;
@@ -30,8 +30,8 @@ pub(crate) enum HandlePlace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) table: TableId,
-    /// The storage of the table's rows, which emptying and rewriting replace.
-    pub(crate) storage: Timestamp,
+    /// The storage of the table's rows, which emptying replaces.
+    pub(crate) storage: TableId,
     pub(crate) turn: Turn,
     pub(crate) snapshot: u64,
 }

@@ -1,6 +1,7 @@
 //! Transactions: who is open, what each may see, what each has done, and which rows are locked.
 
 pub(crate) mod bodies;
+pub(crate) mod definitions;
 pub(crate) mod handle;
 pub(crate) mod in_the_way;
 pub(crate) mod locks;

@@ -304,8 +304,44 @@ pub(crate) struct Registry {
     /// Places that were ever used.
     used: CachePadded<AtomicUsize>,
     free: Mutex<Vec<u32>>,
-    /// Held while somebody looks for a circle of waits, so that of those who close one only one finds it.
-    circles: Mutex<()>,
+    /// Held while somebody looks for a circle of waits, so that of those who close one only one finds it. Waits for what is no
+    /// row stand in it, with the places that wait.
+    circles: Mutex<Vec<(u32, WaitsFor)>>,
+}
+
+/// What a transaction waits for that is no row: says which places that are, at the moment when it is asked.
+pub(crate) struct WaitsFor(Box<dyn Fn(&Registry) -> Vec<u32> + Send>);
+
+impl WaitsFor {
+    pub(crate) fn new(places: impl Fn(&Registry) -> Vec<u32> + Send + 'static) -> Self {
+        Self(Box::new(places))
+    }
+
+    /// What is in the way of a transaction without an id: as [`Registry::wait_for`] has it for others.
+    pub(crate) fn row_of(id: TxnId, since: u32) -> Self {
+        let place =
+            move |registry: &Registry| registry.is_in_the_way(id, since).then(|| Registry::index_of(id));
+        Self::new(move |registry| place(registry).into_iter().collect())
+    }
+}
+
+impl std::fmt::Debug for WaitsFor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WaitsFor")
+    }
+}
+
+/// A wait for something that is no row, for as long as it lives.
+pub(crate) struct Edge<'a> {
+    registry: &'a Registry,
+    place: u32,
+}
+
+impl Drop for Edge<'_> {
+    fn drop(&mut self) {
+        // A transaction waits for one thing at a time.
+        self.registry.circles.lock().retain(|(place, _)| *place != self.place);
+    }
 }
 
 impl Registry {
@@ -316,7 +352,7 @@ impl Registry {
             segments: (0..PLACES / SEGMENT).map(|_| OnceLock::new()).collect(),
             used: CachePadded(AtomicUsize::new(0)),
             free: Mutex::new(Vec::new()),
-            circles: Mutex::new(()),
+            circles: Mutex::new(Vec::new()),
         };
         let checkpointer = registry.take_place();
         assert_eq!(checkpointer, Some(CHECKPOINTER), "the first place is the checkpointer's");
@@ -427,9 +463,17 @@ impl Registry {
     /// `false`: that would close a circle, and `me` must not wait.
     pub(crate) fn wait_for(&self, me: TxnId, other: TxnId, since: u32) -> bool {
         let (place, _) = self.place_of(me);
-        let _circles = self.circles.lock();
+        let others = self.circles.lock();
         place.waiting_since.store(since, Ordering::SeqCst);
         place.waiting_for.store(other.0 + 1, Ordering::SeqCst);
+        if !others.is_empty() {
+            let closes = self.is_in_the_way(other, since)
+                && self.closes_circle(&others, Self::index_of(me), vec![Self::index_of(other)]);
+            if closes {
+                place.waiting_for.store(0, Ordering::SeqCst);
+            }
+            return !closes;
+        }
         let (mut next, mut since) = (other, since);
         for _ in 0..PLACES {
             // Who waits for something that is not in its way any more is about to look again; for `me`, too, which may have
@@ -449,6 +493,44 @@ impl Registry {
             }
         }
         true
+    }
+
+    /// The place in an id.
+    fn index_of(id: TxnId) -> u32 {
+        (id.0 & ((1 << PLACE_BITS) - 1)) as u32
+    }
+
+    /// Does somebody whom `me` is about to wait for wait for `me`, directly or not?
+    fn closes_circle(&self, others: &[(u32, WaitsFor)], me: u32, first: Vec<u32>) -> bool {
+        let (mut seen, mut next) = (vec![false; PLACES], first);
+        while let Some(index) = next.pop() {
+            if index == me {
+                return true;
+            }
+            if std::mem::replace(&mut seen[index as usize], true) {
+                continue;
+            }
+            let place = self.place(index);
+            let since = place.waiting_since.load(Ordering::SeqCst);
+            if let Some(id) = place.waiting_for.load(Ordering::SeqCst).checked_sub(1)
+                && self.is_in_the_way(TxnId(id), since)
+            {
+                next.push(Self::index_of(TxnId(id)));
+            }
+            next.extend(others.iter().filter(|(of, _)| *of == index).flat_map(|(_, whom)| whom.0(self)));
+        }
+        false
+    }
+
+    /// Notes that the transaction in `place` waits for something that is no row, until the edge is dropped. `None`: that would
+    /// close a circle, and it must not wait.
+    pub(crate) fn wait_for_places(&self, place: u32, whom: WaitsFor) -> Option<Edge<'_>> {
+        let mut others = self.circles.lock();
+        if self.closes_circle(&others, place, whom.0(self)) {
+            return None;
+        }
+        others.push((place, whom));
+        Some(Edge { registry: self, place })
     }
 
     /// `me` waits no longer.
@@ -473,15 +555,21 @@ impl Registry {
         users.filter_map(|(index, place)| Self::describe_place(index, place)).collect()
     }
 
-    /// Does a transaction use this table?
-    pub(crate) fn is_used(&self, table: TableId) -> bool {
-        self.places().any(|place| place.marks.has(table))
+    /// The places of transactions that use this table, but for one.
+    pub(crate) fn other_users(&self, table: TableId, me: u32) -> impl Iterator<Item = u32> {
+        let places = self.places().enumerate().map(|(index, place)| (index as u32, place));
+        places.filter(move |(index, place)| *index != me && place.marks.has(table)).map(|(index, _)| index)
     }
 
-    /// The transactions that use this table, in words.
-    pub(crate) fn describe_users(&self, table: TableId) -> Vec<String> {
-        let users = self.places().enumerate().filter(|(_, place)| place.marks.has(table));
+    /// The transactions that use this table but for one, in words.
+    pub(crate) fn describe_users(&self, table: TableId, me: u32) -> Vec<String> {
+        let users = self.other_users(table, me).map(|index| (index as usize, self.place(index)));
         users.filter_map(|(index, place)| Self::describe_place(index, place)).collect()
+    }
+
+    /// The transaction in this place, in words.
+    pub(crate) fn describe_in(&self, index: u32) -> Option<String> {
+        Self::describe_place(index as usize, self.place(index))
     }
 
     /// What the transaction in a place does, if there is one.

@@ -22,6 +22,7 @@ use crate::mutation::{self, Rule};
 use crate::options::{Isolation, TransactionOptions};
 use crate::row::KeyBuf;
 use crate::temperature::Sampler;
+use crate::txn::definitions::Definitions;
 use crate::txn::handle::RowHandle;
 use crate::txn::locks::{LockKey, LockMode};
 use crate::txn::registry::Place;
@@ -183,6 +184,7 @@ impl View {
 /// What a transaction knows of a cursor of its own.
 #[derive(Debug)]
 pub(crate) struct CursorMark {
+    pub(crate) table: TableId,
     /// Own writes from this one on are passed over.
     pub(crate) number: usize,
     /// Its snapshot, and which of the session's that is.
@@ -231,6 +233,8 @@ pub(crate) struct Session {
     /// Operations that its place had counted when it began.
     begun_at: u32,
     pub(crate) tables: Vec<Touched>,
+    /// What it has changed of definitions.
+    pub(crate) definitions: Option<Box<Definitions>>,
     pub(crate) writes: Vec<Write>,
     /// A chunk that leaves memory by this transaction, which is the engine's own.
     pub(crate) leaves: Option<Box<ChunkLeaves>>,
@@ -298,6 +302,7 @@ impl Session {
             approaches: 0,
             begun_at: 0,
             tables: Vec::new(),
+            definitions: None,
             writes: Vec::new(),
             leaves: None,
             write_index: WriteIndex::default(),

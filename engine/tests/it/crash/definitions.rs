@@ -221,7 +221,7 @@ fn is_missed(rule: Rule, proof: impl FnOnce() -> std::result::Result<(), String>
 
 #[test]
 fn a_table_that_is_used_before_it_is_durable_is_caught() {
-    is_missed(Rule::TableDurableBeforeUse, tables_are_used_early);
+    is_missed(Rule::DefinedBeforeFilled, tables_are_used_early);
 }
 
 #[test]

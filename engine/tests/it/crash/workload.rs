@@ -55,6 +55,8 @@ pub(super) struct Run {
     pub(super) options: Options,
     db: Option<Database>,
     rng: Rng,
+    /// Chooses what is defined among the changes of a transaction.
+    defining: Rng,
     tables: Tables,
     events: Vec<Event>,
     /// Commits on their way, each with the event that it must not overtake.
@@ -62,10 +64,9 @@ pub(super) struct Run {
     next: i64,
     free_numbers: Vec<i32>,
     names: u32,
-    /// Faults are expected: what has failed, and what a definition whose change failed last may be.
+    /// Faults are expected: what has failed.
     tolerant: bool,
     pub(super) errors: Vec<Error>,
-    in_doubt: Option<State>,
     /// Rows leave memory and come back.
     cold: bool,
     /// Tables freeze and thaw.
@@ -80,6 +81,8 @@ pub(super) struct Run {
     pub(super) moved: Rc<Cell<usize>>,
     /// Rows that have left memory with their chunk, the same.
     pub(super) left: Rc<Cell<usize>>,
+    /// Changes of definitions in transactions, the same.
+    pub(super) defined: Rc<Cell<usize>>,
 }
 
 /// The errors that a device may be answered with.
@@ -98,6 +101,7 @@ impl Run {
             options,
             db: Some(db),
             rng: Rng::new(seed),
+            defining: Rng::new(!seed),
             tables: BTreeMap::new(),
             events: vec![empty],
             pending: Vec::new(),
@@ -106,7 +110,6 @@ impl Run {
             names: 0,
             tolerant: false,
             errors: Vec::new(),
-            in_doubt: None,
             cold: false,
             freezes: false,
             frozen: 0,
@@ -114,6 +117,7 @@ impl Run {
             cleans: Rc::default(),
             moved: Rc::default(),
             left: Rc::default(),
+            defined: Rc::default(),
         }
     }
 
@@ -161,9 +165,9 @@ impl Run {
         }
     }
 
-    /// What a change of definitions that failed for good has left in doubt.
-    pub(super) fn in_doubt(&self) -> Option<&State> {
-        self.in_doubt.as_ref()
+    /// Has the log failed? Readers are told that all is well then if they have seen nothing that it lacks.
+    fn log_failed(&self) -> bool {
+        self.errors.iter().any(|error| matches!(error, Error::LogFailed { .. }))
     }
 
     /// The open database.
@@ -396,7 +400,11 @@ impl Run {
         let mut read: Pending = Box::pin(read);
         match poll(read.as_mut()) {
             Poll::Ready(outcome) => {
-                if self.judge(outcome, "a reader") && self.waits() && !self.tables.is_empty() {
+                if self.judge(outcome, "a reader")
+                    && self.waits()
+                    && !self.tables.is_empty()
+                    && !self.log_failed()
+                {
                     self.sure(event);
                 }
             }
@@ -438,6 +446,11 @@ impl Run {
         if large {
             self.flush_if_pending();
         }
+        let defines = self.defining.chance(0.1);
+        if defines && !self.moves.is_empty() {
+            // A move that waits for space in the log holds its table.
+            self.flush();
+        }
         let begun = self.io.operations();
         let mut tx = self.begin();
         let mut tables = self.tables.clone();
@@ -448,7 +461,11 @@ impl Run {
             let mut undone = tables.clone();
             let undo = self.rng.chance(0.1);
             let into = if undo { &mut undone } else { &mut tables };
-            self.change(&mut tx, into, large, &mut freed);
+            if defines && self.defining.chance(0.4) || into.is_empty() {
+                self.define_within(&mut tx, into);
+            } else {
+                self.change(&mut tx, into, large, &mut freed);
+            }
             if undo {
                 tx.rollback_to(&savepoint).expect("a rollback to a savepoint");
             }
@@ -511,7 +528,7 @@ impl Run {
         let which = self.rng.below(tables.len() as u64) as usize;
         let (name, model) = tables.iter_mut().nth(which).expect("it exists");
         let db = self.db();
-        let table = db.table(name).expect("it exists");
+        let table = tx.table(name).expect("it exists");
         let old = if model.rows.is_empty() || self.rng.chance(0.4) {
             None
         } else {
@@ -568,7 +585,7 @@ impl Run {
         model.rows.insert(super::id_of(&new), new);
     }
 
-    /// One change of definitions.
+    /// One change of definitions, by itself.
     fn define(&mut self) {
         // A move that waits for space in the log holds its table.
         if !self.moves.is_empty() {
@@ -577,6 +594,37 @@ impl Run {
         let begun = self.io.operations();
         let db = self.db();
         let mut tables = self.tables.clone();
+        let Some(definition) = self.definition(&mut tables) else { return };
+        let committed = db.statistics().commits;
+        let outcome = definition.alone(&db);
+        let done = self.judge(outcome, "a change of definitions");
+        if !done && self.db().statistics().commits == committed {
+            // Nothing has happened. Else it is there, as a commit is whose log has failed, and a restart may not find it.
+            return;
+        }
+        self.push(begun, tables);
+        if done && self.logged() {
+            self.sure(self.last());
+        }
+    }
+
+    /// One change of definitions among the changes of a transaction.
+    fn define_within(&mut self, tx: &mut Transaction, tables: &mut Tables) {
+        let mut changed = tables.clone();
+        std::mem::swap(&mut self.rng, &mut self.defining);
+        let definition = self.definition(&mut changed);
+        std::mem::swap(&mut self.rng, &mut self.defining);
+        let Some(definition) = definition else { return };
+        let db = self.db();
+        let outcome = drive(&db, definition.within(tx));
+        if self.judge(outcome, "a change of definitions") {
+            *tables = changed;
+            self.defined.set(self.defined.get() + 1);
+        }
+    }
+
+    /// Chooses a change of definitions, and makes it in the model.
+    fn definition(&mut self, tables: &mut Tables) -> Option<Definition> {
         let count = tables.len() as u64;
         let name = match count {
             0 => String::new(),
@@ -585,15 +633,15 @@ impl Run {
         let choice = if count < 2 { 0 } else { self.rng.below(16) };
         self.names += 1;
         let fresh = format!("n{}", self.names);
-        let outcome = match choice {
-            0 | 12 if count < 5 => self.create(&db, &mut tables),
+        Some(match choice {
+            0 | 12 if count < 5 => self.create(tables),
             0 | 1 => {
                 tables.remove(&name);
-                db.drop_table(&name)
+                Definition::Drop(name)
             }
             2 => {
                 tables.get_mut(&name).expect("it exists").rows.clear();
-                db.truncate_table(&name)
+                Definition::Truncate(name)
             }
             3..6 => {
                 let model = tables.get_mut(&name).expect("it exists");
@@ -601,62 +649,49 @@ impl Run {
                 for row in model.rows.values_mut() {
                     row.push(Value::Int4(5));
                 }
-                db.add_column(&name, Column::new(fresh, Type::Int4).nullable().default(5))
+                Definition::AddColumn(name, fresh)
             }
             6 => {
                 let model = tables.get_mut(&name).expect("it exists");
                 if model.columns.len() < 4 {
-                    return;
+                    return None;
                 }
                 let column = model.columns.remove(3);
                 for row in model.rows.values_mut() {
                     row.remove(3);
                 }
-                db.drop_column(&name, &column)
+                Definition::DropColumn(name, column)
             }
             7 | 10..12 => {
                 let model = tables.get_mut(&name).expect("it exists");
                 if let Some(position) = model.indexes.iter().position(|index| index == "by_k") {
                     model.indexes.remove(position);
-                    db.drop_index(&name, "by_k")
+                    Definition::DropIndex(name)
                 } else if self.options.cold_store == ColdStoreKind::Direct {
                     // Its slots have no room for the entries of another index.
-                    return;
+                    return None;
                 } else {
                     // A round of cleaning that stands still would be waited for.
                     self.drop_moves();
                     model.indexes.push("by_k".to_owned());
-                    db.create_index(&name, IndexSchema::ordered("by_k", &["k"]).unique()).map(drop)
+                    Definition::CreateIndex(name)
                 }
             }
             8 => {
                 let model = tables.remove(&name).expect("it exists");
                 tables.insert(fresh.clone(), model);
-                db.rename_table(&name, &fresh)
+                Definition::Rename(name, fresh)
             }
             _ => {
                 let model = tables.get_mut(&name).expect("it exists");
-                let Some(column) = model.columns.get_mut(3) else { return };
+                let column = model.columns.get_mut(3)?;
                 let old = std::mem::replace(column, fresh.clone());
-                db.rename_column(&name, &old, &fresh)
+                Definition::RenameColumn(name, old, fresh)
             }
-        };
-        let done = self.judge(outcome, "a change of definitions");
-        let before = self.tables.clone();
-        self.push(begun, tables);
-        if !done {
-            // Only a log that failed leaves it in doubt; otherwise nothing has happened.
-            let failed = self.events.pop().expect("it was pushed");
-            self.tables = before;
-            if matches!(self.db().step_flush(), Err(Error::LogFailed { .. })) {
-                self.in_doubt.get_or_insert(failed.state);
-            }
-        } else if self.logged() {
-            self.sure(self.last());
-        }
+        })
     }
 
-    fn create(&mut self, db: &Database, tables: &mut Tables) -> std::result::Result<(), Error> {
+    fn create(&mut self, tables: &mut Tables) -> Definition {
         let name = format!("t{}", self.names);
         let mut schema = TableSchema::new(&name)
             .column(Column::new("id", Type::Int8))
@@ -673,6 +708,57 @@ impl Run {
         }
         let columns = ["id", "k", "v"].map(str::to_owned).to_vec();
         tables.insert(name, Model { keyed, columns, indexes, rows: BTreeMap::new() });
-        db.create_table(schema).map(drop)
+        Definition::Create(schema)
+    }
+}
+
+/// A change of definitions that has been chosen.
+enum Definition {
+    Create(TableSchema),
+    Drop(String),
+    Truncate(String),
+    AddColumn(String, String),
+    DropColumn(String, String),
+    CreateIndex(String),
+    DropIndex(String),
+    Rename(String, String),
+    RenameColumn(String, String, String),
+}
+
+impl Definition {
+    fn column(name: &str) -> Column {
+        Column::new(name, Type::Int4).nullable().default(5)
+    }
+
+    fn index() -> IndexSchema {
+        IndexSchema::ordered("by_k", &["k"]).unique()
+    }
+
+    fn alone(&self, db: &Database) -> Result<()> {
+        match self {
+            Self::Create(schema) => db.create_table(schema.clone()).map(drop),
+            Self::Drop(table) => db.drop_table(table),
+            Self::Truncate(table) => db.truncate_table(table),
+            Self::AddColumn(table, column) => db.add_column(table, Self::column(column)),
+            Self::DropColumn(table, column) => db.drop_column(table, column),
+            Self::CreateIndex(table) => db.create_index(table, Self::index()).map(drop),
+            Self::DropIndex(table) => db.drop_index(table, "by_k"),
+            Self::Rename(from, to) => db.rename_table(from, to),
+            Self::RenameColumn(table, from, to) => db.rename_column(table, from, to),
+        }
+    }
+
+    async fn within(&self, tx: &mut Transaction) -> Result<()> {
+        match self {
+            Self::Create(schema) => tx.create_table(schema.clone()).await.map(drop),
+            Self::Drop(table) => tx.drop_table(table).await,
+            Self::Truncate(table) => tx.truncate_table(table).await,
+            Self::AddColumn(table, column) => tx.add_column(table, Self::column(column)).await,
+            Self::DropColumn(table, column) => tx.drop_column(table, column).await,
+            Self::CreateIndex(table) => tx.create_index(table, Self::index()).await.map(drop),
+            Self::DropIndex(table) => tx.drop_index(table, "by_k").await,
+            Self::Rename(from, to) => tx.rename_table(from, to).await,
+            Self::RenameColumn(table, from, to) => tx.rename_column(table, from, to).await,
+        }
     }
 }
