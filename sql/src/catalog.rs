@@ -27,6 +27,8 @@ pub(crate) trait Catalog {
     fn relation_names(&self) -> Vec<(i64, String)>;
     /// Comments: the OID of a relation or constraint, the number of its column (0: itself), the text.
     fn comments(&self) -> Vec<(i64, i64, String)>;
+    /// Bytes that a table's rows take, wherever they are.
+    fn size(&self, name: &str) -> u64;
     /// Queries of views by OID.
     fn view_texts(&self) -> Vec<(i64, String)>;
 }

@@ -1,7 +1,7 @@
 //! Plans as text, for EXPLAIN: one line an operator, what it reads from below it and further in. Names are PostgreSQL's, costs
 //! are left out: plans are ordered by keys and counts of rows, not by costs.
 
-use crate::plan::{Access, Bound, KeyPart, Plan};
+use crate::plan::{Access, Bound, Extension, KeyPart, Plan};
 
 /// The lines of a statement's plan.
 pub(crate) fn lines(bound: &Bound) -> Vec<String> {
@@ -83,6 +83,14 @@ fn plan(node: &Plan, depth: usize, out: &mut Vec<String>) {
         Plan::Filter(input, _) => one("Filter", input, out),
         // What only computes columns says nothing of how rows are found.
         Plan::Project(input, _) | Plan::Cut(input, _) | Plan::Numbered(input) => plan(input, depth, out),
+        Plan::Extend(input, Extension::Sets(_)) => one("ProjectSet", input, out),
+        Plan::Extend(input, Extension::Windows(_)) => one("WindowAgg", input, out),
+        Plan::Working(_) => line(depth, "WorkTable Scan".to_owned(), out),
+        Plan::Recursive(query) => {
+            line(depth, "Recursive Union".to_owned(), out);
+            plan(&query.base, depth + 1, out);
+            plan(&query.step, depth + 1, out);
+        }
         Plan::Sort(input, _) => one("Sort", input, out),
         Plan::Distinct(input, _) => one("Unique", input, out),
         Plan::Lock { input, .. } => one("LockRows", input, out),

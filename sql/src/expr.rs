@@ -117,6 +117,10 @@ pub(crate) struct Context {
     pub(crate) statement: i64,
     /// The session's sequences; none where constants are computed.
     pub(crate) sequences: Option<crate::system::sequences::SessionSequences>,
+    /// The session, for functions that ask it; none where nothing does.
+    pub(crate) facts: Option<Arc<crate::common::facts::Facts>>,
+    /// The longest wait for a row's lock.
+    pub(crate) lock_timeout: Option<std::time::Duration>,
 }
 
 /// What an expression may look at.

@@ -34,6 +34,7 @@
 //! | `run` | the executor |
 //! | `explain` | plans as text |
 //! | `system` | what definitions say that the engine does not keep, in hidden tables |
+//! | `common` | what sessions share, and what expressions ask of theirs |
 //! | `session` | what a user holds: transactions, settings, definitions |
 //!
 //! Invariant: this crate knows nothing of sockets, and of the engine only its public interface; it has no unsafe code.
@@ -42,6 +43,7 @@
 
 mod bind;
 mod catalog;
+mod common;
 mod error;
 mod explain;
 mod expr;
@@ -53,6 +55,7 @@ mod session;
 mod system;
 mod types;
 
+pub use common::Common;
 pub use error::{About, Error, Result};
 pub use expr::{Cause, Interrupt};
 pub use plan::Column;

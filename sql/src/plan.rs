@@ -77,6 +77,12 @@ pub(crate) enum Plan {
     Numbered(Box<Plan>),
     /// The first so many columns.
     Cut(Box<Plan>, usize),
+    /// The row, and values behind it.
+    Extend(Box<Plan>, Extension),
+    /// `WITH RECURSIVE`: the rows of `base`, and what `step` makes of them, and of these, until it makes none.
+    Recursive(Box<Recursive>),
+    /// The rows that the last step of the recursive query with this number has made.
+    Working(usize),
     /// Rows whose tables' rows are locked, one after the other, as they are then.
     Lock {
         input: Box<Plan>,
@@ -84,6 +90,69 @@ pub(crate) enum Plan {
         /// Only the first rows are asked for, and the input stops when it is told to: it is read a few rows at a time.
         few: bool,
     },
+}
+
+/// Values behind the columns of rows.
+#[derive(Clone, Debug)]
+pub(crate) enum Extension {
+    /// A row for each element of these arrays, side by side; null where one has no more.
+    Sets(Vec<Expr>),
+    Windows(Vec<WindowCall>),
+}
+
+/// A recursive query.
+#[derive(Clone, Debug)]
+pub(crate) struct Recursive {
+    pub(crate) number: usize,
+    /// UNION ALL: rows that were there before are kept.
+    pub(crate) all: bool,
+    pub(crate) base: Plan,
+    pub(crate) step: Plan,
+}
+
+/// A window function, or an aggregate over a window.
+#[derive(Clone, Debug)]
+pub(crate) struct WindowCall {
+    pub(crate) function: WindowFunction,
+    pub(crate) args: Vec<Expr>,
+    pub(crate) filter: Option<Expr>,
+    pub(crate) partition: Vec<Expr>,
+    pub(crate) order: Vec<SortKey>,
+    pub(crate) frame: WindowFrame,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WindowFunction {
+    RowNumber,
+    Rank,
+    DenseRank,
+    PercentRank,
+    CumeDist,
+    Ntile,
+    Lag,
+    Lead,
+    FirstValue,
+    LastValue,
+    NthValue,
+    Aggregate(Aggregate),
+}
+
+/// Which rows of a partition a window function looks at.
+#[derive(Clone, Debug)]
+pub(crate) struct WindowFrame {
+    /// By rows; else by groups of rows that are equal in order.
+    pub(crate) rows: bool,
+    pub(crate) start: FrameEnd,
+    pub(crate) end: FrameEnd,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum FrameEnd {
+    First,
+    Before(Expr),
+    Current,
+    Behind(Expr),
+    Last,
 }
 
 /// A table whose rows are locked.

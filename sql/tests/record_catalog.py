@@ -6,7 +6,7 @@
 import psycopg
 
 TYPES = """bool int2 int4 int8 float4 float8 numeric text varchar bpchar name bytea date time timestamp timestamptz
-interval uuid oid char""".split()
+interval uuid oid char json jsonb int2vector oidvector regclass regtype regnamespace regproc _text void""".split()
 
 with psycopg.connect("") as connection:
     names = {oid: name for oid, name in connection.execute("select oid, typname from pg_type").fetchall()}

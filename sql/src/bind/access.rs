@@ -43,6 +43,7 @@ pub(super) fn rows(plan: &Plan) -> f64 {
         | Plan::Sort(input, _)
         | Plan::Distinct(input, _)
         | Plan::Numbered(input)
+        | Plan::Extend(input, _)
         | Plan::Cut(input, _) => rows(input),
         Plan::Lock { input, .. } => rows(input),
         Plan::Join(join) => rows(&join.left).max(rows(&join.right)),
@@ -58,7 +59,8 @@ pub(super) fn rows(plan: &Plan) -> f64 {
             _ => rows(input).min(100.0),
         },
         Plan::SetOp { left, right, .. } => rows(left) + rows(right),
-        Plan::Series { .. } => 1000.0,
+        Plan::Series { .. } | Plan::Working(_) => 1000.0,
+        Plan::Recursive(query) => 10.0 * rows(&query.base),
         Plan::Unnest(_) => ELEMENTS,
     }
 }

@@ -30,7 +30,10 @@ impl Binder<'_> {
             let [left, right] = <[Typed; 2]>::try_from(args).expect("there are two");
             return self.compare_records(name, left, right, at);
         }
-        if let Some(found) = self.array_operator(name, &args, at)? {
+        // Operators of JSON take arrays of texts, too.
+        if !args.iter().any(|arg| arg.ty.is_json())
+            && let Some(found) = self.array_operator(name, &args, at)?
+        {
             return Ok(found);
         }
         let types = self.types(&args);
@@ -114,16 +117,15 @@ impl Binder<'_> {
                 );
             }
         };
-        if call.over {
-            return Err(Error::unsupported("a window function").at(at));
+        if let Some(over) = &call.over {
+            return self.window_call(name, call, over, at);
         }
         if is_aggregate(name) {
             return self.aggregate(name, call, at);
         }
-        const REFUSED: [&str; 8] =
-            ["row_number", "rank", "dense_rank", "lag", "lead", "json_agg", "to_char", "unnest"];
-        if REFUSED.contains(&name) {
-            return Err(Error::unsupported(format!("function {name}")).at(at));
+        if super::window::window_function(name).is_some() {
+            let message = format!("window function {name} requires an OVER clause");
+            return Err(Error::new("42809", message).at(at));
         }
         if call.distinct || !call.order.is_empty() || call.filter.is_some() || call.star {
             let message =
@@ -133,6 +135,9 @@ impl Binder<'_> {
         if let Some(found) = self.sequence_function(name, &call.args, at)? {
             return Ok(found);
         }
+        if let Some(found) = self.json_function(name, &call.args, at)? {
+            return Ok(found);
+        }
         let mut args = Vec::with_capacity(call.args.len());
         for arg in &call.args {
             args.push(self.expr(arg)?);
@@ -140,7 +145,7 @@ impl Binder<'_> {
         match name {
             "concat" | "concat_ws" => return self.concat(name, args, at),
             "pg_typeof" if args.len() == 1 => {
-                return Ok(Typed::constant(Datum::text(args[0].ty.sql_name()), Type::Text, at));
+                return Ok(Typed::constant(Datum::Int(args[0].ty.oid().into()), Type::Regtype, at));
             }
             // `age(x)` is the age at today's midnight.
             "age" if args.len() == 1 => {
@@ -148,6 +153,9 @@ impl Binder<'_> {
                 args.insert(0, midnight);
             }
             _ => {}
+        }
+        if let Some(found) = self.set_in_expression(name, &args, at)? {
+            return Ok(found);
         }
         if let Some(found) = self.array_function(name, &args, at)? {
             return Ok(found);
@@ -158,9 +166,15 @@ impl Binder<'_> {
         self.function(name, args, at)
     }
 
+    /// A value whose type nothing has said is a text.
+    pub(super) fn implicit_text(&mut self, typed: Typed) -> Result<Typed> {
+        if typed.ty == Type::Unknown { self.implicit(typed, Type::Text) } else { Ok(typed) }
+    }
+
     pub(super) fn function(&mut self, name: &str, args: Vec<Typed>, at: u32) -> Result<Typed> {
         let types = self.types(&args);
         let all = functions_named(name);
+        self.asks |= crate::registry::session::asks_session(name);
         match resolve(&all, &types, |function| function.args) {
             Resolved::One(function) => {
                 let mut exprs = Vec::with_capacity(args.len());
@@ -249,7 +263,16 @@ impl Binder<'_> {
         bound
     }
 
-    fn aggregate_parts(&mut self, name: &str, call: &ast::Call, at: u32) -> Result<(AggregateCall, Type)> {
+    pub(super) fn aggregate_parts(
+        &mut self,
+        name: &str,
+        call: &ast::Call,
+        at: u32,
+    ) -> Result<(AggregateCall, Type)> {
+        if let Some((aggregate, args, ty)) = self.json_aggregate(name, &call.args)? {
+            let wanted = vec![Type::Text; args.len()];
+            return self.aggregate_call(call, (aggregate, wanted, ty), args);
+        }
         let mut args = Vec::new();
         for arg in &call.args {
             args.push(self.expr(arg)?);
@@ -276,7 +299,12 @@ impl Binder<'_> {
                 Some(row) => {
                     let arg = if types[0] == Type::Unknown { Type::Text } else { types[0] };
                     let min_max = row.2 == Type::Unknown;
-                    if min_max && matches!(arg, Type::Bool | Type::Uuid | Type::Bytea | Type::Record) {
+                    if min_max
+                        && matches!(
+                            arg,
+                            Type::Bool | Type::Uuid | Type::Bytea | Type::Record | Type::Json | Type::Jsonb
+                        )
+                    {
                         return Err(function_error(name, &types, "42883", "does not exist").at(at).hint(
                             "No function matches the given name and argument types. You might need to add explicit type casts.",
                         ));

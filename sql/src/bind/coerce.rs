@@ -25,10 +25,7 @@ impl Binder<'_> {
             names => names.last().expect("a name has a part"),
         };
         let Some(ty) = Type::from_name(bare) else {
-            let known = [
-                "json", "jsonb", "inet", "cidr", "macaddr", "money", "bit", "varbit", "timetz", "xml",
-                "point",
-            ];
+            let known = ["inet", "cidr", "macaddr", "money", "bit", "varbit", "timetz", "xml", "point"];
             if known.contains(&bare.as_str()) {
                 return Err(Error::unsupported(format!("type {bare}")).at(name.at));
             }
@@ -50,6 +47,15 @@ impl Binder<'_> {
         context: Context,
     ) -> Result<Option<Typed>> {
         let at = from.at;
+        if to.is_registered()
+            && (from.ty == Type::Unknown || (from.ty.is_string() && context == Context::Explicit))
+        {
+            return self.registered(from, to).map(Some);
+        }
+        if from.ty.is_registered() && to.is_string() && context >= Context::Assignment {
+            let shown = self.shown_registered(from);
+            return self.coerce(shown, to, modifier, context);
+        }
         if from.ty == Type::Unknown {
             if let Expr::Param(index) = from.expr {
                 if to != Type::Unknown && self.parameters[index] == Type::Unknown {

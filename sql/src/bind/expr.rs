@@ -76,11 +76,6 @@ impl Binder<'_> {
             ExprKind::Case { arg, whens, other } => self.case(arg.as_deref(), whens, other.as_deref(), at)?,
             ExprKind::Call(call) => self.call(call, at)?,
             ExprKind::Cast(arg, name) => {
-                let last = name.name.last().map_or("", String::as_str);
-                if !name.array && ["regclass", "regtype", "regnamespace"].contains(&last) {
-                    let arg = self.expr(arg)?;
-                    return self.registered(arg, last, at);
-                }
                 let (ty, modifier) = Self::type_of(name)?;
                 if ty.element().is_some() && matches!(&arg.kind, ExprKind::Array(items) if items.is_empty()) {
                     return Ok(Typed::constant(Datum::Array([].into()), ty, at));

@@ -19,7 +19,7 @@ use crate::plan::{Access, Join, Plan};
 use crate::types::Type;
 
 /// Something that has rows, with its columns counted from 0.
-struct Relation {
+pub(super) struct Relation {
     plan: Plan,
     columns: Vec<ScopeColumn>,
     tables: Vec<String>,
@@ -157,6 +157,9 @@ impl Binder<'_> {
     fn relation(&mut self, reference: &TableRef) -> Result<Relation> {
         match reference {
             TableRef::Table { name, alias } => {
+                if let Some(relation) = self.working_table(name, alias)? {
+                    return Ok(relation);
+                }
                 let cte =
                     name.schema.is_none().then(|| self.ctes.iter().rposition(|cte| cte.name == name.name));
                 if let Some(place) = cte.flatten() {
@@ -250,7 +253,12 @@ impl Binder<'_> {
         // It sees those before it only, and nothing of the query that names it.
         let hidden = self.ctes.split_off(place);
         let frames = std::mem::take(&mut self.frames);
-        let bound = self.nested(FrameKind::Sub, |binder| binder.query(&cte.query));
+        let bound = self.nested(FrameKind::Sub, |binder| match &cte.query.body {
+            ast::SetExpr::Op { op: ast::SetOp::Union, all, left, right } if cte.recursive => {
+                binder.recursive_query(&cte, *all, (left, right))
+            }
+            _ => binder.query(&cte.query),
+        });
         self.frames = frames;
         self.ctes.extend(hidden);
         let (bound, _) = bound?;
@@ -324,35 +332,44 @@ impl Binder<'_> {
             return Err(Error::unsupported("this function in FROM").at(call.at));
         };
         let name = written.name.last().cloned().unwrap_or_default();
-        let ((args, ty), captures) = self.nested(FrameKind::Sub, |binder| {
+        let ((mut plan, made), captures) = self.nested(FrameKind::Sub, |binder| {
             binder.frames.push(super::scope::Frame::default());
             let bound = binder.exprs(&written.args).and_then(|args| {
-                if name == "unnest" && args.len() == 1 {
-                    let element = args[0].ty.element();
-                    return Ok((args, element));
+                let whole = args.iter().all(|arg| arg.ty.is_integer());
+                if name == "generate_series" && whole {
+                    let (exprs, ty, _) = binder.unify(args, "generate_series")?;
+                    let args = exprs.into_iter().map(|expr| Typed::new(expr, ty, call.at)).collect();
+                    return Ok((series_call(&name, args, call.at)?, vec![(None, ty)]));
                 }
-                if name != "generate_series" {
-                    return Ok((args, None));
+                match binder.set_function(&name, &args, call.at)? {
+                    Some((expr, columns)) => Ok((Plan::Unnest(expr), columns)),
+                    // Any other function is a table of one row.
+                    None => {
+                        let typed = binder.call(written, call.at)?;
+                        let typed = binder.implicit_text(typed)?;
+                        Ok((Plan::Values(vec![vec![typed.expr]]), vec![(None, typed.ty)]))
+                    }
                 }
-                let (exprs, ty, _) = binder.unify(args, "generate_series")?;
-                Ok((exprs.into_iter().map(|expr| Typed::new(expr, ty, call.at)).collect(), Some(ty)))
             });
             binder.frames.pop();
             bound
         })?;
-        let Some(ty) = ty else {
-            return Err(Error::unsupported(format!("function {name} in FROM")).at(call.at));
-        };
-        let mut plan = match name.as_str() {
-            "unnest" => Plan::Unnest(args.into_iter().next().expect("it has one argument").expr),
-            _ => series_call(&name, args, call.at)?,
-        };
         let table = alias.name.clone().unwrap_or(name);
-        let column = alias.columns.first().cloned().unwrap_or_else(|| table.clone());
-        let mut columns = vec![crate::plan::Column { name: column, ty, modifier: -1 }];
+        let mut names = alias.columns.iter();
+        let mut columns: Vec<crate::plan::Column> = made
+            .into_iter()
+            .map(|(own, ty)| {
+                let name = names.next().cloned();
+                let name = name.or_else(|| own.map(str::to_owned)).unwrap_or_else(|| table.clone());
+                crate::plan::Column { name, ty, modifier: -1 }
+            })
+            .collect();
+        if columns.len() == 1 && !ordinality {
+            self.scalars.push(table.clone());
+        }
         if ordinality {
             plan = Plan::Numbered(Box::new(plan));
-            let name = alias.columns.get(1).cloned().unwrap_or_else(|| "ordinality".to_owned());
+            let name = names.next().cloned().unwrap_or_else(|| "ordinality".to_owned());
             columns.push(crate::plan::Column { name, ty: Type::Int8, modifier: -1 });
         }
         let lateral = (!captures.is_empty()).then_some(captures);
@@ -484,7 +501,7 @@ fn shared_names(left: &[ScopeColumn], right: &[ScopeColumn]) -> Vec<String> {
 }
 
 /// A query in FROM.
-fn derived(
+pub(super) fn derived(
     bound: crate::plan::BoundQuery,
     name: &str,
     aliases: &[String],

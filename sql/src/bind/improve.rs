@@ -25,7 +25,12 @@ fn improve_under(plan: &mut Plan, limited: bool) {
         *plan = ends;
     }
     match plan {
-        Plan::Unit | Plan::Values(_) | Plan::Scan { .. } | Plan::Series { .. } | Plan::Unnest(_) => {}
+        Plan::Unit
+        | Plan::Values(_)
+        | Plan::Scan { .. }
+        | Plan::Series { .. }
+        | Plan::Unnest(_)
+        | Plan::Working(_) => {}
         Plan::Limit { input, .. } => improve_under(input, true),
         Plan::Project(input, _) | Plan::Filter(input, _) | Plan::Cut(input, _) => {
             improve_under(input, limited);
@@ -46,8 +51,13 @@ fn improve_under(plan: &mut Plan, limited: bool) {
         Plan::Aggregate { input, .. }
         | Plan::Sort(input, _)
         | Plan::Distinct(input, _)
+        | Plan::Extend(input, _)
         | Plan::Numbered(input) => {
             improve_under(input, false);
+        }
+        Plan::Recursive(query) => {
+            improve_under(&mut query.base, false);
+            improve_under(&mut query.step, false);
         }
         Plan::Join(join) => {
             improve_under(&mut join.left, false);

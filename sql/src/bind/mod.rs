@@ -13,6 +13,12 @@
 //! | `improve` | orders and extremes that an index has |
 //! | `change` | INSERT, UPDATE, DELETE, and the defaults and conditions of their columns |
 //! | `sequence` | functions of sequences |
+//! | `recursive` | WITH RECURSIVE |
+//! | `sets` | functions that make rows |
+//! | `window` | window functions |
+//! | `json` | JSON of values of any type |
+//! | `registered` | OIDs that are shown by names: `regclass` and its like |
+//! | `system` | system catalogs, and functions that know of definitions |
 
 mod access;
 mod array;
@@ -22,10 +28,15 @@ mod coerce;
 mod expr;
 mod from;
 mod improve;
+mod json;
 mod query;
+mod recursive;
+mod registered;
 mod scope;
 pub(crate) mod sequence;
+mod sets;
 mod system;
+mod window;
 
 use std::sync::Arc;
 
@@ -76,8 +87,16 @@ pub(crate) struct Binder<'c> {
     locks: bool,
     /// It looks at definitions, and so is bound anew each time.
     pub(crate) system: bool,
+    /// Its expressions ask the session.
+    pub(crate) asks: bool,
     /// Views that are being bound, the innermost last.
     views: Vec<String>,
+    /// Functions in FROM that have one column: the names of their tables, which stand for the value.
+    scalars: Vec<String>,
+    /// Recursive queries whose steps are being bound: name, number, columns, whether the step has named it.
+    recursive: Vec<(String, usize, Vec<crate::plan::Column>, bool)>,
+    /// How many recursive queries there are.
+    recursions: usize,
     /// Tables and views that a query names, for what depends on them.
     pub(crate) named_relations: Vec<String>,
     /// Stars of the statement: where each stands, behind how many names, and the columns that it means.
@@ -95,7 +114,11 @@ impl<'c> Binder<'c> {
             named: 0,
             locks: false,
             system: false,
+            asks: false,
             views: Vec::new(),
+            scalars: Vec::new(),
+            recursive: Vec::new(),
+            recursions: 0,
             named_relations: Vec::new(),
             stars: Vec::new(),
         }

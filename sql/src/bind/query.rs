@@ -2,11 +2,13 @@
 
 use super::coerce::common_modifier;
 use super::scope::{Frame, FrameKind, Group, Naming, ScopeColumn};
+use super::sets::SET_BASE;
+use super::window::WINDOW_BASE;
 use super::{Binder, SUB_BASE, Typed};
 use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::parser::ast::{self, ExprKind, LockWait, Locking, OrderItem, Query, Select, SetExpr, Strength};
-use crate::plan::{BoundQuery, Column, LockTarget, Plan, SortKey, Sub, SubKind};
+use crate::plan::{BoundQuery, Column, Extension, LockTarget, Plan, SortKey, Sub, SubKind};
 use crate::types::Type;
 
 /// Expressions of a select list, bound, with their names.
@@ -20,6 +22,7 @@ impl Binder<'_> {
     pub(super) fn top_query(&mut self, query: &Query) -> Result<BoundQuery> {
         let (bound, captures) = self.sub_query(query)?;
         debug_assert!(captures.is_empty(), "nothing is around it");
+        let bound = self.with_names(bound)?;
         Ok(BoundQuery { locks: self.locks, ..bound })
     }
 
@@ -71,7 +74,7 @@ impl Binder<'_> {
         Ok(bound)
     }
 
-    fn set_expr(&mut self, body: &SetExpr) -> Result<BoundQuery> {
+    pub(super) fn set_expr(&mut self, body: &SetExpr) -> Result<BoundQuery> {
         match body {
             SetExpr::Select(select) => self.select(select, &[], &[]),
             SetExpr::Query(query) => self.query(query),
@@ -215,6 +218,10 @@ impl Binder<'_> {
             Some(having) => Some(self.condition(having, "HAVING")?),
             None => None,
         };
+        // From here on, rows can be made and windows looked at.
+        self.frame().sets = Some(Vec::new());
+        self.frame().windows = Some(Vec::new());
+        self.frame().named_windows.clone_from(&select.windows);
         let mut output = self.items(&select.items)?;
         let items = output.exprs.len();
         let distinct_on = self.distinct_keys(select, &mut output)?;
@@ -234,10 +241,13 @@ impl Binder<'_> {
             place_subs(&mut having, base);
             plan = Plan::Filter(Box::new(plan), vec![having]);
         }
+        let extended = self.extended(&mut plan, base, &mut width);
         let mut exprs = Vec::with_capacity(output.exprs.len());
         for typed in &output.exprs {
             let mut expr = typed.expr.clone();
             place_subs(&mut expr, base);
+            place(&mut expr, WINDOW_BASE, extended.0);
+            place(&mut expr, SET_BASE, extended.1);
             exprs.push(expr);
         }
         let all = exprs.len();
@@ -269,6 +279,33 @@ impl Binder<'_> {
         let columns =
             columns.map(|(typed, name)| Column { name, ty: typed.ty, modifier: typed.modifier }).collect();
         Ok(BoundQuery { plan, columns, locks: false })
+    }
+
+    /// Puts window functions and functions that make rows behind the plan's columns. Where each of the two kinds begins.
+    fn extended(&mut self, plan: &mut Plan, subs: usize, width: &mut usize) -> (usize, usize) {
+        let mut windows = self.frame().windows.take().unwrap_or_default();
+        let mut sets = self.frame().sets.take().unwrap_or_default();
+        let first_window = *width;
+        for call in &mut windows {
+            let parts = call.args.iter_mut().chain(&mut call.filter).chain(&mut call.partition);
+            parts
+                .chain(call.order.iter_mut().map(|key| &mut key.expr))
+                .for_each(|expr| place_subs(expr, subs));
+        }
+        if !windows.is_empty() {
+            *width += windows.len();
+            *plan = Plan::Extend(Box::new(std::mem::replace(plan, Plan::Unit)), Extension::Windows(windows));
+        }
+        let first_set = *width;
+        for set in &mut sets {
+            place_subs(set, subs);
+            place(set, WINDOW_BASE, first_window);
+        }
+        if !sets.is_empty() {
+            *width += sets.len();
+            *plan = Plan::Extend(Box::new(std::mem::replace(plan, Plan::Unit)), Extension::Sets(sets));
+        }
+        (first_window, first_set)
     }
 
     /// The tables whose rows are locked; their rows' numbers become columns of the output.
@@ -566,11 +603,16 @@ fn place_of(number: i64, count: usize, at: u32) -> Result<usize> {
 
 /// Puts answers of sub-queries behind the first `width` columns.
 pub(super) fn place_subs(expr: &mut Expr, width: usize) {
+    place(expr, SUB_BASE, width);
+}
+
+/// Gives columns that have had no place yet, and were counted from `base` on, their places from `width` on.
+fn place(expr: &mut Expr, base: usize, width: usize) {
     expr.rewrite(&mut |node| {
         if let Expr::Column(index) = node
-            && *index >= SUB_BASE
+            && (base..base * 2).contains(index)
         {
-            *index = *index - SUB_BASE + width;
+            *index = *index - base + width;
         }
     });
 }
@@ -641,9 +683,10 @@ pub(super) fn has_aggregate(expr: &ast::Expr) -> bool {
     let any = |all: &[ast::Expr]| all.iter().any(has_aggregate);
     match &expr.kind {
         ExprKind::Call(call) => {
-            (!call.over
+            (call.over.is_none()
                 && call.name.last().is_some_and(|name| crate::registry::aggregates::is_aggregate(name)))
                 || any(&call.args)
+                || call.over.as_deref().is_some_and(super::window::window_has_aggregate)
         }
         ExprKind::Unary(_, arg)
         | ExprKind::Not(arg)

@@ -7,7 +7,7 @@ use crate::catalog::Table;
 use crate::error::{Error, Result, nearest};
 use crate::expr::Expr;
 use crate::parser::ast;
-use crate::plan::{AggregateCall, Sub, Used};
+use crate::plan::{AggregateCall, Sub, Used, WindowCall};
 use crate::types::Type;
 
 /// A column that a name can mean.
@@ -72,6 +72,12 @@ pub(super) struct Frame {
     pub(super) captures: Vec<Expr>,
     /// Sub-queries that have no place yet, of expressions before grouping and behind it.
     pub(super) subs: Vec<Sub>,
+    /// Functions that make rows; none: they are not allowed now.
+    pub(super) sets: Option<Vec<Expr>>,
+    /// Window functions; none: they are not allowed now.
+    pub(super) windows: Option<Vec<WindowCall>>,
+    /// The WINDOW clause.
+    pub(super) named_windows: Vec<(String, ast::Over)>,
     pub(super) group: Option<Group>,
     pub(super) naming: Naming,
     /// Tables whose rows are numbered: the name in the query, and the scan's number. The number is a nameless column.
@@ -126,8 +132,22 @@ impl Binder<'_> {
         let level = self.frames.len() - 1;
         match self.column_at(level, table, name, at)? {
             Some(found) => Ok(found),
-            None => Err(self.unknown_column(table, name, at)),
+            None => match self.scalar_table(table, name, at)? {
+                Some(found) => Ok(found),
+                None => Err(self.unknown_column(table, name, at)),
+            },
         }
+    }
+
+    /// The value of a function in FROM, by the name that stands for its table.
+    fn scalar_table(&mut self, table: Option<&str>, name: &str, at: u32) -> Result<Option<Typed>> {
+        if table.is_some() || !self.scalars.iter().any(|known| known == name) {
+            return Ok(None);
+        }
+        let of_table = |column: &&ScopeColumn| column.table == name && !column.hidden;
+        let column = self.frames.iter().rev().find_map(|frame| frame.columns.iter().find(of_table));
+        let Some(column) = column.map(|column| column.name.clone()) else { return Ok(None) };
+        self.column_at(self.frames.len() - 1, Some(name), &column, at)
     }
 
     fn column_at(&mut self, level: usize, table: Option<&str>, name: &str, at: u32) -> Result<Option<Typed>> {

@@ -4,6 +4,7 @@
 //! few, and statements on catalogs rare).
 
 use super::query::{column_name, has_aggregate};
+use super::registered::looked_up;
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
 use crate::expr::{Call, Comparison, Expr};
@@ -70,10 +71,16 @@ impl Binder<'_> {
             "pg_table_is_visible"
             | "pg_type_is_visible"
             | "pg_function_is_visible"
+            | "pg_collation_is_visible"
+            | "pg_opclass_is_visible"
+            | "pg_operator_is_visible"
             | "has_table_privilege"
+            | "has_column_privilege"
+            | "has_any_column_privilege"
+            | "has_sequence_privilege"
             | "has_schema_privilege"
             | "has_database_privilege" => Ok(Some(Typed::constant(Datum::Bool(true), Type::Bool, at))),
-            "pg_is_in_recovery" | "pg_relation_is_publishable" => {
+            "pg_is_in_recovery" | "pg_relation_is_publishable" | "pg_is_other_temp_schema" => {
                 Ok(Some(Typed::constant(Datum::Bool(false), Type::Bool, at)))
             }
             // Columns of catalogs that are arrays in PostgreSQL are null texts here. Arrays have their own function.
@@ -117,6 +124,56 @@ impl Binder<'_> {
                 self.system = true;
                 self.told(args, name, &answers, at)
             }
+            "to_regclass" | "to_regtype" | "to_regnamespace" if args.len() == 1 => {
+                let kind = match name {
+                    "to_regclass" => Type::Regclass,
+                    "to_regtype" => Type::Regtype,
+                    _ => Type::Regnamespace,
+                };
+                self.registered_or_null(args[0].clone(), kind, at).map(Some)
+            }
+            "pg_my_temp_schema" => Ok(Some(Typed::constant(Datum::Int(0), Type::Oid, at))),
+            "current_schemas" if args.len() == 1 => {
+                let all = self.implicit(args[0].clone(), Type::Bool)?;
+                let names =
+                    |names: &[&str]| Expr::Const(Datum::Array(names.iter().map(Datum::text).collect()));
+                let (with, without) = (names(&["pg_catalog", "public"]), names(&["public"]));
+                let expr = Expr::Case(vec![(all.expr, with)], Box::new(without));
+                Ok(Some(Typed::new(expr, Type::NameArray, at)))
+            }
+            "pg_client_encoding" => said("UTF8", Type::Name),
+            // There are no functions, rules, triggers, partitions or statistics of users.
+            "pg_get_functiondef"
+            | "pg_get_function_arguments"
+            | "pg_get_function_identity_arguments"
+            | "pg_get_function_result"
+            | "pg_get_ruledef"
+            | "pg_get_triggerdef"
+            | "pg_get_partkeydef"
+            | "pg_get_statisticsobjdef" => Ok(Some(Typed::constant(Datum::Null, Type::Text, at))),
+            "pg_get_serial_sequence" if args.len() == 2 => self.serial_sequence(args, at).map(Some),
+            "pg_table_size" | "pg_relation_size" | "pg_total_relation_size" if !args.is_empty() => {
+                let oid = self.oid_argument(&args[..1], name, at)?;
+                self.system = true;
+                let names = self.catalog.relation_names();
+                let mut sizes = Vec::new();
+                for table in self.catalog.names() {
+                    let shown = crate::catalog::quoted(&table);
+                    if let Some((oid, _)) = names.iter().find(|(_, name)| *name == shown) {
+                        sizes.push((*oid, self.catalog.size(&table).to_string()));
+                    }
+                }
+                let found = looked_up(oid, &sizes, Expr::Const(Datum::Null), at);
+                self.explicit(found, Type::Int8, -1, at).map(Some)
+            }
+            "pg_get_indexdef" if args.len() == 3 => {
+                let oid = self.oid_argument(&args[..1], name, at)?;
+                let place = self.implicit(args[1].clone(), Type::Int4)?.expr;
+                self.system = true;
+                let answers = self.catalog.definitions(false);
+                let whole = looked_up(oid, &answers, Expr::Const(Datum::Null), at).expr;
+                Ok(Some(Typed::new(Expr::Call(Call::Many(index_part), vec![whole, place]), Type::Text, at)))
+            }
             "shobj_description" | "array_to_string" => Ok(Some(Typed::constant(Datum::Null, Type::Text, at))),
             "pg_get_expr" => {
                 let first = args.first().cloned();
@@ -143,6 +200,33 @@ impl Binder<'_> {
         }
     }
 
+    /// The sequence that belongs to a column, by the names of table and column.
+    fn serial_sequence(&mut self, args: &[Typed], at: u32) -> Result<Typed> {
+        let (table, column) =
+            (self.implicit(args[0].clone(), Type::Text)?, self.implicit(args[1].clone(), Type::Text)?);
+        self.system = true;
+        let objects = self.catalog.objects();
+        let mut keys = Vec::new();
+        for (name, row) in objects.sequences() {
+            if let Some((table, column)) = &row.owner {
+                let owner = Datum::text(format!("{}\0{column}", crate::catalog::quoted(table)));
+                let shown = Datum::text(format!("public.{}", crate::catalog::quoted(name)));
+                keys.push((owner, shown));
+            }
+        }
+        let joined = Expr::Call(
+            Call::Many(|args, _| {
+                let (Datum::Text(table), Datum::Text(column)) = (&args[0], &args[1]) else {
+                    unreachable!("texts are expected")
+                };
+                let table = super::registered::parts(table).pop().unwrap_or_default();
+                Ok(Datum::text(format!("{}\0{column}", crate::catalog::quoted(&table))))
+            }),
+            vec![table.expr, column.expr],
+        );
+        Ok(Typed::new(super::registered::searched(joined, keys), Type::Text, at))
+    }
+
     /// What is told of the thing whose number is the first argument; null of any other.
     fn told(
         &mut self,
@@ -159,49 +243,27 @@ impl Binder<'_> {
         let first = args.first().cloned();
         let first =
             first.ok_or_else(|| Error::new("42883", format!("function {name}() does not exist")).at(at))?;
-        Ok(self.implicit(first, Type::Oid)?.expr)
-    }
-
-    /// `'t'::regclass` is the number of a thing, `oid::regclass` its name.
-    pub(super) fn registered(&mut self, arg: Typed, kind: &str, at: u32) -> Result<Typed> {
-        let names = match kind {
-            "regclass" => {
-                self.system = true;
-                self.catalog.relation_names()
-            }
-            "regtype" => Type::all().map(|ty| (ty.oid().into(), ty.sql_name().to_owned())).collect(),
-            "regnamespace" => vec![(11, "pg_catalog".to_owned()), (2200, "public".to_owned())],
-            _ => Vec::new(),
-        };
-        if let (Type::Unknown | Type::Text, Expr::Const(Datum::Text(wanted))) = (arg.ty, &arg.expr) {
-            if let Ok(oid) = wanted.parse::<u32>() {
-                return Ok(Typed::constant(Datum::Int(oid.into()), Type::Oid, at));
-            }
-            let bare = wanted.trim_start_matches("public.").trim_start_matches("pg_catalog.");
-            let alias = Type::from_name(bare).filter(|_| kind == "regtype").map(Type::sql_name);
-            let found = names.iter().find(|(_, name)| name == bare || Some(name.as_str()) == alias);
-            let (code, what) = match kind {
-                "regclass" => ("42P01", "relation"),
-                "regtype" => ("42704", "type"),
-                _ => ("3F000", "schema"),
-            };
-            let missing = || Error::new(code, format!("{what} \"{wanted}\" does not exist")).at(at);
-            return Ok(Typed::constant(Datum::Int(found.ok_or_else(missing)?.0), Type::Oid, at));
+        // Where a relation is asked for, its name will do.
+        let relations = ["pg_table_size", "pg_relation_size", "pg_total_relation_size"];
+        if relations.contains(&name) {
+            let named = self.implicit(first, Type::Regclass)?;
+            return Ok(self.implicit(named, Type::Oid)?.expr);
         }
-        let oid = self.implicit(arg, Type::Oid)?;
-        let other = Expr::Output(Box::new(oid.expr.clone()), Type::Oid);
-        Ok(looked_up(oid.expr, &names, other, at))
+        Ok(self.implicit(first, Type::Oid)?.expr)
     }
 }
 
-/// The answer for a number.
-fn looked_up(oid: Expr, answers: &[(i64, String)], other: Expr, at: u32) -> Typed {
-    let equal = |wanted: i64| {
-        Expr::Call(Call::Compare(Comparison::Equal), vec![oid.clone(), Expr::Const(Datum::Int(wanted))])
+/// The column of an index at this place, of its definition; the definition at place 0.
+fn index_part(args: &[Datum], _: &crate::expr::Env<'_>) -> crate::expr::Made {
+    let (Datum::Text(whole), Datum::Int(place)) = (&args[0], &args[1]) else {
+        unreachable!("a text and a number are expected")
     };
-    let whens =
-        answers.iter().map(|(wanted, answer)| (equal(*wanted), Expr::Const(Datum::text(answer)))).collect();
-    Typed::new(Expr::Case(whens, Box::new(other)), Type::Text, at)
+    if *place == 0 {
+        return Ok(args[0].clone());
+    }
+    let columns = whole.rsplit_once(" (").map_or("", |(_, columns)| columns.trim_end_matches(')'));
+    let column = usize::try_from(*place - 1).ok().and_then(|place| columns.split(", ").nth(place));
+    Ok(column.map_or(Datum::Null, |column| Datum::text(column.trim_end_matches(" DESC"))))
 }
 
 fn format_type(args: &[Datum], _: &crate::expr::Env<'_>) -> crate::expr::Made {

@@ -128,7 +128,36 @@ pub(crate) struct Call {
     pub(crate) distinct: bool,
     pub(crate) order: Vec<OrderItem>,
     pub(crate) filter: Option<Expr>,
-    pub(crate) over: bool,
+    pub(crate) over: Option<Box<Over>>,
+}
+
+/// A window, as it is written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Over {
+    /// The window that it takes over from.
+    pub(crate) base: Option<String>,
+    /// It stands in parentheses: not `OVER name`.
+    pub(crate) written_out: bool,
+    pub(crate) partition: Vec<Expr>,
+    pub(crate) order: Vec<OrderItem>,
+    pub(crate) range: Option<WindowRange>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct WindowRange {
+    /// ROWS; else RANGE.
+    pub(crate) rows: bool,
+    pub(crate) start: WindowBound,
+    pub(crate) end: WindowBound,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum WindowBound {
+    First,
+    Before(Expr),
+    Current,
+    Behind(Expr),
+    Last,
 }
 
 #[derive(Clone, Debug)]
@@ -189,6 +218,8 @@ pub(crate) struct Query {
 pub(crate) struct Cte {
     pub(crate) name: String,
     pub(crate) columns: Vec<String>,
+    /// It may name itself.
+    pub(crate) recursive: bool,
     pub(crate) query: Query,
 }
 
@@ -215,6 +246,7 @@ pub(crate) struct Select {
     pub(crate) condition: Option<Expr>,
     pub(crate) group: Vec<Expr>,
     pub(crate) having: Option<Expr>,
+    pub(crate) windows: Vec<(String, Over)>,
 }
 
 /// An expression of a select list, with the name given to it.

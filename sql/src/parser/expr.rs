@@ -50,8 +50,7 @@ fn binary(at: u32, op: &str, left: Expr, right: Expr) -> Result<Expr> {
 fn call(at: u32, name: &str, args: Vec<Expr>) -> Result<Expr> {
     let depths: Vec<u32> = args.iter().map(|arg| arg.depth).collect();
     let name = vec!["pg_catalog".to_owned(), name.to_owned()];
-    let call =
-        Call { name, args, star: false, distinct: false, order: Vec::new(), filter: None, over: false };
+    let call = Call { name, args, star: false, distinct: false, order: Vec::new(), filter: None, over: None };
     node(at, ExprKind::Call(Box::new(call)), depths)
 }
 
@@ -680,7 +679,7 @@ impl Parser<'_> {
             distinct: false,
             order: Vec::new(),
             filter: None,
-            over: false,
+            over: None,
         };
         if self.op("*") {
             call.star = true;
@@ -707,21 +706,7 @@ impl Parser<'_> {
         }
         if self.is_word("over") {
             self.advance();
-            call.over = true;
-            if self.sign(b'(') {
-                let mut open = 1;
-                while open > 0 {
-                    match self.kind() {
-                        Kind::Sign(b'(') => open += 1,
-                        Kind::Sign(b')') => open -= 1,
-                        Kind::End => return Err(self.unexpected()),
-                        _ => {}
-                    }
-                    self.advance();
-                }
-            } else {
-                self.name()?;
-            }
+            call.over = Some(Box::new(self.over()?));
         }
         let depths: Vec<u32> = call.args.iter().map(|arg| arg.depth).collect();
         node(at, ExprKind::Call(Box::new(call)), depths)

@@ -25,6 +25,7 @@ mod expr;
 mod lexer;
 mod query;
 mod session;
+mod window;
 
 use ast::{ObjectName, Statement};
 use lexer::{Kind, Token};

@@ -29,10 +29,7 @@ impl Parser<'_> {
         if !self.word("with") {
             return Ok(Vec::new());
         }
-        let at = self.at();
-        if self.word("recursive") {
-            return Err(Error::unsupported("WITH RECURSIVE").at(at));
-        }
+        let recursive = self.word("recursive");
         self.list(|parser| {
             let name = parser.name()?;
             let columns =
@@ -50,7 +47,7 @@ impl Parser<'_> {
                 }
                 parser.query()
             })?;
-            Ok(Cte { name, columns: columns.into_iter().map(|(name, _)| name).collect(), query })
+            Ok(Cte { name, columns: columns.into_iter().map(|(name, _)| name).collect(), recursive, query })
         })
     }
 
@@ -217,8 +214,8 @@ impl Parser<'_> {
         if self.word("having") {
             select.having = Some(self.expr()?);
         }
-        if self.is_word("window") {
-            return Err(Error::unsupported("WINDOW").at(self.at()));
+        if self.word("window") {
+            select.windows = self.named_windows()?;
         }
         Ok(SetExpr::Select(Box::new(select)))
     }

@@ -34,6 +34,14 @@ pub(crate) enum Aggregate {
     Join,
     /// Nulls, too.
     Array,
+    /// Of texts that are JSON; `lines`: each behind a line's end.
+    JsonArray {
+        lines: bool,
+    },
+    /// Of keys and texts that are JSON.
+    JsonObject {
+        binary: bool,
+    },
     /// Sample or population (`true`), and its root.
     Variance {
         population: bool,
@@ -137,7 +145,8 @@ pub(super) const AGGREGATES: &[Row] = &[
 
 /// Is there an aggregate with this name?
 pub(crate) fn is_aggregate(name: &str) -> bool {
-    name == "array_agg" || AGGREGATES.iter().any(|row| row.0 == name)
+    const ANY: [&str; 5] = ["array_agg", "json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg"];
+    ANY.contains(&name) || AGGREGATES.iter().any(|row| row.0 == name)
 }
 
 /// The rows with this name.
@@ -170,7 +179,7 @@ impl Aggregate {
             Self::SumFloat(_) | Self::AverageFloat | Self::Variance { .. } => State::Float(0.0, 0.0, 0.0),
             Self::VarianceNumeric { .. } => State::Squares(Numeric::ZERO, Numeric::ZERO, 0),
             Self::Join => State::Text(String::new(), false),
-            Self::Array => State::Array(Vec::new()),
+            Self::Array | Self::JsonArray { .. } | Self::JsonObject { .. } => State::Array(Vec::new()),
             Self::AverageInterval => State::Value(Datum::Null),
             _ => State::Value(Datum::Null),
         }
@@ -179,12 +188,19 @@ impl Aggregate {
     /// Takes a row's arguments. Nulls count for `count(*)` only.
     #[inline]
     pub(crate) fn take(self, state: &mut State, args: &[Datum]) -> Result<()> {
-        if !matches!(self, Self::CountAll | Self::Array) && args[0].is_null() {
+        if args.first().is_some_and(Datum::is_null) && !matches!(self, Self::Array | Self::JsonObject { .. })
+        {
             return Ok(());
         }
         match state {
             State::Count(count) => *count += 1,
-            State::Array(all) => all.push(args[0].clone()),
+            State::Array(all) => match args {
+                [key, _] if key.is_null() => {
+                    return Err(Error::new("22023", "field name must not be null"));
+                }
+                [_, _] => all.push(Datum::Record(args.into())),
+                _ => all.push(args[0].clone()),
+            },
             State::Int(sum, count) => {
                 *sum += i128::from(int(&args[0]));
                 *count += 1;
@@ -278,7 +294,7 @@ impl Aggregate {
     pub(crate) fn finish(self, state: State) -> Made {
         Ok(match state {
             State::Array(all) if all.is_empty() => Datum::Null,
-            State::Array(all) => Datum::Array(all.into()),
+            State::Array(all) => self.collected(all)?,
             State::Count(count) => Datum::Int(count),
             State::Int(_, 0) | State::Numeric(_, 0) => Datum::Null,
             State::Int(sum, count) => match self {
@@ -317,6 +333,29 @@ impl Aggregate {
                 super::dates::interval_divided(&pair[0], &Datum::Float(int(&pair[1]) as f64))?
             }
             State::Value(value) => value,
+        })
+    }
+
+    /// Values that were kept one by one.
+    fn collected(self, all: Vec<Datum>) -> Made {
+        Ok(match self {
+            Self::JsonArray { lines } => {
+                let parts: Vec<&str> = all.iter().map(str).collect();
+                Datum::text(format!("[{}]", parts.join(if lines { ", \n " } else { ", " })))
+            }
+            Self::JsonObject { binary } => {
+                let mut out = String::from("{ ");
+                for (place, pair) in all.iter().enumerate() {
+                    let Datum::Record(pair) = pair else { unreachable!("a key and a value were kept") };
+                    out.push_str(if place > 0 { ", " } else { "" });
+                    crate::types::json::quote(str(&pair[0]), &mut out);
+                    out.push_str(" : ");
+                    out.push_str(str(&pair[1]));
+                }
+                out.push_str(" }");
+                Datum::text(if binary { crate::types::json::normal(&out)? } else { out })
+            }
+            _ => Datum::Array(all.into()),
         })
     }
 

@@ -1,5 +1,6 @@
 //! Casts: `pg_cast`, and by way of text where nothing stands there.
 
+use super::json;
 use crate::error::{Error, Result};
 use crate::expr::{Call, Made};
 use crate::types::{Category, Datum, Numeric, Type, datetime, text};
@@ -35,8 +36,8 @@ pub(super) type Row = (Type, Type, Context, Option<Call>);
 
 use Context::{Assignment as A, Explicit as E, Implicit as I};
 use Type::{
-    Bool, BpChar, Char, Date, Float4, Float8, Int2, Int4, Int8, Interval, Name, Numeric as Num, Oid, Text,
-    Time, Timestamp, TimestampTz, Varchar,
+    Bool, BpChar, Char, Date, Float4, Float8, Int2, Int4, Int8, Interval, Json, Jsonb, Name, Numeric as Num,
+    Oid, Regclass, Regnamespace, Regproc, Regtype, Text, Time, Timestamp, TimestampTz, Varchar,
 };
 
 const SAME: Option<Call> = None;
@@ -104,6 +105,60 @@ pub(super) const CASTS: &[Row] = &[
     (TimestampTz, Time, A, Some(Call::One(timestamp_to_time))),
     (Time, Interval, I, Some(Call::One(time_to_interval))),
     (Interval, Time, A, Some(Call::One(interval_to_time))),
+    (Json, Jsonb, A, Some(Call::One(|value| crate::types::json::normal(str(value)).map(Datum::text)))),
+    (Jsonb, Json, A, SAME),
+    (Jsonb, Bool, E, Some(Call::One(json::to_bool))),
+    (Jsonb, Num, E, Some(Call::One(|value| json::to_number(value, Num).map(Datum::Numeric)))),
+    (
+        Jsonb,
+        Int2,
+        E,
+        Some(Call::One(|value| numeric_to_int2(&Datum::Numeric(json::to_number(value, Int2)?)))),
+    ),
+    (
+        Jsonb,
+        Int4,
+        E,
+        Some(Call::One(|value| numeric_to_int4(&Datum::Numeric(json::to_number(value, Int4)?)))),
+    ),
+    (
+        Jsonb,
+        Int8,
+        E,
+        Some(Call::One(|value| numeric_to_int8(&Datum::Numeric(json::to_number(value, Int8)?)))),
+    ),
+    (
+        Jsonb,
+        Float4,
+        E,
+        Some(Call::One(|value| numeric_to_float4(&Datum::Numeric(json::to_number(value, Float4)?)))),
+    ),
+    (
+        Jsonb,
+        Float8,
+        E,
+        Some(Call::One(|value| numeric_to_float8(&Datum::Numeric(json::to_number(value, Float8)?)))),
+    ),
+    (Oid, Regclass, I, SAME),
+    (Regclass, Oid, I, SAME),
+    (Int2, Regclass, I, SAME),
+    (Int4, Regclass, I, SAME),
+    (Int8, Regclass, I, Some(Call::One(to_oid))),
+    (Regclass, Int8, A, SAME),
+    (Regclass, Int4, A, Some(Call::One(oid_to_int4))),
+    (Oid, Regtype, I, SAME),
+    (Regtype, Oid, I, SAME),
+    (Int2, Regtype, I, SAME),
+    (Int4, Regtype, I, SAME),
+    (Int8, Regtype, I, Some(Call::One(to_oid))),
+    (Regtype, Int8, A, SAME),
+    (Regtype, Int4, A, Some(Call::One(oid_to_int4))),
+    (Oid, Regnamespace, I, SAME),
+    (Regnamespace, Oid, I, SAME),
+    (Int4, Regnamespace, I, SAME),
+    (Regnamespace, Int8, A, SAME),
+    (Oid, Regproc, I, SAME),
+    (Regproc, Oid, I, SAME),
 ];
 
 /// How a value of one type becomes one of another, if it does in this context.

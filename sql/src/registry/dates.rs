@@ -237,7 +237,7 @@ fn whole(value: i64) -> Numeric {
 }
 
 /// A field of a day. Years before 1 are counted without a year 0.
-fn day_field(unit: &str, days: i64) -> Option<i64> {
+pub(super) fn day_field(unit: &str, days: i64) -> Option<i64> {
     let (year, month, day) = civil_from_days(days);
     let shown = if year > 0 { year } else { year - 1 };
     Some(match unit {

@@ -2,9 +2,10 @@
 //! `aggregates`.
 
 use super::casts::{float, numeric, refused, str};
-use super::{Function, dates, maths, patterns, strings};
+use super::{Function, dates, formats, maths, patterns, strings};
 use crate::expr::Call;
 use crate::types::{Datum, Type, datetime};
+use Type::TextArray;
 use Type::{
     Bool, BpChar, Bytea, Date, Float4, Float8, Int2, Int4, Int8, Interval, Name, Numeric, Text, Time,
     Timestamp, TimestampTz, Uuid,
@@ -14,7 +15,15 @@ const fn row(name: &'static str, args: &'static [Type], returns: Type, call: Cal
     Function { name, args, returns, call }
 }
 
-pub(super) const TABLES: &[&[Function]] = &[TEXTS, NUMBERS, TIMES, SESSION];
+pub(super) const TABLES: &[&[Function]] = &[
+    TEXTS,
+    NUMBERS,
+    TIMES,
+    SESSION,
+    super::json::FUNCTIONS,
+    super::session::ADVISORY,
+    super::session::FUNCTIONS,
+];
 
 const TEXTS: &[Function] = &[
     row("length", &[Text], Int4, Call::One(strings::length)),
@@ -67,6 +76,14 @@ const TEXTS: &[Function] = &[
     row("decode", &[Text, Text], Bytea, Call::Two(strings::decode)),
     row("regexp_replace", &[Text, Text, Text], Text, Call::Many(|a, _| patterns::regexp_replace(a))),
     row("regexp_replace", &[Text, Text, Text, Text], Text, Call::Many(|a, _| patterns::regexp_replace(a))),
+    row("regexp_match", &[Text, Text], TextArray, Call::Many(patterns::regexp_match)),
+    row("regexp_match", &[Text, Text, Text], TextArray, Call::Many(patterns::regexp_match)),
+    row("regexp_split_to_array", &[Text, Text], TextArray, Call::Many(patterns::regexp_split)),
+    row("regexp_split_to_array", &[Text, Text, Text], TextArray, Call::Many(patterns::regexp_split)),
+    row("regexp_like", &[Text, Text], Bool, Call::Many(patterns::regexp_like)),
+    row("regexp_like", &[Text, Text, Text], Bool, Call::Many(patterns::regexp_like)),
+    row("regexp_count", &[Text, Text], Int4, Call::Many(patterns::regexp_count)),
+    row("regexp_substr", &[Text, Text], Text, Call::Many(patterns::regexp_substr)),
     row("like_escape", &[Text, Text], Text, Call::Two(patterns::like_escape)),
     row("similar_to_escape", &[Text], Text, Call::Many(|a, _| patterns::similar(a))),
     row("similar_to_escape", &[Text, Text], Text, Call::Many(|a, _| patterns::similar(a))),
@@ -285,6 +302,10 @@ const TIMES: &[Function] = &[
         Timestamp,
         Call::Many(|a, _| dates::make_timestamp(a)),
     ),
+    row("to_char", &[Timestamp, Text], Text, Call::Two(|a, b| formats::to_char(a, b, false))),
+    row("to_char", &[TimestampTz, Text], Text, Call::Two(|a, b| formats::to_char(a, b, true))),
+    row("to_date", &[Text, Text], Date, Call::Two(formats::to_date)),
+    row("to_timestamp", &[Text, Text], TimestampTz, Call::Many(formats::to_timestamp)),
     row("to_timestamp", &[Float8], TimestampTz, Call::One(dates::to_timestamp)),
 ];
 

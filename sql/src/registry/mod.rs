@@ -8,10 +8,13 @@
 pub(crate) mod aggregates;
 mod casts;
 mod dates;
+mod formats;
 mod functions;
+pub(crate) mod json;
 mod maths;
 mod operators;
-mod patterns;
+pub(crate) mod patterns;
+pub(crate) mod session;
 mod strings;
 #[cfg(test)]
 mod tests;
@@ -46,6 +49,11 @@ pub(crate) fn concat_call(separated: bool) -> Call {
     } else {
         Call::All(|args, _| strings::concat(args))
     }
+}
+
+/// A timestamp so much later.
+pub(crate) fn later(at: &crate::types::Datum, by: &crate::types::Datum) -> crate::expr::Made {
+    dates::shift(at, by, false)
 }
 
 /// What resolution came to.

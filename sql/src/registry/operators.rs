@@ -31,7 +31,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Operator> {
     OPERATORS.iter().flat_map(|table| table.iter())
 }
 
-const OPERATORS: &[&[Operator]] = &[COMPARE, INTEGERS, NUMBERS, STRINGS, DATES];
+const OPERATORS: &[&[Operator]] = &[COMPARE, INTEGERS, NUMBERS, STRINGS, DATES, super::json::OPERATORS];
 
 macro_rules! comparisons {
     ($(($left:ident, $right:ident)),* $(,)?) => {

@@ -9,7 +9,7 @@ use regex::Regex;
 
 use super::casts::str;
 use crate::error::{Error, Result};
-use crate::expr::Made;
+use crate::expr::{Env, Made};
 use crate::types::Datum;
 
 /// Compiled patterns that a thread keeps.
@@ -243,4 +243,77 @@ pub(super) fn regexp_replace(args: &[Datum]) -> Made {
         regex.replacen(text, limit, replacement.as_str()).into_owned()
     })?;
     Ok(Datum::text(replaced))
+}
+
+/// The flags of a regular expression that are known: whether all matches are wanted, and how letters are compared.
+fn flags(args: &[Datum], global: bool) -> Result<(bool, &'static str)> {
+    let given = args.get(2).map_or("", str);
+    match given.chars().find(|flag| !"gics".contains(*flag)) {
+        Some(other) => Err(Error::new("22023", format!("invalid regular expression option: \"{other}\""))),
+        None if given.contains('g') && !global => Err(Error::new(
+            "22023",
+            "this regular expression function does not support the \"global\" option",
+        )),
+        None => Ok((given.contains('g'), if given.contains('i') { "i" } else { "" })),
+    }
+}
+
+/// The groups of a match, or the match where there are none.
+fn groups(found: &regex::Captures<'_>) -> Datum {
+    let from = usize::from(found.len() > 1);
+    let group = |place: usize| found.get(place).map_or(Datum::Null, |it| Datum::text(it.as_str()));
+    Datum::Array((from..found.len()).map(group).collect())
+}
+
+pub(super) fn regexp_match(args: &[Datum], _: &Env<'_>) -> Made {
+    let (_, fold) = flags(args, false)?;
+    let text = str(&args[0]);
+    let found = compiled(str(&args[1]), fold, |regex| regex.captures(text).map(|found| groups(&found)))?;
+    Ok(found.unwrap_or(Datum::Null))
+}
+
+/// The matches, each an array of its groups: all with `g`, else the first.
+pub(crate) fn regexp_matches(args: &[Datum], _: &Env<'_>) -> Made {
+    let (all, fold) = flags(args, true)?;
+    let text = str(&args[0]);
+    let limit = if all { usize::MAX } else { 1 };
+    let found = compiled(str(&args[1]), fold, |regex| {
+        regex.captures_iter(text).take(limit).map(|found| groups(&found)).collect()
+    })?;
+    Ok(Datum::Array(found))
+}
+
+/// What stands between matches. An empty match at an end, or right behind another one, parts nothing.
+pub(crate) fn regexp_split(args: &[Datum], _: &Env<'_>) -> Made {
+    let (_, fold) = flags(args, false)?;
+    let text = str(&args[0]);
+    let parts = compiled(str(&args[1]), fold, |regex| {
+        let (mut parts, mut from) = (Vec::new(), 0);
+        for found in regex.find_iter(text) {
+            if found.is_empty() && (found.start() == from || found.start() == text.len()) {
+                continue;
+            }
+            parts.push(Datum::text(&text[from..found.start()]));
+            from = found.end();
+        }
+        parts.push(Datum::text(&text[from..]));
+        parts
+    })?;
+    Ok(Datum::Array(parts.into()))
+}
+
+pub(super) fn regexp_like(args: &[Datum], _: &Env<'_>) -> Made {
+    let (_, fold) = flags(args, false)?;
+    compiled(str(&args[1]), fold, |regex| Datum::Bool(regex.is_match(str(&args[0]))))
+}
+
+pub(super) fn regexp_count(args: &[Datum], _: &Env<'_>) -> Made {
+    compiled(str(&args[1]), "", |regex| Datum::Int(regex.find_iter(str(&args[0])).count() as i64))
+}
+
+pub(super) fn regexp_substr(args: &[Datum], _: &Env<'_>) -> Made {
+    let found = compiled(str(&args[1]), "", |regex| {
+        regex.find(str(&args[0])).map(|found| Datum::text(found.as_str()))
+    })?;
+    Ok(found.unwrap_or(Datum::Null))
 }

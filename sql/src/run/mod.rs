@@ -10,6 +10,8 @@
 //! | `source` | the one trait by which rows come from and go to the engine, and values change their form |
 //! | `operators` | the operators that only pass rows on, sort or group them |
 //! | `join` | joins |
+//! | `recursive` | WITH RECURSIVE, and functions that make rows in a select list |
+//! | `window` | window functions |
 //! | `sub` | sub-queries, whose answers are remembered by what they depend on |
 //! | `change` | INSERT, UPDATE, DELETE |
 //! | `foreign` | foreign keys: what a statement's changes ask of other tables |
@@ -20,8 +22,10 @@ pub(crate) mod foreign;
 mod join;
 mod lock;
 mod operators;
+mod recursive;
 pub(crate) mod source;
 mod sub;
+mod window;
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -31,7 +35,7 @@ pub(crate) use source::{Source, datum_of};
 
 use crate::error::Result;
 use crate::expr::{Context, Env};
-use crate::plan::Plan;
+use crate::plan::{Extension, Plan};
 use crate::types::Datum;
 
 /// A row.
@@ -50,6 +54,8 @@ pub(crate) struct Executor<'e, S> {
     /// The plan runs once more for these rows alone: the newest versions of rows that are changed or locked, by the scans that
     /// have found them.
     pub(crate) again: Vec<(usize, Row)>,
+    /// What recursive queries have made last, the innermost behind.
+    pub(crate) working: Vec<(usize, std::rc::Rc<Vec<Row>>)>,
 }
 
 impl<S: Source> Executor<'_, S> {
@@ -92,6 +98,12 @@ impl<S: Source> Executor<'_, S> {
                 Plan::SetOp { op, all, left, right } => {
                     self.set_op(*op, *all, left, right, outer, sink).await
                 }
+                Plan::Extend(input, Extension::Sets(sets)) => self.sets(input, sets, outer, sink).await,
+                Plan::Extend(input, Extension::Windows(calls)) => {
+                    self.windows(input, calls, outer, sink).await
+                }
+                Plan::Recursive(query) => self.recursive(query, outer, sink).await,
+                Plan::Working(number) => self.working_rows(*number, sink),
                 Plan::Series { from, to, step } => self.series(from, to, step, outer, sink),
                 Plan::Unnest(array) => self.unnest(array, outer, sink),
                 Plan::Lock { input, targets, few } => self.lock(input, targets, *few, outer, sink).await,

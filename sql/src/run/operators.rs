@@ -460,7 +460,11 @@ impl<S: Source> Executor<'_, S> {
 
     pub(super) fn unnest(&mut self, array: &Expr, outer: &[Datum], sink: Sink<'_>) -> Result<()> {
         let Datum::Array(items) = array.eval(&self.env(&[], outer))? else { return Ok(()) };
-        emit(items.iter().map(|item| vec![item.clone()]), sink)
+        let row = |item: &Datum| match item {
+            Datum::Record(fields) => fields.to_vec(),
+            item => vec![item.clone()],
+        };
+        emit(items.iter().map(row), sink)
     }
 
     pub(super) fn series(
@@ -507,7 +511,7 @@ pub(super) fn sorted(
     Ok(keyed.into_iter().map(|(_, row)| row).collect())
 }
 
-fn order(keys: &[SortKey], a: &[Datum], b: &[Datum]) -> Ordering {
+pub(super) fn order(keys: &[SortKey], a: &[Datum], b: &[Datum]) -> Ordering {
     for ((key, a), b) in keys.iter().zip(a).zip(b) {
         let order = match (a.is_null(), b.is_null()) {
             (true, true) => Ordering::Equal,

@@ -146,11 +146,29 @@ pub(crate) struct EngineSource<'t> {
     tables: HashMap<String, (engine::Table, Arc<Layout>)>,
     /// Rows that scans have numbered.
     handles: Vec<engine::RowHandle>,
+    /// The longest wait for a row's lock.
+    lock_timeout: Option<std::time::Duration>,
 }
 
 impl<'t> EngineSource<'t> {
     pub(crate) fn new(db: &'t engine::Database, transaction: &'t mut engine::Transaction) -> Result<Self> {
-        Ok(Self { db, statement: transaction.statement()?, tables: HashMap::new(), handles: Vec::new() })
+        Ok(Self {
+            db,
+            statement: transaction.statement()?,
+            tables: HashMap::new(),
+            handles: Vec::new(),
+            lock_timeout: None,
+        })
+    }
+
+    /// The same, whose waits for rows' locks end after this time (`lock_timeout`).
+    pub(crate) fn waiting_at_most(self, lock_timeout: Option<std::time::Duration>) -> Self {
+        Self { lock_timeout, ..self }
+    }
+
+    /// How a lock is waited for.
+    fn patience(&self) -> engine::LockWait {
+        self.lock_timeout.map_or(engine::LockWait::Wait, engine::LockWait::AtMost)
     }
 
     /// Takes back what the statement has changed.
@@ -358,6 +376,16 @@ impl Source for EngineSource<'_> {
                 }
             }
         };
+        // A change waits without a limit; a lock, which it then has, does not.
+        if self.lock_timeout.is_some() {
+            let how = self.patience();
+            let mode = engine::LockMode::NoKeyUpdate;
+            match self.statement.lock_row(&found, handle, mode, how, |_| ()).await {
+                Err(engine::Error::WouldWait { .. }) => return Err(lock_timeout()),
+                Err(error) => return Err(error.into()),
+                Ok(_) => {}
+            }
+        }
         let columns: Vec<usize> = (0..table.columns.len()).collect();
         let mut row = Row::with_capacity(columns.len());
         let mut failed = None;
@@ -427,7 +455,7 @@ impl Source for EngineSource<'_> {
             Strength::Update => engine::LockMode::Update,
         };
         let how = match wait {
-            LockWait::Wait => engine::LockWait::Wait,
+            LockWait::Wait => self.patience(),
             LockWait::NoWait => engine::LockWait::NoWait,
             LockWait::SkipLocked => engine::LockWait::Skip,
         };
@@ -450,6 +478,7 @@ impl Source for EngineSource<'_> {
                 Locked::NotThere
             }
             Ok(engine::Locked::Lost) => Locked::Lost,
+            Err(engine::Error::WouldWait { .. }) if wait == LockWait::Wait => return Err(lock_timeout()),
             Err(engine::Error::WouldWait { .. }) => {
                 let message = format!("could not obtain lock on row in relation \"{}\"", table.name);
                 return Err(Error::new("55P03", message));
@@ -516,6 +545,11 @@ fn duplicate(table: &Table, index: usize, row: &[Datum]) -> Error {
         .detail(format!("Key ({})=({}) already exists.", names.join(", "), values.join(", ")))
         .table(&table.name)
         .constraint(&index.name)
+}
+
+/// A row's lock was not to be had in time.
+fn lock_timeout() -> Error {
+    Error::new("55P03", "canceling statement due to lock timeout")
 }
 
 fn row_error(table: &Table, source: thermocline_row::RowError) -> Error {

@@ -139,6 +139,13 @@ impl Catalog for EngineCatalog<'_> {
         system::comments(self)
     }
 
+    fn size(&self, name: &str) -> u64 {
+        self.db.table(name).map_or(0, |table| {
+            let found = table.statistics();
+            found.bytes_hot + found.bytes_frozen + found.bytes_cold
+        })
+    }
+
     fn view_texts(&self) -> Vec<(i64, String)> {
         system::view_texts(self)
     }

@@ -299,7 +299,7 @@ impl Session {
             index = index.unique();
         }
         match self.db.create_index(&table.name, index) {
-            Ok(_) => Ok(Answer::tagged("CREATE INDEX")),
+            Ok(_) => self.index_made(&table.name, &name, create.unique),
             Err(EngineError::DuplicateKey { key, .. }) => {
                 Err(Error::new("23505", format!("could not create unique index \"{name}\""))
                     .detail(format!("Key {key} is duplicated.")))
@@ -368,6 +368,7 @@ impl Session {
                 }
                 other => other.into(),
             })?;
+            self.index_gone(&table, &name.name)?;
         }
         Ok(answer)
     }
@@ -453,7 +454,7 @@ fn stored_type(ty: Type, modifier: i32) -> Option<row::Type> {
             }
             row::Type::Decimal { precision: precision as u8, scale: scale as u8 }
         }
-        Type::Text => row::Type::Text,
+        Type::Text | Type::Json | Type::Jsonb => row::Type::Text,
         Type::Varchar if modifier < 4 => row::Type::Text,
         Type::Varchar => row::Type::Varchar(u32::try_from(modifier - 4).ok()?),
         Type::BpChar if modifier >= 4 => row::Type::Char(u32::try_from(modifier - 4).ok()?),

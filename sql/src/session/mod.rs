@@ -9,6 +9,7 @@
 //! In an open transaction at *read committed* each scan of a statement takes a snapshot of its own, as the engine's operations
 //! do; a statement that meets a row that has changed since it read it is undone and runs again.
 
+mod asks;
 mod catalog;
 mod constraints;
 mod copy;
@@ -17,21 +18,25 @@ mod define;
 mod define_alter;
 mod define_constraint;
 mod define_sequence;
+mod define_unique;
 mod define_view;
 mod keys;
 mod objects;
 mod prepared;
 mod prepares;
 mod rows;
-mod settings;
+pub(crate) mod settings;
 mod system;
 mod system_constraints;
+pub(crate) mod system_more;
 mod transactions;
 
 use thermocline_base::clock::{Clock, SystemClock};
 use thermocline_engine::{Database, Isolation, Savepoint, Transaction, block_on};
 
 use crate::bind::Binder;
+use crate::common::Common;
+use crate::common::facts::{Facts, TransactionLocks};
 use crate::error::{Error, Result, aborted};
 use crate::expr::{Context, Deadline, Interrupt};
 use crate::parser::ast::{Copy, Statement};
@@ -122,6 +127,8 @@ struct Open {
     settings: Option<settings::Values>,
     /// Settings are those of the transaction only.
     local_settings: bool,
+    /// Gives its advisory locks back when it ends.
+    _advisory: TransactionLocks,
 }
 
 /// A connection to a database: runs statements one after the other.
@@ -138,6 +145,8 @@ pub struct Session {
     objects: std::sync::Arc<crate::system::Objects>,
     shared: Option<std::sync::Arc<crate::system::Shared>>,
     sequences: SessionSequences,
+    /// What expressions know of it.
+    facts: std::sync::Arc<Facts>,
 }
 
 impl std::fmt::Debug for Session {
@@ -167,6 +176,7 @@ impl Session {
             objects: std::sync::Arc::default(),
             shared: None,
             sequences: SessionSequences::new(db),
+            facts: std::sync::Arc::new(Facts::new(Common::of_process(), None)),
         }
     }
 
@@ -256,6 +266,7 @@ impl Session {
             parameters: Vec::new(),
             copied_columns: 0,
             volatile: false,
+            asks: false,
             shown: Vec::new(),
             schemas: Vec::new(),
             objects: 0,
@@ -289,17 +300,18 @@ impl Session {
         let mut known = types.to_vec();
         known.resize((statement.statement.parameters as usize).max(types.len()), Type::Unknown);
         let bound = self.bind_noting(&statement.statement.statement, known);
-        let (bound, parameters, volatile) =
+        let (bound, parameters, (volatile, asks)) =
             bound.map_err(|error| self.failed(error.locate(&statement.text)))?;
         statement.schemas = bound.as_ref().map_or(Vec::new(), |bound| self.schemas(bound));
         statement.parameters = parameters;
         statement.volatile = volatile;
+        statement.asks = asks;
         statement.objects = self.objects.version;
         if let Statement::Show(name) = &statement.statement.statement {
             statement.shown = if name == "all" {
                 ["name", "setting"].map(text_column).into()
             } else {
-                vec![text_column(Settings::name(name).map_err(|error| self.failed(error))?)]
+                vec![text_column(&Settings::name(name).map_err(|error| self.failed(error))?)]
             };
         }
         if let Statement::Explain(_) = &statement.statement.statement {
@@ -354,8 +366,9 @@ impl Session {
         let statement = &prepared.statement.statement;
         let boundary = matches!(statement, Statement::Begin(_) | Statement::SetTransaction(_));
         let answer = self.dispatch(prepared, parameters, rows, fixed).await;
-        if let Some(open) = &mut self.open {
-            open.fresh = open.fresh && boundary;
+        match &mut self.open {
+            Some(open) => open.fresh = open.fresh && boundary,
+            None => self.facts.transaction_ended(),
         }
         answer.map_err(|error| self.failed(error.locate(&prepared.text)))
     }
@@ -437,13 +450,13 @@ impl Session {
         self.bind_noting(statement, types).map(|(bound, types, _)| (bound, types))
     }
 
-    /// The same, and whether it looks at definitions.
+    /// The same, and whether it looks at definitions, and asks the session.
     #[allow(clippy::type_complexity, reason = "three things that go to three places")]
     fn bind_noting(
         &self,
         statement: &Statement,
         types: Vec<Type>,
-    ) -> Result<(Option<Bound>, Vec<Type>, bool)> {
+    ) -> Result<(Option<Bound>, Vec<Type>, (bool, bool))> {
         let catalog = self.catalog();
         let mut binder = Binder::new(&catalog, types, self.now_us());
         // The query within.
@@ -454,7 +467,7 @@ impl Session {
             _ => None,
         };
         let bound = binder.statement(within.as_ref().unwrap_or(statement))?;
-        Ok((bound, binder.parameters, binder.system))
+        Ok((bound, binder.parameters, (binder.system, binder.asks)))
     }
 
     /// Definitions that a bound statement depends on.
@@ -544,6 +557,7 @@ impl Session {
                 self.cursors.clear();
                 self.prepares.clear();
                 self.sequences.discard();
+                self.facts.unlock_all();
                 Ok(Answer::tagged("DISCARD ALL"))
             }
             Statement::AlterIndex => Err(Error::unsupported("ALTER INDEX")),
@@ -579,6 +593,19 @@ impl Session {
         rows: &mut dyn Rows,
         fixed: bool,
     ) -> Result<Answer> {
+        if prepared.asks {
+            return self.asking_statement(prepared, parameters, rows, fixed).await;
+        }
+        self.statement_once(prepared, parameters, rows, fixed).await
+    }
+
+    async fn statement_once(
+        &mut self,
+        prepared: &mut Prepared,
+        parameters: Vec<Datum>,
+        rows: &mut dyn Rows,
+        fixed: bool,
+    ) -> Result<Answer> {
         let needed = prepared.statement.parameters as usize;
         if parameters.len() < needed {
             let given = parameters.len();
@@ -591,7 +618,9 @@ impl Session {
         };
         if prepared.volatile || prepared.objects != self.objects.version || !prepared.schemas.iter().all(same)
         {
-            let (bound, _) = self.bind(&prepared.statement.statement, prepared.parameters.clone())?;
+            let (bound, _, (_, asks)) =
+                self.bind_noting(&prepared.statement.statement, prepared.parameters.clone())?;
+            prepared.asks |= asks;
             if fixed && bound.as_ref().is_some_and(|bound| bound.columns() != prepared.columns()) {
                 return Err(Error::new("0A000", "cached plan must not change result type")
                     .hint("Prepare the statement again."));
@@ -608,7 +637,10 @@ impl Session {
             limit.map(|limit| Deadline::new(self.clock.clone(), statement + limit.as_micros() as i64));
         let sequences = Some(self.sequences.clone());
         let interrupt = self.interrupt.clone();
-        let context = Context { interrupt, deadline, parameters, now, statement, sequences };
+        let facts = prepared.asks.then(|| self.facts.clone());
+        let lock_timeout = self.settings.lock_timeout;
+        let context =
+            Context { interrupt, deadline, parameters, now, statement, sequences, facts, lock_timeout };
         let level = (self.settings.isolation, self.settings.read_only);
         let catalog = EngineCatalog { db: &self.db, objects: &self.objects, sequences: &self.sequences };
         let count = match &mut self.open {
@@ -644,11 +676,11 @@ fn check_parameters(types: &[Type], values: &[Datum]) -> Result<()> {
             Datum::Bool(_) => *ty == Type::Bool,
             Datum::Int(value) => {
                 (ty.is_integer() && text::fits(*value, *ty))
-                    || (*ty == Type::Oid && u32::try_from(*value).is_ok())
+                    || ((*ty == Type::Oid || ty.is_registered()) && u32::try_from(*value).is_ok())
             }
             Datum::Float(_) => matches!(ty, Type::Float4 | Type::Float8),
             Datum::Numeric(_) => *ty == Type::Numeric,
-            Datum::Text(_) => ty.is_string() || *ty == Type::Char,
+            Datum::Text(_) => ty.is_string() || *ty == Type::Char || ty.is_json(),
             Datum::Bytes(_) => *ty == Type::Bytea,
             Datum::Date(_) => *ty == Type::Date,
             Datum::Time(_) => *ty == Type::Time,

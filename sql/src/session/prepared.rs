@@ -15,6 +15,8 @@ pub struct Prepared {
     pub(super) parameters: Vec<Type>,
     /// It looks at definitions: it is bound anew each time.
     pub(super) volatile: bool,
+    /// Its expressions ask the session.
+    pub(super) asks: bool,
     /// Columns that rows of a COPY FROM have.
     pub(super) copied_columns: usize,
     /// The columns of statements such as SHOW, which are not bound.
@@ -133,13 +135,14 @@ impl Bound {
 fn tables_of(plan: &crate::plan::Plan, names: &mut Vec<String>) {
     use crate::plan::Plan;
     match plan {
-        Plan::Unit | Plan::Values(_) | Plan::Series { .. } | Plan::Unnest(_) => {}
+        Plan::Unit | Plan::Values(_) | Plan::Series { .. } | Plan::Unnest(_) | Plan::Working(_) => {}
         Plan::Scan { table, .. } => names.push(table.name.clone()),
         Plan::Filter(input, _)
         | Plan::Project(input, _)
         | Plan::Sort(input, _)
         | Plan::Distinct(input, _)
         | Plan::Numbered(input)
+        | Plan::Extend(input, _)
         | Plan::Cut(input, _)
         | Plan::Lock { input, .. }
         | Plan::Aggregate { input, .. }
@@ -147,6 +150,10 @@ fn tables_of(plan: &crate::plan::Plan, names: &mut Vec<String>) {
         Plan::Apply(input, subs) => {
             tables_of(input, names);
             subs.iter().for_each(|sub| tables_of(&sub.plan, names));
+        }
+        Plan::Recursive(query) => {
+            tables_of(&query.base, names);
+            tables_of(&query.step, names);
         }
         Plan::Join(join) => {
             tables_of(&join.left, names);

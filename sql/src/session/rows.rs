@@ -50,7 +50,7 @@ async fn run_bound<'t>(
     rows: &mut dyn Rows,
     pending: &mut Vec<Pending>,
 ) -> Result<u64> {
-    let mut executor = Executor { source, context, again: Vec::new() };
+    let mut executor = Executor { source, context, again: Vec::new(), working: Vec::new() };
     let outcome: Outcome = match bound {
         Bound::Query(query) => {
             let mut count = 0;
@@ -135,8 +135,13 @@ async fn run_statement(
             None
         };
         let mut pending = Vec::new();
-        let mut source = EngineSource::new(catalog.db, transaction)?;
+        let mut source = EngineSource::new(catalog.db, transaction)?.waiting_at_most(context.lock_timeout);
         let count = match run_bound(&mut source, bound, context, rows, &mut pending).await {
+            // What has to wait for an advisory lock runs again when that is there.
+            Err(error) if error.message == crate::common::facts::must_wait().message => {
+                source.undo();
+                return Err(error);
+            }
             Err(error) if again(&error) => {
                 source.undo();
                 rows.restart();

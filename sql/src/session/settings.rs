@@ -3,6 +3,7 @@
 //! A setting that is set in a transaction is what it was before when that is rolled back; one that is set with LOCAL also when it
 //! is committed.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use thermocline_engine::Isolation;
@@ -33,6 +34,9 @@ const KNOWN: &[(&str, &str, Kind)] = &[
     ("client_encoding", "UTF8", Kind::Fixed),
     ("client_min_messages", "notice", Kind::Any),
     ("datestyle", "ISO, MDY", Kind::Fixed),
+    ("default_table_access_method", "heap", Kind::Fixed),
+    ("default_tablespace", "", Kind::Fixed),
+    ("default_transaction_deferrable", "off", Kind::Fixed),
     ("default_transaction_isolation", "read committed", Kind::Level),
     ("default_transaction_read_only", "off", Kind::Switch),
     ("escape_string_warning", "on", Kind::Any),
@@ -47,7 +51,7 @@ const KNOWN: &[(&str, &str, Kind)] = &[
     ("lc_monetary", "C", Kind::Fixed),
     ("lc_numeric", "C", Kind::Fixed),
     ("lc_time", "C", Kind::Fixed),
-    ("lock_timeout", "0", Kind::Fixed),
+    ("lock_timeout", "0", Kind::Time),
     ("max_identifier_length", "63", Kind::Told),
     ("row_security", "on", Kind::Any),
     ("search_path", "\"$user\", public", Kind::Any),
@@ -63,13 +67,14 @@ const KNOWN: &[(&str, &str, Kind)] = &[
 ];
 
 /// Values that are not the defaults.
-pub(super) type Values = Vec<(&'static str, String)>;
+pub(crate) type Values = Vec<(Cow<'static, str>, String)>;
 
 pub(super) struct Settings {
     values: Values,
     pub(super) isolation: Isolation,
     pub(super) read_only: bool,
     pub(super) statement_timeout: Option<Duration>,
+    pub(super) lock_timeout: Option<Duration>,
     /// Changes with each setting that does.
     pub(super) version: u64,
 }
@@ -81,6 +86,7 @@ impl Default for Settings {
             isolation: Isolation::ReadCommitted,
             read_only: false,
             statement_timeout: None,
+            lock_timeout: None,
             version: 0,
         }
     }
@@ -162,6 +168,87 @@ fn same(wanted: &str, default: &str) -> bool {
         || (switch(&wanted).is_some() && switch(&wanted) == switch(&default))
 }
 
+/// The name of a setting, the value that it would have, and whether that is the default.
+pub(crate) fn checked(name: &str, value: Option<&[String]>) -> Result<(Cow<'static, str>, String, bool)> {
+    if let Some(name) = custom(name) {
+        let is_default = value.is_none();
+        return Ok((Cow::Owned(name), value.map_or_else(String::new, |value| value.join(", ")), is_default));
+    }
+    let (known, default, kind) = *known(name)?;
+    let mut wanted = value.map_or_else(|| default.to_owned(), |value| value.join(", "));
+    let invalid = || {
+        Error::new(
+            "22023",
+            format!(
+                "invalid value for parameter \"{known}\": \"{}\"",
+                value.map_or_else(String::new, |it| it.join(", "))
+            ),
+        )
+    };
+    match kind {
+        Kind::Any => {}
+        Kind::Told => {
+            return Err(Error::new("55P02", format!("parameter \"{known}\" cannot be changed")));
+        }
+        Kind::Level => drop(level(&wanted).ok_or_else(invalid)?),
+        Kind::Switch => {
+            wanted = if switch(&wanted).ok_or_else(invalid)? { "on" } else { "off" }.to_owned();
+        }
+        Kind::Time => {
+            let time = time(&wanted).ok_or_else(invalid)?;
+            wanted = match time.as_millis() {
+                0 => "0".to_owned(),
+                millis if millis % 1000 == 0 => format!("{}s", millis / 1000),
+                millis => format!("{millis}ms"),
+            };
+        }
+        Kind::Zone if is_utc(&wanted) => {}
+        Kind::Zone => {
+            return Err(Error::unsupported(format!("setting \"{known}\" to \"{wanted}\""))
+                .hint("Set it to UTC; times with other offsets are read and converted."));
+        }
+        Kind::Fixed if same(&wanted, default) => default.clone_into(&mut wanted),
+        Kind::Fixed => {
+            return Err(Error::unsupported(format!("setting \"{known}\" to \"{wanted}\""))
+                .hint(format!("Its only value is \"{default}\".")));
+        }
+    }
+    let is_default = wanted == default;
+    Ok((Cow::Borrowed(known), wanted, is_default))
+}
+
+/// The name of a setting of the application's own: it has a dot.
+fn custom(name: &str) -> Option<String> {
+    let plain = |part: &str| {
+        part.starts_with(|sign: char| sign.is_ascii_alphabetic() || sign == '_')
+            && part.chars().all(|sign| sign.is_ascii_alphanumeric() || sign == '_' || sign == '$')
+    };
+    let (class, rest) = name.split_once('.')?;
+    (plain(class) && rest.split('.').all(plain)).then(|| name.to_ascii_lowercase())
+}
+
+/// The value of a setting among these values.
+pub(crate) fn show(values: &Values, name: &str, isolation: Isolation, read_only: bool) -> Result<String> {
+    if let Some(name) = custom(name) {
+        let found = values.iter().find(|(other, _)| *other == name);
+        return found.map(|(_, value)| value.clone()).ok_or_else(|| unknown(&name));
+    }
+    let (known, default, _) = *known(name)?;
+    if known == "transaction_isolation" {
+        return Ok(match isolation {
+            Isolation::Serializable => "serializable",
+            Isolation::ReadCommitted => "read committed",
+            _ => "repeatable read",
+        }
+        .to_owned());
+    }
+    if known == "transaction_read_only" {
+        return Ok(if read_only { "on" } else { "off" }.to_owned());
+    }
+    let set = values.iter().find(|(other, _)| *other == known);
+    Ok(set.map_or_else(|| default.to_owned(), |(_, value)| value.clone()))
+}
+
 impl Settings {
     /// The values that are set now.
     pub(super) fn values(&self) -> &Values {
@@ -177,47 +264,9 @@ impl Settings {
     }
 
     pub(super) fn set(&mut self, name: &str, value: Option<&[String]>) -> Result<Answer> {
-        let (known, default, kind) = *known(name)?;
-        let mut wanted = value.map_or_else(|| default.to_owned(), |value| value.join(", "));
-        let invalid = || {
-            Error::new(
-                "22023",
-                format!(
-                    "invalid value for parameter \"{known}\": \"{}\"",
-                    value.map_or_else(String::new, |it| it.join(", "))
-                ),
-            )
-        };
-        match kind {
-            Kind::Any => {}
-            Kind::Told => {
-                return Err(Error::new("55P02", format!("parameter \"{known}\" cannot be changed")));
-            }
-            Kind::Level => drop(level(&wanted).ok_or_else(invalid)?),
-            Kind::Switch => {
-                wanted = if switch(&wanted).ok_or_else(invalid)? { "on" } else { "off" }.to_owned();
-            }
-            Kind::Time => {
-                let time = time(&wanted).ok_or_else(invalid)?;
-                wanted = match time.as_millis() {
-                    0 => "0".to_owned(),
-                    millis if millis % 1000 == 0 => format!("{}s", millis / 1000),
-                    millis => format!("{millis}ms"),
-                };
-            }
-            Kind::Zone if is_utc(&wanted) => {}
-            Kind::Zone => {
-                return Err(Error::unsupported(format!("setting \"{known}\" to \"{wanted}\""))
-                    .hint("Set it to UTC; times with other offsets are read and converted."));
-            }
-            Kind::Fixed if same(&wanted, default) => default.clone_into(&mut wanted),
-            Kind::Fixed => {
-                return Err(Error::unsupported(format!("setting \"{known}\" to \"{wanted}\""))
-                    .hint(format!("Its only value is \"{default}\".")));
-            }
-        }
+        let (known, wanted, is_default) = checked(name, value)?;
         self.values.retain(|(other, _)| *other != known);
-        if wanted != default {
+        if !is_default {
             self.values.push((known, wanted));
         }
         self.changed();
@@ -227,8 +276,8 @@ impl Settings {
     pub(super) fn reset(&mut self, name: Option<&str>) -> Result<Answer> {
         match name {
             Some(name) => {
-                let (known, ..) = known(name)?;
-                self.values.retain(|(other, _)| other != known);
+                let (known, ..) = checked(name, None)?;
+                self.values.retain(|(other, _)| *other != known);
             }
             None => self.values.clear(),
         }
@@ -245,17 +294,22 @@ impl Settings {
             value("default_transaction_isolation").and_then(level).unwrap_or(Isolation::ReadCommitted);
         self.read_only = value("default_transaction_read_only") == Some("on");
         self.statement_timeout = value("statement_timeout").and_then(time).filter(|time| !time.is_zero());
+        self.lock_timeout = value("lock_timeout").and_then(time).filter(|time| !time.is_zero());
     }
 
     /// The name of a setting, as it is written.
-    pub(super) fn name(name: &str) -> Result<&'static str> {
+    pub(super) fn name(name: &str) -> Result<String> {
+        if let Some(name) = custom(name) {
+            return Ok(name);
+        }
         let (known, ..) = known(name)?;
         Ok(match *known {
             "datestyle" => "DateStyle",
             "intervalstyle" => "IntervalStyle",
             "timezone" => "TimeZone",
             known => known,
-        })
+        }
+        .to_owned())
     }
 
     /// Names and values of all settings.
@@ -267,20 +321,7 @@ impl Settings {
     }
 
     pub(super) fn show(&self, name: &str, isolation: Isolation, read_only: bool) -> Result<String> {
-        let (known, default, _) = *known(name)?;
-        if known == "transaction_isolation" {
-            return Ok(match isolation {
-                Isolation::Serializable => "serializable",
-                Isolation::ReadCommitted => "read committed",
-                _ => "repeatable read",
-            }
-            .to_owned());
-        }
-        if known == "transaction_read_only" {
-            return Ok(if read_only { "on" } else { "off" }.to_owned());
-        }
-        let set = self.values.iter().find(|(other, _)| *other == known);
-        Ok(set.map_or_else(|| default.to_owned(), |(_, value)| value.clone()))
+        show(&self.values, name, isolation, read_only)
     }
 }
 

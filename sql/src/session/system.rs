@@ -3,15 +3,16 @@
 //!
 //! OIDs of tables and indexes are made of their names: they stay as long as the names do, in this process and the next.
 
+use super::system_more::{category_of, information, input_of, more, opclass_of};
 use crate::catalog::{Catalog, Index, System, Table, quoted};
 use crate::plan::Column;
-use crate::types::{Category, Datum, Type, display};
+use crate::types::{Category, Datum, Type};
 use Type::{Bool, Char, Float4, Int2, Int4, Name, Oid, Text};
 
-const PG_CATALOG: i64 = 11;
+pub(super) const PG_CATALOG: i64 = 11;
 pub(super) const PUBLIC: i64 = 2200;
-const INFORMATION_SCHEMA: i64 = 13_000;
-const OWNER: i64 = 10;
+pub(super) const INFORMATION_SCHEMA: i64 = 13_000;
+pub(super) const OWNER: i64 = 10;
 /// OIDs below this one are the system's.
 const FIRST: i64 = 16_384;
 
@@ -35,6 +36,13 @@ impl<'t> Relation<'t> {
     pub(super) fn table(&self) -> Option<&'t Table> {
         match self.kind {
             RelationKind::Table(table) => Some(table),
+            _ => None,
+        }
+    }
+
+    pub(super) fn view(&self) -> Option<&'t [Column]> {
+        match self.kind {
+            RelationKind::View(columns) => Some(columns),
             _ => None,
         }
     }
@@ -139,7 +147,7 @@ pub(super) fn definitions(catalog: &dyn Catalog, constraints: bool) -> Vec<(i64,
     let all = all(catalog);
     let relations = relations(&all);
     if constraints {
-        let found = super::system_constraints::constraints(&relations);
+        let found = super::system_constraints::constraints(&relations, catalog.objects());
         return found.into_iter().map(|it| (it.oid, it.definition)).collect();
     }
     let indexes = relations.iter().filter_map(|it| it.index().map(|(table, index)| (it.oid, table, index)));
@@ -189,7 +197,7 @@ pub(super) fn comments(catalog: &dyn Catalog) -> Vec<(i64, i64, String)> {
             note(place + 1, objects.column_comment(relation.name, name));
         }
     }
-    for one in super::system_constraints::constraints(&relations) {
+    for one in super::system_constraints::constraints(&relations, objects) {
         if let Some(text) = objects.constraint_comment(&one.table, &one.name) {
             found.push((one.oid, 0, text.to_owned()));
         }
@@ -203,17 +211,17 @@ fn shown_columns(table: &Table) -> impl Iterator<Item = &crate::catalog::Column>
 
 /// The system table with this name; none if there is no such one.
 pub(super) fn system(catalog: &dyn Catalog, schema: &str, name: &str) -> Option<System> {
-    if schema == "information_schema" {
-        return information_schema(catalog, name);
-    }
     let all = all(catalog);
     let relations = relations(&all);
+    if schema == "information_schema" {
+        return information_schema(catalog, name).or_else(|| information(catalog, &relations, name));
+    }
     Some(match name {
         "pg_class" => pg_class(&relations),
         "pg_attribute" => pg_attribute(&relations),
         "pg_attrdef" => pg_attrdef(&relations),
         "pg_index" => pg_index(&relations),
-        "pg_constraint" => super::system_constraints::pg_constraint(&relations),
+        "pg_constraint" => super::system_constraints::pg_constraint(&relations, catalog.objects()),
         "pg_sequence" => super::system_constraints::pg_sequence(&relations, catalog),
         "pg_sequences" => super::system_constraints::pg_sequences(catalog),
         "pg_depend" => super::system_constraints::pg_depend(&relations, catalog),
@@ -269,11 +277,11 @@ pub(super) fn system(catalog: &dyn Catalog, schema: &str, name: &str) -> Option<
             rows: comments(catalog)
                 .into_iter()
                 .map(|(oid, number, about)| {
-                    vec![Datum::Int(oid), Datum::Int(1259), Datum::Int(number), text(about)]
+                    let class = if relations.iter().any(|it| it.oid == oid) { 1259 } else { 2606 };
+                    vec![Datum::Int(oid), Datum::Int(class), Datum::Int(number), text(about)]
                 })
                 .collect(),
         },
-        "pg_collation" => System { columns: vec![("oid", Oid), ("collname", Name)], rows: Vec::new() },
         "pg_inherits" => System {
             columns: vec![
                 ("inhrelid", Oid),
@@ -288,17 +296,12 @@ pub(super) fn system(catalog: &dyn Catalog, schema: &str, name: &str) -> Option<
         | "pg_publication"
         | "pg_publication_rel"
         | "pg_publication_namespace"
-        | "pg_trigger"
         | "pg_rewrite"
-        | "pg_enum"
-        | "pg_extension"
         | "pg_foreign_table"
         | "pg_foreign_server"
         | "pg_partitioned_table"
-        | "pg_event_trigger"
-        | "pg_range"
-        | "pg_shdescription" => System { columns: vec![("oid", Oid)], rows: Vec::new() },
-        _ => return None,
+        | "pg_event_trigger" => System { columns: vec![("oid", Oid)], rows: Vec::new() },
+        name => return more(catalog, &relations, name),
     })
 }
 
@@ -312,6 +315,7 @@ fn pg_class(relations: &[Relation<'_>]) -> System {
         ("relowner", Oid),
         ("relam", Oid),
         ("reltablespace", Oid),
+        ("relfilenode", Oid),
         ("relpages", Int4),
         ("reltuples", Float4),
         ("reltoastrelid", Oid),
@@ -355,8 +359,9 @@ fn pg_class(relations: &[Relation<'_>]) -> System {
             Datum::Int(OWNER),
             Datum::Int(method),
             zero.clone(),
+            Datum::Int(relation.oid),
             zero.clone(),
-            Datum::Float(-1.0),
+            Datum::Float(table.map_or(-1.0, |table| table.rows as f64)),
             zero.clone(),
             yes(indexed),
             yes(false),
@@ -383,6 +388,7 @@ fn pg_attribute(relations: &[Relation<'_>]) -> System {
         ("attrelid", Oid),
         ("attname", Name),
         ("atttypid", Oid),
+        ("attstattarget", Int4),
         ("attlen", Int2),
         ("attnum", Int2),
         ("attndims", Int4),
@@ -394,9 +400,13 @@ fn pg_attribute(relations: &[Relation<'_>]) -> System {
         ("attgenerated", Char),
         ("attisdropped", Bool),
         ("attislocal", Bool),
+        ("attinhcount", Int4),
         ("attcollation", Oid),
+        ("attcompression", Char),
+        ("attstorage", Char),
         ("attoptions", Text),
         ("attacl", Text),
+        ("attfdwoptions", Text),
     ];
     let mut rows = Vec::new();
     let mut add = |oid: i64,
@@ -414,6 +424,7 @@ fn pg_attribute(relations: &[Relation<'_>]) -> System {
             Datum::Int(oid),
             text(name),
             Datum::Int(ty.oid().into()),
+            Datum::Int(-1),
             Datum::Int(ty.length().into()),
             Datum::Int(number as i64 + 1),
             Datum::Int(0),
@@ -426,6 +437,10 @@ fn pg_attribute(relations: &[Relation<'_>]) -> System {
             yes(false),
             yes(true),
             Datum::Int(0),
+            Datum::Int(0),
+            text(""),
+            text(if ty.length() < 0 { "x" } else { "p" }),
+            Datum::Null,
             Datum::Null,
             Datum::Null,
         ]);
@@ -460,7 +475,7 @@ fn pg_attribute(relations: &[Relation<'_>]) -> System {
 }
 
 /// A default as it would be written.
-fn default_text(column: &crate::catalog::Column) -> Option<String> {
+pub(super) fn default_text(column: &crate::catalog::Column) -> Option<String> {
     if column.identity.is_some() {
         return None;
     }
@@ -491,9 +506,14 @@ fn pg_attrdef(relations: &[Relation<'_>]) -> System {
 }
 
 /// The numbers of an index's columns, as `pg_attribute` counts them.
-pub(super) fn numbers(table: &Table, index: &Index) -> Vec<String> {
+pub(super) fn numbers(table: &Table, index: &Index) -> Vec<i64> {
     let number = |column: usize| table.columns[..=column].iter().filter(|it| !it.hidden).count();
-    index.columns.iter().map(|(column, _)| number(*column).to_string()).collect()
+    index.columns.iter().map(|(column, _)| number(*column) as i64).collect()
+}
+
+/// Numbers as an array.
+pub(super) fn list(numbers: &[i64]) -> Datum {
+    Datum::Array(numbers.iter().map(|number| Datum::Int(*number)).collect())
 }
 
 pub(super) fn oid_of(relations: &[Relation<'_>], name: &str) -> Datum {
@@ -516,7 +536,11 @@ fn pg_index(relations: &[Relation<'_>]) -> System {
         ("indisready", Bool),
         ("indislive", Bool),
         ("indisreplident", Bool),
-        ("indkey", Text),
+        ("indnullsnotdistinct", Bool),
+        ("indkey", Type::Int2Vector),
+        ("indcollation", Type::OidVector),
+        ("indclass", Type::OidVector),
+        ("indoption", Type::Int2Vector),
         ("indexprs", Text),
         ("indpred", Text),
     ];
@@ -536,7 +560,18 @@ fn pg_index(relations: &[Relation<'_>]) -> System {
             yes(true),
             yes(true),
             yes(false),
-            text(numbers(table, index).join(" ")),
+            yes(false),
+            list(&numbers(table, index)),
+            list(&index.columns.iter().map(|_| 0).collect::<Vec<_>>()),
+            list(
+                &index
+                    .columns
+                    .iter()
+                    .map(|(column, _)| opclass_of(table.columns[*column].ty, index.ordered))
+                    .collect::<Vec<_>>(),
+            ),
+            // Descending, and so nulls first.
+            list(&index.columns.iter().map(|(_, down)| if *down { 3 } else { 0 }).collect::<Vec<_>>()),
             Datum::Null,
             Datum::Null,
         ])
@@ -551,16 +586,23 @@ fn pg_type() -> System {
         ("typnamespace", Oid),
         ("typowner", Oid),
         ("typlen", Int2),
+        ("typbyval", Bool),
         ("typtype", Char),
+        ("typcategory", Char),
+        ("typispreferred", Bool),
         ("typisdefined", Bool),
         ("typdelim", Char),
         ("typrelid", Oid),
         ("typelem", Oid),
         ("typarray", Oid),
+        ("typinput", Type::Regproc),
         ("typnotnull", Bool),
         ("typbasetype", Oid),
         ("typtypmod", Int4),
+        ("typndims", Int4),
         ("typcollation", Oid),
+        ("typdefault", Text),
+        ("typacl", Text),
     ];
     let row = |ty: Type| {
         let zero = Datum::Int(0);
@@ -570,16 +612,23 @@ fn pg_type() -> System {
             Datum::Int(PG_CATALOG),
             Datum::Int(OWNER),
             Datum::Int(ty.length().into()),
+            yes((1..=8).contains(&ty.length())),
             text(if matches!(ty.category(), Category::Pseudo | Category::Unknown) { "p" } else { "b" }),
+            text(category_of(ty)),
+            yes(ty.is_preferred()),
             yes(true),
             text(","),
             zero.clone(),
             Datum::Int(ty.element().map_or(0, |element| element.oid().into())),
             Datum::Int(ty.array().map_or(0, |array| array.oid().into())),
+            Datum::Int(input_of(ty)),
             yes(false),
             zero.clone(),
             Datum::Int(-1),
+            zero.clone(),
             zero,
+            Datum::Null,
+            Datum::Null,
         ]
     };
     System { columns, rows: Type::all().map(row).collect() }
@@ -660,44 +709,6 @@ fn information_schema(catalog: &dyn Catalog, name: &str) -> Option<System> {
                 .map(|(name, kind)| vec![text("postgres"), text("public"), text(name), text(kind)])
                 .collect(),
         },
-        "schemata" => System {
-            columns: vec![("catalog_name", Name), ("schema_name", Name), ("schema_owner", Name)],
-            rows: ["pg_catalog", "public", "information_schema"]
-                .map(|name| vec![text("postgres"), text(name), text("postgres")])
-                .into(),
-        },
-        "columns" => {
-            let mut rows = Vec::new();
-            for table in &all {
-                for (number, column) in table.columns.iter().filter(|column| !column.hidden).enumerate() {
-                    rows.push(vec![
-                        text("postgres"),
-                        text("public"),
-                        text(&table.name),
-                        text(&column.name),
-                        Datum::Int(number as i64 + 1),
-                        default_text(column).map_or(Datum::Null, text),
-                        text(if column.nullable && !column.numbered { "YES" } else { "NO" }),
-                        text(display(column.ty, -1)),
-                        text(column.ty.name()),
-                    ]);
-                }
-            }
-            System {
-                columns: vec![
-                    ("table_catalog", Name),
-                    ("table_schema", Name),
-                    ("table_name", Name),
-                    ("column_name", Name),
-                    ("ordinal_position", Int4),
-                    ("column_default", Text),
-                    ("is_nullable", Text),
-                    ("data_type", Text),
-                    ("udt_name", Name),
-                ],
-                rows,
-            }
-        }
         _ => return None,
     })
 }

@@ -1,7 +1,10 @@
 //! Constraints and sequences in the system catalogs.
 
-use super::system::{PUBLIC, Relation, columns_of, hashed, is_primary, numbers, oid_of, text, yes};
+use super::system::{
+    PUBLIC, Relation, columns_of, hashed, is_primary, list as array_of, numbers, oid_of, text, yes,
+};
 use crate::catalog::{Catalog, Foreign, System, Table, quoted};
+use crate::system::Objects;
 use crate::system::rows::ActionRow;
 use crate::types::{Datum, Type};
 use Type::{Bool, Char, Int4, Int8, Name, Oid, Text};
@@ -12,14 +15,22 @@ pub(super) struct Constraint {
     pub(super) name: String,
     pub(super) table: String,
     pub(super) definition: String,
-    kind: &'static str,
-    relation: i64,
+    pub(super) kind: &'static str,
+    pub(super) relation: i64,
     index: i64,
-    columns: Vec<String>,
+    pub(super) columns: Vec<i64>,
     /// The parent's OID and columns, and the actions, of a foreign key.
-    foreign: Option<(i64, Vec<String>, ActionRow, ActionRow)>,
-    deferrable: bool,
-    deferred: bool,
+    foreign: Option<(i64, Vec<i64>, ActionRow, ActionRow)>,
+    pub(super) deferrable: bool,
+    pub(super) deferred: bool,
+}
+
+impl Constraint {
+    /// Of a foreign key: the parent's OID and columns, and the letters of its actions on update and delete.
+    pub(super) fn foreign_parts(&self) -> Option<(i64, &[i64], &'static str, &'static str)> {
+        let (parent, theirs, update, delete) = self.foreign.as_ref()?;
+        Some((*parent, theirs, letter(*update), letter(*delete)))
+    }
 }
 
 fn letter(action: ActionRow) -> &'static str {
@@ -63,29 +74,31 @@ fn foreign_definition(key: &Foreign) -> String {
 }
 
 /// The numbers of columns, as `pg_attribute` counts them.
-fn places(table: &Table, names: &[String]) -> Vec<String> {
+fn places(table: &Table, names: &[String]) -> Vec<i64> {
     let shown: Vec<&str> =
         table.columns.iter().filter(|column| !column.hidden).map(|column| column.name.as_str()).collect();
-    let place =
-        |name: &String| shown.iter().position(|known| known == name).map(|place| (place + 1).to_string());
+    let place = |name: &String| shown.iter().position(|known| known == name).map(|place| place as i64 + 1);
     names.iter().filter_map(place).collect()
 }
 
 /// All constraints that have a name: keys, checks, foreign keys.
-pub(super) fn constraints(relations: &[Relation<'_>]) -> Vec<Constraint> {
+pub(super) fn constraints(relations: &[Relation<'_>], objects: &Objects) -> Vec<Constraint> {
     let mut all = Vec::new();
     let oid = |name: &str| match oid_of(relations, name) {
         Datum::Int(oid) => oid,
         _ => 0,
     };
     for relation in relations {
-        if let Some((table, index)) = relation.index().filter(|(table, index)| is_primary(table, index)) {
+        if let Some((table, index)) = relation.index().filter(|(_, index)| index.unique)
+            && (is_primary(table, index) || !objects.is_unique_index(&table.name, &index.name))
+        {
+            let (kind, words) = if is_primary(table, index) { ("p", "PRIMARY KEY") } else { ("u", "UNIQUE") };
             all.push(Constraint {
                 oid: relation.oid,
                 name: relation.name.to_owned(),
                 table: table.name.clone(),
-                definition: format!("PRIMARY KEY ({})", columns_of(table, index, false)),
-                kind: "p",
+                definition: format!("{words} ({})", columns_of(table, index, false)),
+                kind,
                 relation: oid(&table.name),
                 index: relation.oid,
                 columns: numbers(table, index),
@@ -114,6 +127,12 @@ pub(super) fn constraints(relations: &[Relation<'_>]) -> Vec<Constraint> {
         for key in &table.foreign {
             let parent = relations.iter().find_map(|it| it.table().filter(|table| table.name == key.parent));
             let theirs = parent.map_or(Vec::new(), |parent| places(parent, &key.parent_columns));
+            // The key of the parent that it refers to.
+            let referred = parent.and_then(|parent| {
+                let places = parent.places(&key.parent_columns)?;
+                let index = &parent.indexes[parent.unique_on(&places)?];
+                relations.iter().find(|it| it.index().is_some() && it.name == index.name).map(|it| it.oid)
+            });
             all.push(Constraint {
                 oid: of(&key.name),
                 name: key.name.clone(),
@@ -121,7 +140,7 @@ pub(super) fn constraints(relations: &[Relation<'_>]) -> Vec<Constraint> {
                 definition: foreign_definition(key),
                 kind: "f",
                 relation: relation.oid,
-                index: 0,
+                index: referred.unwrap_or(0),
                 columns: places(table, &key.columns),
                 foreign: Some((oid(&key.parent), theirs, key.on_update, key.on_delete)),
                 deferrable: key.deferrable,
@@ -132,7 +151,7 @@ pub(super) fn constraints(relations: &[Relation<'_>]) -> Vec<Constraint> {
     all
 }
 
-pub(super) fn pg_constraint(relations: &[Relation<'_>]) -> System {
+pub(super) fn pg_constraint(relations: &[Relation<'_>], objects: &Objects) -> System {
     let columns = vec![
         ("oid", Oid),
         ("conname", Name),
@@ -152,10 +171,11 @@ pub(super) fn pg_constraint(relations: &[Relation<'_>]) -> System {
         ("conislocal", Bool),
         ("coninhcount", Int4),
         ("connoinherit", Bool),
-        ("conkey", Text),
-        ("confkey", Text),
+        ("conkey", Type::Int2Array),
+        ("confkey", Type::Int2Array),
+        ("conbin", Text),
     ];
-    let array = |numbers: &[String]| text(format!("{{{}}}", numbers.join(",")));
+    let array = array_of;
     let row = |one: Constraint| {
         let (parent, theirs, update, delete, matching) = match &one.foreign {
             Some((oid, theirs, update, delete)) => {
@@ -182,11 +202,12 @@ pub(super) fn pg_constraint(relations: &[Relation<'_>]) -> System {
             yes(true),
             Datum::Int(0),
             yes(false),
-            array(&one.columns),
+            if one.columns.is_empty() { Datum::Null } else { array(&one.columns) },
             theirs,
+            if one.kind == "c" { text(one.definition.trim_start_matches("CHECK ")) } else { Datum::Null },
         ]
     };
-    System { columns, rows: constraints(relations).into_iter().map(row).collect() }
+    System { columns, rows: constraints(relations, objects).into_iter().map(row).collect() }
 }
 
 pub(super) fn pg_sequence(relations: &[Relation<'_>], catalog: &dyn Catalog) -> System {
@@ -269,7 +290,7 @@ pub(super) fn pg_depend(relations: &[Relation<'_>], catalog: &dyn Catalog) -> Sy
         let row = catalog.objects().sequence(relation.name)?;
         let (table, column) = row.owner.as_ref()?;
         let parent = relations.iter().find(|it| it.table().is_some_and(|it| it.name == *table))?;
-        let place = places(parent.table()?, std::slice::from_ref(column)).pop()?.parse().ok()?;
+        let place = places(parent.table()?, std::slice::from_ref(column)).pop()?;
         let (class, int) = (Datum::Int(1259), Datum::Int);
         let kind = text(if row.identity { "i" } else { "a" });
         Some(vec![class.clone(), int(relation.oid), int(0), class, int(parent.oid), int(place), kind])

@@ -63,6 +63,7 @@ impl Session {
             read_only,
             settings: None,
             local_settings: false,
+            _advisory: super::TransactionLocks(self.facts.clone()),
         });
         Ok(answer)
     }

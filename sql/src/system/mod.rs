@@ -97,6 +97,11 @@ impl Objects {
         }
     }
 
+    /// Is the unique index no constraint?
+    pub(crate) fn is_unique_index(&self, table: &str, name: &str) -> bool {
+        self.one(Kind::UniqueIndex, table, name).is_some()
+    }
+
     /// All views by name.
     pub(crate) fn views(&self) -> impl Iterator<Item = (&str, &ViewRow)> {
         self.of(Kind::View, "").filter_map(|(name, object)| match object {

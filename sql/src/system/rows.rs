@@ -72,6 +72,10 @@ pub(crate) struct ViewRow {
     pub(crate) reads: Vec<String>,
 }
 
+/// A unique index that is no constraint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct UniqueIndexRow {}
+
 /// A comment on a table, view, sequence or index (under its name), a column or a constraint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CommentRow {
@@ -105,6 +109,7 @@ pub(crate) enum Object {
     Comment(CommentRow),
     ColumnComment(CommentRow),
     ConstraintComment(CommentRow),
+    UniqueIndex(UniqueIndexRow),
 }
 
 /// What kind of object a row is about; its name stands in the table.
@@ -117,10 +122,11 @@ pub(crate) enum Kind {
     Comment,
     ColumnComment,
     ConstraintComment,
+    UniqueIndex,
 }
 
 /// Kinds and their names in the table.
-const KINDS: [(Kind, &str); 7] = [
+const KINDS: [(Kind, &str); 8] = [
     (Kind::Column, "column"),
     (Kind::Check, "check"),
     (Kind::Foreign, "foreign key"),
@@ -128,6 +134,7 @@ const KINDS: [(Kind, &str); 7] = [
     (Kind::Comment, "comment"),
     (Kind::ColumnComment, "column comment"),
     (Kind::ConstraintComment, "constraint comment"),
+    (Kind::UniqueIndex, "unique index"),
 ];
 
 impl Kind {
@@ -150,6 +157,7 @@ impl Object {
             Self::Comment(_) => Kind::Comment,
             Self::ColumnComment(_) => Kind::ColumnComment,
             Self::ConstraintComment(_) => Kind::ConstraintComment,
+            Self::UniqueIndex(_) => Kind::UniqueIndex,
         }
     }
 
@@ -160,6 +168,7 @@ impl Object {
             Self::Check(row) => serde_json::to_string(row),
             Self::Foreign(row) => serde_json::to_string(row),
             Self::View(row) => serde_json::to_string(row),
+            Self::UniqueIndex(row) => serde_json::to_string(row),
             Self::Comment(row) | Self::ColumnComment(row) | Self::ConstraintComment(row) => {
                 serde_json::to_string(row)
             }
@@ -173,6 +182,7 @@ impl Object {
             Kind::Column => Self::Column(serde_json::from_str(body)?),
             Kind::Check => Self::Check(serde_json::from_str(body)?),
             Kind::Foreign => Self::Foreign(serde_json::from_str(body)?),
+            Kind::UniqueIndex => Self::UniqueIndex(serde_json::from_str(body)?),
             Kind::View => Self::View(serde_json::from_str(body)?),
             Kind::Comment => Self::Comment(serde_json::from_str(body)?),
             Kind::ColumnComment => Self::ColumnComment(serde_json::from_str(body)?),

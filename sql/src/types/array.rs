@@ -20,9 +20,18 @@ fn element_of(ty: Type) -> Type {
     ty.element().expect("the type is one of arrays")
 }
 
+/// Is it a vector of the system catalogs? Its text has no braces, and its elements count from 0 (here, from 1).
+fn is_vector(ty: Type) -> bool {
+    matches!(ty, Type::Int2Vector | Type::OidVector)
+}
+
 /// Reads an array from its text.
 pub(super) fn input(whole: &str, ty: Type, modifier: i32, now: i64) -> Result<Datum> {
     let element = element_of(ty);
+    if is_vector(ty) {
+        let parts = whole.split_ascii_whitespace().map(|part| text::input(part, element, modifier, now));
+        return Ok(Datum::Array(parts.collect::<Result<_>>()?));
+    }
     let trimmed = whole.trim_matches(|sign: char| sign.is_ascii_whitespace());
     if trimmed.starts_with('[') {
         return Err(Error::unsupported("an array with bounds of its own"));
@@ -87,6 +96,10 @@ pub(super) fn input(whole: &str, ty: Type, modifier: i32, now: i64) -> Result<Da
 /// Writes an array as text.
 pub(super) fn output(all: &[Datum], ty: Type, out: &mut String) {
     let element = ty.element().unwrap_or(Type::Text);
+    if is_vector(ty) {
+        let shown: Vec<String> = all.iter().map(|value| text::show(value, element)).collect();
+        return out.push_str(&shown.join(" "));
+    }
     out.push('{');
     for (place, value) in all.iter().enumerate() {
         if place > 0 {
@@ -130,7 +143,7 @@ pub(crate) fn write_binary(all: &[Datum], ty: Type, out: &mut Vec<u8>) {
         return;
     }
     int(all.len() as i32);
-    int(1);
+    int(i32::from(!is_vector(ty)));
     for value in all {
         if value.is_null() {
             out.extend((-1i32).to_be_bytes());

@@ -12,6 +12,9 @@ use crate::error::{Error, Result};
 const EPOCH_DAYS: i32 = 10_957;
 const EPOCH_MICROS: i64 = EPOCH_DAYS as i64 * 86_400_000_000;
 
+/// The first byte of a jsonb, whose text follows.
+const JSONB_VERSION: u8 = 1;
+
 const POSITIVE: u16 = 0x0000;
 const NEGATIVE: u16 = 0x4000;
 const NAN: u16 = 0xC000;
@@ -25,7 +28,13 @@ impl Datum {
             (Datum::Null, _) => {}
             (Datum::Bool(value), _) => out.push(u8::from(*value)),
             (Datum::Int(value), Type::Int2) => out.extend((*value as i16).to_be_bytes()),
-            (Datum::Int(value), Type::Oid) => out.extend((*value as u32).to_be_bytes()),
+            (Datum::Int(value), ty) if ty == Type::Oid || ty.is_registered() => {
+                out.extend((*value as u32).to_be_bytes());
+            }
+            (Datum::Text(value), Type::Jsonb) => {
+                out.push(JSONB_VERSION);
+                out.extend(value.as_bytes());
+            }
             (Datum::Int(value), Type::Int4) => out.extend((*value as i32).to_be_bytes()),
             (Datum::Int(value), _) => out.extend(value.to_be_bytes()),
             (Datum::Float(value), Type::Float4) => out.extend((*value as f32).to_be_bytes()),
@@ -66,7 +75,9 @@ impl Datum {
             Type::Bool => Datum::Bool(fixed::<1>(bytes).ok_or_else(wrong)?[0] != 0),
             Type::Int2 => Datum::Int(i16::from_be_bytes(fixed(bytes).ok_or_else(wrong)?).into()),
             Type::Int4 => Datum::Int(i32::from_be_bytes(fixed(bytes).ok_or_else(wrong)?).into()),
-            Type::Oid => Datum::Int(u32::from_be_bytes(fixed(bytes).ok_or_else(wrong)?).into()),
+            Type::Oid | Type::Regclass | Type::Regtype | Type::Regnamespace | Type::Regproc => {
+                Datum::Int(u32::from_be_bytes(fixed(bytes).ok_or_else(wrong)?).into())
+            }
             Type::Int8 => Datum::Int(i64::from_be_bytes(fixed(bytes).ok_or_else(wrong)?)),
             Type::Float4 => Datum::Float(f32::from_be_bytes(fixed(bytes).ok_or_else(wrong)?).into()),
             Type::Float8 => Datum::Float(f64::from_be_bytes(fixed(bytes).ok_or_else(wrong)?)),
@@ -76,6 +87,17 @@ impl Datum {
                 Datum::text(text.ok_or_else(|| {
                     Error::new("22021", "invalid byte sequence for encoding \"UTF8\" in a parameter")
                 })?)
+            }
+            Type::Json | Type::Jsonb => {
+                let text = match (ty, bytes) {
+                    (Type::Jsonb, [JSONB_VERSION, text @ ..]) => text,
+                    (Type::Jsonb, _) => return Err(Error::new("XX000", "unsupported jsonb version number")),
+                    _ => bytes,
+                };
+                let text = std::str::from_utf8(text).map_err(|_| {
+                    Error::new("22021", "invalid byte sequence for encoding \"UTF8\" in a parameter")
+                })?;
+                super::text::input(text, ty, super::NO_MOD, 0)?
             }
             Type::Bytea => Datum::Bytes(bytes.into()),
             Type::Date => {

@@ -5,12 +5,14 @@ mod binary;
 pub(crate) mod datetime;
 mod datum;
 pub(crate) mod interval;
+pub(crate) mod json;
 pub(crate) mod numeric;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;
 
 pub use datum::Datum;
+pub(crate) use datum::span;
 pub use numeric::Numeric;
 
 /// A type.
@@ -100,6 +102,26 @@ pub enum Type {
     UuidArray,
     /// `oid[]`
     OidArray,
+    /// `json`: a text, kept as it was written
+    Json,
+    /// `jsonb`: a text in the one form that PostgreSQL prints
+    Jsonb,
+    /// `json[]`
+    JsonArray,
+    /// `jsonb[]`
+    JsonbArray,
+    /// `int2vector`: numbers of columns, in system catalogs
+    Int2Vector,
+    /// `oidvector`: OIDs, in system catalogs
+    OidVector,
+    /// `regclass`: the OID of a relation, shown by name
+    Regclass,
+    /// `regtype`: the OID of a type, shown by name
+    Regtype,
+    /// `regnamespace`: the OID of a schema, shown by name
+    Regnamespace,
+    /// `regproc`: the OID of a function
+    Regproc,
 }
 
 /// What a type is to the resolution of functions and operators (`typcategory`).
@@ -163,6 +185,16 @@ const TYPES: &[Row] = &[
     (Type::IntervalArray, 1187, "_interval", "interval[]", Category::Array, false, -1),
     (Type::UuidArray, 2951, "_uuid", "uuid[]", Category::Array, false, -1),
     (Type::OidArray, 1028, "_oid", "oid[]", Category::Array, false, -1),
+    (Type::Json, 114, "json", "json", Category::User, false, -1),
+    (Type::Jsonb, 3802, "jsonb", "jsonb", Category::User, false, -1),
+    (Type::JsonArray, 199, "_json", "json[]", Category::Array, false, -1),
+    (Type::JsonbArray, 3807, "_jsonb", "jsonb[]", Category::Array, false, -1),
+    (Type::Int2Vector, 22, "int2vector", "int2vector", Category::Array, false, -1),
+    (Type::OidVector, 30, "oidvector", "oidvector", Category::Array, false, -1),
+    (Type::Regclass, 2205, "regclass", "regclass", Category::Number, true, 4),
+    (Type::Regtype, 2206, "regtype", "regtype", Category::Number, true, 4),
+    (Type::Regnamespace, 4089, "regnamespace", "regnamespace", Category::Number, true, 4),
+    (Type::Regproc, 24, "regproc", "regproc", Category::Number, false, 4),
 ];
 
 /// Types of elements, and of arrays of them.
@@ -186,6 +218,11 @@ const ARRAYS: &[(Type, Type)] = &[
     (Type::Interval, Type::IntervalArray),
     (Type::Uuid, Type::UuidArray),
     (Type::Oid, Type::OidArray),
+    (Type::Json, Type::JsonArray),
+    (Type::Jsonb, Type::JsonbArray),
+    // Found from the array only: what is made of elements is an ordinary array.
+    (Type::Int2, Type::Int2Vector),
+    (Type::Oid, Type::OidVector),
 ];
 
 /// Other names of types.
@@ -272,6 +309,16 @@ impl Type {
 
     pub(crate) fn is_string(self) -> bool {
         self.category() == Category::String
+    }
+
+    /// Is it `json` or `jsonb`?
+    pub(crate) fn is_json(self) -> bool {
+        matches!(self, Type::Json | Type::Jsonb)
+    }
+
+    /// Is it an OID that is shown by a name?
+    pub(crate) fn is_registered(self) -> bool {
+        matches!(self, Type::Regclass | Type::Regtype | Type::Regnamespace | Type::Regproc)
     }
 
     pub(crate) fn is_integer(self) -> bool {

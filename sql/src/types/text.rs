@@ -23,7 +23,12 @@ pub(crate) fn input(text: &str, ty: Type, modifier: i32, now: i64) -> Result<Dat
         Type::Float4 | Type::Float8 => Datum::Float(float(text, ty)?),
         Type::Numeric => Datum::Numeric(Numeric::parse(text).ok_or_else(|| invalid(ty, text))?),
         Type::Text | Type::Varchar | Type::BpChar | Type::Unknown | Type::Name => Datum::text(text),
-        Type::Oid => {
+        Type::Json => {
+            super::json::check(text)?;
+            Datum::text(text)
+        }
+        Type::Jsonb => Datum::text(super::json::normal(text)?),
+        Type::Oid | Type::Regclass | Type::Regtype | Type::Regnamespace | Type::Regproc => {
             let number = trimmed(text).parse::<i64>().map_err(|_| invalid(ty, text))?;
             Datum::Int(
                 u32::try_from(number)

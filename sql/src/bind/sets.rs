@@ -1,0 +1,211 @@
+//! Functions that make rows: in FROM a table, in a select list a row for each of their values.
+//!
+//! Each is an expression that makes an array; [`Extension::Sets`](crate::plan::Extension) opens several of them side by side, and
+//! puts nulls where one is at its end. Only `generate_series` of integers in FROM makes its rows one by one.
+
+use super::{Binder, Typed};
+use crate::error::{Error, Result};
+use crate::expr::{Call, Env, Expr, Made};
+use crate::registry::{json, patterns};
+use crate::types::{Datum, Type};
+
+/// Columns from here on are values of functions that make rows, and have no place yet.
+pub(super) const SET_BASE: usize = 1 << 41;
+
+/// An expression that makes an array, and the columns that its elements are: names (none: the function's) and types.
+pub(super) type SetCall = (Expr, Vec<(Option<&'static str>, Type)>);
+
+impl Binder<'_> {
+    /// The call of a function that makes rows; none if it is no such function.
+    pub(super) fn set_function(&mut self, name: &str, args: &[Typed], at: u32) -> Result<Option<SetCall>> {
+        let types: Vec<Type> = args.iter().map(|arg| arg.ty).collect();
+        let one = |call: fn(&Datum) -> Made, arg: Expr| Expr::Call(Call::One(call), vec![arg]);
+        let (expr, columns) = match (name, args) {
+            ("unnest", [array]) => match array.ty.element() {
+                Some(element) => (array.expr.clone(), vec![(None, element)]),
+                None => return Ok(None),
+            },
+            ("generate_subscripts", [array, dimension]) if array.ty.element().is_some() => {
+                let dimension = self.implicit(dimension.clone(), Type::Int4)?;
+                let call = Call::Two(subscripts);
+                (Expr::Call(call, vec![array.expr.clone(), dimension.expr]), vec![(None, Type::Int4)])
+            }
+            ("generate_series", args) if (2..=3).contains(&args.len()) => {
+                return self.series(args, at).map(Some);
+            }
+            (name, [value]) if name.starts_with("json") => {
+                let ty = if name.starts_with("jsonb") { Type::Jsonb } else { Type::Json };
+                type Made1 = fn(&Datum) -> Made;
+                let (call, columns): (Made1, Vec<(Option<&str>, Type)>) = match name {
+                    "json_array_elements" => {
+                        (|a| json::elements(a, false, "json_array_elements"), vec![(Some("value"), ty)])
+                    }
+                    "jsonb_array_elements" => {
+                        (|a| json::elements(a, false, "jsonb_array_elements"), vec![(Some("value"), ty)])
+                    }
+                    "json_array_elements_text" => (
+                        |a| json::elements(a, true, "json_array_elements_text"),
+                        vec![(Some("value"), Type::Text)],
+                    ),
+                    "jsonb_array_elements_text" => (
+                        |a| json::elements(a, true, "jsonb_array_elements_text"),
+                        vec![(Some("value"), Type::Text)],
+                    ),
+                    "json_object_keys" => (|a| json::keys(a, "json_object_keys"), vec![(None, Type::Text)]),
+                    "jsonb_object_keys" => (|a| json::keys(a, "jsonb_object_keys"), vec![(None, Type::Text)]),
+                    "json_each" => (
+                        |a| json::pairs(a, false, "json_each"),
+                        vec![(Some("key"), Type::Text), (Some("value"), ty)],
+                    ),
+                    "jsonb_each" => (
+                        |a| json::pairs(a, false, "jsonb_each"),
+                        vec![(Some("key"), Type::Text), (Some("value"), ty)],
+                    ),
+                    "json_each_text" => (
+                        |a| json::pairs(a, true, "json_each_text"),
+                        vec![(Some("key"), Type::Text), (Some("value"), Type::Text)],
+                    ),
+                    "jsonb_each_text" => (
+                        |a| json::pairs(a, true, "jsonb_each_text"),
+                        vec![(Some("key"), Type::Text), (Some("value"), Type::Text)],
+                    ),
+                    _ => return Ok(None),
+                };
+                let value = self.implicit(value.clone(), ty)?;
+                (one(call, value.expr), columns)
+            }
+            ("regexp_split_to_table" | "regexp_matches", args) if (2..=3).contains(&args.len()) => {
+                let exprs = self.texts(args)?;
+                if name == "regexp_matches" {
+                    (Expr::Call(Call::Many(patterns::regexp_matches), exprs), vec![(None, Type::TextArray)])
+                } else {
+                    (Expr::Call(Call::Many(patterns::regexp_split), exprs), vec![(None, Type::Text)])
+                }
+            }
+            ("string_to_table", [_, _] | [_, _, _]) => {
+                let Some(array) = self.array_function("string_to_array", args, at)? else { return Ok(None) };
+                (array.expr, vec![(None, Type::Text)])
+            }
+            ("pg_get_keywords" | "aclexplode" | "pg_options_to_table", _) => {
+                return Err(Error::unsupported(format!("function {name}")).at(at));
+            }
+            _ => return Ok(None),
+        };
+        debug_assert!(!types.is_empty(), "each of them takes an argument");
+        Ok(Some((expr, columns)))
+    }
+
+    fn texts(&mut self, args: &[Typed]) -> Result<Vec<Expr>> {
+        let text = |arg: &Typed| Ok(self.implicit(arg.clone(), Type::Text)?.expr);
+        args.iter().map(text).collect()
+    }
+
+    /// `generate_series` of integers, numerics or timestamps.
+    fn series(&mut self, args: &[Typed], at: u32) -> Result<SetCall> {
+        let is_time = |ty: Type| matches!(ty, Type::Date | Type::Timestamp | Type::TimestampTz);
+        if args.iter().any(|arg| is_time(arg.ty)) {
+            let [from, to, step] = args else {
+                return Err(Error::new("42883", "function generate_series of timestamps needs a step").at(at));
+            };
+            let zoned = from.ty == Type::TimestampTz || to.ty == Type::TimestampTz || from.ty == Type::Date;
+            let ty = if zoned { Type::TimestampTz } else { Type::Timestamp };
+            let exprs = vec![
+                self.implicit(from.clone(), ty)?.expr,
+                self.implicit(to.clone(), ty)?.expr,
+                self.implicit(step.clone(), Type::Interval)?.expr,
+            ];
+            return Ok((Expr::Call(Call::Many(times), exprs), vec![(None, ty)]));
+        }
+        let (mut exprs, ty, _) = self.unify(args.to_vec(), "generate_series")?;
+        if ty != Type::Numeric && !ty.is_integer() {
+            let names: Vec<&str> = args.iter().map(|arg| arg.ty.sql_name()).collect();
+            let message = format!("function generate_series({}) does not exist", names.join(", "));
+            return Err(Error::new("42883", message).at(at));
+        }
+        if exprs.len() == 2 {
+            exprs.push(Expr::Const(match ty {
+                Type::Numeric => Datum::Numeric(crate::types::Numeric::Small(1, 0)),
+                _ => Datum::Int(1),
+            }));
+        }
+        let call = if ty == Type::Numeric { numbers } else { integers };
+        Ok((Expr::Call(Call::Many(call), exprs), vec![(None, ty)]))
+    }
+
+    /// A function that makes rows within an expression: a column behind the row's.
+    pub(super) fn set_in_expression(&mut self, name: &str, args: &[Typed], at: u32) -> Result<Option<Typed>> {
+        let Some((expr, columns)) = self.set_function(name, args, at)? else { return Ok(None) };
+        let [(_, ty)] = columns[..] else {
+            return Err(Error::unsupported(format!("function {name} outside of FROM")).at(at));
+        };
+        let Some(sets) = &mut self.frame().sets else {
+            return Err(Error::new("0A000", "set-returning functions are not allowed here")
+                .at(at)
+                .hint("Put the function into FROM, or into the select list."));
+        };
+        sets.push(expr);
+        let column = SET_BASE + sets.len() - 1;
+        Ok(Some(Typed::new(Expr::Column(column), ty, at)))
+    }
+}
+
+fn subscripts(array: &Datum, dimension: &Datum) -> Made {
+    let Datum::Array(items) = array else { unreachable!("an array is expected: {array:?}") };
+    let count = if matches!(dimension, Datum::Int(1)) { items.len() as i64 } else { 0 };
+    Ok(Datum::Array((1..=count).map(Datum::Int).collect()))
+}
+
+fn no_step() -> Error {
+    Error::new("22023", "step size cannot equal zero")
+}
+
+fn integers(args: &[Datum], env: &Env<'_>) -> Made {
+    let (&Datum::Int(from), &Datum::Int(to), &Datum::Int(step)) = (&args[0], &args[1], &args[2]) else {
+        unreachable!("they are integers: {args:?}")
+    };
+    if step == 0 {
+        return Err(no_step());
+    }
+    let (mut all, mut at) = (Vec::new(), Some(from));
+    while let Some(value) = at.filter(|value| if step > 0 { *value <= to } else { *value >= to }) {
+        env.context.check()?;
+        all.push(Datum::Int(value));
+        at = value.checked_add(step);
+    }
+    Ok(Datum::Array(all.into()))
+}
+
+fn numbers(args: &[Datum], env: &Env<'_>) -> Made {
+    let (Datum::Numeric(from), Datum::Numeric(to), Datum::Numeric(step)) = (&args[0], &args[1], &args[2])
+    else {
+        unreachable!("they are numerics: {args:?}")
+    };
+    if [from, to, step].iter().any(|number| !number.is_finite()) {
+        return Err(Error::new("22023", "start, stop and step value must be finite"));
+    }
+    if step.signum() == 0 {
+        return Err(no_step());
+    }
+    let (mut all, mut at) = (Vec::new(), from.clone());
+    while if step.signum() > 0 { at.compare(to).is_le() } else { at.compare(to).is_ge() } {
+        env.context.check()?;
+        all.push(Datum::Numeric(at.clone()));
+        at = at.add(step)?;
+    }
+    Ok(Datum::Array(all.into()))
+}
+
+fn times(args: &[Datum], env: &Env<'_>) -> Made {
+    let Datum::Interval(step) = args[2] else { unreachable!("the step is an interval") };
+    let ahead = crate::types::span(step);
+    if ahead == 0 {
+        return Err(no_step());
+    }
+    let (mut all, mut at) = (Vec::new(), args[0].clone());
+    while if ahead > 0 { at.compare(&args[1]).is_le() } else { at.compare(&args[1]).is_ge() } {
+        env.context.check()?;
+        all.push(at.clone());
+        at = crate::registry::later(&at, &args[2])?;
+    }
+    Ok(Datum::Array(all.into()))
+}

@@ -1,0 +1,215 @@
+//! Window functions: calls with OVER, lifted out of a select list as sub-queries are.
+
+use super::query::has_aggregate;
+use super::{Binder, Typed};
+use crate::error::{Error, Result};
+use crate::expr::Expr;
+use crate::parser::ast::{self, Over, WindowBound};
+use crate::plan::{FrameEnd, SortKey, WindowCall, WindowFrame, WindowFunction};
+use crate::registry::aggregates::is_aggregate;
+use crate::types::{Datum, Type};
+
+/// Columns from here on are values of window functions, and have no place yet.
+pub(super) const WINDOW_BASE: usize = 1 << 42;
+
+/// The functions that exist only with OVER.
+const FUNCTIONS: &[(&str, WindowFunction)] = &[
+    ("row_number", WindowFunction::RowNumber),
+    ("rank", WindowFunction::Rank),
+    ("dense_rank", WindowFunction::DenseRank),
+    ("percent_rank", WindowFunction::PercentRank),
+    ("cume_dist", WindowFunction::CumeDist),
+    ("ntile", WindowFunction::Ntile),
+    ("lag", WindowFunction::Lag),
+    ("lead", WindowFunction::Lead),
+    ("first_value", WindowFunction::FirstValue),
+    ("last_value", WindowFunction::LastValue),
+    ("nth_value", WindowFunction::NthValue),
+];
+
+/// The window function with this name.
+pub(super) fn window_function(name: &str) -> Option<WindowFunction> {
+    FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, function)| *function)
+}
+
+impl Binder<'_> {
+    /// A call with OVER.
+    pub(super) fn window_call(
+        &mut self,
+        name: &str,
+        call: &ast::Call,
+        over: &Over,
+        at: u32,
+    ) -> Result<Typed> {
+        if self.frame().windows.is_none() {
+            return Err(Error::new("42P20", "window functions are not allowed here")
+                .at(at)
+                .hint("They stand in a select list or in ORDER BY."));
+        }
+        // Within its arguments there is no other one.
+        let outside = self.frame().windows.take();
+        let bound = self.window_parts(name, call, over, at);
+        self.frame().windows = outside;
+        let (function, ty) = bound?;
+        let windows = self.frame().windows.as_mut().expect("it was just put back");
+        windows.push(function);
+        let column = WINDOW_BASE + windows.len() - 1;
+        Ok(Typed::new(Expr::Column(column), ty, at))
+    }
+
+    fn window_parts(
+        &mut self,
+        name: &str,
+        call: &ast::Call,
+        over: &Over,
+        at: u32,
+    ) -> Result<(WindowCall, Type)> {
+        let over = self.window_meant(over, at)?;
+        let mut partition = Vec::new();
+        for expr in &over.partition {
+            let typed = self.expr(expr)?;
+            let typed = if typed.ty == Type::Unknown { self.implicit(typed, Type::Text)? } else { typed };
+            partition.push(typed.expr);
+        }
+        let mut order = Vec::new();
+        for item in &over.order {
+            let typed = self.expr(&item.expr)?;
+            let typed = if typed.ty == Type::Unknown { self.implicit(typed, Type::Text)? } else { typed };
+            order.push(SortKey {
+                expr: typed.expr,
+                descending: item.descending,
+                nulls_first: item.nulls_first,
+            });
+        }
+        let frame = match &over.range {
+            None => WindowFrame { rows: false, start: FrameEnd::First, end: FrameEnd::Current },
+            Some(range) => WindowFrame {
+                rows: range.rows,
+                start: self.frame_end(&range.start)?,
+                end: self.frame_end(&range.end)?,
+            },
+        };
+        let made = |function, args, filter| WindowCall { function, args, filter, partition, order, frame };
+        if let Some(function) = window_function(name) {
+            if call.filter.is_some() {
+                return Err(Error::new(
+                    "0A000",
+                    "FILTER is not implemented for non-aggregate window functions",
+                )
+                .at(at));
+            }
+            let mut args = Vec::with_capacity(call.args.len());
+            for arg in &call.args {
+                args.push(self.expr(arg)?);
+            }
+            let (args, ty) = self.window_arguments(name, function, args, at)?;
+            return Ok((made(function, args, None), ty));
+        }
+        if !is_aggregate(name) {
+            let message =
+                format!("OVER specified, but {name} is not a window function nor an aggregate function");
+            return Err(Error::new("42809", message).at(at));
+        }
+        if call.distinct {
+            return Err(Error::new("0A000", "DISTINCT is not implemented for window functions").at(at));
+        }
+        if !call.order.is_empty() {
+            return Err(
+                Error::new("0A000", "aggregate ORDER BY is not implemented for window functions").at(at)
+            );
+        }
+        let (aggregate, ty) = self.aggregate_parts(name, call, at)?;
+        Ok((made(WindowFunction::Aggregate(aggregate.aggregate), aggregate.args, aggregate.filter), ty))
+    }
+
+    /// The window with what the one it names adds to it.
+    fn window_meant(&mut self, over: &Over, at: u32) -> Result<Over> {
+        let Some(name) = &over.base else { return Ok(over.clone()) };
+        let known = self.frame().named_windows.iter().find(|(known, _)| known == name).cloned();
+        let Some((_, base)) = known else {
+            return Err(Error::new("42704", format!("window \"{name}\" does not exist")).at(at));
+        };
+        let base = self.window_meant(&base, at)?;
+        if !over.written_out {
+            return Ok(base);
+        }
+        let refused = |what: &str| Err(Error::new("42P20", format!("{what} of window \"{name}\"")).at(at));
+        if !over.partition.is_empty() {
+            return refused("cannot override PARTITION BY clause");
+        }
+        if !base.order.is_empty() && !over.order.is_empty() {
+            return refused("cannot override ORDER BY clause");
+        }
+        let order = if over.order.is_empty() { base.order } else { over.order.clone() };
+        Ok(Over {
+            base: None,
+            written_out: true,
+            partition: base.partition,
+            order,
+            range: over.range.clone(),
+        })
+    }
+
+    fn frame_end(&mut self, bound: &WindowBound) -> Result<FrameEnd> {
+        Ok(match bound {
+            WindowBound::First => FrameEnd::First,
+            WindowBound::Last => FrameEnd::Last,
+            WindowBound::Current => FrameEnd::Current,
+            WindowBound::Before(distance) => FrameEnd::Before(self.lone(distance, Type::Int8, "ROWS")?),
+            WindowBound::Behind(distance) => FrameEnd::Behind(self.lone(distance, Type::Int8, "ROWS")?),
+        })
+    }
+
+    fn window_arguments(
+        &mut self,
+        name: &str,
+        function: WindowFunction,
+        args: Vec<Typed>,
+        at: u32,
+    ) -> Result<(Vec<Expr>, Type)> {
+        use WindowFunction as F;
+        let none = |types: &[Typed]| {
+            let types: Vec<&str> = types.iter().map(|arg| arg.ty.sql_name()).collect();
+            Err(Error::new("42883", format!("function {name}({}) does not exist", types.join(", "))).at(at))
+        };
+        match (function, &args[..]) {
+            (F::RowNumber | F::Rank | F::DenseRank, []) => Ok((Vec::new(), Type::Int8)),
+            (F::PercentRank | F::CumeDist, []) => Ok((Vec::new(), Type::Float8)),
+            (F::Ntile, [count]) => {
+                let count = self.implicit(count.clone(), Type::Int4)?;
+                Ok((vec![count.expr], Type::Int4))
+            }
+            (F::FirstValue | F::LastValue, [value]) => {
+                let value = self.known(value.clone())?;
+                Ok((vec![value.expr], value.ty))
+            }
+            (F::NthValue, [value, place]) => {
+                let value = self.known(value.clone())?;
+                let place = self.implicit(place.clone(), Type::Int4)?;
+                Ok((vec![value.expr, place.expr], value.ty))
+            }
+            (F::Lag | F::Lead, [value, rest @ ..]) if rest.len() <= 2 => {
+                let mut both = vec![value.clone()];
+                both.extend(rest.get(1).cloned());
+                let (mut values, ty, _) = self.unify(both, name)?;
+                let distance = match rest.first() {
+                    Some(distance) => self.implicit(distance.clone(), Type::Int4)?.expr,
+                    None => Expr::Const(Datum::Int(1)),
+                };
+                values.insert(1, distance);
+                Ok((values, ty))
+            }
+            _ => none(&args),
+        }
+    }
+
+    /// The value at a type that is known.
+    fn known(&mut self, typed: Typed) -> Result<Typed> {
+        if typed.ty == Type::Unknown { self.implicit(typed, Type::Text) } else { Ok(typed) }
+    }
+}
+
+/// Does a window call an aggregate of its query?
+pub(super) fn window_has_aggregate(over: &Over) -> bool {
+    over.partition.iter().any(has_aggregate) || over.order.iter().any(|item| has_aggregate(&item.expr))
+}
