@@ -44,6 +44,8 @@ pub(crate) struct System {
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub(crate) name: String,
+    /// The number of the definition that it shows ([`thermocline_engine::Table::definition`]).
+    pub(crate) definition: u64,
     pub(crate) columns: Vec<Column>,
     pub(crate) indexes: Vec<Index>,
     /// Place of the primary key in `indexes`.

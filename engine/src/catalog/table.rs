@@ -141,6 +141,11 @@ impl TableEntry {
         self.definition.load(Ordering::Acquire)
     }
 
+    /// Lets the number be another one: what is known of the table beside its form may have changed.
+    pub(crate) fn count_definition(&self) {
+        self.definition.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// May no transaction start to use the table?
     #[inline]
     pub(crate) fn is_held(&self) -> bool {

@@ -212,6 +212,16 @@ impl Transaction {
         self.with_room(|session| session.drop_index(&entry, index)).await
     }
 
+    /// Keeps everybody else from using a table until the transaction ends, and waits for those who do: for what is checked about
+    /// all of its rows, and has to stay so. [`Table::definition`] is another number from then on.
+    ///
+    /// # Errors
+    /// There is none with this name, or transactions use it for too long.
+    pub async fn lock_table(&mut self, name: &str) -> Result<()> {
+        let _busy = self.begin_definition()?;
+        self.get(name, || Ok(())).await.map(drop)
+    }
+
     fn begin_definition(&mut self) -> Result<super::Busy> {
         let busy = self.enter()?;
         self.session().may_define()?;

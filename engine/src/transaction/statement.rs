@@ -277,6 +277,23 @@ impl Statement<'_> {
         self.transaction.lock_named(&table.entry, Named::Handle(handle), mode, wait, see).await
     }
 
+    /// Begins to use a table, which the statement's operations do by themselves: from now on its definition stays what it is
+    /// ([`Table::definition`]).
+    ///
+    /// # Errors
+    /// As [`Transaction::read`].
+    pub async fn use_table(&mut self, table: &Table) -> Result<()> {
+        self.transaction.touch(table).await
+    }
+
+    /// Is the table the transaction's alone, since its definition is being changed?
+    ///
+    /// # Errors
+    /// The transaction was aborted for idleness.
+    pub fn holds(&mut self, table: &Table) -> Result<bool> {
+        self.transaction.with_session(|session| Ok(session.holds(&table.entry)))
+    }
+
     /// The row of the last change that was made, as it was before.
     #[must_use]
     pub fn old_row(&self) -> &[u8] {

@@ -310,7 +310,10 @@ pub(crate) struct Registry {
 }
 
 /// What a transaction waits for that is no row: says which places that are, at the moment when it is asked.
-pub(crate) struct WaitsFor(Box<dyn Fn(&Registry) -> Vec<u32> + Send>);
+pub(crate) struct WaitsFor(Box<Places>);
+
+/// Places of transactions, at the moment when they are asked for.
+type Places = dyn Fn(&Registry) -> Vec<u32> + Send;
 
 impl WaitsFor {
     pub(crate) fn new(places: impl Fn(&Registry) -> Vec<u32> + Send + 'static) -> Self {

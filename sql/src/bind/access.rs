@@ -371,6 +371,7 @@ mod tests {
             columns: columns.to_vec(),
         };
         Table {
+            definition: 0,
             name: "t".to_owned(),
             columns: ["a", "b", "c"].map(column).to_vec(),
             indexes: vec![

@@ -117,7 +117,7 @@ pub(crate) async fn settle(
     let mut queue = VecDeque::from(pending);
     while let Some(one) = queue.pop_front() {
         context.check()?;
-        let source = EngineSource::new(catalog.db, transaction)?;
+        let source = EngineSource::new((catalog.db, catalog.tables), transaction)?;
         let mut look = Look { catalog, source, isolation, context };
         match one {
             Pending::Child { key, values } => look.child(&key, &values).await?,

@@ -89,6 +89,9 @@ pub(crate) enum Locked {
     Lost,
 }
 
+/// A table is not as it was when the statement was bound: it is to be bound anew.
+pub(crate) const REDEFINED: &str = "a definition has changed since the statement was prepared";
+
 /// What became of a row that was handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
@@ -142,6 +145,8 @@ pub(crate) enum Changed {
 /// The engine, through a statement of a transaction.
 pub(crate) struct EngineSource<'t> {
     db: &'t engine::Database,
+    /// Tables as the session finds them.
+    names: &'t engine::Tables,
     statement: engine::Statement<'t>,
     tables: HashMap<String, (engine::Table, Arc<Layout>)>,
     /// Rows that scans have numbered.
@@ -151,9 +156,13 @@ pub(crate) struct EngineSource<'t> {
 }
 
 impl<'t> EngineSource<'t> {
-    pub(crate) fn new(db: &'t engine::Database, transaction: &'t mut engine::Transaction) -> Result<Self> {
+    pub(crate) fn new(
+        (db, names): (&'t engine::Database, &'t engine::Tables),
+        transaction: &'t mut engine::Transaction,
+    ) -> Result<Self> {
         Ok(Self {
             db,
+            names,
             statement: transaction.statement()?,
             tables: HashMap::new(),
             handles: Vec::new(),
@@ -176,15 +185,22 @@ impl<'t> EngineSource<'t> {
         self.statement.undo();
     }
 
-    fn table(&mut self, table: &Table) -> Result<(engine::Table, Arc<Layout>)> {
+    async fn table(&mut self, table: &Table) -> Result<(engine::Table, Arc<Layout>)> {
         if let Some(found) = self.tables.get(&table.name) {
             return Ok(found.clone());
         }
-        let found = self.db.table(&table.name)?;
+        let redefined = || Error::new("40001", REDEFINED).hint("Run the statement again.");
+        let found = self.names.table(&table.name)?;
+        // From here on the definition stays what it is. What was bound before must be of that.
+        match self.statement.use_table(&found).await {
+            Ok(()) => {}
+            // Another one may have its name by now.
+            Err(engine::Error::TableDropped { .. }) => return Err(redefined()),
+            Err(error) => return Err(error.into()),
+        }
         let layout = found.layout();
-        if layout.columns().len() != table.columns.len() {
-            return Err(Error::new("40001", format!("the definition of \"{}\" has changed", table.name))
-                .hint("Run the statement again."));
+        if found.definition() != table.definition || layout.columns().len() != table.columns.len() {
+            return Err(redefined());
         }
         self.tables.insert(table.name.clone(), (found.clone(), layout.clone()));
         Ok((found, layout))
@@ -229,7 +245,7 @@ impl Source for EngineSource<'_> {
         (range, named): (Option<Range>, bool),
         see: &mut dyn FnMut(&mut Row) -> Seen,
     ) -> Result<()> {
-        let (found, layout) = self.table(table)?;
+        let (found, layout) = self.table(table).await?;
         let width = table.columns.len();
         let mut row = Row::with_capacity(width + 1);
         let arrays = columns.iter().any(|column| table.columns[*column].ty.element().is_some());
@@ -325,7 +341,7 @@ impl Source for EngineSource<'_> {
     }
 
     async fn insert(&mut self, table: &Arc<Table>, row: &mut Row, numbered: bool) -> Result<Inserted> {
-        let (found, layout) = self.table(table)?;
+        let (found, layout) = self.table(table).await?;
         let mut values = Vec::with_capacity(row.len());
         for (column, datum) in row.iter().enumerate() {
             values.push(value_of(datum, table, column)?);
@@ -364,7 +380,7 @@ impl Source for EngineSource<'_> {
         which: Which,
         decide: &mut dyn FnMut(&[Datum]) -> Result<Decision>,
     ) -> Result<Changed> {
-        let (found, layout) = self.table(table)?;
+        let (found, layout) = self.table(table).await?;
         let refusing;
         let handle = match which {
             Which::Numbered(number) => &self.handles[number as usize],
@@ -445,7 +461,7 @@ impl Source for EngineSource<'_> {
         strength: Strength,
         wait: LockWait,
     ) -> Result<Locked> {
-        let (found, layout) = self.table(table)?;
+        let (found, layout) = self.table(table).await?;
         let handle = &self.handles[number as usize];
         let before = self.statement.read_row(&found, handle, |seen| seen.bytes().to_vec()).await?;
         let mode = match strength {
@@ -488,7 +504,7 @@ impl Source for EngineSource<'_> {
     }
 
     async fn present(&mut self, table: &Arc<Table>, index: usize, values: &[Datum]) -> Result<Option<i64>> {
-        let (found, _) = self.table(table)?;
+        let (found, _) = self.table(table).await?;
         let definition = &table.indexes[index];
         let index = Self::index(&found, table, index)?;
         let mut key = Vec::with_capacity(values.len());
@@ -504,10 +520,15 @@ impl Source for EngineSource<'_> {
     }
 
     async fn committed(&mut self, table: &Arc<Table>, range: Option<Range>) -> Result<Vec<Row>> {
-        let mut transaction = self.db.begin(engine::TransactionOptions::new().read_only())?;
+        let (found, _) = self.table(table).await?;
         let mut rows = Vec::new();
+        if self.statement.holds(&found)? {
+            // Nobody else has changed it since, or reads it now.
+            return Ok(rows);
+        }
+        let mut transaction = self.db.begin(engine::TransactionOptions::new().read_only())?;
         let columns: Vec<usize> = (0..table.columns.len()).collect();
-        let mut other = EngineSource::new(self.db, &mut transaction)?;
+        let mut other = EngineSource::new((self.db, self.names), &mut transaction)?;
         let mut see = |row: &mut Row| {
             rows.push(row.clone());
             Seen::Taken
@@ -519,7 +540,7 @@ impl Source for EngineSource<'_> {
     }
 
     async fn numbered(&mut self, table: &Arc<Table>, number: i64) -> Result<Row> {
-        let (found, layout) = self.table(table)?;
+        let (found, layout) = self.table(table).await?;
         let width = table.columns.len();
         let columns: Vec<usize> = (0..width).collect();
         let mut row = Row::with_capacity(width + 1);

@@ -1,6 +1,6 @@
 //! Definitions as the binder sees them: the engine's, and what the system tables say beside them.
 
-use thermocline_engine::Database;
+use thermocline_engine::{Database, Tables};
 
 use super::system;
 use crate::catalog::{
@@ -15,6 +15,8 @@ use crate::types::Type;
 #[derive(Clone, Copy)]
 pub(crate) struct EngineCatalog<'d> {
     pub(crate) db: &'d Database,
+    /// Tables as the session finds them.
+    pub(crate) tables: &'d Tables,
     pub(crate) objects: &'d Objects,
     pub(crate) sequences: &'d SessionSequences,
 }
@@ -71,10 +73,12 @@ impl EngineCatalog<'_> {
 
 impl Catalog for EngineCatalog<'_> {
     fn table(&self, name: &str) -> Option<std::sync::Arc<Table>> {
-        let found = self.db.table(name).ok()?;
+        let found = self.tables.table(name).ok()?;
         if name.starts_with(OWN) {
             return None;
         }
+        // The number first: it may be too old then, and never too new.
+        let definition = found.definition();
         let schema = found.schema();
         let columns: Vec<TableColumn> =
             schema.column_list().iter().map(|column| self.column(name, column)).collect();
@@ -97,6 +101,7 @@ impl Catalog for EngineCatalog<'_> {
         };
         Some(std::sync::Arc::new(Table {
             name: name.to_owned(),
+            definition,
             columns,
             primary: schema.primary().map(|_| 0),
             indexes,
@@ -112,7 +117,7 @@ impl Catalog for EngineCatalog<'_> {
     }
 
     fn names(&self) -> Vec<String> {
-        self.db.table_names().into_iter().filter(|name| !name.starts_with(OWN)).collect()
+        self.tables.names().into_iter().filter(|name| !name.starts_with(OWN)).collect()
     }
 
     fn objects(&self) -> &Objects {
@@ -140,7 +145,7 @@ impl Catalog for EngineCatalog<'_> {
     }
 
     fn size(&self, name: &str) -> u64 {
-        self.db.table(name).map_or(0, |table| {
+        self.tables.table(name).map_or(0, |table| {
             let found = table.statistics();
             found.bytes_hot + found.bytes_frozen + found.bytes_cold
         })

@@ -72,7 +72,12 @@ impl Session {
             sequences: Some(self.sequences.clone()),
             ..Context::default()
         };
-        let catalog = EngineCatalog { db: &self.db, objects: &self.objects, sequences: &self.sequences };
+        let catalog = EngineCatalog {
+            db: &self.db,
+            tables: &self.tables,
+            objects: &self.objects,
+            sequences: &self.sequences,
+        };
         foreign::settle(catalog, &mut open.transaction, open.isolation, &context, now).await
     }
 }

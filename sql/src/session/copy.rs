@@ -282,8 +282,12 @@ impl Session {
             sequences: Some(self.sequences.clone()),
             ..Context::default()
         };
-        let catalog =
-            super::EngineCatalog { db: &self.db, objects: &self.objects, sequences: &self.sequences };
+        let catalog = super::EngineCatalog {
+            db: &self.db,
+            tables: &self.tables,
+            objects: &self.objects,
+            sequences: &self.sequences,
+        };
         let open =
             self.open.as_mut().ok_or_else(|| Error::new("25P01", "the transaction of the COPY has ended"))?;
         open.fresh = false;

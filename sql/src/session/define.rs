@@ -17,28 +17,32 @@ use crate::types::{Datum, NO_MOD, Type, display, numeric_parts};
 type Key = (Option<String>, Names);
 
 impl Session {
-    pub(super) fn define(&mut self, statement: &Statement) -> Result<Answer> {
+    pub(super) async fn define(&mut self, statement: &Statement) -> Result<Answer> {
         match statement {
-            Statement::CreateTable(create) => self.create_table(create),
-            Statement::CreateIndex(create) => self.create_index(create),
+            Statement::CreateTable(create) => self.create_table(create).await,
+            Statement::CreateIndex(create) => self.create_index(create).await,
             Statement::DropTable { names, if_exists, cascade } => {
-                self.drop_tables(names, *if_exists, *cascade)
+                self.drop_tables(names, *if_exists, *cascade).await
             }
-            Statement::DropIndex { names, if_exists } => self.drop_indexes(names, *if_exists),
-            Statement::AlterTable { name, if_exists, actions } => self.alter_table(name, *if_exists, actions),
-            Statement::Truncate { names, restart, cascade } => self.truncate(names, *restart, *cascade),
+            Statement::DropIndex { names, if_exists } => self.drop_indexes(names, *if_exists).await,
+            Statement::AlterTable { name, if_exists, actions } => {
+                self.alter_table(name, *if_exists, actions).await
+            }
+            Statement::Truncate { names, restart, cascade } => self.truncate(names, *restart, *cascade).await,
             Statement::CreateSequence { name, if_not_exists, options } => {
-                self.create_sequence(name, *if_not_exists, options)
+                self.create_sequence(name, *if_not_exists, options).await
             }
             Statement::AlterSequence { name, if_exists, rename, .. } => {
-                self.rename_sequence(name, *if_exists, rename.as_deref())
+                self.rename_sequence(name, *if_exists, rename.as_deref()).await
             }
             Statement::DropSequence { names, if_exists, cascade } => {
-                self.drop_sequences(names, *if_exists, *cascade)
+                self.drop_sequences(names, *if_exists, *cascade).await
             }
-            Statement::CreateView(view) => self.create_view(view),
-            Statement::DropView { names, if_exists, cascade } => self.drop_views(names, *if_exists, *cascade),
-            Statement::Comment { about, text } => self.comment(about, text.as_deref()),
+            Statement::CreateView(view) => self.create_view(view).await,
+            Statement::DropView { names, if_exists, cascade } => {
+                self.drop_views(names, *if_exists, *cascade).await
+            }
+            Statement::Comment { about, text } => self.comment(about, text.as_deref()).await,
             other => unreachable!("no definition: {other:?}"),
         }
     }
@@ -55,7 +59,7 @@ impl Session {
     /// Is there a table with this name?
     pub(super) fn known(&self, name: &ObjectName) -> Result<()> {
         Self::schema_of(name)?;
-        if self.db.table(&name.name).is_err() {
+        if self.tables.table(&name.name).is_err() {
             if self.is_relation(&name.name) {
                 return Err(Error::new("42809", format!("\"{}\" is not a table", name.name)));
             }
@@ -66,7 +70,7 @@ impl Session {
 
     /// Is the name one of a table, an index, a view or a sequence?
     pub(super) fn is_relation(&self, name: &str) -> bool {
-        self.db.table(name).is_ok()
+        self.tables.table(name).is_ok()
             || self.objects.view(name).is_some()
             || self.objects.sequence(name).is_some()
             || self.owner_of(name).is_some()
@@ -80,7 +84,7 @@ impl Session {
             .expect("numbers do not end")
     }
 
-    fn create_table(&mut self, create: &CreateTable) -> Result<Answer> {
+    async fn create_table(&mut self, create: &CreateTable) -> Result<Answer> {
         Self::schema_of(&create.name)?;
         let name = &create.name.name;
         if self.is_relation(name) {
@@ -137,14 +141,9 @@ impl Session {
         }
         let schema = schema.columns(columns);
         self.constraints_of(create, &schema, &mut changes)?;
-        self.db.create_table(schema)?;
-        if let Err(error) = self.record(&changes) {
-            // A table without the constraints that it was asked for is none.
-            return match self.db.drop_table(name) {
-                Ok(()) => Err(error),
-                Err(left) => Err(error.hint(format!("The table is left without its constraints: {left}"))),
-            };
-        }
+        self.transaction().create_table(schema).await?;
+        self.look_again()?;
+        self.record(&changes).await?;
         Ok(Answer::tagged("CREATE TABLE"))
     }
 
@@ -252,7 +251,7 @@ impl Session {
         })
     }
 
-    pub(super) fn create_index(&mut self, create: &CreateIndex) -> Result<Answer> {
+    pub(super) async fn create_index(&mut self, create: &CreateIndex) -> Result<Answer> {
         self.known(&create.table)?;
         let catalog = self.catalog();
         let table = catalog.table(&create.table.name).expect("it was just there");
@@ -298,8 +297,10 @@ impl Session {
         if create.unique {
             index = index.unique();
         }
-        match self.db.create_index(&table.name, index) {
-            Ok(_) => self.index_made(&table.name, &name, create.unique),
+        let made = self.transaction().create_index(&table.name, index).await;
+        self.look_again()?;
+        match made {
+            Ok(_) => self.index_made(&table.name, &name, create.unique).await,
             Err(EngineError::DuplicateKey { key, .. }) => {
                 Err(Error::new("23505", format!("could not create unique index \"{name}\""))
                     .detail(format!("Key {key} is duplicated.")))
@@ -310,20 +311,20 @@ impl Session {
 
     /// The table that has an index with this name.
     pub(super) fn owner_of(&self, index: &str) -> Option<String> {
-        self.db.table_names().into_iter().find(|table| {
-            self.db.table(table).is_ok_and(|table| {
+        self.tables.names().into_iter().find(|table| {
+            self.tables.table(table).is_ok_and(|table| {
                 let schema = table.schema();
                 schema.secondary().iter().chain(schema.primary()).any(|other| other.name() == index)
             })
         })
     }
 
-    fn drop_tables(&mut self, names: &[ObjectName], if_exists: bool, cascade: bool) -> Result<Answer> {
+    async fn drop_tables(&mut self, names: &[ObjectName], if_exists: bool, cascade: bool) -> Result<Answer> {
         let mut answer = Answer::tagged("DROP TABLE");
         let mut going: Vec<String> = Vec::new();
         for name in names {
             Self::schema_of(name)?;
-            if self.db.table(&name.name).is_ok() {
+            if self.tables.table(&name.name).is_ok() {
                 going.push(name.name.clone());
             } else if self.is_relation(&name.name) {
                 return Err(Error::new("42809", format!("\"{}\" is not a table", name.name)));
@@ -341,13 +342,14 @@ impl Session {
                 .sequences()
                 .filter(|(_, row)| row.owner.as_ref().is_some_and(|(t, _)| t == name));
             changes.extend(owned.map(|(sequence, _)| Change::RemoveSequence(sequence.to_owned())));
-            self.db.drop_table(name)?;
+            self.transaction().drop_table(name).await?;
+            self.look_again()?;
         }
-        self.record(&changes)?;
+        self.record(&changes).await?;
         Ok(answer)
     }
 
-    fn drop_indexes(&mut self, names: &[ObjectName], if_exists: bool) -> Result<Answer> {
+    async fn drop_indexes(&mut self, names: &[ObjectName], if_exists: bool) -> Result<Answer> {
         let mut answer = Answer::tagged("DROP INDEX");
         for name in names {
             Self::schema_of(name)?;
@@ -358,7 +360,9 @@ impl Session {
                 }
                 return Err(Error::new("42704", format!("index \"{}\" does not exist", name.name)));
             };
-            self.db.drop_index(&table, &name.name).map_err(|error| match error {
+            let dropped = self.transaction().drop_index(&table, &name.name).await;
+            self.look_again()?;
+            dropped.map_err(|error| match error {
                 EngineError::Schema(SchemaError::PrimaryKey { .. }) => {
                     let (index, owner) = (&name.name, &table);
                     let message = format!(
@@ -368,20 +372,21 @@ impl Session {
                 }
                 other => other.into(),
             })?;
-            self.index_gone(&table, &name.name)?;
+            self.index_gone(&table, &name.name).await?;
         }
         Ok(answer)
     }
 
-    /// Empties tables, in a definition each.
-    fn truncate(&mut self, names: &[ObjectName], restart: bool, cascade: bool) -> Result<Answer> {
+    /// Empties tables.
+    async fn truncate(&mut self, names: &[ObjectName], restart: bool, cascade: bool) -> Result<Answer> {
         let mut answer = Answer::tagged("TRUNCATE TABLE");
         let all = self.truncated(names, cascade, &mut answer)?;
         for name in &all {
-            self.db.truncate_table(name)?;
+            self.transaction().truncate_table(name).await?;
         }
+        self.look_again()?;
         if restart {
-            self.record(&self.restarted(&all))?;
+            self.record(&self.restarted(&all)).await?;
         }
         Ok(answer)
     }

@@ -12,7 +12,7 @@ use crate::system::Change;
 use crate::system::rows::{CheckRow, ColumnRow, DefaultRow, ForeignRow, Kind, Object};
 
 impl Session {
-    pub(super) fn alter_table(
+    pub(super) async fn alter_table(
         &mut self,
         name: &ObjectName,
         if_exists: bool,
@@ -28,30 +28,29 @@ impl Session {
             return Ok(answer);
         }
         self.known(name)?;
-        if actions.len() > 1 {
-            return Err(Error::unsupported("several actions in one ALTER TABLE").at(name.at));
-        }
         let table = &name.name;
         for action in actions {
             match action {
                 Alter::AddColumn { column, if_not_exists } => {
-                    self.add_column(table, column, *if_not_exists, &mut answer)?;
+                    self.add_column(table, column, *if_not_exists, &mut answer).await?;
                 }
                 Alter::DropColumn { name, if_exists, cascade, .. } => {
-                    self.drop_column(table, name, *if_exists, *cascade, &mut answer)?;
+                    self.drop_column(table, name, *if_exists, *cascade, &mut answer).await?;
                 }
-                Alter::RenameColumn { from, to, at } => self.rename_column(table, from, to, *at)?,
-                Alter::RenameTo(to) => self.rename_table(table, to)?,
-                Alter::AddKey { key, at } => self.add_key(name, key, *at)?,
-                Alter::AddCheck(check) => self.add_check(table, check)?,
-                Alter::AddForeign(foreign) => self.add_foreign(table, foreign)?,
+                Alter::RenameColumn { from, to, at } => self.rename_column(table, from, to, *at).await?,
+                Alter::RenameTo(to) => self.rename_table(table, to).await?,
+                Alter::AddKey { key, .. } => self.add_key(name, key).await?,
+                Alter::AddCheck(check) => self.add_check(table, check).await?,
+                Alter::AddForeign(foreign) => self.add_foreign(table, foreign).await?,
                 Alter::DropConstraint { name, if_exists, cascade } => {
-                    self.drop_constraint(table, name, *if_exists, *cascade, &mut answer)?;
+                    self.drop_constraint(table, name, *if_exists, *cascade, &mut answer).await?;
                 }
                 Alter::SetDefault { column, default, .. } => {
-                    self.set_default(table, column, default.as_ref())?;
+                    self.set_default(table, column, default.as_ref()).await?;
                 }
-                Alter::SetNotNull { column, not_null, .. } => self.set_not_null(table, column, *not_null)?,
+                Alter::SetNotNull { column, not_null, .. } => {
+                    self.set_not_null(table, column, *not_null).await?;
+                }
                 Alter::Nothing => {}
             }
         }
@@ -59,7 +58,7 @@ impl Session {
     }
 
     fn has_column(&self, table: &str, column: &str) -> bool {
-        self.db.table(table).is_ok_and(|table| table.schema().column_index(column).is_some())
+        self.tables.table(table).is_ok_and(|table| table.schema().column_index(column).is_some())
     }
 
     fn column_known(&self, table: &str, column: &str) -> Result<()> {
@@ -74,15 +73,15 @@ impl Session {
         self.objects.column(table, column).cloned().unwrap_or_default()
     }
 
-    fn keep(&mut self, table: &str, column: &str, row: ColumnRow) -> Result<()> {
+    async fn keep(&mut self, table: &str, column: &str, row: ColumnRow) -> Result<()> {
         if row == ColumnRow::default() {
             let name = (Kind::Column, table.to_owned(), column.to_owned());
-            return self.record(&[Change::Remove(name)]);
+            return self.record(&[Change::Remove(name)]).await;
         }
-        self.record(&[Change::Put(table.to_owned(), column.to_owned(), Object::Column(row))])
+        self.record(&[Change::Put(table.to_owned(), column.to_owned(), Object::Column(row))]).await
     }
 
-    fn add_column(
+    async fn add_column(
         &mut self,
         table: &str,
         column: &ColumnDef,
@@ -111,34 +110,39 @@ impl Session {
         if computed {
             stored.nullable = true;
         }
-        self.db.add_column(table, stored).map_err(|error| match error {
+        let added = self.transaction().add_column(table, stored).await;
+        added.map_err(|error| match error {
             EngineError::Schema(SchemaError::NoDefault { .. }) => {
                 Error::new("23502", format!("column \"{name}\" of relation \"{table}\" contains null values"))
             }
             other => other.into(),
         })?;
-        self.record(&changes)?;
+        self.look_again()?;
+        self.record(&changes).await?;
         if computed {
             let column = quoted(name);
-            self.internal(&format!("update {} set {column} = default", quoted(table)))?;
+            self.internal(&format!("update {} set {column} = default", quoted(table))).await?;
         }
         if not_null {
             let kept = ColumnRow { not_null, ..self.kept(table, name) };
-            self.keep(table, name, kept)?;
+            self.keep(table, name, kept).await?;
         }
         let own = crate::parser::ast::ObjectName { schema: None, name: table.to_owned(), at: column.at };
         if column.unique {
             let columns = vec![(name.clone(), column.at)];
             let key = crate::parser::ast::KeyDef { name: None, columns, primary: false };
-            self.add_key(&own, &key, column.at)?;
+            self.add_key(&own, &key).await?;
         }
         for check in &column.checks {
-            self.add_column_check(table, name, check)?;
+            self.add_column_check(table, name, check).await?;
         }
-        column.references.iter().try_for_each(|foreign| self.add_foreign(table, foreign))
+        for foreign in &column.references {
+            self.add_foreign(table, foreign).await?;
+        }
+        Ok(())
     }
 
-    fn drop_column(
+    async fn drop_column(
         &mut self,
         table: &str,
         name: &str,
@@ -154,7 +158,7 @@ impl Session {
             }
             return Err(Error::new("42703", message));
         }
-        let schema = self.db.table(table)?.schema();
+        let schema = self.tables.table(table)?.schema();
         if schema.primary().is_some_and(|key| key.columns().any(|(column, _)| column == name)) {
             return Err(Error::unsupported(format!("dropping column \"{name}\" of the primary key")));
         }
@@ -162,16 +166,17 @@ impl Session {
         for index in
             schema.secondary().iter().filter(|index| index.columns().any(|(column, _)| column == name))
         {
-            self.db.drop_index(table, index.name())?;
+            self.transaction().drop_index(table, index.name()).await?;
         }
-        self.db.drop_column(table, name)?;
+        self.transaction().drop_column(table, name).await?;
+        self.look_again()?;
         let owned = self.objects.sequences().filter(|(_, row)| {
             row.owner.as_ref().is_some_and(|(own, column)| own == table && column == name)
         });
         changes.extend(owned.map(|(sequence, _)| Change::RemoveSequence(sequence.to_owned())));
         let own = |kind| Change::Remove((kind, table.to_owned(), name.to_owned()));
         changes.extend([own(Kind::Column), own(Kind::ColumnComment)]);
-        self.record(&changes)
+        self.record(&changes).await
     }
 
     /// Views hold the text of their queries, in which a name cannot be changed yet.
@@ -183,7 +188,7 @@ impl Session {
         })
     }
 
-    fn rename_column(&mut self, table: &str, from: &str, to: &str, at: u32) -> Result<()> {
+    async fn rename_column(&mut self, table: &str, from: &str, to: &str, at: u32) -> Result<()> {
         if !self.has_column(table, from) {
             return Err(Error::new("42703", format!("column \"{from}\" does not exist")).at(at));
         }
@@ -192,7 +197,8 @@ impl Session {
             return Err(Error::new("42701", message));
         }
         self.no_views(table, "a column of a table")?;
-        self.db.rename_column(table, from, to)?;
+        self.transaction().rename_column(table, from, to).await?;
+        self.look_again()?;
         let mut changes = Vec::new();
         for name in self.objects.about(table) {
             let object = self.objects.get(&name).expect("it was just named").clone();
@@ -231,15 +237,16 @@ impl Session {
                 changes.push(Change::PutSequence(name.to_owned(), row, None));
             }
         }
-        self.record(&changes)
+        self.record(&changes).await
     }
 
-    fn rename_table(&mut self, table: &str, to: &str) -> Result<()> {
+    async fn rename_table(&mut self, table: &str, to: &str) -> Result<()> {
         if self.is_relation(to) {
             return Err(Error::new("42P07", format!("relation \"{to}\" already exists")));
         }
         self.no_views(table, "a table")?;
-        self.db.rename_table(table, to)?;
+        self.transaction().rename_table(table, to).await?;
+        self.look_again()?;
         let mut changes = Vec::new();
         for name in self.objects.about(table) {
             let object = self.objects.get(&name).expect("it was just named").clone();
@@ -270,17 +277,17 @@ impl Session {
                 changes.push(Change::PutSequence(name.to_owned(), row, None));
             }
         }
-        self.record(&changes)
+        self.record(&changes).await
     }
 
-    fn set_default(&mut self, table: &str, column: &str, default: Option<&Written>) -> Result<()> {
+    async fn set_default(&mut self, table: &str, column: &str, default: Option<&Written>) -> Result<()> {
         self.column_known(table, column)?;
         let mut kept = self.kept(table, column);
         if kept.identity.is_some() {
             let message = format!("column \"{column}\" of relation \"{table}\" is an identity column");
             return Err(Error::new("42601", message));
         }
-        let schema = self.db.table(table)?.schema();
+        let schema = self.tables.table(table)?.schema();
         let stored = schema.column_list().iter().find(|it| it.name == column).expect("it is known").clone();
         kept.default = match default {
             None if stored.default.is_none() => DefaultRow::Engine,
@@ -301,25 +308,27 @@ impl Session {
                 }
             }
         };
-        self.keep(table, column, kept)
+        self.keep(table, column, kept).await
     }
 
-    fn set_not_null(&mut self, table: &str, column: &str, not_null: bool) -> Result<()> {
+    async fn set_not_null(&mut self, table: &str, column: &str, not_null: bool) -> Result<()> {
         self.column_known(table, column)?;
         let mut kept = self.kept(table, column);
-        let schema = self.db.table(table)?.schema();
+        let schema = self.tables.table(table)?.schema();
         let stored = schema.column_list().iter().find(|it| it.name == column).expect("it is known");
         if not_null {
             if !stored.nullable || kept.not_null {
                 return Ok(());
             }
+            self.transaction().lock_table(table).await?;
             let (name, own) = (quoted(column), quoted(table));
-            if !self.internal(&format!("select 1 from {own} where {name} is null limit 1"))?.is_empty() {
+            if !self.internal(&format!("select 1 from {own} where {name} is null limit 1")).await?.is_empty()
+            {
                 let message = format!("column \"{column}\" of relation \"{table}\" contains null values");
                 return Err(Error::new("23502", message).table(table).column(column));
             }
             kept.not_null = true;
-            return self.keep(table, column, kept);
+            return self.keep(table, column, kept).await;
         }
         let catalog = self.catalog();
         let known = catalog.table(table).expect("it is known");
@@ -339,6 +348,6 @@ impl Session {
             )));
         }
         kept.not_null = false;
-        self.keep(table, column, kept)
+        self.keep(table, column, kept).await
     }
 }

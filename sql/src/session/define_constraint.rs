@@ -38,8 +38,8 @@ fn comparable(a: Type, b: Type) -> bool {
 }
 
 impl Session {
-    /// Runs a statement that a definition needs, whatever else the session does.
-    pub(super) fn internal(&mut self, text: &str) -> Result<Vec<Vec<Datum>>> {
+    /// Runs a statement that a definition needs, in its transaction.
+    pub(super) async fn internal(&mut self, text: &str) -> Result<Vec<Vec<Datum>>> {
         let statement = crate::parser::parse(text)?.pop().expect("it is a statement").statement;
         let bound = self.bind(&statement, Vec::new())?.0.expect("it is one on rows");
         let context = Context {
@@ -49,16 +49,15 @@ impl Session {
             sequences: Some(self.sequences.clone()),
             ..Context::default()
         };
-        let catalog =
-            super::EngineCatalog { db: &self.db, objects: &self.objects, sequences: &self.sequences };
+        let catalog = super::EngineCatalog {
+            db: &self.db,
+            tables: &self.tables,
+            objects: &self.objects,
+            sequences: &self.sequences,
+        };
         let mut found: Vec<Vec<Datum>> = Vec::new();
-        let level = (thermocline_engine::Isolation::ReadCommitted, false);
-        thermocline_engine::block_on(async {
-            match &mut self.open {
-                Some(open) => rows::run_open(catalog, open, &bound, &context, &mut found).await,
-                None => rows::run_alone(catalog, &bound, &context, level, &mut found).await,
-            }
-        })?;
+        let open = self.open.as_mut().expect("definitions run in a transaction");
+        rows::run_open(catalog, open, &bound, &context, &mut found).await?;
         Ok(found)
     }
 
@@ -93,6 +92,7 @@ impl Session {
                 .collect(),
         });
         Table {
+            definition: 0,
             name: schema.name().to_owned(),
             indexes: indexes.collect(),
             columns,
@@ -263,33 +263,42 @@ impl Session {
         Ok((found, taken))
     }
 
-    pub(super) fn add_check(&mut self, table: &str, check: &CheckDef) -> Result<()> {
+    pub(super) async fn add_check(&mut self, table: &str, check: &CheckDef) -> Result<()> {
+        self.transaction().lock_table(table).await?;
         let (found, mut taken) = self.may_add(table, check.name.as_ref())?;
         let change = self.check_row(&found, None, check, &mut taken)?;
-        self.put_check(table, change)
+        self.put_check(table, change).await
     }
 
     /// One that stands behind a column that is added.
-    pub(super) fn add_column_check(&mut self, table: &str, column: &str, check: &CheckDef) -> Result<()> {
+    pub(super) async fn add_column_check(
+        &mut self,
+        table: &str,
+        column: &str,
+        check: &CheckDef,
+    ) -> Result<()> {
         let (found, mut taken) = self.may_add(table, check.name.as_ref())?;
         let change = self.check_row(&found, Some(column), check, &mut taken)?;
-        self.put_check(table, change)
+        self.put_check(table, change).await
     }
 
-    fn put_check(&mut self, table: &str, change: Change) -> Result<()> {
+    async fn put_check(&mut self, table: &str, change: Change) -> Result<()> {
         let Change::Put(_, name, Object::Check(row)) = &change else { unreachable!("it is a check") };
         let broken = format!("select 1 from {} where ({}) is false limit 1", quoted(table), row.condition);
-        if !self.internal(&broken).map_err(Error::nowhere)?.is_empty() {
+        if !self.internal(&broken).await.map_err(Error::nowhere)?.is_empty() {
             let message =
                 format!("check constraint \"{name}\" of relation \"{table}\" is violated by some row");
             return Err(Error::new("23514", message).table(table).constraint(name));
         }
-        self.record(&[change])
+        self.record(&[change]).await
     }
 
-    pub(super) fn add_foreign(&mut self, table: &str, key: &ForeignDef) -> Result<()> {
+    pub(super) async fn add_foreign(&mut self, table: &str, key: &ForeignDef) -> Result<()> {
         let (found, mut taken) = self.may_add(table, key.name.as_ref())?;
         let change = self.foreign_row(&found, key, &mut taken)?;
+        // Neither table may change before the key holds.
+        self.transaction().lock_table(table).await?;
+        self.transaction().lock_table(&key.parent.name).await?;
         let Change::Put(_, name, Object::Foreign(row)) = &change else { unreachable!("it is a foreign key") };
         let pairs = row.columns.iter().zip(&row.parent_columns);
         let equal: Vec<String> = pairs.map(|(a, b)| format!("p.{} = c.{}", quoted(b), quoted(a))).collect();
@@ -303,17 +312,17 @@ impl Session {
             quoted(&row.parent),
             equal.join(" and ")
         );
-        if let Some(orphan) = self.internal(&orphans)?.first() {
+        if let Some(orphan) = self.internal(&orphans).await?.first() {
             let message =
                 format!("insert or update on table \"{table}\" violates foreign key constraint \"{name}\"");
             let shown = crate::run::foreign::shown(&found, &row.columns, orphan);
             let detail = format!("Key {shown} is not present in table \"{}\".", row.parent);
             return Err(Error::new("23503", message).detail(detail).table(table).constraint(name));
         }
-        self.record(&[change])
+        self.record(&[change]).await
     }
 
-    pub(super) fn drop_constraint(
+    pub(super) async fn drop_constraint(
         &mut self,
         table: &str,
         name: &str,
@@ -332,8 +341,9 @@ impl Session {
                 return Err(Error::unsupported("dropping a primary key"));
             }
             let changes = self.dependents_of_key(&found, place, cascade, answer)?;
-            self.db.drop_index(table, name)?;
-            return self.record(&changes);
+            self.transaction().drop_index(table, name).await?;
+            self.look_again()?;
+            return self.record(&changes).await;
         } else {
             let message = format!("constraint \"{name}\" of relation \"{table}\" does not exist");
             if if_exists {
@@ -343,7 +353,7 @@ impl Session {
             return Err(Error::new("42704", message));
         };
         let own = |kind| Change::Remove((kind, table.to_owned(), name.to_owned()));
-        self.record(&[own(kind), own(Kind::ConstraintComment)])
+        self.record(&[own(kind), own(Kind::ConstraintComment)]).await
     }
 
     /// Foreign keys that need a unique key: an error, or, with CASCADE, the changes that drop them.

@@ -89,7 +89,7 @@ impl Session {
     fn owner(&self, owner: &Option<(ObjectName, String)>) -> Result<Option<(String, String)>> {
         let Some((table, column)) = owner else { return Ok(None) };
         self.known(table)?;
-        let schema = self.db.table(&table.name)?.schema();
+        let schema = self.tables.table(&table.name)?.schema();
         if schema.column_index(column).is_none() {
             let message = format!("column \"{column}\" of relation \"{}\" does not exist", table.name);
             return Err(Error::new("42703", message));
@@ -97,7 +97,7 @@ impl Session {
         Ok(Some((table.name.clone(), column.clone())))
     }
 
-    pub(super) fn create_sequence(
+    pub(super) async fn create_sequence(
         &mut self,
         name: &ObjectName,
         if_not_exists: bool,
@@ -118,7 +118,7 @@ impl Session {
             row.owner = self.owner(owner)?;
         }
         let start = row.start;
-        self.record(&[Change::PutSequence(name.name.clone(), row, Some((start, false)))])?;
+        self.record(&[Change::PutSequence(name.name.clone(), row, Some((start, false)))]).await?;
         Ok(answer)
     }
 
@@ -145,7 +145,7 @@ impl Session {
     }
 
     /// ALTER SEQUENCE: what is not said stays as it is.
-    pub(super) fn alter_sequence(
+    pub(super) async fn alter_sequence(
         &mut self,
         name: &ObjectName,
         if_exists: bool,
@@ -205,11 +205,11 @@ impl Session {
         if at.0 > row.max {
             return Err(invalid(format!("{place} ({}) cannot be greater than MAXVALUE ({})", at.0, row.max)));
         }
-        self.record(&[Change::PutSequence(name.name.clone(), row, Some(at))])?;
+        self.record(&[Change::PutSequence(name.name.clone(), row, Some(at))]).await?;
         Ok(answer)
     }
 
-    pub(super) fn rename_sequence(
+    pub(super) async fn rename_sequence(
         &mut self,
         name: &ObjectName,
         if_exists: bool,
@@ -231,7 +231,7 @@ impl Session {
             let kept = ColumnRow { default: DefaultRow::Text(next_value_of(to)), ..kept };
             changes.push(Change::Put(table, column, Object::Column(kept)));
         }
-        self.record(&changes)?;
+        self.record(&changes).await?;
         Ok(answer)
     }
 
@@ -242,7 +242,7 @@ impl Session {
         all.map(|(table, column, row)| (table.to_owned(), column.to_owned(), row.clone())).collect()
     }
 
-    pub(super) fn drop_sequences(
+    pub(super) async fn drop_sequences(
         &mut self,
         names: &[ObjectName],
         if_exists: bool,
@@ -275,7 +275,7 @@ impl Session {
             changes.push(Change::RemoveSequence(shown.clone()));
             changes.extend(self.objects.about(shown).into_iter().map(Change::Remove));
         }
-        self.record(&changes)?;
+        self.record(&changes).await?;
         Ok(answer)
     }
 }

@@ -11,7 +11,7 @@ use crate::system::Change;
 use crate::system::rows::{CommentRow, Kind, Object, ViewRow};
 
 impl Session {
-    pub(super) fn create_view(&mut self, view: &CreateView) -> Result<Answer> {
+    pub(super) async fn create_view(&mut self, view: &CreateView) -> Result<Answer> {
         Self::schema_of(&view.name)?;
         let name = &view.name.name;
         let before = self.objects.view(name).cloned();
@@ -60,7 +60,7 @@ impl Session {
             )?;
         }
         let row = ViewRow { query, columns, reads };
-        self.record(&[Change::Put(String::new(), name.clone(), Object::View(row))])?;
+        self.record(&[Change::Put(String::new(), name.clone(), Object::View(row))]).await?;
         Ok(Answer::tagged("CREATE VIEW"))
     }
 
@@ -94,7 +94,7 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn drop_views(
+    pub(super) async fn drop_views(
         &mut self,
         names: &[ObjectName],
         if_exists: bool,
@@ -120,11 +120,11 @@ impl Session {
             changes.extend(self.objects.about(&name).into_iter().map(Change::Remove));
             changes.push(Change::Remove((Kind::View, String::new(), name)));
         }
-        self.record(&changes)?;
+        self.record(&changes).await?;
         Ok(answer)
     }
 
-    pub(super) fn comment(&mut self, about: &Commented, text: Option<&str>) -> Result<Answer> {
+    pub(super) async fn comment(&mut self, about: &Commented, text: Option<&str>) -> Result<Answer> {
         let text = text.filter(|text| !text.is_empty());
         let (kind, owner, name) = match about {
             Commented::Other => return Ok(Answer::tagged("COMMENT")),
@@ -132,7 +132,7 @@ impl Session {
                 Self::schema_of(name)?;
                 let shown = &name.name;
                 let there = match *what {
-                    "table" => self.db.table(shown).is_ok(),
+                    "table" => self.tables.table(shown).is_ok(),
                     "view" => self.objects.view(shown).is_some(),
                     "sequence" => self.objects.sequence(shown).is_some(),
                     _ => self.owner_of(shown).is_some(),
@@ -152,7 +152,7 @@ impl Session {
                     Some(there) => there,
                     None => {
                         self.known(table)?;
-                        self.db.table(&table.name)?.schema().column_index(column).is_some()
+                        self.tables.table(&table.name)?.schema().column_index(column).is_some()
                     }
                 };
                 if !there {
@@ -189,7 +189,7 @@ impl Session {
                 Change::Put(owner, name, object)
             }
         };
-        self.record(&[change])?;
+        self.record(&[change]).await?;
         Ok(Answer::tagged("COMMENT"))
     }
 }

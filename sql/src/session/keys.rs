@@ -1,38 +1,39 @@
-//! ALTER TABLE … ADD PRIMARY KEY and ADD UNIQUE, and TRUNCATE within a transaction.
+//! ALTER TABLE … ADD PRIMARY KEY and ADD UNIQUE.
 //!
-//! A row is named by its primary key from its first version on, so the engine adds none to rows that are there: an empty table
-//! gets its key, another one is refused. A unique key is an index, which the engine builds over rows of any temperature.
+//! A row is named by its primary key from its first version on, so a table that gets one is written anew, in the transaction: another
+//! table with the key takes its name and its rows. A unique key is an index, which the engine builds over rows of any temperature.
 
-use std::ops::ControlFlow;
+use thermocline_engine::row::{EncodedRow, Value};
+use thermocline_engine::{Error as EngineError, IndexSchema, Table, TableSchema};
 
-use thermocline_engine::{IndexSchema, TableSchema, TransactionOptions, block_on};
-
-use super::{Answer, Session, rows};
-use crate::catalog::{HIDDEN_KEY, quoted};
+use super::Session;
+use crate::catalog::HIDDEN_KEY;
 use crate::error::{Error, Result};
-use crate::expr::Context;
 use crate::parser::ast::{CreateIndex, KeyDef, ObjectName};
-use crate::plan::Bound;
+
+/// Rows that are copied together.
+const BATCH: usize = 1000;
 
 impl Session {
-    pub(super) fn add_key(&mut self, table: &ObjectName, key: &KeyDef, at: u32) -> Result<()> {
+    pub(super) async fn add_key(&mut self, table: &ObjectName, key: &KeyDef) -> Result<()> {
         let names: Vec<&str> = key.columns.iter().map(|(name, _)| name.as_str()).collect();
         if !key.primary {
             let name = key.name.clone().unwrap_or_else(|| format!("{}_{}_key", table.name, names.join("_")));
             let columns = key.columns.iter().map(|(name, at)| (name.clone(), *at, false)).collect();
             let (table, method, if_not_exists, unique) = (table.clone(), None, false, true);
             let create = CreateIndex { name: Some(name), if_not_exists, unique, table, method, columns };
-            return self.create_index(&create).map(drop);
+            return self.create_index(&create).await.map(drop);
         }
-        let found = self.db.table(&table.name)?;
-        let old = found.schema();
         let name = &table.name;
-        if old.primary().is_some_and(|key| key.columns().all(|(column, _)| column != HIDDEN_KEY)) {
+        self.transaction().lock_table(name).await?;
+        let old = self.tables.table(name)?;
+        let schema = old.schema();
+        if schema.primary().is_some_and(|key| key.columns().all(|(column, _)| column != HIDDEN_KEY)) {
             let message = format!("multiple primary keys for table \"{name}\" are not allowed");
             return Err(Error::new("42P16", message));
         }
         let mut columns: Vec<_> =
-            old.column_list().iter().filter(|column| column.name != HIDDEN_KEY).cloned().collect();
+            schema.column_list().iter().filter(|column| column.name != HIDDEN_KEY).cloned().collect();
         for (wanted, at) in &key.columns {
             let Some(column) = columns.iter_mut().find(|column| column.name == *wanted) else {
                 let message = format!("column \"{wanted}\" of relation \"{name}\" does not exist");
@@ -40,63 +41,60 @@ impl Session {
             };
             column.nullable = false;
         }
-        let mut transaction = self.db.begin(TransactionOptions::new().read_only())?;
-        let mut rows = false;
-        block_on(transaction.scan_table(&found, |_| {
-            rows = true;
-            ControlFlow::Break(())
-        }))?;
-        transaction.rollback();
-        if rows {
-            return Err(Error::unsupported(format!(
-                "adding a primary key to table \"{name}\", which has rows,"
-            ))
-            .at(at)
-            .hint("Add the key while the table is empty; pgbench does so with -I dtpg."));
-        }
         let index = key.name.clone().unwrap_or_else(|| format!("{name}_pkey"));
-        let mut schema = TableSchema::new(name)
-            .tiering(old.row_tiering())
+        let mut new = TableSchema::new(name)
+            .tiering(schema.row_tiering())
             .primary_key(IndexSchema::ordered(&index, &names))
             .columns(columns);
-        for index in old.secondary() {
-            schema = schema.index(index.clone());
+        for index in schema.secondary() {
+            new = new.index(index.clone());
         }
-        self.db.drop_table(name)?;
-        self.db.create_table(schema)?;
-        Ok(())
+        let aside = self.free_name(&format!("{name}_old"), &[]);
+        self.transaction().rename_table(name, &aside).await?;
+        let new = self.transaction().create_table(new).await?;
+        self.copy_rows(&aside, &new, &index).await?;
+        self.transaction().drop_table(&aside).await?;
+        self.look_again()
     }
 
-    /// TRUNCATE in an open transaction: all rows are deleted, so that a rollback brings them back.
-    pub(super) async fn truncate_within(
-        &mut self,
-        names: &[ObjectName],
-        restart: bool,
-        cascade: bool,
-    ) -> Result<Answer> {
-        let mut answer = Answer::tagged("TRUNCATE TABLE");
-        let mut all = self.truncated(names, cascade, &mut answer)?;
-        // Children before their parents, so that foreign keys find nothing.
-        all.reverse();
-        for name in &all {
-            let text = format!("delete from {}", quoted(name));
-            let delete = crate::parser::parse(&text)?.pop().expect("it is a statement");
-            let mut bound = self.bind(&delete.statement, Vec::new())?.0.expect("a DELETE is bound");
-            if let Bound::Delete(delete) = &mut bound {
-                // All tables that refer to each other are emptied together.
-                let mut table = (*delete.table).clone();
-                table.referenced.clear();
-                delete.table = std::sync::Arc::new(table);
+    /// Copies the rows of a table without a key into the one that has it, `index`.
+    async fn copy_rows(&mut self, old: &str, new: &Table, index: &str) -> Result<()> {
+        let old = self.transaction().table(old)?;
+        let hidden = old.schema().column_index(HIDDEN_KEY);
+        let (from, to) = (old.layout(), new.layout());
+        let name = new.name();
+        let mut cursor = self.transaction().open_table_cursor(&old)?;
+        while !cursor.is_finished() {
+            let mut rows: Vec<Vec<Value>> = Vec::with_capacity(BATCH);
+            let see = |row: thermocline_engine::SeenRow<'_>| {
+                let mut values = from.decode(row.bytes()).expect("a row of the table");
+                if let Some(hidden) = hidden {
+                    values.remove(hidden);
+                }
+                rows.push(values);
+            };
+            self.transaction().fetch(&mut cursor, BATCH, see).await?;
+            for values in rows {
+                let missing = to.columns().iter().zip(&values);
+                let mut missing =
+                    missing.filter(|(column, value)| !column.nullable && **value == Value::Null);
+                if let Some((column, _)) = missing.next() {
+                    let message =
+                        format!("column \"{}\" of relation \"{name}\" contains null values", column.name);
+                    return Err(Error::new("23502", message).table(&name).column(&column.name));
+                }
+                let mut encoded = EncodedRow::new();
+                to.encode_row(&values, &mut encoded).map_err(|source| new.error(source))?;
+                match self.transaction().insert(new, &encoded).await {
+                    Ok(_) => {}
+                    Err(EngineError::DuplicateKey { key, .. }) => {
+                        let message = format!("could not create unique index \"{index}\"");
+                        return Err(Error::new("23505", message).detail(format!("Key {key} is duplicated.")));
+                    }
+                    Err(error) => return Err(error.into()),
+                }
             }
-            let context = Context { interrupt: self.interrupt.clone(), ..Context::default() };
-            let catalog =
-                super::EngineCatalog { db: &self.db, objects: &self.objects, sequences: &self.sequences };
-            let open = self.open.as_mut().expect("a transaction is open");
-            rows::run_open(catalog, open, &bound, &context, &mut Vec::new()).await?;
         }
-        if restart {
-            self.record(&self.restarted(&all))?;
-        }
-        Ok(answer)
+        Ok(())
     }
 }

@@ -20,6 +20,7 @@ mod define_constraint;
 mod define_sequence;
 mod define_unique;
 mod define_view;
+mod defining;
 mod keys;
 mod objects;
 mod prepared;
@@ -32,7 +33,7 @@ pub(crate) mod system_more;
 mod transactions;
 
 use thermocline_base::clock::{Clock, SystemClock};
-use thermocline_engine::{Database, Isolation, Savepoint, Transaction, block_on};
+use thermocline_engine::{Database, Isolation, Savepoint, Tables, Transaction, block_on};
 
 use crate::bind::Binder;
 use crate::common::Common;
@@ -42,6 +43,7 @@ use crate::expr::{Context, Deadline, Interrupt};
 use crate::parser::ast::{Copy, Statement};
 use crate::parser::parse;
 use crate::plan::{Bound, Column};
+use crate::run;
 use crate::system::sequences::SessionSequences;
 use crate::types::{Datum, Type, text};
 pub(crate) use catalog::EngineCatalog;
@@ -103,6 +105,9 @@ impl Answer {
     }
 }
 
+/// How often a statement is bound anew because definitions have changed between its binding and its first look at a table.
+const REBINDS: u32 = 100;
+
 /// An open transaction of a session.
 struct Open {
     transaction: Transaction,
@@ -134,6 +139,10 @@ struct Open {
 /// A connection to a database: runs statements one after the other.
 pub struct Session {
     db: Database,
+    /// Tables as the session finds them.
+    tables: Tables,
+    /// They are those of the open transaction, which has changed definitions.
+    own_tables: bool,
     open: Option<Open>,
     settings: Settings,
     clock: std::sync::Arc<dyn Clock>,
@@ -167,6 +176,8 @@ impl Session {
     pub fn with_clock(db: &Database, clock: std::sync::Arc<dyn Clock>) -> Self {
         Self {
             db: db.clone(),
+            tables: db.tables(),
+            own_tables: false,
             open: None,
             settings: Settings::default(),
             clock,
@@ -268,7 +279,7 @@ impl Session {
             volatile: false,
             asks: false,
             shown: Vec::new(),
-            schemas: Vec::new(),
+            definitions: Vec::new(),
             objects: 0,
         };
         Ok(parsed.into_iter().map(unbound).collect())
@@ -302,7 +313,7 @@ impl Session {
         let bound = self.bind_noting(&statement.statement.statement, known);
         let (bound, parameters, (volatile, asks)) =
             bound.map_err(|error| self.failed(error.locate(&statement.text)))?;
-        statement.schemas = bound.as_ref().map_or(Vec::new(), |bound| self.schemas(bound));
+        statement.definitions = bound.as_ref().map_or(Vec::new(), |bound| self.definitions(bound));
         statement.parameters = parameters;
         statement.volatile = volatile;
         statement.asks = asks;
@@ -370,6 +381,7 @@ impl Session {
             Some(open) => open.fresh = open.fresh && boundary,
             None => self.facts.transaction_ended(),
         }
+        self.end_definitions();
         answer.map_err(|error| self.failed(error.locate(&prepared.text)))
     }
 
@@ -471,9 +483,12 @@ impl Session {
     }
 
     /// Definitions that a bound statement depends on.
-    fn schemas(&self, bound: &Bound) -> Vec<thermocline_engine::TableSchema> {
-        let tables = bound.tables();
-        tables.iter().filter_map(|name| self.db.table(name).ok()).map(|table| table.schema()).collect()
+    fn definitions(&self, bound: &Bound) -> Vec<(String, u64)> {
+        let number = |name: String| {
+            let table = self.tables.table(&name).ok()?;
+            Some((name, table.definition()))
+        };
+        bound.tables().into_iter().filter_map(number).collect()
     }
 
     async fn dispatch(
@@ -500,7 +515,7 @@ impl Session {
             Statement::Rollback => Ok(self.rollback()),
             Statement::Savepoint(name) => self.savepoint(name),
             Statement::Release(name) => self.release(name),
-            Statement::RollbackTo(name) => self.rollback_to(name),
+            Statement::RollbackTo(name) => self.rollback_to(name).await,
             Statement::SetTransaction(modes) => self.set_transaction(modes),
             Statement::Set { local, name, value } => self.set_setting(*local, name, value.as_deref()),
             Statement::Show(name) if name == "all" => {
@@ -561,28 +576,12 @@ impl Session {
                 Ok(Answer::tagged("DISCARD ALL"))
             }
             Statement::AlterIndex => Err(Error::unsupported("ALTER INDEX")),
-            Statement::Truncate { names, restart, cascade }
-                if self.open.as_ref().is_some_and(|open| !open.implicit) =>
-            {
-                let (names, restart, cascade) = (names.clone(), *restart, *cascade);
-                self.truncate_within(&names, restart, cascade).await
-            }
             // A sequence's position is a row: it changes within a transaction.
             Statement::AlterSequence { name, if_exists, options, rename: None } => {
                 let (name, if_exists, options) = (name.clone(), *if_exists, options.clone());
-                self.alter_sequence(&name, if_exists, &options)
+                self.alter_sequence(&name, if_exists, &options).await
             }
-            definition => {
-                // What stands before it in the same request is committed: a definition is a transaction of its own.
-                self.end_implicit().await?;
-                if self.open.is_some() {
-                    let error = Error::new("25001", "definitions cannot run inside a transaction block yet");
-                    return Err(
-                        error.hint("End the transaction first; each definition is a transaction of its own.")
-                    );
-                }
-                self.define(definition)
-            }
+            definition => self.definition(definition).await,
         }
     }
 
@@ -599,7 +598,27 @@ impl Session {
         self.statement_once(prepared, parameters, rows, fixed).await
     }
 
-    async fn statement_once(
+    /// Runs it, and binds it anew as long as definitions change between the two.
+    pub(super) async fn statement_once(
+        &mut self,
+        prepared: &mut Prepared,
+        parameters: Vec<Datum>,
+        rows: &mut dyn Rows,
+        fixed: bool,
+    ) -> Result<Answer> {
+        for _ in 1..REBINDS {
+            match self.statement_bound(prepared, parameters.clone(), rows, fixed).await {
+                Err(error) if error.message == run::source::REDEFINED => {
+                    self.refresh_objects()?;
+                    rows.restart();
+                }
+                outcome => return outcome,
+            }
+        }
+        self.statement_bound(prepared, parameters, rows, fixed).await
+    }
+
+    async fn statement_bound(
         &mut self,
         prepared: &mut Prepared,
         parameters: Vec<Datum>,
@@ -613,11 +632,11 @@ impl Session {
                 format!("bind message supplies {given} parameters, but prepared statement requires {needed}");
             return Err(Error::new("08P01", message));
         }
-        let same = |schema: &thermocline_engine::TableSchema| {
-            self.db.table(schema.name()).is_ok_and(|table| table.schema() == *schema)
+        let same = |(name, number): &(String, u64)| {
+            self.tables.table(name).is_ok_and(|table| table.definition() == *number)
         };
-        if prepared.volatile || prepared.objects != self.objects.version || !prepared.schemas.iter().all(same)
-        {
+        let is_current = prepared.objects == self.objects.version && prepared.definitions.iter().all(same);
+        if prepared.volatile || !is_current {
             let (bound, _, (_, asks)) =
                 self.bind_noting(&prepared.statement.statement, prepared.parameters.clone())?;
             prepared.asks |= asks;
@@ -625,7 +644,7 @@ impl Session {
                 return Err(Error::new("0A000", "cached plan must not change result type")
                     .hint("Prepare the statement again."));
             }
-            prepared.schemas = bound.as_ref().map_or(Vec::new(), |bound| self.schemas(bound));
+            prepared.definitions = bound.as_ref().map_or(Vec::new(), |bound| self.definitions(bound));
             prepared.bound = bound;
             prepared.objects = self.objects.version;
         }
@@ -642,7 +661,12 @@ impl Session {
         let context =
             Context { interrupt, deadline, parameters, now, statement, sequences, facts, lock_timeout };
         let level = (self.settings.isolation, self.settings.read_only);
-        let catalog = EngineCatalog { db: &self.db, objects: &self.objects, sequences: &self.sequences };
+        let catalog = EngineCatalog {
+            db: &self.db,
+            tables: &self.tables,
+            objects: &self.objects,
+            sequences: &self.sequences,
+        };
         let count = match &mut self.open {
             Some(open) => rows::run_open(catalog, open, bound, &context, rows).await?,
             None => rows::run_alone(catalog, bound, &context, level, rows).await?,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thermocline_engine::{TransactionOptions, block_on};
+use thermocline_engine::TransactionOptions;
 
 use super::{EngineCatalog, Session};
 use crate::error::Result;
@@ -11,7 +11,12 @@ use crate::system::{self, Change, Objects, Shared};
 impl Session {
     /// Definitions, as the statement that runs knows them.
     pub(crate) fn catalog(&self) -> EngineCatalog<'_> {
-        EngineCatalog { db: &self.db, objects: &self.objects, sequences: &self.sequences }
+        EngineCatalog {
+            db: &self.db,
+            tables: &self.tables,
+            objects: &self.objects,
+            sequences: &self.sequences,
+        }
     }
 
     /// Looks whether definitions have changed.
@@ -32,15 +37,15 @@ impl Session {
     }
 
     /// The objects of a transaction that has changed them, after it went back to a savepoint.
-    pub(super) fn reload_objects(&mut self) -> Result<()> {
+    pub(super) async fn reload_objects(&mut self) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        self.objects = Arc::new(block_on(system::load(&self.db, &mut open.transaction))?);
+        self.objects = Arc::new(system::load(&self.db, &mut open.transaction).await?);
         self.sequences.refresh(self.shared.clone(), self.objects.clone());
         Ok(())
     }
 
     /// Writes what a definition has changed: in the open transaction, or in one of its own.
-    pub(super) fn record(&mut self, changes: &[Change]) -> Result<()> {
+    pub(super) async fn record(&mut self, changes: &[Change]) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
         }
@@ -49,7 +54,7 @@ impl Session {
             self.shared = Shared::of(&self.db);
         }
         if let Some(open) = &mut self.open {
-            block_on(system::write(&self.db, &mut open.transaction, changes))?;
+            system::write(&self.db, &mut open.transaction, changes).await?;
             open.defines = true;
             let mut objects: Objects = (*self.objects).clone();
             changes.iter().for_each(|change| objects.apply(change));
@@ -68,8 +73,8 @@ impl Session {
             return Ok(());
         }
         let mut transaction = self.db.begin(TransactionOptions::new())?;
-        block_on(system::write(&self.db, &mut transaction, changes))?;
-        block_on(transaction.commit())?;
+        system::write(&self.db, &mut transaction, changes).await?;
+        transaction.commit().await?;
         if let Some(shared) = &self.shared {
             for change in changes {
                 match change {

@@ -21,8 +21,8 @@ pub struct Prepared {
     pub(super) copied_columns: usize,
     /// The columns of statements such as SHOW, which are not bound.
     pub(super) shown: Vec<Column>,
-    /// The definitions that it was bound with.
-    pub(super) schemas: Vec<thermocline_engine::TableSchema>,
+    /// The tables that it was bound with, and the numbers of their definitions.
+    pub(super) definitions: Vec<(String, u64)>,
     /// The state of the system tables that it was bound with.
     pub(super) objects: u64,
 }

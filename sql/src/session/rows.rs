@@ -9,7 +9,7 @@ use crate::plan::Bound;
 use crate::run::Executor;
 use crate::run::change::{Outcome, STALE};
 use crate::run::foreign::{self, Pending};
-use crate::run::source::EngineSource;
+use crate::run::source::{EngineSource, REDEFINED};
 use crate::types::Datum;
 
 /// How often a statement runs again that others were in the way of.
@@ -93,6 +93,7 @@ pub(super) async fn run_alone(
         };
         tries += 1;
         match done {
+            Err(error) if error.message == REDEFINED => return Err(error),
             Err(error) if ["40001", "40P01"].contains(&error.code) && tries < TRIES => rows.restart(),
             done => return done,
         }
@@ -135,10 +136,16 @@ async fn run_statement(
             None
         };
         let mut pending = Vec::new();
-        let mut source = EngineSource::new(catalog.db, transaction)?.waiting_at_most(context.lock_timeout);
+        let mut source = EngineSource::new((catalog.db, catalog.tables), transaction)?
+            .waiting_at_most(context.lock_timeout);
         let count = match run_bound(&mut source, bound, context, rows, &mut pending).await {
             // What has to wait for an advisory lock runs again when that is there.
             Err(error) if error.message == crate::common::facts::must_wait().message => {
+                source.undo();
+                return Err(error);
+            }
+            // So does what is to be bound anew.
+            Err(error) if error.message == REDEFINED => {
                 source.undo();
                 return Err(error);
             }

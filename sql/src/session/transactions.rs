@@ -161,7 +161,7 @@ impl Session {
         Ok(Answer::tagged("RELEASE"))
     }
 
-    pub(super) fn rollback_to(&mut self, name: &str) -> Result<Answer> {
+    pub(super) async fn rollback_to(&mut self, name: &str) -> Result<Answer> {
         let open = self.open_for("ROLLBACK TO SAVEPOINT")?;
         let place = open
             .savepoints
@@ -176,7 +176,7 @@ impl Session {
         open.failed = false;
         self.sequences.ended(place + 1);
         if defines {
-            self.reload_objects()?;
+            self.reload_objects().await?;
         }
         Ok(Answer::tagged("ROLLBACK"))
     }
@@ -200,6 +200,12 @@ impl Session {
     /// # Errors
     /// Those of a commit.
     pub async fn end_implicit(&mut self) -> Result<()> {
+        let ended = self.end_implicit_inner().await;
+        self.end_definitions();
+        ended
+    }
+
+    async fn end_implicit_inner(&mut self) -> Result<()> {
         if self.open.as_ref().is_some_and(|open| open.implicit) {
             self.before_commit().await?;
         }

@@ -179,6 +179,8 @@ impl Session {
     pub(crate) fn end_definitions(&mut self) {
         let Some(definitions) = self.definitions.take() else { return };
         for entry in &definitions.held {
+            // Whoever has looked at the number meanwhile has not seen what came of the hold.
+            entry.count_definition();
             entry.hold.let_go(self.place_index);
         }
         for name in &definitions.claimed {

@@ -167,8 +167,7 @@ impl Transaction {
     ) -> Result<bool> {
         let session = self.session();
         let (db, place) = (session.db(), session.place_index);
-        let known = session.defined();
-        if known.has_made(entry) || known.held.iter().any(|held| Arc::ptr_eq(held, entry)) {
+        if session.holds(entry) {
             return session.may_change(entry).map(|()| true);
         }
         let is_user = session.tables.iter().any(|touched| std::ptr::eq(touched.entry, Arc::as_ptr(entry)));
@@ -208,6 +207,7 @@ impl Transaction {
             self.check_cancelled()?;
         }
         claim.secured = true;
+        entry.count_definition();
         let session = self.session();
         session.defined().held.push(Arc::clone(entry));
         if !is_user {

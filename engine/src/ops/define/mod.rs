@@ -72,6 +72,13 @@ impl Session {
         Ok(())
     }
 
+    /// Is a table the transaction's alone?
+    pub(crate) fn holds(&self, entry: &Arc<TableEntry>) -> bool {
+        self.definitions.as_ref().is_some_and(|definitions| {
+            definitions.has_made(entry) || definitions.held.iter().any(|held| Arc::ptr_eq(held, entry))
+        })
+    }
+
     /// What it has changed of definitions; there is something, or about to be.
     pub(crate) fn defined(&mut self) -> &mut Definitions {
         self.definitions.get_or_insert_with(|| Box::new(Definitions::new()))
