@@ -313,7 +313,7 @@ impl Session {
         let bound = self.bind_noting(&statement.statement.statement, known);
         let (bound, parameters, (volatile, asks)) =
             bound.map_err(|error| self.failed(error.locate(&statement.text)))?;
-        statement.definitions = bound.as_ref().map_or(Vec::new(), |bound| self.definitions(bound));
+        statement.definitions = bound.as_ref().map_or(Vec::new(), Bound::tables);
         statement.parameters = parameters;
         statement.volatile = volatile;
         statement.asks = asks;
@@ -482,15 +482,6 @@ impl Session {
         Ok((bound, binder.parameters, (binder.system, binder.asks)))
     }
 
-    /// Definitions that a bound statement depends on.
-    fn definitions(&self, bound: &Bound) -> Vec<(String, u64)> {
-        let number = |name: String| {
-            let table = self.tables.table(&name).ok()?;
-            Some((name, table.definition()))
-        };
-        bound.tables().into_iter().filter_map(number).collect()
-    }
-
     async fn dispatch(
         &mut self,
         prepared: &mut Prepared,
@@ -618,6 +609,22 @@ impl Session {
         self.statement_bound(prepared, parameters, rows, fixed).await
     }
 
+    /// Binds a statement to tables and system tables of one moment: the latter are looked at once more when the numbers of the
+    /// tables' definitions have been taken, which a table that is used meanwhile is compared with.
+    fn bind_again(&mut self, prepared: &Prepared) -> Result<(Option<Bound>, bool)> {
+        let mut tries = 0;
+        loop {
+            let (version, parameters) = (self.objects.version, prepared.parameters.clone());
+            let (bound, _, (_, asks)) = self.bind_noting(&prepared.statement.statement, parameters)?;
+            self.refresh_objects()?;
+            tries += 1;
+            // While somebody commits a definition each look is a new one.
+            if self.objects.version == version || tries == REBINDS {
+                return Ok((bound, asks));
+            }
+        }
+    }
+
     async fn statement_bound(
         &mut self,
         prepared: &mut Prepared,
@@ -637,14 +644,13 @@ impl Session {
         };
         let is_current = prepared.objects == self.objects.version && prepared.definitions.iter().all(same);
         if prepared.volatile || !is_current {
-            let (bound, _, (_, asks)) =
-                self.bind_noting(&prepared.statement.statement, prepared.parameters.clone())?;
+            let (bound, asks) = self.bind_again(prepared)?;
             prepared.asks |= asks;
             if fixed && bound.as_ref().is_some_and(|bound| bound.columns() != prepared.columns()) {
                 return Err(Error::new("0A000", "cached plan must not change result type")
                     .hint("Prepare the statement again."));
             }
-            prepared.definitions = bound.as_ref().map_or(Vec::new(), |bound| self.definitions(bound));
+            prepared.definitions = bound.as_ref().map_or(Vec::new(), Bound::tables);
             prepared.bound = bound;
             prepared.objects = self.objects.version;
         }

@@ -6,7 +6,7 @@ use thermocline_engine::TransactionOptions;
 
 use super::{EngineCatalog, Session};
 use crate::error::Result;
-use crate::system::{self, Change, Objects, Shared};
+use crate::system::{self, Change, Committing, Objects, Shared};
 
 impl Session {
     /// Definitions, as the statement that runs knows them.
@@ -74,7 +74,9 @@ impl Session {
         }
         let mut transaction = self.db.begin(TransactionOptions::new())?;
         system::write(&self.db, &mut transaction, changes).await?;
+        let committing = self.committing(true);
         transaction.commit().await?;
+        drop(committing);
         if let Some(shared) = &self.shared {
             for change in changes {
                 match change {
@@ -87,7 +89,7 @@ impl Session {
                 }
             }
         }
-        self.after_commit(true);
+        self.sequences.ended(0);
         self.refresh_objects()
     }
 
@@ -104,11 +106,8 @@ impl Session {
         system::write(&self.db, &mut open.transaction, &changes).await
     }
 
-    /// The transaction has ended; what it has changed is everybody's.
-    pub(super) fn after_commit(&mut self, defines: bool) {
-        if defines && let Some(shared) = &self.shared {
-            shared.changed();
-        }
-        self.sequences.ended(0);
+    /// A transaction begins to commit, which has changed the system tables if it `defines`.
+    pub(super) fn committing(&self, defines: bool) -> Option<Committing> {
+        self.shared.as_ref().filter(|_| defines).map(Shared::committing)
     }
 }

@@ -107,21 +107,21 @@ impl Bound {
         !table.foreign.is_empty() || !table.referenced.is_empty()
     }
 
-    /// Names of the tables that it depends on.
-    pub(super) fn tables(&self) -> Vec<String> {
+    /// Names of the tables that it depends on, and the numbers of the definitions that it was bound with.
+    pub(super) fn tables(&self) -> Vec<(String, u64)> {
         let mut names = Vec::new();
         match self {
             Bound::Query(query) => tables_of(&query.plan, &mut names),
             Bound::Insert(it) => {
-                names.push(it.table.name.clone());
+                names.push((it.table.name.clone(), it.table.definition));
                 tables_of(&it.plan, &mut names);
             }
             Bound::Update(it) => {
-                names.push(it.table.name.clone());
+                names.push((it.table.name.clone(), it.table.definition));
                 tables_of(&it.plan, &mut names);
             }
             Bound::Delete(it) => {
-                names.push(it.table.name.clone());
+                names.push((it.table.name.clone(), it.table.definition));
                 tables_of(&it.plan, &mut names);
             }
         }
@@ -131,12 +131,12 @@ impl Bound {
     }
 }
 
-/// Names of the tables that a plan reads.
-fn tables_of(plan: &crate::plan::Plan, names: &mut Vec<String>) {
+/// Names of the tables that a plan reads, and the numbers of their definitions.
+fn tables_of(plan: &crate::plan::Plan, names: &mut Vec<(String, u64)>) {
     use crate::plan::Plan;
     match plan {
         Plan::Unit | Plan::Values(_) | Plan::Series { .. } | Plan::Unnest(_) | Plan::Working(_) => {}
-        Plan::Scan { table, .. } => names.push(table.name.clone()),
+        Plan::Scan { table, .. } => names.push((table.name.clone(), table.definition)),
         Plan::Filter(input, _)
         | Plan::Project(input, _)
         | Plan::Sort(input, _)

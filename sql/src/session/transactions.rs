@@ -103,8 +103,10 @@ impl Session {
                 if open.implicit {
                     answer.warn("25P01", "there is no transaction in progress");
                 }
+                let committing = self.committing(open.defines);
                 let committed = open.transaction.commit().await;
-                self.after_commit(open.defines);
+                drop(committing);
+                self.sequences.ended(0);
                 self.cursors.end(committed.is_ok());
                 if let Some(before) = open.settings.filter(|_| open.local_settings || committed.is_err()) {
                     self.settings.restore(before);
@@ -217,8 +219,10 @@ impl Session {
                 Ok(())
             }
             Some(open) => {
+                let committing = self.committing(open.defines);
                 let committed = open.transaction.commit().await;
-                self.after_commit(open.defines);
+                drop(committing);
+                self.sequences.ended(0);
                 self.cursors.end(committed.is_ok());
                 Ok(committed?)
             }

@@ -164,6 +164,8 @@ fn text_of(object: Option<&Object>) -> Option<&str> {
 pub(crate) struct Shared {
     /// Counts changes of the rows.
     changes: AtomicU64,
+    /// Transactions that have changed rows and are committing. What is read meanwhile is nobody else's.
+    committing: AtomicU64,
     cache: Mutex<Option<(u64, Arc<Objects>)>>,
     pub(crate) sequences: sequences::Ahead,
 }
@@ -191,11 +193,18 @@ impl Shared {
         }
         let shared = Arc::new(Shared {
             changes: AtomicU64::new(0),
+            committing: AtomicU64::new(0),
             cache: Mutex::new(None),
             sequences: sequences::Ahead::default(),
         });
         all.push((Arc::downgrade(&layout), shared.clone()));
         Some(shared)
+    }
+
+    /// A transaction that has changed rows begins to commit: before anybody can see them, or use the tables that they are about.
+    pub(crate) fn committing(self: &Arc<Self>) -> Committing {
+        self.committing.fetch_add(1, Ordering::AcqRel);
+        Committing(Arc::clone(self))
     }
 
     /// Rows have changed, and are committed.
@@ -207,7 +216,9 @@ impl Shared {
     pub(crate) fn objects(&self, db: &Database) -> Result<Arc<Objects>> {
         // The count is taken first: rows that change meanwhile make it another one.
         let now = self.changes.load(Ordering::Acquire);
-        if let Some((at, objects)) = &*self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        let is_quiet = self.committing.load(Ordering::Acquire) == 0;
+        if is_quiet
+            && let Some((at, objects)) = &*self.cache.lock().unwrap_or_else(PoisonError::into_inner)
             && *at == now
         {
             return Ok(objects.clone());
@@ -215,8 +226,22 @@ impl Shared {
         let mut transaction = db.begin(TransactionOptions::new().read_only())?;
         let objects = Arc::new(block_on(load(db, &mut transaction))?);
         transaction.rollback();
-        *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, objects.clone()));
+        // Whoever begins to commit after this look changes the count when he is through.
+        if is_quiet {
+            *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, objects.clone()));
+        }
         Ok(objects)
+    }
+}
+
+/// See [`Shared::committing`]: the commit is over, whatever came of it.
+#[derive(Debug)]
+pub(crate) struct Committing(Arc<Shared>);
+
+impl Drop for Committing {
+    fn drop(&mut self) {
+        self.0.changed();
+        self.0.committing.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

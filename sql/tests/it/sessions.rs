@@ -74,9 +74,65 @@ fn a_failed_transaction_waits_for_its_end() {
     assert_eq!(code(&mut session, "select 1 / 0"), "22012");
     assert_eq!(run(&mut session, "commit").tag, "ROLLBACK");
     assert_eq!(one(&mut session, "select count(*) from t"), "0");
-    run(&mut session, "begin");
-    assert_eq!(code(&mut session, "create table u (id int)"), "25001");
-    run(&mut session, "rollback");
+}
+
+/// Definitions stand in transactions as rows do: PostgreSQL's answers are in `definitions.golden`; here two sessions.
+#[test]
+fn definitions_are_seen_when_they_are_committed() {
+    let db = database();
+    let (mut one_session, mut other) = (Session::new(&db), Session::new(&db));
+    run(&mut one_session, "create table t (id int primary key, a int)");
+    run(&mut one_session, "insert into t select i, i from generate_series(1, 5) i");
+    let mut prepared = other.prepare("insert into t values ($1, $2)", &[]).expect("it binds");
+    run(&mut one_session, "begin");
+    run(
+        &mut one_session,
+        "create table u (id serial primary key, t int references t, made timestamp default now())",
+    );
+    run(&mut one_session, "insert into u (t) values (1), (2)");
+    assert_eq!(one(&mut one_session, "select max(id) from u"), "2");
+    assert_eq!(code(&mut other, "select * from u"), "42P01");
+    assert_eq!(one(&mut other, "select count(*) from pg_class where relname = 'u'"), "0");
+    run(&mut one_session, "commit");
+    assert_eq!(one(&mut other, "select count(*) from u"), "2");
+    // A statement that was prepared before a constraint is bound anew, whatever it was told when it was prepared.
+    run(&mut one_session, "begin");
+    run(&mut one_session, "alter table t add constraint small check (a < 10)");
+    run(&mut one_session, "commit");
+    let error =
+        other.execute_prepared(&mut prepared, &[Datum::Int(6), Datum::Int(60)]).expect_err("it is large");
+    assert_eq!(error.code, "23514");
+    other.execute_prepared(&mut prepared, &[Datum::Int(6), Datum::Int(6)]).expect("it is small");
+    // What fails in the middle leaves nothing.
+    run(&mut one_session, "begin");
+    run(&mut one_session, "alter table t add column b int default 7, drop column a");
+    run(&mut one_session, "truncate t, u");
+    run(&mut one_session, "drop table u");
+    assert_eq!(code(&mut one_session, "select 1 / 0"), "22012");
+    run(&mut one_session, "rollback");
+    assert_eq!(one(&mut other, "select sum(a) from t"), "21");
+    assert_eq!(one(&mut other, "select count(*) from u"), "2");
+}
+
+/// While a constraint is checked in an open transaction, a writer that was bound before waits, and is bound anew.
+#[test]
+fn a_writer_waits_for_a_constraint_and_keeps_it() {
+    let db = database();
+    let mut definer = Session::new(&db);
+    run(&mut definer, "create table t (id int primary key, a int)");
+    run(&mut definer, "begin");
+    run(&mut definer, "alter table t add constraint small check (a < 10)");
+    let writer = std::thread::spawn({
+        let db = db.clone();
+        move || {
+            let mut session = Session::new(&db);
+            code(&mut session, "insert into t values (1, 100)")
+        }
+    });
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert!(!writer.is_finished(), "it waits");
+    run(&mut definer, "commit");
+    assert_eq!(writer.join().expect("no panic"), "23514");
 }
 
 /// Without the comparison with the row that was read, the second increment would be computed from what the first one replaced.

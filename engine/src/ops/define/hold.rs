@@ -85,6 +85,11 @@ impl Patience {
 
 impl Inner {
     async fn pause(&self) -> Result<()> {
+        #[cfg(feature = "model")]
+        if thermocline_base::sync::model::active() {
+            // No time passes: somebody else has a turn.
+            thermocline_base::sync::Backoff::new().wait();
+        }
         let sleep = self.timer.sleep_until(self.clock.now_ns() + PAUSE_NS);
         let sleep = sleep.map_err(|error| Error::Refused(format!("no thread for a wait: {error}")))?;
         self.counted(WaitKind::Definitions, sleep).await;
