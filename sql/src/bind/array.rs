@@ -64,7 +64,12 @@ impl Binder<'_> {
             return Err(Error::new("42804", message).at(array.at));
         };
         let place = self.expr(place)?;
-        let place = self.implicit(place, Type::Int4)?;
+        let mut place = self.implicit(place, Type::Int4)?;
+        if matches!(array.ty, Type::Int2Vector | Type::OidVector) {
+            // Vectors of the system catalogs count from 0.
+            let one = Typed::constant(Datum::Int(1), Type::Int4, at);
+            place = self.operator("+", vec![place, one], at)?;
+        }
         let modifier = array.modifier;
         Ok(Typed {
             modifier,

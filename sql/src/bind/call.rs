@@ -110,6 +110,7 @@ impl Binder<'_> {
     pub(super) fn call(&mut self, call: &ast::Call, at: u32) -> Result<Typed> {
         let name = match &call.name[..] {
             [schema, name] if schema == "pg_catalog" => name.as_str(),
+            [schema, name] if schema == "information_schema" && name == "_pg_expandarray" => name.as_str(),
             [name] => name.as_str(),
             names => {
                 return Err(

@@ -137,6 +137,7 @@ impl Binder<'_> {
             }
             ExprKind::Array(items) => self.array(items, at)?,
             ExprKind::ArrayQuery(query) => self.array_query(query, at)?,
+            ExprKind::Field(row, name) => self.row_field(row, name, at)?,
             ExprKind::Subscript(array, place) => self.subscript(array, place, at)?,
             ExprKind::Exists(query) => {
                 let (bound, captures) = self.sub_query(query)?;

@@ -168,6 +168,7 @@ impl Binder<'_> {
                         .hint("Add the expression/function to every SELECT, or move the UNION into a FROM clause."));
                 }
             };
+            has_order(bound.columns[place].ty, item.expr.at)?;
             keys.push(sort_key(Expr::Column(place), item));
         }
         let plan = std::mem::replace(&mut bound.plan, Plan::Unit);
@@ -374,6 +375,7 @@ impl Binder<'_> {
             }
             let typed = self.expr(&meant)?;
             let typed = if typed.ty == Type::Unknown { self.implicit(typed, Type::Text)? } else { typed };
+            has_equality(typed.ty, written.at)?;
             let column = match typed.expr {
                 Expr::Column(index) if index < SUB_BASE => Some(index),
                 _ => None,
@@ -485,6 +487,9 @@ impl Binder<'_> {
     /// Columns of the output that DISTINCT ON keeps one row of each of; an empty list: DISTINCT.
     fn distinct_keys(&mut self, select: &Select, output: &mut Output) -> Result<Option<Vec<usize>>> {
         let Some(on) = &select.distinct else { return Ok(None) };
+        for typed in output.exprs.iter().filter(|_| on.is_empty()) {
+            has_equality(typed.ty, typed.at)?;
+        }
         let mut keys = Vec::new();
         for expr in on {
             keys.push(self.output_column(expr, output, "SELECT DISTINCT ON")?);
@@ -509,6 +514,7 @@ impl Binder<'_> {
                 )
                 .at(item.expr.at));
             }
+            has_order(output.exprs[place].ty, item.expr.at)?;
             keys.push(sort_key(Expr::Column(place), item));
         }
         Ok(keys)
@@ -575,6 +581,25 @@ impl Binder<'_> {
         let exprs = output.exprs.into_iter().map(|typed| typed.expr).collect();
         Ok(Some(crate::plan::Returning { exprs, columns }))
     }
+}
+
+/// Values of JSON come in no order here.
+pub(super) fn has_order(ty: Type, at: u32) -> Result<()> {
+    match ty {
+        Type::Json => {
+            Err(Error::new("42883", "could not identify an ordering operator for type json").at(at))
+        }
+        Type::Jsonb => Err(Error::unsupported("an order of values of type jsonb").at(at)),
+        _ => Ok(()),
+    }
+}
+
+/// Texts of `json` are never equal, however alike.
+fn has_equality(ty: Type, at: u32) -> Result<()> {
+    if ty == Type::Json {
+        return Err(Error::new("42883", "could not identify an equality operator for type json").at(at));
+    }
+    Ok(())
 }
 
 fn clause(lock: &Locking) -> &'static str {
@@ -663,6 +688,7 @@ fn figured(expr: &ast::Expr) -> (String, bool) {
         ExprKind::Exists(_) => strong("exists"),
         ExprKind::Row(_) => strong("row"),
         ExprKind::Array(_) | ExprKind::ArrayQuery(_) => strong("array"),
+        ExprKind::Field(_, name) => strong(name),
         ExprKind::Subscript(array, _) => figured(array),
         ExprKind::Bool(_) => ("bool".to_owned(), false),
         ExprKind::Collate(arg, _) => figured(arg),
@@ -695,6 +721,7 @@ pub(super) fn has_aggregate(expr: &ast::Expr) -> bool {
         | ExprKind::Cast(arg, _)
         | ExprKind::InQuery(arg, ..)
         | ExprKind::Collate(arg, _)
+        | ExprKind::Field(arg, _)
         | ExprKind::Quantified { arg, .. } => has_aggregate(arg),
         ExprKind::Binary(_, left, right)
         | ExprKind::IsDistinct(left, right, _)

@@ -84,7 +84,7 @@ impl Binder<'_> {
         let found = all.into_iter().filter(|(_, known)| *known == name).map(|(oid, _)| oid);
         found.into_iter().find(|oid| match schema {
             None => true,
-            Some("pg_catalog") => is_system(*oid),
+            Some("pg_catalog") => is_system(*oid) || kind != Type::Regclass,
             Some("public") => !is_system(*oid),
             Some(_) => false,
         })

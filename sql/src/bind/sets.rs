@@ -6,6 +6,7 @@
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
 use crate::expr::{Call, Env, Expr, Made};
+use crate::parser::ast;
 use crate::registry::{json, patterns};
 use crate::types::{Datum, Type};
 
@@ -25,6 +26,12 @@ impl Binder<'_> {
                 Some(element) => (array.expr.clone(), vec![(None, element)]),
                 None => return Ok(None),
             },
+            ("unnest", arrays) if arrays.len() > 1 => {
+                let elements: Option<Vec<Type>> = arrays.iter().map(|array| array.ty.element()).collect();
+                let Some(elements) = elements else { return Ok(None) };
+                let exprs = arrays.iter().map(|array| array.expr.clone()).collect();
+                (Expr::Call(Call::All(zipped), exprs), elements.into_iter().map(|ty| (None, ty)).collect())
+            }
             ("generate_subscripts", [array, dimension]) if array.ty.element().is_some() => {
                 let dimension = self.implicit(dimension.clone(), Type::Int4)?;
                 let call = Call::Two(subscripts);
@@ -86,6 +93,14 @@ impl Binder<'_> {
                 let Some(array) = self.array_function("string_to_array", args, at)? else { return Ok(None) };
                 (array.expr, vec![(None, Type::Text)])
             }
+            // Elements with their places, as rows of `x` and `n`.
+            ("_pg_expandarray", [array])
+                if array.ty.element().is_some_and(|ty| ty.is_integer() || ty == Type::Oid) =>
+            {
+                let element = array.ty.element().expect("it has elements");
+                let columns = vec![(Some("x"), element), (Some("n"), Type::Int4)];
+                (one(placed, array.expr.clone()), columns)
+            }
             ("pg_get_keywords" | "aclexplode" | "pg_options_to_table", _) => {
                 return Err(Error::unsupported(format!("function {name}")).at(at));
             }
@@ -135,8 +150,12 @@ impl Binder<'_> {
     /// A function that makes rows within an expression: a column behind the row's.
     pub(super) fn set_in_expression(&mut self, name: &str, args: &[Typed], at: u32) -> Result<Option<Typed>> {
         let Some((expr, columns)) = self.set_function(name, args, at)? else { return Ok(None) };
-        let [(_, ty)] = columns[..] else {
-            return Err(Error::unsupported(format!("function {name} outside of FROM")).at(at));
+        let ty = match columns[..] {
+            [(_, ty)] => ty,
+            _ if name == "_pg_expandarray" => Type::Record,
+            // Several arrays are unnested in FROM only.
+            _ if name == "unnest" => return Ok(None),
+            _ => return Err(Error::unsupported(format!("function {name} outside of FROM")).at(at)),
         };
         let Some(sets) = &mut self.frame().sets else {
             return Err(Error::new("0A000", "set-returning functions are not allowed here")
@@ -145,8 +164,62 @@ impl Binder<'_> {
         };
         sets.push(expr);
         let column = SET_BASE + sets.len() - 1;
-        Ok(Some(Typed::new(Expr::Column(column), ty, at)))
+        let fields =
+            if ty == Type::Record { columns.iter().map(|(_, ty)| *ty).collect() } else { Vec::new() };
+        Ok(Some(Typed { fields, ..Typed::new(Expr::Column(column), ty, at) }))
     }
+
+    /// A field of a row value: of one that is written out `f1`, `f2`, …; of one of `_pg_expandarray` `x` and `n`.
+    pub(super) fn row_field(&mut self, row: &ast::Expr, name: &str, at: u32) -> Result<Typed> {
+        let row = self.expr(row)?;
+        if row.ty != Type::Record {
+            let message = format!(
+                "column notation .{name} applied to type {}, which is not a composite type",
+                row.ty.sql_name()
+            );
+            return Err(Error::new("42809", message).at(row.at));
+        }
+        let none = || {
+            let message = format!("could not identify column \"{name}\" in record data type");
+            Error::new("42703", message).at(at)
+        };
+        let place = if let Expr::Record(fields) = &row.expr {
+            let number = name.strip_prefix('f').and_then(|number| number.parse::<usize>().ok());
+            number.and_then(|number| number.checked_sub(1)).filter(|place| *place < fields.len())
+        } else {
+            ["x", "n"].iter().position(|known| *known == name)
+        };
+        let place = place.ok_or_else(none)?;
+        // A column of a sub-query has lost the types: these rows are of numbers of columns.
+        let ty = row.fields.get(place).copied().unwrap_or([Type::Int2, Type::Int4][place]);
+        let field = Call::Two(|row, place| match (row, place) {
+            (Datum::Record(fields), Datum::Int(place)) => Ok(fields[*place as usize].clone()),
+            (row, _) => unreachable!("a row value is expected: {row:?}"),
+        });
+        let place = Expr::Const(Datum::Int(place as i64));
+        Ok(Typed::new(Expr::Call(field, vec![row.expr, place]), ty, at))
+    }
+}
+
+/// Arrays side by side, with nulls where one is at its end.
+fn zipped(arrays: &[Datum], _: &Env<'_>) -> Made {
+    let items = |array: &Datum| match array {
+        Datum::Array(all) => all.clone(),
+        _ => [].into(),
+    };
+    let all: Vec<_> = arrays.iter().map(items).collect();
+    let longest = all.iter().map(|items| items.len()).max().unwrap_or(0);
+    let row = |place: usize| {
+        Datum::Record(all.iter().map(|items| items.get(place).cloned().unwrap_or(Datum::Null)).collect())
+    };
+    Ok(Datum::Array((0..longest).map(row).collect()))
+}
+
+fn placed(array: &Datum) -> Made {
+    let Datum::Array(items) = array else { unreachable!("an array is expected: {array:?}") };
+    let pair =
+        |(place, item): (usize, &Datum)| Datum::Record([item.clone(), Datum::Int(place as i64 + 1)].into());
+    Ok(Datum::Array(items.iter().enumerate().map(pair).collect()))
 }
 
 fn subscripts(array: &Datum, dimension: &Datum) -> Made {

@@ -20,12 +20,34 @@ impl Binder<'_> {
             None if name.name.starts_with("pg_") => "pg_catalog",
             _ => return None,
         };
+        if (schema, name.name.as_str()) == ("pg_catalog", "pg_settings") {
+            return Some(self.settings_table());
+        }
         let system = self.catalog.system(schema, &name.name)?;
         self.system = true;
         let column = |(name, ty): &(&str, Type)| Column { name: (*name).to_owned(), ty: *ty, modifier: -1 };
         let columns = system.columns.iter().map(column).collect();
         let rows = system.rows.into_iter().map(|row| row.into_iter().map(Expr::Const).collect()).collect();
         Some(BoundQuery { plan: Plan::Values(rows), columns, locks: false })
+    }
+
+    /// `pg_settings`: the values are asked when the statement runs.
+    fn settings_table(&mut self) -> BoundQuery {
+        self.asks = true;
+        let named = crate::registry::functions_named("current_setting");
+        let call = named.iter().find(|function| function.args.len() == 1).expect("it is registered").call;
+        let text = |text: &str| Expr::Const(Datum::text(text));
+        let row = |(name, default): (&str, &str)| {
+            vec![text(name), Expr::Call(call, vec![text(name)]), text(default), text(default)]
+        };
+        let columns = ["name", "setting", "boot_val", "reset_val"];
+        BoundQuery {
+            plan: Plan::Values(crate::session::settings::defaults().map(row).collect()),
+            columns: columns
+                .map(|name| Column { name: name.to_owned(), ty: Type::Text, modifier: -1 })
+                .into(),
+            locks: false,
+        }
     }
 
     /// A query over system tables that never have rows, if it is one: it has none, whatever else it says.

@@ -1,6 +1,6 @@
 //! Window functions: calls with OVER, lifted out of a select list as sub-queries are.
 
-use super::query::has_aggregate;
+use super::query::{has_aggregate, has_order};
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
 use crate::expr::Expr;
@@ -75,6 +75,7 @@ impl Binder<'_> {
         for item in &over.order {
             let typed = self.expr(&item.expr)?;
             let typed = if typed.ty == Type::Unknown { self.implicit(typed, Type::Text)? } else { typed };
+            has_order(typed.ty, item.expr.at)?;
             order.push(SortKey {
                 expr: typed.expr,
                 descending: item.descending,

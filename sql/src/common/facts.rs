@@ -137,7 +137,8 @@ impl Facts {
 
     /// No transaction is open: its locks go.
     pub(crate) fn transaction_ended(&self) {
-        if self.transaction_locks.swap(false, Ordering::Relaxed) {
+        if self.transaction_locks.load(Ordering::Relaxed) {
+            self.transaction_locks.store(false, Ordering::Relaxed);
             self.common.locks.transaction_ended(self.number);
         }
     }

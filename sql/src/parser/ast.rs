@@ -89,6 +89,8 @@ pub(crate) enum ExprKind {
     ArrayQuery(Box<Query>),
     /// `array[place]`.
     Subscript(Box<Expr>, Box<Expr>),
+    /// A field of a row value.
+    Field(Box<Expr>, String),
     Exists(Box<Query>),
     Scalar(Box<Query>),
     /// `= ANY (…)`, `> ALL (…)`.

@@ -140,6 +140,13 @@ impl Parser<'_> {
                     let depths = [expr.depth, place.depth];
                     expr = node(at, ExprKind::Subscript(Box::new(expr), Box::new(place)), depths)?;
                 }
+                // Names take their own dots: this one is behind parentheses.
+                Kind::Sign(b'.') => {
+                    self.advance();
+                    let field = self.label()?;
+                    let depth = expr.depth;
+                    expr = node(at, ExprKind::Field(Box::new(expr), field), [depth])?;
+                }
                 _ => return Ok(expr),
             }
         }

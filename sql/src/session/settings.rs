@@ -53,6 +53,7 @@ const KNOWN: &[(&str, &str, Kind)] = &[
     ("lc_time", "C", Kind::Fixed),
     ("lock_timeout", "0", Kind::Time),
     ("max_identifier_length", "63", Kind::Told),
+    ("max_index_keys", "32", Kind::Told),
     ("row_security", "on", Kind::Any),
     ("search_path", "\"$user\", public", Kind::Any),
     ("server_encoding", "UTF8", Kind::Told),
@@ -65,6 +66,11 @@ const KNOWN: &[(&str, &str, Kind)] = &[
     ("transaction_isolation", "", Kind::Told),
     ("transaction_read_only", "off", Kind::Told),
 ];
+
+/// Names of settings, and their defaults.
+pub(crate) fn defaults() -> impl Iterator<Item = (&'static str, &'static str)> {
+    KNOWN.iter().map(|(name, default, _)| (*name, *default))
+}
 
 /// Values that are not the defaults.
 pub(crate) type Values = Vec<(Cow<'static, str>, String)>;

@@ -264,9 +264,12 @@ pub(super) fn system(catalog: &dyn Catalog, schema: &str, name: &str) -> Option<
             .into(),
         },
         "pg_am" => System {
-            columns: vec![("oid", Oid), ("amname", Name), ("amtype", Char)],
+            columns: vec![("oid", Oid), ("amname", Name), ("amtype", Char), ("amcanorder", Bool)],
             rows: [(2, "heap", "t"), (403, "btree", "i"), (405, "hash", "i")]
-                .map(|(oid, name, kind)| vec![Datum::Int(oid), text(name), text(kind)])
+                .map(|(oid, name, kind)| {
+                    // PostgreSQL 9.5 had the last one, and drivers that tell versions by it still ask.
+                    vec![Datum::Int(oid), text(name), text(kind), yes(name == "btree")]
+                })
                 .into(),
         },
         "pg_type" => pg_type(),
@@ -333,7 +336,7 @@ fn pg_class(relations: &[Relation<'_>]) -> System {
         ("relreplident", Char),
         ("relispartition", Bool),
         ("relacl", Text),
-        ("reloptions", Text),
+        ("reloptions", Type::TextArray),
     ];
     let row = |relation: &Relation<'_>| {
         let (kind, method, count) = match relation.kind {
@@ -404,9 +407,9 @@ fn pg_attribute(relations: &[Relation<'_>]) -> System {
         ("attcollation", Oid),
         ("attcompression", Char),
         ("attstorage", Char),
-        ("attoptions", Text),
+        ("attoptions", Type::TextArray),
         ("attacl", Text),
-        ("attfdwoptions", Text),
+        ("attfdwoptions", Type::TextArray),
     ];
     let mut rows = Vec::new();
     let mut add = |oid: i64,

@@ -73,6 +73,9 @@ pub(super) fn more(catalog: &dyn Catalog, relations: &[Relation<'_>], name: &str
             ("proargnames", TextArray),
             ("prosrc", Text),
         ]),
+        "pg_auth_members" => {
+            nothing(&[("roleid", Oid), ("member", Oid), ("grantor", Oid), ("admin_option", Bool)])
+        }
         "pg_language" => nothing(&[("oid", Oid), ("lanname", Name), ("lanowner", Oid)]),
         "pg_shdescription" => nothing(&[("objoid", Oid), ("classoid", Oid), ("description", Text)]),
         "pg_matviews" => nothing(&[
