@@ -110,7 +110,9 @@ pub(crate) async fn serve(guest: Guest, shared: Arc<Shared>) {
     let mut context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
     context.awaiting_frontend_ssl = false;
     context.awaiting_frontend_startup = false;
-    let session = Session::new(&shared.db).with_interrupt(guest.peer.interrupt.clone());
+    let session = Session::new(&shared.db)
+        .with_interrupt(guest.peer.interrupt.clone())
+        .with_common(&shared.common, guest.peer.id);
     let mut connection = Connection {
         stream,
         peer: guest.peer,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thermocline_engine::Database;
-use thermocline_sql::{Cause, Interrupt};
+use thermocline_sql::{Cause, Common, Interrupt};
 use tokio::sync::Notify;
 
 use crate::config::Config;
@@ -58,6 +58,8 @@ pub(crate) fn add(count: &AtomicU64, more: u64) {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) db: Database,
+    /// What the sessions share.
+    pub(crate) common: Arc<Common>,
     pub(crate) config: Config,
     pub(crate) counts: Counts,
     peers: Mutex<HashMap<i32, std::sync::Weak<Peer>>>,
@@ -71,6 +73,7 @@ impl Shared {
     pub(crate) fn new(db: Database, config: Config) -> Self {
         Self {
             db,
+            common: Arc::default(),
             config,
             counts: Counts::default(),
             peers: Mutex::default(),

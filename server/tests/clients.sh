@@ -70,5 +70,26 @@ else
     echo "  passed over: no go here"
 fi
 
+echo "tokio-postgres"
+CARGO_TARGET_DIR=$dir/tokio-postgres cargo build --quiet --locked --manifest-path "$here/clients/with_tokio_postgres/Cargo.toml"
+"$dir/tokio-postgres/debug/with-tokio-postgres"
+
 echo "psycopg"
 python3 "$here/clients/with_psycopg.py"
+
+echo "asyncpg, sqlalchemy"
+python3 -m venv "$dir/python"
+"$dir/python/bin/pip" install --quiet --disable-pip-version-check asyncpg 'sqlalchemy>=2' greenlet 'psycopg[binary]>=3'
+"$dir/python/bin/python" "$here/clients/with_asyncpg.py"
+"$dir/python/bin/python" "$here/clients/with_sqlalchemy.py"
+
+echo "pgjdbc"
+if command -v javac >/dev/null; then
+    address=$(grep -o 'address=127[.0-9:]*' "$dir/log" | head -n 1)
+    jar=$dir/pgjdbc.jar
+    curl -sfL -o "$jar" https://repo1.maven.org/maven2/org/postgresql/postgresql/42.7.4/postgresql-42.7.4.jar
+    javac -d "$dir" "$here/clients/WithPgjdbc.java"
+    PGJDBC_URL="jdbc:postgresql://${address#address=}/postgres" java -cp "$dir:$jar" WithPgjdbc
+else
+    echo "  passed over: no javac here"
+fi
