@@ -2,7 +2,7 @@
 //!
 //! Expressions run without the session, so what they tell it to do is noted here and done when the statement has ended
 //! ([`Facts::take_wishes`]): settings of `set_config`, which later expressions of the statement see already. An advisory lock that
-//! has to be waited for ends the attempt with [`Facts::must_wait`]: the statement is taken back, the session waits, and the
+//! has to be waited for ends the attempt with [`must_wait`]: the statement is taken back, the session waits, and the
 //! statement runs once more.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,7 @@
 //! Functions and operators over `json` and `jsonb` (their form: [`crate::types::json`]).
 
+use std::cmp::Ordering;
+
 use super::casts::{int, str};
 use super::{Function, operators::Operator};
 use crate::error::{Error, Result};
@@ -36,6 +38,10 @@ pub(super) const OPERATORS: &[Operator] = &[
         Bool,
         Call::Two(|a, b| json::compare_equal(str(a), str(b)).map(|it| Datum::Bool(!it))),
     ),
+    op("<", &[Jsonb, Jsonb], Bool, Call::Two(|a, b| ordered(a, b, Ordering::is_lt))),
+    op("<=", &[Jsonb, Jsonb], Bool, Call::Two(|a, b| ordered(a, b, Ordering::is_le))),
+    op(">", &[Jsonb, Jsonb], Bool, Call::Two(|a, b| ordered(a, b, Ordering::is_gt))),
+    op(">=", &[Jsonb, Jsonb], Bool, Call::Two(|a, b| ordered(a, b, Ordering::is_ge))),
     op("@>", &[Jsonb, Jsonb], Bool, Call::Two(|a, b| json::contains(str(a), str(b)).map(Datum::Bool))),
     op("<@", &[Jsonb, Jsonb], Bool, Call::Two(|a, b| json::contains(str(b), str(a)).map(Datum::Bool))),
     op("?", &[Jsonb, Text], Bool, Call::Two(|a, b| exists(a, str(b)).map(Datum::Bool))),
@@ -69,6 +75,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     ),
     row("jsonb_concat", &[Jsonb, Jsonb], Jsonb, Call::Two(joined)),
 ];
+
+fn ordered(a: &Datum, b: &Datum, holds: fn(Ordering) -> bool) -> Made {
+    json::compare(str(a), str(b)).map(|order| Datum::Bool(holds(order)))
+}
 
 fn made(text: Option<&str>) -> Datum {
     text.map_or(Datum::Null, Datum::text)

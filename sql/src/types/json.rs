@@ -7,6 +7,7 @@
 //! serde_json parses; a value is opened ([`open`]) one level at a time, its parts staying texts until something asks for them, so
 //! that taking a field out of a document reads over the rest once and copies nothing. Limit: [`LEVELS`] levels.
 
+use std::cmp::Ordering;
 use std::fmt::Write;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -254,6 +255,43 @@ pub(crate) fn compare_equal(a: &str, b: &str) -> Result<bool> {
         }
         _ => false,
     })
+}
+
+/// The order of two values of `jsonb`: null, strings, numbers, booleans, arrays, objects; of two containers the one with more
+/// elements is greater, then the first elements that differ decide. As in PostgreSQL, an empty array is below everything.
+pub(crate) fn compare(a: &str, b: &str) -> Result<Ordering> {
+    fn rank(value: &Json<'_>) -> u8 {
+        match value {
+            Json::Null => 0,
+            Json::Text(_) => 1,
+            Json::Number(_) => 2,
+            Json::Bool(_) => 3,
+            Json::Array(_) => 4,
+            Json::Object(_) => 5,
+        }
+    }
+    fn first(mut orders: impl Iterator<Item = Result<Ordering>>) -> Result<Ordering> {
+        orders.find(|order| !matches!(order, Ok(Ordering::Equal))).unwrap_or(Ok(Ordering::Equal))
+    }
+    match (open(a)?, open(b)?) {
+        (Json::Array(a), Json::Array(b)) => match a.len().cmp(&b.len()) {
+            Ordering::Equal => first(a.iter().zip(&b).map(|(a, b)| compare(a, b))),
+            other => Ok(other),
+        },
+        (Json::Array(a), _) if a.is_empty() => Ok(Ordering::Less),
+        (_, Json::Array(b)) if b.is_empty() => Ok(Ordering::Greater),
+        (Json::Object(a), Json::Object(b)) => match a.len().cmp(&b.len()) {
+            Ordering::Equal => first(a.iter().zip(&b).map(|((m, a), (n, b))| {
+                let keys = m.cmp(n);
+                if keys.is_eq() { compare(a, b) } else { Ok(keys) }
+            })),
+            other => Ok(other),
+        },
+        (Json::Text(a), Json::Text(b)) => Ok(a.cmp(&b)),
+        (Json::Number(a), Json::Number(b)) => Ok(number(a)?.compare(&number(b)?)),
+        (Json::Bool(a), Json::Bool(b)) => Ok(a.cmp(&b)),
+        (a, b) => Ok(rank(&a).cmp(&rank(&b))),
+    }
 }
 
 fn all_equal<'v>(mut pairs: impl Iterator<Item = (&'v &'v str, &'v &'v str)>) -> Result<bool> {
