@@ -5,6 +5,23 @@ import uuid
 
 import psycopg
 
+# A transaction is begun before the first statement: definitions stand in it, too.
+with psycopg.connect("") as connection:
+    connection.execute("create table migrated (id int primary key, v text)")
+    connection.execute("insert into migrated values (1, 'one')")
+    connection.execute("alter table migrated add column n int default 7")
+    connection.rollback()
+    try:
+        connection.execute("select * from migrated")
+        raise AssertionError("it was rolled back")
+    except psycopg.errors.UndefinedTable:
+        connection.rollback()
+    connection.execute("create table migrated (id int primary key, v text)")
+    connection.execute("create index on migrated (v)")
+    connection.execute("insert into migrated values (1, 'one')")
+    connection.commit()
+    assert connection.execute("select v from migrated where id = 1").fetchone() == ("one",)
+
 with psycopg.connect("", autocommit=True) as connection:
     connection.execute(
         "create table all_types (id bigint primary key, b boolean, s smallint, i integer, f double precision,"
