@@ -37,7 +37,7 @@ expect '\dn' 'public | postgres'
 expect '\l' 'postgres | postgres | UTF8'
 
 echo "pgbench"
-pgbench -i -I dtpg -q -s 1 2>/dev/null
+pgbench -i -q -s 1 2>/dev/null
 for protocol in simple extended prepared; do
     pgbench -n -t 100 -c 4 -M "$protocol" >/dev/null
     pgbench -n -t 100 -c 4 -S -M "$protocol" >/dev/null

@@ -63,8 +63,9 @@ fn a_unique_index_holds_for_writers_that_come_meanwhile() {
 }
 
 #[test]
+#[ignore = "a long search: .ci/deep model"]
 fn a_unique_index_that_a_writer_slips_by_is_caught() {
-    misses(Rule::HoldBeforeLook, 20_000, a_unique_index_and_a_writer);
+    misses(Rule::HoldBeforeLook, 200_000, a_unique_index_and_a_writer);
 }
 
 /// A writer that counts while a column comes and goes: no count is lost, whatever the rows look like.
