@@ -34,7 +34,9 @@ impl Binder<'_> {
             }
             ("generate_subscripts", [array, dimension]) if array.ty.element().is_some() => {
                 let dimension = self.implicit(dimension.clone(), Type::Int4)?;
-                let call = Call::Two(subscripts);
+                // Vectors of the system catalogs count from 0.
+                let vector = matches!(array.ty, Type::Int2Vector | Type::OidVector);
+                let call = Call::Two(if vector { places } else { subscripts });
                 (Expr::Call(call, vec![array.expr.clone(), dimension.expr]), vec![(None, Type::Int4)])
             }
             ("generate_series", args) if (2..=3).contains(&args.len()) => {
@@ -226,6 +228,11 @@ fn subscripts(array: &Datum, dimension: &Datum) -> Made {
     let Datum::Array(items) = array else { unreachable!("an array is expected: {array:?}") };
     let count = if matches!(dimension, Datum::Int(1)) { items.len() as i64 } else { 0 };
     Ok(Datum::Array((1..=count).map(Datum::Int).collect()))
+}
+
+fn places(vector: &Datum, dimension: &Datum) -> Made {
+    let Datum::Array(numbers) = subscripts(vector, dimension)? else { unreachable!("it makes an array") };
+    Ok(Datum::Array((0..numbers.len() as i64).map(Datum::Int).collect()))
 }
 
 fn no_step() -> Error {
