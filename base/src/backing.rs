@@ -70,8 +70,8 @@ pub trait Backing: Send + Sync + fmt::Debug {
     /// Forgets all pages of a part's generation. Neither a read nor a write of them is under way.
     fn discard(&self, part: u32, generation: u32);
 
-    /// Reads a page for a thread that others may wait for although they hold what is needed elsewhere: needs no other thread of
-    /// the program to go on.
+    /// Reads a page for a thread that others may wait for although they hold what is needed elsewhere, such as an allocator's
+    /// lock: needs none of the threads that may wait for it, and allocates nothing where the medium allows that.
     ///
     /// # Errors
     /// The medium's.

@@ -4,6 +4,8 @@
 //! - Waiters get frames in the order of their coming (`FramesBeforeReads`): nobody who has some waits for more.
 //! - A waiter whose frames are needed may lose its pages again before it looks, except the oldest one, which keeps its age
 //!   until it has seen its set whole: so each waiter ends.
+//! - A waiter that has to wait sleeps: its own reads wake it, or whoever frees a frame, brings a page or goes out of its way
+//!   (`FreedFrameTells`). Epochs pass without telling anybody, so the tender watches them for it (`TenderWatchesEpochs`).
 //! - A page that another waiter reads is not read twice. A waiter that is dropped gives its readings up; others begin them anew.
 //! - A page is put in place only by whoever ends that very reading (`ReadEndsOwnReading`): a read that is late, because the net
 //!   was faster or because its part was dropped, changes nothing.
@@ -14,12 +16,13 @@ use std::task::{Context, Poll};
 
 use thermocline_base::backing::{PAGE_BYTES, PageName};
 use thermocline_base::io::{AlignedBytes, Completion, Outcome};
-use thermocline_base::sync::{Backoff, Ordering};
+use thermocline_base::multiplex::block_on;
+use thermocline_base::sync::Ordering;
 
 use crate::error::RegionError;
-use crate::frames::Waiter;
+use crate::frames::{Frames, Waiter};
 use crate::mutation::{Rule, off};
-use crate::own::{Inner, Span};
+use crate::own::{Inner, Span, tell};
 use crate::statistics::add;
 use crate::word::{State, Word};
 
@@ -34,22 +37,32 @@ pub struct Claim<'p> {
     readings: Vec<Reading>,
 }
 
-/// A page that this waiter reads.
+/// A page that is being read.
 #[derive(Debug)]
-struct Reading {
+pub(crate) struct Reading {
     page: usize,
     name: PageName,
     word: Word,
-    completion: Option<Completion>,
+    pub(crate) completion: Completion,
 }
 
-/// How far a wait is.
-enum Step {
-    Ready,
-    /// Reads of its own are under way.
-    Reads,
-    /// Others have to go on.
+/// What became of an attempt to have frames.
+enum Grant {
+    Done,
+    /// Older ones come first.
+    LaterTurn,
+    /// It needs so many that are free.
+    Lacks(usize),
+}
+
+/// What a waiter sees of its set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    All,
+    /// Others bring or take some.
     Others,
+    /// Some are absent again.
+    Gone,
 }
 
 impl<'p> Claim<'p> {
@@ -87,25 +100,17 @@ impl<'p> Claim<'p> {
     /// # Errors
     /// A page of the set cannot be read, is damaged, or is there no more.
     pub fn wait(&mut self) -> Result<(), RegionError> {
-        let mut backoff = Backoff::new();
-        loop {
-            match self.advance(None)? {
-                Step::Ready => return Ok(()),
-                Step::Reads => {
-                    let mut reading = self.readings.pop().expect("a read of its own is under way");
-                    let outcome = reading.completion.take().expect("a reading has a completion").wait();
-                    self.finish(&reading, outcome)?;
-                }
-                Step::Others => backoff.wait(),
-            }
-        }
+        block_on(self)
     }
 
     /// The set was seen whole, or is wanted no more.
     pub(crate) fn end(&mut self) {
         let Some(ticket) = self.ticket else { return };
         self.let_go();
-        self.inner.frames.lock().waiters.remove(&ticket);
+        let mut frames = self.inner.frames.lock();
+        frames.waiters.remove(&ticket);
+        // It was in the way of younger ones.
+        tell(frames);
         self.ticket = None;
         self.pages.clear();
     }
@@ -114,7 +119,7 @@ impl<'p> Claim<'p> {
     fn let_go(&mut self) {
         self.granted = false;
         for reading in std::mem::take(&mut self.readings) {
-            self.give_up(&reading);
+            self.inner.give_up(&reading);
         }
         let Some(ticket) = self.ticket else { return };
         let mut frames = self.inner.frames.lock();
@@ -125,57 +130,81 @@ impl<'p> Claim<'p> {
         }
     }
 
-    fn give_up(&self, reading: &Reading) {
-        let mut frames = self.inner.frames.lock();
-        if self.inner.change(reading.page, reading.word, Word::ABSENT) {
-            frames.release(reading.word.frame());
-        }
-        let wakers = frames.wakers();
-        drop(frames);
-        wakers.into_iter().for_each(std::task::Waker::wake);
-    }
-
-    fn advance(&mut self, mut context: Option<&mut Context<'_>>) -> Result<Step, RegionError> {
-        if self.ticket.is_none() {
-            return Ok(Step::Ready);
-        }
-        if !self.granted && !self.grant()? {
-            return Ok(Step::Others);
-        }
-        if let Some(context) = &mut context {
+    /// Goes on as far as it can. Whoever has to wait has left a waker.
+    fn advance(&mut self, context: &mut Context<'_>) -> Poll<Result<(), RegionError>> {
+        while self.ticket.is_some() {
+            if !self.granted && !self.has_frames(context)? {
+                return Poll::Pending;
+            }
             let mut at = 0;
             while at < self.readings.len() {
-                let completion = self.readings[at].completion.as_mut().expect("a reading has a completion");
-                match Pin::new(completion).poll(context) {
+                match Pin::new(&mut self.readings[at].completion).poll(context) {
                     Poll::Ready(outcome) => {
                         let reading = self.readings.swap_remove(at);
-                        self.finish(&reading, outcome)?;
+                        self.inner.finish(&reading, outcome)?;
                     }
                     Poll::Pending => at += 1,
                 }
             }
+            if !self.readings.is_empty() {
+                return Poll::Pending;
+            }
+            let mut seen = self.see()?;
+            if seen == Seen::Others {
+                self.leave_waker(context);
+                // What came before the waker was there has woken nobody.
+                seen = self.see()?;
+            }
+            match seen {
+                Seen::All => break,
+                Seen::Others => return Poll::Pending,
+                // Taken by an older one, or given up by its reader: from the start, with the same age.
+                Seen::Gone => self.let_go(),
+            }
         }
-        if !self.readings.is_empty() {
-            return Ok(Step::Reads);
-        }
-        let mut step = Step::Ready;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Looks at the pages of a set for which there are frames, and of which this waiter reads none any more.
+    fn see(&self) -> Result<Seen, RegionError> {
+        let mut seen = Seen::All;
         for page in &self.pages {
             match self.inner.word(*page).state() {
                 State::Present | State::Leaving => {}
                 State::None => return Err(RegionError::NoPage { page: self.inner.name(*page) }),
-                State::Reading | State::Filling | State::Taking => step = Step::Others,
-                State::Absent => {
-                    // Taken by an older one, or given up by its reader: from the start, with the same age.
-                    self.let_go();
-                    return Ok(Step::Others);
-                }
+                State::Reading | State::Filling | State::Taking => seen = Seen::Others,
+                State::Absent => return Ok(Seen::Gone),
             }
         }
-        Ok(step)
+        Ok(seen)
+    }
+
+    fn leave_waker(&self, context: &Context<'_>) {
+        let ticket = self.ticket.expect("a waiter has its ticket");
+        let mut frames = self.inner.frames.lock();
+        let waiter = frames.waiters.get_mut(&ticket).expect("a waiter is listed until it ends");
+        waiter.waker = Some(context.waker().clone());
+    }
+
+    /// Has frames, or has left a waker.
+    fn has_frames(&mut self, context: &Context<'_>) -> Result<bool, RegionError> {
+        // The second time after it has made room as far as that is possible now.
+        for last in [false, true] {
+            match self.grant(context)? {
+                Grant::Done => return Ok(true),
+                Grant::LaterTurn => return Ok(false),
+                Grant::Lacks(frames) if !last => self.inner.make_room(frames),
+                Grant::Lacks(_) => {}
+            }
+        }
+        if !off(Rule::TenderWatchesEpochs) {
+            self.inner.tender.watch();
+        }
+        Ok(false)
     }
 
     /// Takes frames for all that is absent, if it is this waiter's turn and there are so many, and begins to read.
-    fn grant(&mut self) -> Result<bool, RegionError> {
+    fn grant(&mut self, context: &Context<'_>) -> Result<Grant, RegionError> {
         let inner = self.inner;
         let ticket = self.ticket.expect("a waiter has its ticket");
         let mut frames = inner.frames.lock();
@@ -193,14 +222,16 @@ impl<'p> Claim<'p> {
         }
         // One stays for the net.
         let room = frames.free.len() > need || (need == 0 && !moving);
+        let waiter = frames.waiters.get_mut(&ticket).expect("a waiter is listed until it ends");
         if ordered && (!turn || moving || !room) {
-            drop(frames);
-            if turn {
-                inner.make_room(need + 1);
-            }
-            return Ok(false);
+            waiter.waker = Some(context.waker().clone());
+            waiter.need = need;
+            return Ok(if turn { Grant::Lacks(need + 1) } else { Grant::LaterTurn });
         }
+        waiter.waker = None;
+        waiter.granted = true;
         let mut claimed = Vec::with_capacity(self.pages.len());
+        let mut reads = Vec::with_capacity(need);
         for page in &self.pages {
             let word = inner.word(*page);
             if word.state() == State::Absent {
@@ -212,8 +243,7 @@ impl<'p> Claim<'p> {
                 if inner.change(*page, word, reading) {
                     frames.pages[frame as usize] = *page;
                     claimed.push(frame);
-                    let name = inner.name(*page);
-                    self.readings.push(Reading { page: *page, name, word: reading, completion: None });
+                    reads.push((*page, reading));
                 } else {
                     frames.free.push(frame);
                 }
@@ -222,49 +252,64 @@ impl<'p> Claim<'p> {
             }
         }
         claimed.iter().for_each(|frame| frames.claim(*frame));
-        let waiter = frames.waiters.get_mut(&ticket).expect("a waiter is listed until it ends");
-        waiter.claimed.extend(claimed);
-        waiter.granted = true;
+        frames.waiters.get_mut(&ticket).expect("it was there some lines before").claimed.extend(claimed);
         self.granted = true;
-        drop(frames);
-        add(&inner.counters.reads_of_waits, self.readings.len() as u64);
-        for reading in &mut self.readings {
-            let buffer = AlignedBytes::zeroed(PAGE_BYTES);
-            reading.completion.get_or_insert_with(|| inner.backing.read(reading.name, buffer));
-        }
-        Ok(true)
-    }
-
-    /// A read has ended: the page is put in place, or its error is told.
-    fn finish(&self, reading: &Reading, outcome: Outcome) -> Result<(), RegionError> {
-        let (inner, name) = (self.inner, reading.name);
-        let bytes = outcome.buffer.as_slice();
-        let problem = match outcome.result {
-            Err(source) => Some(RegionError::Unreadable { page: name, source }),
-            Ok(length) if length < PAGE_BYTES => Some(RegionError::Damaged { page: name }),
-            Ok(_) if inner.word(reading.page) != reading.word && !off(Rule::ReadEndsOwnReading) => {
-                return Ok(());
-            }
-            Ok(_) => (!inner.is_whole(name, bytes)).then_some(RegionError::Damaged { page: name }),
-        };
-        if let Some(problem) = problem {
-            // Of a page that is not this reading's any more, nothing is wrong.
-            let ours = inner.word(reading.page) == reading.word;
-            self.give_up(reading);
-            if !ours {
-                return Ok(());
-            }
-            add(&inner.counters.failed_reads, 1);
-            return Err(problem);
-        }
-        inner.put(reading.page, reading.word, bytes);
-        Ok(())
+        // The next one's turn.
+        tell(frames);
+        add(&inner.counters.reads_of_waits, reads.len() as u64);
+        self.readings.extend(reads.into_iter().map(|(page, word)| inner.begin(page, word)));
+        Ok(Grant::Done)
     }
 }
 
 impl Inner {
-    /// Puts a page in place, if this reading of it is still under way.
-    pub(crate) fn put(&self, page: usize, reading: Word, bytes: &[u8]) -> bool {
+    /// Begins to read a page whose word says so.
+    pub(crate) fn begin(&self, page: usize, word: Word) -> Reading {
+        let name = self.name(page);
+        let completion = self.backing.read(name, AlignedBytes::zeroed(PAGE_BYTES));
+        Reading { page, name, word, completion }
+    }
+
+    /// Somebody else may read it.
+    pub(crate) fn give_up(&self, reading: &Reading) {
+        let mut frames = self.frames.lock();
+        if self.change(reading.page, reading.word, Word::ABSENT) {
+            frames.release(reading.word.frame());
+        }
+        tell(frames);
+    }
+
+    /// A read has ended: the page is put in place, or its error is told.
+    pub(crate) fn finish(&self, reading: &Reading, outcome: Outcome) -> Result<(), RegionError> {
+        let name = reading.name;
+        let bytes = outcome.buffer.as_slice();
+        let problem = match outcome.result {
+            Err(source) => Some(RegionError::Unreadable { page: name, source }),
+            Ok(length) if length < PAGE_BYTES => Some(RegionError::Damaged { page: name }),
+            Ok(_) if self.word(reading.page) != reading.word && !off(Rule::ReadEndsOwnReading) => {
+                return Ok(());
+            }
+            Ok(_) => (!self.is_whole(name, bytes)).then_some(RegionError::Damaged { page: name }),
+        };
+        if let Some(problem) = problem {
+            // Of a page that is not this reading's any more, nothing is wrong.
+            let ours = self.word(reading.page) == reading.word;
+            self.give_up(reading);
+            if !ours {
+                return Ok(());
+            }
+            add(&self.counters.failed_reads, 1);
+            return Err(problem);
+        }
+        if self.put(reading.page, reading.word, bytes, Frames::know) {
+            tell(self.frames.lock());
+        }
+        Ok(())
+    }
+
+    /// Puts a page in place, if this reading of it is still under way; the caller tells those that wait for it. `learn`: how
+    /// the policy learns of it.
+    pub(crate) fn put(&self, page: usize, reading: Word, bytes: &[u8], learn: fn(&mut Frames, u32)) -> bool {
         let frame = reading.frame();
         if off(Rule::ReadEndsOwnReading) {
             self.words[page].store(Word::filling(frame).0, Ordering::SeqCst);
@@ -277,10 +322,7 @@ impl Inner {
         self.memory.put(page, bytes).expect("memory for a page within the pager's frames");
         let mut frames = self.frames.lock();
         self.words[page].store(Word::present(frame).0, Ordering::SeqCst);
-        frames.know(frame);
-        let wakers = frames.wakers();
-        drop(frames);
-        wakers.into_iter().for_each(std::task::Waker::wake);
+        learn(&mut frames, frame);
         true
     }
 }
@@ -289,24 +331,7 @@ impl Future for Claim<'_> {
     type Output = Result<(), RegionError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(ticket) = self.ticket {
-            // Before it looks, so that no news is missed.
-            let mut frames = self.inner.frames.lock();
-            let waiter = frames.waiters.get_mut(&ticket).expect("a waiter is listed until it ends");
-            waiter.waker = Some(context.waker().clone());
-        }
-        match self.advance(Some(context)) {
-            Err(error) => Poll::Ready(Err(error)),
-            Ok(Step::Ready) => Poll::Ready(Ok(())),
-            Ok(Step::Reads) => Poll::Pending,
-            Ok(Step::Others) => {
-                if !self.granted {
-                    // It waits for pins to end, of which nobody tells.
-                    context.waker().wake_by_ref();
-                }
-                Poll::Pending
-            }
-        }
+        self.advance(context)
     }
 }
 

@@ -24,6 +24,11 @@ pub enum RegionError {
         /// Why, and what to do.
         reason: String,
     },
+    /// The system gives the pager no thread.
+    NoThread {
+        /// Why.
+        reason: String,
+    },
     /// No part is free.
     NoPart {
         /// Parts of the region.
@@ -84,6 +89,9 @@ impl fmt::Display for RegionError {
                 )
             }
             Self::NoFaults { reason } => f.write_str(reason),
+            Self::NoThread { reason } => {
+                write!(f, "the system gives the pager no thread ({reason}); raise the limit on threads")
+            }
             Self::NoPart { parts } => {
                 write!(f, "all {parts} parts of the region are in use; make the region longer")
             }
@@ -127,6 +135,10 @@ impl std::error::Error for RegionError {
 }
 
 impl RegionError {
+    pub(crate) fn no_thread(error: &io::Error) -> Self {
+        Self::NoThread { reason: error.to_string() }
+    }
+
     pub(crate) fn no_faults(error: &io::Error) -> Self {
         Self::NoFaults { reason: error.to_string() }
     }

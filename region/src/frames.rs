@@ -5,6 +5,12 @@
 //! Page-out has three steps. *Mark*: the policy chooses frames, their words say *leaving* with a number of their own, and then
 //! (`StampAfterMark`) a stamp of the epochs is taken. *Settle*: entries whose stamp the epochs have passed are taken by their
 //! very word (`MarksAreDistinct`), 64 at a time; a reader that took its page back has changed it. *Drop*, without the lock.
+//!
+//! A waiter that has to wait for others leaves a waker under the lock, in the same turn in which it saw that it must. Each change
+//! that it may wait for is followed by [`Frames::news`], under the lock as well, so no news is lost (`FreedFrameTells`).
+//!
+//! The net is given what it needs without an allocation: a frame by [`Frames::seize`], and a list with room for all frames, from which
+//! the policy learns later ([`Frames::note`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
@@ -35,7 +41,10 @@ struct Leaving {
 pub(crate) struct Waiter {
     /// It has frames for its whole set.
     pub(crate) granted: bool,
+    /// Left while it waits for its turn or for frames, or (granted) for pages that others bring.
     pub(crate) waker: Option<Waker>,
+    /// Frames that it found wanting.
+    pub(crate) need: usize,
     /// Frames of its pages.
     pub(crate) claimed: Vec<u32>,
 }
@@ -47,6 +56,9 @@ pub(crate) struct Frames {
     pub(crate) pages: Vec<usize>,
     /// Frames that the policy knows.
     known: Vec<bool>,
+    /// Frames that the net has filled, of which the policy is told later; each at most once (`noted`).
+    fresh: Vec<u32>,
+    noted: Vec<bool>,
     claims: Vec<u32>,
     leaving: VecDeque<Leaving>,
     pub(crate) waiters: BTreeMap<u64, Waiter>,
@@ -100,6 +112,8 @@ impl Frames {
             free: (0..count as u32).rev().collect(),
             pages: vec![EMPTY; count],
             known: vec![false; count],
+            fresh: Vec::with_capacity(count),
+            noted: vec![false; count],
             claims: vec![0; count],
             leaving: VecDeque::new(),
             waiters: BTreeMap::new(),
@@ -117,7 +131,7 @@ impl Frames {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.policy.bytes() + self.count() * (size_of::<usize>() + 4 + 1 + 2)
+        self.policy.bytes() + self.count() * (size_of::<usize>() + 4 + 4 + 1 + 1 + 2)
     }
 
     /// A number that no mark, reading or waiter has had.
@@ -141,6 +155,22 @@ impl Frames {
         }
     }
 
+    /// As [`Frames::know`], later: for the net, which may not allocate, as a policy may.
+    pub(crate) fn note(&mut self, frame: u32) {
+        if !std::mem::replace(&mut self.noted[frame as usize], true) {
+            self.fresh.push(frame);
+        }
+    }
+
+    fn learn(&mut self) {
+        while let Some(frame) = self.fresh.pop() {
+            self.noted[frame as usize] = false;
+            if self.pages[frame as usize] != EMPTY {
+                self.know(frame);
+            }
+        }
+    }
+
     /// The frame has no page any more.
     pub(crate) fn release(&mut self, frame: u32) {
         if std::mem::take(&mut self.known[frame as usize]) {
@@ -159,6 +189,7 @@ impl Frames {
         uses: &[AtomicU16],
         epochs: &Epochs,
     ) {
+        self.learn();
         let early = off(Rule::StampAfterMark).then(|| epochs.stamp());
         let oldest = self.waiters.first_key_value().map_or(&[][..], |(_, waiter)| &waiter.claimed);
         let mut choice = Choice {
@@ -257,8 +288,25 @@ impl Frames {
         self.leaving.retain(|leaving| !frames.contains(&leaving.frame));
     }
 
-    /// The wakers of all who wait for news.
-    pub(crate) fn wakers(&mut self) -> Vec<Waker> {
-        self.waiters.values_mut().filter_map(|waiter| waiter.waker.take()).collect()
+    /// Do marked pages wait for epochs?
+    pub(crate) fn some_leave(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    /// Frames that the waiter whose turn it is lacks, if it sleeps for want of them.
+    pub(crate) fn lacking(&self) -> Option<usize> {
+        let first = self.waiters.values().find(|waiter| !waiter.granted)?;
+        (first.waker.is_some() && self.free.len() <= first.need).then_some(first.need)
+    }
+
+    /// A frame was freed, a page has come, or a waiter has gone on: the wakers of those whom that may concern. They are the
+    /// waiter whose turn it is, and those that wait for pages which others bring.
+    pub(crate) fn news(&mut self) -> Vec<Waker> {
+        let mut turn = true;
+        let concerned = |waiter: &mut Waiter| {
+            let concerned = waiter.granted || std::mem::take(&mut turn);
+            if concerned { waiter.waker.take() } else { None }
+        };
+        self.waiters.values_mut().filter_map(concerned).collect()
     }
 }

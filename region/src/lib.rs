@@ -30,6 +30,7 @@ mod own;
 pub mod placement;
 mod sides;
 mod statistics;
+mod tender;
 #[cfg(test)]
 mod tests;
 mod word;

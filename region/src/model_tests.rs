@@ -13,6 +13,7 @@ use thermocline_base::sync::{model, schedule_point};
 use thermocline_pool::policy::PolicyKind;
 
 use crate::mutation::Rule;
+use crate::tender;
 use crate::tests::Shelf;
 use crate::word::State;
 use crate::{Options, Pager, Part, RegionError, Side, Span};
@@ -67,8 +68,10 @@ impl World {
 /// What a thread does in a world.
 type Body = Box<dyn FnOnce(&World) + Send>;
 
-/// Runs these beside each other.
+/// Runs these beside each other, and beside the tender.
 fn beside(world: &Arc<World>, bodies: Vec<Body>) {
+    let tended = Arc::clone(world);
+    let tender = thread::spawn(move || tender::run(tended.pager.inner()));
     let threads: Vec<_> = bodies
         .into_iter()
         .map(|body| {
@@ -77,6 +80,8 @@ fn beside(world: &Arc<World>, bodies: Vec<Body>) {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    world.pager.inner().tender.stop();
+    tender.join().expect("no panic");
 }
 
 fn reader(pages: &'static [usize]) -> Body {
@@ -179,6 +184,31 @@ fn sets_beyond_the_frames() {
     beside(&world, vec![reader(&[0, 1]), reader(&[2, 3])]);
 }
 
+/// A waiter whose only frame has a page that another reader holds by its pin: nobody tells when the pin ends.
+fn a_frame_behind_a_pin() {
+    let world = World::new(2);
+    world.append(2, 1);
+    world.read(&[0]).expect("read");
+    beside(&world, vec![reader(&[0]), reader(&[1])]);
+}
+
+/// Pages that are read ahead, of which one is given up or taken by a waiter, with few frames.
+fn read_ahead_beside_waiters() {
+    let world = World::new(3);
+    world.append(4, 1);
+    let ahead = |world: &World| {
+        let spans = [1, 3, 0].map(|page| Span { at: page * PAGE_BYTES as u64, bytes: 1 });
+        world.pager.prefetch(&spans);
+        schedule_point();
+        world.pager.prefetch(&spans[1..]);
+    };
+    beside(&world, vec![reader(&[0, 1]), Box::new(ahead), reader(&[2])]);
+    let frames = world.pager.inner().frames.lock();
+    let held = (0..PART_PAGES).filter(|page| world.pager.inner().word(*page).state() != State::None);
+    let held = held.filter(|page| world.pager.inner().word(*page).state() != State::Absent).count();
+    assert_eq!(frames.free.len() + held, 3, "each frame is free or has a page");
+}
+
 /// A thread with a pin touches pages without asking, while no frame is free: the net serves it although no epoch passes.
 fn net_without_a_frame() {
     let world = World::new(2);
@@ -218,6 +248,8 @@ fn the_model_of_paging() {
     model::run(300, sets_beyond_the_frames);
     model::run(300, net_without_a_frame);
     model::run(300, net_beside_a_waiter);
+    model::run(300, a_frame_behind_a_pin);
+    model::run(300, read_ahead_beside_waiters);
 }
 
 #[test]
@@ -266,4 +298,16 @@ fn waiters_that_take_frames_one_by_one_are_caught() {
 fn a_net_that_waits_for_epochs_is_caught() {
     let _off = switch_off(Rule::NetTakesAtOnce);
     assert!(model::finds_failure(100, net_without_a_frame));
+}
+
+#[test]
+fn freed_frames_that_wake_nobody_are_caught() {
+    let _off = switch_off(Rule::FreedFrameTells);
+    assert!(model::finds_failure(2000, sets_beyond_the_frames));
+}
+
+#[test]
+fn epochs_that_nobody_watches_are_caught() {
+    let _off = switch_off(Rule::TenderWatchesEpochs);
+    assert!(model::finds_failure(2000, a_frame_behind_a_pin));
 }

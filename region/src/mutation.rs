@@ -22,6 +22,10 @@ pub enum Rule {
     FramesBeforeReads,
     /// The net takes pages without waiting for epochs.
     NetTakesAtOnce,
+    /// Whoever frees a frame, or brings a page, wakes those that may wait for it.
+    FreedFrameTells,
+    /// A waiter that lacks frames which the epochs hold calls the tender, who watches the epochs.
+    TenderWatchesEpochs,
 }
 
 impl Switchable for Rule {

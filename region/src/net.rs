@@ -5,18 +5,24 @@
 //! without waiting for epochs (`NetTakesAtOnce`): pages never change, so a reader that loses one under its proof meets the net
 //! and gets the same bytes. One frame is always out of the waiters' reach, so there is one to take.
 //!
+//! It allocates nothing, since the thread that it serves may stand within an allocator: the policy learns of its frames later
+//! ([`Frames::note`]), waiters are woken by the tender, a file is read by a plain call ([`Backing::read_apart`]).
+//!
 //! A touch of a page that does not exist, or cannot be read, has no answer: the net says which, and ends the process.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+#[cfg(doc)]
+use thermocline_base::backing::Backing;
 use thermocline_base::backing::{PAGE_BYTES, PageName};
 use thermocline_base::io::AlignedBytes;
 use thermocline_base::sync::Backoff;
 use thermocline_base::vm::paging::Woken;
 
 use crate::error::RegionError;
+use crate::frames::Frames;
 use crate::own::Inner;
 use crate::statistics::add;
 use crate::word::{State, Word};
@@ -78,7 +84,9 @@ impl Inner {
                     let read = self.read_apart(name, buffer);
                     if read.is_ok() {
                         // Or somebody else has ended this reading, by bringing the page or by dropping its part.
-                        self.put(page, word, buffer.as_ref().expect("given back"));
+                        if self.put(page, word, buffer.as_ref().expect("given back"), Frames::note) {
+                            self.tender.tell();
+                        }
                     } else if self.word(page) == word {
                         return read;
                     }
@@ -90,11 +98,8 @@ impl Inner {
     /// Has a frame, by whatever means, and says that the page is being read.
     fn begin_reading(&self, page: usize) -> bool {
         let mut frames = self.frames.lock();
-        let Some(frame) = frames.seize(&self.words, |page| self.memory.take(&[page])) else {
-            drop(frames);
-            self.make_room(1);
-            return false;
-        };
+        // For the length of a system call there may be none: a waiter leaves one, which is free, has its page, or changes now.
+        let Some(frame) = frames.seize(&self.words, |page| self.memory.take(&[page])) else { return false };
         let reading = Word::reading(frame, frames.number());
         frames.pages[frame as usize] = page;
         let begun = self.change(page, Word::ABSENT, reading);

@@ -7,6 +7,7 @@
 //! | writer | appends a run to a part, which is then absent | device |
 //! | owner of a part | takes one for a side, drops it | epochs, writes under way |
 //! | net | serves touches without asking | device |
+//! | tender | wakes those that lack frames once the epochs have passed; reads what was asked ahead | epochs, device |
 //!
 //! Why a proof holds: a reader pins, and then finds a word *present*, or makes it so by taking the page back. A mark that
 //! takes it away comes later, and its stamp later still, so the epochs do not pass that stamp before the pin has ended.
@@ -21,7 +22,7 @@ use std::thread::JoinHandle;
 use thermocline_base::backing::{Backing, PAGE_BYTES, PART_BYTES, PART_PAGES, PageName};
 use thermocline_base::epoch::{Epochs, Guard};
 use thermocline_base::io::AlignedBytes;
-use thermocline_base::sync::{AtomicU16, AtomicU32, AtomicU64, Backoff, Mutex, Ordering};
+use thermocline_base::sync::{AtomicU16, AtomicU32, AtomicU64, Backoff, Mutex, MutexGuard, Ordering};
 use thermocline_base::vm::{self, Reservation, paging};
 use thermocline_pool::policy::PolicyKind;
 
@@ -33,6 +34,7 @@ use crate::mutation::{Rule, off};
 use crate::net;
 use crate::sides::{Entry, Part, Side, Sides};
 use crate::statistics::{Counters, Statistics, add};
+use crate::tender::{self, Tender};
 use crate::word::{FRAMES_MAX, State, Word};
 
 /// How a pager works.
@@ -84,6 +86,14 @@ pub(crate) struct Inner {
     cursors: Box<[AtomicU32]>,
     changes: Mutex<Changes>,
     pub(crate) counters: Counters,
+    pub(crate) tender: Tender,
+}
+
+/// Ends a change under the frames' lock of which waiters are told.
+pub(crate) fn tell(mut frames: MutexGuard<'_, Frames>) {
+    let wakers = if off(Rule::FreedFrameTells) { Vec::new() } else { frames.news() };
+    drop(frames);
+    wakers.into_iter().for_each(std::task::Waker::wake);
 }
 
 /// What changes of sides remember.
@@ -97,6 +107,7 @@ struct Changes {
 pub struct Pager {
     inner: Arc<Inner>,
     net: Option<JoinHandle<()>>,
+    tender: Option<JoinHandle<()>>,
 }
 
 /// The pages of the spans that were asked for are in memory, and stay while the pin lasts. The only way to their bytes.
@@ -141,11 +152,11 @@ impl Pager {
         if cfg!(all(target_os = "linux", not(feature = "portable"))) && vm::page_size() == PAGE_BYTES {
             let memory = System::new(reservation).map_err(|error| RegionError::no_faults(&error))?;
             let inner = Arc::new(Inner::new(options, Box::new(memory), epochs, backing));
-            let net = net::start(&inner).map_err(|error| RegionError::no_faults(&error))?;
-            return Ok(Self { inner, net: Some(net) });
+            let net = net::start(&inner).map_err(|error| RegionError::no_thread(&error))?;
+            return Self { inner, net: Some(net), tender: None }.tended();
         }
         let inner = Arc::new(Inner::new(options, Box::new(Poisoned::new(reservation)), epochs, backing));
-        Ok(Self { inner, net: None })
+        Self { inner, net: None, tender: None }.tended()
     }
 
     /// The portable twin, which poisons what it takes away: for tests and models, on every system.
@@ -161,7 +172,19 @@ impl Pager {
         backing: Arc<dyn Backing>,
     ) -> Result<Self, RegionError> {
         let memory = Poisoned::new(Self::reserve(options)?);
-        Ok(Self { inner: Arc::new(Inner::new(options, Box::new(memory), epochs, backing)), net: None })
+        let inner = Arc::new(Inner::new(options, Box::new(memory), epochs, backing));
+        Self { inner, net: None, tender: None }.tended()
+    }
+
+    /// With the thread that tends waiters; under the model checker, a model runs [`tender::run`] on one of its own.
+    fn tended(mut self) -> Result<Self, RegionError> {
+        #[cfg(feature = "model")]
+        if thermocline_base::sync::model::active() {
+            return Ok(self);
+        }
+        let tender = tender::start(&self.inner).map_err(|error| RegionError::no_thread(&error))?;
+        self.tender = Some(tender);
+        Ok(self)
     }
 
     fn reserve(options: Options) -> Result<Reservation, RegionError> {
@@ -256,6 +279,14 @@ impl Pager {
         Ok(None)
     }
 
+    /// Has pages read that will be asked for soon, as far as there are frames that nobody waits for. A hint: it may do nothing.
+    ///
+    /// # Panics
+    /// When a span leads out of the region.
+    pub fn prefetch(&self, spans: &[Span]) {
+        self.inner.prefetch(spans);
+    }
+
     /// Frees so many frames ahead of need, as far as the epochs allow now: for a thread that has time.
     pub fn make_room(&self, frames: usize) {
         self.inner.make_room(frames);
@@ -270,6 +301,11 @@ impl Pager {
 
 impl Drop for Pager {
     fn drop(&mut self) {
+        self.inner.tender.stop();
+        if let Some(tender) = self.tender.take() {
+            // A tender that panicked has said so.
+            let _ = tender.join();
+        }
         if let Some(net) = self.net.take() {
             self.inner.memory.faults().expect("a pager with a net has faults").stop();
             // A net that panicked has ended the process.
@@ -300,6 +336,7 @@ impl Inner {
             cursors: (0..parts).map(|_| AtomicU32::new(0)).collect(),
             changes: Mutex::default(),
             counters: Counters::default(),
+            tender: Tender::default(),
         }
     }
 
@@ -376,9 +413,7 @@ impl Inner {
             self.words[*page].store(then.0, Ordering::SeqCst);
             frames.release(*frame);
         }
-        let wakers = frames.wakers();
-        drop(frames);
-        wakers.into_iter().for_each(std::task::Waker::wake);
+        tell(frames);
     }
 
     fn check(&self, part: Part, side: Side) -> Result<Entry, RegionError> {
@@ -487,8 +522,10 @@ impl Inner {
                         let ended = self.change(page, word, Word::NONE);
                         if ended {
                             frames.release(frame);
+                            tell(frames);
+                            break;
                         }
-                        ended
+                        false
                     }
                     State::Present | State::Leaving => {
                         let ended = self.change(page, word, Word::taking(frame));

@@ -13,6 +13,7 @@ pub(crate) struct Counters {
     pub(crate) taken_back: AtomicU64,
     pub(crate) net_faults: AtomicU64,
     pub(crate) failed_reads: AtomicU64,
+    pub(crate) prefetched: AtomicU64,
 }
 
 pub(crate) fn add(counter: &AtomicU64, count: u64) {
@@ -48,6 +49,8 @@ pub struct Statistics {
     pub net_faults: u64,
     /// Reads that failed, or whose page was not what had been written.
     pub failed_reads: u64,
+    /// Reads that were begun ahead of need.
+    pub prefetched: u64,
 }
 
 impl Counters {
@@ -61,5 +64,6 @@ impl Counters {
         into.taken_back = get(&self.taken_back);
         into.net_faults = get(&self.net_faults);
         into.failed_reads = get(&self.failed_reads);
+        into.prefetched = get(&self.prefetched);
     }
 }

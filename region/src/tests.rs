@@ -1,14 +1,17 @@
 //! What a region promises, against a flat array; faults of the medium; the net.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use thermocline_base::backing::{Backing, FileBacking, PAGE_BYTES, PART_BYTES, PART_PAGES, PageName};
 use thermocline_base::epoch::Epochs;
-use thermocline_base::io::{Action, AlignedBytes, Completion, Fault, FaultKind, MemoryIo, RecordingIo};
-use thermocline_base::multiplex::run_tasks;
+use thermocline_base::io::{
+    Action, AlignedBytes, Completion, Fault, FaultKind, MemoryIo, RecordingIo, SystemIo,
+};
+use thermocline_base::multiplex::{block_on, run_tasks};
 use thermocline_base::rng::Rng;
 use thermocline_pool::policy::PolicyKind;
 
@@ -508,4 +511,135 @@ mod net {
         assert!(!output.status.success());
         assert!(said.contains("without asking: page 0 of part 0 (generation 1) holds nothing"), "{said}");
     }
+}
+
+/// Counts what the calling thread allocates.
+mod counting {
+    use std::alloc::{GlobalAlloc, Layout, System};
+    use std::cell::Cell;
+
+    thread_local! {
+        static COUNT: Cell<u64> = const { Cell::new(0) };
+    }
+
+    struct Counting;
+
+    // SAFETY: everything is the system's; a counter without a destructor is added to.
+    unsafe impl GlobalAlloc for Counting {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            COUNT.set(COUNT.get() + 1);
+            // SAFETY: the caller's promise.
+            unsafe { System.alloc(layout) }
+        }
+
+        unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+            // SAFETY: the caller's promise.
+            unsafe { System.dealloc(start, layout) }
+        }
+    }
+
+    #[global_allocator]
+    static ALLOCATOR: Counting = Counting;
+
+    pub(super) fn count() -> u64 {
+        COUNT.get()
+    }
+}
+
+/// What the net does for a touch, over a file of the system, with free frames and then by taking them; beside a waiter
+/// whose reading it overtakes.
+#[test]
+fn the_net_allocates_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for policy in PolicyKind::ALL {
+        let epochs = Arc::new(Epochs::new());
+        let options = Options { policy, ..options(1, 8) };
+        let backing = Arc::new(FileBacking::new(&SystemIo::new(), &dir.path().join("pages")).expect("made"));
+        let pager = Pager::poisoned(options, Arc::clone(&epochs), backing).expect("a region");
+        let part = pager.take(Side::Paged).expect("free");
+        pager.append(part, run(0, 40)).expect("written").expect("room");
+        let mut buffer = Some(AlignedBytes::zeroed(PAGE_BYTES));
+        // What a thread makes once, for good.
+        pager.inner().serve(39, &mut buffer).expect("served");
+        let before = counting::count();
+        (0..30).for_each(|page| pager.inner().serve(page, &mut buffer).expect("served"));
+        assert_eq!(counting::count(), before, "{policy:?}");
+        assert_eq!(pager.statistics().page_ins, 31);
+        // The policy has learnt of the net's pages: they can leave.
+        (0..8).for_each(|_| pager.make_room(8));
+        assert_eq!(pager.statistics().resident_bytes, 0);
+    }
+}
+
+/// What was asked ahead is there when it is needed, and nobody waits; what cannot be read is told to whoever needs it.
+#[test]
+fn pages_that_were_read_ahead_are_there() {
+    for system in [false, true] {
+        let world = world(system, 1, 16);
+        let part = world.pager.take(Side::Paged).expect("free");
+        let start = append(&world, part, 0, 64);
+        let spans: Vec<_> = (0..8).map(|number| page(start + number * PAGE)).collect();
+        world.pager.prefetch(&spans);
+        while world.pager.statistics().page_ins < 8 {
+            std::thread::yield_now();
+        }
+        let guard = world.epochs.pin();
+        let mut claim = world.pager.claim();
+        while world.pager.ask(&guard, &spans, &mut claim).expect("asked").is_none() {
+            // Counted before it is in place.
+            std::thread::yield_now();
+        }
+        drop(guard);
+        assert_eq!(world.pager.statistics().prefetched, 8);
+        let broken = Fault { on: Action::Read, skip: 0, times: 2, kind: FaultKind::Broken };
+        world.io.inject(broken);
+        world.pager.prefetch(&[page(start + 20 * PAGE)]);
+        while world.pager.statistics().failed_reads < 1 {
+            std::thread::yield_now();
+        }
+        let error = read(&world, &[page(start + 20 * PAGE)]).expect_err("the device still fails");
+        assert!(matches!(error, RegionError::Unreadable { .. }), "{error}");
+        assert_eq!(read(&world, &[page(start + 20 * PAGE)]).expect("well again")[0], &run(20, 1)[..]);
+        // More than there are frames: a hint, of which the rest is forgotten.
+        world.pager.prefetch(&[Span { at: start, bytes: 64 * PAGE_BYTES as u32 }]);
+        assert_eq!(read(&world, &[page(start + 50 * PAGE)]).expect("read")[0], &run(50, 1)[..]);
+        assert!(world.pager.statistics().resident_bytes <= 16 * PAGE);
+    }
+}
+
+/// A waiter that lacks frames because of another thread's pin sleeps, and does not ask again and again.
+#[test]
+fn a_waiter_without_frames_sleeps() {
+    let world = world(false, 1, 2);
+    let part = world.pager.take(Side::Paged).expect("free");
+    let start = append(&world, part, 0, 3);
+    read(&world, &[page(start)]).expect("read");
+    let (held, release) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _guard = world.epochs.pin();
+            held.wait();
+            release.wait();
+        });
+        held.wait();
+        let (spans, mut claim) = ([page(start + PAGE)], world.pager.claim());
+        {
+            let guard = world.epochs.pin();
+            assert!(world.pager.ask(&guard, &spans, &mut claim).expect("asked").is_none());
+        }
+        let mut polls = 0;
+        let mut release = Some(&release);
+        block_on(std::future::poll_fn(|context| {
+            polls += 1;
+            let poll = std::pin::Pin::new(&mut claim).poll(context);
+            if let Some(release) = release.take() {
+                assert!(poll.is_pending(), "the other thread's pin keeps the only frame");
+                release.wait();
+            }
+            poll
+        }))
+        .expect("read");
+        // Once, then when the frame was freed, then when the page had come; and for news that concerned another.
+        assert!(polls <= 6, "{polls} polls");
+    });
 }

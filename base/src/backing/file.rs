@@ -2,6 +2,9 @@
 //!
 //! A part's pages stand at the part's place in the file, so a page costs no memory here. The name is removed as soon as the file
 //! is open: a process that is killed leaves nothing behind.
+//!
+//! Reads apart go by a second handle, whose operations happen within the call: no ring, no other thread, no allocation. They
+//! pass through the system's cache, which the system keeps equal with what is written past it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +14,10 @@ use crate::io::{AlignedBytes, Buffer, Completion, File, Io, OpenMode, Operation,
 
 /// See the module.
 #[derive(Debug)]
-pub struct FileBacking(Arc<dyn File>);
+pub struct FileBacking {
+    file: Arc<dyn File>,
+    apart: Arc<dyn File>,
+}
 
 impl FileBacking {
     /// Makes a file at a path where there is none, and removes its name.
@@ -20,8 +26,9 @@ impl FileBacking {
     /// The system's.
     pub fn new(io: &dyn Io, path: &Path) -> Result<Self> {
         let file = io.open_direct(path, OpenMode::CreateNew)?;
+        let apart = io.open(path, OpenMode::Read);
         io.remove(path)?;
-        Ok(Self(file))
+        Ok(Self { file, apart: apart? })
     }
 
     fn offset(page: PageName) -> u64 {
@@ -36,25 +43,34 @@ impl Backing for FileBacking {
 
     fn prepare(&self, part: u32) -> Result<()> {
         let (start, bytes) = (u64::from(part) * PART_BYTES as u64, PART_BYTES as u64);
-        let len = self.0.len()?;
+        let len = self.file.len()?;
         if len < start {
             // What lies between takes its space when it is prepared.
-            self.0.set_len(start)?;
+            self.file.set_len(start)?;
         }
-        if len < start + bytes { self.0.allocate(start + bytes) } else { self.0.reserve(start, bytes) }
+        if len < start + bytes { self.file.allocate(start + bytes) } else { self.file.reserve(start, bytes) }
     }
 
     fn read(&self, page: PageName, buffer: AlignedBytes) -> Completion {
-        self.0.submit(Operation::Read { offset: Self::offset(page), buffer: Buffer::from(buffer) })
+        self.file.submit(Operation::Read { offset: Self::offset(page), buffer: Buffer::from(buffer) })
+    }
+
+    fn read_apart(&self, page: PageName, buffer: AlignedBytes) -> (Result<usize>, AlignedBytes) {
+        let read = Operation::Read { offset: Self::offset(page), buffer: Buffer::from(buffer) };
+        let outcome = self.apart.submit(read).wait();
+        (
+            outcome.result,
+            outcome.buffer.into_aligned().expect("a read gives back the buffer that it was given"),
+        )
     }
 
     fn write_run(&self, first: PageName, pages: AlignedBytes) -> Completion {
-        self.0.submit(Operation::Write { offset: Self::offset(first), buffer: Buffer::from(pages) })
+        self.file.submit(Operation::Write { offset: Self::offset(first), buffer: Buffer::from(pages) })
     }
 
     fn discard(&self, part: u32, _generation: u32) {
         // A file system that cannot keeps the space for the part's next use.
-        let _ = self.0.punch(u64::from(part) * PART_BYTES as u64, PART_BYTES as u64);
+        let _ = self.file.punch(u64::from(part) * PART_BYTES as u64, PART_BYTES as u64);
     }
 }
 
