@@ -1,6 +1,9 @@
 //! How fast the pager is, alone: pages of a region read by Zipf-free random reads, with a share of them in frames.
 //!
-//! `cargo run --release -p thermocline-region --example pager -- DIR PAGES FRAMES TASKS DELAY_MS HOT_SHARE SECONDS`
+//! `cargo run --release -p thermocline-region --example pager -- DIR PAGES FRAMES TASKS DELAY_MS HOT_SHARE SECONDS [--backing B]`
+//!
+//! `B` is `file` (in `DIR`), `remote` (a memory server in this process, on a socket in `DIR`; its processor time counts), or
+//! `remote=ADDRESS,…` (unix sockets of memory servers that run).
 //!
 //! One thread runs `TASKS` tasks; each reads one page at a time, of a hot sixteenth of the frames with the probability
 //! `HOT_SHARE`, else of all. `DELAY_MS` above 0 makes each read of the device take so long. Prints one line of JSON.
@@ -10,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thermocline_base::backing::{FileBacking, PAGE_BYTES, PART_BYTES, PART_PAGES};
+use thermocline_base::backing::{Backing, FileBacking, PAGE_BYTES, PART_BYTES, PART_PAGES};
 use thermocline_base::clock::{Clock, SystemClock, process_cpu_ns};
 use thermocline_base::epoch::Epochs;
 use thermocline_base::io::{AlignedBytes, DelayedIo, Io, SystemIo};
@@ -18,27 +21,66 @@ use thermocline_base::multiplex::run_tasks;
 use thermocline_base::rng::Rng;
 use thermocline_pool::policy::PolicyKind;
 use thermocline_region::{Options, Pager, Side, Span};
+use thermocline_remote::backing::{RemoteBacking, RemoteOptions};
+use thermocline_remote::server::{SEGMENT_BYTES, Server, ServerOptions};
+use thermocline_remote::tcp::{Address, TcpConnect};
+use thermocline_remote::transport::Connect;
 
 fn number(arguments: &[String], at: usize) -> f64 {
     arguments.get(at).and_then(|text| text.parse().ok()).unwrap_or_else(|| {
-        panic!("usage: pager DIR PAGES FRAMES TASKS DELAY_MS HOT_SHARE SECONDS");
+        panic!("usage: pager DIR PAGES FRAMES TASKS DELAY_MS HOT_SHARE SECONDS [--backing file|remote|remote=ADDRESS,…]");
     })
 }
 
+/// The backing of that name, and the server that it needs.
+fn backing(name: &str, dir: &Path, pages: usize, delay_ms: usize) -> (Arc<dyn Backing>, Option<Server>) {
+    if name == "file" {
+        let mut io: Arc<dyn Io> = Arc::new(SystemIo::new());
+        if delay_ms > 0 {
+            io = Arc::new(DelayedIo::new(io, Duration::from_millis(delay_ms as u64)));
+        }
+        let backing = FileBacking::new(&*io, &dir.join("pages")).expect("a directory for the pages");
+        return (Arc::new(backing), None);
+    }
+    assert!(delay_ms == 0, "reads of a file can be delayed, not those of memory servers");
+    let mut addresses: Vec<Address> = match name.strip_prefix("remote=") {
+        Some(list) => list.split(',').map(|address| address.parse().expect("an address")).collect(),
+        None => Vec::new(),
+    };
+    let server = addresses.is_empty().then(|| {
+        assert_eq!(name, "remote", "a backing is file, remote, or remote=ADDRESS,…");
+        let socket = Address::Unix(dir.join("memory.socket"));
+        addresses.push(socket.clone());
+        let options = ServerOptions {
+            memory_bytes: (pages * PAGE_BYTES) as u64 + 2 * SEGMENT_BYTES,
+            segment_bytes: SEGMENT_BYTES,
+            listen: vec![socket],
+            key: None,
+            huge: false,
+            locked: false,
+            grace: Duration::from_secs(30),
+        };
+        Server::start(&options).expect("a memory server")
+    });
+    let connect =
+        |address| Box::new(TcpConnect::new(address, None, false, Duration::from_secs(5))) as Box<dyn Connect>;
+    let clock = Arc::new(SystemClock) as Arc<dyn Clock>;
+    let connects = addresses.into_iter().map(connect).collect();
+    let backing = RemoteBacking::open(RemoteOptions::default(), &clock, connects).expect("memory servers");
+    (Arc::new(backing), server)
+}
+
 fn main() {
-    let arguments: Vec<String> = std::env::args().collect();
+    let mut arguments: Vec<String> = std::env::args().collect();
+    let named = arguments.iter().position(|argument| argument == "--backing");
+    let kind = named.map_or("file".to_owned(), |at| arguments.drain(at..).nth(1).expect("a backing"));
     let [pages, frames, tasks, delay_ms] = [2, 3, 4, 5].map(|at| number(&arguments, at) as usize);
     let (hot_share, seconds) = (number(&arguments, 6), number(&arguments, 7));
     let parts = pages.div_ceil(PART_PAGES);
-    let mut io: Arc<dyn Io> = Arc::new(SystemIo::new());
-    if delay_ms > 0 {
-        io = Arc::new(DelayedIo::new(io, Duration::from_millis(delay_ms as u64)));
-    }
-    let backing =
-        FileBacking::new(&*io, &Path::new(&arguments[1]).join("pages")).expect("a directory for the pages");
+    let (backing, _server) = backing(&kind, Path::new(&arguments[1]), parts * PART_PAGES, delay_ms);
     let epochs = Arc::new(Epochs::new());
     let options = Options { bytes: parts * PART_BYTES, frames, policy: PolicyKind::S3Fifo };
-    let pager = Pager::new(options, Arc::clone(&epochs), Arc::new(backing)).expect("a region");
+    let pager = Pager::new(options, Arc::clone(&epochs), backing).expect("a region");
     for _ in 0..parts {
         let part = pager.take(Side::Paged).expect("a free part");
         let mut run = AlignedBytes::zeroed(PART_BYTES);
@@ -92,7 +134,7 @@ fn main() {
     hit_us.sort_by(f64::total_cmp);
     let at = |share: f64| hit_us.get((hit_us.len() as f64 * share) as usize).copied().unwrap_or(0.0);
     println!(
-        "{{\"pages\":{pages},\"frames\":{frames},\"tasks\":{tasks},\"delay_ms\":{delay_ms},\"hot_share\":{hot_share},\"reads_per_s\":{:.0},\"hits\":{},\
+        "{{\"backing\":\"{kind}\",\"pages\":{pages},\"frames\":{frames},\"tasks\":{tasks},\"delay_ms\":{delay_ms},\"hot_share\":{hot_share},\"reads_per_s\":{:.0},\"hits\":{},\
          \"page_ins_per_s\":{:.0},\"cpu_us_per_page_in\":{:.2},\"page_reads_per_wait\":{:.3},\"hit_us_p50\":{:.2},\"hit_us_p99_9\":{:.2},\
          \"net_faults\":{},\"resident_bytes\":{},\"table_bytes\":{}}}",
         reads.get() as f64 / took,

@@ -15,6 +15,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -40,7 +41,7 @@ const BLOCKING: Duration = Duration::from_millis(20);
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     noise: Option<Box<TransportState>>,
     /// As it came, encrypted; empty where nothing is.
     raw: Vec<u8>,
@@ -57,7 +58,7 @@ pub(crate) struct Channel {
 impl Channel {
     fn new(socket: OwnedFd) -> Self {
         Self {
-            socket,
+            socket: Arc::new(socket),
             noise: None,
             raw: Vec::new(),
             clear: Vec::new(),
@@ -117,6 +118,11 @@ impl Channel {
         }
         channel.set_patience(None)?;
         Ok(channel)
+    }
+
+    /// Where messages come.
+    pub(crate) fn socket(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.socket)
     }
 
     fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {

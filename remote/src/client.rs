@@ -22,6 +22,7 @@
 
 mod hosts;
 mod moves;
+mod waits;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -38,6 +39,7 @@ use crate::slots::{RUN_MAX, Slots};
 use crate::table::{Entry, PageSize, PageTable, SecondCopy, Spot};
 use crate::transport::Connect;
 use hosts::{Server, What};
+pub use waits::Waits;
 
 /// How a client works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -332,6 +334,11 @@ impl Client {
 
     /// Ends all leases, so that servers need not wait for the grace. Nothing that is out can be read afterwards.
     pub fn close(mut self) {
+        self.close_all();
+    }
+
+    /// As [`Client::close`], for an owner that cannot give it away. It is not driven again.
+    pub(crate) fn close_all(&mut self) {
         for server in 0..self.servers.len() {
             self.close_host(server);
         }

@@ -5,7 +5,7 @@
 //! What is out there is a cache of what log and images can make again, so losing a server loses nothing that was promised.
 //!
 //! ```text
-//!   pager (later) ─► slots ─► table ─► holder of a lease ─► transport ~~~ sessions ─► grants ─► memory of the server
+//!   pager of regions ─► backing ─► slots ─► table ─► holder of a lease ─► transport ~~~ sessions ─► grants ─► memory of the server
 //! ```
 //!
 //! After "Large-Memory Data Processing on a Remote Memory System using Commodity Hardware" (Jung, Han and Yeom, 2007): the
@@ -16,8 +16,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backing;
 pub(crate) mod channel;
 pub mod client;
+pub mod connecting;
 pub mod grants;
 pub mod key;
 pub mod message;

@@ -11,6 +11,7 @@
 //! Limits: a network without loss or other traffic; waits below 100 µs are spent asking for the time.
 
 use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -155,6 +156,14 @@ impl Transport for Profiled {
             std::hint::spin_loop();
         }
         Ok(self.due.pop_first().map(|(_, answer)| answer))
+    }
+
+    fn socket(&self) -> Option<Arc<OwnedFd>> {
+        self.inner.socket()
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        self.first_due_ns()
     }
 
     fn is_one_sided(&self) -> bool {

@@ -5,9 +5,11 @@
 
 use std::fmt;
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::channel::Channel;
@@ -132,5 +134,9 @@ impl Transport for Tcp {
 
     fn receive(&mut self, wait: Duration) -> Result<Option<Message<Told>>, LinkError> {
         self.0.get(wait)
+    }
+
+    fn socket(&self) -> Option<Arc<OwnedFd>> {
+        Some(self.0.socket())
     }
 }

@@ -10,6 +10,8 @@
 //! further use.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::message::{Ask, Message, Refusal, Told};
@@ -75,6 +77,16 @@ pub trait Transport: Send + fmt::Debug {
     /// # Errors
     /// When the connection is broken.
     fn receive(&mut self, wait: Duration) -> Result<Option<Message<Told>>, LinkError>;
+
+    /// Where answers come, for an owner that sleeps there; `None`: it has to be asked.
+    fn socket(&self) -> Option<Arc<OwnedFd>> {
+        None
+    }
+
+    /// When an answer can be taken that is here already, if there is such a one.
+    fn due_ns(&self) -> Option<u64> {
+        None
+    }
 
     /// Are pages read and written without the server? Then their answers do not prove that it has heard of the lease.
     fn is_one_sided(&self) -> bool {

@@ -123,6 +123,11 @@ impl Completion {
         Self::new(false, None)
     }
 
+    /// The two ends of an operation that happens later, whose buffer is its own: dropping the completion does not wait.
+    pub fn pending_owned() -> (Completer, Self) {
+        Self::new(true, None)
+    }
+
     /// The two ends of an operation with this buffer that happens later.
     pub fn pending_with(buffer: &Buffer) -> (Completer, Self) {
         Self::new(buffer.is_owned(), None)

@@ -1,6 +1,8 @@
 //! The servers of a client and the leases it holds there: connecting, renewing, asking, hearing, giving up.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Client, Ticket};
@@ -90,6 +92,10 @@ impl Server {
         Self { connect, host: None, retry_ns: 0, trouble: "it was not tried yet".to_owned() }
     }
 
+    pub(super) fn retry_ns(&self) -> u64 {
+        self.retry_ns
+    }
+
     pub(super) fn trouble(&self) -> (String, &str) {
         (self.connect.address(), &self.trouble)
     }
@@ -105,6 +111,24 @@ impl Host {
             return Some(Run { first: run.first, len: left as u32 });
         }
         Some(run)
+    }
+
+    pub(super) fn socket(&self) -> Option<Arc<OwnedFd>> {
+        self.link.socket()
+    }
+
+    pub(super) fn is_opening(&self) -> bool {
+        self.lease == 0
+    }
+
+    /// When its transport has an answer that is here already.
+    pub(super) fn due_ns(&self) -> Option<u64> {
+        self.link.due_ns()
+    }
+
+    /// Pages that it takes, granted or not.
+    pub(super) fn room_now(&self) -> u64 {
+        if self.lease == 0 || self.draining { 0 } else { self.room() }
     }
 
     pub(super) fn is_draining(&self) -> bool {

@@ -44,6 +44,10 @@ impl Moves {
         self.short.is_empty() && self.scan.is_none()
     }
 
+    pub(super) fn is_scanning(&self) -> bool {
+        self.scan.is_some()
+    }
+
     pub(super) fn scan_from_start(&mut self) {
         self.scan = Some(0);
     }
