@@ -30,7 +30,8 @@ use crate::word::{State, Word};
 /// [wait](Claim::wait) for it as well. Whoever waits has no pin.
 #[derive(Debug)]
 pub struct Claim<'p> {
-    inner: &'p Inner,
+    /// `None`: of a pager that has nothing to wait for.
+    inner: Option<&'p Inner>,
     ticket: Option<u64>,
     pages: Vec<usize>,
     granted: bool,
@@ -67,7 +68,17 @@ enum Seen {
 
 impl<'p> Claim<'p> {
     pub(crate) fn new(inner: &'p Inner) -> Self {
-        Self { inner, ticket: None, pages: Vec::new(), granted: false, readings: Vec::new() }
+        let mut claim = Self::of_nothing();
+        claim.inner = Some(inner);
+        claim
+    }
+
+    pub(crate) fn of_nothing() -> Self {
+        Self { inner: None, ticket: None, pages: Vec::new(), granted: false, readings: Vec::new() }
+    }
+
+    fn inner(&self) -> &'p Inner {
+        self.inner.expect("who has a ticket waits for a pager of ours")
     }
 
     /// Names the set.
@@ -78,7 +89,7 @@ impl<'p> Claim<'p> {
         if self.ticket.is_some() && pages == self.pages {
             return Ok(());
         }
-        let mut frames = self.inner.frames.lock();
+        let mut frames = self.inner().frames.lock();
         let most = frames.count() - 1;
         if pages.len() > most {
             return Err(RegionError::TooManyPages { pages: pages.len(), most });
@@ -87,7 +98,7 @@ impl<'p> Claim<'p> {
             let ticket = frames.number();
             frames.waiters.insert(ticket, Waiter::default());
             self.ticket = Some(ticket);
-            add(&self.inner.counters.waits, 1);
+            add(&self.inner().counters.waits, 1);
         }
         drop(frames);
         self.let_go();
@@ -107,7 +118,7 @@ impl<'p> Claim<'p> {
     pub(crate) fn end(&mut self) {
         let Some(ticket) = self.ticket else { return };
         self.let_go();
-        let mut frames = self.inner.frames.lock();
+        let mut frames = self.inner().frames.lock();
         frames.waiters.remove(&ticket);
         // It was in the way of younger ones.
         tell(frames);
@@ -119,10 +130,10 @@ impl<'p> Claim<'p> {
     fn let_go(&mut self) {
         self.granted = false;
         for reading in std::mem::take(&mut self.readings) {
-            self.inner.give_up(&reading);
+            self.inner().give_up(&reading);
         }
         let Some(ticket) = self.ticket else { return };
-        let mut frames = self.inner.frames.lock();
+        let mut frames = self.inner().frames.lock();
         let waiter = frames.waiters.get_mut(&ticket).expect("a waiter is listed until it ends");
         waiter.granted = false;
         for frame in std::mem::take(&mut waiter.claimed) {
@@ -141,7 +152,7 @@ impl<'p> Claim<'p> {
                 match Pin::new(&mut self.readings[at].completion).poll(context) {
                     Poll::Ready(outcome) => {
                         let reading = self.readings.swap_remove(at);
-                        self.inner.finish(&reading, outcome)?;
+                        self.inner().finish(&reading, outcome)?;
                     }
                     Poll::Pending => at += 1,
                 }
@@ -169,9 +180,9 @@ impl<'p> Claim<'p> {
     fn see(&self) -> Result<Seen, RegionError> {
         let mut seen = Seen::All;
         for page in &self.pages {
-            match self.inner.word(*page).state() {
+            match self.inner().word(*page).state() {
                 State::Present | State::Leaving => {}
-                State::None => return Err(RegionError::NoPage { page: self.inner.name(*page) }),
+                State::None => return Err(RegionError::NoPage { page: self.inner().name(*page) }),
                 State::Reading | State::Filling | State::Taking => seen = Seen::Others,
                 State::Absent => return Ok(Seen::Gone),
             }
@@ -181,7 +192,7 @@ impl<'p> Claim<'p> {
 
     fn leave_waker(&self, context: &Context<'_>) {
         let ticket = self.ticket.expect("a waiter has its ticket");
-        let mut frames = self.inner.frames.lock();
+        let mut frames = self.inner().frames.lock();
         let waiter = frames.waiters.get_mut(&ticket).expect("a waiter is listed until it ends");
         waiter.waker = Some(context.waker().clone());
     }
@@ -193,19 +204,19 @@ impl<'p> Claim<'p> {
             match self.grant(context)? {
                 Grant::Done => return Ok(true),
                 Grant::LaterTurn => return Ok(false),
-                Grant::Lacks(frames) if !last => self.inner.make_room(frames),
+                Grant::Lacks(frames) if !last => self.inner().make_room(frames),
                 Grant::Lacks(_) => {}
             }
         }
         if !off(Rule::TenderWatchesEpochs) {
-            self.inner.tender.watch();
+            self.inner().tender.watch();
         }
         Ok(false)
     }
 
     /// Takes frames for all that is absent, if it is this waiter's turn and there are so many, and begins to read.
     fn grant(&mut self, context: &Context<'_>) -> Result<Grant, RegionError> {
-        let inner = self.inner;
+        let inner = self.inner();
         let ticket = self.ticket.expect("a waiter has its ticket");
         let mut frames = inner.frames.lock();
         let ordered = !off(Rule::FramesBeforeReads);

@@ -24,6 +24,11 @@ pub enum RegionError {
         /// Why, and what to do.
         reason: String,
     },
+    /// The pager `os` cannot be had, or a part of it not be mapped.
+    NoMapping {
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The system gives the pager no thread.
     NoThread {
         /// Why.
@@ -45,6 +50,11 @@ pub enum RegionError {
     NoPage {
         /// Which.
         page: PageName,
+    },
+    /// The file of the pager `os` cannot be made.
+    NoFile {
+        /// Why.
+        source: IoError,
     },
     /// The medium has no room for another part.
     Full {
@@ -88,7 +98,7 @@ impl fmt::Display for RegionError {
                     "the system grants no range of {bytes} bytes of addresses ({reason}); raise the limit on address space"
                 )
             }
-            Self::NoFaults { reason } => f.write_str(reason),
+            Self::NoFaults { reason } | Self::NoMapping { reason } => f.write_str(reason),
             Self::NoThread { reason } => {
                 write!(f, "the system gives the pager no thread ({reason}); raise the limit on threads")
             }
@@ -103,6 +113,7 @@ impl fmt::Display for RegionError {
             Self::NoPage { page } => {
                 write!(f, "{page} holds nothing: it was not written, or its part was dropped")
             }
+            Self::NoFile { source } => write!(f, "the file of the paged side cannot be made: {source}"),
             Self::Full { source } => {
                 write!(f, "there is no room for another part of pages: {source}; free space on the medium")
             }
@@ -126,15 +137,22 @@ impl fmt::Display for RegionError {
 impl std::error::Error for RegionError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Full { source } | Self::Unreadable { source, .. } | Self::Unwritten { source, .. } => {
-                Some(source)
-            }
+            Self::NoFile { source }
+            | Self::Full { source }
+            | Self::Unreadable { source, .. }
+            | Self::Unwritten { source, .. } => Some(source),
             _ => None,
         }
     }
 }
 
 impl RegionError {
+    pub(crate) fn no_mapping(error: &io::Error) -> Self {
+        let reason =
+            format!("a part cannot be mapped ({error}); the limit is vm.max_map_count, or the pager `own`");
+        Self::NoMapping { reason }
+    }
+
     pub(crate) fn no_thread(error: &io::Error) -> Self {
         Self::NoThread { reason: error.to_string() }
     }

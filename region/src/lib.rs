@@ -13,8 +13,8 @@
 //! what is missing, lets go of the pin, and waits ([`Claim`]).
 //!
 //! After "Enabling Efficient OS Paging for Main-Memory OLTP Databases" (Stoica and Ailamaki, DaMoN, 2013): hot and cold tuples
-//! on separate pages, the hot ones pinned, the cold ones paged (§3, §4). A table of sides instead of the one boundary, and a
-//! pager of ours instead of the kernel's, are not the paper's.
+//! on separate pages, the hot ones pinned, the cold ones paged (§3, §4). A table of sides instead of the one boundary is not the
+//! paper's. Its pager is the kernel: [`OsPager`]; ours is [`Pager`]; what is asked of either, [`Paging`].
 //!
 //! Invariant: the crate knows nothing of tables, rows, versions or indexes. No table uses it yet.
 
@@ -26,7 +26,9 @@ mod memory;
 mod model_tests;
 pub mod mutation;
 mod net;
+mod os;
 mod own;
+mod paging;
 pub mod placement;
 mod sides;
 mod statistics;
@@ -37,6 +39,8 @@ mod word;
 
 pub use claim::Claim;
 pub use error::RegionError;
+pub use os::{OsOptions, OsPager, is_there as os_is_there};
 pub use own::{Options, Pager, Proof, Span};
+pub use paging::Paging;
 pub use sides::{Part, Side};
 pub use statistics::Statistics;

@@ -16,6 +16,7 @@
 //! [`Claim::wait`] may wait for itself.
 
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -23,7 +24,7 @@ use thermocline_base::backing::{Backing, PAGE_BYTES, PART_BYTES, PART_PAGES, Pag
 use thermocline_base::epoch::{Epochs, Guard};
 use thermocline_base::io::AlignedBytes;
 use thermocline_base::sync::{AtomicU16, AtomicU32, AtomicU64, Backoff, Mutex, MutexGuard, Ordering};
-use thermocline_base::vm::{self, Reservation, paging};
+use thermocline_base::vm::{self, Reservation};
 use thermocline_pool::policy::PolicyKind;
 
 use crate::claim::Claim;
@@ -32,7 +33,7 @@ use crate::frames::{BATCH, Frames};
 use crate::memory::{PageMemory, Poisoned, System};
 use crate::mutation::{Rule, off};
 use crate::net;
-use crate::sides::{Entry, Part, Side, Sides};
+use crate::sides::{Changes, Entry, Part, Side, Sides};
 use crate::statistics::{Counters, Statistics, add};
 use crate::tender::{self, Tender};
 use crate::word::{FRAMES_MAX, State, Word};
@@ -96,12 +97,6 @@ pub(crate) fn tell(mut frames: MutexGuard<'_, Frames>) {
     wakers.into_iter().for_each(std::task::Waker::wake);
 }
 
-/// What changes of sides remember.
-#[derive(Debug, Default)]
-struct Changes {
-    told_unlocked: bool,
-}
-
 /// A region with the pager of its paged parts.
 #[derive(Debug)]
 pub struct Pager {
@@ -113,12 +108,18 @@ pub struct Pager {
 /// The pages of the spans that were asked for are in memory, and stay while the pin lasts. The only way to their bytes.
 #[derive(Debug)]
 pub struct Proof<'p> {
-    inner: &'p Inner,
+    base: NonNull<u8>,
     spans: &'p [Span],
     pin: PhantomData<&'p Guard<'p>>,
 }
 
 impl<'p> Proof<'p> {
+    /// # Safety
+    /// The base is a region's, and nobody writes the pages of these spans or takes them away while the pin lasts.
+    pub(crate) unsafe fn new(base: NonNull<u8>, spans: &'p [Span]) -> Self {
+        Self { base, spans, pin: PhantomData }
+    }
+
     /// The bytes of a stretch.
     ///
     /// # Panics
@@ -126,12 +127,8 @@ impl<'p> Proof<'p> {
     #[must_use]
     pub fn bytes(&self, span: Span) -> &'p [u8] {
         assert!(self.spans.iter().any(|asked| asked.contains(span)), "bytes are read that were asked for");
-        // SAFETY: `ask` found the pages in the region and present, and nobody writes them or takes them away while the pin
-        // lasts (see the module); the lifetime is the pin's.
-        unsafe {
-            let start = self.inner.memory.reservation().base().add(span.at as usize);
-            std::slice::from_raw_parts(start.as_ptr(), span.bytes as usize)
-        }
+        // SAFETY: within what was asked for (asserted), so whoever made the proof has promised that; the lifetime is the pin's.
+        unsafe { std::slice::from_raw_parts(self.base.add(span.at as usize).as_ptr(), span.bytes as usize) }
     }
 }
 
@@ -228,8 +225,8 @@ impl Pager {
     ///
     /// # Errors
     /// When it is not pinned in this generation.
-    pub fn pinned(&self, part: Part) -> Result<std::ptr::NonNull<u8>, RegionError> {
-        self.inner.check(part, Side::Pinned)?;
+    pub fn pinned(&self, part: Part) -> Result<NonNull<u8>, RegionError> {
+        self.inner.sides.check(part, Side::Pinned)?;
         // SAFETY: a part of the reservation.
         Ok(unsafe { self.inner.memory.reservation().base().add(part.number as usize * PART_BYTES) })
     }
@@ -273,7 +270,9 @@ impl Pager {
         }
         if all_there {
             claim.end();
-            return Ok(Some(Proof { inner, spans, pin: PhantomData }));
+            // SAFETY: `look` found the pages in the region and present, and nobody writes them or takes them away while the pin
+            // lasts (see the module).
+            return Ok(Some(unsafe { Proof::new(inner.memory.reservation().base(), spans) }));
         }
         claim.want(spans)?;
         Ok(None)
@@ -416,28 +415,15 @@ impl Inner {
         tell(frames);
     }
 
-    fn check(&self, part: Part, side: Side) -> Result<Entry, RegionError> {
-        let entry = self.sides.get(part.number as usize);
-        if entry.side == side && entry.generation == part.generation {
-            return Ok(entry);
-        }
-        Err(RegionError::WrongSide { part, side: entry.side })
-    }
-
     fn take(&self, side: Side) -> Result<Part, RegionError> {
         assert!(matches!(side, Side::Pinned | Side::Paged), "a part is taken to be pinned or paged");
         let mut changes = self.changes.lock();
         let number = self.sides.free_for(side).ok_or(RegionError::NoPart { parts: self.sides.parts() })?;
         let mut entry = self.sides.get(number);
         let faults = |error: std::io::Error| RegionError::no_faults(&error);
-        let (offset, start) = self.place(number);
         if side == Side::Paged {
             self.backing.prepare(number as u32).map_err(|source| RegionError::Full { source })?;
-            if entry.locked {
-                // SAFETY: a free part of ours.
-                entry.locked = unsafe { paging::unlock(start, PART_BYTES) }.is_err();
-            }
-            self.memory.reservation().advise_huge(offset, PART_BYTES, false);
+            changes.unpin(self.memory.reservation(), number, &mut entry);
             if !entry.registered {
                 self.memory.register(number).map_err(faults)?;
             }
@@ -449,48 +435,22 @@ impl Inner {
                 self.memory.unregister(number).map_err(faults)?;
             }
             entry.registered = false;
-            self.memory.reservation().advise_huge(offset, PART_BYTES, true);
-            if !entry.locked {
-                // SAFETY: a free part of ours.
-                match unsafe { paging::lock_on_fault(start, PART_BYTES) } {
-                    Ok(()) => entry.locked = true,
-                    Err(error) if !std::mem::replace(&mut changes.told_unlocked, true) => {
-                        tracing::warn!(%error, "pinned memory is not locked: raise RLIMIT_MEMLOCK to keep the system from paging it");
-                    }
-                    Err(_) => {}
-                }
-            }
+            changes.pin(self.memory.reservation(), number, &mut entry);
         }
         let generation = entry.generation + 1;
         self.sides.set(number, Entry { side, generation, ..entry });
         Ok(Part { number: number as u32, generation })
     }
 
-    fn place(&self, part: usize) -> (usize, std::ptr::NonNull<u8>) {
-        let offset = part * PART_BYTES;
-        assert!(part < self.sides.parts(), "a part of the region");
-        // SAFETY: inside of the reservation (asserted).
-        (offset, unsafe { self.memory.reservation().base().add(offset) })
-    }
-
     fn free(&self, part: Part) -> Result<(), RegionError> {
         let changes = self.changes.lock();
         let number = part.number as usize;
-        if let Ok(entry) = self.check(part, Side::Pinned) {
-            let (offset, start) = self.place(number);
-            let reservation = self.memory.reservation();
-            // SAFETY: the part is its owner's alone, who gives it back.
-            if !unsafe { reservation.decommit_locked(offset, PART_BYTES) } {
-                // SAFETY: as above.
-                unsafe {
-                    let _ = paging::unlock(start, PART_BYTES);
-                    reservation.decommit(offset, PART_BYTES);
-                }
-            }
+        if let Ok(entry) = self.sides.check(part, Side::Pinned) {
+            changes.give_back(self.memory.reservation(), number);
             self.sides.set(number, Entry { side: Side::Free, ..entry });
             return Ok(());
         }
-        let entry = self.check(part, Side::Paged)?;
+        let entry = self.sides.check(part, Side::Paged)?;
         self.sides.set(number, Entry { side: Side::Going, ..entry });
         drop(changes);
         let mut backoff = Backoff::new();
@@ -556,22 +516,11 @@ impl Inner {
         let count = pages.len() / PAGE_BYTES;
         assert!(count > 0 && pages.len().is_multiple_of(PAGE_BYTES), "a run consists of whole pages");
         let number = part.number as usize;
-        let cursor = &self.cursors[number];
-        let first = loop {
-            let now = cursor.load(Ordering::SeqCst);
-            let first = now as usize & 0xFFFF;
-            if first + count > PART_PAGES {
-                self.check(part, Side::Paged)?;
-                return Ok(None);
-            }
-            let next = now + count as u32 + (1 << 16);
-            if cursor.compare_exchange(now, next, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
-                break first;
-            }
-        };
+        let Some(first) = self.sides.reserve(&self.cursors[number], part, count)? else { return Ok(None) };
         // Counted first: who drops the part has said so before it looks at the count.
-        let result = self.check(part, Side::Paged).map(drop).and_then(|()| self.write(part, first, pages));
-        cursor.fetch_sub(1 << 16, Ordering::SeqCst);
+        let result =
+            self.sides.check(part, Side::Paged).map(drop).and_then(|()| self.write(part, first, pages));
+        self.cursors[number].fetch_sub(1 << 16, Ordering::SeqCst);
         result.map(|()| Some(number as u64 * PART_BYTES as u64 + (first * PAGE_BYTES) as u64))
     }
 

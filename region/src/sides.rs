@@ -3,7 +3,13 @@
 //! Pinned parts are gathered in front and paged ones at the end, since the kernel keeps a mapping for each stretch of parts that
 //! are alike, and grants 65,530 of them. One change happens at a time (its lock is the owner's); looking takes no lock.
 
-use thermocline_base::sync::{AtomicU64, Ordering};
+use std::ptr::NonNull;
+
+use thermocline_base::backing::{PART_BYTES, PART_PAGES};
+use thermocline_base::sync::{AtomicU32, AtomicU64, Ordering};
+use thermocline_base::vm::{Reservation, paging};
+
+use crate::error::RegionError;
 
 /// What a part is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +80,36 @@ impl Sides {
         self.0[part].store(entry.word(), Ordering::Release);
     }
 
+    /// The entry of a part, if it is on that side in this generation.
+    pub(crate) fn check(&self, part: Part, side: Side) -> Result<Entry, RegionError> {
+        let entry = self.get(part.number as usize);
+        if entry.side == side && entry.generation == part.generation {
+            return Ok(entry);
+        }
+        Err(RegionError::WrongSide { part, side: entry.side })
+    }
+
+    /// Takes so many pages of a paged part by its cursor, and counts a write. `None`: it has no room for them.
+    pub(crate) fn reserve(
+        &self,
+        cursor: &AtomicU32,
+        part: Part,
+        count: usize,
+    ) -> Result<Option<usize>, RegionError> {
+        loop {
+            let now = cursor.load(Ordering::SeqCst);
+            let first = now as usize & 0xFFFF;
+            if first + count > PART_PAGES {
+                self.check(part, Side::Paged)?;
+                return Ok(None);
+            }
+            let next = now + count as u32 + (1 << 16);
+            if cursor.compare_exchange(now, next, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                return Ok(Some(first));
+            }
+        }
+    }
+
     /// The free part where one of this side belongs.
     pub(crate) fn free_for(&self, side: Side) -> Option<usize> {
         let free = |part: &usize| self.get(*part).side == Side::Free;
@@ -91,6 +127,57 @@ impl Sides {
     pub(crate) fn locked(&self) -> usize {
         (0..self.parts()).filter(|part| self.get(*part).locked).count()
     }
+}
+
+/// What changes of sides remember, under the lock that makes them one at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    told_unlocked: bool,
+}
+
+impl Changes {
+    /// Makes a free part, of anonymous memory, one that stays: of huge pages, locked as it is touched as far as the process may.
+    pub(crate) fn pin(&mut self, reservation: &Reservation, part: usize, entry: &mut Entry) {
+        reservation.advise_huge(part * PART_BYTES, PART_BYTES, true);
+        if entry.locked {
+            return;
+        }
+        // SAFETY: a free part of ours.
+        match unsafe { paging::lock_on_fault(at(reservation, part), PART_BYTES) } {
+            Ok(()) => entry.locked = true,
+            Err(error) if !std::mem::replace(&mut self.told_unlocked, true) => {
+                tracing::warn!(%error, "pinned memory is not locked: raise RLIMIT_MEMLOCK to keep the system from paging it");
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Makes a free part one of small pages that are not locked.
+    pub(crate) fn unpin(&mut self, reservation: &Reservation, part: usize, entry: &mut Entry) {
+        if entry.locked {
+            // SAFETY: a free part of ours.
+            entry.locked = unsafe { paging::unlock(at(reservation, part), PART_BYTES) }.is_err();
+        }
+        reservation.advise_huge(part * PART_BYTES, PART_BYTES, false);
+    }
+
+    /// Gives the memory of a pinned part back, which its owner has given up.
+    pub(crate) fn give_back(&self, reservation: &Reservation, part: usize) {
+        // SAFETY: the part is its owner's alone, who gives it back.
+        if !unsafe { reservation.decommit_locked(part * PART_BYTES, PART_BYTES) } {
+            // SAFETY: as above.
+            unsafe {
+                let _ = paging::unlock(at(reservation, part), PART_BYTES);
+                reservation.decommit(part * PART_BYTES, PART_BYTES);
+            }
+        }
+    }
+}
+
+fn at(reservation: &Reservation, part: usize) -> NonNull<u8> {
+    assert!(part < reservation.bytes() / PART_BYTES, "a part of the region");
+    // SAFETY: inside of the reservation (asserted).
+    unsafe { reservation.base().add(part * PART_BYTES) }
 }
 
 #[cfg(test)]

@@ -51,6 +51,10 @@ pub struct Statistics {
     pub failed_reads: u64,
     /// Reads that were begun ahead of need.
     pub prefetched: u64,
+    /// Faults for which the system read, in the whole process: of the pager `os`, which cannot tell its own.
+    pub major_faults: u64,
+    /// Parts that the trimmer of the pager `os` had taken away.
+    pub parts_trimmed: u64,
 }
 
 impl Counters {

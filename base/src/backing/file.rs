@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Backing, PAGE_BYTES, PART_BYTES, PageName};
-use crate::io::{AlignedBytes, Buffer, Completion, File, Io, OpenMode, Operation, Result};
+use crate::io::{Action, AlignedBytes, Buffer, Completion, File, Io, IoError, OpenMode, Operation, Result};
 
 /// See the module.
 #[derive(Debug)]
@@ -29,6 +29,20 @@ impl FileBacking {
         let apart = io.open(path, OpenMode::Read);
         io.remove(path)?;
         Ok(Self { file, apart: apart? })
+    }
+
+    /// As [`FileBacking::new`], with a handle of the system's to map what is written; of a system's file only.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn with_handle(io: &dyn Io, path: &Path) -> Result<(Self, std::fs::File)> {
+        let file = io.open_direct(path, OpenMode::CreateNew)?;
+        let opened = std::fs::File::open(path)
+            .map_err(|error| IoError::new(Action::Open, path, None, error))
+            .and_then(|handle| Ok((io.open(path, OpenMode::Read)?, handle)));
+        io.remove(path)?;
+        let (apart, handle) = opened?;
+        Ok((Self { file, apart }, handle))
     }
 
     fn offset(page: PageName) -> u64 {

@@ -6,6 +6,8 @@
 //! | [`Faults::open`] | `userfaultfd` with `UFFD_USER_MODE_ONLY`, which needs no privilege | [`io::ErrorKind::Unsupported`] |
 //! | [`Faults::put`] | `UFFDIO_COPY`: the page appears whole, and whoever waits for it goes on | – |
 //! | [`drop_pages`] | `process_madvise` on the process itself, one flush for 64 pages; else `madvise` page by page | nothing: its caller poisons |
+//! | [`map_file`], [`map_nothing`] | `mmap` over a part of a range | [`io::ErrorKind::Unsupported`] |
+//! | [`page_out`] | `MADV_PAGEOUT` | [`io::ErrorKind::Unsupported`] |
 //! | [`lock_on_fault`] | `mlock2` with `MLOCK_ONFAULT` | [`io::ErrorKind::Unsupported`] |
 //!
 //! System calls that get an address of a page that is not there fail with `EFAULT` and never come to the handler
@@ -13,7 +15,28 @@
 
 use std::io;
 
-pub use system::{Faults, drop_pages, lock_on_fault, unlock};
+pub use system::{
+    Faults, drop_pages, is_in_memory, lock_on_fault, map_file, map_nothing, page_out, unlock, will_need,
+};
+
+/// Can files be mapped over a range here?
+pub const MAPS_FILES: bool = cfg!(all(target_os = "linux", not(feature = "portable")));
+
+/// Bytes of mapped files and of shared memory that are resident in the process, if the system tells.
+#[must_use]
+pub fn resident_file_bytes() -> Option<u64> {
+    let pages: u64 =
+        std::fs::read_to_string("/proc/self/statm").ok()?.split_whitespace().nth(2)?.parse().ok()?;
+    Some(pages * super::page_size() as u64)
+}
+
+/// Faults of the process for which the system had to read, if it tells.
+#[must_use]
+pub fn major_faults() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // Behind the name, which may hold anything: state is the third field, major faults are the twelfth.
+    text[text.rfind(')')? + 1..].split_whitespace().nth(9)?.parse().ok()
+}
 
 /// What woke the thread that serves faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +82,10 @@ mod system {
     use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
     use rustix::io::{Errno, read, write};
     use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
-    use rustix::mm::{Advice, MlockFlags, UserfaultfdFlags, madvise, mlock_with, munlock, userfaultfd};
+    use rustix::mm::{
+        Advice, MapFlags, MlockFlags, ProtFlags, UserfaultfdFlags, madvise, mlock_with, mmap, mmap_anonymous,
+        munlock, userfaultfd,
+    };
 
     use super::{Put, Woken, refused};
     use crate::vm::page_size;
@@ -301,6 +327,71 @@ mod system {
         Ok(unsafe { mlock_with(at.as_ptr().cast(), bytes, MlockFlags::ONFAULT) }?)
     }
 
+    /// Is the file one of a file system that keeps its files in memory (tmpfs)? Taking its pages away frees nothing.
+    #[must_use]
+    pub fn is_in_memory(file: &std::fs::File) -> bool {
+        const TMPFS: i128 = 0x0102_1994;
+        rustix::fs::fstatfs(file).is_ok_and(|about| i128::from(about.f_type) == TMPFS)
+    }
+
+    /// Lays a stretch of a file over a range, to be read, without reading around what is touched.
+    ///
+    /// # Safety
+    /// The range is the caller's, whole pages, and nobody has a way to what was there; the file is at least as long when
+    /// it is touched.
+    ///
+    /// # Errors
+    /// The system's: too many mappings, for one.
+    pub unsafe fn map_file(
+        at: NonNull<u8>,
+        bytes: usize,
+        file: &std::fs::File,
+        offset: u64,
+    ) -> io::Result<()> {
+        let place = at.as_ptr().cast();
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the caller's promise.
+        unsafe {
+            mmap(place, bytes, ProtFlags::READ, flags, file, offset)?;
+            Ok(madvise(place, bytes, Advice::Random)?)
+        }
+    }
+
+    /// Lays fresh anonymous memory over a range.
+    ///
+    /// # Safety
+    /// The range is the caller's, whole pages, and nobody has a way to what was there.
+    ///
+    /// # Errors
+    /// The system's.
+    pub unsafe fn map_nothing(at: NonNull<u8>, bytes: usize) -> io::Result<()> {
+        let place = at.as_ptr().cast();
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: the caller's promise.
+        unsafe {
+            mmap_anonymous(place, bytes, ProtFlags::READ | ProtFlags::WRITE, flags)?;
+            Ok(madvise(place, bytes, Advice::LinuxNoHugepage)?)
+        }
+    }
+
+    /// Has the system take the pages of a range away, keeping their contents where they come from.
+    ///
+    /// # Safety
+    /// The range is the caller's, whole pages that are mapped.
+    ///
+    /// # Errors
+    /// The system's: it may have no such call (before 5.4).
+    pub unsafe fn page_out(at: NonNull<u8>, bytes: usize) -> io::Result<()> {
+        // SAFETY: the caller's promise; contents do not change.
+        Ok(unsafe { madvise(at.as_ptr().cast(), bytes, Advice::LinuxPageOut) }?)
+    }
+
+    /// Has the system read the pages of a range that is a file's, without waiting. A hint.
+    pub fn will_need(at: NonNull<u8>, bytes: usize) {
+        // SAFETY: this advice changes no contents, whatever the address.
+        let _ = unsafe { madvise(at.as_ptr().cast(), bytes, Advice::WillNeed) };
+    }
+
     /// Ends [`lock_on_fault`].
     ///
     /// # Safety
@@ -384,6 +475,53 @@ mod system {
     /// # Safety
     /// None is needed.
     pub unsafe fn drop_pages(_pages: &[NonNull<u8>]) {}
+
+    /// Not that it were known.
+    #[must_use]
+    pub fn is_in_memory(_file: &std::fs::File) -> bool {
+        false
+    }
+
+    /// Refuses.
+    ///
+    /// # Safety
+    /// None is needed.
+    ///
+    /// # Errors
+    /// Always.
+    pub unsafe fn map_file(
+        _at: NonNull<u8>,
+        _bytes: usize,
+        _file: &std::fs::File,
+        _offset: u64,
+    ) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Refuses.
+    ///
+    /// # Safety
+    /// None is needed.
+    ///
+    /// # Errors
+    /// Always.
+    pub unsafe fn map_nothing(_at: NonNull<u8>, _bytes: usize) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Refuses.
+    ///
+    /// # Safety
+    /// None is needed.
+    ///
+    /// # Errors
+    /// Always.
+    pub unsafe fn page_out(_at: NonNull<u8>, _bytes: usize) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Does nothing.
+    pub fn will_need(_at: NonNull<u8>, _bytes: usize) {}
 
     /// Refuses.
     ///
