@@ -22,6 +22,7 @@
 
 mod hosts;
 mod moves;
+mod second;
 mod waits;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -442,11 +443,13 @@ impl Client {
 
     /// Sends the read of a slot to a copy that is there; fails it where none is.
     fn read(&mut self, slot: u64) {
-        for copy in 0..self.options.copies {
+        let first = self.first_copy(slot);
+        for copy in (0..self.options.copies).map(|copy| copy ^ first) {
             let Some(spot) = self.spot(slot, copy) else { continue };
             let Some(&server) = self.hosts.get(&spot.host) else { continue };
             self.statistics.second_reads += u64::from(copy > 0);
-            self.ask(server, Ask::Read { page: spot.page, pages: 1 }, What::Read { slot, copy });
+            let what = What::Read { slot, copy, repeated: false };
+            self.ask(server, Ask::Read { page: spot.page, pages: 1 }, what);
             return;
         }
         for ticket in self.reads.remove(&slot).unwrap_or_default() {
@@ -460,10 +463,7 @@ impl Client {
     fn has_read(&mut self, server: usize, slot: u64, copy: u8, bytes: Vec<u8>) {
         if !self.is_sound(slot, &bytes) {
             self.damaged(server, slot, copy);
-            if self.reads.contains_key(&slot) {
-                self.read(slot);
-            }
-            return;
+            return self.read_elsewhere(slot);
         }
         let bytes: Arc<[u8]> = bytes.into();
         for ticket in self.reads.remove(&slot).unwrap_or_default() {
@@ -472,6 +472,16 @@ impl Client {
         }
         self.let_go(slot);
         self.release(slot);
+    }
+
+    /// A read of this slot has come to nothing. Its hold goes over to another read, or ends with what was waited for.
+    fn read_elsewhere(&mut self, slot: u64) {
+        if self.reads.contains_key(&slot) {
+            self.read(slot);
+        } else {
+            self.let_go(slot);
+            self.release(slot);
+        }
     }
 
     fn is_sound(&self, slot: u64, bytes: &[u8]) -> bool {

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::second::SLOW_NS;
 use super::{Client, Ticket};
 use crate::message::{Ask, Message, Told, VERSION};
 use crate::mutation::{Rule, off};
@@ -69,6 +70,8 @@ pub(super) enum What {
     Read {
         slot: u64,
         copy: u8,
+        /// It was asked for at the other copy, too.
+        repeated: bool,
     },
     Write {
         slots: Vec<u64>,
@@ -115,6 +118,37 @@ impl Host {
 
     pub(super) fn socket(&self) -> Option<Arc<OwnedFd>> {
         self.link.socket()
+    }
+
+    /// After this time a read is slow.
+    fn slow_ns(&self) -> u64 {
+        (self.latency_ns * 8).max(SLOW_NS)
+    }
+
+    fn slow(&self, now_ns: u64) -> impl Iterator<Item = (u64, &Sent)> {
+        let limit_ns = self.slow_ns();
+        let slow = move |sent: &Sent| {
+            matches!(sent.what, What::Read { .. }) && now_ns.saturating_sub(sent.at_ns) >= limit_ns
+        };
+        self.sent.iter().filter(move |(_, sent)| slow(sent)).map(|(number, sent)| (*number, sent))
+    }
+
+    pub(super) fn has_slow_reads(&self, now_ns: u64) -> bool {
+        self.slow(now_ns).next().is_some()
+    }
+
+    /// Slow reads that were not repeated: this host, number, slot, copy.
+    pub(super) fn slow_reads(&self, now_ns: u64) -> impl Iterator<Item = (u32, u64, u64, u8)> {
+        self.slow(now_ns).filter_map(|(number, sent)| match sent.what {
+            What::Read { slot, copy, repeated: false } => Some((self.id, number, slot, copy)),
+            _ => None,
+        })
+    }
+
+    /// When the first of its reads will be slow.
+    pub(super) fn slow_at_ns(&self) -> Option<u64> {
+        let reads = self.sent.values().filter(|sent| matches!(sent.what, What::Read { repeated: false, .. }));
+        reads.map(|sent| sent.at_ns.saturating_add(self.slow_ns())).min()
     }
 
     pub(super) fn is_opening(&self) -> bool {
@@ -189,6 +223,7 @@ impl Client {
                 self.renew(server, now);
             }
         }
+        self.repeat_slow_reads(now);
     }
 
     fn renew(&mut self, server: usize, now: u64) {
@@ -355,7 +390,7 @@ impl Client {
                 host.renewing = false;
                 self.told(server, free_segments, draining);
             }
-            (What::Read { slot, copy }, Told::Pages(bytes)) => self.has_read(server, slot, copy, bytes),
+            (What::Read { slot, copy, .. }, Told::Pages(bytes)) => self.has_read(server, slot, copy, bytes),
             (What::MoveRead { slot, from, copy }, Told::Pages(bytes)) => {
                 self.move_read(server, slot, from, copy, bytes);
             }
@@ -399,6 +434,16 @@ impl Client {
         }
     }
 
+    /// A request was asked for at the other copy, too.
+    pub(super) fn mark_repeated(&mut self, host: u32, number: u64) {
+        let Some(&server) = self.hosts.get(&host) else { return };
+        if let Some(Sent { what: What::Read { repeated, .. }, .. }) =
+            self.host_mut(server).sent.get_mut(&number)
+        {
+            *repeated = true;
+        }
+    }
+
     /// Gives the lease up, for good; what was under way goes elsewhere.
     pub(super) fn lose(&mut self, server: usize, why: &str) {
         let now = self.clock.now_ns();
@@ -419,7 +464,7 @@ impl Client {
         }
         self.copies_of_outs_lost(host.id);
         self.moves.scan_from_start();
-        reads.into_iter().for_each(|slot| self.read(slot));
+        reads.into_iter().for_each(|slot| self.read_elsewhere(slot));
     }
 
     /// A write was not answered by a server that is lost: another one gets the page.

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::Client;
+use super::second::SLOW_NS;
 
 /// An owner looks at a client at least this often: what is decided by time alone is late by no more than this.
 const TICK_NS: u64 = 100_000_000;
@@ -55,6 +56,11 @@ impl Client {
                 None => Some(server.retry_ns()),
                 Some(host) => {
                     sockets.extend(host.socket());
+                    if self.options.copies > 1 {
+                        // One that cannot be repeated now is looked at again, not at once.
+                        let slow_ns = host.slow_at_ns().map_or(u64::MAX, |at| at.max(now + SLOW_NS / 4));
+                        until_ns = until_ns.min(slow_ns);
+                    }
                     host.due_ns()
                 }
             };

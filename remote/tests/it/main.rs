@@ -32,7 +32,10 @@ pub(crate) fn connect(address: &Address, key: Option<&Key>) -> Box<dyn Connect> 
 }
 
 pub(crate) fn client(copies: u8, servers: &[&Server], key: Option<&Key>) -> Client {
-    let connects = servers.iter().map(|server| connect(&server.addresses()[0], key)).collect();
+    client_of(copies, servers.iter().map(|server| connect(&server.addresses()[0], key)).collect())
+}
+
+pub(crate) fn client_of(copies: u8, connects: Vec<Box<dyn Connect>>) -> Client {
     // No time-out shortens a test on a machine that is busy.
     let options = ClientOptions {
         copies,

@@ -1,10 +1,14 @@
 //! Pages over sockets: out, in, back; two copies, a server that goes, one that drains.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use thermocline_remote::key::Key;
+use thermocline_remote::message::{Ask, Message, Told};
 use thermocline_remote::server::Server;
 use thermocline_remote::tcp::TcpConnect;
+use thermocline_remote::transport::{Connect, LinkError, Transport};
 
 use crate::{check, client, options, out, page};
 
@@ -95,4 +99,72 @@ fn a_server_that_drains_loses_its_leases_and_no_page() {
     check(&mut client, &more, 150);
     assert_eq!(client.statistics().lost_servers, 0);
     assert_eq!(page(3)[..8], (3 * 512_u64).to_le_bytes());
+}
+
+/// Answers that stay where they are as long as a test wants it so.
+#[derive(Debug)]
+struct Stalled(Box<dyn Transport>, Arc<AtomicBool>);
+
+impl Transport for Stalled {
+    fn send(&mut self, request: Message<Ask>) -> Result<(), LinkError> {
+        self.0.send(request)
+    }
+
+    fn flush(&mut self) -> Result<(), LinkError> {
+        self.0.flush()
+    }
+
+    fn receive(&mut self, wait: Duration) -> Result<Option<Message<Told>>, LinkError> {
+        if self.1.load(Ordering::SeqCst) {
+            std::thread::sleep(wait.min(Duration::from_millis(1)));
+            return Ok(None);
+        }
+        self.0.receive(wait)
+    }
+}
+
+#[derive(Debug)]
+struct StalledConnect(Box<dyn Connect>, Arc<AtomicBool>);
+
+impl Connect for StalledConnect {
+    fn connect(&mut self) -> Result<Box<dyn Transport>, LinkError> {
+        Ok(Box::new(Stalled(self.0.connect()?, Arc::clone(&self.1))))
+    }
+
+    fn address(&self) -> String {
+        self.0.address()
+    }
+}
+
+/// A server that hangs holds up no read of a page that has another copy, is not lost for that, and what it answers later changes
+/// nothing.
+#[test]
+fn a_slow_answer_is_overtaken_by_the_other_copy() {
+    let key = Key::fresh();
+    let start = || Server::start(&options(&["127.0.0.1:0"], Some(&key), 2)).unwrap();
+    let (one, two) = (start(), start());
+    let stalled = Arc::new(AtomicBool::new(false));
+    let connects: Vec<Box<dyn Connect>> = vec![
+        Box::new(StalledConnect(crate::connect(&one.addresses()[0], Some(&key)), Arc::clone(&stalled))),
+        crate::connect(&two.addresses()[0], Some(&key)),
+    ];
+    let mut client = crate::client_of(2, connects);
+    while client.statistics().leases < 2 {
+        client.drive(Duration::from_millis(10));
+    }
+    let slots = out(&mut client, 0..200);
+    check(&mut client, &slots, 0);
+    for round in 0..3 {
+        stalled.store(true, Ordering::SeqCst);
+        check(&mut client, &slots, 0);
+        let statistics = client.statistics();
+        assert_eq!((statistics.lost_servers, statistics.damaged_answers), (0, 0), "round {round}");
+        stalled.store(false, Ordering::SeqCst);
+        while !client.is_idle() {
+            client.drive(Duration::from_millis(1));
+        }
+    }
+    assert!(client.statistics().second_reads > 0);
+    slots.iter().for_each(|slot| client.free(*slot));
+    assert_eq!(client.statistics().remote_pages, 0, "no read holds a slot any more");
 }
