@@ -12,6 +12,7 @@
 //!   served; an answer counts only if it names the lease (`AnswersNameLease`) and a request under way.
 //! - The place of a slot is given anew only when neither a read nor a write of it is under way (`ReadHoldsSlot`,
 //!   `WriteHoldsSlot`).
+//! - Where pages are sealed, what comes in must open, too (module `seal`).
 //! - A lease is used until half of its grace after the sending of the last request that was answered (`LeaseEndsAtHalf`). A lease
 //!   that was given up is never used again; the server may come back under a new one, empty.
 //! - While some pages have fewer copies than promised, copying them goes before further page-outs. A place is left only when the new
@@ -36,6 +37,7 @@ use thermocline_base::rng::Rng;
 
 use crate::message::Ask;
 use crate::mutation::{Rule, off};
+use crate::seal::Seals;
 use crate::slots::{RUN_MAX, Slots};
 use crate::table::{Entry, PageSize, PageTable, SecondCopy, Spot};
 use crate::transport::Connect;
@@ -63,6 +65,8 @@ pub struct ClientOptions {
     pub moves_max: usize,
     /// Of the draws.
     pub seed: u64,
+    /// Servers get pages encrypted and authenticated, by a key of this client alone.
+    pub sealed: bool,
 }
 
 impl Default for ClientOptions {
@@ -77,6 +81,7 @@ impl Default for ClientOptions {
             segments_max: u32::MAX,
             moves_max: 32,
             seed: 1,
+            sealed: false,
         }
     }
 }
@@ -188,6 +193,7 @@ pub struct Client {
     rng: Rng,
     table: PageTable,
     slots: Slots,
+    seals: Option<Seals>,
     servers: Vec<Server>,
     /// Where the host of an entry is found.
     hosts: BTreeMap<u32, usize>,
@@ -215,6 +221,7 @@ impl Client {
         Self {
             table: PageTable::new(options.copies > 1),
             slots: Slots::new(),
+            seals: options.sealed.then(Seals::new),
             servers: servers.into_iter().map(Server::new).collect(),
             hosts: BTreeMap::new(),
             next_host: 0,
@@ -239,7 +246,9 @@ impl Client {
         ClientStatistics {
             leases: self.hosts.len() as u64,
             remote_pages: self.slots.len() - self.slots.free_count(),
-            table_bytes: (self.table.bytes() + self.slots.bytes()) as u64,
+            table_bytes: (self.table.bytes()
+                + self.slots.bytes()
+                + self.seals.as_ref().map_or(0, Seals::bytes)) as u64,
             short_pages: self.moves.short(),
             ..self.statistics
         }
@@ -388,6 +397,14 @@ impl Client {
             self.slots.take().expect("a new leaf has free slots")
         });
         self.table.update(slot, |_| Entry::unplaced(PageSize::Small));
+        let bytes = match &mut self.seals {
+            None => bytes,
+            Some(seals) => {
+                let mut sealed = bytes.to_vec();
+                seals.seal(slot, &mut sealed);
+                sealed.into()
+            }
+        };
         self.table.set_sum(slot, crc32c(&bytes));
         self.outs.insert(slot, Out { ticket: Some(ticket), bytes, missing: self.options.copies });
         slot
@@ -460,8 +477,9 @@ impl Client {
     }
 
     /// The bytes of a read have come from `server`.
-    fn has_read(&mut self, server: usize, slot: u64, copy: u8, bytes: Vec<u8>) {
-        if !self.is_sound(slot, &bytes) {
+    fn has_read(&mut self, server: usize, slot: u64, copy: u8, mut bytes: Vec<u8>) {
+        let opens = |bytes: &mut [u8]| self.seals.as_ref().is_none_or(|seals| seals.open(slot, bytes));
+        if !self.is_sound(slot, &bytes) || !opens(&mut bytes) {
             self.damaged(server, slot, copy);
             return self.read_elsewhere(slot);
         }

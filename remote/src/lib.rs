@@ -27,6 +27,7 @@ pub mod message;
 mod model_tests;
 pub mod mutation;
 pub mod profile;
+mod seal;
 pub mod server;
 #[cfg(test)]
 mod sim;

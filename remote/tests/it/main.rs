@@ -36,15 +36,18 @@ pub(crate) fn client(copies: u8, servers: &[&Server], key: Option<&Key>) -> Clie
 }
 
 pub(crate) fn client_of(copies: u8, connects: Vec<Box<dyn Connect>>) -> Client {
-    // No time-out shortens a test on a machine that is busy.
-    let options = ClientOptions {
+    Client::new(client_options(copies), Arc::new(SystemClock), connects)
+}
+
+/// No time-out shortens a test on a machine that is busy.
+pub(crate) fn client_options(copies: u8) -> ClientOptions {
+    ClientOptions {
         copies,
         batch_ns: 0,
         timeout_ns: u64::MAX,
         retry_ns: u64::MAX / 2,
         ..ClientOptions::default()
-    };
-    Client::new(options, Arc::new(SystemClock), connects)
+    }
 }
 
 pub(crate) fn page(number: u64) -> Arc<[u8]> {

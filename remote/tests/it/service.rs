@@ -1,9 +1,11 @@
 //! Pages over sockets: out, in, back; two copies, a server that goes, one that drains.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use thermocline_base::clock::SystemClock;
+use thermocline_remote::client::{Client, ClientOptions, Event, PageError};
 use thermocline_remote::key::Key;
 use thermocline_remote::message::{Ask, Message, Told};
 use thermocline_remote::server::Server;
@@ -167,4 +169,98 @@ fn a_slow_answer_is_overtaken_by_the_other_copy() {
     assert!(client.statistics().second_reads > 0);
     slots.iter().for_each(|slot| client.free(*slot));
     assert_eq!(client.statistics().remote_pages, 0, "no read holds a slot any more");
+}
+
+/// A server that looks at what it is given, and changes what it gives so that the checksum stays.
+#[derive(Debug)]
+struct Forging(Box<dyn Transport>, Arc<Mutex<Vec<u8>>>);
+
+/// The polynomial of CRC-32C as the bits of a message have it, lowest bit first: to add it changes the message and not the sum.
+const NO_CHANGE: u64 = (0x1EDC_6F41_u32.reverse_bits() as u64) << 1 | 1;
+
+impl Transport for Forging {
+    fn send(&mut self, request: Message<Ask>) -> Result<(), LinkError> {
+        if let Ask::Write { bytes, .. } = &request.body {
+            self.1.lock().expect("no panic").extend_from_slice(bytes);
+        }
+        self.0.send(request)
+    }
+
+    fn flush(&mut self) -> Result<(), LinkError> {
+        self.0.flush()
+    }
+
+    fn receive(&mut self, wait: Duration) -> Result<Option<Message<Told>>, LinkError> {
+        let mut answer = self.0.receive(wait)?;
+        if let Some(Message { body: Told::Pages(bytes), .. }) = &mut answer {
+            for (byte, change) in bytes[2000..].iter_mut().zip(NO_CHANGE.to_le_bytes()) {
+                *byte ^= change;
+            }
+        }
+        Ok(answer)
+    }
+}
+
+#[derive(Debug)]
+struct ForgingConnect(Box<dyn Connect>, Arc<Mutex<Vec<u8>>>);
+
+impl Connect for ForgingConnect {
+    fn connect(&mut self) -> Result<Box<dyn Transport>, LinkError> {
+        Ok(Box::new(Forging(self.0.connect()?, Arc::clone(&self.1))))
+    }
+
+    fn address(&self) -> String {
+        self.0.address()
+    }
+}
+
+/// A checksum is no proof against a server that means it. A seal is, and says nothing of the page.
+#[test]
+fn a_server_sees_and_forges_pages_unless_they_are_sealed() {
+    let key = Key::fresh();
+    for sealed in [false, true] {
+        let server = Server::start(&options(&["127.0.0.1:0"], Some(&key), 2)).unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let connect = crate::connect(&server.addresses()[0], Some(&key));
+        let connects: Vec<Box<dyn Connect>> = vec![Box::new(ForgingConnect(connect, Arc::clone(&seen)))];
+        let options = ClientOptions { sealed, ..crate::client_options(1) };
+        let mut client = Client::new(options, Arc::new(SystemClock), connects);
+        let slots = out(&mut client, 5..6);
+        let bytes = page(5);
+        let is_seen = seen.lock().unwrap().windows(64).any(|some| *some == bytes[..64]);
+        assert_eq!(is_seen, !sealed);
+        let ticket = client.page_in(slots[0]);
+        match &crate::events(&mut client, 1)[..] {
+            [Event::In { bytes: forged, .. }] => assert!(!sealed && *forged != bytes),
+            [Event::Failed { ticket: of, error }] => {
+                assert!(sealed && *of == ticket && matches!(error, PageError::Lost { .. }));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(client.statistics().damaged_answers, u64::from(sealed));
+    }
+}
+
+/// Sealed pages come back, from either copy, and from where they were moved to.
+#[test]
+fn sealed_pages_outlive_a_server() {
+    let key = Key::fresh();
+    let start = || Server::start(&options(&["127.0.0.1:0"], Some(&key), 2)).unwrap();
+    let (one, two, three) = (start(), start(), start());
+    let connects = [&one, &two, &three].map(|server| crate::connect(&server.addresses()[0], Some(&key)));
+    let options = ClientOptions { sealed: true, ..crate::client_options(2) };
+    let mut client = Client::new(options, Arc::new(SystemClock), connects.into());
+    while client.statistics().leases < 3 {
+        client.drive(Duration::from_millis(10));
+    }
+    let slots = out(&mut client, 0..200);
+    check(&mut client, &slots, 0);
+    drop(one);
+    while client.statistics().lost_servers < 1 || client.statistics().moved_pages == 0 {
+        client.drive(Duration::from_millis(10));
+    }
+    check(&mut client, &slots, 0);
+    slots.iter().for_each(|slot| client.free(*slot));
+    let again = out(&mut client, 300..400);
+    check(&mut client, &again, 300);
 }
