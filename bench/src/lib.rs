@@ -15,6 +15,7 @@ pub mod freeze_bench;
 pub mod inspect;
 pub mod latency;
 pub mod machine;
+pub mod paged_bench;
 pub mod peak;
 pub mod plot;
 pub mod pool_bench;

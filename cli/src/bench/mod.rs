@@ -5,6 +5,7 @@ mod child;
 mod classify;
 mod delete;
 mod freeze;
+mod paged;
 mod point;
 mod pool;
 mod recovery;
@@ -49,6 +50,8 @@ pub(crate) enum Command {
     Siberia(siberia::Arguments),
     /// Cold rows on a slow device (emulated) alone, below an SSD, and on the local disk
     Ssd(ssd::Arguments),
+    /// Regions larger than memory under each pager: ours, the system's, memory servers
+    Paged(paged::Arguments),
     /// Remote memory: pages out and in, beside the bare transport, and slots
     Remote(remote::Arguments),
     /// Classification of an access log, from both ends
@@ -234,6 +237,7 @@ pub(crate) fn run(command: Command, quiet: bool) -> Result<(), Failure> {
         Command::Delete(arguments) => arguments.run(quiet),
         Command::Store(arguments) => arguments.run(quiet),
         Command::Freeze(arguments) => arguments.run(quiet),
+        Command::Paged(arguments) => arguments.run(quiet),
         Command::Remote(arguments) => arguments.run(quiet),
         Command::Siberia(arguments) => arguments.run(quiet),
         Command::Ssd(arguments) => arguments.run(quiet),

@@ -1,7 +1,7 @@
 //! `thermocline bench remote`.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     seed: u64,
 }
 
-fn profile(name: &str) -> Result<Profile, String> {
+pub(super) fn profile(name: &str) -> Result<Profile, String> {
     let names = || PROFILES.map(|profile| profile.name).join(", ");
     Profile::named(name).ok_or_else(|| format!("{name:?} is no network of ours; name one of {}", names()))
 }
@@ -61,35 +61,10 @@ impl Arguments {
     pub(super) fn run(&self, _quiet: bool) -> Result<(), Failure> {
         self.json.iter().try_for_each(|file| can_be_written(file))?;
         let dir = DataDir::prepare(None)?;
-        let mut key = None;
-        if let Some(file) = &self.remote_key {
-            key = Some(Key::read(file).map_err(|error| Failure::Usage(error.to_string()))?);
-        }
-        let mut children = Vec::new();
-        let mut addresses: Vec<Address> = Vec::new();
-        if let Some(count) = self.remote.strip_prefix("spawn:") {
-            let count = values::few(count).map_err(Failure::Usage)?;
-            let fresh = Key::fresh();
-            let file = dir.path().join("key");
-            key_file(&file, &fresh)?;
-            // Room for all copies twice, so that a server alone does not fill.
-            let bytes =
-                self.pages * 4096 * u64::from(self.remote_copies) / u64::from(count) * 2 + (128 << 20);
-            for _ in 0..count {
-                let (child, address) = spawn(&file, bytes)?;
-                children.push(child);
-                addresses.push(address);
-            }
-            key = Some(fresh);
-        } else {
-            for text in self.remote.split(',') {
-                let address: Address = text.parse().map_err(Failure::Usage)?;
-                if addresses.contains(&address) {
-                    return Err(Failure::Usage(format!("--remote names {address} twice")));
-                }
-                addresses.push(address);
-            }
-        }
+        // Room for all copies twice, so that a server alone does not fill.
+        let bytes = self.pages * 4096 * u64::from(self.remote_copies) * 2;
+        let (addresses, key, children) =
+            servers(&self.remote, self.remote_key.as_deref(), bytes, dir.path())?;
         let settings = RemoteSettings {
             pages: self.pages,
             in_flight: self.in_flight,
@@ -98,23 +73,9 @@ impl Arguments {
             servers: self.remote.clone(),
             seed: self.seed,
         };
-        let connects = addresses.iter().map(|address| {
-            let timeout = Duration::from_secs(5);
-            let tcp = TcpConnect::new(address.clone(), key.clone(), self.remote_plain, timeout);
-            let connect: Box<dyn Connect> = match self.remote_profile {
-                Some(profile) => Box::new(ProfileConnect::new(Box::new(tcp), profile, Arc::new(SystemClock))),
-                None => Box::new(tcp),
-            };
-            connect
-        });
-        let cpu = || {
-            children
-                .iter()
-                .map(|child| cpu_us(&child.0))
-                .sum::<Option<f64>>()
-                .filter(|_| !children.is_empty())
-        };
-        let report = remote_bench::run(&settings, connects.collect(), &cpu)
+        let connects = connects(&addresses, key.as_ref(), self.remote_plain, self.remote_profile);
+        let cpu = || cpu_of(&children);
+        let report = remote_bench::run(&settings, connects, &cpu)
             .map_err(|error| Failure::Failed(error.to_string()))?;
         print!("{}", report.to_table());
         match &self.json {
@@ -124,7 +85,59 @@ impl Arguments {
     }
 }
 
-fn key_file(file: &std::path::Path, key: &Key) -> Result<(), Failure> {
+/// Memory servers: where they are, their key, and those of them that were started for this and end with it.
+pub(super) type Servers = (Vec<Address>, Option<Key>, Vec<KillOnDrop>);
+
+/// The servers of a list of addresses, or `spawn:N` of them started, with so much memory together and some to spare.
+pub(super) fn servers(list: &str, key_of: Option<&Path>, bytes: u64, dir: &Path) -> Result<Servers, Failure> {
+    let (mut addresses, mut children) = (Vec::new(), Vec::new());
+    if let Some(count) = list.strip_prefix("spawn:") {
+        let count = values::few(count).map_err(Failure::Usage)?;
+        let fresh = Key::fresh();
+        let file = dir.join("key");
+        key_file(&file, &fresh)?;
+        for _ in 0..count {
+            let (child, address) = spawn(&file, bytes / u64::from(count) + (128 << 20))?;
+            children.push(child);
+            addresses.push(address);
+        }
+        return Ok((addresses, Some(fresh), children));
+    }
+    for text in list.split(',') {
+        let address: Address = text.parse().map_err(Failure::Usage)?;
+        if addresses.contains(&address) {
+            return Err(Failure::Usage(format!("--remote names {address} twice")));
+        }
+        addresses.push(address);
+    }
+    let key = key_of.map(Key::read).transpose().map_err(|error| Failure::Usage(error.to_string()))?;
+    Ok((addresses, key, children))
+}
+
+/// Connections to them.
+pub(super) fn connects(
+    addresses: &[Address],
+    key: Option<&Key>,
+    plain: bool,
+    profile: Option<Profile>,
+) -> Vec<Box<dyn Connect>> {
+    let connect = |address: &Address| {
+        let tcp = TcpConnect::new(address.clone(), key.cloned(), plain, Duration::from_secs(5));
+        let connect: Box<dyn Connect> = match profile {
+            Some(profile) => Box::new(ProfileConnect::new(Box::new(tcp), profile, Arc::new(SystemClock))),
+            None => Box::new(tcp),
+        };
+        connect
+    };
+    addresses.iter().map(connect).collect()
+}
+
+/// Processor time of servers that were started, in microseconds.
+pub(super) fn cpu_of(children: &[KillOnDrop]) -> Option<f64> {
+    children.iter().map(|child| cpu_us(&child.0)).sum::<Option<f64>>().filter(|_| !children.is_empty())
+}
+
+fn key_file(file: &Path, key: &Key) -> Result<(), Failure> {
     use std::io::Write;
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);
@@ -134,7 +147,7 @@ fn key_file(file: &std::path::Path, key: &Key) -> Result<(), Failure> {
 }
 
 /// Starts a memory server, and hears from it where it listens.
-fn spawn(key: &std::path::Path, bytes: u64) -> Result<(KillOnDrop, Address), Failure> {
+fn spawn(key: &Path, bytes: u64) -> Result<(KillOnDrop, Address), Failure> {
     let failed = |error: std::io::Error| Failure::Failed(format!("cannot start a memory server: {error}"));
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.args(["memory-server", "--unlocked", "--listen", "127.0.0.1:0", "--memory", &bytes.to_string()]);

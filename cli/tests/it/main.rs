@@ -6,6 +6,7 @@ mod classify;
 mod demo;
 mod exchange;
 mod inspect;
+mod paged;
 mod remote;
 mod repro;
 mod runs;
