@@ -225,6 +225,8 @@ impl Paging for OsPager {
             let offset = (number * PART_BYTES) as u64;
             // SAFETY: a free part of ours, of which nobody has a way to the bytes.
             unsafe { paging::map_file(inner.start(number), PART_BYTES, &inner.file, offset) }
+                // The room that was taken is of no use.
+                .inspect_err(|_| inner.backing.discard(number as u32, entry.generation + 1))
                 .map_err(|error| RegionError::no_mapping(&error))?;
             inner.cursors[number].store(0, Ordering::SeqCst);
         }

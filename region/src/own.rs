@@ -425,7 +425,11 @@ impl Inner {
             self.backing.prepare(number as u32).map_err(|source| RegionError::Full { source })?;
             changes.unpin(self.memory.reservation(), number, &mut entry);
             if !entry.registered {
-                self.memory.register(number).map_err(faults)?;
+                let registered = self.memory.register(number);
+                // The room that was taken is of no use.
+                registered
+                    .inspect_err(|_| self.backing.discard(number as u32, entry.generation + 1))
+                    .map_err(faults)?;
             }
             entry.registered = true;
             self.cursors[number].store(0, Ordering::SeqCst);
