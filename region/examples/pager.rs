@@ -1,11 +1,11 @@
 //! How fast the pager is, alone: pages of a region read by Zipf-free random reads, with a share of them in frames.
 //!
-//! `cargo run --release -p thermocline-region --example pager -- DIR PAGES FRAMES TASKS DELAY_MS HOT_SHARE SECONDS [--backing B]`
+//! `cargo run --release -p thermocline-region --example pager -- DIR PAGES FRAMES TASKS DELAY_MS HOT_SHARE SECONDS [--threads N] [--backing B]`
 //!
 //! `B` is `file` (in `DIR`), `remote` (a memory server in this process, on a socket in `DIR`; its processor time counts), or
 //! `remote=ADDRESS,…` (unix sockets of memory servers that run).
 //!
-//! One thread runs `TASKS` tasks; each reads one page at a time, of a hot sixteenth of the frames with the probability
+//! One thread (or `N`, each) runs `TASKS` tasks; each reads one page at a time, of a hot sixteenth of the frames with the probability
 //! `HOT_SHARE`, else of all. `DELAY_MS` above 0 makes each read of the device take so long. Prints one line of JSON.
 
 use std::cell::{Cell, RefCell};
@@ -28,7 +28,7 @@ use thermocline_remote::transport::Connect;
 
 fn number(arguments: &[String], at: usize) -> f64 {
     arguments.get(at).and_then(|text| text.parse().ok()).unwrap_or_else(|| {
-        panic!("usage: pager DIR PAGES FRAMES TASKS DELAY_MS HOT_SHARE SECONDS [--backing file|remote|remote=ADDRESS,…]");
+        panic!("usage: pager DIR PAGES FRAMES TASKS DELAY_MS HOT_SHARE SECONDS [--threads N] [--backing file|remote|remote=ADDRESS,…]");
     })
 }
 
@@ -72,6 +72,11 @@ fn backing(name: &str, dir: &Path, pages: usize, delay_ms: usize) -> (Arc<dyn Ba
 
 fn main() {
     let mut arguments: Vec<String> = std::env::args().collect();
+    let threads = arguments.iter().position(|argument| argument == "--threads");
+    let threads = threads.map_or(1, |at| {
+        let number = arguments.drain(at..at + 2).nth(1).and_then(|text| text.parse::<u64>().ok());
+        number.expect("a number of threads")
+    });
     let named = arguments.iter().position(|argument| argument == "--backing");
     let kind = named.map_or("file".to_owned(), |at| arguments.drain(at..).nth(1).expect("a backing"));
     let [pages, frames, tasks, delay_ms] = [2, 3, 4, 5].map(|at| number(&arguments, at) as usize);
@@ -90,55 +95,67 @@ fn main() {
     let before = pager.statistics();
     let (began_ns, began_cpu_ns) = (SystemClock.now_ns(), process_cpu_ns());
     let end_ns = began_ns + (seconds * 1e9) as u64;
-    let (reads, hits) = (Cell::new(0_u64), Cell::new(0_u64));
-    let times_us = RefCell::new(Vec::new());
-    run_tasks(
-        (0..tasks as u64)
-            .map(async |task| {
-                let mut rng = Rng::new(task);
-                while SystemClock.now_ns() < end_ns {
-                    let range = if rng.chance(hot_share) { (frames / 16).max(1) } else { parts * PART_PAGES };
-                    let page = rng.below(range as u64);
-                    let spans = [Span { at: page * PAGE_BYTES as u64 + 64, bytes: 200 }];
-                    let mut claim = pager.claim();
-                    let from_ns = SystemClock.now_ns();
-                    let mut waited = false;
-                    loop {
-                        {
-                            let guard = epochs.pin();
-                            if let Some(proof) = pager.ask(&guard, &spans, &mut claim).expect("a page") {
-                                let byte = proof.bytes(spans[0])[100];
-                                assert_eq!(byte, (page / PART_PAGES as u64) as u8, "the page's byte");
-                                break;
+    let run = |thread: u64| {
+        let (reads, hits) = (Cell::new(0_u64), Cell::new(0_u64));
+        let times_us = RefCell::new(Vec::new());
+        run_tasks(
+            (0..tasks as u64)
+                .map(async |task| {
+                    let mut rng = Rng::new(task + (thread << 32));
+                    while SystemClock.now_ns() < end_ns {
+                        let range =
+                            if rng.chance(hot_share) { (frames / 16).max(1) } else { parts * PART_PAGES };
+                        let page = rng.below(range as u64);
+                        let spans = [Span { at: page * PAGE_BYTES as u64 + 64, bytes: 200 }];
+                        let mut claim = pager.claim();
+                        let from_ns = SystemClock.now_ns();
+                        let mut waited = false;
+                        loop {
+                            {
+                                let guard = epochs.pin();
+                                if let Some(proof) = pager.ask(&guard, &spans, &mut claim).expect("a page") {
+                                    let byte = proof.bytes(spans[0])[100];
+                                    assert_eq!(byte, (page / PART_PAGES as u64) as u8, "the page's byte");
+                                    break;
+                                }
+                            }
+                            waited = true;
+                            (&mut claim).await.expect("a page");
+                        }
+                        reads.set(reads.get() + 1);
+                        if !waited {
+                            hits.set(hits.get() + 1);
+                            if hits.get() % 16 == 0 {
+                                times_us.borrow_mut().push((SystemClock.now_ns() - from_ns) as f64 / 1e3);
                             }
                         }
-                        waited = true;
-                        (&mut claim).await.expect("a page");
                     }
-                    reads.set(reads.get() + 1);
-                    if !waited {
-                        hits.set(hits.get() + 1);
-                        if hits.get() % 16 == 0 {
-                            times_us.borrow_mut().push((SystemClock.now_ns() - from_ns) as f64 / 1e3);
-                        }
-                    }
-                }
-            })
-            .collect(),
-    );
+                })
+                .collect(),
+        );
+        (reads.get(), times_us.into_inner())
+    };
+    let (mut reads, mut hit_us) = (0, Vec::new());
+    std::thread::scope(|scope| {
+        let run = &run;
+        let all: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
+        for one in all {
+            let (more, times) = one.join().expect("no thread of a run panics");
+            reads += more;
+            hit_us.extend(times);
+        }
+    });
     let took = (SystemClock.now_ns() - began_ns) as f64 / 1e9;
     let cpu_us = (process_cpu_ns() - began_cpu_ns) as f64 / 1e3;
     let after = pager.statistics();
     let page_ins = after.page_ins - before.page_ins;
-    let mut hit_us = times_us.into_inner();
     hit_us.sort_by(f64::total_cmp);
     let at = |share: f64| hit_us.get((hit_us.len() as f64 * share) as usize).copied().unwrap_or(0.0);
     println!(
-        "{{\"backing\":\"{kind}\",\"pages\":{pages},\"frames\":{frames},\"tasks\":{tasks},\"delay_ms\":{delay_ms},\"hot_share\":{hot_share},\"reads_per_s\":{:.0},\"hits\":{},\
+        "{{\"backing\":\"{kind}\",\"pages\":{pages},\"frames\":{frames},\"tasks\":{tasks},\"delay_ms\":{delay_ms},\"hot_share\":{hot_share},\"threads\":{threads},\"reads_per_s\":{:.0},\
          \"page_ins_per_s\":{:.0},\"cpu_us_per_page_in\":{:.2},\"page_reads_per_wait\":{:.3},\"hit_us_p50\":{:.2},\"hit_us_p99_9\":{:.2},\
          \"net_faults\":{},\"resident_bytes\":{},\"table_bytes\":{}}}",
-        reads.get() as f64 / took,
-        hits.get(),
+        reads as f64 / took,
         page_ins as f64 / took,
         cpu_us / page_ins.max(1) as f64,
         (after.reads_of_waits - before.reads_of_waits) as f64 / (after.waits - before.waits).max(1) as f64,

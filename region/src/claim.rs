@@ -265,10 +265,15 @@ impl<'p> Claim<'p> {
         claimed.iter().for_each(|frame| frames.claim(*frame));
         frames.waiters.get_mut(&ticket).expect("it was there some lines before").claimed.extend(claimed);
         self.granted = true;
+        let low = (frames.free.len() < frames.low()).then(|| frames.low());
         // The next one's turn.
         tell(frames);
         add(&inner.counters.reads_of_waits, reads.len() as u64);
         self.readings.extend(reads.into_iter().map(|(page, word)| inner.begin(page, word)));
+        if let Some(frames) = low {
+            // While the device works: what is marked now may go when it is needed, whatever is pinned at that moment.
+            inner.make_room(frames);
+        }
         Ok(Grant::Done)
     }
 }

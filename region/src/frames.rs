@@ -288,6 +288,11 @@ impl Frames {
         self.leaving.retain(|leaving| !frames.contains(&leaving.frame));
     }
 
+    /// With fewer free frames than this, room is made ahead of need.
+    pub(crate) fn low(&self) -> usize {
+        (self.count() / 64).min(BATCH)
+    }
+
     /// Do marked pages wait for epochs?
     pub(crate) fn some_leave(&self) -> bool {
         !self.leaving.is_empty()

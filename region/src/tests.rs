@@ -643,3 +643,16 @@ fn a_waiter_without_frames_sleeps() {
         assert!(polls <= 6, "{polls} polls");
     });
 }
+
+/// Room is made while frames are still free, so that a pin which is there at the moment holds up no waiter.
+#[test]
+fn room_is_made_ahead_of_need() {
+    let world = world(false, 1, 256);
+    let part = world.pager.take(Side::Paged).expect("free");
+    let start = append(&world, part, 0, PART_PAGES);
+    for number in 0..PART_PAGES as u64 {
+        assert_eq!(read(&world, &[page(start + number * PAGE)]).expect("read")[0], &run(number, 1)[..]);
+        assert!(world.pager.statistics().resident_bytes <= 252 * PAGE, "four of 256 frames are free");
+    }
+    assert!(world.pager.statistics().resident_bytes > 200 * PAGE, "and not many more");
+}
