@@ -45,6 +45,8 @@ use thermocline_base::multiplex::{give_way, has_company};
 
 mod cursor;
 mod define;
+mod define_alone;
+mod hold;
 mod reads;
 mod statement;
 
@@ -267,7 +269,8 @@ impl Transaction {
                 drop(edge);
             }
             Wait::Held(entry) => {
-                if let Err(error) = self.wait_until_let_go(&entry).await {
+                // In a box, since it is rare: every operation's future has room for what is not.
+                if let Err(error) = Box::pin(self.wait_until_let_go(&entry)).await {
                     return Err(self.failed(error));
                 }
             }

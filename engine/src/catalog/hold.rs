@@ -15,7 +15,7 @@
 //! - While the word is not 0 nobody begins to use the table. What moves about beside transactions (moves, pruning, packing,
 //!   freezing) leaves it alone.
 //! - A changer who still waits for users is passed by a user of the table who wants to change it, too: he could not go first,
-//!   since the other waits for him (interleaving 77). If he waits himself for the one he has passed, there is a circle, and the
+//!   since the other waits for him. If he waits himself for the one he has passed, there is a circle, and the
 //!   graph of waits has it.
 //! - A changer who has the table is passed by nobody, so it is his until his transaction ends or goes back to before the claim.
 

@@ -132,10 +132,12 @@ impl Session {
         }
         let db = self.db();
         let _definitions = defines.then(|| db.definition.lock());
-        let redefined = self.redefined();
+        let redefined = if defines { self.redefined() } else { None };
         let Some(log) = db.log() else {
             let end = self.decide(None)?;
-            self.switch_definitions(end, Lsn(0));
+            if defines {
+                self.switch_definitions(end, Lsn(0));
+            }
             self.publish(end);
             return Ok(Step::Done(Ticket { lsn: Lsn(0), wrote: true, harmless: false, defined: defines }));
         };
@@ -159,7 +161,9 @@ impl Session {
         let record = Record { reservation: &mut reservation, group, done: parts.done, redefined };
         let end = self.decide(Some(record))?;
         let lsn = self.complete(reservation, end);
-        self.switch_definitions(end, lsn);
+        if defines {
+            self.switch_definitions(end, lsn);
+        }
         self.publish(end);
         Ok(Step::Done(Ticket { lsn, wrote: true, harmless: false, defined: defines }))
     }

@@ -233,8 +233,6 @@ pub(crate) struct Session {
     /// Operations that its place had counted when it began.
     begun_at: u32,
     pub(crate) tables: Vec<Touched>,
-    /// What it has changed of definitions.
-    pub(crate) definitions: Option<Box<Definitions>>,
     pub(crate) writes: Vec<Write>,
     /// A chunk that leaves memory by this transaction, which is the engine's own.
     pub(crate) leaves: Option<Box<ChunkLeaves>>,
@@ -272,6 +270,8 @@ pub(crate) struct Session {
     pub(crate) sampler: Option<Sampler>,
     pub(crate) scratch: Vec<u8>,
     pub(crate) key: KeyBuf,
+    /// What it has changed of definitions.
+    pub(crate) definitions: Option<Box<Definitions>>,
 }
 
 // SAFETY: the raw pointers lead to places and forms that other threads may share (all their fields are synchronized),

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   name claimed, table held ─► new form made ─► pending: the transaction's own ─► … ─► commit: record, switch ─► published
-//!   └ waits ([`hold`]) ─────┘  └ one step, under the lock of maintenance ┘         └ under the lock of definitions ┘
+//!   └ waits (`transaction`) ──┘  └ one step, under the lock of maintenance ┘         └ under the lock of definitions ┘
 //! ```
 //!
 //! - Names are claimed and tables held until the transaction ends ([`crate::txn::definitions`]); then nobody else uses the table.
@@ -19,9 +19,7 @@
 //! that is added, the longest row in the cold store is looked for: that may take seconds, and users go on meanwhile.
 
 mod commit;
-mod database;
 mod form;
-mod hold;
 mod rows;
 
 pub(crate) use commit::{Replaced, redefine};
@@ -157,7 +155,7 @@ impl Session {
     }
 
     /// Uses a table from now on that nobody else can begin to use.
-    fn enter_mark(&mut self, entry: &Arc<TableEntry>, form: FormRef) -> usize {
+    pub(crate) fn enter_mark(&mut self, entry: &Arc<TableEntry>, form: FormRef) -> usize {
         let place = self.tables.len();
         self.place().marks.enter(place, entry.id);
         self.tables.push(Touched { entry: Arc::as_ptr(entry), form });

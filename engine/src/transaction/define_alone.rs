@@ -8,7 +8,7 @@ use std::sync::Arc;
 use thermocline_base::ids::RowId;
 use thermocline_base::multiplex::block_on;
 
-use super::ColumnChange;
+use super::Transaction;
 use crate::catalog::schema::{IndexSchema, TableSchema, Tiering};
 use crate::cold::store::StoreMemory;
 use crate::counters::WaitKind;
@@ -16,9 +16,9 @@ use crate::db::{Database, Index, Inner, Table};
 use crate::error::{Error, Result};
 use crate::governor::Verdict;
 use crate::hot::budget::OutOfMemoryCause;
+use crate::ops::define::ColumnChange;
 use crate::ops::progress::{Advance, silent};
 use crate::row::Column;
-use crate::transaction::Transaction;
 
 impl Inner {
     /// Runs a change in a transaction of its own; `make_room` is called before each wait for memory. Blocks.

@@ -2,7 +2,7 @@
 //!
 //! A changer claims the table, so that nobody begins to use it, and then looks for those who do ([`crate::catalog::hold`]). It looks
 //! again every [`PAUSE_NS`]: users do not tell when they leave, which would cost each of them. Each wait stands in the graph of
-//! waits while it lasts, so that a circle is found whichever of its waits comes last, row waits included (interleavings 76, 77).
+//! waits while it lasts, so that a circle is found whichever of its waits comes last, row waits included.
 //!
 //! A wait that is dropped, refused or too long gives up what it has claimed by itself.
 
@@ -13,13 +13,13 @@ use std::task::{Context, Poll};
 
 use thermocline_base::sync::Ordering;
 
+use super::Transaction;
 use crate::catalog::table::{FormRef, TableEntry};
 use crate::counters::WaitKind;
 use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::mutation::{self, Rule};
 use crate::ops::Wait;
-use crate::transaction::Transaction;
 use crate::txn::bodies;
 use crate::txn::registry::WaitsFor;
 use crate::txn::session::Session;
