@@ -372,23 +372,32 @@ impl Inner {
     ) -> std::result::Result<(), StoreError> {
         let Some(entry) = self.catalog.by_id(table) else { return Ok(()) };
         let is_known = |index: u32| unpack_keys(keys).any(|(known, _)| known == index);
-        let knows_all = {
-            let guard = self.epochs.pin();
-            let form = entry.form_pinned(&guard);
+        // The form that everybody has, and the one that a transaction is making, which may have an index more.
+        let knows_all = |form: &TableForm| {
             of <= form.emptied.get().0
                 || form.indexes[1..].iter().all(|index| is_known(secondary_of(table, index.id).index))
+        };
+        let knows_all = {
+            let guard = self.epochs.pin();
+            knows_all(entry.form_pinned(&guard)) && entry.pending(&guard).is_none_or(knows_all)
         };
         let Some((_, primary)) = unpack_keys(keys).next().filter(|_| !knows_all) else { return Ok(()) };
         let found = cold.store.get(primary_of(table), primary).await?;
         let Some(record) = found.into_iter().find(|record| record.batch.0 == of) else { return Ok(()) };
         let guard = self.epochs.pin();
-        let form = entry.form_pinned(&guard);
-        let mut all = Vec::new();
-        let renewed = form.renew(of, &record.record);
-        let record = renewed.as_deref().unwrap_or(&record.record);
-        pack_keys(form, form.row_in(record), form.suffix_in(record), &mut all);
-        for (index, key) in unpack_keys(&all).filter(|(index, _)| !is_known(*index)) {
-            removals.remove(StoreIndex { table: table.0, index }, key, BatchId(of), Removal::Only)?;
+        let forms = std::iter::once(entry.form_pinned(&guard)).chain(entry.pending(&guard));
+        let mut removed = Vec::new();
+        for form in forms.filter(|form| of > form.emptied.get().0) {
+            let mut all = Vec::new();
+            let renewed = form.renew(of, &record.record);
+            let record = renewed.as_deref().unwrap_or(&record.record);
+            pack_keys(form, form.row_in(record), form.suffix_in(record), &mut all);
+            for (index, key) in unpack_keys(&all).filter(|(index, _)| !is_known(*index)) {
+                if !removed.contains(&index) {
+                    removals.remove(StoreIndex { table: table.0, index }, key, BatchId(of), Removal::Only)?;
+                    removed.push(index);
+                }
+            }
         }
         Ok(())
     }

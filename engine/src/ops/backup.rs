@@ -268,14 +268,19 @@ impl Inner {
     fn cut(&self) -> Result<Option<Cut<'_>>> {
         loop {
             let paused = self.cold.get().map(|cold| self.pause_moves(cold)).transpose()?;
+            let Some(manifest) = self.hold_files() else { return Ok(None) };
+            let held = Held(self);
             // An index that the log knows of has its entries in the store that is pinned, and what the store is told to copy is
-            // what the log knows of.
+            // what the log knows of. Behind the lock of the manifest, as whoever writes one has it.
             let _definition = self.definition.lock();
+            if let Some(log) = self.log().filter(|_| paused.is_some())
+                && let Err(error) = self.make_durable(log, log.tail())
+            {
+                tracing::debug!(%error, "the copy has what is on disk");
+            }
             // Before the log is cut: what has gone into the store by then is in the log, and what has left it, too.
             let late = mutation::off(Rule::BackupPinsAtTheCut);
             let pinned = paused.as_ref().filter(|_| !late).and_then(|paused| paused.cold.store.pin());
-            let Some(manifest) = self.hold_files() else { return Ok(None) };
-            let held = Held(self);
             let log = self.log().map_or(manifest.log_start, crate::log::Log::durable);
             if paused.is_none() && self.cold.get().is_some() {
                 // The first row has left memory meanwhile.
