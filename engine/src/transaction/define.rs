@@ -32,10 +32,9 @@ use crate::txn::session::Session;
 ///     let jobs = tx.create_table(schema.primary_key(IndexSchema::hash("jobs_key", &["id"]))).await?;
 ///     tx.insert_values(&jobs, &[Value::Int8(1)]).await?;
 ///     tx.add_column("jobs", Column::new("state", Type::Text).default("new")).await?;
-///     let state = tx.read(&jobs.primary(), &jobs.primary().key_of_values(&[Value::Int8(1)])?, |row| {
-///         jobs.layout().value(row, 1)
-///     });
-///     assert_eq!(state.await?, Some(Value::from("new")));
+///     let (jobs_key, layout) = (jobs.primary(), jobs.layout());
+///     let state = tx.read(&jobs_key, &jobs_key.key_of_values(&[Value::Int8(1)])?, |row| layout.value(row, 1)).await?;
+///     assert_eq!(state, Some(Value::from("new")));
 ///     assert!(db.table("jobs").is_err(), "nobody else sees it");
 ///     Ok(())
 /// })?;
