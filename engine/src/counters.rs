@@ -38,6 +38,8 @@ pub(crate) enum WaitKind {
     LogSpace,
     /// The log to be durable.
     LogSync,
+    /// Pages of the paged side.
+    Pages,
     /// A read of the cold store.
     ColdReads,
     /// The next entry of a scan of the cold store.
@@ -72,6 +74,8 @@ pub struct Waits {
     pub log_space: WaitTotal,
     /// The log to be durable, by commits.
     pub log_sync: WaitTotal,
+    /// Pages of the paged side.
+    pub pages: WaitTotal,
     /// A read of a row in the cold store.
     pub cold_reads: WaitTotal,
     /// The next entry of a scan of the cold store.
@@ -91,6 +95,7 @@ impl Waits {
             ("definitions", self.definitions),
             ("log_space", self.log_space),
             ("log_sync", self.log_sync),
+            ("pages", self.pages),
             ("cold_reads", self.cold_reads),
             ("cold_scans", self.cold_scans),
             ("reads_ahead", self.reads_ahead),
@@ -106,6 +111,7 @@ impl Waits {
             WaitKind::Definitions => &mut self.definitions,
             WaitKind::LogSpace => &mut self.log_space,
             WaitKind::LogSync => &mut self.log_sync,
+            WaitKind::Pages => &mut self.pages,
             WaitKind::ColdReads => &mut self.cold_reads,
             WaitKind::ColdScans => &mut self.cold_scans,
             WaitKind::ReadsAhead => &mut self.reads_ahead,
@@ -115,12 +121,13 @@ impl Waits {
 }
 
 impl WaitKind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Rows,
         Self::Decisions,
         Self::Definitions,
         Self::LogSpace,
         Self::LogSync,
+        Self::Pages,
         Self::ColdReads,
         Self::ColdScans,
         Self::ReadsAhead,

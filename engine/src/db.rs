@@ -12,7 +12,7 @@ use thermocline_base::clock::SystemClock;
 use thermocline_base::epoch::Epochs;
 use thermocline_base::ids::{IndexId, Lsn, Timestamp};
 use thermocline_base::io::{Io, LockGuard, MemoryIo, StdIo, SystemIo};
-use thermocline_base::sync::{AtomicBool, CachePadded, Mutex, Ordering, thread_index};
+use thermocline_base::sync::{AtomicBool, AtomicU64, CachePadded, Mutex, Ordering, thread_index};
 use thermocline_base::timer::Timer;
 
 use crate::catalog::Catalog;
@@ -25,6 +25,7 @@ use crate::counters::{Counters, WaitKind};
 use crate::error::{Error, Result};
 use crate::governor::{Governor, Warmth};
 use crate::hot::budget::Budget;
+use crate::hot::paged::Paged;
 use crate::log::error::LogError;
 use crate::log::{Log, ReserveError};
 use crate::ops::checkpoint::Checkpoints;
@@ -69,6 +70,12 @@ pub(crate) struct Inner {
     pub(crate) memo: OnceLock<Memo>,
     /// As `memo`.
     pub(crate) cold: OnceLock<Cold>,
+    /// Made when the first row goes over to it.
+    pub(crate) paged: OnceLock<Arc<Paged>>,
+    /// Held by who makes it.
+    pub(crate) paged_opening: Mutex<()>,
+    /// Rows that came back from it since their readers wanted them in memory.
+    pub(crate) came_back: AtomicU64,
     pub(crate) log: Option<Log>,
     /// Where the log ended when the database was opened.
     pub(crate) log_end: Lsn,

@@ -115,6 +115,14 @@ pub enum Error {
         /// The database's directory.
         directory: PathBuf,
     },
+    /// Pages of the paged side cannot be had. Where a page is lost, the rest goes on, and all rows are there again when the database is
+    /// opened again.
+    Paged {
+        /// The table whose rows they hold, where it is known.
+        table: Option<String>,
+        /// What happened.
+        source: thermocline_region::RegionError,
+    },
     /// The log cannot be written any more. What was acknowledged is on disk; close the database and open it again.
     LogFailed {
         /// What the system said.
@@ -290,7 +298,9 @@ impl Error {
             Self::OutOfMemory(_) => "53200",
             Self::SnapshotTooOld { .. } => "72000",
             Self::DiskFull { .. } => "53100",
-            Self::LogFailed { .. } | Self::Io(_) => "58030",
+            Self::Paged { source: thermocline_region::RegionError::Full { .. }, .. } => "53100",
+            Self::Paged { source: thermocline_region::RegionError::NoPart { .. }, .. } => "53200",
+            Self::LogFailed { .. } | Self::Io(_) | Self::Paged { .. } => "58030",
             Self::Locked { .. } => "55006",
             Self::NotADatabase { .. } | Self::NewerFormat { .. } | Self::InvalidOption { .. } => "22023",
             Self::Unsupported { operation: "scan", .. } => "42809",
@@ -413,6 +423,13 @@ impl fmt::Display for Error {
                 write!(f, ": {source}; the rest goes on")
             }
             Self::Io(error) => error.fmt(f),
+            Self::Paged { table: Some(table), source } => {
+                write!(
+                    f,
+                    "rows of table {table:?} on the paged side cannot be reached: {source}; the rest goes on, and opening the database again has all rows"
+                )
+            }
+            Self::Paged { table: None, source } => write!(f, "there can be no paged side: {source}"),
             Self::InvalidOption { option, reason } => write!(f, "option {option}: {reason}"),
             Self::Unsupported { operation, reason } => write!(f, "{operation}: {reason}"),
             Self::SchemaChangeTimeout { table, waited_ms, in_the_way } => write!(
@@ -444,6 +461,7 @@ impl std::error::Error for Error {
             Self::OutOfMemory(error) => Some(error),
             Self::Io(error) => Some(error),
             Self::ColdStore { source, .. } => Some(source),
+            Self::Paged { source, .. } => Some(source),
             _ => None,
         }
     }
@@ -478,6 +496,7 @@ impl From<CheckpointError> for Error {
                 file,
                 what: format!("at byte {offset}, chunk {chunk} of the table with id {table}: {what}"),
             },
+            lost @ CheckpointError::LostRow { .. } => Self::Refused(lost.to_string()),
             CheckpointError::NotADatabase { dir, found } => Self::NotADatabase { directory: dir, found },
             CheckpointError::Newer { file, version, known } => {
                 Self::NewerFormat { file, found: version, supported: known }

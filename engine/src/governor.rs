@@ -502,7 +502,18 @@ impl<'a> Work<'a> {
         let moved = Mutex::new(Moved::default());
         let failure = Mutex::new(None);
         let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();
-        for Choice { entry, rows } in &choices {
+        for Choice { entry, paged, rows } in &choices {
+            if *paged {
+                match self.inner.page_rows(entry, rows) {
+                    Ok(over) => {
+                        let mut moved = moved.lock();
+                        moved.rows += over.rows as usize;
+                        moved.bytes += over.bytes as usize;
+                    }
+                    Err(error) => *failure.lock() = Some(error),
+                }
+                continue;
+            }
             tasks.push(Box::pin(async {
                 match self.inner.migrate(entry, rows).await {
                     Ok(migration) => {
@@ -759,6 +770,7 @@ pub(crate) fn note_memory(inner: &Inner) {
     if let Some(log) = inner.log() {
         budget.note(MemoryKind::Log, log.memory_bytes());
     }
+    crate::ops::page::note_paged(inner);
     if let Some(cold) = inner.cold.get() {
         let (copies, batches) = {
             let copies = inner.copies.lock();

@@ -70,6 +70,8 @@ mod model_tests;
 pub mod mutation;
 mod ops;
 mod options;
+#[cfg(all(test, not(feature = "model")))]
+mod paged_tests;
 mod ssd;
 #[cfg(test)]
 mod statement_tests;
@@ -95,16 +97,18 @@ pub use ops::handle::{RowHandle, SeenRow};
 pub use ops::lock::Locked;
 #[doc(hidden)]
 pub use ops::maintain::MaintenanceSteps;
+pub use ops::page::WentOver;
 pub use ops::progress::DefinitionProgress;
 pub use ops::rollback::Savepoint;
 pub use ops::scan::KeyRange;
 pub use ops::verify::Verification;
 #[doc(hidden)]
 pub use options::PageCapture;
-pub use options::{ColdStoreKind, Durability, Isolation, Options, SsdPolicy, TransactionOptions};
+pub use options::{ColdStoreKind, Durability, Isolation, Options, PagerKind, SsdPolicy, TransactionOptions};
 pub use ssd::{IndexOnSsd, SsdShares};
 pub use statistics::{
-    CheckpointCounts, ColdStatistics, FrozenStatistics, MemoNotices, MemoryUse, Statistics, TableStatistics,
+    CheckpointCounts, ColdStatistics, FrozenStatistics, MemoNotices, MemoryUse, PagedStatistics, Statistics,
+    TableStatistics,
 };
 pub use thermocline_base::multiplex::{block_on, run_tasks, yield_now};
 pub use thermocline_pool::ssd::{SavedCounts, SsdCounts, SsdState, SsdStats};

@@ -79,6 +79,18 @@ macro_rules! names {
     };
 }
 
+/// Who pages the rows of tables with `tiering = paged`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum PagerKind {
+    /// A pager of ours, through userfaultfd: whoever needs a page awaits it.
+    #[default]
+    Own,
+    /// The operating system: whoever needs a page sleeps in a fault (Stoica and Ailamaki, DaMoN 2013).
+    Os,
+}
+
+names!(PagerKind, "pager", Own = "own", Os = "os");
 names!(Durability, "durability", Sync = "sync", Group = "group", Async = "async", Off = "off");
 names!(ColdStoreKind, "cold_store", Pages = "pages", Direct = "direct", Memory = "memory");
 names!(
@@ -124,6 +136,13 @@ pub struct Options {
     /// Where the cold store lies: an empty directory, or one that does not exist, on whatever device is right for rows that are
     /// seldom asked for. `None`: where it is, and inside the database's directory at first. The database remembers it.
     pub cold_dir: Option<PathBuf>,
+    /// Who pages the rows of tables with `tiering = paged`.
+    pub pager: PagerKind,
+    /// A directory for the pages of such tables; the file in it has no name, and nothing durable. `None`: the database's own.
+    pub paged_dir: Option<PathBuf>,
+    /// Bytes of pages of such tables that may be in memory at once, of the memory limit; taken when the first row goes over. 0: an eighth of
+    /// the limit.
+    pub paged_bytes: u64,
     /// A file on a fast local device that keeps copies of the pages of the cold store which are read most. It may be lost at any
     /// time; no row depends on it. For the kind `pages` only. `None`: there is none.
     pub ssd_cache: Option<PathBuf>,
@@ -184,6 +203,9 @@ impl Default for Options {
             read_only: false,
             cold_store: ColdStoreKind::default(),
             cold_dir: None,
+            pager: PagerKind::default(),
+            paged_dir: None,
+            paged_bytes: 0,
             ssd_cache: None,
             ssd_cache_bytes: 0,
             ssd_policy: thermocline_pool::ssd::DEFAULT_POLICY,
@@ -232,6 +254,9 @@ with! {
     with_read_only, read_only: bool;
     with_cold_store, cold_store: ColdStoreKind;
     with_cold_dir, cold_dir: Option<PathBuf>;
+    with_pager, pager: PagerKind;
+    with_paged_dir, paged_dir: Option<PathBuf>;
+    with_paged_bytes, paged_bytes: u64;
     with_ssd_cache, ssd_cache: Option<PathBuf>;
     with_ssd_cache_bytes, ssd_cache_bytes: u64;
     with_ssd_policy, ssd_policy: SsdPolicy;
@@ -293,6 +318,11 @@ impl Options {
 }
 
 impl Options {
+    /// Bytes of the pager's frames under a memory limit.
+    pub(crate) fn paged_frame_bytes(&self, limit: Option<u64>) -> u64 {
+        crate::ops::page::frame_bytes(self.paged_bytes, limit)
+    }
+
     /// The size of the log's ring under a memory limit.
     pub(crate) fn log_buffer_within(&self, limit: Option<u64>) -> u64 {
         let Some(limit) = limit else { return self.log_buffer_bytes };

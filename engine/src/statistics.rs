@@ -24,6 +24,8 @@ pub struct MemoryUse {
     pub slots: u64,
     /// Blocks of frozen chunks.
     pub frozen: u64,
+    /// The paged side: its frames, and the tables that lead to its pages.
+    pub paged: u64,
     /// Hash indexes.
     pub hash_indexes: u64,
     /// Ordered indexes.
@@ -193,12 +195,67 @@ impl FrozenStatistics {
         self.thawed_rows += store.thawed_rows.load(Ordering::Relaxed);
         for number in 0..store.directory.len() {
             let Some(chunk) = store.directory.get(number, guard) else { continue };
-            *(if chunk.has_block() { &mut self.chunks_frozen } else { &mut self.chunks_hot }) += 1;
-            for block in chunk.blocks(guard) {
+            let is_frozen = chunk.blocks(guard).any(|block| block.run().is_none());
+            *(if is_frozen { &mut self.chunks_frozen } else { &mut self.chunks_hot }) += 1;
+            for block in chunk.blocks(guard).filter(|block| block.run().is_none()) {
                 self.rows_frozen += u64::from(block.live().saturating_sub(block.left()));
                 self.bytes_blocks += block.rows().bytes_len() as u64;
                 self.bytes_begins += block.begins_bytes(guard);
             }
+        }
+    }
+}
+
+/// What is on the paged side, and what its pager has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PagedStatistics {
+    /// `own` or `os`.
+    pub pager: &'static str,
+    /// Rows that were written there and whose pages are kept, those that came back or were changed since among them, and their bytes.
+    pub rows: u64,
+    /// Their bytes.
+    pub row_bytes: u64,
+    /// Bytes of the pages that hold them.
+    pub page_bytes: u64,
+    /// Rows that came back since their readers wanted them in memory.
+    pub came_back: u64,
+    /// Pages that were read past the frames.
+    pub past_reads: u64,
+    /// Bytes of pages in memory.
+    pub resident_bytes: u64,
+    /// Pages that came in.
+    pub page_ins: u64,
+    /// Pages that went out.
+    pub page_outs: u64,
+    /// Bytes that were written.
+    pub write_bytes: u64,
+    /// Times that somebody waited for pages.
+    pub waits: u64,
+    /// Reads of pages that waiters began.
+    pub reads_of_waits: u64,
+    /// Touches without asking that the pager served. In a correct program there are none.
+    pub net_faults: u64,
+}
+
+impl PagedStatistics {
+    fn of(inner: &Inner, paged: &crate::hot::paged::Paged) -> Self {
+        let usage = paged.usage();
+        let region = usage.region;
+        Self {
+            pager: usage.pager,
+            rows: usage.rows,
+            row_bytes: usage.row_bytes,
+            page_bytes: usage.pages * thermocline_base::backing::PAGE_BYTES as u64,
+            came_back: inner.came_back.load(Ordering::Relaxed),
+            past_reads: usage.past_reads,
+            resident_bytes: region.resident_bytes,
+            page_ins: region.page_ins,
+            page_outs: region.page_outs,
+            write_bytes: region.write_bytes,
+            waits: region.waits,
+            reads_of_waits: region.reads_of_waits,
+            net_faults: region.net_faults,
         }
     }
 }
@@ -255,6 +312,8 @@ pub struct Statistics {
     pub memory: MemoryUse,
     /// Rows that are compressed in memory.
     pub frozen: FrozenStatistics,
+    /// The paged side; none: no row has gone over to it since the database was opened.
+    pub paged: Option<PagedStatistics>,
     /// Rows outside of memory.
     pub cold: ColdStatistics,
     /// The memory limit.
@@ -318,6 +377,7 @@ impl Database {
                 versions: used(MemoryKind::Versions),
                 slots: used(MemoryKind::Slots),
                 frozen: used(MemoryKind::Frozen),
+                paged: used(MemoryKind::Paged),
                 hash_indexes: used(MemoryKind::Hash),
                 ordered_indexes: used(MemoryKind::Tree),
                 memo: used(MemoryKind::Memo),
@@ -332,6 +392,7 @@ impl Database {
                 other: used(MemoryKind::Other),
             },
             frozen,
+            paged: inner.paged.get().map(|paged| PagedStatistics::of(inner, paged)),
             cold: cold_statistics(inner, &guard),
             memory_limit: inner.budget.limit(),
             version_bytes_used,

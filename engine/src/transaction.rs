@@ -296,6 +296,14 @@ impl Transaction {
                 Ok(answer) => self.session().note_cold_answer(&wait, answer),
                 Err(error) => return Err(self.failed(error)),
             },
+            Wait::Page(wait) => {
+                // In a box, as above.
+                if let Err(error) = Box::pin(db.counted(WaitKind::Pages, db.bring_pages(&wait))).await {
+                    return Err(self.failed(error));
+                }
+                let session = self.session();
+                session.page_waits = session.page_waits.saturating_add(1);
+            }
             Wait::ColdScan => unreachable!("scans read on by themselves"),
         }
         if self.place().cancelled.load(Ordering::Relaxed) != 0 {

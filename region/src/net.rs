@@ -109,9 +109,13 @@ impl Inner {
         begun
     }
 
-    /// Reads a page for the net, and proves that it is what was written.
-    fn read_apart(&self, page: PageName, buffer: &mut Option<AlignedBytes>) -> Result<(), RegionError> {
-        let bytes = buffer.take().expect("the net's buffer was given back");
+    /// Reads a page on this thread, and proves that it is what was written.
+    pub(crate) fn read_apart(
+        &self,
+        page: PageName,
+        buffer: &mut Option<AlignedBytes>,
+    ) -> Result<(), RegionError> {
+        let bytes = buffer.take().expect("the buffer was given back");
         let (result, bytes) = self.backing.read_apart(page, bytes);
         let bytes = buffer.insert(bytes);
         let length = result.map_err(|source| RegionError::Unreadable { page, source })?;

@@ -320,6 +320,20 @@ impl Paging for OsPager {
         }
     }
 
+    fn read_past(&self, at: u64, mut buffer: AlignedBytes) -> Result<AlignedBytes, RegionError> {
+        let inner = &*self.inner;
+        let page = (at / PAGE_BYTES as u64) as usize;
+        if !inner.is_written(page) {
+            return Err(inner.no_page(page));
+        }
+        // SAFETY: a page that was written, of a part that nobody frees meanwhile.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(inner.reservation.base().add(page * PAGE_BYTES).as_ptr(), PAGE_BYTES)
+        };
+        buffer[..PAGE_BYTES].copy_from_slice(bytes);
+        Ok(buffer)
+    }
+
     fn make_room(&self, _frames: usize) {
         // The system does, or the trimmer.
     }

@@ -286,6 +286,25 @@ impl Pager {
         self.inner.prefetch(spans);
     }
 
+    /// Reads a page that was written past the frames, on this thread, into a buffer of a page's length: for those that read much once.
+    /// Nobody frees its part meanwhile.
+    ///
+    /// # Errors
+    /// When there is no such page, or it cannot be read or is not what was written. The buffer is lost then.
+    ///
+    /// # Panics
+    /// When the place is not that of a page of the region.
+    pub fn read_past(&self, at: u64, buffer: AlignedBytes) -> Result<AlignedBytes, RegionError> {
+        let page = (at / PAGE_BYTES as u64) as usize;
+        let name = self.inner.name(page);
+        if self.inner.word(page).state() == State::None {
+            return Err(RegionError::NoPage { page: name });
+        }
+        let mut buffer = Some(buffer);
+        self.inner.read_apart(name, &mut buffer)?;
+        Ok(buffer.expect("a read gives back the buffer that it was given"))
+    }
+
     /// Frees so many frames ahead of need, as far as the epochs allow now: for a thread that has time.
     pub fn make_room(&self, frames: usize) {
         self.inner.make_room(frames);
@@ -313,6 +332,33 @@ impl Drop for Pager {
     }
 }
 
+const _: () = assert!(Word::NONE.0 == 0);
+
+/// Words of pages that were never written. The system gives memory for those only that are touched, so a region may be much
+/// longer than what is in it.
+#[cfg(not(feature = "model"))]
+fn words(pages: usize) -> Box<[AtomicU64]> {
+    // SAFETY: zeros are valid atomics.
+    unsafe { Box::new_zeroed_slice(pages).assume_init() }
+}
+
+/// The same for their checksums.
+#[cfg(not(feature = "model"))]
+fn sums(pages: usize) -> Box<[AtomicU32]> {
+    // SAFETY: zeros are valid atomics.
+    unsafe { Box::new_zeroed_slice(pages).assume_init() }
+}
+
+#[cfg(feature = "model")]
+fn words(pages: usize) -> Box<[AtomicU64]> {
+    (0..pages).map(|_| AtomicU64::new(Word::NONE.0)).collect()
+}
+
+#[cfg(feature = "model")]
+fn sums(pages: usize) -> Box<[AtomicU32]> {
+    (0..pages).map(|_| AtomicU32::new(0)).collect()
+}
+
 impl Inner {
     fn new(
         options: Options,
@@ -326,8 +372,8 @@ impl Inner {
             memory,
             backing,
             epochs,
-            words: (0..parts * PART_PAGES).map(|_| AtomicU64::new(Word::NONE.0)).collect(),
-            sums: (0..parts * PART_PAGES).map(|_| AtomicU32::new(0)).collect(),
+            words: words(parts * PART_PAGES),
+            sums: sums(parts * PART_PAGES),
             uses: (0..options.frames).map(|_| AtomicU16::new(0)).collect(),
             most_uses: frames.most_uses(),
             frames: Mutex::new(frames),
@@ -554,7 +600,8 @@ impl Inner {
             paged_bytes: (self.sides.count(Side::Paged) * PART_BYTES) as u64,
             resident_bytes: ((frames.count() - frames.free.len()) * PAGE_BYTES) as u64,
             locked_bytes: (self.sides.locked() * PART_BYTES) as u64,
-            table_bytes: (self.words.len() * 12 + frames.bytes() + self.sides.parts() * 12) as u64,
+            table_bytes: (self.sides.ever_used() * PART_PAGES * 12 + frames.bytes() + self.sides.parts() * 12)
+                as u64,
             ..Statistics::default()
         };
         self.counters.fill(&mut all);

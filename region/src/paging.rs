@@ -47,6 +47,9 @@ pub trait Paging: Send + Sync + fmt::Debug {
     /// [`Pager::prefetch`].
     fn prefetch(&self, spans: &[Span]);
 
+    /// [`Pager::read_past`]. The pager `os` reads by a fault.
+    fn read_past(&self, at: u64, buffer: AlignedBytes) -> Result<AlignedBytes, RegionError>;
+
     /// [`Pager::make_room`].
     fn make_room(&self, frames: usize);
 
@@ -94,6 +97,10 @@ impl Paging for Pager {
 
     fn prefetch(&self, spans: &[Span]) {
         Self::prefetch(self, spans);
+    }
+
+    fn read_past(&self, at: u64, buffer: AlignedBytes) -> Result<AlignedBytes, RegionError> {
+        Self::read_past(self, at, buffer)
     }
 
     fn make_room(&self, frames: usize) {

@@ -123,6 +123,11 @@ impl Sides {
         (0..self.parts()).filter(|part| self.get(*part).side == side).count()
     }
 
+    /// How many parts have been in use so far.
+    pub(crate) fn ever_used(&self) -> usize {
+        (0..self.parts()).filter(|part| self.get(*part).generation > 0).count()
+    }
+
     /// How many parts are locked.
     pub(crate) fn locked(&self) -> usize {
         (0..self.parts()).filter(|part| self.get(*part).locked).count()

@@ -99,7 +99,8 @@ pub enum Tiering {
     Cold,
     /// Chunks whose rows have settled are compressed in place. No row leaves memory.
     Frozen,
-    /// The table stays in one range of addresses, which is paged. Refused: there are no paged regions yet.
+    /// While memory is short, the rows that are used least go over to a region of memory that is paged, as they are, and come back as
+    /// they are used. Its indexes stay in memory.
     Paged,
 }
 
@@ -137,7 +138,7 @@ impl std::str::FromStr for Tiering {
         Self::ALL.into_iter().find(|tiering| tiering.name() == name).ok_or_else(|| {
             crate::Error::InvalidOption {
                 option: "tiering",
-                reason: format!("{name:?} is not one of auto, hot, cold"),
+                reason: format!("{name:?} is not one of auto, hot, cold, frozen, paged"),
             }
         })
     }
@@ -239,9 +240,6 @@ impl TableSchema {
 
     pub(crate) fn check(&self) -> Result<(), SchemaError> {
         check_name(&self.name)?;
-        if self.tiering == Tiering::Paged {
-            return Err(SchemaError::Tiering { table: self.name.clone(), tiering: self.tiering });
-        }
         if self.columns.is_empty() {
             return Err(SchemaError::NoColumns { table: self.name.clone() });
         }
@@ -312,13 +310,6 @@ pub enum SchemaError {
     BadName {
         /// The name.
         name: String,
-    },
-    /// The tiering does not exist yet.
-    Tiering {
-        /// The table.
-        table: String,
-        /// What was asked for.
-        tiering: Tiering,
     },
     /// A table needs a column.
     NoColumns {
@@ -401,10 +392,6 @@ impl fmt::Display for SchemaError {
             Self::BadName { name } => {
                 write!(f, "{name:?} is no name: 1 to {NAME_BYTES} bytes, none of them zero")
             }
-            Self::Tiering { table, tiering } => write!(
-                f,
-                "table {table:?} cannot have tiering {tiering}: this version of Thermocline knows auto, hot and cold"
-            ),
             Self::NoColumns { table } => write!(f, "table {table:?} needs at least one column"),
             Self::NoKeyColumns { table, index } => {
                 write!(f, "index {index:?} of table {table:?} needs at least one column")

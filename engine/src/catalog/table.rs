@@ -312,6 +312,8 @@ pub(crate) struct TableCounters {
     /// The longest row that has moved to the cold store since the database was opened, in bytes, as the table has it now, at the
     /// most.
     pub(crate) longest_moved: AtomicU64,
+    /// Reads of rows on the paged side.
+    pub(crate) paged_reads: AtomicU64,
     /// How soon rows are used again, while memory is short.
     pub(crate) reuse: Reuse,
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use thermocline_base::ids::TableId;
+use thermocline_base::ids::{RowId, TableId};
 use thermocline_base::io::IoError;
 
 /// A file of a checkpoint, or the superblock, cannot be used.
@@ -13,6 +13,13 @@ pub(crate) enum CheckpointError {
     /// Reading, writing or syncing failed. What was being written is not part of the database; the checkpoint before
     /// stays valid.
     Io(IoError),
+    /// A row on the paged side cannot be read. What was being written is not part of the database.
+    LostRow {
+        /// Its table.
+        table: TableId,
+        /// Which.
+        row: RowId,
+    },
     /// The file's bytes are not what was written.
     Damaged {
         /// Which file.
@@ -66,6 +73,11 @@ impl fmt::Display for CheckpointError {
                 f,
                 "{} is damaged at byte {offset}: {what}; restore the file or a backup",
                 file.display()
+            ),
+            Self::LostRow { table, row } => write!(
+                f,
+                "row {row} of table {table} is on the paged side and cannot be read, so no new image of its chunk can be written; open \
+                 the database again, which has all rows"
             ),
             Self::DamagedChunk { file, offset, table, chunk, what } => write!(
                 f,

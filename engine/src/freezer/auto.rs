@@ -339,14 +339,13 @@ impl Auto {
             let guard = inner.epochs.pin();
             let directory = &entry.form_pinned(&guard).store.directory;
             let of_table = self.tables.get(&entry.id);
-            let blocks = (0..directory.len())
-                .filter_map(|number| directory.get(number, &guard)?.blocks(&guard).next());
+            let blocks = (0..directory.len()).filter_map(|number| {
+                directory.get(number, &guard)?.blocks(&guard).find(|block| block.run().is_none())
+            });
             let frozen: u64 = blocks.map(|block| u64::from(block.live().saturating_sub(block.left()))).sum();
             for number in 0..directory.len() {
-                let Some(block) = directory.get(number, &guard).and_then(|chunk| chunk.blocks(&guard).next())
-                else {
-                    continue;
-                };
+                let block = directory.get(number, &guard).and_then(|chunk| chunk.blocks(&guard).next());
+                let Some(block) = block.filter(|block| block.run().is_none()) else { continue };
                 let Some(&(uses, first)) = self.uses.get(&block.number()) else { continue };
                 let settles = self.tables.get(&entry.id).map_or(0, |of| of.settles_ns);
                 let watched = watched_ns(inner) / WATCHED_BLOCK;

@@ -22,6 +22,7 @@ use thermocline_base::ids::{CHUNK_SLOTS, RowId, TableId, Timestamp};
 
 use super::reuse::{self, CLASSES, Census, Leaving, Moment, Planned};
 use super::warmth::Hot;
+use crate::catalog::Tiering;
 use crate::catalog::table::{TableCounters, TableEntry, TableForm};
 use crate::cold::memo::is_system;
 use crate::db::Inner;
@@ -37,6 +38,8 @@ const SLOTS_A_PIN: u32 = 512;
 const SLOTS_AHEAD: u32 = 16;
 /// Slots that a hand passes before it may be another one's turn.
 const SLOTS_A_TURN: u32 = 4096;
+/// Rows that go over to the paged side together.
+const PAGED_ROWS: usize = 4096;
 /// Slots that all hands pass in one round of the governor, at most.
 const SLOTS_A_ROUND: u32 = 1 << 18;
 /// One row of so many that are taken is little, and much: the hands are to come round often enough to find what has grown
@@ -165,6 +168,8 @@ impl Hand {
 /// Rows of one table that are to leave.
 pub(super) struct Choice {
     pub(super) entry: Arc<TableEntry>,
+    /// They go over to the paged side.
+    pub(super) paged: bool,
     pub(super) rows: Vec<RowId>,
 }
 
@@ -201,8 +206,10 @@ struct Source {
     chunks: u32,
     /// Rows in memory.
     rows: u64,
-    /// Bytes of a row with its entries.
+    /// Bytes of a row that leaving frees: with its entries, unless it goes over to the paged side.
     row_bytes: f64,
+    /// Its rows go over to the paged side.
+    paged: bool,
     counters: Arc<TableCounters>,
 }
 
@@ -243,11 +250,13 @@ impl Hands {
                 // So much as was wanted of the whole quarter.
                 self.judge();
             }
-            let entry = &source.entry;
-            looked += self.walk(inner, entry, rules, rows);
+            let (entry, paged) = (&source.entry, source.paged);
+            // What goes over is written in long runs.
+            let rows = if paged { rows.max(PAGED_ROWS) } else { rows };
+            looked += self.walk(inner, entry, paged, rules, rows);
             let found = &mut self.hands.get_mut(&entry.id).expect("every source has one").found;
             if found.len() >= rows {
-                choices.push(Choice { entry: Arc::clone(entry), rows: std::mem::take(found) });
+                choices.push(Choice { entry: Arc::clone(entry), paged, rows: std::mem::take(found) });
             }
         }
         if choices.is_empty() {
@@ -255,7 +264,11 @@ impl Hands {
             for source in &sources {
                 let few = self.hands.get_mut(&source.entry.id).map(|of| std::mem::take(&mut of.found));
                 let few = few.filter(|rows| !rows.is_empty());
-                choices.extend(few.map(|rows| Choice { entry: Arc::clone(&source.entry), rows }));
+                choices.extend(few.map(|rows| Choice {
+                    entry: Arc::clone(&source.entry),
+                    paged: source.paged,
+                    rows,
+                }));
             }
         }
         choices
@@ -268,12 +281,13 @@ impl Hands {
         let sources: Vec<Source> = leave
             .filter_map(|entry| {
                 let form = entry.form_pinned(&guard);
-                let migrates = form.schema.tiering.migrates();
+                let migrates = form.schema.tiering.migrates() || form.schema.tiering == Tiering::Paged;
                 let chunks = form.store.directory.len();
                 let rows = entries_of(form);
                 let migrates = migrates && rows > 0;
                 let (row_bytes, counters) = (row_bytes(form, rows), Arc::clone(&form.counters));
-                migrates.then_some(Source { entry, chunks, rows, row_bytes, counters })
+                let paged = form.schema.tiering == Tiering::Paged;
+                migrates.then_some(Source { entry, chunks, rows, row_bytes, paged, counters })
             })
             .collect();
         let is_there = |id: &TableId| sources.iter().any(|source| source.entry.id == *id);
@@ -334,7 +348,14 @@ impl Hands {
     }
 
     /// Moves the hand of one table on, until its turn is over, or it has found `count` rows. How far it went.
-    fn walk(&mut self, inner: &Inner, entry: &TableEntry, rules: &Rules<'_>, count: usize) -> u32 {
+    fn walk(
+        &mut self,
+        inner: &Inner,
+        entry: &TableEntry,
+        paged: bool,
+        rules: &Rules<'_>,
+        count: usize,
+    ) -> u32 {
         let OfTable { hand: kept, census, leaving, found } =
             self.hands.get_mut(&entry.id).expect("every source has one");
         let (mut hand, leaving) = (*kept, rules.leaving.unwrap_or(*leaving));
@@ -372,7 +393,8 @@ impl Hands {
                 looked += 1;
                 match word {
                     Found::Newest(_) | Found::Moved => {}
-                    Found::Frozen(_) if self.mood.takes_frozen() => {}
+                    // What is on the paged side already gains nothing.
+                    Found::Frozen(_) if self.mood.takes_frozen() && !paged => {}
                     Found::Frozen(_) | Found::Left(_) | Found::Empty => continue,
                 }
                 let _frame = guard.frame();

@@ -23,6 +23,7 @@ use thermocline_base::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use thermocline_frozen::BlockMeta;
 
 use crate::hot::budget::{Budget, Charge, MemoryKind, OutOfMemory};
+use crate::hot::paged::{Absent, Run};
 use crate::hot::version::{Begin, Moved, TxnId, Version};
 use crate::row::Layout;
 
@@ -117,11 +118,20 @@ impl Rows {
     }
 }
 
+/// How a block keeps its rows.
+#[derive(Debug)]
+enum Kept {
+    /// Compressed, in memory.
+    Columns(Rows),
+    /// As they were, on the paged side.
+    Paged(Run),
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Block {
     number: u64,
-    rows: Rows,
+    kept: Kept,
     begins: AtomicPtr<(Begins, Charge)>,
     youngest: Timestamp,
     /// Slots that name it: rows that are in it, and rows that have left with it.
@@ -146,13 +156,29 @@ impl Block {
     /// # Errors
     /// There is no room for it below the memory limit.
     pub(crate) fn new(rows: Rows, begins: Begins, budget: &Arc<Budget>) -> Result<Box<Self>, OutOfMemory> {
+        Self::keeping(Kept::Columns(rows), begins, budget)
+    }
+
+    /// The same of rows that were written to the paged side.
+    ///
+    /// # Errors
+    /// As [`Block::new`].
+    pub(crate) fn paged(run: Run, begins: Begins, budget: &Arc<Budget>) -> Result<Box<Self>, OutOfMemory> {
+        Self::keeping(Kept::Paged(run), begins, budget)
+    }
+
+    fn keeping(kept: Kept, begins: Begins, budget: &Arc<Budget>) -> Result<Box<Self>, OutOfMemory> {
+        let bytes = match &kept {
+            Kept::Columns(rows) => rows.bytes_len(),
+            Kept::Paged(run) => run.memory(),
+        };
         let (mut charge, mut begins_charge) =
             (Charge::none(budget, MemoryKind::Frozen), Charge::none(budget, MemoryKind::Frozen));
-        charge.add_from_reserve((rows.bytes_len() + size_of::<Self>()) as u64)?;
+        charge.add_from_reserve((bytes + size_of::<Self>()) as u64)?;
         begins_charge.add_from_reserve(begins.bytes())?;
         Ok(Box::new(Self {
             number: next_number(),
-            rows,
+            kept,
             youngest: begins.at.iter().copied().max().unwrap_or_default(),
             begins: AtomicPtr::new(Box::into_raw(Box::new((begins, begins_charge)))),
             live: AtomicU32::new(0),
@@ -170,9 +196,24 @@ impl Block {
         self.number
     }
 
-    /// Its rows.
+    /// Its rows, of a block in memory.
+    ///
+    /// # Panics
+    /// When it is on the paged side.
     pub(crate) fn rows(&self) -> &Rows {
-        &self.rows
+        match &self.kept {
+            Kept::Columns(rows) => rows,
+            Kept::Paged(_) => panic!("the columns of a block are asked for whose rows are on the paged side"),
+        }
+    }
+
+    /// Its rows, of a block on the paged side. `None`: it is in memory.
+    #[inline]
+    pub(crate) fn run(&self) -> Option<&Run> {
+        match &self.kept {
+            Kept::Columns(_) => None,
+            Kept::Paged(run) => Some(run),
+        }
     }
 
     /// When the row at a position begins; see the module.
@@ -288,7 +329,7 @@ impl Block {
     pub(crate) fn mark_image(&self, row: RowId, guard: &Guard<'_>) -> Option<Version> {
         let (mark, batch) = self.mark()?;
         let moved = Moved { batch, begin: self.begin(row.slot(), guard) };
-        let fill = |out: &mut Vec<u8>| self.rows.row_into(row.slot(), out);
+        let fill = |out: &mut Vec<u8>| self.rows().row_into(row.slot(), out);
         Some(Version::mark_image(guard, self.number, (mark, moved), row, fill))
     }
 
@@ -303,12 +344,38 @@ impl Block {
         assert!(before != 0, "no more rows leave a block than have entered it");
     }
 
-    /// The row at a position as a version that lasts as long as the reader's pin (see [`Guard::keep`]).
+    /// The row at a position as a version that lasts as long as the reader's pin (see [`Guard::keep`]). Of a row on the paged side
+    /// whose pages are not there: read past the frames, on this thread. Where that fails, a version without bytes
+    /// ([`Version::is_absent`]).
     #[inline]
     pub(crate) fn image(&self, row: RowId, guard: &Guard<'_>) -> Version {
         let position = row.slot();
         let begin = self.begin(position, guard);
-        Version::image(guard, self.number, begin, row, |out| self.rows.row_into(position, out))
+        match &self.kept {
+            Kept::Columns(rows) => {
+                Version::image(guard, self.number, begin, row, |out| rows.row_into(position, out))
+            }
+            Kept::Paged(run) => {
+                let fill = |out: &mut Vec<u8>| run.row_now(position, guard, out);
+                Version::try_image(guard, self.number, begin, row, fill).unwrap_or_else(|error| {
+                    tracing::error!(%error, %row, "a row on the paged side cannot be read");
+                    Version::absent_image(guard, self.number, begin, row)
+                })
+            }
+        }
+    }
+
+    /// The same, if the row's pages are there.
+    ///
+    /// # Errors
+    /// They are not.
+    #[inline]
+    pub(crate) fn image_if_there(&self, row: RowId, guard: &Guard<'_>) -> Result<Version, Box<Absent>> {
+        let Kept::Paged(run) = &self.kept else { return Ok(self.image(row, guard)) };
+        let position = row.slot();
+        let begin = self.begin(position, guard);
+        let fill = |out: &mut Vec<u8>| run.row_if_there(position, guard, out);
+        Version::try_image(guard, self.number, begin, row, fill)
     }
 }
 

@@ -37,6 +37,8 @@ pub enum MemoryKind {
     Slots,
     /// Blocks of frozen chunks.
     Frozen,
+    /// The paged side: its frames, and the tables that lead to its pages.
+    Paged,
     /// The update memo: its versions, slots and indexes.
     Memo,
     /// Access filters of the cold store.
@@ -61,12 +63,13 @@ pub enum MemoryKind {
 
 impl MemoryKind {
     /// All of them, for statistics.
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Versions,
         Self::Hash,
         Self::Tree,
         Self::Slots,
         Self::Frozen,
+        Self::Paged,
         Self::Memo,
         Self::ColdFilters,
         Self::ColdFences,
@@ -87,6 +90,7 @@ impl MemoryKind {
             Self::Tree => "ordered indexes",
             Self::Slots => "slots",
             Self::Frozen => "frozen chunks",
+            Self::Paged => "paged side",
             Self::Memo => "the update memo",
             Self::ColdFilters => "access filters",
             Self::ColdFences => "fences of the cold store",

@@ -39,6 +39,7 @@ use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backof
 use crate::hot::block::Block;
 use crate::hot::budget::OutOfMemory;
 use crate::hot::memory::{FREE, Memory};
+use crate::hot::paged::Absent;
 use crate::hot::version::Version;
 use crate::mutation::{self, Rule};
 
@@ -562,8 +563,37 @@ impl Directory {
             Found::Newest(version) => Some(version),
             Found::Empty => None,
             found @ (Found::Moved | Found::Frozen(_) | Found::Left(_)) => {
-                self.newest_elsewhere(row, found, guard)
+                let now = self.newest_elsewhere(row, found, guard, |block| Ok(block.image(row, guard)));
+                now.unwrap_or_else(|_: Box<Absent>| unreachable!("an image is made of what there is"))
             }
+        }
+    }
+
+    /// The same, unless the row is on the paged side and its pages are not in memory.
+    ///
+    /// # Errors
+    /// What to wait for.
+    #[inline]
+    pub(crate) fn newest_if_there(
+        &self,
+        row: RowId,
+        guard: &Guard<'_>,
+    ) -> Result<Option<Version>, Box<Absent>> {
+        match self.look(row, guard) {
+            Found::Newest(version) => Ok(Some(version)),
+            Found::Empty => Ok(None),
+            found @ (Found::Moved | Found::Frozen(_) | Found::Left(_)) => {
+                self.newest_elsewhere(row, found, guard, |block| block.image_if_there(row, guard))
+            }
+        }
+    }
+
+    /// Has the pages of a row on the paged side read ahead of need, and so many behind them. A hint.
+    pub(crate) fn read_ahead(&self, row: RowId, more: usize, guard: &Guard<'_>) {
+        let Found::Frozen(number) = self.look(row, guard) else { return };
+        let block = self.get(row.chunk(), guard).and_then(|chunk| chunk.block(number, guard));
+        if let Some(run) = block.and_then(Block::run) {
+            run.paged().prefetch(&run.spans_from(row.slot(), more));
         }
     }
 
@@ -585,26 +615,31 @@ impl Directory {
     }
 
     #[cold]
-    fn newest_elsewhere(&self, row: RowId, mut found: Found, guard: &Guard<'_>) -> Option<Version> {
+    fn newest_elsewhere(
+        &self,
+        row: RowId,
+        mut found: Found,
+        guard: &Guard<'_>,
+        image: impl Fn(&Block) -> Result<Version, Box<Absent>>,
+    ) -> Result<Option<Version>, Box<Absent>> {
         let mut backoff = Backoff::new();
         loop {
             match found {
-                Found::Newest(version) => return Some(version),
-                Found::Empty => return None,
+                Found::Newest(version) => return Ok(Some(version)),
+                Found::Empty => return Ok(None),
                 Found::Frozen(number) => {
+                    let Some(chunk) = self.get(row.chunk(), guard) else { return Ok(None) };
                     // Without the block the row has been thawed or frozen anew since the look.
-                    if let Some(block) = self.get(row.chunk(), guard)?.block(number, guard) {
-                        return Some(block.image(row, guard));
+                    if let Some(block) = chunk.block(number, guard) {
+                        return image(block).map(Some);
                     }
                 }
                 Found::Left(number) => {
+                    let Some(chunk) = self.get(row.chunk(), guard) else { return Ok(None) };
                     // Without the block the row has gone since the look; without a mark it stays after all.
-                    let mark = self
-                        .get(row.chunk(), guard)?
-                        .block(number, guard)
-                        .map(|block| block.mark_image(row, guard));
+                    let mark = chunk.block(number, guard).map(|block| block.mark_image(row, guard));
                     if let Some(Some(mark)) = mark {
-                        return Some(mark);
+                        return Ok(Some(mark));
                     }
                 }
                 Found::Moved => backoff.wait(),

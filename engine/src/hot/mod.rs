@@ -9,5 +9,7 @@ pub(crate) mod block;
 pub(crate) mod budget;
 pub(crate) mod chunk;
 pub(crate) mod memory;
+pub(crate) mod paged;
+pub(crate) mod run;
 pub(crate) mod store;
 pub(crate) mod version;

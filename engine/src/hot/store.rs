@@ -17,7 +17,7 @@ use thermocline_base::sync::{AtomicU32, AtomicU64, CachePadded, Mutex, Ordering,
 use crate::hot::block::Block;
 use crate::hot::budget::{Budget, MemoryKind, OutOfMemory};
 use crate::hot::chunk::freeze::Freezer;
-use crate::hot::chunk::{Directory, Found, Latched};
+use crate::hot::chunk::{Chunk, Directory, Found, Latched};
 use crate::hot::memory::Memory;
 use crate::hot::version::{Begin, Version};
 use crate::mutation::{self, Rule};
@@ -200,9 +200,42 @@ impl Store {
     /// # Errors
     /// As [`crate::hot::chunk::Chunk::freeze`].
     pub(crate) fn freeze(&self, chunk: u32, block: Box<Block>, epochs: &Epochs) -> Result<u32, OutOfMemory> {
+        let place = std::ptr::from_ref(block.rows());
+        // SAFETY: the chunk has the block from now on, and lets it go only under the maintenance lock, which the caller holds.
+        let has = |position: u16| unsafe { &*place }.is_present(position);
+        let (chunk, rows) = self.freeze_into(chunk, block, &has, epochs);
+        if let Some(chunk) = chunk {
+            // Its next image names the block.
+            chunk.mark_dirty();
+        }
+        rows
+    }
+
+    /// Lets the slots of a chunk name this block on the paged side, which has rows where `has` says. How many rows are in it now.
+    /// Images stay as they are: they know nothing of where rows are. Under the maintenance lock.
+    ///
+    /// # Errors
+    /// As [`crate::hot::chunk::Chunk::freeze`].
+    pub(crate) fn page(
+        &self,
+        chunk: u32,
+        block: Box<Block>,
+        has: &dyn Fn(u16) -> bool,
+        epochs: &Epochs,
+    ) -> Result<u32, OutOfMemory> {
+        self.freeze_into(chunk, block, has, epochs).1
+    }
+
+    fn freeze_into(
+        &self,
+        chunk: u32,
+        block: Box<Block>,
+        has: &dyn Fn(u16) -> bool,
+        epochs: &Epochs,
+    ) -> (Option<&Chunk>, Result<u32, OutOfMemory>) {
         let chunk = {
             let guard = epochs.pin();
-            let Some(chunk) = self.directory.get(chunk, &guard) else { return Ok(0) };
+            let Some(chunk) = self.directory.get(chunk, &guard) else { return (None, Ok(0)) };
             std::ptr::from_ref(chunk)
         };
         // SAFETY: chunks go only under the maintenance lock, which the caller holds. So no pin has to last for all of it.
@@ -211,10 +244,8 @@ impl Store {
             self.frozen_rows.fetch_add(1, Ordering::Relaxed);
             self.retire(version);
         };
-        let rows = chunk.freeze(block, &mut Freezer { slots: &self.slots, epochs, retire: &mut retire });
-        // Its next image names the block.
-        chunk.mark_dirty();
-        rows
+        let mut freezer = Freezer { slots: &self.slots, epochs, has, retire: &mut retire };
+        (Some(chunk), chunk.freeze(block, &mut freezer))
     }
 
     /// Lets those slots of a chunk name this block that have a bit (recovery). Nobody else changes the chunk meanwhile.
@@ -299,6 +330,12 @@ impl Store {
                 let row = RowId::new(number, slot);
                 let _frame = guard.frame();
                 if let Some(newest) = self.directory.newest(row, guard) {
+                    if newest.is_absent() {
+                        let reason = format!(
+                            "row {row} is on the paged side and cannot be read; open the database again"
+                        );
+                        return Err(crate::Error::Refused(reason));
+                    }
                     see(row, newest)?;
                 }
             }

@@ -54,6 +54,8 @@ const OLDER_MASK: u64 = (1 << OLDER_BITS) - 1;
 const LEN_MASK: u64 = (1 << 21) - 1;
 /// The link of a mark's image: the row's image stands behind it. No version has this offset in its memory.
 const IMAGE_BEHIND: u64 = OLDER_MASK;
+/// The link of an image whose row could not be read.
+const ABSENT: u64 = OLDER_MASK - 1;
 const TOMBSTONE: u64 = 1 << 63;
 const PARKED: u64 = 1 << 62;
 const SUPERSEDED: u64 = 1 << 61;
@@ -143,10 +145,20 @@ thread_local! {
 
 impl RowBytes {
     fn filled(fill: impl FnOnce(&mut Vec<u8>)) -> Self {
-        let mut bytes = ROW_BYTES.take();
-        bytes.clear();
-        fill(&mut bytes);
-        Self(bytes)
+        let filled: Result<Self, std::convert::Infallible> = Self::try_filled(|bytes| {
+            fill(bytes);
+            Ok(())
+        });
+        match filled {
+            Ok(bytes) => bytes,
+        }
+    }
+
+    fn try_filled<E>(fill: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<Self, E> {
+        let mut bytes = Self(ROW_BYTES.take());
+        bytes.0.clear();
+        fill(&mut bytes.0)?;
+        Ok(bytes)
     }
 }
 
@@ -197,12 +209,44 @@ impl Version {
         row_id: RowId,
         fill: impl FnOnce(&mut Vec<u8>),
     ) -> Self {
-        let bytes = RowBytes::filled(fill);
-        let kept = guard.keep(1 + Self::bytes(bytes.0.len()) / 8);
+        Self::image_of_bytes(guard, block, begin, row_id, &RowBytes::filled(fill).0)
+    }
+
+    /// The same where the bytes may not be had.
+    ///
+    /// # Errors
+    /// That of `fill`.
+    #[inline]
+    pub(crate) fn try_image<E>(
+        guard: &Guard<'_>,
+        block: u64,
+        begin: Timestamp,
+        row_id: RowId,
+        fill: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let bytes = RowBytes::try_filled(fill)?;
+        Ok(Self::image_of_bytes(guard, block, begin, row_id, &bytes.0))
+    }
+
+    /// An image of a row that cannot be read: it says when the row begins, and has no bytes.
+    pub(crate) fn absent_image(guard: &Guard<'_>, block: u64, begin: Timestamp, row_id: RowId) -> Self {
+        let image = Self::image_of_bytes(guard, block, begin, row_id, &[]);
+        image.header().link.store(ABSENT, Ordering::Relaxed);
+        image
+    }
+
+    /// Has it no bytes, since they could not be read?
+    #[inline]
+    pub(crate) fn is_absent(self) -> bool {
+        self.link() == ABSENT
+    }
+
+    fn image_of_bytes(guard: &Guard<'_>, block: u64, begin: Timestamp, row_id: RowId, bytes: &[u8]) -> Self {
+        let kept = guard.keep(1 + Self::bytes(bytes.len()) / 8);
         // SAFETY: what is kept is aligned, ours, and has a word more than a version of the row needs.
         let image = unsafe {
             kept.write(block);
-            Self::create(kept.add(1).cast(), Begin::At(begin), 0, row_id, false, &bytes.0, &[])
+            Self::create(kept.add(1).cast(), Begin::At(begin), 0, row_id, false, bytes, &[])
         };
         image.header().place.fetch_or(IMAGE, Ordering::Relaxed);
         image
@@ -328,7 +372,7 @@ impl Version {
     #[inline]
     pub(crate) fn older(self, memory: &Memory) -> Option<Self> {
         match self.header().link.load(Ordering::Acquire) & OLDER_MASK {
-            0 => None,
+            0 | ABSENT => None,
             IMAGE_BEHIND => Some(self.image_behind()),
             // SAFETY: links lead to versions that live at least as long as the one that links to them can be reached.
             units => Some(unsafe { Self::from_cell(memory.at(units - 1)) }),
@@ -372,6 +416,11 @@ impl Version {
     /// The lifetime is the caller's to choose: not longer than the pin under which the version was reached.
     #[inline]
     pub(crate) fn row<'a>(self) -> &'a [u8] {
+        debug_assert!(
+            !self.is_absent(),
+            "bytes are asked for of row {} that could not be read",
+            self.row_id()
+        );
         // SAFETY: the row bytes follow the header and never change once the version can be reached.
         unsafe { std::slice::from_raw_parts(self.cell().add(HEADER_BYTES).as_ptr(), self.len()) }
     }

@@ -50,7 +50,7 @@ use crate::db::{Database, Inner};
 use crate::error::{Error, Result};
 use crate::hot::block::Block;
 use crate::hot::chunk::{Chunk, Found as Slot};
-use crate::hot::version::Begin;
+use crate::hot::version::{Begin, Version};
 use crate::mutation::{self, Rule};
 use crate::txn::registry::State;
 use crate::txn::visibility::{Sees, visible};
@@ -453,6 +453,11 @@ impl Inner {
                 }
                 let _frame = guard.frame();
                 let newest = directory.newest(row_of(slot), &guard);
+                if newest.is_some_and(Version::is_absent) {
+                    // The image of before, and the log, stay as long as nothing better can be written.
+                    outcome = Err(CheckpointError::LostRow { table: form.storage, row: row_of(slot) });
+                    break 'pins;
+                }
                 match visible(newest, &form.store.memory, &self.registry, timestamp, None) {
                     Sees::Nothing => {}
                     Sees::Row(version) => {
@@ -503,8 +508,9 @@ impl Inner {
     ) -> std::result::Result<Option<FrozenSlots>, CheckpointError> {
         let place = {
             let guard = self.epochs.pin();
-            // Of a block whose rows have left nothing is needed; who sees them still is written beside it.
-            let is_needed = |block: &&Block| block.live() != block.left();
+            // Of a block whose rows have left nothing is needed; who sees them still is written beside it. Rows on the paged side
+            // are written like those in memory.
+            let is_needed = |block: &&Block| block.live() != block.left() && block.run().is_none();
             let Some(block) = chunk.blocks(&guard).next().filter(is_needed) else { return Ok(None) };
             std::ptr::from_ref(block)
         };

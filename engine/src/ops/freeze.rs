@@ -203,7 +203,7 @@ impl Inner {
     }
 
     /// Sees to it that no slot of the chunk can be filled any more, if enough of them are.
-    fn close_chunk(&self, store: &Store, number: u32, which: Settled) {
+    pub(crate) fn close_chunk(&self, store: &Store, number: u32, which: Settled) {
         let guard = self.epochs.pin();
         let Some(chunk) = store.directory.get(number, &guard) else { return };
         let rows = chunk.used();
@@ -213,7 +213,7 @@ impl Inner {
     }
 
     /// Can no slot of the chunk be filled any more, and is it one that may freeze?
-    fn may_freeze(&self, store: &Store, number: u32) -> bool {
+    pub(crate) fn may_freeze(&self, store: &Store, number: u32) -> bool {
         let may = || {
             let guard = self.epochs.pin();
             store.directory.get(number, &guard).is_some_and(|chunk| chunk.is_full() && !chunk.is_packed())

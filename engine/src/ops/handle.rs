@@ -200,7 +200,10 @@ impl Session {
         let db = self.db();
         let mut row = row;
         loop {
-            let newest = form.store.directory.newest(row, guard);
+            let newest = match self.newest_of(form, row, guard) {
+                Ok(newest) => newest,
+                Err(wait) => return Step::Wait(Wait::Page(wait)),
+            };
             let hides = |own| self.hides(own);
             match visible_to_view(newest, &form.store.memory, &db.registry, self.snapshot, self.id, hides) {
                 Sees::Row(version) => match self.heir_of_followed(form, row, guard) {

@@ -232,7 +232,7 @@ impl Inner {
             (self.registry.active_snapshots().oldest(), self.registry.oldest_validating());
         let guard = self.epochs.pin();
         let Some(chunk) = entry.form_pinned(&guard).store.directory.get(number, &guard) else { return false };
-        chunk.blocks(&guard).next().is_some_and(|block| {
+        chunk.blocks(&guard).next().filter(|block| block.run().is_none()).is_some_and(|block| {
             block.forget_begins(oldest, &self.epochs);
             block.has_no_begins()
                 && block.mark().is_none()
@@ -256,6 +256,7 @@ impl Inner {
             // An older batch would say that its rows are from before the table was emptied, or its columns changed.
             let block =
                 form.store.directory.get(number, &guard).and_then(|chunk| chunk.blocks(&guard).next());
+            let block = block.filter(|block| block.run().is_none());
             match block.filter(|block| block.has_no_begins() && batch > form.changed.get().0) {
                 Some(block) if block.youngest() <= youngest || mutation::off(Rule::YoungStay) => {
                     room.add_from_reserve(block.rows().bytes_len() as u64)?;

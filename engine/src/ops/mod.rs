@@ -23,6 +23,7 @@ pub(crate) mod load;
 pub(crate) mod lock;
 pub(crate) mod maintain;
 pub(crate) mod migrate;
+pub(crate) mod page;
 pub(crate) mod progress;
 pub(crate) mod promote;
 pub(crate) mod read;
@@ -40,6 +41,7 @@ use std::sync::Arc;
 
 use crate::catalog::table::TableEntry;
 use crate::hot::budget::OutOfMemory;
+use crate::hot::paged::Absent;
 use crate::hot::version::TxnId;
 
 /// What a step came to.
@@ -66,8 +68,17 @@ pub(crate) enum Wait {
     Room { refused: OutOfMemory, since: u64 },
     /// A read of the cold store.
     Cold(cold::ColdWait),
+    /// Pages of the paged side.
+    Page(PageWait),
     /// The next entry of the scan of the cold store that is part of the scan.
     ColdScan,
+}
+
+/// What is missing of a row on the paged side.
+#[derive(Debug)]
+pub(crate) struct PageWait {
+    pub(crate) table: String,
+    pub(crate) absent: Box<Absent>,
 }
 
 /// Unwraps a step, or hands the wait up.

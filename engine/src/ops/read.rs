@@ -25,15 +25,21 @@ use crate::cold::store::primary_of;
 use crate::error::{Error, Result};
 use crate::hot::block::Block;
 use crate::hot::budget::OutOfMemoryCause;
+use crate::hot::paged::Absent;
 use crate::hot::version::{Begin, TxnId, Version};
 use crate::index::hash_of;
 use crate::mutation::{self, Rule};
 use crate::ops::handle::{SeenPlace, SeenRow};
-use crate::ops::{Step, Wait, step};
+use crate::ops::{PageWait, Step, Wait, step};
 use crate::options::Isolation;
 use crate::txn::registry::State;
 use crate::txn::session::{Health, NO_SNAPSHOT, Read, Scan, ScanRange, Session, Touched};
 use crate::txn::visibility::{Sees, visible_to_view};
+
+/// After so many waits for pages without having read a row, a transaction reads them past the frames.
+const PATIENCE: u8 = 4;
+/// Rows on the paged side come back so many times as soon as cold ones: it costs less.
+const BACK_SOONER: u64 = 4;
 
 /// How far a lookup has been prepared.
 #[derive(Debug, Default)]
@@ -48,6 +54,8 @@ pub(crate) enum Lookup {
     Absent,
     Undecided(TxnId),
     Changed,
+    /// Its pages are not there.
+    Paged(PageWait),
 }
 
 impl Session {
@@ -239,6 +247,42 @@ impl Session {
         }
     }
 
+    /// The newest version of a row; of one on the paged side, only if its pages are there, or if the transaction has
+    /// waited in vain so often that it had better read them itself.
+    ///
+    /// # Errors
+    /// What to wait for.
+    #[inline]
+    pub(crate) fn newest_of(
+        &self,
+        form: &TableForm,
+        row: RowId,
+        guard: &Guard<'_>,
+    ) -> std::result::Result<Option<Version>, PageWait> {
+        match form.store.directory.newest_if_there(row, guard) {
+            Ok(newest) => Ok(newest),
+            Err(absent) => self.read_past(form, row, absent, guard),
+        }
+    }
+
+    #[cold]
+    fn read_past(
+        &self,
+        form: &TableForm,
+        row: RowId,
+        absent: Box<Absent>,
+        guard: &Guard<'_>,
+    ) -> std::result::Result<Option<Version>, PageWait> {
+        if self.page_waits >= PATIENCE {
+            let newest = form.store.directory.newest(row, guard);
+            // Who waits for a page that cannot be read is told.
+            if !newest.is_some_and(Version::is_absent) {
+                return Ok(newest);
+            }
+        }
+        Err(PageWait { table: form.schema.name.clone(), absent })
+    }
+
     /// The row with this key, as the snapshot sees it. In a non-unique index, the first one found.
     #[inline]
     pub(crate) fn look_up(
@@ -251,7 +295,10 @@ impl Session {
         let (registry, memory) = (&self.db.registry, &form.store.memory);
         let (snapshot, id) = (self.snapshot, self.id);
         let examine = |row: RowId| {
-            let newest = form.store.directory.newest(row, guard);
+            let newest = match self.newest_of(form, row, guard) {
+                Ok(newest) => newest,
+                Err(wait) => return ControlFlow::Break(Lookup::Paged(wait)),
+            };
             match visible_to_view(newest, memory, registry, snapshot, id, |own| self.hides(own)) {
                 Sees::Row(version)
                     if index.matches(form, version, key) && !self.has_followed(form, row, guard) =>
@@ -311,8 +358,12 @@ impl Session {
             form.counters.reuse.note(version, self.db.governor.moment());
         }
         // Of frozen rows it matters as soon as they are: which chunks leave is decided by what was seen before.
-        if version.is_image() && form.schema.tiering == Tiering::Auto {
-            self.note_frozen_use(form, version);
+        if version.is_image() {
+            match form.schema.tiering {
+                Tiering::Auto => self.note_frozen_use(form, version),
+                Tiering::Paged => self.note_paged_use(form, version),
+                Tiering::Hot | Tiering::Cold | Tiering::Frozen => {}
+            }
         }
     }
 
@@ -323,6 +374,17 @@ impl Session {
         let chunk = form.store.directory.get(image.row_id().chunk(), &guard);
         let block = image.image_of().and_then(|number| chunk?.block(number, &guard));
         block.into_iter().for_each(Block::note_use);
+    }
+
+    /// Notes that a row on the paged side was read: one in so many of them comes back.
+    #[cold]
+    fn note_paged_use(&self, form: &TableForm, image: Version) {
+        let db = self.db();
+        let wanted = u64::from(db.options.reads_a_promotion);
+        let reads = form.counters.paged_reads.fetch_add(1, Ordering::Relaxed);
+        if wanted > 0 && reads.is_multiple_of((wanted / BACK_SOONER).max(1)) {
+            crate::ops::page::come_back(db, form, image);
+        }
     }
 
     /// Notes that a version is new, in the same way.
@@ -336,6 +398,7 @@ impl Session {
     /// Remembers a row for validation, and now and then its being accessed.
     #[inline]
     pub(crate) fn note_read(&mut self, form: FormRef, row: RowId, version: Version) {
+        self.page_waits = 0;
         if let Some(sampler) = &mut self.sampler {
             let hash = || {
                 let mut key = crate::row::KeyBuf::new();
@@ -418,6 +481,7 @@ impl Session {
                     )))));
                 }
                 Lookup::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),
+                Lookup::Paged(wait) => return Ok(Step::Wait(Wait::Page(wait))),
                 Lookup::Changed => {}
             }
         }

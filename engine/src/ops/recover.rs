@@ -22,11 +22,11 @@ use thermocline_base::clock::Clock;
 use thermocline_base::epoch::Epochs;
 use thermocline_base::ids::{Lsn, RowId, TableId, Timestamp};
 use thermocline_base::io::{Io, IoError, LockGuard, OverlayIo};
-use thermocline_base::sync::{AtomicBool, Mutex};
+use thermocline_base::sync::{AtomicBool, AtomicU64, Mutex};
 
-use crate::catalog::Catalog;
 use crate::catalog::schema::{Redefined, decode_catalog};
 use crate::catalog::table::{TableEntry, TableForm};
+use crate::catalog::{Catalog, Tiering};
 use crate::checkpoint::manifest::manifest_name;
 use crate::checkpoint::superblock::LOCK_FILE;
 use crate::checkpoint::{ChunkImage, FROZEN_ROWS, Images, Manifest, RunState, Superblock, dir_of};
@@ -93,6 +93,9 @@ pub(crate) fn open(
         catalog: Catalog::default(),
         memo: std::sync::OnceLock::new(),
         cold: std::sync::OnceLock::new(),
+        paged: std::sync::OnceLock::new(),
+        paged_opening: Mutex::new(()),
+        came_back: AtomicU64::new(0),
         log: None,
         log_end: Lsn(0),
         io,
@@ -418,6 +421,8 @@ fn load_images(inner: &Inner, manifest: &Manifest) -> Result<()> {
         form.store.directory.make(number, &form.store.slots)?;
         jobs.push((Arc::clone(entry), image));
     }
+    // Rows that go over wait for the epochs.
+    drop(guard);
     in_parallel(inner, &jobs, |(entry, image)| {
         let guard = inner.epochs.pin();
         let form = entry.form_pinned(&guard);
@@ -438,8 +443,21 @@ fn load_images(inner: &Inner, manifest: &Manifest) -> Result<()> {
             // The next checkpoint has it as it is now.
             chunk.mark_dirty();
         }
+        let is_paged = form.schema.tiering == Tiering::Paged;
+        drop(guard);
+        if is_paged && is_filling_up(inner) {
+            // Nobody knows yet which rows will be used; those that are come back.
+            inner.page_chunk(entry, image.header.chunk)?;
+            inner.epochs.collect();
+            entry.form_pinned(&inner.epochs.pin()).store.memory.collect();
+        }
         Ok(())
     })
+}
+
+/// Takes what was loaded so much of the limit that rows of paged tables go over at once?
+fn is_filling_up(inner: &Inner) -> bool {
+    inner.memory_limit().is_some_and(|limit| inner.budget.used() > limit / 4)
 }
 
 fn bad_row(inner: &Inner, form: &TableForm, row_id: RowId, what: &dyn std::fmt::Display) -> Error {

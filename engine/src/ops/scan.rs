@@ -25,7 +25,7 @@ use crate::index::hash_of;
 use crate::index::tree::{Batch, Direction};
 use crate::ops::cold::Seen;
 use crate::ops::handle::{SeenPlace, SeenRow};
-use crate::ops::{Step, Wait, step};
+use crate::ops::{PageWait, Step, Wait, step};
 use crate::txn::session::{Scan, ScanRange, Session};
 use crate::txn::visibility::{Sees, visible_to_view};
 
@@ -224,11 +224,15 @@ fn fetch_ahead(form: &TableForm, batch: &Batch, guard: &thermocline_base::epoch:
     }
 }
 
+/// Pages of the paged side that a scan which waits for one has read ahead.
+const PAGES_AHEAD: usize = 16;
+
 /// What a row of a scan came to.
 enum Entry {
     Next,
     Stop,
     Undecided(TxnId),
+    Paged(PageWait),
 }
 
 impl Session {
@@ -327,6 +331,10 @@ impl Session {
                     }
                     Entry::Undecided(id) => {
                         waits = Some(Wait::Decision(id));
+                        break;
+                    }
+                    Entry::Paged(wait) => {
+                        waits = Some(Wait::Page(wait));
                         break;
                     }
                 }
@@ -552,6 +560,7 @@ impl Session {
                         return Ok(Step::Done(()));
                     }
                     Entry::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),
+                    Entry::Paged(wait) => return Ok(Step::Wait(Wait::Page(wait))),
                 }
             }
             if slot >= used {
@@ -598,7 +607,14 @@ impl Session {
         let form = form_ref.get();
         loop {
             let _frame = guard.frame();
-            let newest = form.store.directory.newest(row, guard);
+            let newest = match self.newest_of(form, row, guard) {
+                Ok(newest) => newest,
+                Err(wait) => {
+                    // Neighbours are wanted next, most likely.
+                    form.store.directory.read_ahead(row, PAGES_AHEAD, guard);
+                    return Entry::Paged(wait);
+                }
+            };
             let (memory, registry) = (&form.store.memory, &self.db.registry);
             let hides = |own| self.hides(own);
             match visible_to_view(newest, memory, registry, self.snapshot, self.id, hides) {
@@ -662,10 +678,13 @@ impl Session {
             Structure::Hash(hash) => hash.lookup(&guard, hash_of(key), &mut examine),
             Structure::Tree(tree) => tree.lookup(&guard, key, &mut examine),
         };
-        if let Entry::Undecided(id) = outcome {
-            return Ok(Step::Wait(Wait::Decision(id)));
-        }
-        if !matches!(outcome, Entry::Stop) {
+        let stopped = match outcome {
+            Entry::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),
+            Entry::Paged(wait) => return Ok(Step::Wait(Wait::Page(wait))),
+            Entry::Stop => true,
+            Entry::Next => false,
+        };
+        if !stopped {
             let mut shown = Vec::new();
             let stamp = self.stamp(form);
             let step = self.each_cold(form, index, key, seen_cold, &guard, &mut |row| {

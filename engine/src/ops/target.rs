@@ -188,6 +188,7 @@ impl Session {
                     self.follow_record(form_ref, wanted, target, purpose, &mut in_the_way, guard)?
                 }
                 Lookup::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),
+                Lookup::Paged(wait) => return Ok(Step::Wait(Wait::Page(wait))),
                 Lookup::Changed => continue,
             };
             if let Some(sought) = step!(sought) {

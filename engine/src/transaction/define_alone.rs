@@ -68,6 +68,10 @@ impl Inner {
             if form.schema.tiering == Tiering::Hot {
                 return Ok(());
             }
+            if form.schema.tiering == Tiering::Paged {
+                drop(guard);
+                return self.page_table(&entry).map(drop);
+            }
             let mut count = 0_usize;
             form.store.for_each_row(&guard, |_, newest| {
                 count += usize::from(!newest.is_tombstone());

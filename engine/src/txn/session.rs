@@ -230,6 +230,8 @@ pub(crate) struct Session {
     pub(crate) looked: bool,
     /// Operations that were offered to give way.
     pub(crate) approaches: u8,
+    /// Waits for pages since it last read a row.
+    pub(crate) page_waits: u8,
     /// Operations that its place had counted when it began.
     begun_at: u32,
     pub(crate) tables: Vec<Touched>,
@@ -300,6 +302,7 @@ impl Session {
             late: false,
             looked: false,
             approaches: 0,
+            page_waits: 0,
             begun_at: 0,
             tables: Vec::new(),
             definitions: None,
@@ -357,6 +360,7 @@ impl Session {
         (self.watches, self.saw_undurable) = (false, false);
         self.looked = false;
         self.approaches = 0;
+        self.page_waits = 0;
         // A fresh transaction is not as idle as the one before it in this place.
         let operations = &self.place().operations;
         self.begun_at = operations.load(Ordering::Relaxed).wrapping_add(1);

@@ -32,6 +32,8 @@ use crate::mutation::{self, Rule};
 pub(crate) struct Freezer<'a> {
     pub(crate) slots: &'a Memory,
     pub(crate) epochs: &'a Epochs,
+    /// Positions at which the block has a row.
+    pub(crate) has: &'a dyn Fn(u16) -> bool,
     /// Is called with every version whose row stands in the block from now on.
     pub(crate) retire: &'a mut dyn FnMut(Version),
 }
@@ -138,7 +140,8 @@ impl Chunk {
         let first = piece * PIECE_SLOTS;
         let positions = || (first..first + PIECE_SLOTS).map(|slot| slot as u16);
         if let Piece::Frozen(number) = pieces.piece(piece)
-            && positions().all(|position| self.is_copy(number, position, block, guard))
+            && positions()
+                .all(|position| (freezer.has)(position) && self.is_copy(number, position, block, guard))
         {
             positions().for_each(|_| block.enter());
             let word = pieces.word(piece);
@@ -153,16 +156,15 @@ impl Chunk {
         }
         let Piece::Slots(slots) = pieces.piece(piece) else { return };
         for (position, slot) in positions().zip(slots) {
-            if block.rows().is_present(position) {
+            if (freezer.has)(position) {
                 self.freeze_slot(slot, position, block, freezer, guard);
             }
         }
     }
 
-    /// Has `block` the row that stands in another block?
+    /// Has `block`, which has a row at the position, the one that stands in another block?
     fn is_copy(&self, number: u64, position: u16, block: &Block, guard: &Guard<'_>) -> bool {
         number != block.number()
-            && block.rows().is_present(position)
             && self
                 .block(number, guard)
                 .is_some_and(|old| old.begin(position, guard) == block.begin(position, guard))

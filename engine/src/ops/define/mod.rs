@@ -127,6 +127,7 @@ impl Session {
     pub(crate) fn create_table(&mut self, schema: TableSchema) -> Result<Table> {
         let db = self.db();
         schema.check()?;
+        self.db().check_tiering(schema.tiering)?;
         let name = schema.name.clone();
         if self.entry(&name).is_ok() {
             return Err(SchemaError::DuplicateTable { table: name }.into());
@@ -203,6 +204,7 @@ impl Session {
         let old = self.present(entry);
         let schema = old.schema.clone().tiering(tiering);
         schema.check()?;
+        self.db().check_tiering(tiering)?;
         self.enter_form(entry, OwnForm::new(TableForm { schema, ..old.share() }), Vec::new());
         Ok(())
     }

@@ -1,0 +1,419 @@
+//! Rows that go over to the paged side (Stoica and Ailamaki, DaMoN 2013, §4), and those that come back.
+//!
+//! A row goes over as it freezes (`ops/freeze.rs`): copied, written, and then its slot is swapped to name the block of the copy,
+//! unless it was changed meanwhile. The block's rows lie on pages of the region instead of in columns ([`crate::hot::run`]). A row comes
+//! back by being thawed: by whoever changes it, or by one of its readers, now and then, so that what is used stays in memory.
+//!
+//! | time | governor | reader | writer | slots of rows 0 to 3 |
+//! |---|---|---|---|---|
+//! | 1 | chooses rows 0, 2, 3, copies them | | | versions |
+//! | 2 | writes them to the paged side as block 9 | | updates row 2 | versions; row 2 has two |
+//! | 3 | swaps rows 0 and 3, leaves row 2 alone | | | 9, version, version, 9 |
+//! | 4 | | reads row 3: awaits its page, reads, thaws it | | 9, version, version, version |
+//!
+//! Unlike a chunk that freezes, one whose rows go over has several blocks, one for each time that rows of it were chosen. So that they
+//! do not become many, the new block takes in those of before that are small or mostly dead.
+//!
+//! Nothing about a row changes by that: nothing is logged, and images stay good.
+
+use std::sync::Arc;
+
+use thermocline_base::backing::{FileBacking, PAGE_BYTES};
+use thermocline_base::ids::{RowId, Timestamp};
+use thermocline_base::sync::Ordering;
+use thermocline_pool::policy::PolicyKind;
+use thermocline_region::{OsOptions, OsPager, Pager, Paging, RegionError};
+
+use crate::catalog::Tiering;
+use crate::catalog::table::{TableEntry, TableForm};
+use crate::db::{Database, Inner};
+use crate::error::{Error, Result};
+use crate::hot::block::{Begins, Block};
+use crate::hot::budget::{Charge, MemoryKind};
+use crate::hot::chunk::freeze::settled;
+use crate::hot::chunk::{Chunk, Found};
+use crate::hot::paged::Paged;
+use crate::hot::run::RunBuilder;
+use crate::hot::store::Store;
+use crate::hot::version::Version;
+use crate::ops::freeze::Settled;
+use crate::options::PagerKind;
+
+/// Rows that are looked at under one pin.
+const ROWS_A_PIN: usize = 256;
+/// Rows of one block, at most.
+const ROWS_A_BLOCK: usize = 1 << 14;
+/// A block is taken in by a new one that has at least this share of its rows, or if no more than half of it lives.
+const TAKEN_IN: usize = 2;
+/// A builder has the pages that it makes in a vector that grows, and once more as they are written.
+const BUILDING: u64 = 3;
+/// A block has no more bytes than this part of the memory limit, within bounds.
+const BLOCK_SHARE: u64 = 128;
+const BLOCK_BYTES_MIN: u64 = 128 << 10;
+const BLOCK_BYTES_MAX: u64 = 4 << 20;
+/// Frames of the pager, at least.
+const FRAMES_MIN: u64 = 64;
+/// What part of the memory limit they are, unless the options say it.
+const FRAMES_SHARE: u64 = 8;
+/// Without a limit.
+const FRAMES_BYTES: u64 = 64 << 20;
+/// The region is so many times as long as the limit. Addresses cost nothing.
+const REGION_SHARE: u64 = 64;
+const REGION_MIN: u64 = 4 << 30;
+const REGION_MAX: u64 = 4 << 40;
+
+/// What going over came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct WentOver {
+    /// Rows that are on the paged side now.
+    pub rows: u64,
+    /// Bytes that their versions took.
+    pub bytes: u64,
+    /// Rows that were to go, and stayed: they are in use, or their chunk is.
+    pub stayed: u64,
+}
+
+impl WentOver {
+    fn add(&mut self, other: Self) {
+        self.rows += other.rows;
+        self.bytes += other.bytes;
+        self.stayed += other.stayed;
+    }
+}
+
+/// Rows of a chunk that are to go over together.
+struct Copied {
+    builder: RunBuilder,
+    begins: Begins,
+    present: Vec<u64>,
+    /// Rows that were in memory, and the bytes that their versions take.
+    fresh: u64,
+    bytes: u64,
+    /// The last position that was looked at.
+    last: u16,
+    room: Charge,
+}
+
+impl Inner {
+    /// The paged side, made now if it is not there.
+    ///
+    /// # Errors
+    /// There is no directory for it, or the system refuses what the pager needs.
+    pub(crate) fn paged_side(&self) -> Result<&Arc<Paged>> {
+        if let Some(paged) = self.paged.get() {
+            return Ok(paged);
+        }
+        let _turn = self.paged_opening.lock();
+        if self.paged.get().is_none() {
+            let paged = Paged::new(self.open_pager().map_err(|error| self.paged_error(None, error))?);
+            let _ = self.paged.set(Arc::new(paged));
+        }
+        Ok(self.paged.get().expect("just made"))
+    }
+
+    fn open_pager(&self) -> std::result::Result<Box<dyn Paging>, RegionError> {
+        let limit = self.memory_limit();
+        let frames = (self.options.paged_frame_bytes(limit) / PAGE_BYTES as u64).max(FRAMES_MIN) as usize;
+        let bytes = limit.map_or(REGION_MAX / 16, |limit| {
+            limit.saturating_mul(REGION_SHARE).clamp(REGION_MIN, REGION_MAX)
+        });
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let dir = self.options.paged_dir.as_deref().unwrap_or(&self.dir);
+        let epochs = Arc::clone(&self.epochs);
+        match self.options.pager {
+            PagerKind::Own => {
+                let id = u64::from_le_bytes(self.database[..8].try_into().expect("an id has 16 bytes"));
+                let path = dir.join(format!("paged-{id:016x}"));
+                // Of a process that was killed before it could take the name away.
+                let _ = self.cold_io.remove(&path);
+                let backing = FileBacking::new(&*self.cold_io, &path)
+                    .map_err(|source| RegionError::NoFile { source })?;
+                let options = thermocline_region::Options { bytes, frames, policy: PolicyKind::default() };
+                Ok(Box::new(Pager::new(options, epochs, Arc::new(backing))?))
+            }
+            PagerKind::Os => {
+                let _ = self.cold_io.remove(&dir.join("paged"));
+                let options = OsOptions { bytes, resident_pages: Some(frames) };
+                Ok(Box::new(OsPager::new(options, epochs, &*self.cold_io, dir)?))
+            }
+        }
+    }
+
+    /// Can a table's rows go over here?
+    ///
+    /// # Errors
+    /// There is no directory that their pages could lie in.
+    pub(crate) fn check_tiering(&self, tiering: Tiering) -> Result<()> {
+        let in_memory = self.dir == std::path::Path::new(crate::ops::recover::IN_MEMORY);
+        if tiering == Tiering::Paged && in_memory && self.options.paged_dir.is_none() {
+            return Err(Error::InvalidOption {
+                option: "paged_dir",
+                reason: "a database in memory has no directory for pages of a paged table; name one"
+                    .to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// An error of the paged side; of a table, where that is known.
+    pub(crate) fn paged_error(&self, form: Option<&TableForm>, source: RegionError) -> Error {
+        Error::Paged { table: form.map(|form| form.schema.name.clone()), source }
+    }
+
+    /// Lets these rows of a table go over, in the order of their places. What is in use stays.
+    ///
+    /// # Errors
+    /// The paged side cannot be written; there is no room for what is written beside the rows.
+    pub(crate) fn page_rows(&self, entry: &TableEntry, rows: &[RowId]) -> Result<WentOver> {
+        let mut rows = rows.to_vec();
+        rows.sort_unstable();
+        let mut all = WentOver::default();
+        for of_chunk in rows.chunk_by(|one, other| one.chunk() == other.chunk()) {
+            let positions: Vec<u16> = of_chunk.iter().map(|row| row.slot()).collect();
+            let mut rest = &positions[..];
+            while !rest.is_empty() {
+                let some = &rest[..rest.len().min(ROWS_A_BLOCK)];
+                let (over, last) = self.page_some(entry, of_chunk[0].chunk(), some)?;
+                all.add(over);
+                rest = &rest[rest.partition_point(|position| *position <= last)..];
+            }
+        }
+        Ok(all)
+    }
+
+    /// Lets all rows of a table go over that may.
+    ///
+    /// # Errors
+    /// As [`Inner::page_rows`].
+    pub(crate) fn page_table(&self, entry: &TableEntry) -> Result<WentOver> {
+        let chunks = entry.form_pinned(&self.epochs.pin()).store.directory.len();
+        let mut all = WentOver::default();
+        for number in 0..chunks {
+            all.add(self.page_chunk(entry, number)?);
+        }
+        Ok(all)
+    }
+
+    /// The same of one chunk.
+    ///
+    /// # Errors
+    /// As [`Inner::page_rows`].
+    pub(crate) fn page_chunk(&self, entry: &TableEntry, number: u32) -> Result<WentOver> {
+        let rows: Vec<RowId> = {
+            let guard = self.epochs.pin();
+            let directory = &entry.form_pinned(&guard).store.directory;
+            let slots = directory.get(number, &guard).map_or(0, Chunk::used);
+            let rows = (0..slots).filter_map(|slot| u16::try_from(slot).ok());
+            rows.map(|slot| RowId::new(number, slot))
+                .filter(|row| matches!(directory.look(*row, &guard), Found::Newest(_)))
+                .collect()
+        };
+        self.page_rows(entry, &rows)
+    }
+
+    /// Lets some of these rows of a chunk go over, in one block; up to which position it has come.
+    fn page_some(&self, entry: &TableEntry, number: u32, positions: &[u16]) -> Result<(WentOver, u16)> {
+        let stay = |upto: u16| {
+            let stayed = positions.iter().filter(|position| **position <= upto).count() as u64;
+            (WentOver { stayed, ..WentOver::default() }, upto)
+        };
+        let store = Arc::clone(&entry.form_pinned(&self.epochs.pin()).store);
+        let _turn = store.freezing.lock();
+        self.close_chunk(&store, number, Settled::MOST);
+        if !self.may_freeze(&store, number) {
+            return Ok(stay(u16::MAX));
+        }
+        let all = self.with_small_blocks(&store, number, positions);
+        let Copied { builder, begins, present, fresh, bytes, last, room } =
+            self.copy_over(&store, number, &all)?;
+        if fresh == 0 {
+            // Nothing but what was over there already.
+            return Ok(stay(last));
+        }
+        let Some(pages) = builder.finish() else { return Ok(stay(last)) };
+        let paged = self.paged_side()?;
+        let run = paged.append(pages).map_err(|error| {
+            let guard = self.epochs.pin();
+            self.paged_error(Some(entry.form_pinned(&guard)), error)
+        })?;
+        drop(room);
+        let block = Block::paged(run, begins, &self.budget)?;
+        let _maintenance = self.maintenance.lock();
+        let is_current = {
+            let guard = self.epochs.pin();
+            Arc::ptr_eq(&entry.form_pinned(&guard).store, &store)
+                && !entry.is_held()
+                && !entry.is_dropped()
+                && store.directory.get(number, &guard).is_some_and(|chunk| !chunk.is_packed())
+        };
+        if !is_current {
+            return Ok(stay(u16::MAX));
+        }
+        let has = |position: u16| present[usize::from(position) / 64] >> (position % 64) & 1 != 0;
+        store.page(number, block, &has, &self.epochs)?;
+        let guard = self.epochs.pin();
+        if let Some(chunk) = store.directory.get(number, &guard) {
+            chunk.drop_dead_blocks(&self.epochs, &guard);
+        }
+        // Those of them that were changed meanwhile count as well: they will go over another time.
+        let (stayed, last) = stay(last);
+        Ok((WentOver { rows: fresh, bytes, stayed: stayed.stayed.saturating_sub(fresh) }, last))
+    }
+
+    /// Bytes of one block, at most.
+    fn block_bytes(&self) -> u64 {
+        let share = self.memory_limit().map_or(BLOCK_BYTES_MAX, |limit| limit / BLOCK_SHARE);
+        share.clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX)
+    }
+
+    /// These positions, and those of rows in blocks that the new one takes in.
+    fn with_small_blocks(&self, store: &Store, number: u32, positions: &[u16]) -> Vec<u16> {
+        let guard = self.epochs.pin();
+        let Some(chunk) = store.directory.get(number, &guard) else { return positions.to_vec() };
+        let mut blocks: Vec<&Block> = chunk.blocks(&guard).filter(|block| block.run().is_some()).collect();
+        blocks.sort_by_key(|block| block.live());
+        let (mut numbers, mut rows, mut bytes) = (Vec::new(), positions.len(), 0);
+        for block in blocks {
+            let live = block.live() as usize;
+            let (written, of_block) =
+                block.run().map_or((0, 0), |run| (run.rows() as usize, run.row_bytes()));
+            let of_live = of_block * live as u64 / (written as u64).max(1);
+            let is_small = live * TAKEN_IN <= written || live <= rows * TAKEN_IN;
+            // Half of a block is room for those that go over now.
+            if is_small && rows + live <= ROWS_A_BLOCK && bytes + of_live <= self.block_bytes() / 2 {
+                numbers.push(block.number());
+                rows += live;
+                bytes += of_live;
+            }
+        }
+        if numbers.is_empty() {
+            return positions.to_vec();
+        }
+        let is_in = |position: &u16| matches!(chunk.look(*position, &guard), Found::Frozen(number) if numbers.contains(&number));
+        let slots = (0..chunk.used()).filter_map(|slot| u16::try_from(slot).ok());
+        let mut all: Vec<u16> = slots.filter(is_in).collect();
+        all.extend_from_slice(positions);
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Copies those of these rows that have settled, as many as go into one block.
+    ///
+    /// # Errors
+    /// There is no room for the rows beside themselves.
+    fn copy_over(&self, store: &Store, number: u32, positions: &[u16]) -> Result<Copied> {
+        let oldest = self.registry.active_snapshots().oldest();
+        let mut copied = Copied {
+            builder: RunBuilder::default(),
+            begins: Begins::default(),
+            present: vec![0; (usize::from(u16::MAX) + 1) / 64],
+            fresh: 0,
+            bytes: 0,
+            last: u16::MAX,
+            room: Charge::none(&self.budget, MemoryKind::Other),
+        };
+        let most = self.block_bytes();
+        let mut written = 0;
+        for some in positions.chunks(ROWS_A_PIN) {
+            let guard = self.epochs.pin();
+            let mut bytes = 0;
+            for &position in some {
+                let row = RowId::new(number, position);
+                let _frame = guard.frame();
+                if matches!(store.directory.look(row, &guard), Found::Left(_)) {
+                    continue;
+                }
+                let newest = store.directory.newest(row, &guard).filter(|newest| !newest.is_absent());
+                let Some((version, begin)) = newest.and_then(may_go(oldest)) else { continue };
+                if !version.is_image() {
+                    copied.fresh += 1;
+                    copied.bytes += version.cell_bytes() as u64;
+                }
+                bytes += version.len() as u64;
+                copied.builder.push(position, version.row());
+                copied.begins.push(position, begin);
+                copied.present[usize::from(position) / 64] |= 1 << (position % 64);
+            }
+            copied.room.add_from_reserve(bytes * BUILDING)?;
+            written += bytes;
+            if written >= most {
+                copied.last = some[some.len() - 1];
+                break;
+            }
+        }
+        Ok(copied)
+    }
+
+    /// What an absent row's reader waits for.
+    ///
+    /// # Errors
+    /// A page is lost; what it is of is named.
+    pub(crate) async fn bring_pages(&self, wait: &super::PageWait) -> Result<()> {
+        let brought = wait.absent.paged.bring(&self.epochs, &wait.absent.spans).await;
+        brought.map_err(|source| Error::Paged { table: Some(wait.table.clone()), source })
+    }
+}
+
+/// A version that may go over, with its begin.
+fn may_go(oldest: Timestamp) -> impl Fn(Version) -> Option<(Version, Timestamp)> {
+    move |version| {
+        let begin = settled(version)?;
+        (!version.is_promoted() || begin <= oldest).then_some((version, begin))
+    }
+}
+
+impl Database {
+    /// Lets all rows of a table go over to the paged side, now: of chunks that are full or nearly so, and not in use. They come back as they
+    /// are used. The table is `paged`. Nothing about a row changes by that. Blocks the calling thread.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTable`]; [`Error::ReadOnly`]; [`Error::InvalidOption`]: the table is not `paged`; [`Error::Paged`]: the paged side cannot be
+    /// had, or not be written; [`Error::OutOfMemory`]: there is no room for what is written beside the rows. What has gone over by then stays so.
+    pub fn page_out(&self, table: &str) -> Result<WentOver> {
+        if self.inner().options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let entry = self.table(table)?.entry;
+        let tiering = entry.form_pinned(&self.inner().epochs.pin()).schema.tiering;
+        if tiering != Tiering::Paged {
+            return Err(Error::InvalidOption {
+                option: "tiering",
+                reason: format!("the rows of table {table:?} do not go over: it is {tiering}, not paged"),
+            });
+        }
+        self.inner().page_table(&entry)
+    }
+}
+
+/// Bytes of the pager's frames.
+pub(crate) fn frame_bytes(wanted: u64, limit: Option<u64>) -> u64 {
+    match (wanted, limit) {
+        (0, Some(limit)) => limit / FRAMES_SHARE,
+        (0, None) => FRAMES_BYTES,
+        (wanted, _) => wanted,
+    }
+}
+
+/// What the paged side takes of the memory limit: all of its frames, and the tables that lead to its pages.
+pub(crate) fn note_paged(inner: &Inner) {
+    if let Some(paged) = inner.paged.get() {
+        let frames = inner.options.paged_frame_bytes(inner.memory_limit());
+        inner.budget.note(MemoryKind::Paged, frames + paged.table_bytes());
+    }
+}
+
+/// Brings a row back into memory that was read on the paged side, if nothing speaks against it.
+#[cold]
+pub(crate) fn come_back(inner: &Inner, form: &TableForm, image: Version) {
+    if inner.governor.is_pressing(&inner.budget) {
+        return;
+    }
+    let guard = inner.epochs.pin();
+    // Whether that succeeds matters to nobody.
+    if let Ok(Some(version)) = form.store.thaw_image(image, false, &guard) {
+        version.note_use(inner.governor.moment().0);
+        inner.came_back.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,237 @@
+//! Rows on the paged side: how they go over, are read and changed there, and come back.
+
+use std::path::Path;
+
+use crate::freeze_tests::{check, insert, key, read, schema, set};
+use crate::row::{Column, Type, Value};
+use crate::{
+    Database, Durability, Error, IndexSchema, Options, PagedStatistics, Table, TableSchema, Tiering,
+    TransactionOptions,
+};
+
+const ROWS: i64 = 400;
+
+fn options() -> Options {
+    Options::default()
+        .with_durability(Durability::Sync)
+        .with_memory_limit(Some(64 << 20))
+        // As few frames as a pager takes.
+        .with_paged_bytes(1)
+        .with_reads_a_promotion(0)
+}
+
+fn open(dir: &Path) -> Database {
+    Database::open(dir, options()).expect("the options are fine")
+}
+
+/// A table whose rows 0 to 399 are on the paged side.
+fn paged(db: &Database) -> Table {
+    let table = db.create_table(schema().tiering(Tiering::Paged)).expect("the definition is fine");
+    insert(db, &table, 0..ROWS);
+    let over = db.page_out("t").expect("there is a paged side");
+    assert_eq!((over.rows, over.stayed), (ROWS as u64, 0));
+    assert_eq!(side(db).rows, ROWS as u64);
+    table
+}
+
+fn side(db: &Database) -> PagedStatistics {
+    let side = db.statistics().paged.expect("rows have gone over");
+    assert_eq!(side.net_faults, 0, "nobody touches what is not there");
+    side
+}
+
+#[test]
+fn rows_on_the_paged_side_are_read_in_every_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = paged(&db);
+    assert_eq!(side(&db).page_ins, 0);
+    check(&db, &table, ROWS, &[]);
+    let after = side(&db);
+    assert!(after.page_ins > 0 && after.came_back == 0, "{after:?}");
+    db.close().unwrap();
+}
+
+#[test]
+fn rows_on_the_paged_side_are_changed_and_go_over_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = paged(&db);
+    let mut changed = Vec::new();
+    for round in 0..12 {
+        let of_round = |id: i64| id % 12 == round;
+        for id in (0..ROWS).filter(|id| of_round(*id)) {
+            set(&db, &table, id, id + 10_000);
+            changed.push((id, Some(id + 10_000)));
+        }
+        // Only a row of one version goes over.
+        db.maintenance_steps().prune();
+        let over = db.page_out("t").expect("there is room");
+        assert_eq!(over.rows as usize, (0..ROWS).filter(|id| of_round(*id)).count(), "{over:?}");
+        check(&db, &table, ROWS, &changed);
+    }
+    // Blocks of before are taken in: dead rows do not pile up.
+    assert!(side(&db).rows < 3 * ROWS as u64, "{:?}", side(&db));
+    db.close().unwrap();
+}
+
+#[test]
+fn what_is_rolled_back_on_the_paged_side_is_as_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = paged(&db);
+    let undone: Result<(), Error> = db.run(TransactionOptions::new(), async |tx| {
+        for id in 0..ROWS {
+            match id % 3 {
+                0 => _ = tx.delete(&table.primary(), &key(id)).await?,
+                1 => {
+                    let (index, key) = (table.primary(), key(id));
+                    let updated =
+                        tx.update(&index, &key, |row| Ok(row.set_value(2, &Value::Int8(-id))?)).await?;
+                    assert!(updated.is_some());
+                }
+                _ => {
+                    let twice = tx.insert_values(&table, &crate::freeze_tests::row(id, 0)).await;
+                    assert_eq!(twice.expect_err("the key is taken").sqlstate(), "23505");
+                }
+            }
+        }
+        Err(Error::Refused("enough".to_owned()))
+    });
+    assert_eq!(undone.expect_err("it was refused").to_string(), "enough");
+    check(&db, &table, ROWS, &[]);
+    db.close().unwrap();
+}
+
+#[test]
+fn rows_on_the_paged_side_outlive_the_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let changed = [(7, Some(1)), (9, None)];
+    {
+        let db = open(dir.path());
+        let table = paged(&db);
+        db.checkpoint().expect("it writes");
+        set(&db, &table, 7, 1);
+        db.run(TransactionOptions::new(), async |tx| tx.delete(&table.primary(), &key(9)).await).unwrap();
+        check(&db, &table, ROWS, &changed);
+        // As if it had been killed.
+        std::mem::forget(db.page_out("t"));
+    }
+    assert_eq!(
+        std::fs::read_dir(dir.path()).unwrap().filter(is_paged_file).count(),
+        0,
+        "the file has no name"
+    );
+    let db = open(dir.path());
+    let table = db.table("t").unwrap();
+    check(&db, &table, ROWS, &changed);
+    let over = db.page_out("t").expect("there is room");
+    assert!(over.rows > 0);
+    check(&db, &table, ROWS, &changed);
+    db.checkpoint().expect("it writes");
+    db.close().unwrap();
+    let db = open(dir.path());
+    check(&db, &db.table("t").unwrap(), ROWS, &changed);
+    db.close().unwrap();
+    let checked = Database::verify(dir.path()).expect("it can be read");
+    assert!(checked.findings.is_empty(), "{checked:?}");
+}
+
+fn is_paged_file(entry: &std::io::Result<std::fs::DirEntry>) -> bool {
+    entry.as_ref().is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with("paged"))
+}
+
+#[test]
+fn readers_bring_rows_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options().with_reads_a_promotion(1)).unwrap();
+    let table = paged(&db);
+    for _ in 0..2 {
+        for id in 0..10 {
+            assert!(read(&db, &table, id).is_some());
+        }
+    }
+    assert_eq!(side(&db).came_back, 10, "each of them once");
+    check(&db, &table, ROWS, &[]);
+    db.close().unwrap();
+}
+
+#[test]
+fn long_rows_go_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let wide = TableSchema::new("wide")
+        .column(Column::new("id", Type::Int8))
+        .column(Column::new("body", Type::Text))
+        .primary_key(IndexSchema::hash("wide_key", &["id"]))
+        .tiering(Tiering::Paged);
+    let table = db.create_table(wide).unwrap();
+    let body = |id: i64| format!("{id} ").repeat((id as usize * 37) % 4000);
+    db.run(TransactionOptions::new(), async |tx| {
+        for id in 0..300 {
+            tx.insert_values(&table, &[Value::Int8(id), Value::from(body(id).as_str())]).await?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(db.page_out("wide").unwrap().rows, 300);
+    for id in (0..300).rev() {
+        assert_eq!(read(&db, &table, id), Some(vec![Value::Int8(id), Value::from(body(id).as_str())]));
+    }
+    db.close().unwrap();
+}
+
+#[test]
+fn a_database_in_memory_has_no_paged_side() {
+    let db = Database::open_in_memory(Options::default()).unwrap();
+    let error = db.create_table(schema().tiering(Tiering::Paged)).expect_err("there is no directory");
+    assert_eq!(error.sqlstate(), "22023");
+    assert!(error.to_string().contains("paged_dir"), "{error}");
+    let table = db.create_table(schema()).unwrap();
+    insert(&db, &table, 0..1);
+    assert!(db.page_out("t").expect_err("it is auto").to_string().contains("not paged"));
+    assert!(db.alter_tiering("t", Tiering::Paged).is_err());
+}
+
+/// A table of twice the limit is filled, read and changed under it.
+#[test]
+fn a_table_outgrows_memory() {
+    const MANY: i64 = 120_000;
+    let dir = tempfile::tempdir().unwrap();
+    let limit = 32 << 20;
+    let options = || Options::default().with_durability(Durability::Async).with_memory_limit(Some(limit));
+    let db = Database::open(dir.path(), options()).unwrap();
+    let wide = TableSchema::new("wide")
+        .column(Column::new("id", Type::Int8))
+        .column(Column::new("body", Type::Text))
+        .primary_key(IndexSchema::hash("wide_key", &["id"]))
+        .tiering(Tiering::Paged);
+    let table = db.create_table(wide).unwrap();
+    let body = |id: i64| format!("{id:0500}");
+    for first in (0..MANY).step_by(500) {
+        db.run(TransactionOptions::new(), async |tx| {
+            for id in first..first + 500 {
+                tx.insert_values(&table, &[Value::Int8(id), Value::from(body(id).as_str())]).await?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
+    let look = |db: &Database| {
+        let table = db.table("wide").unwrap();
+        for id in (0..MANY).step_by(97) {
+            assert_eq!(read(db, &table, id), Some(vec![Value::Int8(id), Value::from(body(id).as_str())]));
+        }
+        let statistics = db.statistics();
+        assert!(statistics.memory.total() <= limit, "{:?}", statistics.memory);
+        assert!(side(db).rows > MANY as u64 / 3, "{:?}", side(db));
+        assert_eq!(statistics.cold.migrated_rows, 0, "nothing went to the cold store");
+    };
+    look(&db);
+    db.checkpoint().unwrap();
+    db.close().unwrap();
+    // Opening keeps to the limit, too.
+    let db = Database::open(dir.path(), options()).unwrap();
+    look(&db);
+    db.close().unwrap();
+}
