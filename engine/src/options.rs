@@ -102,6 +102,10 @@ names!(
     Serializable = "serializable"
 );
 
+/// What part of the memory limit the pager's frames are, unless [`Options::paged_bytes`] says it; and their bytes without a limit.
+const PAGED_SHARE: u64 = 8;
+const PAGED_BYTES: u64 = 64 << 20;
+
 /// Options of a database.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -320,7 +324,11 @@ impl Options {
 impl Options {
     /// Bytes of the pager's frames under a memory limit.
     pub(crate) fn paged_frame_bytes(&self, limit: Option<u64>) -> u64 {
-        crate::ops::page::frame_bytes(self.paged_bytes, limit)
+        match (self.paged_bytes, limit) {
+            (0, Some(limit)) => limit / PAGED_SHARE,
+            (0, None) => PAGED_BYTES,
+            (wanted, _) => wanted,
+        }
     }
 
     /// The size of the log's ring under a memory limit.

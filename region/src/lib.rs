@@ -16,7 +16,7 @@
 //! on separate pages, the hot ones pinned, the cold ones paged (§3, §4). A table of sides instead of the one boundary is not the
 //! paper's. Its pager is the kernel: [`OsPager`]; ours is [`Pager`]; what is asked of either, [`Paging`].
 //!
-//! Invariant: the crate knows nothing of tables, rows, versions or indexes. No table uses it yet.
+//! Invariant: the crate knows nothing of tables, rows, versions or indexes.
 
 mod claim;
 mod error;

@@ -53,10 +53,6 @@ const BLOCK_BYTES_MIN: u64 = 128 << 10;
 const BLOCK_BYTES_MAX: u64 = 4 << 20;
 /// Frames of the pager, at least.
 const FRAMES_MIN: u64 = 64;
-/// What part of the memory limit they are, unless the options say it.
-const FRAMES_SHARE: u64 = 8;
-/// Without a limit.
-const FRAMES_BYTES: u64 = 64 << 20;
 /// The region is so many times as long as the limit. Addresses cost nothing.
 const REGION_SHARE: u64 = 64;
 const REGION_MIN: u64 = 4 << 30;
@@ -387,19 +383,11 @@ impl Database {
     }
 }
 
-/// Bytes of the pager's frames.
-pub(crate) fn frame_bytes(wanted: u64, limit: Option<u64>) -> u64 {
-    match (wanted, limit) {
-        (0, Some(limit)) => limit / FRAMES_SHARE,
-        (0, None) => FRAMES_BYTES,
-        (wanted, _) => wanted,
-    }
-}
-
 /// What the paged side takes of the memory limit: all of its frames, and the tables that lead to its pages.
 pub(crate) fn note_paged(inner: &Inner) {
     if let Some(paged) = inner.paged.get() {
-        let frames = inner.options.paged_frame_bytes(inner.memory_limit());
+        let frames =
+            inner.options.paged_frame_bytes(inner.memory_limit()).max(FRAMES_MIN * PAGE_BYTES as u64);
         inner.budget.note(MemoryKind::Paged, frames + paged.table_bytes());
     }
 }
