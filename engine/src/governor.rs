@@ -336,6 +336,9 @@ impl<'a> Work<'a> {
         self.inner.governor.moment.store(u32::from(Moment::at(now).0), Ordering::Relaxed);
         self.ages.look(&self.inner.registry, now);
         note_memory(self.inner);
+        if let Some(paged) = self.inner.paged.get() {
+            paged.tidy();
+        }
         let budget = &self.inner.budget;
         budget.note_progress();
         let (Some(limit), Some(room)) = (budget.limit(), budget.room()) else {

@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::freeze_tests::{check, insert, key, read, schema, set};
 use crate::row::{Column, Type, Value};
 use crate::{
-    Database, Durability, Error, IndexSchema, Options, PagedStatistics, Table, TableSchema, Tiering,
-    TransactionOptions,
+    Database, Durability, Error, IndexSchema, Options, PagedStatistics, PagerKind, Table, TableSchema,
+    Tiering, TransactionOptions,
 };
 
 const ROWS: i64 = 400;
@@ -153,6 +153,39 @@ fn readers_bring_rows_back() {
     }
     assert_eq!(side(&db).came_back, 10, "each of them once");
     check(&db, &table, ROWS, &[]);
+    db.close().unwrap();
+}
+
+/// The pager `os`, as far as the directory is on a disk.
+#[test]
+fn the_system_may_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options().with_pager(PagerKind::Os)).unwrap();
+    let table = db.create_table(schema().tiering(Tiering::Paged)).unwrap();
+    insert(&db, &table, 0..ROWS);
+    match db.page_out("t") {
+        Ok(over) => assert_eq!((over.rows, side(&db).pager), (ROWS as u64, "os")),
+        Err(error) => {
+            assert!(error.to_string().contains("tmpfs") || error.to_string().contains("map"), "{error}")
+        }
+    }
+    check(&db, &table, ROWS, &[]);
+    db.close().unwrap();
+}
+
+/// What is dropped gives its pages back.
+#[test]
+fn pages_of_a_dropped_table_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    drop(paged(&db));
+    assert!(side(&db).page_bytes > 0);
+    db.drop_table("t").unwrap();
+    let mut steps = db.maintenance_steps();
+    while side(&db).page_bytes > 0 {
+        steps.step();
+        std::thread::yield_now();
+    }
     db.close().unwrap();
 }
 

@@ -90,11 +90,6 @@ impl RunBuilder {
         self.pages.resize(start + PAGE_BYTES, 0);
     }
 
-    /// Rows so far.
-    pub(crate) fn rows(&self) -> u32 {
-        self.rows
-    }
-
     /// The pages of all rows. `None`: there is no row.
     pub(crate) fn finish(mut self) -> Option<Pages> {
         self.end_page();
@@ -231,8 +226,8 @@ mod tests {
                 let length = if byte % 8 == 0 { length } else { length % 200 };
                 builder.push(position, &row(length, byte));
             }
-            prop_assert_eq!(builder.rows() as usize, rows.len());
             let pages = builder.finish().expect("there are rows");
+            prop_assert_eq!(pages.rows as usize, rows.len());
             prop_assert_eq!(pages.bytes.len(), pages.index.len() * PAGE_BYTES);
             for (&position, &(length, byte)) in &rows {
                 let length = if byte % 8 == 0 { length } else { length % 200 };

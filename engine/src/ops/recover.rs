@@ -455,9 +455,10 @@ fn load_images(inner: &Inner, manifest: &Manifest) -> Result<()> {
     })
 }
 
-/// Takes what was loaded so much of the limit that rows of paged tables go over at once?
+/// Takes what was loaded so much of the limit that rows of paged tables go over at once? A database that is opened to look writes nothing.
 fn is_filling_up(inner: &Inner) -> bool {
-    inner.memory_limit().is_some_and(|limit| inner.budget.used() > limit / 4)
+    let may_write = !inner.options.read_only || inner.options.paged_dir.is_some();
+    may_write && inner.memory_limit().is_some_and(|limit| inner.budget.used() > limit / 4)
 }
 
 fn bad_row(inner: &Inner, form: &TableForm, row_id: RowId, what: &dyn std::fmt::Display) -> Error {
