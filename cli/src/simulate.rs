@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     /// The format of the files [default: seen from their first bytes]
     #[arg(long, value_enum)]
     format: Option<FormatArgument>,
-    /// Policies: tac, tac-told, tac-bands, tac-bands-mru, lru, fifo, clock, arc, lirs, w-tinylfu, s3-fifo, sieve, lazy-cleaning, opt; or all
+    /// Policies: tac, tac-told, tac-pages, tac-bands, tac-bands-mru, lru, fifo, clock, arc, lirs, w-tinylfu, s3-fifo, sieve, lazy-cleaning, opt; or all
     #[arg(long, default_value = "tac,lru,arc,opt", value_delimiter = ',', value_name = "NAME")]
     policies: Vec<String>,
     /// Frames before the SSD; 0: the trace was captured below them

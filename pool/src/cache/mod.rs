@@ -31,6 +31,7 @@
 //! | `w-tinylfu` | a window, then frequency | a sketch of counters | `tinylfu.rs` |
 //! | `lazy-cleaning` | the last use but one; random pages only | – | `lazy.rs` |
 //! | `tac`, `tac-told` | temperature of extents, in a heap | a temperature an extent | `tac.rs` |
+//! | `tac-pages` | the same, times the page's share of it | the same, and four bits a page | `tac.rs` |
 //! | `tac-bands`, `tac-bands-mru` | the same, in bands | the same | `bands.rs` |
 //! | `opt` | the next read, known beforehand | all | `opt.rs` |
 //!
@@ -271,6 +272,8 @@ pub enum CacheKind {
     Tac,
     /// The same, but told which reads are sequential, where readers tell.
     TacTold,
+    /// The same, and pages have shares of their extent's temperature.
+    TacPages,
     /// Temperatures in bands, least recently used within.
     TacBands,
     /// Temperatures in bands, most recently used within.
@@ -281,9 +284,10 @@ pub enum CacheKind {
 
 impl CacheKind {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Tac,
         Self::TacTold,
+        Self::TacPages,
         Self::TacBands,
         Self::TacBandsMru,
         Self::Lru,
@@ -313,6 +317,7 @@ impl CacheKind {
             Self::LazyCleaning => "lazy-cleaning",
             Self::Tac => "tac",
             Self::TacTold => "tac-told",
+            Self::TacPages => "tac-pages",
             Self::TacBands => "tac-bands",
             Self::TacBandsMru => "tac-bands-mru",
             Self::Opt => "opt",
@@ -342,9 +347,13 @@ impl CacheKind {
             Self::Lirs => Box::new(lirs::Lirs::new(setup.slots)),
             Self::WTinyLfu => Box::new(tinylfu::WTinyLfu::new(setup.slots)),
             Self::LazyCleaning => Box::new(lazy::LazyCleaning::new(setup.slots)),
-            Self::Tac => Box::new(tac::Tac::new(setup, TacOptions::default())),
+            Self::Tac => Box::new(tac::Tac::<f32>::new(setup, TacOptions::default())),
             Self::TacTold => {
-                Box::new(tac::Tac::new(setup, TacOptions { told: true, ..TacOptions::default() }))
+                Box::new(tac::Tac::<f32>::new(setup, TacOptions { told: true, ..TacOptions::default() }))
+            }
+            Self::TacPages => {
+                let options = TacOptions { told: true, shares: true, ..TacOptions::default() };
+                Box::new(tac::Tac::<tac::ShortKey>::new(setup, options))
             }
             Self::TacBands => Box::new(bands::Bands::new(setup, TacOptions::default(), BandOrder::Lru)),
             Self::TacBandsMru => Box::new(bands::Bands::new(setup, TacOptions::default(), BandOrder::Mru)),

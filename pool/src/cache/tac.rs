@@ -8,6 +8,9 @@
 //! The heap keeps the temperature that a page had when it came in, or was on top last. To find the coldest, the page on top
 //! gets its temperature of now and sinks; so up to five times, or until the one on top is right.
 //!
+//! `tac-pages` compares pages by their shares of their extents' temperatures (`temperature.rs`) and is otherwise the same: where an
+//! extent has one page that is read often, as with keys in no order, that page alone is kept.
+//!
 //! A changed page is written to its slot, whatever its temperature; that makes it no warmer.
 
 use super::heap::SlotHeap;
@@ -22,16 +25,47 @@ const CORRECTIONS: usize = 5;
 /// How much warmer a page has to be than the coldest.
 const WARMER: f64 = 1.01;
 
+/// A temperature as the heap keeps it. It is never above what it was made of.
+pub(super) trait HeapKey: Copy + PartialOrd + Default + Send + std::fmt::Debug {
+    fn of(temperature: f64) -> Self;
+    fn temperature(self) -> f64;
+}
+
+impl HeapKey for f32 {
+    fn of(temperature: f64) -> Self {
+        temperature as f32
+    }
+
+    fn temperature(self) -> f64 {
+        f64::from(self)
+    }
+}
+
+/// The upper half of an `f32`, which orders as a number does where nothing is negative: 0.8 % less than it was at most, and
+/// [`WARMER`] asks for more than that. It makes room for four bits a page that is not cached.
+#[derive(Clone, Copy, PartialEq, PartialOrd, Debug, Default)]
+pub(super) struct ShortKey(u16);
+
+impl HeapKey for ShortKey {
+    fn of(temperature: f64) -> Self {
+        Self(((temperature as f32).to_bits() >> 16) as u16)
+    }
+
+    fn temperature(self) -> f64 {
+        f64::from(f32::from_bits(u32::from(self.0) << 16))
+    }
+}
+
 #[derive(Debug)]
-pub(super) struct Tac {
+pub(super) struct Tac<K> {
     places: Places,
-    /// Temperatures in half the precision: the heap is about right anyway.
-    heap: SlotHeap<f32>,
+    /// Temperatures in less precision: the heap is about right anyway.
+    heap: SlotHeap<K>,
     temperatures: Temperatures,
     stock: Stock,
 }
 
-impl Tac {
+impl<K: HeapKey> Tac<K> {
     pub(super) fn new(setup: &CacheSetup, options: TacOptions) -> Self {
         Self {
             places: Places::new(setup.slots),
@@ -45,7 +79,7 @@ impl Tac {
     fn coldest(&mut self) -> Option<Slot> {
         for _ in 0..CORRECTIONS {
             let slot = self.heap.top()?;
-            let now = self.temperatures.of(self.places.page(slot)) as f32;
+            let now = K::of(self.temperatures.of_page(self.places.page(slot)));
             if now == self.heap.key(slot) {
                 break;
             }
@@ -59,12 +93,12 @@ impl Tac {
         if self.places.find(request.page).is_some() || self.temperatures.passes_by(request) {
             return Admission::Pass;
         }
-        let temperature = self.temperatures.of(request.page);
+        let temperature = self.temperatures.of_page(request.page);
         let (slot, admission) = match self.stock.take() {
             Some(slot) => (slot, Admission::Empty(slot)),
             None => {
                 let Some(slot) = self.coldest() else { return Admission::Pass };
-                let coldest = f64::from(self.heap.key(slot));
+                let coldest = self.heap.key(slot).temperature();
                 if temperature < coldest * warmer
                     || temperature <= 0.0
                     || (warmer > 1.0 && temperature <= coldest)
@@ -78,7 +112,7 @@ impl Tac {
             }
         };
         self.places.insert(request.page, slot);
-        self.heap.push(slot, temperature as f32);
+        self.heap.push(slot, K::of(temperature));
         admission
     }
 
@@ -88,17 +122,17 @@ impl Tac {
         for (page, slot) in self.places.all() {
             assert_eq!(self.places.find(page), Some(slot), "slot {slot} holds what the map says");
             assert!(
-                self.heap.key(slot) <= self.temperatures.of(page) as f32,
+                self.heap.key(slot) <= K::of(self.temperatures.of(page)),
                 "between two halvings an extent only becomes warmer"
             );
         }
     }
 }
 
-impl CachePolicy for Tac {
+impl<K: HeapKey> CachePolicy for Tac<K> {
     fn request(&mut self, request: &Request) -> Option<Slot> {
         if let Some(factor) = self.temperatures.count(request) {
-            self.heap.keys_mut().iter_mut().for_each(|key| *key *= factor as f32);
+            self.heap.keys_mut().iter_mut().for_each(|key| *key = K::of(key.temperature() * factor));
         }
         self.find(request.page)
     }
@@ -134,12 +168,12 @@ impl CachePolicy for Tac {
         let warmth = self.temperatures.bring_back(page, warmth);
         self.stock.take_this(slot);
         self.places.insert(page, slot);
-        self.heap.push(slot, warmth);
+        self.heap.push(slot, K::of(f64::from(warmth)));
         true
     }
 
     fn warmth(&self, page: u64) -> f64 {
-        self.temperatures.of(page)
+        self.temperatures.of_page(page)
     }
 
     fn heat(&self, page: u64) -> f32 {

@@ -16,6 +16,15 @@
 //!   learned, or was saved by an opening with other devices, weighs no more and no less than what comes.
 //! - Where ΔS ≤ 0, sequential reads make nothing warmer, and an extent whose last requests were sequential passes by the SSD.
 //!
+//! Beside it, where asked for, *shares* (ours, not the paper's): each page of an extent has a counter of four bits, and a page is as
+//! warm as its extent times `(α + its count) / (α + the mean count of the extent)`. Reads that are told to be sequential are not counted.
+//!
+//! - The mean of an extent's shares is 1, so heat is spread among its pages, never made.
+//! - All counts of an extent are halved when one is full: a share says how an extent's reads are spread, its temperature how
+//!   many there are and how old.
+//! - α says how much a page is taken for its extent until it was read often. An extent with few reads, or whose pages are read
+//!   alike, behaves as published.
+//!
 //! The paper leaves N open. It is 5 requests a slot here: enough for each cached page to be asked for a few times between
 //! two halvings, and short against the time in which a database's hot set moves.
 
@@ -33,12 +42,14 @@ pub struct TacOptions {
     pub halve_after: u32,
     /// What readers tell counts more than the window.
     pub told: bool,
+    /// Pages have shares of their extent's temperature.
+    pub shares: bool,
 }
 
 impl Default for TacOptions {
     /// The paper's.
     fn default() -> Self {
-        Self { window: 20, random_most: 2, halve_after: 5, told: false }
+        Self { window: 20, random_most: 2, halve_after: 5, told: false, shares: false }
     }
 }
 
@@ -47,6 +58,9 @@ const UNIT_MOST: f64 = (1_u64 << 40) as f64;
 
 /// Extents whose temperatures stand together, so that one costs about eight bytes where they lie side by side.
 const TOGETHER: u64 = 16;
+
+/// Extents whose counts stand together: 2 KiB of them, so that what leads there is little beside.
+const COUNTED_TOGETHER: u64 = 128;
 
 /// The temperature of an extent; the sign says that its last requests were sequential.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,6 +81,39 @@ impl Extent {
     }
 }
 
+/// How much a page is taken for its extent: so many reads of each page.
+const ALPHA: f64 = 0.5;
+
+/// Counters of an extent.
+const COUNTERS: u64 = 32;
+
+/// The reads of an extent's pages, four bits each: the first sixteen pages in the first word. An extent of more pages than
+/// counters has neighbours share one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts([u64; 2]);
+
+impl Counts {
+    const LOW_BITS: u64 = 0x7777_7777_7777_7777;
+
+    fn of(self, counter: u64) -> u64 {
+        self.0[counter as usize / 16] >> (4 * (counter % 16)) & 15
+    }
+
+    /// Counts a read.
+    fn add(&mut self, counter: u64) {
+        if self.of(counter) == 15 {
+            self.0.iter_mut().for_each(|word| *word = *word >> 1 & Self::LOW_BITS);
+        }
+        self.0[counter as usize / 16] += 1 << (4 * (counter % 16));
+    }
+
+    fn sum(self) -> u64 {
+        const PAIRS: u64 = 0x0f0f_0f0f_0f0f_0f0f;
+        let bytes = self.0.map(|word| (word & PAIRS) + (word >> 4 & PAIRS));
+        bytes.into_iter().flat_map(u64::to_le_bytes).map(u64::from).sum()
+    }
+}
+
 /// What a random and a sequential request add: ΔR and ΔS, in units of ΔR.
 fn weights(savings: &Savings) -> (f64, f64) {
     let Savings { random_ns, sequential_ns } = *savings;
@@ -80,6 +127,8 @@ fn weights(savings: &Savings) -> (f64, f64) {
 #[derive(Debug)]
 pub(super) struct Temperatures {
     extents: NumberMap<[Extent; TOGETHER as usize]>,
+    /// Of pages that are read, where pages have shares. Boxed: a table of them would be half empty.
+    counts: NumberMap<Box<[Counts]>>,
     window: Vec<(u64, Told)>,
     options: TacOptions,
     savings: Savings,
@@ -95,6 +144,7 @@ impl Temperatures {
     pub(super) fn new(setup: &CacheSetup, options: TacOptions) -> Self {
         Self {
             extents: number_map(64),
+            counts: number_map(0),
             window: Vec::with_capacity(options.window as usize),
             options,
             savings: setup.savings,
@@ -112,6 +162,9 @@ impl Temperatures {
         if request.kind != RequestKind::Read {
             return None;
         }
+        if self.options.shares && !(self.options.told && request.told == Told::Sequential) {
+            self.count_page(request.page);
+        }
         self.window.push((request.page / self.extent_pages, request.told));
         if self.window.len() >= self.options.window as usize {
             self.close_window();
@@ -123,6 +176,34 @@ impl Temperatures {
         self.requests = 0;
         self.unit *= 2.0;
         (self.unit >= UNIT_MOST).then(|| self.rescale())
+    }
+
+    /// The counter of a page in its extent.
+    fn counter(&self, page: u64) -> u64 {
+        let place = page % self.extent_pages;
+        if self.extent_pages <= COUNTERS { place } else { place * COUNTERS / self.extent_pages }
+    }
+
+    fn count_page(&mut self, page: u64) {
+        let (extent, counter) = (page / self.extent_pages, self.counter(page));
+        let fresh = || vec![Counts::default(); COUNTED_TOGETHER as usize].into_boxed_slice();
+        let group = self.counts.entry(extent / COUNTED_TOGETHER).or_insert_with(fresh);
+        group[(extent % COUNTED_TOGETHER) as usize].add(counter);
+    }
+
+    /// How much warmer a page is than its extent.
+    fn share(&self, page: u64) -> f64 {
+        let extent = page / self.extent_pages;
+        let Some(group) = self.counts.get(&(extent / COUNTED_TOGETHER)) else { return 1.0 };
+        let counts = group[(extent % COUNTED_TOGETHER) as usize];
+        let mean = counts.sum() as f64 / self.extent_pages.min(COUNTERS) as f64;
+        (ALPHA + counts.of(self.counter(page)) as f64) / (ALPHA + mean)
+    }
+
+    /// The temperature of a page, in a scale of this moment: its extent's, or its share of that.
+    #[inline]
+    pub(super) fn of_page(&self, page: u64) -> f64 {
+        if self.options.shares { self.of(page) * self.share(page) } else { self.of(page) }
     }
 
     fn close_window(&mut self) {
@@ -170,7 +251,11 @@ impl Temperatures {
         if saved.is_finite() && f64::from(saved) > known.temperature() {
             known.set(f64::from(saved), false);
         }
-        known.temperature() as f32
+        if self.options.shares {
+            // It was cached: its neighbours that were not are taken for colder.
+            self.count_page(page);
+        }
+        self.of_page(page) as f32
     }
 
     /// Makes the extent of a page warmer by so much, in the scale of [`Temperatures::saved`].
@@ -189,6 +274,9 @@ impl Temperatures {
         let extent = page / self.extent_pages;
         if let Some(group) = self.extents.get_mut(&(extent / TOGETHER)) {
             group[(extent % TOGETHER) as usize] = Extent::default();
+        }
+        if let Some(group) = self.counts.get_mut(&(extent / COUNTED_TOGETHER)) {
+            group[(extent % COUNTED_TOGETHER) as usize] = Counts::default();
         }
     }
 
@@ -215,6 +303,8 @@ impl Temperatures {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        map_bytes(&self.extents) + self.window.capacity() * size_of::<(u64, Told)>()
+        let counts = self.counts.len() * COUNTED_TOGETHER as usize * size_of::<Counts>();
+        let counts = counts + map_bytes(&self.counts);
+        counts + map_bytes(&self.extents) + self.window.capacity() * size_of::<(u64, Told)>()
     }
 }

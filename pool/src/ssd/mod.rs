@@ -77,7 +77,7 @@ pub use map::{SavedCounts, SavedMap, saved_map};
 use table::Table;
 
 /// The policy that is used where none is named: see `docs/internals/ssd-cache.md`.
-pub const DEFAULT_POLICY: CacheKind = CacheKind::TacTold;
+pub const DEFAULT_POLICY: CacheKind = CacheKind::TacPages;
 
 /// What a level is made of.
 #[derive(Clone, Debug)]

@@ -177,3 +177,47 @@ fn what_was_warm_before_savings_were_learned_weighs_the_same_after_it() {
     (0..100).for_each(|_| _ = temperatures.count(&Request { told: Told::Sequential, ..Request::read(16) }));
     assert!((temperatures.of(16) - 1.0).abs() < 1e-3, "a hundred sequential reads are one random read here");
 }
+
+/// One page in 32 is read often, the others once in a while: temperatures of extents cannot tell them apart, shares can.
+#[test]
+fn shares_keep_the_hot_page_of_each_extent() {
+    let mut rng = Rng::new(5);
+    let page = |rng: &mut Rng| 32 * rng.below(300) + if rng.chance(0.8) { 0 } else { rng.below(32) };
+    let trace = reads((0..60_000).map(|_| page(&mut rng)));
+    let setup = CacheSetup::new(320);
+    let ratio = |kind| hit_ratio(kind, &setup, &trace);
+    let (extents, pages, best) =
+        (ratio(CacheKind::TacTold), ratio(CacheKind::TacPages), ratio(CacheKind::Opt));
+    assert!(pages > 0.75 && pages > 0.9 * best && extents < 0.5 * pages, "{extents}, {pages}, opt {best}");
+}
+
+/// Shares spread the temperature of an extent and make none; scans that are told to be scans change no share.
+#[test]
+fn shares_of_an_extent_are_its_temperature() {
+    let options = TacOptions { told: true, shares: true, window: 1, halve_after: 0, ..TacOptions::default() };
+    for extent_pages in [1, 4, 32, 128] {
+        let setup = CacheSetup { extent_pages, ..CacheSetup::new(100) };
+        let mut temperatures = temperature::Temperatures::new(&setup, options);
+        let mut rng = Rng::new(6);
+        let pages = u64::from(extent_pages);
+        for _ in 0..500 {
+            let page = rng.below(pages).min(rng.below(pages));
+            let _ = temperatures.count(&Request { told: Told::Random, ..Request::read(page) });
+        }
+        let before: Vec<f64> = (0..pages).map(|page| temperatures.of_page(page)).collect();
+        let mean = before.iter().sum::<f64>() / pages as f64;
+        assert!((mean / temperatures.of(0) - 1.0).abs() < 1e-9, "{extent_pages}: {mean}");
+        assert!(pages == 1 || before[0] > 1.5 * before[pages as usize - 1], "{before:?}");
+        let shares = |temperatures: &temperature::Temperatures| -> Vec<f64> {
+            (0..pages).map(|page| temperatures.of_page(page) / temperatures.of(page)).collect()
+        };
+        let told = shares(&temperatures);
+        (0..pages).for_each(|page| {
+            let _ = temperatures.count(&Request { told: Told::Sequential, ..Request::read(page) });
+        });
+        assert_eq!(told, shares(&temperatures));
+        temperatures.cool(0);
+        let _ = temperatures.count(&Request { told: Told::Random, ..Request::read(pages - 1) });
+        assert!(temperatures.of(0) <= 1.0 && (pages == 1 || temperatures.of_page(0) < temperatures.of(0)));
+    }
+}

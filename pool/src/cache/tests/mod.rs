@@ -102,7 +102,7 @@ proptest! {
     #[test]
     fn tac_keeps_its_heap(slots in 1..40_u32, trace in requests(200, 800)) {
         let setup = CacheSetup { extent_pages: 4, ..CacheSetup::new(slots) };
-        let mut tac = tac::Tac::new(&setup, TacOptions::default());
+        let mut tac = tac::Tac::<f32>::new(&setup, TacOptions::default());
         for request in &trace {
             match request.kind {
                 RequestKind::Free => _ = tac.discard(request.page),

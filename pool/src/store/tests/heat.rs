@@ -95,7 +95,9 @@ fn around_a_merge(policy: CacheKind, heat_across_merges: bool) -> (f64, f64, u64
 
 #[test]
 fn what_was_warm_before_a_merge_is_warm_after_it() {
-    for policy in [CacheKind::Tac, CacheKind::TacTold, CacheKind::TacBands, CacheKind::Lru] {
+    for policy in
+        [CacheKind::Tac, CacheKind::TacTold, CacheKind::TacPages, CacheKind::TacBands, CacheKind::Lru]
+    {
         let (before, after, moved) = around_a_merge(policy, true);
         assert!(before > 0.95, "{policy}: {before} before the merge");
         assert!(after > 0.9 * before, "{policy}: {after} after the merge, {before} before it, {moved} moved");
