@@ -166,7 +166,7 @@ fn the_system_may_page() {
     match db.page_out("t") {
         Ok(over) => assert_eq!((over.rows, side(&db).pager), (ROWS as u64, "os")),
         Err(error) => {
-            assert!(error.to_string().contains("tmpfs") || error.to_string().contains("map"), "{error}")
+            assert!(error.to_string().contains("tmpfs") || error.to_string().contains("map"), "{error}");
         }
     }
     check(&db, &table, ROWS, &[]);
