@@ -158,7 +158,8 @@ impl Paged {
         }
     }
 
-    /// Waits until all pages of these spans are in memory at one time. The caller has no pin.
+    /// Waits until all pages of these spans are in memory at one time, or are none any more: the caller, who has no pin, looks for the
+    /// row again. More pages than there are frames are not waited for.
     ///
     /// # Errors
     /// One of them cannot be read, or is not what was written.
@@ -169,13 +170,21 @@ impl Paged {
     ) -> Result<(), RegionError> {
         let mut claim = self.pager.claim();
         loop {
-            {
+            let asked = {
                 let guard = epochs.pin();
-                if self.pager.ask(&guard, spans, &mut claim)?.is_some() {
-                    return Ok(());
-                }
+                self.pager.ask(&guard, spans, &mut claim).map(|proof| proof.is_some())
+            };
+            let outcome = match asked {
+                Ok(true) => return Ok(()),
+                Ok(false) => (&mut claim).await,
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Ok(()) => {}
+                // Its block has gone: the row was brought back or changed, or went into another block.
+                Err(RegionError::NoPage { .. } | RegionError::TooManyPages { .. }) => return Ok(()),
+                Err(error) => return Err(error),
             }
-            (&mut claim).await?;
         }
     }
 

@@ -69,7 +69,7 @@ pub(crate) enum Wait {
     /// A read of the cold store.
     Cold(cold::ColdWait),
     /// Pages of the paged side.
-    Page(PageWait),
+    Page(Box<PageWait>),
     /// The next entry of the scan of the cold store that is part of the scan.
     ColdScan,
 }
@@ -78,7 +78,7 @@ pub(crate) enum Wait {
 #[derive(Debug)]
 pub(crate) struct PageWait {
     pub(crate) table: String,
-    pub(crate) absent: Box<Absent>,
+    pub(crate) absent: Absent,
 }
 
 /// Unwraps a step, or hands the wait up.

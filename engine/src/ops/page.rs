@@ -172,6 +172,8 @@ impl Inner {
                 let some = &rest[..rest.len().min(ROWS_A_BLOCK)];
                 let (over, last) = self.page_some(entry, of_chunk[0].chunk(), some)?;
                 all.add(over);
+                // A block may be full of what it took in: then the first of them stays.
+                let last = last.max(some[0]);
                 rest = &rest[rest.partition_point(|position| *position <= last)..];
             }
         }

@@ -55,7 +55,7 @@ pub(crate) enum Lookup {
     Undecided(TxnId),
     Changed,
     /// Its pages are not there.
-    Paged(PageWait),
+    Paged(Box<PageWait>),
 }
 
 impl Session {
@@ -258,10 +258,10 @@ impl Session {
         form: &TableForm,
         row: RowId,
         guard: &Guard<'_>,
-    ) -> std::result::Result<Option<Version>, PageWait> {
+    ) -> std::result::Result<Option<Version>, Box<PageWait>> {
         match form.store.directory.newest_if_there(row, guard) {
             Ok(newest) => Ok(newest),
-            Err(absent) => self.read_past(form, row, absent, guard),
+            Err(absent) => self.read_past(form, row, *absent, guard),
         }
     }
 
@@ -270,9 +270,9 @@ impl Session {
         &self,
         form: &TableForm,
         row: RowId,
-        absent: Box<Absent>,
+        absent: Absent,
         guard: &Guard<'_>,
-    ) -> std::result::Result<Option<Version>, PageWait> {
+    ) -> std::result::Result<Option<Version>, Box<PageWait>> {
         if self.page_waits >= PATIENCE {
             let newest = form.store.directory.newest(row, guard);
             // Who waits for a page that cannot be read is told.
@@ -280,7 +280,7 @@ impl Session {
                 return Ok(newest);
             }
         }
-        Err(PageWait { table: form.schema.name.clone(), absent })
+        Err(Box::new(PageWait { table: form.schema.name.clone(), absent }))
     }
 
     /// The row with this key, as the snapshot sees it. In a non-unique index, the first one found.

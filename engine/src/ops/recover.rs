@@ -447,12 +447,19 @@ fn load_images(inner: &Inner, manifest: &Manifest) -> Result<()> {
         drop(guard);
         if is_paged && is_filling_up(inner) {
             // Nobody knows yet which rows will be used; those that are come back.
-            inner.page_chunk(entry, image.header.chunk)?;
+            if let Err(error) = inner.page_chunk(entry, image.header.chunk) {
+                // More memory than was meant, and all rows.
+                tracing::warn!(%error, table = %form_name(inner, entry), "rows of a paged table stay in memory");
+            }
             inner.epochs.collect();
             entry.form_pinned(&inner.epochs.pin()).store.memory.collect();
         }
         Ok(())
     })
+}
+
+fn form_name(inner: &Inner, entry: &TableEntry) -> String {
+    entry.form_pinned(&inner.epochs.pin()).schema.name.clone()
 }
 
 /// Takes what was loaded so much of the limit that rows of paged tables go over at once? A database that is opened to look writes nothing.

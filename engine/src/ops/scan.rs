@@ -232,7 +232,7 @@ enum Entry {
     Next,
     Stop,
     Undecided(TxnId),
-    Paged(PageWait),
+    Paged(Box<PageWait>),
 }
 
 impl Session {
