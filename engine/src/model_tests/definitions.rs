@@ -33,8 +33,9 @@ fn an_index_has_every_row() {
 }
 
 #[test]
+#[ignore = "a long search: .ci/deep model"]
 fn looking_for_users_before_the_table_is_held_is_caught() {
-    misses(Rule::HoldBeforeLook, 20_000, an_index_and_a_writer);
+    misses(Rule::HoldBeforeLook, 200_000, an_index_and_a_writer);
 }
 
 #[test]
