@@ -119,7 +119,12 @@ impl Tiering {
         }
     }
 
-    /// May rows leave memory?
+    /// May rows go where they take no memory: to the cold store, or to the paged side?
+    pub(crate) const fn goes_away(self) -> bool {
+        self.migrates() || matches!(self, Self::Paged)
+    }
+
+    /// May rows leave memory for the cold store?
     pub(crate) const fn migrates(self) -> bool {
         matches!(self, Self::Auto | Self::Cold)
     }

@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{CHUNK_SLOTS, RowId, TableId, Timestamp};
 
 use super::reuse::{self, CLASSES, Census, Leaving, Moment, Planned};
@@ -281,12 +282,13 @@ impl Hands {
         let sources: Vec<Source> = leave
             .filter_map(|entry| {
                 let form = entry.form_pinned(&guard);
-                let migrates = form.schema.tiering.migrates() || form.schema.tiering == Tiering::Paged;
+                let migrates = form.schema.tiering.goes_away();
                 let chunks = form.store.directory.len();
                 let rows = entries_of(form);
                 let migrates = migrates && rows > 0;
-                let (row_bytes, counters) = (row_bytes(form, rows), Arc::clone(&form.counters));
                 let paged = form.schema.tiering == Tiering::Paged;
+                let (row_bytes, counters) =
+                    (row_bytes(form, rows, paged, &guard), Arc::clone(&form.counters));
                 migrates.then_some(Source { entry, chunks, rows, row_bytes, paged, counters })
             })
             .collect();
@@ -429,9 +431,17 @@ impl Hands {
     }
 }
 
-/// Bytes of a row of a table with its slot and its entries.
-fn row_bytes(form: &TableForm, rows: u64) -> f64 {
-    let mut bytes = 0;
-    super::memories_of(form, &mut |memory| bytes += memory.used_bytes());
+/// Bytes that a row of a table frees when it goes: with its slot and its entries, which stay when it goes over to the paged side.
+fn row_bytes(form: &TableForm, rows: u64, paged: bool, guard: &Guard<'_>) -> f64 {
+    let (mut bytes, mut rows) = (0, rows);
+    if paged {
+        bytes = form.store.memory.used_bytes();
+        let directory = &form.store.directory;
+        let chunks = (0..directory.len()).filter_map(|number| directory.get(number, guard));
+        let blocks = chunks.flat_map(|chunk| chunk.blocks(guard));
+        rows = rows.saturating_sub(blocks.map(|block| u64::from(block.live())).sum());
+    } else {
+        super::memories_of(form, &mut |memory| bytes += memory.used_bytes());
+    }
     (bytes as f64 / rows.max(1) as f64).max(HEADER_BYTES as f64)
 }

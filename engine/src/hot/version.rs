@@ -416,13 +416,15 @@ impl Version {
     /// The lifetime is the caller's to choose: not longer than the pin under which the version was reached.
     #[inline]
     pub(crate) fn row<'a>(self) -> &'a [u8] {
-        debug_assert!(
-            !self.is_absent(),
-            "bytes are asked for of row {} that could not be read",
+        let len = self.len();
+        // Better to end than to take a row for an empty one.
+        assert!(
+            len != 0 || !self.is_absent(),
+            "the bytes of {} are asked for, which could not be read",
             self.row_id()
         );
         // SAFETY: the row bytes follow the header and never change once the version can be reached.
-        unsafe { std::slice::from_raw_parts(self.cell().add(HEADER_BYTES).as_ptr(), self.len()) }
+        unsafe { std::slice::from_raw_parts(self.cell().add(HEADER_BYTES).as_ptr(), len) }
     }
 
     /// The row that this is a version of.

@@ -33,7 +33,7 @@ pub(crate) enum Claim {
     Contested(TxnId, u32),
     /// By a row that is being moved this moment.
     Moving(TxnId),
-    /// It takes a look into the cold store to know.
+    /// It takes a look into the cold store to know, or a page.
     Waits(Wait),
 }
 
@@ -241,7 +241,10 @@ impl Session {
         let now = PRESENT;
         let mut in_the_way = InTheWay::default();
         'again: loop {
-            let mut next = form.store.directory.newest(row, guard);
+            let mut next = match self.newest_of(form, row, guard) {
+                Ok(newest) => newest,
+                Err(wait) => return Claim::Waits(Wait::Page(wait)),
+            };
             let mut contested = None;
             let claim = loop {
                 let Some(version) = next else { break Claim::Held };

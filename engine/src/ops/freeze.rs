@@ -183,15 +183,7 @@ impl Inner {
         let block = Block::new(rows, begins, &self.budget)?;
         let bytes = block.rows().bytes_len() as u64;
         let _maintenance = self.maintenance.lock();
-        // The columns may have changed since, or the chunk may have been packed.
-        let is_current = {
-            let guard = self.epochs.pin();
-            Arc::ptr_eq(&entry.form_pinned(&guard).store, &store)
-                && !entry.is_held()
-                && !entry.is_dropped()
-                && store.directory.get(number, &guard).is_some_and(|chunk| !chunk.is_packed())
-        };
-        if !is_current {
+        if !self.is_current(entry, &store, number) {
             return Ok(None);
         }
         let rows = store.freeze(number, block, &self.epochs)?;
@@ -200,6 +192,16 @@ impl Inner {
             chunk.drop_dead_blocks(&self.epochs, &guard);
         }
         Ok(Some((rows, bytes)))
+    }
+
+    /// Is this still the table's store, whose rows were copied, and the chunk as it was? The columns may have changed since, or the chunk may
+    /// have been packed. Under the maintenance lock.
+    pub(crate) fn is_current(&self, entry: &TableEntry, store: &Arc<Store>, number: u32) -> bool {
+        let guard = self.epochs.pin();
+        Arc::ptr_eq(&entry.form_pinned(&guard).store, store)
+            && !entry.is_held()
+            && !entry.is_dropped()
+            && store.directory.get(number, &guard).is_some_and(|chunk| !chunk.is_packed())
     }
 
     /// Sees to it that no slot of the chunk can be filled any more, if enough of them are.

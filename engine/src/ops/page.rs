@@ -109,9 +109,8 @@ impl Inner {
     }
 
     fn open_pager(&self) -> std::result::Result<Box<dyn Paging>, RegionError> {
-        let limit = self.memory_limit();
-        let frames = (self.options.paged_frame_bytes(limit) / PAGE_BYTES as u64).max(FRAMES_MIN) as usize;
-        let bytes = limit.map_or(REGION_MAX / 16, |limit| {
+        let frames = frames(self);
+        let bytes = self.memory_limit().map_or(REGION_MAX / 16, |limit| {
             limit.saturating_mul(REGION_SHARE).clamp(REGION_MIN, REGION_MAX)
         });
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -230,6 +229,7 @@ impl Inner {
             return Ok(stay(last));
         }
         let Some(pages) = builder.finish() else { return Ok(stay(last)) };
+        let taken_in = u64::from(pages.rows) - fresh;
         let paged = self.paged_side()?;
         let run = paged.append(pages).map_err(|error| {
             let guard = self.epochs.pin();
@@ -238,25 +238,18 @@ impl Inner {
         drop(room);
         let block = Block::paged(run, begins, &self.budget)?;
         let _maintenance = self.maintenance.lock();
-        let is_current = {
-            let guard = self.epochs.pin();
-            Arc::ptr_eq(&entry.form_pinned(&guard).store, &store)
-                && !entry.is_held()
-                && !entry.is_dropped()
-                && store.directory.get(number, &guard).is_some_and(|chunk| !chunk.is_packed())
-        };
-        if !is_current {
+        if !self.is_current(entry, &store, number) {
             return Ok(stay(u16::MAX));
         }
         let has = |position: u16| present[usize::from(position) / 64] >> (position % 64) & 1 != 0;
-        store.page(number, block, &has, &self.epochs)?;
+        let live = store.page(number, block, &has, &self.epochs)?;
         let guard = self.epochs.pin();
         if let Some(chunk) = store.directory.get(number, &guard) {
             chunk.drop_dead_blocks(&self.epochs, &guard);
         }
-        // Those of them that were changed meanwhile count as well: they will go over another time.
+        let rows = u64::from(live).saturating_sub(taken_in);
         let (stayed, last) = stay(last);
-        Ok((WentOver { rows: fresh, bytes, stayed: stayed.stayed.saturating_sub(fresh) }, last))
+        Ok((WentOver { rows, bytes, stayed: stayed.stayed.saturating_sub(rows) }, last))
     }
 
     /// Bytes of one block, at most.
@@ -385,11 +378,16 @@ impl Database {
     }
 }
 
+/// Frames of the pager.
+fn frames(inner: &Inner) -> usize {
+    let bytes = inner.options.paged_frame_bytes(inner.memory_limit());
+    (bytes / PAGE_BYTES as u64).max(FRAMES_MIN) as usize
+}
+
 /// What the paged side takes of the memory limit: all of its frames, and the tables that lead to its pages.
 pub(crate) fn note_paged(inner: &Inner) {
     if let Some(paged) = inner.paged.get() {
-        let frames =
-            inner.options.paged_frame_bytes(inner.memory_limit()).max(FRAMES_MIN * PAGE_BYTES as u64);
+        let frames = (frames(inner) * PAGE_BYTES) as u64;
         inner.budget.note(MemoryKind::Paged, frames + paged.table_bytes());
     }
 }
