@@ -6,10 +6,12 @@
 //!
 //! Nothing in a backing is durable, and nothing needs to be: what is out there can be made again by who owns it.
 
+mod behind;
 mod file;
 
 use std::fmt;
 
+pub use behind::{BehindCounts, CopyBehind};
 pub use file::FileBacking;
 
 use crate::checksum::{crc32c, crc32c_append};
@@ -54,6 +56,11 @@ impl fmt::Display for PageName {
 pub trait Backing: Send + Sync + fmt::Debug {
     /// What it is, in reports.
     fn name(&self) -> &'static str;
+
+    /// Memory that it takes for what it has, in bytes.
+    fn table_bytes(&self) -> u64 {
+        0
+    }
 
     /// Takes the room of a part, as far as the medium has rooms: writes to it do not fail for want of one.
     ///

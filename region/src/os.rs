@@ -293,12 +293,7 @@ impl Paging for OsPager {
         Claim::of_nothing()
     }
 
-    fn ask<'p>(
-        &'p self,
-        guard: &'p Guard<'_>,
-        spans: &'p [Span],
-        _claim: &mut Claim<'_>,
-    ) -> Result<Option<Proof<'p>>, RegionError> {
+    fn look<'p>(&'p self, guard: &'p Guard<'_>, spans: &'p [Span]) -> Result<Option<Proof<'p>>, RegionError> {
         let inner = &*self.inner;
         assert!(std::ptr::eq(guard.epochs(), &raw const *inner.epochs), "a pin of the pager's epochs");
         for page in spans.iter().flat_map(|span| span.pages()) {
@@ -309,6 +304,15 @@ impl Paging for OsPager {
         // SAFETY: all pages were written and their parts not dropped before the pin began; the mapping is taken away only when the
         // epochs have passed the pin, and the file's pages do not change meanwhile.
         Ok(Some(unsafe { Proof::new(inner.reservation.base(), spans) }))
+    }
+
+    fn ask<'p>(
+        &'p self,
+        guard: &'p Guard<'_>,
+        spans: &'p [Span],
+        _claim: &mut Claim<'_>,
+    ) -> Result<Option<Proof<'p>>, RegionError> {
+        self.look(guard, spans)
     }
 
     fn prefetch(&self, spans: &[Span]) {

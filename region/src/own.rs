@@ -249,18 +249,17 @@ impl Pager {
         Claim::new(&self.inner)
     }
 
-    /// Asks for all pages of these spans at once. `None`: some are not there; let the pin end, wait for the claim, and ask again.
+    /// Looks for all pages of these spans at once, without waiting for any. `None`: some are not there.
     ///
     /// # Errors
-    /// When there is no such page, or the set is larger than one waiter's share.
+    /// When there is no such page.
     ///
     /// # Panics
     /// When the pin is of other epochs than the pager's, or a span leads out of the region.
-    pub fn ask<'p>(
+    pub fn look<'p>(
         &'p self,
         guard: &'p Guard<'_>,
         spans: &'p [Span],
-        claim: &mut Claim<'_>,
     ) -> Result<Option<Proof<'p>>, RegionError> {
         let inner = &*self.inner;
         assert!(std::ptr::eq(guard.epochs(), &raw const *inner.epochs), "a pin of the pager's epochs");
@@ -268,14 +267,30 @@ impl Pager {
         for page in spans.iter().flat_map(|span| span.pages()) {
             all_there &= inner.look(page)?;
         }
-        if all_there {
-            claim.end();
-            // SAFETY: `look` found the pages in the region and present, and nobody writes them or takes them away while the pin
-            // lasts (see the module).
-            return Ok(Some(unsafe { Proof::new(inner.memory.reservation().base(), spans) }));
+        // SAFETY: `look` found the pages in the region and present, and nobody writes them or takes them away while the pin
+        // lasts (see the module).
+        Ok(all_there.then(|| unsafe { Proof::new(inner.memory.reservation().base(), spans) }))
+    }
+
+    /// Asks for all pages of these spans at once. `None`: some are not there; let the pin end, wait for the claim, and ask again.
+    ///
+    /// # Errors
+    /// As [`Pager::look`], or the set is larger than one waiter's share.
+    ///
+    /// # Panics
+    /// As [`Pager::look`].
+    pub fn ask<'p>(
+        &'p self,
+        guard: &'p Guard<'_>,
+        spans: &'p [Span],
+        claim: &mut Claim<'_>,
+    ) -> Result<Option<Proof<'p>>, RegionError> {
+        let proof = self.look(guard, spans)?;
+        match proof {
+            Some(_) => claim.end(),
+            None => claim.want(spans)?,
         }
-        claim.want(spans)?;
-        Ok(None)
+        Ok(proof)
     }
 
     /// Has pages read that will be asked for soon, as far as there are frames that nobody waits for. A hint: it may do nothing.

@@ -36,7 +36,10 @@ pub trait Paging: Send + Sync + fmt::Debug {
     /// [`Pager::claim`].
     fn claim(&self) -> Claim<'_>;
 
-    /// [`Pager::ask`]. The pager `os` always has a proof; reading by it may fault.
+    /// [`Pager::look`]. The pager `os` always has a proof; reading by it may fault.
+    fn look<'p>(&'p self, guard: &'p Guard<'_>, spans: &'p [Span]) -> Result<Option<Proof<'p>>, RegionError>;
+
+    /// [`Pager::ask`]. The pager `os` always has a proof, as in `look`.
     fn ask<'p>(
         &'p self,
         guard: &'p Guard<'_>,
@@ -84,6 +87,10 @@ impl Paging for Pager {
 
     fn claim(&self) -> Claim<'_> {
         Self::claim(self)
+    }
+
+    fn look<'p>(&'p self, guard: &'p Guard<'_>, spans: &'p [Span]) -> Result<Option<Proof<'p>>, RegionError> {
+        Self::look(self, guard, spans)
     }
 
     fn ask<'p>(

@@ -314,6 +314,10 @@ impl Backing for RemoteBacking {
         "remote"
     }
 
+    fn table_bytes(&self) -> u64 {
+        Self::table_bytes(self)
+    }
+
     fn prepare(&self, _part: u32) -> Result<()> {
         let mut state = self.shared.lock();
         if state.client.room() < state.promised + PART_PAGES as u64 {

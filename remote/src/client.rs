@@ -55,6 +55,8 @@ pub struct ClientOptions {
     pub batch_pages: u32,
     /// Nanoseconds that a page waits for others at the most.
     pub batch_ns: u64,
+    /// Its owner has each page elsewhere, too: a server without an answer is not waited for longer than with two copies.
+    pub elsewhere: bool,
     /// Nanoseconds after which a server without an answer is lost, where there is another copy.
     pub timeout_ns: u64,
     /// Nanoseconds until a server that was lost or not reached is tried again.
@@ -76,6 +78,7 @@ impl Default for ClientOptions {
             page_bytes: 4096,
             batch_pages: RUN_MAX,
             batch_ns: 1_000_000,
+            elsewhere: false,
             timeout_ns: 1_000_000_000,
             retry_ns: 1_000_000_000,
             segments_max: u32::MAX,

@@ -26,6 +26,7 @@ pub mod message;
 #[cfg(test)]
 mod model_tests;
 pub mod mutation;
+pub mod pages;
 pub mod profile;
 mod seal;
 pub mod server;

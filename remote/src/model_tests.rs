@@ -117,6 +117,7 @@ impl World {
             .map(|client| {
                 let options = ClientOptions {
                     copies: scene.copies,
+                    elsewhere: false,
                     page_bytes: PAGE as u32,
                     batch_pages: 3,
                     batch_ns: MS,

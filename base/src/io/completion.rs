@@ -51,6 +51,7 @@ pub struct Completion(State);
 enum State {
     Ready(Outcome),
     Pending(Arc<Shared>),
+    Made(Pin<Box<dyn Future<Output = Outcome> + Send + Sync>>),
     Taken,
 }
 
@@ -117,6 +118,12 @@ impl Completion {
         Self(State::Ready(Outcome { result, buffer }))
     }
 
+    /// An operation that consists of others, one after the other or together; it goes on only while somebody polls it. Dropping it drops
+    /// the future, and with that the completions in it.
+    pub fn made_of(future: impl Future<Output = Outcome> + Send + Sync + 'static) -> Self {
+        Self(State::Made(Box::pin(future)))
+    }
+
     /// The two ends of an operation that happens later, of whose buffer nothing is known: dropping the completion
     /// waits.
     pub fn pending() -> (Completer, Self) {
@@ -162,7 +169,7 @@ impl Completion {
     pub fn wait(mut self) -> Outcome {
         match std::mem::replace(&mut self.0, State::Taken) {
             State::Ready(outcome) => outcome,
-            state @ State::Pending(_) => multiplex::block_on(Self(state)),
+            state @ (State::Pending(_) | State::Made(_)) => multiplex::block_on(Self(state)),
             State::Taken => panic!("a completion is taken once"),
         }
     }
@@ -172,7 +179,7 @@ impl Future for Completion {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let outcome = match &self.0 {
+        let outcome = match &mut self.0 {
             State::Pending(shared) => match shared.take() {
                 Some(outcome) => outcome,
                 None if shared.arm(cx.waker()) => {
@@ -184,6 +191,10 @@ impl Future for Completion {
                     return Poll::Pending;
                 }
                 None => shared.take().expect("what refuses a waker is answered"),
+            },
+            State::Made(future) => match future.as_mut().poll(cx) {
+                Poll::Ready(outcome) => outcome,
+                Poll::Pending => return Poll::Pending,
             },
             State::Ready(_) | State::Taken => match std::mem::replace(&mut self.0, State::Taken) {
                 State::Ready(outcome) => outcome,
@@ -205,7 +216,7 @@ impl Drop for Completion {
                 }
             }
             state @ State::Pending(_) => drop(multiplex::block_on(Self(state))),
-            State::Ready(_) | State::Taken => {}
+            State::Ready(_) | State::Made(_) | State::Taken => {}
         }
     }
 }
@@ -214,7 +225,7 @@ impl fmt::Debug for Completion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             State::Ready(_) => "Completion(ready)",
-            State::Pending(_) => "Completion(pending)",
+            State::Pending(_) | State::Made(_) => "Completion(pending)",
             State::Taken => "Completion(taken)",
         })
     }

@@ -214,7 +214,7 @@ impl Client {
             let Some(host) = &self.servers[server].host else { continue };
             let oldest = host.sent.values().map(|sent| sent.at_ns).min().unwrap_or(now);
             // Where it has the only copy, slowness is no loss; an opening has lost nothing yet.
-            let impatient = self.options.copies > 1 || host.lease == 0;
+            let impatient = self.options.copies > 1 || self.options.elsewhere || host.lease == 0;
             if !host.usable(now) {
                 self.lose(server, "half of the lease's grace was over without an answer");
             } else if impatient && now.saturating_sub(oldest) > self.options.timeout_ns {

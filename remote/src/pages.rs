@@ -1,0 +1,146 @@
+//! What a database is told of its memory servers, and the backing that comes of it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thermocline_base::backing::{Backing, CopyBehind, FileBacking};
+use thermocline_base::clock::{Clock, SystemClock};
+use thermocline_base::io::{Io, SystemIo};
+
+use crate::backing::{RemoteBacking, RemoteOptions};
+use crate::client::ClientOptions;
+use crate::key::Key;
+use crate::profile::{Profile, ProfileConnect};
+use crate::tcp::{Address, TcpConnect};
+use crate::transport::Connect;
+
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// In how many places each page is that is not in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Copies {
+    /// On a server, and in a file of this machine that is read when the server is gone.
+    #[default]
+    Local,
+    /// On one server: what is lost with it is made again from images and log, at the next opening.
+    One,
+    /// On two servers.
+    Two,
+}
+
+impl FromStr for Copies {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "local" => Ok(Self::Local),
+            "1" => Ok(Self::One),
+            "2" => Ok(Self::Two),
+            other => Err(format!("{other:?} is not one of local, 1, 2")),
+        }
+    }
+}
+
+impl fmt::Display for Copies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Local => "local",
+            Self::One => "1",
+            Self::Two => "2",
+        })
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct RemotePages {
+    /// Where the servers are.
+    pub servers: Vec<Address>,
+    /// What they and this process have in common.
+    pub key: Option<Key>,
+    /// Places of each page.
+    pub copies: Copies,
+    /// Where the file of [`Copies::Local`] is made; it has no name.
+    pub dir: PathBuf,
+    /// Authenticate, but never encrypt what is sent.
+    pub plain: bool,
+    /// Give the servers pages that they cannot read.
+    pub sealed: bool,
+    /// Have the servers answer as over this network.
+    pub profile: Option<Profile>,
+}
+
+impl RemotePages {
+    /// Reads a list of addresses, separated by commas.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn addresses(list: &str) -> Result<Vec<Address>, String> {
+        let mut addresses = Vec::new();
+        for text in list.split(',') {
+            let address: Address = text.trim().parse()?;
+            if addresses.contains(&address) {
+                return Err(format!("{address} is named twice"));
+            }
+            addresses.push(address);
+        }
+        Ok(addresses)
+    }
+
+    /// Connects to the servers; for one opening of a database.
+    ///
+    /// # Errors
+    /// Who was not reached and why, or why the file behind them cannot be made.
+    pub fn open(&self) -> Result<Arc<dyn Backing>, String> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let connect = |address: &Address| -> Box<dyn Connect> {
+            let tcp = TcpConnect::new(address.clone(), self.key.clone(), self.plain, CONNECT);
+            match self.profile {
+                Some(profile) => Box::new(ProfileConnect::new(Box::new(tcp), profile, Arc::clone(&clock))),
+                None => Box::new(tcp),
+            }
+        };
+        let client = ClientOptions {
+            copies: if self.copies == Copies::Two { 2 } else { 1 },
+            elsewhere: self.copies == Copies::Local,
+            sealed: self.sealed,
+            ..RemoteOptions::default().client
+        };
+        let options = RemoteOptions { client, ..RemoteOptions::default() };
+        let servers = self.servers.iter().map(connect).collect();
+        let remote: Arc<dyn Backing> =
+            Arc::new(RemoteBacking::open(options, &clock, servers).map_err(|error| error.to_string())?);
+        if self.copies != Copies::Local {
+            return Ok(remote);
+        }
+        let io = SystemIo::new();
+        let path = self.dir.join(format!("pages-{}", std::process::id()));
+        // Of a process with this number that was killed before it could take the name away.
+        let _ = io.remove(&path);
+        let file = FileBacking::new(&io, &path).map_err(|error| {
+            format!("no file can be made for the copies of pages: {error}; name another directory")
+        })?;
+        Ok(Arc::new(CopyBehind::new(remote, Arc::new(file))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_named_once() {
+        let two = RemotePages::addresses("a:1, /run/b").expect("two");
+        assert_eq!(two.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a:1", "/run/b"]);
+        assert!(RemotePages::addresses("a:1,a:1").expect_err("twice").contains("twice"));
+        assert!(RemotePages::addresses("nowhere").expect_err("no port").contains("HOST:PORT"));
+        for name in ["local", "1", "2"] {
+            assert_eq!(name.parse::<Copies>().expect("known").to_string(), name);
+        }
+        assert!("3".parse::<Copies>().is_err());
+    }
+}
