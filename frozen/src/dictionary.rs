@@ -34,11 +34,30 @@ pub(crate) fn write_integers(values: &[i64], out: &mut Vec<u8>) {
 /// The integer of a code.
 #[inline(always)]
 pub(crate) fn integer(bytes: &[u8], at: usize, code: usize) -> i64 {
-    let width = (u64_at(bytes, at + 8) as u32).min(64);
-    if width == 0 {
-        return u64_at(bytes, at) as i64;
+    Integers::new(bytes, at).get(code)
+}
+
+/// A dictionary of integers, for reading many codes.
+#[derive(Clone, Copy)]
+pub(crate) struct Integers<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    base: i64,
+    width: u32,
+}
+
+impl<'a> Integers<'a> {
+    pub(crate) fn new(bytes: &'a [u8], at: usize) -> Self {
+        let width = (u64_at(bytes, at + 8) as u32).min(64);
+        Self { bytes, at: at + 16, base: u64_at(bytes, at) as i64, width }
     }
-    (u64_at(bytes, at) as i64).wrapping_add(packed(bytes, at + 16, code, width) as i64)
+
+    /// The integer of a code.
+    #[inline(always)]
+    pub(crate) fn get(&self, code: usize) -> i64 {
+        let rest = if self.width == 0 { 0 } else { packed(self.bytes, self.at, code, self.width) };
+        self.base.wrapping_add(rest as i64)
+    }
 }
 
 /// The 128 bits of a code.

@@ -34,6 +34,11 @@ pub enum Error {
         /// What does not fit.
         reason: Box<str>,
     },
+    /// A sum has more digits than a decimal.
+    Sum {
+        /// The column's name.
+        column: Box<str>,
+    },
     /// The block was written by a newer program.
     Version {
         /// The version of the block's format.
@@ -67,6 +72,7 @@ impl Error {
             Error::Position { .. } | Error::Row { .. } | Error::Empty => "XX000",
             Error::Predicate { .. } => "42804",
             Error::TooLarge { .. } => "54000",
+            Error::Sum { .. } => "22003",
             Error::Version { .. } => "0A000",
             Error::OtherLayout { .. } | Error::Damaged { .. } => "XX001",
         }
@@ -97,6 +103,9 @@ impl fmt::Display for Error {
             }
             Error::Predicate { column, reason } => {
                 write!(f, "a scan cannot ask column \"{column}\": {reason}; use a value of the column's type")
+            }
+            Error::Sum { column } => {
+                write!(f, "the sum of column \"{column}\" has more than 38 digits; sum fewer rows")
             }
             Error::Empty => f.write_str("a block of no rows; push one before finishing"),
             Error::Version { found, known } => write!(

@@ -12,6 +12,9 @@
 //! | [`builder`] | rows → bytes: which encoding a column gets |
 //! | [`block`] | bytes → rows and values, by position |
 //! | [`predicate`], [`scan`] | rows of which conditions hold, found on what is stored |
+//! | [`rows`] | the same conditions, of encoded rows |
+//! | [`batch`], [`gather`] | rows as typed columns, gathered from blocks and encoded rows |
+//! | [`aggregate`] | counts, sums, averages and extremes by groups of equal values, of blocks and encoded rows |
 //! | [`zone`] | bounds, sums and sizes of columns; aggregates |
 //! | [`verify`] | checksums of all parts |
 //! | `format`, `ints`, `dictionary`, `physical` | the bytes: entries, integers of a group, dictionaries, columns as integers |
@@ -27,6 +30,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod aggregate;
+mod aggregate_block;
+pub mod batch;
 pub mod block;
 pub mod builder;
 mod bytes;
@@ -34,9 +40,11 @@ mod dictionary;
 mod distinct;
 mod error;
 mod format;
+pub mod gather;
 mod ints;
 mod physical;
 pub mod predicate;
+pub mod rows;
 pub mod scan;
 pub mod verify;
 pub mod zone;
@@ -44,12 +52,16 @@ pub mod zone;
 #[cfg(test)]
 mod testing;
 
+pub use aggregate::{Aggregator, GroupRow, Measure};
+pub use batch::{Array, Batch, Bitmap, Strings, Values};
 pub use block::{Block, BlockMeta, Group};
 pub use builder::Builder;
 pub use error::Error;
 pub use format::Choice;
-pub use predicate::{Condition, Predicate};
-pub use scan::{Scanned, Vector};
+pub use gather::{BATCH_ROWS, Gather};
+pub use predicate::{Condition, Function, Predicate};
+pub use rows::RowFilter;
+pub use scan::{Bits, Plan, Scanned, Vector};
 pub use zone::{Aggregate, ColumnInfo, Zone};
 
 /// Positions of a group, the unit that scans skip and unpack.

@@ -187,7 +187,7 @@ pub(crate) fn interval(wide: i128) -> Interval {
 }
 
 /// The length by which SQL compares intervals: a month has 30 days, a day 24 hours.
-fn interval_micros(v: Interval) -> i128 {
+pub(crate) fn interval_micros(v: Interval) -> i128 {
     (i128::from(v.months) * 30 + i128::from(v.days)) * 86_400_000_000 + i128::from(v.micros)
 }
 

@@ -5,10 +5,14 @@
 //! of another scale, a float and a string need no rules of their own here: the one rule is [`Value::compare`]. Columns that stand
 //! as 16 bytes or as bytes are compared value by value; their zones are narrowed by order keys.
 //!
+//! A function of a column is asked once a dictionary value, and what it says is kept as a bit a code.
+//!
 //! SQL's three values: a comparison with null holds of nothing. NaN equals NaN and is greater than every number; in a block it
 //! stands at both ends of the order of `total_cmp`, so floats have ranges of NaN of their own.
 
 use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
 
 use thermocline_row::{Time, Type, Value};
 
@@ -42,6 +46,36 @@ pub enum Condition {
     IsNull,
     /// It is not null.
     IsNotNull,
+    /// This function says so, of a null as well.
+    Holds(Function),
+}
+
+/// A function of one value that says yes or no. It says the same of the same value, in any order and however often it is asked.
+#[derive(Clone)]
+pub struct Function(Arc<dyn Fn(&Value) -> bool + Send + Sync>);
+
+impl Function {
+    /// A function that is asked of nulls, too.
+    pub fn new(function: impl Fn(&Value) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(function))
+    }
+
+    pub(crate) fn holds(&self, value: &Value) -> bool {
+        (self.0)(value)
+    }
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Function")
+    }
+}
+
+/// Functions are equal if they are one and the same.
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// A condition on a column.
@@ -61,6 +95,8 @@ pub(crate) type Range = (i64, i64);
 pub(crate) enum Test {
     /// The stored integer, of a value that is not null, is in one of these.
     Ranges(Vec<Range>),
+    /// The code, of a value that is not null, has a bit here.
+    Codes(Vec<u64>),
     /// The value is asked.
     Values(Condition),
     Null,
@@ -74,6 +110,8 @@ pub(crate) struct Ready {
     pub(crate) test: Test,
     /// Order keys outside of which no value holds.
     pub(crate) keys: Vec<Range>,
+    /// Whether it holds of nulls, beside what the test says of values.
+    pub(crate) nulls: bool,
 }
 
 impl Condition {
@@ -86,6 +124,15 @@ impl Condition {
             | Condition::GreaterOrEqual(v) => std::slice::from_ref(v),
             Condition::In(values) => values,
             _ => &[],
+        }
+    }
+
+    /// Whether it holds of nulls.
+    pub(crate) fn holds_null(&self) -> bool {
+        match self {
+            Condition::IsNull => true,
+            Condition::Holds(function) => function.holds(&Value::Null),
+            _ => false,
         }
     }
 
@@ -107,11 +154,12 @@ impl Condition {
             },
             Condition::IsNull => false,
             Condition::IsNotNull => true,
+            Condition::Holds(function) => function.holds(value),
         }
     }
 
     /// The condition as the column has its values: a char without blanks at its end.
-    fn fitted(&self, field: &Field) -> Self {
+    pub(crate) fn fitted(&self, field: &Field) -> Self {
         let fit = |v: &Value| match (v, field.ty) {
             (Value::Text(text), Type::Char(_)) => Value::Text(text.trim_end_matches(' ').to_owned()),
             _ => v.clone(),
@@ -150,13 +198,15 @@ impl Condition {
             Condition::Between(low, high) => vec![(below(low), up_to(high))],
             Condition::In(values) => values.iter().filter(null).map(|v| (below(v), up_to(v))).collect(),
             Condition::Prefix(_) | Condition::IsNull => Vec::new(),
-            Condition::IsNotNull => vec![(first, end)],
+            // What a function says is not known from the ends of a range.
+            Condition::IsNotNull | Condition::Holds(_) => vec![(first, end)],
         }
     }
 }
 
-fn check(column: &BlockColumn, name: &str, condition: &Condition) -> Result<(), Error> {
-    let ty = column.field.ty;
+/// Can a column be asked this?
+pub(crate) fn check(field: &Field, name: &str, condition: &Condition) -> Result<(), Error> {
+    let ty = field.ty;
     let flaw = |what: &str| Error::Predicate {
         column: name.into(),
         reason: format!("{ty} compared with {what}").into(),
@@ -186,7 +236,7 @@ fn check(column: &BlockColumn, name: &str, condition: &Condition) -> Result<(), 
         Condition::Between(a, b) if !fits(a) || !fits(b) => {
             Err(flaw(if fits(a) { b.kind() } else { a.kind() }))
         }
-        Condition::Prefix(_) if column.field.physical != Physical::Bytes => Err(flaw("a prefix")),
+        Condition::Prefix(_) if field.physical != Physical::Bytes => Err(flaw("a prefix")),
         _ => match condition.values().iter().find(|v| !fits(v)) {
             Some(v) => Err(flaw(v.kind())),
             None => Ok(()),
@@ -223,8 +273,8 @@ fn search(first: i128, end: i128, before: impl Fn(i64) -> bool) -> i128 {
     low
 }
 
-/// The integers of which the condition holds.
-fn integer_ranges(field: &Field, condition: &Condition) -> Vec<Range> {
+/// The integers of which the condition holds; of a function, all.
+pub(crate) fn integer_ranges(field: &Field, condition: &Condition) -> Vec<Range> {
     let (first, last) = domain(field.ty);
     let (from, end) = (i128::from(first), i128::from(last) + 1);
     let below = |v: &Value| search(from, end, |x| field.integer_value(x).compare(v) == Some(Ordering::Less));
@@ -247,6 +297,48 @@ fn integer_ranges(field: &Field, condition: &Condition) -> Vec<Range> {
 /// Places `from..to` as ranges of codes.
 fn codes(places: Vec<(usize, usize)>) -> Vec<Range> {
     places.into_iter().filter(|(from, to)| from < to).map(|(from, to)| (from as i64, to as i64 - 1)).collect()
+}
+
+/// Ranges of codes that are more than this are looked up as bits.
+const FEW_RANGES: usize = 4;
+
+/// The codes of a column's dictionary of which a test of its values holds.
+fn codes_of(block: &Block<'_>, column: &BlockColumn, condition: &Condition) -> Test {
+    let mut bits = vec![0; column.count.div_ceil(64)];
+    let mut set = |code: usize| bits[code / 64] |= 1 << (code % 64);
+    if matches!(condition, Condition::Holds(_)) {
+        let value = |code| dictionary_value(block, column, code);
+        (0..column.count).filter(|code| condition.holds(&value(*code))).for_each(set);
+    } else {
+        let ranges = code_ranges(block, column, condition);
+        if ranges.len() <= FEW_RANGES {
+            return Test::Ranges(ranges);
+        }
+        ranges.iter().flat_map(|(from, to)| *from as usize..=*to as usize).for_each(&mut set);
+    }
+    Test::Codes(bits)
+}
+
+/// The value of a code.
+pub(crate) fn dictionary_value(block: &Block<'_>, column: &BlockColumn, code: usize) -> Value {
+    let (bytes, at, field) = (block.bytes, column.dictionary_at, &column.field);
+    match field.physical {
+        Physical::Int(_) | Physical::Float(_) => field.integer_value(dictionary::integer(bytes, at, code)),
+        Physical::Wide => field.wide_value(dictionary::wide(bytes, at, code)),
+        Physical::Bytes => {
+            let (a, b) = Strings { bytes, at, count: column.count }.parts(code);
+            field.bytes_value(&[a, b].concat())
+        }
+    }
+}
+
+/// From the first to the last bit.
+fn span_of(bits: &[u64]) -> Option<Range> {
+    let first = bits.iter().position(|word| *word != 0)?;
+    let last = bits.iter().rposition(|word| *word != 0)?;
+    let from = 64 * first + bits[first].trailing_zeros() as usize;
+    let to = 64 * last + 63 - bits[last].leading_zeros() as usize;
+    Some((from as i64, to as i64))
 }
 
 fn code_ranges(block: &Block<'_>, column: &BlockColumn, condition: &Condition) -> Vec<Range> {
@@ -282,7 +374,7 @@ fn code_ranges(block: &Block<'_>, column: &BlockColumn, condition: &Condition) -
 }
 
 /// The bytes of a text or bytea.
-fn bytes_of(value: &Value) -> &[u8] {
+pub(crate) fn bytes_of(value: &Value) -> &[u8] {
     match value {
         Value::Text(text) => text.as_bytes(),
         Value::Bytes(bytes) => bytes,
@@ -315,7 +407,14 @@ fn key_ranges(field: &Field, condition: &Condition) -> Vec<Range> {
         last.resize(prefix.len().max(8), u8::MAX);
         return vec![(bytes_key(prefix), bytes_key(&last))];
     }
-    condition.places(i64::MIN, i64::MAX, lower, upper)
+    // Values that differ may share a key, so an end that is not included has its key included.
+    match condition {
+        Condition::Less(v) => Condition::LessOrEqual(v.clone()).places(i64::MIN, i64::MAX, lower, upper),
+        Condition::Greater(v) => {
+            Condition::GreaterOrEqual(v.clone()).places(i64::MIN, i64::MAX, lower, upper)
+        }
+        _ => condition.places(i64::MIN, i64::MAX, lower, upper),
+    }
 }
 
 fn scale_of(ty: Type) -> u8 {
@@ -332,27 +431,27 @@ impl Predicate {
                 reason: reason.into(),
             });
         };
-        check(column, &block.meta.names[self.column], &self.condition)?;
-        let test = match self.condition {
-            Condition::IsNull => Test::Null,
-            Condition::IsNotNull => Test::NotNull,
-            _ => {
-                let condition = self.condition.fitted(&column.field);
-                match (column.stored, column.field.physical) {
-                    (Stored::Integers, Physical::Wide) => {
-                        Test::Ranges(wide_ranges(&column.field, &condition))
-                    }
-                    (Stored::Integers, _) => Test::Ranges(integer_ranges(&column.field, &condition)),
-                    (Stored::Codes, _) => Test::Ranges(code_ranges(block, column, &condition)),
-                    (Stored::Wide | Stored::Bytes, _) => {
-                        let keys = key_ranges(&column.field, &condition);
-                        return Ok(Ready { column: self.column, test: Test::Values(condition), keys });
-                    }
-                }
+        check(&column.field, &block.meta.names[self.column], &self.condition)?;
+        let (condition, field) = (self.condition.fitted(&column.field), &column.field);
+        let is_function = matches!(condition, Condition::Holds(_));
+        let nulls = condition.holds_null();
+        let test = match (column.stored, field.physical) {
+            _ if condition == Condition::IsNull => Test::Null,
+            _ if condition == Condition::IsNotNull => Test::NotNull,
+            (Stored::Codes, _) => codes_of(block, column, &condition),
+            (Stored::Integers, Physical::Wide) if !is_function => {
+                Test::Ranges(wide_ranges(field, &condition))
             }
+            (Stored::Integers, _) if !is_function => Test::Ranges(integer_ranges(field, &condition)),
+            _ => Test::Values(condition),
         };
-        let keys = if let Test::Ranges(ranges) = &test { ranges.clone() } else { Vec::new() };
-        Ok(Ready { column: self.column, test, keys })
+        let keys = match &test {
+            Test::Ranges(ranges) => ranges.clone(),
+            Test::Codes(bits) => span_of(bits).into_iter().collect(),
+            Test::Values(condition) => key_ranges(field, condition),
+            Test::Null | Test::NotNull => Vec::new(),
+        };
+        Ok(Ready { column: self.column, test, keys, nulls })
     }
 }
 

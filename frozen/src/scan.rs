@@ -21,8 +21,23 @@ use super::predicate::{Predicate, Range, Ready, Test};
 
 const WORDS: usize = GROUP_ROWS / 64;
 
-/// A bit a position of a group.
-pub(crate) type Bits = [u64; WORDS];
+/// A bit a position of a group, 64 a word.
+pub type Bits = [u64; WORDS];
+
+/// Predicates made ready for the block of one number. Of use with that block only.
+#[derive(Debug)]
+pub struct Plan {
+    number: u64,
+    ready: Vec<Ready>,
+}
+
+impl Plan {
+    /// The number of the block that it was made for.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
 
 /// The rows of a group of which all predicates of a scan hold.
 #[derive(Debug)]
@@ -132,7 +147,7 @@ impl<'a> Block<'a> {
         skip: &[u64],
         mut visit: impl FnMut(&Vector<'_>) -> ControlFlow<()>,
     ) -> Result<Scanned, Error> {
-        let ready: Vec<Ready> = predicates.iter().map(|p| p.ready(self)).collect::<Result<_, _>>()?;
+        let plan = self.plan(predicates)?;
         if let Some(column) = columns.iter().find(|column| **column >= self.meta.columns.len()) {
             let reason = format!("the block has {} columns", self.meta.columns.len());
             return Err(Error::Predicate {
@@ -149,7 +164,8 @@ impl<'a> Block<'a> {
             integers: vec![Vec::new(); columns.len()],
         };
         for group in 0..self.meta.header.groups {
-            let Some(selected) = self.select(group, &ready, skip, &mut scratch) else {
+            let kept = std::array::from_fn(|i| !skip.get(group * WORDS + i).copied().unwrap_or(0));
+            let Some(selected) = self.select(&plan, group, &kept, &mut scratch) else {
                 scanned.groups_skipped += 1;
                 continue;
             };
@@ -172,28 +188,35 @@ impl<'a> Block<'a> {
         Ok(scanned)
     }
 
-    /// The rows of a group of which all predicates hold; `None` if the front alone tells that there are none.
-    pub(crate) fn select(
-        &self,
-        group: usize,
-        ready: &[Ready],
-        skip: &[u64],
-        scratch: &mut Vec<i64>,
-    ) -> Option<Bits> {
+    /// Makes predicates ready for this block.
+    ///
+    /// # Errors
+    /// A predicate on a column that the block does not have, a value of another type than its column.
+    pub fn plan(&self, predicates: &[Predicate]) -> Result<Plan, Error> {
+        let ready = predicates.iter().map(|p| p.ready(self)).collect::<Result<_, _>>()?;
+        Ok(Plan { number: self.number(), ready })
+    }
+
+    /// Of the rows of a group that have a bit in `kept`, those of which all predicates hold; `None` if the front alone tells that
+    /// there are none. `scratch` is of no meaning before and after.
+    #[must_use]
+    pub fn select(&self, plan: &Plan, group: usize, kept: &Bits, scratch: &mut Vec<i64>) -> Option<Bits> {
         let mut selected = self.presence(group);
-        for (i, word) in selected.iter_mut().enumerate() {
-            *word &= !skip.get(group * WORDS + i).copied().unwrap_or(0);
-        }
+        meet(&mut selected, kept);
         let mut asked = Vec::new();
-        for predicate in ready {
+        for predicate in &plan.ready {
             let zone = self.zone_entry(predicate.column, group);
             match predicate.test {
                 Test::Null if zone.nulls == 0 => return None,
                 Test::NotNull if zone.nulls == 0 => {}
                 Test::Null => asked.push(predicate),
+                // All are null.
+                _ if !zone.has_values && predicate.nulls => {}
                 _ if !zone.has_values => return None,
                 Test::NotNull => asked.push(predicate),
-                _ if predicate.excludes(zone.low, zone.high) => return None,
+                _ if predicate.excludes(zone.low, zone.high) && !(predicate.nulls && zone.nulls > 0) => {
+                    return None;
+                }
                 _ if zone.nulls == 0 && predicate.includes(zone.low, zone.high) => {}
                 _ => asked.push(predicate),
             }
@@ -202,7 +225,7 @@ impl<'a> Block<'a> {
             return None;
         }
         for predicate in asked {
-            self.segment(group, predicate.column).test(&predicate.test, &mut selected, scratch);
+            self.segment(group, predicate.column).test(predicate, &mut selected, scratch);
         }
         Some(selected)
     }
@@ -210,7 +233,7 @@ impl<'a> Block<'a> {
 
 impl Segment<'_> {
     /// The stored integers, into `out`.
-    fn integers_into(&self, out: &mut Vec<i64>) {
+    pub(crate) fn integers(&self, out: &mut Vec<i64>) {
         out.resize(self.n, 0);
         ints::unpack(self.bytes, self.integers_at, &self.entry.params, out);
     }
@@ -218,20 +241,25 @@ impl Segment<'_> {
     /// The numbers of an integer column, into `out`; none of another.
     pub(crate) fn numbers_into(&self, out: &mut Vec<i64>) {
         out.clear();
-        if !matches!(self.column.field.physical, Physical::Int(_)) {
-            return;
+        if matches!(self.column.field.physical, Physical::Int(_)) {
+            self.numbers(out);
         }
-        self.integers_into(out);
+    }
+
+    /// The numbers of a column of integers or floats, into `out`.
+    pub(crate) fn numbers(&self, out: &mut Vec<i64>) {
+        self.integers(out);
         if self.column.stored == Stored::Codes {
+            let numbers = dictionary::Integers::new(self.front, self.column.dictionary_at);
             let last = self.column.count.saturating_sub(1);
             for v in out {
-                *v = dictionary::integer(self.front, self.column.dictionary_at, (*v as usize).min(last));
+                *v = numbers.get((*v as usize).min(last));
             }
         }
     }
 
     /// The null bits, 64 a word.
-    fn nulls(&self) -> Bits {
+    pub(crate) fn nulls(&self) -> Bits {
         std::array::from_fn(|word| match self.entry.nulls {
             Marked::None => 0,
             Marked::All => u64::MAX,
@@ -242,19 +270,26 @@ impl Segment<'_> {
         })
     }
 
-    /// Leaves those rows selected of which the test holds.
-    fn test(&self, test: &Test, selected: &mut Bits, scratch: &mut Vec<i64>) {
+    /// Leaves those rows selected of which the predicate holds.
+    fn test(&self, predicate: &Ready, selected: &mut Bits, scratch: &mut Vec<i64>) {
         let nulls = self.nulls();
-        let keep_null = matches!(test, Test::Null);
-        for (word, nulls) in selected.iter_mut().zip(nulls) {
-            *word &= if keep_null { nulls } else { !nulls };
+        if let Test::Null = predicate.test {
+            return meet(selected, &nulls);
         }
-        match test {
+        let kept: Bits = std::array::from_fn(|i| if predicate.nulls { selected[i] & nulls[i] } else { 0 });
+        selected.iter_mut().zip(nulls).for_each(|(word, nulls)| *word &= !nulls);
+        match &predicate.test {
             Test::Null | Test::NotNull => {}
             Test::Ranges(ranges) => {
-                self.integers_into(scratch);
+                self.integers(scratch);
                 for (word, values) in selected.iter_mut().zip(scratch.chunks(64)) {
                     *word &= in_ranges(values, ranges);
+                }
+            }
+            Test::Codes(bits) => {
+                self.integers(scratch);
+                for (word, codes) in selected.iter_mut().zip(scratch.chunks(64)) {
+                    *word &= among(codes, bits);
                 }
             }
             Test::Values(condition) => {
@@ -266,7 +301,20 @@ impl Segment<'_> {
                 }
             }
         }
+        selected.iter_mut().zip(kept).for_each(|(word, kept)| *word |= kept);
     }
+}
+
+/// Leaves what is in both.
+fn meet(bits: &mut Bits, others: &Bits) {
+    bits.iter_mut().zip(others).for_each(|(word, other)| *word &= other);
+}
+
+/// A bit for each code that has one.
+fn among(codes: &[i64], bits: &[u64]) -> u64 {
+    let has =
+        |code: i64| bits.get(code as usize / 64).is_some_and(|word| word >> (code as usize % 64) & 1 != 0);
+    codes.iter().enumerate().fold(0, |found, (i, code)| found | u64::from(has(*code)) << i)
 }
 
 /// A bit for each value that is in one of the ranges.
@@ -283,4 +331,4 @@ fn in_ranges(values: &[i64], ranges: &[Range]) -> u64 {
 
 #[cfg(test)]
 #[path = "scan_tests.rs"]
-mod tests;
+pub(crate) mod tests;

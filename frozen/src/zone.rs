@@ -4,13 +4,14 @@ use std::ops::ControlFlow;
 
 use thermocline_row::{Type, Value};
 
+use super::GROUP_ROWS;
 use super::block::Block;
 use super::dictionary;
 use super::error::Error;
 use super::format::{ENTRY, Entry, Stored};
 use super::ints::Kind;
 use super::physical::Physical;
-use super::predicate::{Predicate, Ready};
+use super::predicate::Predicate;
 use super::scan::ones;
 
 /// Bounds of the values of a column that are there.
@@ -153,7 +154,7 @@ impl<'a> Block<'a> {
         predicates: &[Predicate],
         skip: &[u64],
     ) -> Result<Aggregate, Error> {
-        let ready: Vec<Ready> = predicates.iter().map(|p| p.ready(self)).collect::<Result<_, _>>()?;
+        let plan = self.plan(predicates)?;
         let Some(field) = self.meta.columns.get(column).map(|column| column.field) else {
             let reason = format!("the block has {} columns", self.meta.columns.len());
             return Err(Error::Predicate {
@@ -164,7 +165,9 @@ impl<'a> Block<'a> {
         let mut total = Aggregate { sum: Some(0), ..Aggregate::default() };
         let mut scratch = Vec::new();
         for group in 0..self.groups() {
-            let Some(selected) = self.select(group, &ready, skip, &mut scratch) else { continue };
+            let kept = |i| !skip.get(group * GROUP_ROWS / 64 + i).copied().unwrap_or(0);
+            let kept = std::array::from_fn(kept);
+            let Some(selected) = self.select(&plan, group, &kept, &mut scratch) else { continue };
             let zone = self.group_zone(column, group);
             let known = zone.values == 0 || (zone.min.is_some() && zone.max.is_some());
             if known && (zone.sum.is_some() || !field.is_summed()) && selected == self.presence(group) {
