@@ -72,6 +72,8 @@ pub(crate) struct Inner {
     pub(crate) cold: OnceLock<Cold>,
     /// Made when the first row goes over to it.
     pub(crate) paged: OnceLock<Arc<Paged>>,
+    /// Is any table paged? As of a moment ago.
+    pub(crate) has_paged_tables: AtomicBool,
     /// Held by who makes it.
     pub(crate) paged_opening: Mutex<()>,
     /// Rows that came back from it since their readers wanted them in memory.

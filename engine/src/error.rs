@@ -101,6 +101,13 @@ pub enum Error {
         /// What is wrong.
         source: RowError,
     },
+    /// A scan by column asks for what the table does not have, or compares a column with a value of another type.
+    Columns {
+        /// The table.
+        table: String,
+        /// What does not fit.
+        source: thermocline_frozen::Error,
+    },
     /// The memory limit is reached.
     OutOfMemory(OutOfMemory),
     /// The transaction's snapshot was older than any other, and kept memory from being freed that others need.
@@ -114,6 +121,12 @@ pub enum Error {
     DiskFull {
         /// The database's directory.
         directory: PathBuf,
+    },
+    /// A row stands on a page that is lost, and what was asked for needs all rows of its chunk: a checkpoint, a change of the table's
+    /// definition. Nothing has changed; all rows are there again when the database is opened again.
+    PageLost {
+        /// Which row, and what for.
+        what: String,
     },
     /// Pages of the paged side cannot be had. Where a page is lost, the rest goes on, and all rows are there again when the database is
     /// opened again.
@@ -295,12 +308,13 @@ impl Error {
             Self::UnknownIndex { .. } => "42704",
             Self::Schema(_) => "42P16",
             Self::Row { source, .. } => source.sqlstate(),
+            Self::Columns { source, .. } => source.sqlstate(),
             Self::OutOfMemory(_) => "53200",
             Self::SnapshotTooOld { .. } => "72000",
             Self::DiskFull { .. } => "53100",
             Self::Paged { source: thermocline_region::RegionError::Full { .. }, .. } => "53100",
             Self::Paged { source: thermocline_region::RegionError::NoPart { .. }, .. } => "53200",
-            Self::LogFailed { .. } | Self::Io(_) | Self::Paged { .. } => "58030",
+            Self::LogFailed { .. } | Self::Io(_) | Self::Paged { .. } | Self::PageLost { .. } => "58030",
             Self::Locked { .. } => "55006",
             Self::NotADatabase { .. } | Self::NewerFormat { .. } | Self::InvalidOption { .. } => "22023",
             Self::Unsupported { operation: "scan", .. } => "42809",
@@ -373,6 +387,7 @@ impl fmt::Display for Error {
             Self::Schema(error) => error.fmt(f),
             Self::Row { table, source } if table.is_empty() => source.fmt(f),
             Self::Row { table, source } => write!(f, "table {table:?}: {source}"),
+            Self::Columns { table, source } => write!(f, "table {table:?}: {source}"),
             Self::OutOfMemory(error) => error.fmt(f),
             Self::SnapshotTooOld { age_ms, pinned_bytes } => write!(
                 f,
@@ -429,6 +444,7 @@ impl fmt::Display for Error {
                     "rows of table {table:?} on the paged side cannot be reached: {source}; the rest goes on, and opening the database again has all rows"
                 )
             }
+            Self::PageLost { what } => f.write_str(what),
             Self::Paged { table: None, source } => write!(f, "there can be no paged side: {source}"),
             Self::InvalidOption { option, reason } => write!(f, "option {option}: {reason}"),
             Self::Unsupported { operation, reason } => write!(f, "{operation}: {reason}"),
@@ -458,6 +474,7 @@ impl std::error::Error for Error {
         match self {
             Self::Schema(error) => Some(error),
             Self::Row { source, .. } => Some(source),
+            Self::Columns { source, .. } => Some(source),
             Self::OutOfMemory(error) => Some(error),
             Self::Io(error) => Some(error),
             Self::ColdStore { source, .. } => Some(source),
@@ -496,7 +513,7 @@ impl From<CheckpointError> for Error {
                 file,
                 what: format!("at byte {offset}, chunk {chunk} of the table with id {table}: {what}"),
             },
-            lost @ CheckpointError::LostRow { .. } => Self::Refused(lost.to_string()),
+            lost @ CheckpointError::LostRow { .. } => Self::PageLost { what: lost.to_string() },
             CheckpointError::NotADatabase { dir, found } => Self::NotADatabase { directory: dir, found },
             CheckpointError::Newer { file, version, known } => {
                 Self::NewerFormat { file, found: version, supported: known }

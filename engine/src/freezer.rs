@@ -113,7 +113,7 @@ impl Freezer {
             let (tiering, chunks) = {
                 let guard = self.inner.epochs.pin();
                 let form = entry.form_pinned(&guard);
-                (form.schema.tiering, form.store.directory.len())
+                (form.schema.row_tiering(), form.store.directory.len())
             };
             if tiering != Tiering::Frozen || entry.is_held() {
                 continue;

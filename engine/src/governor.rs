@@ -109,6 +109,8 @@ const SHRINKING_NS_MAX: u64 = 1_000_000_000;
 /// Time between two rounds of trimming the heap while memory is short, and while it is not: merges go on.
 const TRIMMING_NS: u64 = 200_000_000;
 const TRIMMING_CALM_NS: u64 = 1_000_000_000;
+/// Time between two looks for tables that are paged.
+const PAGED_NS: u64 = 1_000_000_000;
 /// What part of the time it may take: a large heap, which others in the process may have, takes long.
 const TRIMMING_SHARE: u64 = 100;
 /// A snapshot that is older may be cancelled.
@@ -199,6 +201,7 @@ pub(crate) fn run(inner: &Arc<Inner>) {
     let governor = &inner.governor;
     let _ = governor.thread.set(std::thread::current());
     inner.budget.set_governed(true);
+    inner.look_for_paged_tables();
     // What has been allocated since recovery ended, log and cold store among it, is no reason to leave a database that
     // was opened beyond its limit there for ever.
     note_memory(inner);
@@ -280,6 +283,8 @@ struct Work<'a> {
     relaxed_ns: u64,
     lowered_ns: u64,
     trimmer: Trimmer,
+    /// When it was looked for paged tables.
+    paged_ns: u64,
     /// When somebody was last seen to wait. Who was told to try again is about to wait again, but is not seen meanwhile.
     waited_ns: u64,
     /// Since when nothing has moved, nor will, although somebody waits again and again.
@@ -320,6 +325,7 @@ impl<'a> Work<'a> {
             relaxed_ns: 0,
             lowered_ns: 0,
             trimmer: Trimmer::default(),
+            paged_ns: inner.clock.now_ns(),
             waited_ns: 0,
             blocked_ns: None,
             stuck_ns: None,
@@ -335,6 +341,10 @@ impl<'a> Work<'a> {
         let passed = now.saturating_sub(std::mem::replace(&mut self.round_ns, now));
         self.inner.governor.moment.store(u32::from(Moment::at(now).0), Ordering::Relaxed);
         self.ages.look(&self.inner.registry, now);
+        if now.saturating_sub(self.paged_ns) > PAGED_NS {
+            self.paged_ns = now;
+            self.inner.look_for_paged_tables();
+        }
         note_memory(self.inner);
         if let Some(paged) = self.inner.paged.get() {
             paged.tidy();

@@ -36,6 +36,13 @@
 //!
 //! Invariant: the engine knows nothing of SQL text, sockets or any asynchronous runtime. `index` knows nothing of versions, `log` nothing of tables.
 
+/// What scans by column ask and give: see [`Transaction::scan_columns`].
+pub mod columns {
+    pub use thermocline_frozen::{Array, Batch, Bitmap, Condition, Function, GroupRow, Strings, Values};
+
+    pub use crate::transaction::Aggregate;
+}
+
 mod access_log;
 mod catalog;
 mod checkpoint;
@@ -71,6 +78,8 @@ pub mod mutation;
 mod ops;
 mod options;
 #[cfg(all(test, not(feature = "model")))]
+mod paged_fault_tests;
+#[cfg(all(test, not(feature = "model")))]
 mod paged_tests;
 mod ssd;
 #[cfg(test)]
@@ -92,6 +101,7 @@ pub use ops::backup::BackupProgress;
 pub use ops::change::{Change, Changed};
 #[doc(hidden)]
 pub use ops::cold_steps::ColdSteps;
+pub use ops::columns::ColumnBatch;
 pub use ops::freeze::Freezing;
 pub use ops::handle::{RowHandle, SeenRow};
 pub use ops::lock::Locked;
@@ -110,10 +120,11 @@ pub use statistics::{
     CheckpointCounts, ColdStatistics, FrozenStatistics, MemoNotices, MemoryUse, PagedStatistics, Statistics,
     TableStatistics,
 };
+pub use thermocline_base::backing::Backing;
 pub use thermocline_base::multiplex::{block_on, run_tasks, yield_now};
 pub use thermocline_pool::ssd::{SavedCounts, SsdCounts, SsdState, SsdStats};
 pub use thermocline_pool::store::SsdShare;
 pub use thermocline_row::{self as row, row};
 pub use thermocline_temperature as temperature;
-pub use transaction::{Cursor, LockWait, Statement, Transaction};
+pub use transaction::{ColumnScan, ColumnScanBuilder, Cursor, LockWait, Statement, Transaction};
 pub use txn::locks::LockMode;

@@ -155,6 +155,8 @@ pub enum Rule {
     BlocksAreNotMistaken,
     /// Frozen words say *moved* before their piece is replaced.
     FrozenMarksMoved,
+    /// Rows of a chunk that is being filled go over from pieces alone whose slots cannot be filled any more.
+    SlotsAreFilledFirst,
     /// A row that is thawed keeps its begin.
     ThawKeepsBegin,
     /// Two begins at or before a transaction's snapshot are one to its validation.

@@ -6,10 +6,12 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use thermocline_base::backing::Backing;
 use thermocline_base::io::Io;
 pub use thermocline_pool::cache::CacheKind as SsdPolicy;
 pub use thermocline_pool::simulate::capture::PageCapture;
 
+use crate::catalog::Tiering;
 use crate::error::{Error, Result};
 
 /// When a commit is acknowledged.
@@ -140,6 +142,8 @@ pub struct Options {
     /// Where the cold store lies: an empty directory, or one that does not exist, on whatever device is right for rows that are
     /// seldom asked for. `None`: where it is, and inside the database's directory at first. The database remembers it.
     pub cold_dir: Option<PathBuf>,
+    /// Where the rows of a table may go that is made without saying it.
+    pub tiering: Tiering,
     /// Who pages the rows of tables with `tiering = paged`.
     pub pager: PagerKind,
     /// A directory for the pages of such tables; the file in it has no name, and nothing durable. `None`: the database's own.
@@ -147,6 +151,9 @@ pub struct Options {
     /// Bytes of pages of such tables that may be in memory at once, of the memory limit; taken when the first row goes over. 0: an eighth of
     /// the limit.
     pub paged_bytes: u64,
+    /// Where the pages of such tables are while they are not in memory, in place of a file in [`Options::paged_dir`]: memory of other
+    /// machines, for instance. For the pager `own`, and for one opening of one database.
+    pub paged_backing: Option<Arc<dyn Backing>>,
     /// A file on a fast local device that keeps copies of the pages of the cold store which are read most. It may be lost at any
     /// time; no row depends on it. For the kind `pages` only. `None`: there is none.
     pub ssd_cache: Option<PathBuf>,
@@ -207,9 +214,11 @@ impl Default for Options {
             read_only: false,
             cold_store: ColdStoreKind::default(),
             cold_dir: None,
+            tiering: Tiering::default(),
             pager: PagerKind::default(),
             paged_dir: None,
             paged_bytes: 0,
+            paged_backing: None,
             ssd_cache: None,
             ssd_cache_bytes: 0,
             ssd_policy: thermocline_pool::ssd::DEFAULT_POLICY,
@@ -258,9 +267,11 @@ with! {
     with_read_only, read_only: bool;
     with_cold_store, cold_store: ColdStoreKind;
     with_cold_dir, cold_dir: Option<PathBuf>;
+    with_tiering, tiering: Tiering;
     with_pager, pager: PagerKind;
     with_paged_dir, paged_dir: Option<PathBuf>;
     with_paged_bytes, paged_bytes: u64;
+    with_paged_backing, paged_backing: Option<Arc<dyn Backing>>;
     with_ssd_cache, ssd_cache: Option<PathBuf>;
     with_ssd_cache_bytes, ssd_cache_bytes: u64;
     with_ssd_policy, ssd_policy: SsdPolicy;
@@ -313,6 +324,9 @@ impl Options {
         }
         if !self.ssd_policy.is_online() {
             return bad("ssd_policy", "this one has to know the future; name another one");
+        }
+        if self.paged_backing.is_some() && self.pager != PagerKind::Own {
+            return bad("pager", "pages of a backing of yours are read by the pager own alone");
         }
         if self.threads == Some(0) {
             return bad("threads", "at least one is needed");

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
+use thermocline_base::ids::RowId;
+
 use crate::freeze_tests::{check, insert, key, read, schema, set};
+use crate::hot::budget::{Charge, MemoryKind};
 use crate::row::{Column, Type, Value};
 use crate::{
     Database, Durability, Error, IndexSchema, Options, PagedStatistics, PagerKind, Table, TableSchema,
@@ -268,5 +271,82 @@ fn a_table_outgrows_memory() {
     // Opening keeps to the limit, too.
     let db = Database::open(dir.path(), options()).unwrap();
     look(&db);
+    db.close().unwrap();
+}
+
+#[test]
+fn rows_of_a_chunk_that_is_being_filled_go_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = db.create_table(schema().tiering(Tiering::Paged)).expect("the definition is fine");
+    // The first chunk has 512 slots, and the second one 4096.
+    insert(&db, &table, 0..2000);
+    let over = db.page_out("t").expect("there is a paged side");
+    assert!((1900..=2000).contains(&over.rows), "{over:?}");
+    // It is still that chunk which rows come into.
+    insert(&db, &table, 2000..2500);
+    check(&db, &table, 2500, &[]);
+    let over = db.page_out("t").expect("there is a paged side");
+    assert!(over.rows >= 400, "{over:?}");
+    set(&db, &table, 2499, 1);
+    set(&db, &table, 700, 2);
+    check(&db, &table, 2500, &[(2499, Some(1)), (700, Some(2))]);
+    db.close().unwrap();
+}
+
+/// A hand that comes round under pressure lists rows that it has listed before.
+#[test]
+fn rows_that_are_listed_twice_go_over_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let wide = TableSchema::new("wide")
+        .column(Column::new("id", Type::Int8))
+        .column(Column::new("body", Type::Text))
+        .primary_key(IndexSchema::hash("wide_key", &["id"]))
+        .tiering(Tiering::Paged);
+    let table = db.create_table(wide).unwrap();
+    let row = |id: i64| vec![Value::Int8(id), Value::from(&*format!("{id:01000}"))];
+    // All of the first chunk, three rows a page.
+    db.run(TransactionOptions::new(), async |tx| {
+        for id in 0..512 {
+            tx.insert_values(&table, &row(id)).await?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    let rows: Vec<RowId> = (0..512).flat_map(|slot| [RowId::new(0, slot); 3]).collect();
+    let over = db.inner().page_rows(&table.entry, &rows).expect("there is a paged side");
+    assert_eq!((over.rows, over.stayed), (512, 0));
+    for id in 0..512 {
+        assert_eq!(read(&db, &table, id), Some(row(id)));
+    }
+    db.close().unwrap();
+}
+
+/// Rows go over when nothing is free, so what the paged side takes has to be taken before.
+#[test]
+fn frames_count_as_soon_as_a_table_is_paged() {
+    let dir = tempfile::tempdir().unwrap();
+    let limit = 64_u64 << 20;
+    let options = Options::default().with_durability(Durability::Async).with_memory_limit(Some(limit));
+    let db = Database::open(dir.path(), options).unwrap();
+    let counted = || {
+        crate::governor::note_memory(db.inner());
+        db.inner().budget.used_by(MemoryKind::Paged)
+    };
+    assert_eq!(counted(), 0);
+    for name in ["t", "u"] {
+        let table =
+            db.create_table(TableSchema { name: name.to_owned(), ..schema() }.tiering(Tiering::Paged));
+        insert(&db, &table.expect("there is room"), 0..ROWS);
+    }
+    assert_eq!(counted(), limit / 8);
+    let mut rest = Charge::none(&db.inner().budget, MemoryKind::Other);
+    while rest.add(1 << 12).is_ok() {}
+    for name in ["t", "u"] {
+        assert_eq!(db.page_out(name).expect("what frees memory has room").rows, ROWS as u64);
+        assert!(counted() < limit / 4 && db.inner().budget.used() <= limit);
+    }
+    drop(rest);
     db.close().unwrap();
 }

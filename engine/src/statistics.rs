@@ -212,12 +212,20 @@ impl FrozenStatistics {
 pub struct PagedStatistics {
     /// `own` or `os`.
     pub pager: &'static str,
+    /// What its pages are read from: `file`, or the name of [`crate::Options::paged_backing`].
+    pub backing: &'static str,
     /// Rows that were written there and whose pages are kept, those that came back or were changed since among them, and their bytes.
     pub rows: u64,
     /// Their bytes.
     pub row_bytes: u64,
     /// Bytes of the pages that hold them.
     pub page_bytes: u64,
+    /// Rows that have gone over since the database was opened, each time.
+    pub rows_over: u64,
+    /// Bytes that their versions took in memory.
+    pub row_bytes_over: u64,
+    /// Processor time of that.
+    pub over_cpu_ns: u64,
     /// Rows that came back since their readers wanted them in memory.
     pub came_back: u64,
     /// Pages that were read past the frames.
@@ -236,6 +244,8 @@ pub struct PagedStatistics {
     pub reads_of_waits: u64,
     /// Touches without asking that the pager served. In a correct program there are none.
     pub net_faults: u64,
+    /// Faults for which the system read, in the whole process: of the pager `os`, which cannot tell its own.
+    pub major_faults: u64,
 }
 
 impl PagedStatistics {
@@ -244,9 +254,13 @@ impl PagedStatistics {
         let region = usage.region;
         Self {
             pager: usage.pager,
+            backing: inner.options.paged_backing.as_ref().map_or("file", |backing| backing.name()),
             rows: usage.rows,
             row_bytes: usage.row_bytes,
             page_bytes: usage.pages * thermocline_base::backing::PAGE_BYTES as u64,
+            rows_over: paged.over.rows.load(Ordering::Relaxed),
+            row_bytes_over: paged.over.row_bytes.load(Ordering::Relaxed),
+            over_cpu_ns: paged.over.cpu_ns.load(Ordering::Relaxed),
             came_back: inner.came_back.load(Ordering::Relaxed),
             past_reads: usage.past_reads,
             resident_bytes: region.resident_bytes,
@@ -256,6 +270,7 @@ impl PagedStatistics {
             waits: region.waits,
             reads_of_waits: region.reads_of_waits,
             net_faults: region.net_faults,
+            major_faults: region.major_faults,
         }
     }
 }
@@ -468,7 +483,7 @@ impl Table {
     pub fn statistics(&self) -> TableStatistics {
         let mut found = TableStatistics::default();
         self.with_form(|form| {
-            found.tiering = form.schema.tiering;
+            found.tiering = form.schema.row_tiering();
             found.rows_hot = entries_of(form);
             found.bytes_hot = form.store.memory.used_bytes();
             let mut frozen = FrozenStatistics::default();

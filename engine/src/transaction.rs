@@ -43,6 +43,7 @@ use crate::txn::registry::{Place, Registry, WaitsFor, activity};
 use crate::txn::session::{Health, NO_SNAPSHOT, Session};
 use thermocline_base::multiplex::{give_way, has_company};
 
+mod columns;
 mod cursor;
 mod define;
 mod define_alone;
@@ -50,6 +51,7 @@ mod hold;
 mod reads;
 mod statement;
 
+pub use columns::{Aggregate, ColumnScan, ColumnScanBuilder};
 pub use cursor::Cursor;
 pub use statement::{LockWait, Statement};
 

@@ -152,7 +152,8 @@ impl std::str::FromStr for Tiering {
 /// Definition of a table.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableSchema {
-    pub(crate) tiering: Tiering,
+    /// What the database's options say, if it is none; a table that is there has one.
+    pub(crate) tiering: Option<Tiering>,
     pub(crate) name: String,
     pub(crate) columns: Vec<Column>,
     pub(crate) primary: Option<IndexSchema>,
@@ -163,26 +164,20 @@ impl TableSchema {
     /// A table without columns yet.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self {
-            tiering: Tiering::default(),
-            name: name.to_owned(),
-            columns: Vec::new(),
-            primary: None,
-            indexes: Vec::new(),
-        }
+        Self { tiering: None, name: name.to_owned(), columns: Vec::new(), primary: None, indexes: Vec::new() }
     }
 
-    /// Says where the rows may go.
+    /// Says where the rows may go; without it, [`crate::Options::tiering`] does.
     #[must_use]
     pub fn tiering(mut self, tiering: Tiering) -> Self {
-        self.tiering = tiering;
+        self.tiering = Some(tiering);
         self
     }
 
-    /// Where the rows may go.
+    /// Where the rows may go; of a table that was not made yet and does not say it: [`Tiering::Auto`].
     #[must_use]
     pub fn row_tiering(&self) -> Tiering {
-        self.tiering
+        self.tiering.unwrap_or_default()
     }
 
     /// Adds a column.
@@ -498,7 +493,7 @@ pub(crate) fn encode_catalog(tables: &[StoredTable], next_table: u32, next_index
         out.extend(table.emptied.0.to_le_bytes());
         out.extend(table.auto.to_le_bytes());
         out.extend(table.hidden.to_le_bytes());
-        out.push(table.schema.tiering as u8);
+        out.push(table.schema.row_tiering() as u8);
         put_str(&mut out, &table.schema.name);
         put_len(&mut out, table.schema.columns.len());
         for column in &table.schema.columns {

@@ -180,7 +180,7 @@ impl Auto {
             .all()
             .into_iter()
             .filter(|entry| {
-                let tiering = entry.form_pinned(&inner.epochs.pin()).schema.tiering;
+                let tiering = entry.form_pinned(&inner.epochs.pin()).schema.row_tiering();
                 tiering == Tiering::Auto && !crate::cold::memo::is_system(entry.id) && !entry.is_held()
             })
             .collect();

@@ -282,11 +282,11 @@ impl Hands {
         let sources: Vec<Source> = leave
             .filter_map(|entry| {
                 let form = entry.form_pinned(&guard);
-                let migrates = form.schema.tiering.goes_away();
+                let migrates = form.schema.row_tiering().goes_away();
                 let chunks = form.store.directory.len();
                 let rows = entries_of(form);
                 let migrates = migrates && rows > 0;
-                let paged = form.schema.tiering == Tiering::Paged;
+                let paged = form.schema.row_tiering() == Tiering::Paged;
                 let (row_bytes, counters) =
                     (row_bytes(form, rows, paged, &guard), Arc::clone(&form.counters));
                 migrates.then_some(Source { entry, chunks, rows, row_bytes, paged, counters })

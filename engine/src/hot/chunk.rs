@@ -35,19 +35,24 @@ use std::ptr::{NonNull, null_mut};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{CHUNK_SLOTS, RowId, Timestamp};
 use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Ordering};
+use thermocline_region::Span;
 
 use crate::hot::block::Block;
 use crate::hot::budget::OutOfMemory;
 use crate::hot::memory::{FREE, Memory};
-use crate::hot::paged::Absent;
+use crate::hot::paged::{Absent, Run};
 use crate::hot::version::Version;
 use crate::mutation::{self, Rule};
 
 use self::pieces::Pieces;
 
+pub(crate) mod columns;
 pub(crate) mod freeze;
 pub(crate) mod leave;
 mod pieces;
+
+/// Slots that a chunk with blocks has together.
+pub(crate) const PIECE_SLOTS: u32 = pieces::PIECE_SLOTS as u32;
 
 const LATCH: u64 = 1 << 63;
 const MOVED: u64 = 1 << 61;
@@ -588,13 +593,41 @@ impl Directory {
         }
     }
 
-    /// Has the pages of a row on the paged side read ahead of need, and so many behind them. A hint.
-    pub(crate) fn read_ahead(&self, row: RowId, more: usize, guard: &Guard<'_>) {
-        let Found::Frozen(number) = self.look(row, guard) else { return };
-        let block = self.get(row.chunk(), guard).and_then(|chunk| chunk.block(number, guard));
-        if let Some(run) = block.and_then(Block::run) {
-            run.paged().prefetch(&run.spans_from(row.slot(), more));
+    /// Has so many pages behind those of a row on the paged side read ahead of need. A hint.
+    pub(crate) fn read_behind(&self, row: RowId, pages: usize, guard: &Guard<'_>) {
+        if let Some(run) = self.run_of(row, guard) {
+            run.paged().prefetch(&run.spans_behind(row.slot(), pages));
         }
+    }
+
+    /// Has so many pages read ahead of need that these rows are on, and the row before them is not. A hint.
+    pub(crate) fn read_ahead(
+        &self,
+        before: RowId,
+        rows: impl Iterator<Item = RowId>,
+        pages: usize,
+        guard: &Guard<'_>,
+    ) {
+        let Some(first) = self.run_of(before, guard) else { return };
+        let known: Vec<Span> = first.spans(before.slot()).collect();
+        let mut ahead = Vec::new();
+        for row in rows {
+            if ahead.len() >= pages {
+                break;
+            }
+            for span in self.run_of(row, guard).into_iter().flat_map(|run| run.spans(row.slot())) {
+                if !known.contains(&span) && !ahead.contains(&span) {
+                    ahead.push(span);
+                }
+            }
+        }
+        first.paged().prefetch(&ahead);
+    }
+
+    /// The run that a row on the paged side is in.
+    fn run_of<'g>(&'g self, row: RowId, guard: &'g Guard<'_>) -> Option<&'g Run> {
+        let Found::Frozen(number) = self.look(row, guard) else { return None };
+        self.get(row.chunk(), guard)?.block(number, guard)?.run()
     }
 
     /// When a row begins or had begun, if it is frozen or has left.

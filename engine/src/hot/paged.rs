@@ -59,10 +59,22 @@ struct Parts {
 #[derive(Debug)]
 pub(crate) struct Paged {
     pager: Box<dyn Paging>,
+    frame_bytes: u64,
     parts: Mutex<Parts>,
     rows: AtomicU64,
     row_bytes: AtomicU64,
     past_reads: AtomicU64,
+    /// What has gone over so far, and what that took.
+    pub(crate) over: OverCounters,
+}
+
+/// Rows that have gone over since the database was opened.
+#[derive(Debug, Default)]
+pub(crate) struct OverCounters {
+    pub(crate) rows: AtomicU64,
+    pub(crate) row_bytes: AtomicU64,
+    /// Processor time of the threads that let them go.
+    pub(crate) cpu_ns: AtomicU64,
 }
 
 /// What is on the paged side.
@@ -80,13 +92,16 @@ pub(crate) struct PagedUse {
 }
 
 impl Paged {
-    pub(crate) fn new(pager: Box<dyn Paging>) -> Self {
+    /// Behind a pager with frames of so many bytes.
+    pub(crate) fn new(pager: Box<dyn Paging>, frame_bytes: u64) -> Self {
         Self {
             pager,
+            frame_bytes,
             parts: Mutex::default(),
             rows: AtomicU64::new(0),
             row_bytes: AtomicU64::new(0),
             past_reads: AtomicU64::new(0),
+            over: OverCounters::default(),
         }
     }
 
@@ -193,6 +208,16 @@ impl Paged {
         self.pager.prefetch(spans);
     }
 
+    /// Lets the pages that are in memory leave it, as far as nobody looks at them, for a test.
+    pub(crate) fn let_pages_go(&self) {
+        self.pager.make_room((self.frame_bytes / PAGE_BYTES as u64) as usize);
+    }
+
+    /// Bytes of the pages that are in memory, at most.
+    pub(crate) fn frame_bytes(&self) -> u64 {
+        self.frame_bytes
+    }
+
     /// Bytes of the tables that lead to its pages.
     pub(crate) fn table_bytes(&self) -> u64 {
         // A word and a checksum a page.
@@ -295,10 +320,15 @@ impl Run {
         Span { at: self.place_of(page), bytes: PAGE_BYTES as u32 }
     }
 
-    /// The pages of the row at a position, and of so many pages behind it.
-    pub(crate) fn spans_from(&self, position: u16, more: usize) -> Vec<Span> {
-        let pages = self.index.pages_of(position);
-        (pages.start..(pages.end + more).min(self.index.len())).map(|page| self.span_of(page)).collect()
+    /// The pages of the row at a position.
+    pub(crate) fn spans(&self, position: u16) -> impl Iterator<Item = Span> {
+        self.index.pages_of(position).map(|page| self.span_of(page))
+    }
+
+    /// So many pages behind those of the row at a position.
+    pub(crate) fn spans_behind(&self, position: u16, pages: usize) -> Vec<Span> {
+        let end = self.index.pages_of(position).end;
+        (end..(end + pages).min(self.index.len())).map(|page| self.span_of(page)).collect()
     }
 
     /// The paged side that it is on.
@@ -325,7 +355,7 @@ impl Run {
             let span = [self.span_of(pages.start)];
             return self.read(position, guard, &span, out).ok_or_else(|| self.absent(span.to_vec()));
         }
-        let spans = self.spans_from(position, 0);
+        let spans: Vec<Span> = self.spans(position).collect();
         self.read(position, guard, &spans, out).ok_or_else(|| self.absent(spans))
     }
 
@@ -336,8 +366,7 @@ impl Run {
 
     #[inline]
     fn read(&self, position: u16, guard: &Guard<'_>, spans: &[Span], out: &mut Vec<u8>) -> Option<()> {
-        let mut claim = self.paged.pager.claim();
-        let proof = self.paged.pager.ask(guard, spans, &mut claim).ok()??;
+        let proof = self.paged.pager.look(guard, spans).ok()??;
         let found = run::row_into(spans.len(), position, |page| proof.bytes(spans[page]), out);
         assert!(found, "slots name a block for rows that it has");
         Some(())

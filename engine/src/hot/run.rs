@@ -36,6 +36,7 @@ pub(crate) struct RunBuilder {
     bytes: Vec<u8>,
     rows: u32,
     row_bytes: u64,
+    last: Option<u16>,
 }
 
 /// The pages of a run, and which rows are in them.
@@ -51,6 +52,8 @@ pub(crate) struct Pages {
 impl RunBuilder {
     /// Adds a row. Positions ascend.
     pub(crate) fn push(&mut self, position: u16, row: &[u8]) {
+        debug_assert!(self.last.is_none_or(|last| last < position), "a run has each row once, in order");
+        self.last = Some(position);
         self.rows += 1;
         self.row_bytes += row.len() as u64;
         if HEAD + ENTRY + row.len() > PAGE_BYTES {

@@ -150,6 +150,18 @@ impl Store {
         })
     }
 
+    /// Slots of this chunk below this one have been taken, and no cursor holds any of them: once every pin of now has gone they are filled
+    /// or stay empty.
+    pub(crate) fn taken(&self, chunk: u32, guard: &Guard<'_>) -> u32 {
+        let used = self.directory.get(chunk, guard).map_or(0, Chunk::used);
+        // In this order: a run that is taken later begins at `used` or behind it.
+        let open = self.cursors.iter().filter_map(|cursor| {
+            let cursor = cursor.lock();
+            (cursor.chunk == chunk && cursor.next != cursor.end).then_some(cursor.next)
+        });
+        open.fold(used, u32::min)
+    }
+
     /// Lets the next insert start a new chunk behind all that exist (recovery).
     pub(crate) fn seal_all(&self, guard: &Guard<'_>) {
         for number in 0..self.directory.len() {
@@ -203,7 +215,7 @@ impl Store {
         let place = std::ptr::from_ref(block.rows());
         // SAFETY: the chunk has the block from now on, and lets it go only under the maintenance lock, which the caller holds.
         let has = |position: u16| unsafe { &*place }.is_present(position);
-        let (chunk, rows) = self.freeze_into(chunk, block, &has, epochs);
+        let (chunk, rows) = self.freeze_into((chunk, u32::MAX), block, &has, epochs);
         if let Some(chunk) = chunk {
             // Its next image names the block.
             chunk.mark_dirty();
@@ -211,24 +223,24 @@ impl Store {
         rows
     }
 
-    /// Lets the slots of a chunk name this block on the paged side, which has rows where `has` says. How many rows are in it now.
+    /// Lets the slots of a chunk below `filled` name this block on the paged side, which has rows where `has` says. How many rows are in it now.
     /// Images stay as they are: they know nothing of where rows are. Under the maintenance lock.
     ///
     /// # Errors
     /// As [`crate::hot::chunk::Chunk::freeze`].
     pub(crate) fn page(
         &self,
-        chunk: u32,
+        (chunk, filled): (u32, u32),
         block: Box<Block>,
         has: &dyn Fn(u16) -> bool,
         epochs: &Epochs,
     ) -> Result<u32, OutOfMemory> {
-        self.freeze_into(chunk, block, has, epochs).1
+        self.freeze_into((chunk, filled), block, has, epochs).1
     }
 
     fn freeze_into(
         &self,
-        chunk: u32,
+        (chunk, filled): (u32, u32),
         block: Box<Block>,
         has: &dyn Fn(u16) -> bool,
         epochs: &Epochs,
@@ -244,7 +256,7 @@ impl Store {
             self.frozen_rows.fetch_add(1, Ordering::Relaxed);
             self.retire(version);
         };
-        let mut freezer = Freezer { slots: &self.slots, epochs, has, retire: &mut retire };
+        let mut freezer = Freezer { slots: &self.slots, epochs, filled, has, retire: &mut retire };
         (Some(chunk), chunk.freeze(block, &mut freezer))
     }
 
@@ -334,7 +346,7 @@ impl Store {
                         let reason = format!(
                             "row {row} is on the paged side and cannot be read; open the database again"
                         );
-                        return Err(crate::Error::Refused(reason));
+                        return Err(crate::Error::PageLost { what: reason });
                     }
                     see(row, newest)?;
                 }

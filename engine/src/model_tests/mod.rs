@@ -12,6 +12,7 @@ mod definitions;
 mod freezing;
 mod isolation;
 mod maintenance;
+mod paging;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -108,6 +108,19 @@ impl ColdSteps {
         Ok(self.inner.freeze_table(&table.entry, Settled::ANY)?.rows)
     }
 
+    /// Lets all rows of a paged table go over that may, however few: how many have. Then no page of the paged side stays in memory that nobody looks
+    /// at.
+    ///
+    /// # Errors
+    /// There is no room, or no paged side.
+    pub fn page_out(&self, table: &Table) -> Result<u64> {
+        let over = self.inner.page_table(&table.entry, Settled::ANY)?.rows;
+        if let Some(paged) = self.inner.paged.get() {
+            paged.let_pages_go();
+        }
+        Ok(over)
+    }
+
     /// Thaws all rows of a table.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ pub(crate) mod claim;
 pub(crate) mod clean;
 pub(crate) mod cold;
 pub(crate) mod cold_steps;
+pub(crate) mod columns;
 pub(crate) mod commit;
 pub(crate) mod cursor;
 pub(crate) mod define;

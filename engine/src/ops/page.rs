@@ -18,9 +18,10 @@
 
 use std::sync::Arc;
 
-use thermocline_base::backing::{FileBacking, PAGE_BYTES};
+use thermocline_base::backing::{Backing, FileBacking, PAGE_BYTES};
+use thermocline_base::clock::thread_cpu_ns;
 use thermocline_base::ids::{RowId, Timestamp};
-use thermocline_base::sync::Ordering;
+use thermocline_base::sync::{Backoff, Ordering};
 use thermocline_pool::policy::PolicyKind;
 use thermocline_region::{OsOptions, OsPager, Pager, Paging, RegionError};
 
@@ -31,11 +32,12 @@ use crate::error::{Error, Result};
 use crate::hot::block::{Begins, Block};
 use crate::hot::budget::{Charge, MemoryKind};
 use crate::hot::chunk::freeze::settled;
-use crate::hot::chunk::{Chunk, Found};
+use crate::hot::chunk::{Chunk, Found, PIECE_SLOTS};
 use crate::hot::paged::Paged;
 use crate::hot::run::RunBuilder;
 use crate::hot::store::Store;
 use crate::hot::version::Version;
+use crate::mutation::{self, Rule};
 use crate::ops::freeze::Settled;
 use crate::options::PagerKind;
 
@@ -102,30 +104,37 @@ impl Inner {
         }
         let _turn = self.paged_opening.lock();
         if self.paged.get().is_none() {
-            let paged = Paged::new(self.open_pager().map_err(|error| self.paged_error(None, error))?);
+            let frames = frames(self);
+            let pager = self.open_pager(frames).map_err(|error| self.paged_error(None, error))?;
+            let paged = Paged::new(pager, (frames * PAGE_BYTES) as u64);
             let _ = self.paged.set(Arc::new(paged));
         }
         Ok(self.paged.get().expect("just made"))
     }
 
-    fn open_pager(&self) -> std::result::Result<Box<dyn Paging>, RegionError> {
-        let frames = frames(self);
+    fn open_pager(&self, frames: usize) -> std::result::Result<Box<dyn Paging>, RegionError> {
         let bytes = self.memory_limit().map_or(REGION_MAX / 16, |limit| {
             limit.saturating_mul(REGION_SHARE).clamp(REGION_MIN, REGION_MAX)
         });
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let dir = self.options.paged_dir.as_deref().unwrap_or(&self.dir);
         let epochs = Arc::clone(&self.epochs);
+        let own = |backing: Arc<dyn Backing>| -> std::result::Result<Box<dyn Paging>, RegionError> {
+            let options = thermocline_region::Options { bytes, frames, policy: PolicyKind::default() };
+            Ok(Box::new(Pager::new(options, Arc::clone(&epochs), backing)?))
+        };
         match self.options.pager {
             PagerKind::Own => {
+                if let Some(backing) = &self.options.paged_backing {
+                    return own(Arc::clone(backing));
+                }
                 let id = u64::from_le_bytes(self.database[..8].try_into().expect("an id has 16 bytes"));
                 let path = dir.join(format!("paged-{id:016x}"));
                 // Of a process that was killed before it could take the name away.
                 let _ = self.cold_io.remove(&path);
                 let backing = FileBacking::new(&*self.cold_io, &path)
                     .map_err(|source| RegionError::NoFile { source })?;
-                let options = thermocline_region::Options { bytes, frames, policy: PolicyKind::default() };
-                Ok(Box::new(Pager::new(options, epochs, Arc::new(backing))?))
+                own(Arc::new(backing))
             }
             PagerKind::Os => {
                 let _ = self.cold_io.remove(&dir.join("paged"));
@@ -141,14 +150,26 @@ impl Inner {
     /// There is no directory that their pages could lie in.
     pub(crate) fn check_tiering(&self, tiering: Tiering) -> Result<()> {
         let in_memory = self.dir == std::path::Path::new(crate::ops::recover::IN_MEMORY);
-        if tiering == Tiering::Paged && in_memory && self.options.paged_dir.is_none() {
+        let has_place = self.options.paged_dir.is_some() || self.options.paged_backing.is_some();
+        if tiering == Tiering::Paged && in_memory && !has_place {
             return Err(Error::InvalidOption {
                 option: "paged_dir",
                 reason: "a database in memory has no directory for pages of a paged table; name one"
                     .to_owned(),
             });
         }
+        if tiering == Tiering::Paged {
+            self.has_paged_tables.store(true, Ordering::Relaxed);
+        }
         Ok(())
+    }
+
+    /// Looks whether any table is paged.
+    pub(crate) fn look_for_paged_tables(&self) {
+        let guard = self.epochs.pin();
+        let is_paged =
+            |entry: &Arc<TableEntry>| entry.form_pinned(&guard).schema.row_tiering() == Tiering::Paged;
+        self.has_paged_tables.store(self.catalog.all().iter().any(is_paged), Ordering::Relaxed);
     }
 
     /// An error of the paged side; of a table, where that is known.
@@ -161,8 +182,21 @@ impl Inner {
     /// # Errors
     /// The paged side cannot be written; there is no room for what is written beside the rows.
     pub(crate) fn page_rows(&self, entry: &TableEntry, rows: &[RowId]) -> Result<WentOver> {
+        let begun = thread_cpu_ns();
+        let over = self.page_sorted(entry, rows);
+        if let (Ok(over), Some(paged)) = (&over, self.paged.get()) {
+            paged.over.rows.fetch_add(over.rows, Ordering::Relaxed);
+            paged.over.row_bytes.fetch_add(over.bytes, Ordering::Relaxed);
+            paged.over.cpu_ns.fetch_add(thread_cpu_ns() - begun, Ordering::Relaxed);
+        }
+        over
+    }
+
+    fn page_sorted(&self, entry: &TableEntry, rows: &[RowId]) -> Result<WentOver> {
         let mut rows = rows.to_vec();
         rows.sort_unstable();
+        // A hand that comes round lists a row twice; a run has it once.
+        rows.dedup();
         let mut all = WentOver::default();
         for of_chunk in rows.chunk_by(|one, other| one.chunk() == other.chunk()) {
             let positions: Vec<u16> = of_chunk.iter().map(|row| row.slot()).collect();
@@ -179,15 +213,16 @@ impl Inner {
         Ok(all)
     }
 
-    /// Lets all rows of a table go over that may.
+    /// Lets all rows of a table go over that may. `which` says how full a chunk has to be that is closed for that; else those stay that share a
+    /// piece with a slot that may still be filled.
     ///
     /// # Errors
     /// As [`Inner::page_rows`].
-    pub(crate) fn page_table(&self, entry: &TableEntry) -> Result<WentOver> {
+    pub(crate) fn page_table(&self, entry: &TableEntry, which: Settled) -> Result<WentOver> {
         let chunks = entry.form_pinned(&self.epochs.pin()).store.directory.len();
         let mut all = WentOver::default();
         for number in 0..chunks {
-            all.add(self.page_chunk(entry, number)?);
+            all.add(self.page_chunk(entry, number, which)?);
         }
         Ok(all)
     }
@@ -196,7 +231,9 @@ impl Inner {
     ///
     /// # Errors
     /// As [`Inner::page_rows`].
-    pub(crate) fn page_chunk(&self, entry: &TableEntry, number: u32) -> Result<WentOver> {
+    pub(crate) fn page_chunk(&self, entry: &TableEntry, number: u32, which: Settled) -> Result<WentOver> {
+        let store = Arc::clone(&entry.form_pinned(&self.epochs.pin()).store);
+        self.close_chunk(&store, number, which);
         let rows: Vec<RowId> = {
             let guard = self.epochs.pin();
             let directory = &entry.form_pinned(&guard).store.directory;
@@ -217,8 +254,10 @@ impl Inner {
         };
         let store = Arc::clone(&entry.form_pinned(&self.epochs.pin()).store);
         let _turn = store.freezing.lock();
-        self.close_chunk(&store, number, Settled::MOST);
-        if !self.may_freeze(&store, number) {
+        let filled = self.filled(&store, number);
+        let below = positions.partition_point(|position| u32::from(*position) < filled);
+        let positions = &positions[..below];
+        if positions.is_empty() {
             return Ok(stay(u16::MAX));
         }
         let all = self.with_small_blocks(&store, number, positions);
@@ -242,7 +281,7 @@ impl Inner {
             return Ok(stay(u16::MAX));
         }
         let has = |position: u16| present[usize::from(position) / 64] >> (position % 64) & 1 != 0;
-        let live = store.page(number, block, &has, &self.epochs)?;
+        let live = store.page((number, filled), block, &has, &self.epochs)?;
         let guard = self.epochs.pin();
         if let Some(chunk) = store.directory.get(number, &guard) {
             chunk.drop_dead_blocks(&self.epochs, &guard);
@@ -250,6 +289,30 @@ impl Inner {
         let rows = u64::from(live).saturating_sub(taken_in);
         let (stayed, last) = stay(last);
         Ok((WentOver { rows, bytes, stayed: stayed.stayed.saturating_sub(rows) }, last))
+    }
+
+    /// Slots of a chunk below this one are filled, or stay empty: those of whole pieces, or all. None where the chunk is packed.
+    fn filled(&self, store: &Store, number: u32) -> u32 {
+        let taken = {
+            let guard = self.epochs.pin();
+            let Some(chunk) = store.directory.get(number, &guard).filter(|chunk| !chunk.is_packed()) else {
+                return 0;
+            };
+            let taken = store.taken(number, &guard);
+            if taken == chunk.capacity() { taken } else { taken / PIECE_SLOTS * PIECE_SLOTS }
+        };
+        if mutation::off(Rule::SlotsAreFilledFirst) {
+            let guard = self.epochs.pin();
+            return store.directory.get(number, &guard).map_or(0, Chunk::used);
+        }
+        // Who has taken a slot fills it under the same pin.
+        let stamp = self.epochs.stamp();
+        let mut backoff = Backoff::new();
+        while self.epochs.safe() <= stamp {
+            backoff.wait();
+        }
+        let guard = self.epochs.pin();
+        if store.directory.get(number, &guard).is_none_or(Chunk::is_packed) { 0 } else { taken }
     }
 
     /// Bytes of one block, at most.
@@ -263,7 +326,8 @@ impl Inner {
         let guard = self.epochs.pin();
         let Some(chunk) = store.directory.get(number, &guard) else { return positions.to_vec() };
         let mut blocks: Vec<&Block> = chunk.blocks(&guard).filter(|block| block.run().is_some()).collect();
-        blocks.sort_by_key(|block| block.live());
+        // Rows leave blocks meanwhile.
+        blocks.sort_by_cached_key(|block| block.live());
         let (mut numbers, mut rows, mut bytes) = (Vec::new(), positions.len(), 0);
         for block in blocks {
             let live = block.live() as usize;
@@ -326,11 +390,14 @@ impl Inner {
                 copied.builder.push(position, version.row());
                 copied.begins.push(position, begin);
                 copied.present[usize::from(position) / 64] |= 1 << (position % 64);
+                if written + bytes >= most {
+                    copied.last = position;
+                    break;
+                }
             }
             copied.room.add_from_reserve(bytes * BUILDING)?;
             written += bytes;
             if written >= most {
-                copied.last = some[some.len() - 1];
                 break;
             }
         }
@@ -356,7 +423,7 @@ fn may_go(oldest: Timestamp) -> impl Fn(Version) -> Option<(Version, Timestamp)>
 }
 
 impl Database {
-    /// Lets all rows of a table go over to the paged side, now: of chunks that are full or nearly so, and not in use. They come back as they
+    /// Lets all rows of a table go over to the paged side, now, but for the last ones where they came in just now, and what is in use. They come back as they
     /// are used. The table is `paged`. Nothing about a row changes by that. Blocks the calling thread.
     ///
     /// # Errors
@@ -367,14 +434,14 @@ impl Database {
             return Err(Error::ReadOnly);
         }
         let entry = self.table(table)?.entry;
-        let tiering = entry.form_pinned(&self.inner().epochs.pin()).schema.tiering;
+        let tiering = entry.form_pinned(&self.inner().epochs.pin()).schema.row_tiering();
         if tiering != Tiering::Paged {
             return Err(Error::InvalidOption {
                 option: "tiering",
                 reason: format!("the rows of table {table:?} do not go over: it is {tiering}, not paged"),
             });
         }
-        self.inner().page_table(&entry)
+        self.inner().page_table(&entry, Settled::MOST)
     }
 }
 
@@ -384,11 +451,20 @@ fn frames(inner: &Inner) -> usize {
     (bytes / PAGE_BYTES as u64).max(FRAMES_MIN) as usize
 }
 
-/// What the paged side takes of the memory limit: all of its frames, and the tables that lead to its pages.
+/// What the paged side takes of the memory limit: all of its frames, and the tables that lead to its pages. The frames count as soon as a
+/// table is paged, so that they are free when rows go over, which is when nothing else is.
 pub(crate) fn note_paged(inner: &Inner) {
-    if let Some(paged) = inner.paged.get() {
-        let frames = (frames(inner) * PAGE_BYTES) as u64;
-        inner.budget.note(MemoryKind::Paged, frames + paged.table_bytes());
+    let (frames, tables) = match inner.paged.get() {
+        Some(paged) => (paged.frame_bytes(), paged.table_bytes()),
+        None if inner.has_paged_tables.load(Ordering::Relaxed) => ((frames(inner) * PAGE_BYTES) as u64, 0),
+        None => (0, 0),
+    };
+    let of_backing = inner.options.paged_backing.as_ref().map_or(0, |backing| backing.table_bytes());
+    let before = inner.budget.used_by(MemoryKind::Paged);
+    inner.budget.note(MemoryKind::Paged, frames + tables + of_backing);
+    if before < frames {
+        // Rows have to be able to go over from there.
+        inner.budget.note_beginning();
     }
 }
 

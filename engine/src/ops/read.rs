@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use thermocline_base::epoch::Guard;
-use thermocline_base::ids::{IndexId, Lsn, RowId};
+use thermocline_base::ids::{IndexId, Lsn, RowId, Timestamp};
 use thermocline_base::sync::Ordering;
 
 use crate::catalog::Tiering;
@@ -359,7 +359,7 @@ impl Session {
         }
         // Of frozen rows it matters as soon as they are: which chunks leave is decided by what was seen before.
         if version.is_image() {
-            match form.schema.tiering {
+            match form.schema.row_tiering() {
                 Tiering::Auto => self.note_frozen_use(form, version),
                 Tiering::Paged => self.note_paged_use(form, version),
                 Tiering::Hot | Tiering::Cold | Tiering::Frozen => {}
@@ -421,6 +421,11 @@ impl Session {
                 },
             },
         };
+        self.note_begin(form, row, begin);
+    }
+
+    /// The same of a row that began then.
+    pub(super) fn note_begin(&mut self, form: FormRef, row: RowId, begin: Timestamp) {
         if self.watches {
             let db = self.db();
             let durable = db.log().map_or(Lsn(0), |log| log.durable());

@@ -44,6 +44,7 @@ use crate::log::{FlushMode, Log, LogEnd, LogOptions, LogReader};
 use crate::mutation::{self, Rule};
 use crate::ops::checkpoint::{Checkpoints, is_of};
 use crate::ops::define::redefine;
+use crate::ops::freeze::Settled;
 use crate::ops::leave::left_of;
 use crate::options::{ColdStoreKind, Durability, Options};
 use crate::txn::locks::Locks;
@@ -95,6 +96,7 @@ pub(crate) fn open(
         cold: std::sync::OnceLock::new(),
         paged: std::sync::OnceLock::new(),
         paged_opening: Mutex::new(()),
+        has_paged_tables: AtomicBool::new(false),
         came_back: AtomicU64::new(0),
         log: None,
         log_end: Lsn(0),
@@ -443,11 +445,11 @@ fn load_images(inner: &Inner, manifest: &Manifest) -> Result<()> {
             // The next checkpoint has it as it is now.
             chunk.mark_dirty();
         }
-        let is_paged = form.schema.tiering == Tiering::Paged;
+        let is_paged = form.schema.row_tiering() == Tiering::Paged;
         drop(guard);
         if is_paged && is_filling_up(inner) {
             // Nobody knows yet which rows will be used; those that are come back.
-            if let Err(error) = inner.page_chunk(entry, image.header.chunk) {
+            if let Err(error) = inner.page_chunk(entry, image.header.chunk, Settled::MOST) {
                 // More memory than was meant, and all rows.
                 tracing::warn!(%error, table = %form_name(inner, entry), "rows of a paged table stay in memory");
             }

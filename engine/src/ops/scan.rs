@@ -80,6 +80,8 @@ pub(crate) struct ScanState {
     pub(crate) finished: bool,
     /// Where the session's list says what was scanned so far.
     noted: Option<usize>,
+    /// Pages of the paged side that it has read ahead the next time that it waits for one: more each time, since most scans are short.
+    pages_ahead: usize,
 }
 
 /// Where the scan of a whole table stands.
@@ -184,6 +186,7 @@ impl ScanState {
             pauses: false,
             finished: false,
             noted: None,
+            pages_ahead: 0,
         }
     }
 
@@ -224,11 +227,11 @@ fn fetch_ahead(form: &TableForm, batch: &Batch, guard: &thermocline_base::epoch:
     }
 }
 
-/// Pages of the paged side that a scan which waits for one has read ahead.
+/// Pages of the paged side that a scan which waits for one has read ahead, at the most.
 const PAGES_AHEAD: usize = 16;
 
 /// What a row of a scan came to.
-enum Entry {
+pub(super) enum Entry {
     Next,
     Stop,
     Undecided(TxnId),
@@ -300,7 +303,7 @@ impl Session {
             let mut stopped = false;
             let mut stopped_at = None;
             let rest = (!more).then_some(None);
-            for entry in batch.iter().map(Some).chain(rest) {
+            for (at, entry) in batch.iter().map(Some).chain(rest).enumerate() {
                 match self.cold_before(
                     form_ref,
                     index,
@@ -334,6 +337,9 @@ impl Session {
                         break;
                     }
                     Entry::Paged(wait) => {
+                        let rows = batch.iter().skip(at + 1).map(|(_, row)| row);
+                        form.store.directory.read_ahead(row, rows, state.pages_ahead, &guard);
+                        state.pages_ahead = (2 * state.pages_ahead).clamp(1, PAGES_AHEAD);
                         waits = Some(Wait::Page(wait));
                         break;
                     }
@@ -378,7 +384,7 @@ impl Session {
     }
 
     /// The cold side of a scan, if there may be any.
-    fn open_cold(
+    pub(super) fn open_cold(
         &self,
         form: &TableForm,
         index: &IndexForm,
@@ -461,7 +467,7 @@ impl Session {
     }
 
     /// Shows the row of an entry of the cold store, if the snapshot sees it.
-    fn visit_cold(
+    pub(super) fn visit_cold(
         &mut self,
         form_ref: FormRef,
         index: &IndexForm,
@@ -587,7 +593,7 @@ impl Session {
         Ok(Step::Done(()))
     }
 
-    fn note_table(&mut self, form: FormRef, noted: &mut bool) {
+    pub(super) fn note_table(&mut self, form: FormRef, noted: &mut bool) {
         self.watch_absence(form.get());
         if self.validates_scans() && !std::mem::replace(noted, true) {
             let index = form.get().primary().id;
@@ -596,7 +602,7 @@ impl Session {
     }
 
     /// Shows a row to `see`, if the snapshot sees it, with the entry's key where there is one.
-    fn visit(
+    pub(super) fn visit(
         &mut self,
         form_ref: FormRef,
         entry: Option<(&IndexForm, &[u8])>,
@@ -610,8 +616,10 @@ impl Session {
             let newest = match self.newest_of(form, row, guard) {
                 Ok(newest) => newest,
                 Err(wait) => {
-                    // Neighbours are wanted next, most likely.
-                    form.store.directory.read_ahead(row, PAGES_AHEAD, guard);
+                    if entry.is_none() {
+                        // Its neighbours are wanted next.
+                        form.store.directory.read_behind(row, PAGES_AHEAD, guard);
+                    }
                     return Entry::Paged(wait);
                 }
             };

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::governor::Verdict;
 use crate::hot::budget::OutOfMemoryCause;
 use crate::ops::define::ColumnChange;
+use crate::ops::freeze::Settled;
 use crate::ops::progress::{Advance, silent};
 use crate::row::Column;
 
@@ -65,12 +66,12 @@ impl Inner {
         let (count, chunks) = {
             let guard = self.epochs.pin();
             let form = entry.form_pinned(&guard);
-            if form.schema.tiering == Tiering::Hot {
+            if form.schema.row_tiering() == Tiering::Hot {
                 return Ok(());
             }
-            if form.schema.tiering == Tiering::Paged {
+            if form.schema.row_tiering() == Tiering::Paged {
                 drop(guard);
-                return self.page_table(&entry).map(drop);
+                return self.page_table(&entry, Settled::MOST).map(drop);
             }
             let mut count = 0_usize;
             form.store.for_each_row(&guard, |_, newest| {

@@ -2,6 +2,7 @@
 
 mod anomalies;
 mod basics;
+mod columns;
 mod copies;
 mod crash;
 mod disk;

@@ -4,15 +4,18 @@
 //! Whatever may hang has a limit of time ([`within`]), after which it is said who waits for whom.
 
 use std::ops::Range;
+use std::path::Path;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use thermocline_base::backing::FileBacking;
+use thermocline_base::io::MemoryIo;
 use thermocline_base::rng::Rng;
 use thermocline_engine::row::KeyBuf;
-use thermocline_engine::{ColdSteps, ColdStoreKind, Database, MaintenanceSteps, Options, Table};
+use thermocline_engine::{ColdSteps, ColdStoreKind, Database, MaintenanceSteps, Options, Table, Tiering};
 
 /// What happens to rows while a test runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +30,8 @@ pub(crate) enum World {
     Governed(ColdStoreKind),
     /// All freeze in their chunks as soon as they can, and thaw now and then.
     Frozen,
+    /// All go over to the paged side as soon as they can, and none of its pages stays in memory; now and then they come back.
+    Paged,
     /// All freeze and thaw, leave memory alone or with their chunk, and come back, as the numbers behind this seed will have it.
     Ladder(ColdStoreKind, u64),
     /// Any of them move, as the numbers behind this seed will have it.
@@ -38,6 +43,15 @@ impl World {
     pub(crate) fn options(self, options: Options) -> Options {
         match self {
             Self::Still | Self::Frozen => options,
+            Self::Paged => {
+                let pages = FileBacking::new(&MemoryIo::new(), Path::new("pages")).expect("a file in memory");
+                // A page file in memory is as long as the region, whose addresses follow from the limit.
+                options
+                    .with_tiering(Tiering::Paged)
+                    .with_memory_limit(Some(64 << 20))
+                    .with_paged_bytes(1)
+                    .with_paged_backing(Some(Arc::new(pages)))
+            }
             Self::Cold(store)
             | Self::ToAndFro(store)
             | Self::Governed(store)
@@ -149,6 +163,12 @@ impl Mover {
             World::Random(..) => self.random_step(),
             World::Frozen => {
                 self.freeze();
+                if self.rng.chance(0.1) {
+                    self.steps.thaw(&self.table).expect("memory is enough");
+                }
+            }
+            World::Paged => {
+                self.steps.page_out(&self.table).expect("there is room");
                 if self.rng.chance(0.1) {
                     self.steps.thaw(&self.table).expect("memory is enough");
                 }

@@ -54,11 +54,11 @@ fn key(number: i64) -> KeyBuf {
 
 impl Bank {
     fn open(world: World) -> Self {
-        let options = world
-            .options(Options::default())
+        let options = Options::default()
             .with_durability(Durability::Off)
             .with_memory_limit(Some(256 << 20))
             .with_retries(1_000);
+        let options = world.options(options);
         let db = Database::open_with(Path::new("/memory"), options, Arc::new(MemoryIo::new()), false)
             .expect("the options are fine");
         let table = db
@@ -246,6 +246,7 @@ fn nothing_is_lost_over_moves() {
             stress(World::ToAndFro(ColdStoreKind::Pages), MOVING_TRANSACTIONS, watch);
             stress(World::Governed(ColdStoreKind::Memory), MOVING_TRANSACTIONS, watch);
             stress(World::Frozen, MOVING_TRANSACTIONS, watch);
+            stress(World::Paged, MOVING_TRANSACTIONS, watch);
             stress(World::Ladder(ColdStoreKind::Memory, round), MOVING_TRANSACTIONS, watch);
             stress(World::Random(ColdStoreKind::Direct, round), MOVING_TRANSACTIONS, watch);
         }
@@ -344,7 +345,15 @@ fn stress(world: World, transactions: u64, watch: &Watch) {
             "hardly anything has frozen: {frozen:?}"
         );
     }
-    if !matches!(world, World::Still | World::Frozen) {
+    if world == World::Paged {
+        let paged = bank.db.statistics().paged.expect("rows have gone over");
+        assert!(
+            paged.rows_over > 100 && paged.came_back > 0 && paged.page_ins > 0,
+            "hardly anything has gone over: {paged:?}"
+        );
+        assert_eq!(paged.net_faults, 0, "nobody touches what is not there");
+    }
+    if !matches!(world, World::Still | World::Frozen | World::Paged) {
         let cold = bank.db.statistics().cold;
         let moved = (cold.migrated_rows, cold.promoted_rows, cold.reads);
         // Bounds for the slowest: with `direct`, under the address sanitizer, 929 rows were seen to move. On the ladder one

@@ -32,6 +32,8 @@ use crate::mutation::{self, Rule};
 pub(crate) struct Freezer<'a> {
     pub(crate) slots: &'a Memory,
     pub(crate) epochs: &'a Epochs,
+    /// Slots below this one cannot be filled any more.
+    pub(crate) filled: u32,
     /// Positions at which the block has a row.
     pub(crate) has: &'a dyn Fn(u16) -> bool,
     /// Is called with every version whose row stands in the block from now on.
@@ -59,8 +61,9 @@ impl Chunk {
         })
     }
 
-    /// Lets the slots name `block` where they lead to what was copied into it. One freezer or packer at a time, and only
-    /// where no slot can be filled any more. How many rows are in the block now.
+    /// Lets the slots name `block` where they lead to what was copied into it. One freezer or packer at a time. Pieces with slots that may
+    /// be filled still stay as they are: whoever has taken such a slot writes into it without looking whether the piece is another one
+    /// by then. How many rows are in the block now.
     ///
     /// # Errors
     /// There is no room for the slots that stay. Rows that are in the block by then are frozen; the rest stays as it is.
@@ -80,7 +83,7 @@ impl Chunk {
         // SAFETY: blocks and tables of pieces go only under the lock that freezers hold.
         let (block, pieces) = unsafe { (&*block, Pieces::at(slots)) };
         let mut outcome = Ok(());
-        for piece in 0..pieces.len() {
+        for piece in 0..(freezer.filled as usize / PIECE_SLOTS).min(pieces.len()) {
             let guard = freezer.epochs.pin();
             self.freeze_piece(pieces, piece, block, freezer, &guard);
             if outcome.is_ok() {

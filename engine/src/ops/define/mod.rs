@@ -124,10 +124,10 @@ impl Session {
     }
 
     /// Makes a table whose name has been claimed.
-    pub(crate) fn create_table(&mut self, schema: TableSchema) -> Result<Table> {
+    pub(crate) fn create_table(&mut self, mut schema: TableSchema) -> Result<Table> {
         let db = self.db();
         schema.check()?;
-        self.db().check_tiering(schema.tiering)?;
+        db.check_tiering(*schema.tiering.get_or_insert(db.options.tiering))?;
         let name = schema.name.clone();
         if self.entry(&name).is_ok() {
             return Err(SchemaError::DuplicateTable { table: name }.into());

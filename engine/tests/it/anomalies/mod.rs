@@ -74,6 +74,7 @@ const MOVING: &[World] = &[
     World::Random(Memory, 4),
     World::Governed(Memory),
     World::Frozen,
+    World::Paged,
     World::Ladder(Memory, 7),
     World::Ladder(Pages, 8),
     World::Cold(Pages),

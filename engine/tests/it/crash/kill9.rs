@@ -4,7 +4,7 @@
 //! environment). Its threads commit, and each tells the driver on standard output what has been acknowledged, while
 //! another one makes checkpoints all the time and a third one changes definitions. Then it is killed. With
 //! [`Rows::Cold`] a fourth one lets rows migrate, and chunks leave, promotes and cleans all the time, and there are several times as many
-//! rows as stay in memory. With [`Rows::Governed`] there are, besides, eight times as many bytes of rows as the memory limit
+//! rows as stay in memory; with [`Rows::Paged`] it lets them go over to the paged side, and some come back. With [`Rows::Governed`] there are, besides, eight times as many bytes of rows as the memory limit
 //! admits ([`super::ballast`]).
 //!
 //! The books: thread `t` commits its transactions `n` = 1, 2, … in order. Each sets its counter to `n`, inserts row
@@ -22,7 +22,7 @@ use std::time::Duration;
 use thermocline_base::rng::Rng;
 use thermocline_engine::row::{Column, KeyBuf, Type, Value};
 use thermocline_engine::{
-    Database, Durability, Error, IndexSchema, Options, Result, TableSchema, TransactionOptions,
+    Database, Durability, Error, IndexSchema, Options, Result, TableSchema, Tiering, TransactionOptions,
 };
 
 pub(super) const THREADS: i64 = 3;
@@ -34,7 +34,10 @@ const TOTAL: i64 = -1;
 const PANICKED: &str = "panicked";
 
 pub(super) fn options(durability: Durability, rows: Rows) -> Options {
-    let options = super::tiny(durability).with_threads(None).with_cold_threads(1);
+    let mut options = super::tiny(durability).with_threads(None).with_cold_threads(1);
+    if rows == Rows::Paged {
+        options = options.with_tiering(Tiering::Paged).with_paged_bytes(1);
+    }
     if rows == Rows::Governed {
         return options
             .with_memory_limit(Some(super::ballast::MEMORY_LIMIT))
@@ -56,7 +59,9 @@ pub(super) enum Rows {
     InMemory,
     /// They leave memory as fast as they can, and some come back.
     Cold,
-    /// The same, and the governor has enough to do beside them.
+    /// They go over to the paged side as fast as they can, and some come back.
+    Paged,
+    /// As cold ones, and the governor has enough to do beside them.
     Governed,
 }
 
@@ -65,7 +70,7 @@ impl Rows {
     fn kept(self) -> i64 {
         match self {
             Self::InMemory => 10,
-            Self::Cold | Self::Governed => 200,
+            Self::Cold | Self::Paged | Self::Governed => 200,
         }
     }
 
@@ -74,7 +79,7 @@ impl Rows {
     }
 
     fn named(name: &str) -> Self {
-        let all = [Self::InMemory, Self::Cold, Self::Governed];
+        let all = [Self::InMemory, Self::Cold, Self::Paged, Self::Governed];
         all.into_iter().find(|rows| rows.name() == name).expect("it is one of these")
     }
 }
@@ -165,6 +170,15 @@ fn move_about(db: &Database, rows: Rows, go_on: &impl Fn() -> bool) -> Result<()
     };
     let mut round = 0;
     while go_on() {
+        if rows == Rows::Paged {
+            steps.page_out(if round % 3 == 0 { &counters } else { &items })?;
+            if round % 8 == 7 {
+                steps.thaw(&items)?;
+            }
+            round += 1;
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
         if round % 4 == 3 {
             // All that is there leaves with its chunk.
             unless_short(steps.freeze(&items).map(drop))?;
@@ -199,7 +213,9 @@ fn define(db: &Database, rows: Rows, number: i64, tell: &impl Fn(&str, i64, i64)
     db.add_column(&name, Column::new("more", Type::Int4).nullable().default(3))?;
     db.create_index(&name, IndexSchema::ordered("by_more", &["more"]))?;
     tell("changed", number, 0);
-    if rows != Rows::InMemory {
+    if rows == Rows::Paged {
+        db.cold_steps().page_out(&table)?;
+    } else if rows != Rows::InMemory {
         db.cold_steps().migrate(&table, |_| true, 3)?;
     }
     let old = format!("g{}", number - 2);
@@ -357,13 +373,13 @@ fn a_worker_keeps_its_books() {
         work(&db, rows, &tell, &enough, i64::MAX);
         return;
     }
-    for rows in [Rows::InMemory, Rows::Cold] {
+    for rows in [Rows::InMemory, Rows::Cold, Rows::Paged] {
         works_for_a_while(rows);
     }
 }
 
 fn works_for_a_while(rows: Rows) {
-    let limit = if rows == Rows::Cold { 300 } else { 100 };
+    let limit = if rows == Rows::InMemory { 100 } else { 300 };
     let enough = AtomicBool::new(false);
     let scratch = Scratch::new(&format!("worker-{rows:?}"));
     let db = Database::open(&scratch.0, options(Durability::Async, rows)).expect("it opens");
@@ -373,6 +389,10 @@ fn works_for_a_while(rows: Rows) {
         db.cold_steps().migrate(&items, |_| true, 64).expect("they move");
         let hot = db.cold_steps().rows_in_memory(&items) as i64;
         assert!(hot * 4 < rows.kept() * THREADS, "{hot} rows are still in memory");
+    }
+    if rows == Rows::Paged {
+        let over = db.statistics().paged.map_or(0, |paged| paged.rows_over);
+        assert!(over > 100, "only {over} rows have gone over");
     }
     db.close().expect("it closes");
     let report = Database::verify(&scratch.0).expect("it can be verified");
@@ -534,6 +554,11 @@ fn a_few_kills_while_rows_move() {
 }
 
 #[test]
+fn a_few_kills_while_rows_are_paged() {
+    kill("few-paged", Durability::Group, Rows::Paged, rounds(4));
+}
+
+#[test]
 fn a_few_kills_over_the_memory_limit() {
     kill("few-governed", Durability::Group, Rows::Governed, rounds(4));
 }
@@ -555,6 +580,12 @@ fn kill9_over_the_memory_limit() {
 #[ignore = "minutes: .ci/deep kill9"]
 fn kill9_while_rows_move() {
     kill_long("-cold", Rows::Cold);
+}
+
+#[test]
+#[ignore = "minutes: .ci/deep kill9"]
+fn kill9_while_rows_are_paged() {
+    kill_long("-paged", Rows::Paged);
 }
 
 #[test]

@@ -17,6 +17,7 @@
 //! | [`cold`] | the same for rows that leave memory, come back, and are changed where they are |
 //! | `cold_definitions` | the same for definitions of tables with cold rows that change |
 //! | [`frozen`] | the same for rows that freeze and thaw, with and without those that leave |
+//! | `paged` | the same for rows that go over to the paged side, whose pages no crash keeps |
 //! | [`loads`] | a bulk load is there as a whole or not at all |
 //! | [`kill9`] | the same for a real process that is killed |
 
@@ -33,6 +34,7 @@ mod frozen;
 mod images;
 mod kill9;
 mod loads;
+mod paged;
 mod scenarios;
 mod workload;
 
@@ -44,9 +46,10 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use thermocline_base::backing::FileBacking;
 use thermocline_base::io::{Io, MemoryIo, RecordingIo};
 use thermocline_engine::row::{KeyBuf, Value};
-use thermocline_engine::{Database, Durability, Options, Result, Table, TransactionOptions};
+use thermocline_engine::{Database, Durability, Options, Result, Table, Tiering, TransactionOptions};
 
 /// Where the databases of these tests are.
 fn path() -> &'static Path {
@@ -66,9 +69,18 @@ fn tiny(durability: Durability) -> Options {
         .with_cold_threads(0)
 }
 
-/// Opens without threads.
+/// Opens without threads. Pages of a paged side are nothing that a crash could keep: each opening has new ones, and few of them in memory.
 fn open(io: &(impl Io + Clone + 'static), options: &Options) -> Result<Database> {
-    Database::open_with(path(), options.clone(), Arc::new(io.clone()), false)
+    let mut options = options.clone();
+    if options.tiering == Tiering::Paged {
+        let pages = FileBacking::new(&MemoryIo::new(), Path::new("pages")).expect("a file in memory");
+        // A page file in memory is as long as the region, whose addresses follow from the limit.
+        options = options
+            .with_paged_backing(Some(Arc::new(pages)))
+            .with_paged_bytes(1)
+            .with_memory_limit(Some(64 << 20));
+    }
+    Database::open_with(path(), options, Arc::new(io.clone()), false)
 }
 
 /// Polls once.

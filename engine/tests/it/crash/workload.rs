@@ -20,8 +20,8 @@ use thermocline_base::io::{MemoryIo, RecordingIo};
 use thermocline_base::rng::Rng;
 use thermocline_engine::row::{Column, KeyBuf, Type, Value};
 use thermocline_engine::{
-    ColdStoreKind, Database, Durability, Error, IndexSchema, Options, Result, TableSchema, Transaction,
-    TransactionOptions,
+    ColdStoreKind, Database, Durability, Error, IndexSchema, Options, Result, TableSchema, Tiering,
+    Transaction, TransactionOptions,
 };
 
 use super::{State, TableState, drive, open, poll, render, try_drive};
@@ -133,7 +133,7 @@ impl Run {
         self
     }
 
-    /// Freezes a table, or thaws it.
+    /// Freezes a table, or thaws it; in a database of paged tables its rows go over, or come back.
     fn freeze(&mut self) {
         let (steps, tables) = (self.db().cold_steps(), self.db().table_names());
         if tables.is_empty() {
@@ -142,7 +142,9 @@ impl Run {
         let name = &tables[self.rng.below(tables.len() as u64) as usize];
         let table = self.db().table(name).expect("it exists");
         if self.rng.chance(0.8) {
-            self.frozen += steps.freeze(&table).expect("memory is enough");
+            let paged = self.options.tiering == Tiering::Paged;
+            let gone = if paged { steps.page_out(&table) } else { steps.freeze(&table) };
+            self.frozen += gone.expect("memory is enough");
         } else {
             steps.thaw(&table).expect("memory is enough");
         }

@@ -388,6 +388,8 @@ fn keeps_over_moves(isolation: Isolation) {
                 (2, World::Governed(Memory)),
                 (2, World::Frozen),
                 (4, World::Frozen),
+                (2, World::Paged),
+                (4, World::Paged),
                 (2, World::Ladder(Memory, seed)),
                 (2, World::Ladder(Pages, seed)),
                 (4, World::Governed(Pages)),
@@ -401,7 +403,7 @@ fn keeps_over_moves(isolation: Isolation) {
 
 /// How many rows were promoted.
 fn is_kept(isolation: Isolation, threads: usize, seed: u64, world: World, watch: &Watch) -> u64 {
-    let options = world.options(Options::default()).with_memory_limit(Some(256 << 20));
+    let options = world.options(Options::default().with_memory_limit(Some(256 << 20)));
     let database = Database::open_in_memory(options).expect("memory is enough");
     watch.note(format!("{isolation}, seed {seed}, {threads} threads, {world:?}"), &database);
     let history = history_of_random_workload(&database, threads, seed, isolation, world);
@@ -419,6 +421,10 @@ fn is_kept(isolation: Isolation, threads: usize, seed: u64, world: World, watch:
         let frozen = database.statistics().frozen;
         let moved = (frozen.frozen_rows, frozen.thawed_rows);
         assert!(moved.0 > 50 && moved.1 > 50, "hardly anything has frozen: {moved:?}");
+    } else if world == World::Paged {
+        let paged = database.statistics().paged.expect("rows have gone over");
+        let moved = (paged.rows_over, paged.came_back, paged.page_ins);
+        assert!(moved.0 > 50 && moved.1 > 0 && moved.2 > 0, "hardly anything has gone over: {moved:?}");
     } else if world != World::Still {
         let moved = (cold.migrated_rows, cold.reads);
         assert!(moved.0 > 50 && moved.1 > 100, "hardly anything has moved: {moved:?}");
