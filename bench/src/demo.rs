@@ -42,7 +42,7 @@ fn throughput(report: &Report) -> &Throughput {
 ///
 /// # Errors
 /// When there is nothing to report.
-pub fn demonstrate(settings: &Settings, times: f64, options: &RunOptions) -> Result<Demo, RunError> {
+pub fn demonstrate(settings: &Settings, times: f64, options: &RunOptions<'_>) -> Result<Demo, RunError> {
     let none = |_: &Settings| Err("this benchmark needs no builder".to_owned());
     let mut settings = settings.clone();
     let dir = settings.data_dir.clone();

@@ -255,6 +255,7 @@ mod tests {
             rows_hot: 3000,
             rows_frozen: 2000,
             rows_cold: 1000,
+            rows_paged: 0,
             cold_disk_bytes: 300 << 20,
         };
         found.levels = (-2..10).map(level).collect();

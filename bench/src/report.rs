@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use bytesize::ByteSize;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use thermocline_engine::{ColdStatistics, FrozenStatistics};
+use thermocline_engine::{ColdStatistics, FrozenStatistics, PagedStatistics};
 
 use crate::calibration::Calibration;
 use crate::drive::{Measured, Sample};
@@ -90,6 +90,8 @@ pub struct Throughput {
     pub cold: Cold,
     /// Rows that are compressed in memory, and chunks that have left it: what there was at the end, and since the opening.
     pub frozen: Frozen,
+    /// Rows that are paged; none: none has gone over.
+    pub paged: Option<Paged>,
     /// Log written in the measured time.
     pub log_bytes: u64,
     /// Checkpoints completed in the measured time.
@@ -121,6 +123,8 @@ pub struct Level {
     pub rows_frozen: u64,
     /// Rows in the cold store.
     pub rows_cold: u64,
+    /// Rows on the paged side, those that came back or were changed since among them. They count as rows in memory, too.
+    pub rows_paged: u64,
     /// What the cold store takes of the disk.
     pub cold_disk_bytes: u64,
 }
@@ -256,6 +260,90 @@ impl Frozen {
     }
 }
 
+/// Rows that are paged: counts of the measured time, and what there was at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Paged {
+    /// `own` or `os`.
+    pub pager: &'static str,
+    /// What its pages are read from.
+    pub backing: &'static str,
+    /// Rows on pages at the end, those that came back or were changed since among them.
+    pub rows: u64,
+    /// Their bytes.
+    pub row_bytes: u64,
+    /// Bytes of the pages that hold them.
+    pub paged_bytes: u64,
+    /// Bytes of pages in memory, at the end.
+    pub resident_bytes: u64,
+    /// Pages that came in.
+    pub page_ins: u64,
+    /// Pages that went out.
+    pub page_outs: u64,
+    /// Bytes written to the backing.
+    pub write_bytes: u64,
+    /// Waits for pages.
+    pub waits: u64,
+    /// Pages that each of them had read.
+    pub page_reads_per_wait: f64,
+    /// Pages that were read past the frames.
+    pub past_reads: u64,
+    /// Touches without asking that the pager served.
+    pub net_faults: u64,
+    /// Faults for which the system read, in the whole process.
+    pub major_faults: u64,
+    /// Rows that went over.
+    pub rows_over: u64,
+    /// Rows that came back for their readers.
+    pub came_back: u64,
+    /// Processor time of a row that went over, the load's included.
+    pub cpu_us_per_row_over: f64,
+    /// Bytes written for each byte of a row that went over, the load's included.
+    pub write_bytes_per_row_byte: f64,
+}
+
+impl Paged {
+    /// What a database says, in the words of a result.
+    pub(crate) fn of(paged: &PagedStatistics) -> Self {
+        Self {
+            pager: paged.pager,
+            backing: paged.backing,
+            rows: paged.rows,
+            row_bytes: paged.row_bytes,
+            paged_bytes: paged.page_bytes,
+            resident_bytes: paged.resident_bytes,
+            page_ins: paged.page_ins,
+            page_outs: paged.page_outs,
+            write_bytes: paged.write_bytes,
+            waits: paged.waits,
+            page_reads_per_wait: paged.reads_of_waits as f64 / paged.waits.max(1) as f64,
+            past_reads: paged.past_reads,
+            net_faults: paged.net_faults,
+            major_faults: paged.major_faults,
+            rows_over: paged.rows_over,
+            came_back: paged.came_back,
+            cpu_us_per_row_over: paged.over_cpu_ns as f64 / 1e3 / paged.rows_over.max(1) as f64,
+            write_bytes_per_row_byte: paged.write_bytes as f64 / paged.row_bytes_over.max(1) as f64,
+        }
+    }
+
+    /// Counts since another moment.
+    pub(crate) fn since(self, before: Option<&Self>) -> Self {
+        let Some(before) = before else { return self };
+        Self {
+            page_ins: self.page_ins - before.page_ins,
+            page_outs: self.page_outs - before.page_outs,
+            write_bytes: self.write_bytes - before.write_bytes,
+            waits: self.waits - before.waits,
+            past_reads: self.past_reads - before.past_reads,
+            net_faults: self.net_faults - before.net_faults,
+            major_faults: self.major_faults - before.major_faults,
+            rows_over: self.rows_over - before.rows_over,
+            came_back: self.came_back - before.came_back,
+            ..self
+        }
+    }
+}
+
 /// A checkpoint begins or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Mark {
@@ -386,6 +474,7 @@ impl Throughput {
             disturbed: Vec::new(),
             cold: Cold::default(),
             frozen: Frozen::default(),
+            paged: None,
             log_bytes: 0,
             checkpoints: 0,
             samples: measured.samples.clone(),
@@ -537,6 +626,7 @@ impl Table {
             self.line("anonymous memory", text);
         }
         self.frozen(&found.frozen);
+        self.paged(found.paged.as_ref());
         self.cold(&found.cold);
         for of in &found.disturbed {
             let back = match of.back_seconds {
@@ -582,6 +672,25 @@ impl Table {
         if let Some(bytes) = rss_bytes_max {
             self.line("resident memory", format_args!("{} at most", size(bytes)));
         }
+    }
+
+    fn paged(&mut self, found: Option<&Paged>) {
+        let Some(found) = found else { return };
+        self.line(
+            "paged",
+            format_args!(
+                "{} rows on {} ({} in memory, pager {} on {}), {} pages in, {} rows over at {:.2} µs, {} came back",
+                grouped(found.rows as f64),
+                size(found.paged_bytes),
+                size(found.resident_bytes),
+                found.pager,
+                found.backing,
+                grouped(found.page_ins as f64),
+                grouped(found.rows_over as f64),
+                found.cpu_us_per_row_over,
+                grouped(found.came_back as f64),
+            ),
+        );
     }
 
     fn frozen(&mut self, found: &Frozen) {
@@ -801,6 +910,7 @@ mod tests {
             freeze_threads: None,
             checkpoint_interval_seconds: None,
             storage: Default::default(),
+            paging: Default::default(),
         };
         let mut throughput = Throughput::of(&measured, 1);
         throughput.aborts.insert("write-conflict".into(), 1234);

@@ -22,7 +22,7 @@ use thermocline_base::io::{ProfileIo, SystemIo};
 use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
 use thermocline_engine::temperature::LogError;
 use thermocline_engine::{
-    Database, Durability, Isolation, Options, PageCapture, Transaction, TransactionOptions,
+    Backing, Database, Durability, Isolation, Options, PageCapture, Transaction, TransactionOptions,
 };
 
 use crate::calibration::{CalibrationError, calibrate};
@@ -43,15 +43,20 @@ pub use ssd::{
 };
 pub use verify::{Checked, check, open_to_look};
 
+/// Makes what the pages of paged tables are in while they are not in memory, anew for each opening.
+pub type MakeBacking<'a> = dyn Fn() -> Result<Arc<dyn Backing>, String> + 'a;
+
 /// What a run does beside its benchmark.
-#[derive(Clone, Copy, Debug)]
-pub struct RunOptions {
+#[derive(Clone, Copy)]
+pub struct RunOptions<'a> {
     /// Measure the machine first.
     pub calibrate: bool,
     /// Check the consistency conditions of TPC-C afterwards.
     pub check: bool,
     /// Show no progress.
     pub quiet: bool,
+    /// Pages lie in this in place of a file.
+    pub backing: Option<&'a MakeBacking<'a>>,
 }
 
 /// Why there is no report.
@@ -130,7 +135,7 @@ fn engine(step: &'static str) -> impl FnOnce(thermocline_engine::Error) -> RunEr
 ///
 /// # Errors
 /// When there is nothing to report.
-pub fn run(settings: &Settings, options: &RunOptions, builder: &Builder<'_>) -> Result<Report, RunError> {
+pub fn run(settings: &Settings, options: &RunOptions<'_>, builder: &Builder<'_>) -> Result<Report, RunError> {
     let mut progress = Progress::new(options.quiet);
     let calibration = if options.calibrate {
         progress.begin("calibrating");
@@ -146,6 +151,7 @@ pub fn run(settings: &Settings, options: &RunOptions, builder: &Builder<'_>) -> 
         progress,
         peak: Peak::watch(),
         capture: capture(&settings.storage)?,
+        backing: options.backing,
     };
     let outcome = match &settings.benchmark {
         Benchmark::Ycsb { .. } => ycsb::run(&mut session).map(throughput),
@@ -205,6 +211,7 @@ struct Session<'a> {
     progress: Progress,
     peak: Peak,
     capture: Option<Arc<PageCapture>>,
+    backing: Option<&'a MakeBacking<'a>>,
 }
 
 /// What a load did.
@@ -269,6 +276,19 @@ impl Session<'_> {
             .with_page_capture(self.capture.clone());
         if let Some(policy) = &storage.ssd_policy {
             options = options.with_ssd_policy(setting("ssd-policy", policy)?);
+        }
+        let paging = &settings.paging;
+        if let Some(tiering) = &paging.tiering {
+            options = options.with_tiering(setting("tiering", tiering)?);
+        }
+        if let Some(pager) = paging.pager.as_ref().filter(|_| self.backing.is_none()) {
+            options = options.with_pager(setting("pager", pager)?);
+        }
+        options = options
+            .with_paged_dir(paging.paged_dir.clone())
+            .with_paged_bytes(paging.paged_bytes.unwrap_or(0));
+        if let Some(make) = self.backing {
+            options = options.with_paged_backing(Some(make().map_err(RunError::Setting)?));
         }
         if let Some(seconds) = settings.checkpoint_interval_seconds {
             options = options.with_checkpoint_interval(Duration::from_secs_f64(seconds));

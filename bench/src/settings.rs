@@ -44,6 +44,31 @@ pub struct Settings {
     /// Devices of cold rows.
     #[serde(flatten)]
     pub storage: Storage,
+    /// Where rows may go, and who pages those that are paged.
+    #[serde(flatten)]
+    pub paging: Paging,
+}
+
+/// Where rows may go, and who pages those that are paged.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Paging {
+    /// What all tables are; none given: the engine's default.
+    pub tiering: Option<String>,
+    /// `own`, `os` or `remote`; none given: the engine's default.
+    pub pager: Option<String>,
+    /// Where the file of pages is made; none given: in the database's directory.
+    pub paged_dir: Option<PathBuf>,
+    /// Bytes of pages in memory; none given: the engine's default.
+    pub paged_bytes: Option<u64>,
+    /// Memory servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote: Option<String>,
+    /// Places that each page is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_copies: Option<String>,
+    /// The network that servers answer as over: emulated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_profile: Option<String>,
 }
 
 /// Which devices cold rows lie on.
@@ -165,6 +190,7 @@ impl Settings {
             hold_snapshot: false,
             checkpoint_interval_seconds: None,
             storage: Storage::default(),
+            paging: Paging::default(),
             freeze_threads: None,
             grow_rows: None,
         }

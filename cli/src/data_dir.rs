@@ -15,7 +15,7 @@ pub(crate) struct DataDir {
 }
 
 /// What an interrupt has to remove.
-static REMOVE_ON_INTERRUPT: Mutex<Option<PathBuf>> = Mutex::new(None);
+static REMOVE_ON_INTERRUPT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 impl DataDir {
     /// The user's directory, made if it is not there; or a temporary one.
@@ -64,7 +64,7 @@ impl DataDir {
             ))
         })?;
         let path = made.path().to_owned();
-        *to_remove() = Some(path.clone());
+        to_remove().push(path.clone());
         Ok(Self { path, temporary: Some(made) })
     }
 }
@@ -72,7 +72,7 @@ impl DataDir {
 impl Drop for DataDir {
     fn drop(&mut self) {
         if let Some(temporary) = self.temporary.take() {
-            *to_remove() = None;
+            to_remove().retain(|path| *path != self.path);
             if let Err(error) = temporary.close() {
                 eprintln!("warning: cannot remove the temporary directory {}: {error}", self.path.display());
             }
@@ -80,14 +80,14 @@ impl Drop for DataDir {
     }
 }
 
-fn to_remove() -> std::sync::MutexGuard<'static, Option<PathBuf>> {
+fn to_remove() -> std::sync::MutexGuard<'static, Vec<PathBuf>> {
     REMOVE_ON_INTERRUPT.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// From now on an interrupt (Ctrl-C, or a request to terminate) removes the temporary directory and ends the process.
+/// From now on an interrupt (Ctrl-C, or a request to terminate) removes the temporary directories and ends the process.
 fn remove_on_interrupt() -> Result<(), Failure> {
     let handler = || {
-        if let Some(path) = to_remove().take() {
+        for path in to_remove().drain(..) {
             // The database still runs and may write a new file while the old ones go.
             for _ in 0..100 {
                 match std::fs::remove_dir_all(&path) {

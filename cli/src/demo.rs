@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 use thermocline_bench::demo::demonstrate;
 use thermocline_bench::machine;
-use thermocline_bench::run::RunOptions;
+use thermocline_bench::run::{MakeBacking, RunOptions};
 use thermocline_bench::settings::{Benchmark, Settings};
 
 use crate::data_dir::DataDir;
 use crate::failure::Failure;
+use crate::paging::PagingArguments;
 use crate::values;
 
 /// Options of `demo`.
@@ -42,6 +43,8 @@ pub(crate) struct Arguments {
     /// One seed gives one sequence of requests
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    paging: PagingArguments,
 }
 
 /// Runs both and prints them side by side.
@@ -67,8 +70,12 @@ pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
         freeze_threads: None,
         checkpoint_interval_seconds: None,
         storage: Default::default(),
+        paging: arguments.paging.settings(),
     };
-    let options = RunOptions { calibrate: false, check: true, quiet };
+    let servers = arguments.paging.servers(data_dir.path())?;
+    let backing = || servers.as_ref().expect("there are some").backing();
+    let backing = servers.is_some().then_some(&backing as &MakeBacking<'_>);
+    let options = RunOptions { calibrate: false, check: true, quiet, backing };
     let demo =
         demonstrate(&settings, arguments.times, &options).map_err(|error| match error.is_setting() {
             true => Failure::Usage(error.to_string()),

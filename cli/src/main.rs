@@ -14,6 +14,7 @@ mod failure;
 mod inspect;
 mod memory_server;
 mod opened;
+mod paging;
 mod repro;
 mod serve;
 mod simulate;

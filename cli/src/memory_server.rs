@@ -44,6 +44,9 @@ pub(crate) struct Arguments {
     /// Ask the server at the address what it exports and to how many, and end
     #[arg(long)]
     status: bool,
+    /// End with this process, which has started the server, however it ends
+    #[arg(long, hide = true, value_name = "PID")]
+    parent: Option<i32>,
 }
 
 fn tcp(text: &str) -> Result<Address, String> {
@@ -51,6 +54,19 @@ fn tcp(text: &str) -> Result<Address, String> {
         Address::Unix(_) => Err("a path is given by --socket".to_owned()),
         address @ Address::Tcp(_) => Ok(address),
     }
+}
+
+/// Has the system end this process when its parent has ended.
+fn end_with(parent: i32) -> Result<(), Failure> {
+    use rustix::process::{Pid, getppid};
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+        .map_err(|error| Failure::Failed(format!("cannot end with process {parent}: {error}")))?;
+    // It may have ended before.
+    if getppid() != Pid::from_raw(parent) {
+        return Err(Failure::Failed(format!("process {parent}, which has started this server, has ended")));
+    }
+    Ok(())
 }
 
 /// Serves until it is ended.
@@ -72,6 +88,9 @@ pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
         let status = connect.status().map_err(|error| Failure::Failed(format!("{address}: {error}")))?;
         print!("{status}");
         return Ok(());
+    }
+    if let Some(parent) = arguments.parent {
+        end_with(parent)?;
     }
     let ended = Arc::new(AtomicBool::new(false));
     let (signal, main) = (Arc::clone(&ended), std::thread::current());

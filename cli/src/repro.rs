@@ -13,7 +13,7 @@ use crate::values;
 /// Options of `repro`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// siberia-fig8, fig9, table1, fig11, fig12, fig13, fig14, fig15, classify; tac-table1, tac-fig3 to tac-fig6, tac-fig12; remote-fig4; or all
+    /// siberia-fig8, fig9, table1, fig11, fig12, fig13, fig14, fig15, classify; tac-table1, tac-fig1, tac-fig3 to tac-fig12; remote-fig4; or all
     #[arg(required = true, value_name = "FIGURE")]
     figures: Vec<String>,
     /// How much of the paper's rows there are: 1 is 20 M rows (20 GB for YCSB)

@@ -36,7 +36,7 @@ enum ModeArgument {
 /// Options of `simulate`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Traces, perhaps packed by gzip or zstd, or models: model:tpcc-150, tpcc-500, ods, ods-zipf, zipf, scan
+    /// Traces, perhaps packed by gzip or zstd, or models: model:tpcc-150, tpcc-500, ods, ods-zipf, erp, zipf, scan
     #[arg(long = "trace", required = true, value_delimiter = ',', value_name = "FILE|model:NAME")]
     traces: Vec<String>,
     /// The format of the files [default: seen from their first bytes]

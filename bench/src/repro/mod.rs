@@ -67,6 +67,8 @@ pub enum Figure {
     Classify,
     /// The SSD that is emulated.
     TacTable1,
+    /// Where TPC-C's misses go over time.
+    TacFig1,
     /// I/O time of cache policies, ODS mix.
     TacFig3,
     /// The same, recent data more popular.
@@ -75,6 +77,16 @@ pub enum Figure {
     TacFig5,
     /// TPC-C's writes, buffered and sorted.
     TacFig6,
+    /// The ERP star by streams, with and without an SSD.
+    TacFig7,
+    /// Its writes to the SSD over time.
+    TacFig8,
+    /// Its reads from disk and SSD.
+    TacFig9,
+    /// Its time by size of the SSD.
+    TacFig10,
+    /// Its gain by size of the SSD.
+    TacFig11,
     /// TPC-C in a closed loop, by size of the SSD.
     TacFig12,
     /// Loops of the search for a slot of remote memory.
@@ -83,7 +95,7 @@ pub enum Figure {
 
 impl Figure {
     /// All of them, in the order of the paper.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 22] = [
         Self::SiberiaFig8,
         Self::Fig9,
         Self::Table1,
@@ -94,10 +106,16 @@ impl Figure {
         Self::Fig15,
         Self::Classify,
         Self::TacTable1,
+        Self::TacFig1,
         Self::TacFig3,
         Self::TacFig4,
         Self::TacFig5,
         Self::TacFig6,
+        Self::TacFig7,
+        Self::TacFig8,
+        Self::TacFig9,
+        Self::TacFig10,
+        Self::TacFig11,
         Self::TacFig12,
         Self::RemoteFig4,
     ];
@@ -116,10 +134,16 @@ impl Figure {
             Self::Fig15 => "fig15",
             Self::Classify => "classify",
             Self::TacTable1 => "tac-table1",
+            Self::TacFig1 => "tac-fig1",
             Self::TacFig3 => "tac-fig3",
             Self::TacFig4 => "tac-fig4",
             Self::TacFig5 => "tac-fig5",
             Self::TacFig6 => "tac-fig6",
+            Self::TacFig7 => "tac-fig7",
+            Self::TacFig8 => "tac-fig8",
+            Self::TacFig9 => "tac-fig9",
+            Self::TacFig10 => "tac-fig10",
+            Self::TacFig11 => "tac-fig11",
             Self::TacFig12 => "tac-fig12",
             Self::RemoteFig4 => "remote-fig4",
         }
@@ -238,10 +262,16 @@ pub fn run(figure: Figure, settings: &ReproSettings, quiet: bool) -> Result<Figu
         Figure::Classify => classify::run(settings, quiet),
         Figure::RemoteFig4 => remote::fig4(figure, settings),
         Figure::TacTable1
+        | Figure::TacFig1
         | Figure::TacFig3
         | Figure::TacFig4
         | Figure::TacFig5
         | Figure::TacFig6
+        | Figure::TacFig7
+        | Figure::TacFig8
+        | Figure::TacFig9
+        | Figure::TacFig10
+        | Figure::TacFig11
         | Figure::TacFig12 => tac::run(figure, settings, &mut progress),
     };
     progress.end();

@@ -159,3 +159,45 @@ fn figures_of_the_ssd_have_their_policies_and_sizes() {
     assert_eq!((&points[0]["ours"]["median"], &points[4]["paper"]), (&1.0.into(), &3.7.into()));
     assert!(points[4]["ours"]["median"].as_f64().is_some_and(|gain| gain > 1.0), "{points}");
 }
+
+#[test]
+fn the_bands_of_figure_1_have_each_quarter_of_the_time() {
+    let json = report(Figure::TacFig1);
+    let quarters = ["quarter 1", "quarter 2", "quarter 3", "quarter 4"];
+    assert_eq!(shape(&json["panels"][0]), named(&quarters, 40));
+    for series in json["panels"][0]["series"].as_array().expect("a list") {
+        let points = series["points"].as_array().expect("a list");
+        let sum: f64 = points.iter().filter_map(|point| point["ours"]["median"].as_f64()).sum();
+        assert!((sum - 40.0).abs() < 1e-6, "a mean of one, not {}", sum / 40.0);
+    }
+}
+
+#[test]
+fn figures_of_the_star_have_their_streams_and_sizes() {
+    let streams = ["1 stream", "4 streams", "8 streams"];
+    let number = |point: &serde_json::Value| point["ours"]["median"].as_f64().expect("a number");
+    let json = report(Figure::TacFig7);
+    assert_eq!(shape(&json["panels"][0]), named(&["tac", "indexes placed on it"], 3));
+    assert_eq!(shape(&json["panels"][1]), named(&["no SSD", "tac", "indexes placed on it"], 3));
+    assert_eq!(shape(&json["panels"][2]), named(&streams, 5));
+    let gain = &json["panels"][0]["series"][0]["points"];
+    assert_eq!((&gain[0]["paper"], &gain[2]["paper"]), (&3.0.into(), &5.3.into()));
+    // At the set-up's own rows the range has the same runs.
+    for (at, series) in json["panels"][2]["series"].as_array().expect("a list").iter().enumerate() {
+        assert_eq!(series["points"][2]["ours"], gain[at]["ours"]);
+    }
+    let json = report(Figure::TacFig8);
+    assert_eq!(shape(&json["panels"][0]), named(&["ours"], 20));
+    let json = report(Figure::TacFig9);
+    let read = &json["panels"][0]["series"];
+    assert_eq!(number(&read[1]["points"][0]), 0.0, "no SSD, no reads of it");
+    assert!(number(&read[0]["points"][6]) < number(&read[0]["points"][0]), "{read}");
+    assert_eq!(json["panels"][1]["series"][0]["points"][4]["paper"], 83.0);
+    let json = report(Figure::TacFig10);
+    assert_eq!(shape(&json["panels"][0]), named(&streams, 7));
+    let eight = &json["panels"][0]["series"][2]["points"];
+    assert!(number(&eight[5]) < number(&eight[0]), "all in use is on the SSD: {eight}");
+    let json = report(Figure::TacFig11);
+    let eight = &json["panels"][0]["series"][2]["points"];
+    assert_eq!((number(&eight[0]), &eight[5]["paper"]), (1.0, &12.0.into()));
+}

@@ -10,7 +10,7 @@ use crate::drive::{Failure, Glance, Phase, Watcher};
 use crate::machine;
 use crate::peak::anonymous_bytes;
 use crate::progress::Progress;
-use crate::report::{Cold, Frozen, Level, Mark, Throughput, Wait, grouped};
+use crate::report::{Cold, Frozen, Level, Mark, Paged, Throughput, Wait, grouped};
 use crate::settings::Settings;
 
 /// The engine's counters at one moment, in the words of a result.
@@ -23,6 +23,7 @@ pub(super) struct Numbers {
     pub(super) memory_bytes: BTreeMap<String, u64>,
     pub(super) cold: Cold,
     pub(super) frozen: Frozen,
+    pub(super) paged: Option<Paged>,
     pub(super) log_bytes: u64,
     pub(super) checkpoints: u64,
 }
@@ -57,6 +58,7 @@ impl Numbers {
             memory_bytes: found.memory.parts().map(|(name, bytes)| (name.to_owned(), bytes)).collect(),
             cold: Cold::of(&found.cold),
             frozen: Frozen::of(&found.frozen),
+            paged: found.paged.as_ref().map(Paged::of),
             log_bytes: found.log_bytes,
             checkpoints: found.checkpoints,
         }
@@ -127,6 +129,7 @@ impl<'a> Observer<'a> {
         found.memory_bytes = at_end.memory_bytes;
         let (end, start) = (at_end.cold, self.at_start.cold);
         found.frozen = at_end.frozen;
+        found.paged = at_end.paged.map(|end| end.since(self.at_start.paged.as_ref()));
         found.cold = Cold {
             reads: end.reads - start.reads,
             device_reads: end.device_reads - start.device_reads,
@@ -159,6 +162,7 @@ impl<'a> Observer<'a> {
             rows_hot: rows_hot(self.database),
             rows_frozen: found.frozen.rows_frozen,
             rows_cold: found.cold.rows_cold,
+            rows_paged: found.paged.map_or(0, |paged| paged.rows),
             cold_disk_bytes: found.cold.disk_bytes,
         });
     }

@@ -7,7 +7,7 @@ use thermocline_workloads::pages::{self, Access, PageModel, PageRequest};
 use super::{Result, SimulateSettings, setting};
 
 /// The models that can be named.
-pub const MODELS: [&str; 6] = ["tpcc-150", "tpcc-500", "ods", "ods-zipf", "zipf", "scan"];
+pub const MODELS: [&str; 7] = ["tpcc-150", "tpcc-500", "ods", "ods-zipf", "erp", "zipf", "scan"];
 
 /// A model of a name, at a scale.
 #[must_use]
@@ -24,6 +24,7 @@ pub fn model(name: &str, scale: f64, page_bytes: u32, seed: u64) -> Option<Box<d
         }
         "ods" => Box::new(pages::ods::OdsPages::new(&pages::ods::OdsSetup::new(scale, page_bytes, seed))),
         "ods-zipf" => Box::new(pages::ods_zipf::ZipfPages::new(scale, page_bytes, seed)),
+        "erp" => Box::new(pages::erp::ErpPages::new(&pages::erp::ErpSetup::new(scale, 8, page_bytes, seed))),
         "zipf" => Box::new(pages::simple::Uncorrelated::new((2e6 * scale) as u64, 0.99, 4_000_000, seed)),
         "scan" => Box::new(pages::simple::Scans::new((1e5 * scale) as u64, 20)),
         _ => return None,

@@ -22,7 +22,7 @@ pub(super) fn tell_parent(line: &str) {
 }
 
 /// Ends the process without letting it do anything more (SIGKILL on Unix).
-pub(super) struct KillOnDrop(pub(super) Child);
+pub(crate) struct KillOnDrop(pub(super) Child);
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {

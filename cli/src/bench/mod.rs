@@ -9,7 +9,7 @@ mod paged;
 mod point;
 mod pool;
 mod recovery;
-mod remote;
+pub(crate) mod remote;
 mod siberia;
 mod ssd;
 mod store;
@@ -27,6 +27,7 @@ use thermocline_bench::settings::{Benchmark, Settings, Storage};
 
 use crate::data_dir::DataDir;
 use crate::failure::Failure;
+use crate::paging::PagingArguments;
 use crate::values;
 
 /// The benchmarks.
@@ -155,6 +156,8 @@ struct DatabaseArguments {
     freeze_threads: Option<usize>,
     #[command(flatten)]
     storage: StorageArguments,
+    #[command(flatten)]
+    paging: PagingArguments,
 }
 
 /// Devices of cold rows.
@@ -265,8 +268,14 @@ impl Job<'_> {
             can_be_written(file)?;
         }
         let data_dir = database.run.prepare(self.quiet)?;
-        let options =
-            RunOptions { calibrate: !database.run.no_calibration, check: self.check, quiet: self.quiet };
+        let servers = database.paging.servers(data_dir.path())?;
+        let backing = || servers.as_ref().expect("there are some").backing();
+        let options = RunOptions {
+            calibrate: !database.run.no_calibration,
+            check: self.check,
+            quiet: self.quiet,
+            backing: servers.is_some().then_some(&backing),
+        };
         let report = run::run(&self.settings(data_dir.path())?, &options, &|settings| {
             recovery::builder(settings, self.quiet)
         })
@@ -301,6 +310,7 @@ impl Job<'_> {
             freeze_threads: database.freeze_threads,
             checkpoint_interval_seconds: database.checkpoint_interval,
             storage: database.storage.settings()?,
+            paging: database.paging.settings(),
         })
     }
 }

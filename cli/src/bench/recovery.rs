@@ -78,6 +78,20 @@ pub(super) fn builder(settings: &Settings, quiet: bool) -> Result<Built, String>
     if let Some(seconds) = settings.checkpoint_interval_seconds {
         command.arg(format!("--checkpoint-interval={seconds}"));
     }
+    let paging = &settings.paging;
+    if let Some(tiering) = &paging.tiering {
+        command.arg(format!("--tiering={tiering}"));
+    }
+    // What is on memory servers is not durable: the process that is killed needs none.
+    if let Some(pager) = paging.pager.as_ref().filter(|pager| *pager != "remote") {
+        command.arg(format!("--pager={pager}"));
+    }
+    if let Some(dir) = &paging.paged_dir {
+        command.arg("--paged-dir").arg(dir);
+    }
+    if let Some(bytes) = paging.paged_bytes {
+        command.arg(format!("--paged-bytes={bytes}"));
+    }
     if quiet {
         command.arg("--quiet");
     }

@@ -10,6 +10,7 @@ use clap::Args;
 use thermocline_base::clock::SystemClock;
 use thermocline_bench::remote_bench::{self, RemoteSettings};
 use thermocline_remote::key::Key;
+use thermocline_remote::pages::RemotePages;
 use thermocline_remote::profile::{PROFILES, Profile, ProfileConnect};
 use thermocline_remote::tcp::{Address, TcpConnect};
 use thermocline_remote::transport::Connect;
@@ -52,7 +53,7 @@ pub(crate) struct Arguments {
     seed: u64,
 }
 
-pub(super) fn profile(name: &str) -> Result<Profile, String> {
+pub(crate) fn profile(name: &str) -> Result<Profile, String> {
     let names = || PROFILES.map(|profile| profile.name).join(", ");
     Profile::named(name).ok_or_else(|| format!("{name:?} is no network of ours; name one of {}", names()))
 }
@@ -85,11 +86,13 @@ impl Arguments {
     }
 }
 
-/// Memory servers: where they are, their key, and those of them that were started for this and end with it.
-pub(super) type Servers = (Vec<Address>, Option<Key>, Vec<KillOnDrop>);
+/// A memory server that was started for this, and ends with it.
+pub(crate) type Started = KillOnDrop;
+/// Memory servers: where they are, their key, and those of them that were started.
+pub(crate) type Servers = (Vec<Address>, Option<Key>, Vec<Started>);
 
 /// The servers of a list of addresses, or `spawn:N` of them started, with so much memory together and some to spare.
-pub(super) fn servers(list: &str, key_of: Option<&Path>, bytes: u64, dir: &Path) -> Result<Servers, Failure> {
+pub(crate) fn servers(list: &str, key_of: Option<&Path>, bytes: u64, dir: &Path) -> Result<Servers, Failure> {
     let (mut addresses, mut children) = (Vec::new(), Vec::new());
     if let Some(count) = list.strip_prefix("spawn:") {
         let count = values::few(count).map_err(Failure::Usage)?;
@@ -103,13 +106,8 @@ pub(super) fn servers(list: &str, key_of: Option<&Path>, bytes: u64, dir: &Path)
         }
         return Ok((addresses, Some(fresh), children));
     }
-    for text in list.split(',') {
-        let address: Address = text.parse().map_err(Failure::Usage)?;
-        if addresses.contains(&address) {
-            return Err(Failure::Usage(format!("--remote names {address} twice")));
-        }
-        addresses.push(address);
-    }
+    addresses
+        .extend(RemotePages::addresses(list).map_err(|error| Failure::Usage(format!("--remote: {error}")))?);
     let key = key_of.map(Key::read).transpose().map_err(|error| Failure::Usage(error.to_string()))?;
     Ok((addresses, key, children))
 }
@@ -151,7 +149,12 @@ fn spawn(key: &Path, bytes: u64) -> Result<(KillOnDrop, Address), Failure> {
     let failed = |error: std::io::Error| Failure::Failed(format!("cannot start a memory server: {error}"));
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.args(["memory-server", "--unlocked", "--listen", "127.0.0.1:0", "--memory", &bytes.to_string()]);
-    command.arg("--key-file").arg(key).stdout(Stdio::piped()).stdin(Stdio::null());
+    command
+        .args(["--parent", &std::process::id().to_string()])
+        .arg("--key-file")
+        .arg(key)
+        .stdout(Stdio::piped())
+        .stdin(Stdio::null());
     let mut child = KillOnDrop(command.spawn().map_err(failed)?);
     let output =
         child.0.stdout.take().ok_or_else(|| Failure::Failed("a memory server has no output".to_owned()))?;

@@ -7,6 +7,7 @@ mod demo;
 mod exchange;
 mod inspect;
 mod paged;
+mod paging;
 mod remote;
 mod repro;
 mod runs;

@@ -14,13 +14,13 @@ use thermocline_remote::transport::Connect;
 use crate::{command, directory, errors, results, thermocline};
 
 /// A server on a unix socket.
-struct Process {
+pub(crate) struct Process {
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
 impl Process {
-    fn start(dir: &Path, socket: &str, grace: &str) -> Self {
+    pub(crate) fn start(dir: &Path, socket: &str, grace: &str) -> Self {
         let path = dir.join(socket);
         let arguments = [
             "memory-server",
@@ -46,9 +46,18 @@ impl Process {
         Self { child, output }
     }
 
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it was ours");
+    }
+}
+
+/// A server does not outlive its test: whoever waits for the end of the test's output would wait for the server's, too.
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already; there is nobody to tell if not.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

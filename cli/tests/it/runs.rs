@@ -33,7 +33,7 @@ fn result(benchmark: &str, arguments: &[&str]) -> Value {
 }
 
 /// The result of a benchmark that counts transactions.
-fn throughput(benchmark: &str, arguments: &[&str]) -> Value {
+pub(crate) fn throughput(benchmark: &str, arguments: &[&str]) -> Value {
     let mut all = vec!["--threads", "2", "--in-flight", "8", "--warm-up", "0.1"];
     all.extend(arguments);
     let value = result(benchmark, &all);
@@ -232,15 +232,30 @@ fn progress_goes_to_standard_error() {
     assert!(!errors(&output).contains('\x1b'), "escape sequences where no terminal is");
 }
 
-/// Ctrl-C and a request to terminate remove the temporary directory as well.
+/// Processes that a process has started.
+fn children(pid: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("it runs");
+    text.split_whitespace().map(|child| child.parse().expect("a number")).collect()
+}
+
+/// A letter for what a process does; none: it is gone.
+fn state(pid: u32) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    text.rsplit(')').next()?.split_whitespace().next().map(str::to_owned)
+}
+
+/// Ctrl-C and a request to terminate remove the temporary directories as well: the database's, and that of a memory server's key.
 #[test]
 fn an_interrupt_leaves_nothing_behind() {
     use rustix::process::{Pid, Signal, kill_process};
-    for signal in [Signal::INT, Signal::TERM] {
+    let remote = ["--tiering", "paged", "--pager", "remote"];
+    for (signal, more, made) in [(Signal::INT, &[][..], 1), (Signal::TERM, &[], 1), (Signal::INT, &remote, 2)]
+    {
         let temporary = directory();
         let mut child = command(
             temporary.path(),
-            &["bench", "point", "--records", "1000", "--seconds", "600", "--no-calibration"],
+            &[&["bench", "point", "--records", "1000", "--seconds", "600", "--no-calibration"], more]
+                .concat(),
         )
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -251,11 +266,17 @@ fn an_interrupt_leaves_nothing_behind() {
         let mut line = String::new();
         std::io::BufRead::read_line(&mut errors, &mut line).expect("text");
         assert!(line.contains("loading"), "{line}");
-        assert_eq!(std::fs::read_dir(temporary.path()).expect("still there").count(), 1);
+        assert_eq!(std::fs::read_dir(temporary.path()).expect("still there").count(), made);
         let pid = Pid::from_child(&child);
+        let servers = children(child.id());
+        assert_eq!(servers.len() + 1, made, "{servers:?}");
         kill_process(pid, signal).expect("it runs");
         let status = child.wait().expect("it ends");
         assert_eq!(status.code(), Some(130));
+        // Whoever has them now may let them be zombies for a while.
+        while servers.iter().any(|server| state(*server).is_some_and(|state| state != "Z")) {
+            std::thread::yield_now();
+        }
         assert_eq!(std::fs::read_dir(temporary.path()).expect("still there").count(), 0);
     }
 }

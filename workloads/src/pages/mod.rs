@@ -14,6 +14,7 @@
 //!
 //! Limits: no bytes, so no real splits; rows keep their length and are not moved.
 
+pub mod erp;
 pub mod ods;
 pub mod ods_zipf;
 pub mod simple;

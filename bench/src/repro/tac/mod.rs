@@ -1,20 +1,22 @@
-//! "SSD Bufferpool Extensions for Database Systems" (Canim, Mihaila, Bhattacharjee, Ross and Lang, VLDB 2010), sections 4 and 5.2, in
+//! "SSD Bufferpool Extensions for Database Systems" (Canim, Mihaila, Bhattacharjee, Ross and Lang, VLDB 2010), sections 1, 4 and 5, in
 //! simulated time, beside what the paper says.
 //!
 //! | figure | what it plots | file |
 //! |---|---|---|
 //! | tac-table1 | the SSD that is emulated | `table1.rs` |
+//! | tac-fig1 | where TPC-C's misses go over time | `bands.rs` |
 //! | tac-fig3, tac-fig4 | I/O time of the policies over the ODS and the Zipf queries | `ods.rs` |
 //! | tac-fig5, tac-fig6 | TPC-C: hits by size of the SSD; writes that are buffered and sorted | `tpcc.rs` |
+//! | tac-fig7 to tac-fig11 | the ERP star in a closed loop: time by streams and size of the SSD | `erp.rs` |
 //! | tac-fig12 | TPC-C in a closed loop: tpmC by size of the SSD | `closed.rs` |
 //!
 //! What the text leaves open was chosen before policies were compared and stands in the headers of the page models
 //! (`workloads/src/pages`). `--scale` shrinks the database, the frames, the SSD and the capacity of the disk alike, so that the
 //! database covers the same part of the disk; pages, tracks and the number of clients stay.
-//!
-//! Not there yet: tac-fig1 and the ERP load, tac-fig7 to tac-fig11.
 
+mod bands;
 mod closed;
+mod erp;
 mod ods;
 mod table1;
 mod tpcc;
@@ -38,10 +40,15 @@ const POLICIES: [CacheKind; 6] =
 pub(super) fn run(figure: Figure, settings: &ReproSettings, progress: &mut Progress) -> Result<FigureReport> {
     let mut report = match figure {
         Figure::TacTable1 => table1::run(figure, settings),
+        Figure::TacFig1 => bands::fig1(figure, settings, progress),
         Figure::TacFig3 => ods::fig3(figure, settings, progress),
         Figure::TacFig4 => ods::fig4(figure, settings, progress),
         Figure::TacFig5 => tpcc::fig5(figure, settings, progress),
         Figure::TacFig6 => tpcc::fig6(figure, settings, progress),
+        Figure::TacFig7 => erp::fig7(figure, settings, progress),
+        Figure::TacFig8 => erp::fig8(figure, settings, progress),
+        Figure::TacFig9 => erp::fig9(figure, settings, progress),
+        Figure::TacFig10 | Figure::TacFig11 => erp::by_size(figure, settings, progress),
         _ => closed::fig12(figure, settings, progress),
     }?;
     report.notes.push("both devices are emulated, all seconds of I/O are simulated".to_owned());

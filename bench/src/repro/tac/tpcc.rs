@@ -18,12 +18,12 @@ use crate::simulate::ModelSource;
 
 const RATIOS: [u32; 4] = [1, 2, 4, 8];
 
-fn model(settings: &ReproSettings) -> TpccPages {
+pub(super) fn model(settings: &ReproSettings) -> TpccPages {
     let warehouses = ((150.0 * settings.scale) as i32).max(1);
     TpccPages::new(&TpccSetup::new(warehouses, 20, PAGE, settings.seed))
 }
 
-fn frames_of(model: &TpccPages) -> u32 {
+pub(super) fn frames_of(model: &TpccPages) -> u32 {
     ((model.pages() as f64 * 0.025) as u32).max(32)
 }
 

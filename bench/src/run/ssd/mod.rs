@@ -226,7 +226,14 @@ impl<'a> Bench<'a> {
     }
 
     fn session<'b>(&self, settings: &'b Settings, capture: Option<Arc<PageCapture>>) -> Session<'b> {
-        Session { settings, check: false, progress: Progress::new(self.quiet), peak: Peak::watch(), capture }
+        Session {
+            settings,
+            check: false,
+            progress: Progress::new(self.quiet),
+            peak: Peak::watch(),
+            capture,
+            backing: None,
+        }
     }
 
     /// Loads the rows; gives what the cold store takes of its device.

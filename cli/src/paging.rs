@@ -1,0 +1,141 @@
+//! Options that say where the rows of tables may go, and who pages those that are paged.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use thermocline_bench::settings::Paging;
+use thermocline_engine::{Backing, PagerKind, Tiering};
+use thermocline_remote::key::Key;
+use thermocline_remote::pages::{Copies, RemotePages};
+use thermocline_remote::profile::Profile;
+
+use crate::bench::remote;
+use crate::data_dir::DataDir;
+use crate::failure::Failure;
+use crate::values;
+
+/// Who pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pager {
+    Engine(PagerKind),
+    /// `own`, on the memory of other machines.
+    Remote,
+}
+
+impl Pager {
+    fn name(self) -> String {
+        match self {
+            Self::Engine(kind) => kind.to_string(),
+            Self::Remote => "remote".to_owned(),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Args)]
+pub(crate) struct PagingArguments {
+    /// Where the rows of all tables may go: auto, hot, cold, frozen, paged [default: the engine's own]
+    #[arg(long, value_name = "NAME", value_parser = tiering, hide_short_help = true)]
+    tiering: Option<Tiering>,
+    /// Who pages the rows of paged tables: own, os, or remote: own, with the pages on memory servers
+    #[arg(long, value_name = "own|os|remote", value_parser = pager, hide_short_help = true)]
+    pager: Option<Pager>,
+    /// Make the file of pages in this directory [default: the database's own]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    paged_dir: Option<PathBuf>,
+    /// Memory for pages, of the memory limit [default: the engine's own]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, hide_short_help = true)]
+    paged_bytes: Option<u64>,
+    /// Memory servers of --pager remote: addresses, or spawn:N to start N of them for this
+    #[arg(long, value_name = "ADDRESS,…|spawn:N", default_value = "spawn:1", hide_short_help = true)]
+    remote: String,
+    /// The key of the servers
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    remote_key: Option<PathBuf>,
+    /// Memory of servers that are started, together
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = values::size, hide_short_help = true)]
+    remote_bytes: u64,
+    /// Places of each page: local (a server, and a file of this machine), 1 or 2 servers
+    #[arg(long, value_name = "local|1|2", default_value = "local", value_parser = copies, hide_short_help = true)]
+    remote_copies: Copies,
+    /// Authenticate, but never encrypt
+    #[arg(long, hide_short_help = true)]
+    remote_plain: bool,
+    /// Give the servers pages that they cannot read
+    #[arg(long, hide_short_help = true)]
+    remote_seal: bool,
+    /// Have the servers answer as over a network: ib-2007, rdma-100g, ethernet-25g, ethernet-1g (emulated)
+    #[arg(long, value_name = "NAME", value_parser = remote::profile, hide_short_help = true)]
+    remote_profile: Option<Profile>,
+}
+
+fn tiering(name: &str) -> Result<Tiering, String> {
+    name.parse().map_err(|error: thermocline_engine::Error| error.to_string())
+}
+
+fn pager(name: &str) -> Result<Pager, String> {
+    if name == "remote" {
+        return Ok(Pager::Remote);
+    }
+    let kind: Result<PagerKind, _> = name.parse();
+    kind.map(Pager::Engine).map_err(|_| format!("{name:?} is not one of own, os, remote"))
+}
+
+fn copies(name: &str) -> Result<Copies, String> {
+    name.parse()
+}
+
+/// Memory servers, and those of them that end with this.
+pub(crate) struct Servers {
+    pages: RemotePages,
+    _started: Vec<remote::Started>,
+    /// The key of servers that are started does not stay in a directory of the user's.
+    _keys: DataDir,
+}
+
+impl Servers {
+    /// What a database that is opened has its pages in.
+    pub(crate) fn backing(&self) -> Result<Arc<dyn Backing>, String> {
+        self.pages.open()
+    }
+}
+
+impl PagingArguments {
+    /// The settings of a run.
+    pub(crate) fn settings(&self) -> Paging {
+        let is_remote = self.pager == Some(Pager::Remote);
+        Paging {
+            tiering: self.tiering.map(|tiering| tiering.to_string()),
+            pager: self.pager.map(Pager::name),
+            paged_dir: self
+                .paged_dir
+                .as_ref()
+                .map(|dir| std::path::absolute(dir).unwrap_or_else(|_| dir.clone())),
+            paged_bytes: self.paged_bytes,
+            remote: is_remote.then(|| self.remote.clone()),
+            remote_copies: is_remote.then(|| self.remote_copies.to_string()),
+            remote_profile: self.remote_profile.filter(|_| is_remote).map(|profile| profile.name.to_owned()),
+        }
+    }
+
+    /// The memory servers of a database in a directory, if it has any; started where that is asked for.
+    pub(crate) fn servers(&self, dir: &Path) -> Result<Option<Servers>, Failure> {
+        if self.pager != Some(Pager::Remote) {
+            return Ok(None);
+        }
+        let keys = DataDir::prepare(None)?;
+        let (servers, key, started): (_, Option<Key>, _) =
+            remote::servers(&self.remote, self.remote_key.as_deref(), self.remote_bytes, keys.path())?;
+        let pages = RemotePages {
+            servers,
+            key,
+            copies: self.remote_copies,
+            dir: self.paged_dir.clone().unwrap_or_else(|| dir.to_owned()),
+            plain: self.remote_plain,
+            sealed: self.remote_seal,
+            profile: self.remote_profile,
+        };
+        Ok(Some(Servers { pages, _started: started, _keys: keys }))
+    }
+}
