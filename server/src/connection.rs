@@ -112,7 +112,8 @@ pub(crate) async fn serve(guest: Guest, shared: Arc<Shared>) {
     context.awaiting_frontend_startup = false;
     let session = Session::new(&shared.db)
         .with_interrupt(guest.peer.interrupt.clone())
-        .with_common(&shared.common, guest.peer.id);
+        .with_common(&shared.common, guest.peer.id)
+        .with_client(client_of(&guest.peer, stream.peer_address()));
     let mut connection = Connection {
         stream,
         peer: guest.peer,
@@ -430,6 +431,17 @@ impl Connection {
         }
         self.reported = (version, values);
     }
+}
+
+/// The client as other sessions reach it.
+fn client_of(peer: &Arc<Peer>, address: Option<std::net::SocketAddr>) -> thermocline_sql::Client {
+    let peer = Arc::downgrade(peer);
+    let raise = move |cause| {
+        if let Some(peer) = peer.upgrade() {
+            peer.raise(cause);
+        }
+    };
+    thermocline_sql::Client { address, raise: Arc::new(raise) }
 }
 
 /// Do the texts in the body of a message end with a zero byte each? The codec takes the end of the body as well.

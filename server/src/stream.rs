@@ -20,6 +20,14 @@ pub(crate) enum Detached {
 }
 
 impl Stream {
+    /// Where the client is; none at a Unix socket.
+    pub(crate) fn peer_address(&self) -> Option<std::net::SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
     pub(crate) fn detach(self) -> io::Result<Detached> {
         Ok(match self {
             Self::Tcp(stream) => Detached::Tcp(stream.into_std()?),

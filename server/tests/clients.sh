@@ -35,6 +35,14 @@ expect '\dt' 'public | shown | table | postgres'
 expect '\di' 'public | shown_name | index | postgres | shown'
 expect '\dn' 'public | postgres'
 expect '\l' 'postgres | postgres | UTF8'
+psql -X -q -v ON_ERROR_STOP=1 -c "create schema app" -c "create table app.shown (n int unique, s serial)"
+expect '\dn' 'app    | postgres'
+expect '\d app.shown' 'Table "app.shown"'
+expect '\d app.shown' "nextval('app.shown_s_seq'::regclass)"
+expect '\d app.shown' '"shown_n_key" UNIQUE CONSTRAINT, btree (n)'
+expect '\dt app.*' 'app    | shown | table | postgres'
+PGOPTIONS='-c search_path=app' expect '\dt' 'app    | shown | table | postgres'
+psql -X -q -c "drop schema app cascade" 2>/dev/null
 
 echo "pgbench"
 pgbench -i -q -s 1 2>/dev/null
@@ -74,12 +82,10 @@ echo "tokio-postgres"
 CARGO_TARGET_DIR=$dir/tokio-postgres cargo build --quiet --locked --manifest-path "$here/clients/with_tokio_postgres/Cargo.toml"
 "$dir/tokio-postgres/debug/with-tokio-postgres"
 
-echo "psycopg"
-python3 "$here/clients/with_psycopg.py"
-
-echo "asyncpg, sqlalchemy"
+echo "psycopg, asyncpg, sqlalchemy"
 python3 -m venv "$dir/python"
 "$dir/python/bin/pip" install --quiet --disable-pip-version-check asyncpg 'sqlalchemy>=2' greenlet 'psycopg[binary]>=3'
+"$dir/python/bin/python" "$here/clients/with_psycopg.py"
 "$dir/python/bin/python" "$here/clients/with_asyncpg.py"
 "$dir/python/bin/python" "$here/clients/with_sqlalchemy.py"
 

@@ -11,20 +11,28 @@ use crate::types::{NO_MOD, Type, numeric_mod};
 
 /// Definitions by name.
 pub(crate) trait Catalog {
-    /// The table with this name.
+    /// The table with this full name (`names`).
     fn table(&self, name: &str) -> Option<Arc<Table>>;
-    /// Names of all tables, for hints.
+    /// Is there a table with this full name?
+    fn has_table(&self, name: &str) -> bool;
+    /// The schemas in which names without one are looked for.
+    fn path(&self) -> &[String];
+    /// Full names of all tables.
     fn names(&self) -> Vec<String>;
     /// What is known beside tables: views, sequences, comments.
     fn objects(&self) -> &Objects;
+    /// What sessions share; none where there is no session.
+    fn common(&self) -> Option<&crate::common::Common>;
     /// Positions of sequences.
     fn sequences(&self) -> &SessionSequences;
     /// A table of the system catalogs, with its rows.
     fn system(&self, schema: &str, name: &str) -> Option<System>;
     /// Definitions of indexes, or of the constraints that are indexes, by OID.
     fn definitions(&self, constraints: bool) -> Vec<(i64, String)>;
-    /// Names of relations by OID.
+    /// Full names of relations by OID.
     fn relation_names(&self) -> Vec<(i64, String)>;
+    /// Schemas by OID.
+    fn schema_names(&self) -> Vec<(i64, String)>;
     /// Comments: the OID of a relation or constraint, the number of its column (0: itself), the text.
     fn comments(&self) -> Vec<(i64, i64, String)>;
     /// Bytes that a table's rows take, wherever they are.
@@ -122,8 +130,11 @@ pub(crate) struct Index {
 /// The first sign of names that the database gives itself, and no statement can.
 pub(crate) const OWN: char = '\u{1}';
 
-/// A name as SQL has to write it.
+/// A name as SQL has to write it; a full one of another schema than `public` with that.
 pub(crate) fn quoted(name: &str) -> String {
+    if name.starts_with(crate::names::MARK) {
+        return crate::names::qualified(name);
+    }
     let plain = name.starts_with(|sign: char| sign.is_ascii_lowercase() || sign == '_')
         && name.chars().all(|sign| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == '_');
     if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::names;
+
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -35,6 +37,8 @@ pub struct About {
     pub column: Option<String>,
     /// The constraint that was violated.
     pub constraint: Option<String>,
+    /// Which one of the rows that were inserted together it is about.
+    pub(crate) row: Option<usize>,
 }
 
 impl Error {
@@ -92,6 +96,13 @@ impl Error {
         self
     }
 
+    /// Says which one of the rows of an insert it is about.
+    #[cold]
+    pub(crate) fn row(mut self, row: usize) -> Self {
+        self.about().row = Some(row);
+        self
+    }
+
     /// Says which table it is about.
     pub(crate) fn table(mut self, table: &str) -> Self {
         self.about().table = Some(table.to_owned());
@@ -107,6 +118,26 @@ impl Error {
     /// Says which constraint it is about.
     pub(crate) fn constraint(mut self, constraint: &str) -> Self {
         self.about().constraint = Some(constraint.to_owned());
+        self
+    }
+
+    /// The error with names as users know them.
+    pub(crate) fn shown(mut self, path: &[String]) -> Self {
+        let show = |text: &mut String| {
+            if let Some(shown) = names::shown(text, path) {
+                *text = shown;
+            }
+        };
+        show(&mut self.message);
+        [&mut self.detail, &mut self.hint].into_iter().flatten().for_each(show);
+        if let Some(about) = &mut self.about {
+            for name in [&mut about.table, &mut about.constraint].into_iter().flatten() {
+                if name.starts_with(names::MARK) {
+                    *name = names::plain(name).to_owned();
+                }
+            }
+            about.context.iter_mut().for_each(show);
+        }
         self
     }
 

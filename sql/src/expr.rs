@@ -121,6 +121,8 @@ pub(crate) struct Context {
     pub(crate) facts: Option<Arc<crate::common::facts::Facts>>,
     /// The longest wait for a row's lock.
     pub(crate) lock_timeout: Option<std::time::Duration>,
+    /// What counts the work of each operator, for EXPLAIN ANALYZE.
+    pub(crate) meter: Option<Arc<crate::run::meter::Meter>>,
 }
 
 /// What an expression may look at.

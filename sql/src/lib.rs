@@ -34,6 +34,7 @@
 //! | `run` | the executor |
 //! | `explain` | plans as text |
 //! | `system` | what definitions say that the engine does not keep, in hidden tables |
+//! | `names` | names within schemas, search paths |
 //! | `common` | what sessions share, and what expressions ask of theirs |
 //! | `session` | what a user holds: transactions, settings, definitions |
 //!
@@ -47,8 +48,11 @@ mod common;
 mod error;
 mod explain;
 mod expr;
+mod names;
 mod parser;
 mod plan;
+#[cfg(test)]
+mod reference;
 mod registry;
 mod run;
 mod session;
@@ -56,6 +60,7 @@ mod system;
 mod types;
 
 pub use common::Common;
+pub use common::activity::Client;
 pub use error::{About, Error, Result};
 pub use expr::{Cause, Interrupt};
 pub use plan::Column;

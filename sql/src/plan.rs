@@ -11,7 +11,7 @@ use crate::catalog::Table;
 use crate::expr::{Comparison, Expr};
 use crate::parser::ast::{JoinKind, LockWait, SetOp, Strength};
 use crate::registry::aggregates::Aggregate;
-use crate::types::Type;
+use crate::types::{Datum, Type};
 
 /// A column of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub(crate) enum Plan {
     /// One row without columns.
     Unit,
     Values(Vec<Vec<Expr>>),
+    /// Rows that are there already: those of a COPY.
+    Made(Vec<Vec<Datum>>),
     Scan {
         table: Arc<Table>,
         used: Used,

@@ -30,6 +30,7 @@ pub(super) fn rows(plan: &Plan) -> f64 {
     match plan {
         Plan::Unit => 1.0,
         Plan::Values(rows) => rows.len() as f64,
+        Plan::Made(rows) => rows.len() as f64,
         Plan::Scan { table, access, filter, .. } => {
             let rows = rows_of(table, access, filter);
             match access {

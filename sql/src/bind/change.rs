@@ -34,7 +34,9 @@ impl Binder<'_> {
         let Some(text) = &column.default_text else {
             return Ok(Expr::Const(column.default.as_ref().map_or(Datum::Null, crate::run::datum_of)));
         };
-        let bound = crate::parser::parse_expr(text).and_then(|expr| self.default_expr(&expr, column));
+        let parsed = crate::parser::parse_expr(text);
+        let bound =
+            parsed.and_then(|expr| self.kept(Vec::new(), |binder| binder.default_expr(&expr, column)));
         bound.map_err(Error::nowhere)
     }
 
@@ -77,8 +79,9 @@ impl Binder<'_> {
     /// The condition of a CHECK constraint, over the columns of its table.
     pub(crate) fn check_expr(&mut self, expr: &ast::Expr, table: &Table) -> Result<Expr> {
         let frames = std::mem::take(&mut self.frames);
-        let (columns, _) = Self::table_columns(table, &table.name, &[]);
-        let tables = vec![table.name.clone()];
+        let name = crate::names::plain(&table.name);
+        let (columns, _) = Self::table_columns(table, name, &[]);
+        let tables = vec![name.to_owned()];
         let no_aggregates = Some("check constraints");
         self.frames.push(Frame { columns, tables, no_aggregates, ..Frame::default() });
         let bound = self.condition(expr, "CHECK");
@@ -93,7 +96,9 @@ impl Binder<'_> {
     pub(crate) fn checks(&mut self, table: &Table) -> Result<Vec<(String, Expr)>> {
         let mut all = Vec::with_capacity(table.checks.len());
         for (name, text) in &table.checks {
-            let bound = crate::parser::parse_expr(text).and_then(|expr| self.check_expr(&expr, table));
+            let parsed = crate::parser::parse_expr(text);
+            let bound =
+                parsed.and_then(|expr| self.kept(Vec::new(), |binder| binder.check_expr(&expr, table)));
             all.push((name.clone(), bound.map_err(Error::nowhere)?));
         }
         Ok(all)
@@ -366,7 +371,10 @@ impl Binder<'_> {
         let found = self.table(table)?;
         let alias = Alias { name: alias.clone(), columns: Vec::new() };
         let mut refs = vec![TableRef::Table {
-            name: ast::ObjectName { schema: Some("public".to_owned()), ..table.clone() },
+            name: ast::ObjectName {
+                schema: Some(crate::names::schema_of(&found.name).to_owned()),
+                ..table.clone()
+            },
             alias,
         }];
         refs.extend(others.iter().cloned());

@@ -167,18 +167,19 @@ impl Binder<'_> {
                 }
                 let mut bound = self.system_table(name);
                 if bound.is_none() {
-                    bound = self.sequence_relation(name)?;
+                    let full = self.relation_named(name).ok_or_else(|| self.unknown_table(name))?;
+                    self.named_relations.push(full.clone());
+                    if let Some(table) = self.catalog.table(&full) {
+                        return self.table_relation(&table, alias);
+                    }
+                    bound = self.sequence_relation(&full)?;
+                    if bound.is_none() {
+                        bound = self.view(&full)?;
+                    }
                 }
-                if bound.is_none() {
-                    bound = self.view(name)?;
-                }
-                if let Some(bound) = bound {
-                    let table = alias.name.as_ref().unwrap_or(&name.name);
-                    return derived(bound, table, &alias.columns, None, name.at);
-                }
-                let table = self.table(name)?;
-                self.named_relations.push(table.name.clone());
-                self.table_relation(&table, alias)
+                let bound = bound.ok_or_else(|| self.unknown_table(name))?;
+                let table = alias.name.as_ref().unwrap_or(&name.name);
+                derived(bound, table, &alias.columns, None, name.at)
             }
             TableRef::Query { query, lateral, alias, at } => {
                 let Some(name) = &alias.name else {
@@ -199,13 +200,11 @@ impl Binder<'_> {
     }
 
     /// The query of a view, if the name is one's: bound as if nothing were around it.
-    fn view(&mut self, name: &ast::ObjectName) -> Result<Option<crate::plan::BoundQuery>> {
-        let ours = name.schema.as_deref().is_none_or(|schema| schema == "public");
+    fn view(&mut self, name: &str) -> Result<Option<crate::plan::BoundQuery>> {
         let catalog = self.catalog;
-        let Some(view) = catalog.objects().view(&name.name).filter(|_| ours) else { return Ok(None) };
-        self.named_relations.push(name.name.clone());
-        if self.views.contains(&name.name) {
-            let message = format!("infinite recursion detected in rules for relation \"{}\"", name.name);
+        let Some(view) = catalog.objects().view(name) else { return Ok(None) };
+        if self.views.iter().any(|own| own == name) {
+            let message = format!("infinite recursion detected in rules for relation \"{name}\"");
             return Err(Error::new("42P17", message));
         }
         let parsed = crate::parser::parse(&view.query).map_err(Error::nowhere)?.pop();
@@ -214,10 +213,13 @@ impl Binder<'_> {
         };
         let (frames, ctes) = (std::mem::take(&mut self.frames), std::mem::take(&mut self.ctes));
         let named = std::mem::take(&mut self.named_relations);
-        self.views.push(name.name.clone());
-        let bound = self.nested(FrameKind::Sub, |binder| binder.query(&query));
+        let elsewhere = std::mem::take(&mut self.named_elsewhere);
+        self.views.push(name.to_owned());
+        let bound = self
+            .kept(view.names.clone(), |binder| binder.nested(FrameKind::Sub, |binder| binder.query(&query)));
         self.views.pop();
-        (self.frames, self.ctes, self.named_relations) = (frames, ctes, named);
+        (self.frames, self.ctes) = (frames, ctes);
+        (self.named_relations, self.named_elsewhere) = (named, elsewhere);
         let (mut bound, _) = bound.map_err(Error::nowhere)?;
         for (column, name) in bound.columns.iter_mut().zip(&view.columns) {
             column.name.clone_from(name);
@@ -226,12 +228,11 @@ impl Binder<'_> {
     }
 
     /// A sequence as a relation of one row.
-    fn sequence_relation(&mut self, name: &ast::ObjectName) -> Result<Option<crate::plan::BoundQuery>> {
-        let ours = name.schema.as_deref().is_none_or(|schema| schema == "public");
-        if !ours || self.catalog.objects().sequence(&name.name).is_none() {
+    fn sequence_relation(&mut self, name: &str) -> Result<Option<crate::plan::BoundQuery>> {
+        if self.catalog.objects().sequence(name).is_none() {
             return Ok(None);
         }
-        let (last, called) = self.catalog.sequences().position(&name.name)?;
+        let (last, called) = self.catalog.sequences().position(name)?;
         self.system = true;
         let values = [
             ("last_value", Type::Int8, crate::types::Datum::Int(last)),
@@ -286,7 +287,7 @@ impl Binder<'_> {
     }
 
     fn table_relation(&mut self, table: &std::sync::Arc<Table>, alias: &Alias) -> Result<Relation> {
-        let name = alias.name.as_ref().unwrap_or(&table.name);
+        let name = &alias.name.clone().unwrap_or_else(|| crate::names::plain(&table.name).to_owned());
         let visible = table.columns.iter().filter(|column| !column.hidden).count();
         if alias.columns.len() > visible {
             let (given, has) = (alias.columns.len(), visible);

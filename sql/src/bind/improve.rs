@@ -27,6 +27,7 @@ fn improve_under(plan: &mut Plan, limited: bool) {
     match plan {
         Plan::Unit
         | Plan::Values(_)
+        | Plan::Made(_)
         | Plan::Scan { .. }
         | Plan::Series { .. }
         | Plan::Unnest(_)

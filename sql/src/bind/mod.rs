@@ -17,6 +17,7 @@
 //! | `sets` | functions that make rows |
 //! | `window` | window functions |
 //! | `json` | JSON of values of any type |
+//! | `names` | names of relations, by schema or search path |
 //! | `registered` | OIDs that are shown by names: `regclass` and its like |
 //! | `system` | system catalogs, and functions that know of definitions |
 
@@ -29,6 +30,7 @@ mod expr;
 mod from;
 mod improve;
 mod json;
+mod names;
 mod query;
 mod recursive;
 mod registered;
@@ -38,10 +40,13 @@ mod sets;
 mod system;
 mod window;
 
+#[cfg(test)]
+pub(crate) use window::window_functions;
+
 use std::sync::Arc;
 
 use crate::catalog::{Catalog, Table};
-use crate::error::{Error, Result, nearest};
+use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::parser::ast::{Cte, ObjectName, Statement};
 use crate::plan::Bound;
@@ -99,6 +104,12 @@ pub(crate) struct Binder<'c> {
     recursions: usize,
     /// Tables and views that a query names, for what depends on them.
     pub(crate) named_relations: Vec<String>,
+    /// Names without a schema that mean a relation outside of `public`, and its full name.
+    pub(crate) named_elsewhere: Vec<(String, String)>,
+    /// Full names that a name would have meant rather, if they were there.
+    pub(crate) absent: Vec<String>,
+    /// While a kept text is bound: what its names mean.
+    kept: Option<names::Kept>,
     /// Stars of the statement: where each stands, behind how many names, and the columns that it means.
     pub(crate) stars: Vec<(u32, usize, Vec<String>)>,
 }
@@ -120,6 +131,9 @@ impl<'c> Binder<'c> {
             recursive: Vec::new(),
             recursions: 0,
             named_relations: Vec::new(),
+            named_elsewhere: Vec::new(),
+            absent: Vec::new(),
+            kept: None,
             stars: Vec::new(),
         }
     }
@@ -148,25 +162,11 @@ impl<'c> Binder<'c> {
         Ok(Some(bound))
     }
 
-    fn table(&self, name: &ObjectName) -> Result<Arc<Table>> {
-        let known = name.schema.as_deref().is_none_or(|schema| schema == "public");
-        let found = if known { self.catalog.table(&name.name) } else { None };
-        if found.is_none() && known && self.catalog.objects().view(&name.name).is_some() {
+    fn table(&mut self, name: &ObjectName) -> Result<Arc<Table>> {
+        let Some(full) = self.relation_named(name) else { return Err(self.unknown_table(name)) };
+        if self.catalog.objects().view(&full).is_some() {
             return Err(Error::unsupported("changing a table through a view").at(name.at));
         }
-        found.ok_or_else(|| self.unknown_table(name))
-    }
-
-    fn unknown_table(&self, name: &ObjectName) -> Error {
-        let shown = match &name.schema {
-            Some(schema) => format!("{schema}.{}", name.name),
-            None => name.name.clone(),
-        };
-        let error = Error::new("42P01", format!("relation \"{shown}\" does not exist")).at(name.at);
-        let names = self.catalog.names();
-        match nearest(&name.name, names.iter().map(String::as_str)) {
-            Some(near) => error.hint(format!("Perhaps you meant the table \"{near}\".")),
-            None => error,
-        }
+        self.catalog.table(&full).ok_or_else(|| self.unknown_table(name))
     }
 }

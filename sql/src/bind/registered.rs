@@ -6,6 +6,7 @@
 use super::{Binder, Typed};
 use crate::error::{Error, NOWHERE, Result};
 use crate::expr::{Call, Env, Expr, Made};
+use crate::names;
 use crate::parser::ast;
 use crate::plan::{BoundQuery, Plan};
 use crate::types::{Datum, Type};
@@ -41,8 +42,6 @@ const SYSTEM: &[(i64, &str)] = &[
     (3541, "pg_range"),
 ];
 
-const SCHEMAS: &[(i64, &str)] = &[(11, "pg_catalog"), (2200, "public"), (13_000, "information_schema")];
-
 impl Binder<'_> {
     /// All names of a kind, as they are shown.
     fn names_of(&mut self, kind: Type) -> Vec<(i64, String)> {
@@ -50,13 +49,18 @@ impl Binder<'_> {
         match kind {
             Type::Regclass => {
                 self.system = true;
-                let mut all = self.catalog.relation_names();
+                let named = |(oid, full): (i64, String)| (oid, names::visible(&full, self.is_visible(&full)));
+                let mut all: Vec<_> = self.catalog.relation_names().into_iter().map(named).collect();
                 all.extend(SYSTEM.iter().map(owned));
                 all.push((0, "-".to_owned()));
                 all
             }
             Type::Regtype => Type::all().map(|ty| (ty.oid().into(), ty.sql_name().to_owned())).collect(),
-            Type::Regnamespace => SCHEMAS.iter().map(owned).collect(),
+            Type::Regnamespace => {
+                self.system = true;
+                let all = self.catalog.schema_names().into_iter();
+                all.map(|(oid, name)| (oid, crate::catalog::quoted(&name))).collect()
+            }
             Type::Regproc => {
                 let all = crate::session::system_more::functions_by_oid();
                 all.map(|(oid, name)| (oid, name.to_owned())).collect()
@@ -76,17 +80,29 @@ impl Binder<'_> {
         if kind == Type::Regtype {
             return type_named(wanted).map(|ty| ty.oid().into());
         }
-        let parts = parts(wanted);
-        let name = crate::catalog::quoted(parts.last()?);
+        let parts = names::written(wanted);
+        let plain = parts.last()?;
         let schema = parts.len().checked_sub(2).map(|place| parts[place].as_str());
-        let is_system = |oid: i64| kind == Type::Regclass && SYSTEM.iter().any(|(known, _)| *known == oid);
-        let all = self.names_of(kind);
-        let found = all.into_iter().filter(|(_, known)| *known == name).map(|(oid, _)| oid);
-        found.into_iter().find(|oid| match schema {
-            None => true,
-            Some("pg_catalog") => is_system(*oid) || kind != Type::Regclass,
-            Some("public") => !is_system(*oid),
-            Some(_) => false,
+        if kind == Type::Regclass {
+            return self.relation_oid(schema, plain);
+        }
+        let name = crate::catalog::quoted(plain);
+        let found = self.names_of(kind).into_iter().find(|(_, known)| *known == name);
+        found.map(|(oid, _)| oid).filter(|_| schema.is_none_or(|schema| schema == "pg_catalog"))
+    }
+
+    /// The OID of a relation, an index among them: the system's come first.
+    fn relation_oid(&mut self, schema: Option<&str>, name: &str) -> Option<i64> {
+        self.system = true;
+        let system = SYSTEM.iter().find(|(_, known)| *known == name).map(|(oid, _)| *oid);
+        if let Some(oid) = system.filter(|_| schema.is_none_or(|schema| schema == "pg_catalog")) {
+            return Some(oid);
+        }
+        let all = self.catalog.relation_names();
+        let path = schema.map_or_else(|| self.search_path(), |schema| vec![schema.to_owned()]);
+        path.iter().find_map(|schema| {
+            let full = names::within(schema, name);
+            all.iter().find(|(_, known)| *known == full).map(|(oid, _)| *oid)
         })
     }
 
@@ -121,6 +137,20 @@ impl Binder<'_> {
         let mut all: Vec<(Datum, Datum)> = Vec::new();
         for (oid, shown) in self.names_of(kind) {
             all.push((Datum::text(shown), Datum::Int(oid)));
+        }
+        if kind == Type::Regclass {
+            let named = |(oid, full): (i64, String)| (Datum::text(names::qualified(&full)), Datum::Int(oid));
+            all.extend(self.catalog.relation_names().into_iter().map(named));
+            let plain = Expr::Call(
+                Call::One(|name| {
+                    let parts = names::written(text(name));
+                    let parts: Vec<String> = parts.iter().map(|part| crate::catalog::quoted(part)).collect();
+                    let name = parts.join(".");
+                    Ok(Datum::text(name.strip_prefix("pg_catalog.").unwrap_or(&name)))
+                }),
+                vec![name.clone()],
+            );
+            return [name, searched(plain, all)];
         }
         if kind == Type::Regtype {
             all.extend(Type::all().map(|ty| (Datum::text(ty.name()), Datum::Int(ty.oid().into()))));
@@ -209,26 +239,9 @@ fn missing(wanted: &str, kind: Type) -> Error {
     Error::new(code, format!("{what} \"{wanted}\" does not exist"))
 }
 
-/// A name without the schemas that everything is in.
+/// A name without the schema that all types and functions are in.
 fn bare(name: &str) -> &str {
-    name.strip_prefix("public.").or_else(|| name.strip_prefix("pg_catalog.")).unwrap_or(name)
-}
-
-/// The parts of a name as it is written: folded where they are not quoted.
-pub(super) fn parts(written: &str) -> Vec<String> {
-    let (mut parts, mut part, mut quoted) = (Vec::new(), String::new(), false);
-    let mut signs = written.trim().chars().peekable();
-    while let Some(sign) = signs.next() {
-        match sign {
-            '"' if quoted && signs.next_if_eq(&'"').is_some() => part.push('"'),
-            '"' => quoted = !quoted,
-            '.' if !quoted => parts.push(std::mem::take(&mut part)),
-            sign if quoted => part.push(sign),
-            sign => part.extend(sign.to_lowercase()),
-        }
-    }
-    parts.push(part);
-    parts
+    name.strip_prefix("pg_catalog.").unwrap_or(name)
 }
 
 /// The type that a text names, with whatever modifiers.

@@ -1,24 +1,16 @@
-//! Sequences in expressions: `nextval`, `currval`, `setval`, `lastval`, `pg_get_serial_sequence`.
+//! Sequences in expressions: `nextval`, `currval`, `setval`, `lastval`.
 //!
 //! PostgreSQL's functions take the OID of a sequence (`regclass`), which a literal is cast to. Here they take its name; one that
 //! is written out is looked up when the statement is bound.
 
 use super::{Binder, Typed};
+use crate::catalog::OWN;
 use crate::error::{Error, Result};
 use crate::expr::{Call, Env, Expr, Made};
+use crate::names;
 use crate::parser::ast::{self, ExprKind};
 use crate::system::sequences::SessionSequences;
 use crate::types::{Datum, Type};
-
-/// A name in a text: without its schema and quotes, folded where it has none.
-pub(crate) fn name_in(text: &str) -> String {
-    let text = text.trim();
-    let text = text.strip_prefix("public.").unwrap_or(text);
-    match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
-        Some(inner) => inner.replace("\"\"", "\""),
-        None => text.to_ascii_lowercase(),
-    }
-}
 
 impl Binder<'_> {
     /// A call of one of these functions, if it is one.
@@ -33,7 +25,6 @@ impl Binder<'_> {
             ("currval", 1) => (Call::Many(current_value), Type::Int8),
             ("setval", 2 | 3) => (Call::Many(set_value), Type::Int8),
             ("lastval", 0) => (Call::None(last_value), Type::Int8),
-            ("pg_get_serial_sequence", 2) => (Call::Many(serial_sequence), Type::Text),
             ("pg_sequence_last_value", 1) => (Call::Many(position), Type::Int8),
             _ => return Ok(None),
         };
@@ -61,7 +52,7 @@ impl Binder<'_> {
             return None;
         };
         match self.sequence_argument(arg).ok()? {
-            Expr::Const(Datum::Text(name)) => Some(name.to_string()),
+            Expr::Const(Datum::Text(name)) => name.strip_prefix(OWN).map(str::to_owned),
             _ => None,
         }
     }
@@ -83,19 +74,23 @@ impl Binder<'_> {
         }
         let typed = self.implicit(typed, Type::Text)?;
         let Expr::Const(Datum::Text(text)) = &typed.expr else { return Ok(typed.expr) };
-        let name = name_in(text);
-        let objects = self.catalog.objects();
-        if objects.sequence(&name).is_none() {
-            if self.catalog.table(&name).is_some() || objects.view(&name).is_some() {
-                return Err(Error::new("42809", format!("\"{name}\" is not a sequence")));
+        let parts = names::written(text);
+        let (name, schema) = match &parts[..] {
+            [.., schema, name] => (name, Some(schema.as_str())),
+            [name] => (name, None),
+            [] => unreachable!("a name has a part"),
+        };
+        let found = self.found(schema, name);
+        let is_sequence = |full: &String| self.catalog.objects().sequence(full).is_some();
+        match found {
+            Some(full) if is_sequence(&full) => Ok(Expr::Const(Datum::text(format!("{OWN}{full}")))),
+            Some(_) => Err(Error::new("42809", format!("\"{name}\" is not a sequence"))),
+            None => {
+                let at = if schema.is_some() { arg.at } else { inner.at };
+                let shown = if schema.is_some() { text.to_string() } else { name.clone() };
+                Err(Error::new("42P01", format!("relation \"{shown}\" does not exist")).at(at))
             }
-            let schema = text.trim_end_matches(&name).trim_matches(['.', '"']);
-            if !schema.is_empty() && schema != "public" && text.contains('.') {
-                return Err(Error::new("42P01", format!("relation \"{text}\" does not exist")).at(arg.at));
-            }
-            return Err(Error::new("42P01", format!("relation \"{name}\" does not exist")).at(inner.at));
         }
-        Ok(Expr::Const(Datum::text(name)))
     }
 }
 
@@ -104,19 +99,20 @@ fn sequences<'e>(env: &'e Env<'_>) -> Result<&'e SessionSequences> {
     env.context.sequences.as_ref().ok_or_else(none)
 }
 
-fn text(value: &Datum) -> Result<String> {
+/// The full name of the sequence that an argument names.
+fn named(value: &Datum, env: &Env<'_>) -> Result<String> {
     match value {
-        Datum::Text(text) => Ok(name_in(text)),
+        Datum::Text(text) => sequences(env)?.named(text),
         _ => Err(Error::unsupported("a sequence that is named by its OID")),
     }
 }
 
 fn next_value(args: &[Datum], env: &Env<'_>) -> Made {
-    sequences(env)?.next_value(&text(&args[0])?).map(Datum::Int)
+    sequences(env)?.next_value(&named(&args[0], env)?).map(Datum::Int)
 }
 
 fn current_value(args: &[Datum], env: &Env<'_>) -> Made {
-    sequences(env)?.current_value(&text(&args[0])?).map(Datum::Int)
+    sequences(env)?.current_value(&named(&args[0], env)?).map(Datum::Int)
 }
 
 fn last_value(env: &Env<'_>) -> Made {
@@ -126,19 +122,10 @@ fn last_value(env: &Env<'_>) -> Made {
 fn set_value(args: &[Datum], env: &Env<'_>) -> Made {
     let Datum::Int(value) = args[1] else { unreachable!("the value is a bigint") };
     let called = !matches!(args.get(2), Some(Datum::Bool(false)));
-    sequences(env)?.set_value(&text(&args[0])?, value, called).map(Datum::Int)
+    sequences(env)?.set_value(&named(&args[0], env)?, value, called).map(Datum::Int)
 }
 
 fn position(args: &[Datum], env: &Env<'_>) -> Made {
-    let (last, called) = sequences(env)?.position(&text(&args[0])?)?;
+    let (last, called) = sequences(env)?.position(&named(&args[0], env)?)?;
     Ok(if called { Datum::Int(last) } else { Datum::Null })
-}
-
-/// The column is written as a name, not as an identifier: its case stays.
-fn serial_sequence(args: &[Datum], env: &Env<'_>) -> Made {
-    let (Datum::Text(table), Datum::Text(column)) = (&args[0], &args[1]) else {
-        unreachable!("both are texts")
-    };
-    let found = sequences(env)?.of_column(&name_in(table), column);
-    Ok(found.map_or(Datum::Null, |name| Datum::text(format!("public.{}", crate::catalog::quoted(&name)))))
 }

@@ -4,10 +4,11 @@
 //! few, and statements on catalogs rare).
 
 use super::query::{column_name, has_aggregate};
-use super::registered::looked_up;
+use super::registered::{looked_up, searched};
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
 use crate::expr::{Call, Comparison, Expr};
+use crate::names;
 use crate::parser::ast::{ObjectName, Select, TableRef};
 use crate::plan::{BoundQuery, Column, Plan};
 use crate::types::{Datum, Type, display};
@@ -18,6 +19,9 @@ impl Binder<'_> {
         let schema = match name.schema.as_deref() {
             Some(schema @ ("pg_catalog" | "information_schema")) => schema,
             None if name.name.starts_with("pg_") => "pg_catalog",
+            None if self.search_path().iter().any(|schema| schema == "information_schema") => {
+                "information_schema"
+            }
             _ => return None,
         };
         if (schema, name.name.as_str()) == ("pg_catalog", "pg_settings") {
@@ -90,8 +94,14 @@ impl Binder<'_> {
         match name {
             "pg_get_userbyid" => said("postgres", Type::Name),
             "pg_encoding_to_char" => said("UTF8", Type::Name),
-            "pg_table_is_visible"
-            | "pg_type_is_visible"
+            "pg_table_is_visible" => {
+                let oid = self.oid_argument(args, name, at)?;
+                self.system = true;
+                let all = self.catalog.relation_names().into_iter();
+                let seen = all.map(|(oid, full)| (Datum::Int(oid), Datum::Bool(self.is_visible(&full))));
+                Ok(Some(Typed::new(searched(oid, seen.collect()), Type::Bool, at)))
+            }
+            "pg_type_is_visible"
             | "pg_function_is_visible"
             | "pg_collation_is_visible"
             | "pg_opclass_is_visible"
@@ -157,11 +167,22 @@ impl Binder<'_> {
             "pg_my_temp_schema" => Ok(Some(Typed::constant(Datum::Int(0), Type::Oid, at))),
             "current_schemas" if args.len() == 1 => {
                 let all = self.implicit(args[0].clone(), Type::Bool)?;
-                let names =
-                    |names: &[&str]| Expr::Const(Datum::Array(names.iter().map(Datum::text).collect()));
-                let (with, without) = (names(&["pg_catalog", "public"]), names(&["public"]));
+                self.system = true;
+                let list =
+                    |names: &[String]| Expr::Const(Datum::Array(names.iter().map(Datum::text).collect()));
+                let mut path = self.search_path();
+                let without = list(&path);
+                if !path.iter().any(|schema| schema == "pg_catalog") {
+                    path.insert(0, "pg_catalog".to_owned());
+                }
+                let with = list(&path);
                 let expr = Expr::Case(vec![(all.expr, with)], Box::new(without));
                 Ok(Some(Typed::new(expr, Type::NameArray, at)))
+            }
+            "current_schema" if args.is_empty() => {
+                self.system = true;
+                let first = self.search_path().first().map_or(Datum::Null, Datum::text);
+                Ok(Some(Typed::constant(first, Type::Name, at)))
             }
             "pg_client_encoding" => said("UTF8", Type::Name),
             // There are no functions, rules, triggers, partitions or statistics of users.
@@ -180,8 +201,7 @@ impl Binder<'_> {
                 let names = self.catalog.relation_names();
                 let mut sizes = Vec::new();
                 for table in self.catalog.names() {
-                    let shown = crate::catalog::quoted(&table);
-                    if let Some((oid, _)) = names.iter().find(|(_, name)| *name == shown) {
+                    if let Some((oid, _)) = names.iter().find(|(_, name)| *name == table) {
                         sizes.push((*oid, self.catalog.size(&table).to_string()));
                     }
                 }
@@ -231,9 +251,12 @@ impl Binder<'_> {
         let mut keys = Vec::new();
         for (name, row) in objects.sequences() {
             if let Some((table, column)) = &row.owner {
-                let owner = Datum::text(format!("{}\0{column}", crate::catalog::quoted(table)));
-                let shown = Datum::text(format!("public.{}", crate::catalog::quoted(name)));
-                keys.push((owner, shown));
+                let shown = Datum::text(names::qualified(name));
+                let owned = |table: String| (Datum::text(format!("{table}\0{column}")), shown.clone());
+                keys.push(owned(names::qualified(table)));
+                if self.is_visible(table) {
+                    keys.push(owned(crate::catalog::quoted(names::plain(table))));
+                }
             }
         }
         let joined = Expr::Call(
@@ -241,8 +264,9 @@ impl Binder<'_> {
                 let (Datum::Text(table), Datum::Text(column)) = (&args[0], &args[1]) else {
                     unreachable!("texts are expected")
                 };
-                let table = super::registered::parts(table).pop().unwrap_or_default();
-                Ok(Datum::text(format!("{}\0{column}", crate::catalog::quoted(&table))))
+                let parts = names::written(table);
+                let parts: Vec<String> = parts.iter().map(|part| crate::catalog::quoted(part)).collect();
+                Ok(Datum::text(format!("{}\0{column}", parts.join("."))))
             }),
             vec![table.expr, column.expr],
         );

@@ -28,6 +28,12 @@ const FUNCTIONS: &[(&str, WindowFunction)] = &[
 ];
 
 /// The window function with this name.
+/// Names of window functions.
+#[cfg(test)]
+pub(crate) fn window_functions() -> impl Iterator<Item = &'static str> {
+    FUNCTIONS.iter().map(|(name, _)| *name)
+}
+
 pub(super) fn window_function(name: &str) -> Option<WindowFunction> {
     FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, function)| *function)
 }

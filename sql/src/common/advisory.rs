@@ -164,6 +164,22 @@ impl Locks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// All locks that are held, and those that are waited for: session, lock, whether it holds it.
+    pub(crate) fn all(&self) -> Vec<(SessionNumber, Lock, bool)> {
+        let state = self.state();
+        let mut all = Vec::new();
+        for (key, holds) in &state.holds {
+            for hold in holds {
+                for (transaction, count) in [(false, hold.by_session), (true, hold.by_transaction)] {
+                    let lock = Lock { key: *key, exclusive: hold.exclusive, transaction };
+                    all.extend((count > 0).then_some((hold.session, lock, true)));
+                }
+            }
+        }
+        all.extend(state.waiters.iter().map(|waiter| (waiter.session, waiter.lock, false)));
+        all
+    }
+
     /// Takes the lock if nobody is in its way.
     pub(crate) fn try_lock(&self, session: SessionNumber, lock: Lock) -> bool {
         let mut state = self.state();

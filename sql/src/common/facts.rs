@@ -11,8 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thermocline_engine::Isolation;
 
 use super::Common;
+use super::activity::Backend;
 use super::advisory::{Lock, SessionNumber};
 use crate::error::{Error, Result};
+use crate::expr::Cause;
 use crate::session::settings::{self, Values};
 
 /// A setting that an expression asks for: name, value, whether for the transaction only.
@@ -34,6 +36,8 @@ struct Inner {
 pub(crate) struct Facts {
     common: Arc<Common>,
     number: SessionNumber,
+    /// Its entry in the list of clients.
+    backend: Option<Arc<Backend>>,
     inner: Mutex<Inner>,
     /// It may hold locks of a transaction.
     transaction_locks: AtomicBool,
@@ -43,7 +47,26 @@ impl Facts {
     /// `number`: what clients know the session by; none: one of its own.
     pub(crate) fn new(common: Arc<Common>, number: Option<i32>) -> Self {
         let number = number.unwrap_or_else(|| common.number());
-        Self { common, number, inner: Mutex::default(), transaction_locks: AtomicBool::new(false) }
+        let transaction_locks = AtomicBool::new(false);
+        Self { common, number, backend: None, inner: Mutex::default(), transaction_locks }
+    }
+
+    pub(crate) fn with_backend(mut self, backend: Arc<Backend>) -> Self {
+        self.backend = Some(backend);
+        self
+    }
+
+    pub(crate) fn backend(&self) -> Option<&Arc<Backend>> {
+        self.backend.as_ref()
+    }
+
+    /// Reaches the session with this number: whether there is one.
+    pub(crate) fn raise(&self, number: i32, cause: Cause) -> bool {
+        let found = self.common.activity.raise(number, cause);
+        if !found {
+            self.inner().warnings.push(format!("PID {number} is not a PostgreSQL server process"));
+        }
+        found
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -146,6 +169,9 @@ impl Facts {
 
 impl Drop for Facts {
     fn drop(&mut self) {
+        if self.backend.is_some() {
+            self.common.activity.leave(self.number);
+        }
         self.common.locks.unlock_all(self.number);
         self.common.locks.transaction_ended(self.number);
     }

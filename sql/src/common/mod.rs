@@ -2,9 +2,11 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `activity` | what clients do |
 //! | `advisory` | advisory locks: who holds which, who waits |
 //! | `facts` | a session as its expressions see it: settings, its number, the advisory locks that they ask for |
 
+pub(crate) mod activity;
 pub(crate) mod advisory;
 pub(crate) mod facts;
 
@@ -19,6 +21,7 @@ use thermocline_base::timer::Timer;
 #[derive(Debug)]
 pub struct Common {
     pub(crate) locks: Arc<advisory::Locks>,
+    pub(crate) activity: activity::Activity,
     /// For waits with a limit.
     pub(crate) timer: Timer,
     next: AtomicI32,
@@ -26,7 +29,12 @@ pub struct Common {
 
 impl Default for Common {
     fn default() -> Self {
-        Self { locks: Arc::default(), timer: Timer::new(Arc::new(SystemClock)), next: AtomicI32::new(1) }
+        Self {
+            locks: Arc::default(),
+            activity: activity::Activity::default(),
+            timer: Timer::new(Arc::new(SystemClock)),
+            next: AtomicI32::new(1),
+        }
     }
 }
 

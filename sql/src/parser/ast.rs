@@ -556,6 +556,31 @@ pub(crate) struct Modes {
     pub(crate) read_only: Option<bool>,
 }
 
+/// What SET SCHEMA moves, by its own word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SchemaOf {
+    Table,
+    View,
+    Sequence,
+}
+
+/// What EXPLAIN shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExplainOptions {
+    pub(crate) analyze: bool,
+    /// The times of operators.
+    pub(crate) timing: bool,
+    /// The times of the whole; none: if it runs.
+    pub(crate) summary: Option<bool>,
+    pub(crate) json: bool,
+}
+
+impl Default for ExplainOptions {
+    fn default() -> Self {
+        Self { analyze: false, timing: true, summary: None, json: false }
+    }
+}
+
 /// How COPY writes rows as text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CopyOptions {
@@ -589,6 +614,23 @@ pub(crate) enum Statement {
     Insert(Box<Insert>),
     Update(Box<Update>),
     Delete(Box<Delete>),
+    /// The name is the role's if none is given.
+    CreateSchema {
+        name: String,
+        if_not_exists: bool,
+    },
+    DropSchema {
+        names: Vec<String>,
+        if_exists: bool,
+        cascade: bool,
+    },
+    /// `ALTER {TABLE | VIEW | SEQUENCE} … SET SCHEMA`.
+    SetSchema {
+        kind: SchemaOf,
+        name: ObjectName,
+        if_exists: bool,
+        schema: String,
+    },
     CreateTable(Box<CreateTable>),
     CreateIndex(Box<CreateIndex>),
     DropTable {
@@ -639,7 +681,7 @@ pub(crate) enum Statement {
         names: Vec<ObjectName>,
         deferred: bool,
     },
-    Explain(Box<Statement>),
+    Explain(Box<Statement>, ExplainOptions),
     /// `LOCK TABLE … IN ACCESS SHARE MODE`.
     LockShared(Vec<ObjectName>),
     DropIndex {

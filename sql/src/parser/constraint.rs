@@ -175,12 +175,12 @@ impl Parser<'_> {
         if self.word("none") {
             return Ok(None);
         }
-        let owner = self.object()?;
-        let Some(table) = owner.schema else {
-            let error = Error::new("42601", "invalid OWNED BY option").at(owner.at);
+        let at = self.at();
+        let (Some(table), column) = self.column_of_table()? else {
+            let error = Error::new("42601", "invalid OWNED BY option").at(at);
             return Err(error.hint("Specify OWNED BY table.column or OWNED BY NONE."));
         };
-        Ok(Some((super::ast::ObjectName { schema: None, name: table, at: owner.at }, owner.name)))
+        Ok(Some((table, column)))
     }
 
     fn signed(&mut self) -> Result<i64> {
@@ -226,11 +226,11 @@ impl Parser<'_> {
         self.advance();
         self.expect_word("on")?;
         let about = if self.word("column") {
-            let full = self.object()?;
-            let Some(table) = full.schema else {
-                return Err(Error::new("42601", "column name must be qualified").at(full.at));
+            let at = self.at();
+            let (Some(table), column) = self.column_of_table()? else {
+                return Err(Error::new("42601", "column name must be qualified").at(at));
             };
-            Commented::Column(super::ast::ObjectName { schema: None, name: table, at: full.at }, full.name)
+            Commented::Column(table, column)
         } else if self.word("constraint") {
             let name = self.name()?;
             self.expect_word("on")?;

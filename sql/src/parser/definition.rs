@@ -2,7 +2,7 @@
 
 use super::Parser;
 use super::ast::{
-    Alter, ColumnDef, CreateIndex, CreateTable, IdentityDef, KeyDef, SequenceOptions, Statement,
+    Alter, ColumnDef, CreateIndex, CreateTable, IdentityDef, KeyDef, SchemaOf, SequenceOptions, Statement,
 };
 use super::lexer::Kind;
 use crate::error::{Error, Result};
@@ -12,6 +12,9 @@ impl Parser<'_> {
         self.expect_word("create")?;
         if self.word("table") {
             return self.create_table();
+        }
+        if self.word("schema") {
+            return self.create_schema();
         }
         let replace = self.words(&["or", "replace"]);
         if self.word("view") {
@@ -35,8 +38,7 @@ impl Parser<'_> {
 
     /// `CREATE VIEW …`: known, refused with its name.
     fn refused_object(&mut self, verb: &str) -> Result<Statement> {
-        const KNOWN: [&str; 20] = [
-            "schema",
+        const KNOWN: [&str; 19] = [
             "function",
             "procedure",
             "trigger",
@@ -277,6 +279,9 @@ impl Parser<'_> {
 
     pub(super) fn drop_statement(&mut self) -> Result<Statement> {
         self.expect_word("drop")?;
+        if self.word("schema") {
+            return self.drop_schema();
+        }
         let (sequence, view) = (self.word("sequence"), self.is_word("view"));
         if sequence || self.word("view") {
             let if_exists = self.if_exists(false);
@@ -311,11 +316,24 @@ impl Parser<'_> {
             self.refused("ALTER INDEX");
             return Ok(Statement::AlterIndex);
         }
+        if self.word("schema") {
+            return self.alter_schema();
+        }
         if self.word("sequence") {
-            return self.alter_sequence();
+            return match self.set_schema(SchemaOf::Sequence)? {
+                Some(moved) => Ok(moved),
+                None => self.alter_sequence(),
+            };
+        }
+        if self.word("view") {
+            let moved = self.set_schema(SchemaOf::View)?;
+            return Ok(moved.unwrap_or_else(|| self.refused("ALTER VIEW")));
         }
         if !self.word("table") {
             return self.refused_object("ALTER");
+        }
+        if let Some(moved) = self.set_schema(SchemaOf::Table)? {
+            return Ok(moved);
         }
         let if_exists = self.if_exists(false);
         self.word("only");

@@ -9,7 +9,9 @@
 //! | `copy` | COPY |
 //! | `cursor` | DECLARE, FETCH, MOVE, CLOSE |
 //! | `definition` | CREATE, ALTER, DROP, TRUNCATE |
+//! | `explain` | EXPLAIN |
 //! | `constraint` | constraints, sequences, views, comments |
+//! | `schema` | schemas |
 //! | `session` | transactions, SET, SHOW, and what is known and refused |
 //!
 //! Depth is bounded ([`MAX_DEPTH`]): a text of nothing but parentheses is refused (54001) and ends nothing. Why this is
@@ -21,9 +23,11 @@ mod constraint;
 mod copy;
 mod cursor;
 mod definition;
+mod explain;
 mod expr;
 mod lexer;
 mod query;
+mod schema;
 mod session;
 mod window;
 
@@ -386,8 +390,10 @@ impl<'t> Parser<'t> {
     /// A name that `refused` keywords are not.
     fn name_unless(&mut self, refused: &[&[&str]]) -> Result<String> {
         let name = match self.kind() {
-            // Names that begin so are the database's own.
-            Kind::Quoted(name) if name.starts_with(crate::catalog::OWN) => {
+            // Such names are the database's own.
+            Kind::Quoted(name)
+                if name.starts_with(crate::catalog::OWN) || name.contains(crate::names::MARK) =>
+            {
                 return Err(
                     Error::new("42602", format!("invalid name \"{}\"", name.escape_debug())).at(self.at())
                 );
@@ -423,6 +429,18 @@ impl<'t> Parser<'t> {
             schema = Some(std::mem::replace(&mut name, self.label()?));
         }
         Ok(ObjectName { schema, name, at })
+    }
+
+    /// A column behind its table, which may have its schema; no table if the name has one part.
+    fn column_of_table(&mut self) -> Result<(Option<ObjectName>, String)> {
+        let at = self.at();
+        let mut parts = vec![self.name()?];
+        while self.sign(b'.') {
+            parts.push(self.label()?);
+        }
+        let column = parts.pop().expect("a name has a part");
+        let table = parts.pop().map(|name| ObjectName { schema: parts.pop(), name, at });
+        Ok((table, column))
     }
 
     fn column_names(&mut self) -> Result<Vec<(String, u32)>> {

@@ -3,7 +3,7 @@
 use super::Parser;
 use super::ast::{Modes, Statement};
 use super::lexer::Kind;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 impl Parser<'_> {
     pub(super) fn session_statement(&mut self) -> Result<Statement> {
@@ -241,36 +241,6 @@ impl Parser<'_> {
             self.expect_sign(b')')?;
         }
         Ok(Statement::Execute { name, args })
-    }
-
-    /// EXPLAIN of a statement on rows. ANALYZE and other formats are refused.
-    fn explain(&mut self) -> Result<Statement> {
-        self.advance();
-        let at = self.at();
-        if self.is_one_of(&["analyze", "analyse"]) {
-            return Ok(self.refused("EXPLAIN ANALYZE"));
-        }
-        self.word("verbose");
-        if self.sign(b'(') {
-            loop {
-                let option = self.label()?;
-                let off = self.is_one_of(&["off", "false", "text"]) || matches!(self.kind(), Kind::Int(0));
-                let plain = ["costs", "verbose", "timing", "buffers", "summary"].contains(&&*option);
-                let switched_off = off && ["analyze", "format"].contains(&&*option);
-                if !plain && !switched_off {
-                    let what = format!("EXPLAIN with the option {}", option.to_uppercase());
-                    return Err(Error::unsupported(what).at(at));
-                }
-                if !matches!(self.kind(), Kind::Sign(b',' | b')')) {
-                    self.advance();
-                }
-                if !self.sign(b',') {
-                    break;
-                }
-            }
-            self.expect_sign(b')')?;
-        }
-        Ok(Statement::Explain(Box::new(self.statement()?)))
     }
 
     /// LOCK TABLE: what only keeps definitions away is held anyhow; stronger modes are refused.

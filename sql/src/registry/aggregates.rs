@@ -58,7 +58,7 @@ type Row = (&'static str, &'static [Type], Type, Aggregate);
 
 use Type::{Bool, Float4, Float8, Int2, Int4, Int8, Interval, Text};
 
-pub(super) const AGGREGATES: &[Row] = &[
+pub(crate) const AGGREGATES: &[Row] = &[
     ("count", &[Type::Unknown], Int8, Aggregate::Count),
     ("sum", &[Int2], Int8, Aggregate::SumInt),
     ("sum", &[Int4], Int8, Aggregate::SumInt),

@@ -313,7 +313,6 @@ const SESSION: &[Function] = &[
     row("version", &[], Text, Call::None(|_| Ok(Datum::text(crate::VERSION_TEXT)))),
     row("current_database", &[], Name, Call::None(|_| Ok(Datum::text("postgres")))),
     row("current_catalog", &[], Name, Call::None(|_| Ok(Datum::text("postgres")))),
-    row("current_schema", &[], Name, Call::None(|_| Ok(Datum::text("public")))),
     row("current_user", &[], Name, Call::None(|_| Ok(Datum::text("postgres")))),
     row("session_user", &[], Name, Call::None(|_| Ok(Datum::text("postgres")))),
     row("user", &[], Name, Call::None(|_| Ok(Datum::text("postgres")))),

@@ -38,6 +38,17 @@ pub(crate) fn functions_named(name: &str) -> Vec<&'static Function> {
     functions::TABLES.iter().flat_map(|table| table.iter()).filter(|function| function.name == name).collect()
 }
 
+/// Functions by what they are about.
+#[cfg(test)]
+pub(crate) fn function_groups() -> impl Iterator<Item = (&'static str, &'static [Function])> {
+    let titles = ["Texts", "Numbers", "Times", "The server", "JSON", "Advisory locks", "The session"];
+    assert_eq!(titles.len(), functions::TABLES.len(), "each table has a title");
+    titles.into_iter().zip(functions::TABLES.iter().copied())
+}
+
+#[cfg(test)]
+pub(crate) use operators::all as operators_all;
+
 pub(crate) fn function_names() -> impl Iterator<Item = &'static str> {
     functions::TABLES.iter().flat_map(|table| table.iter()).map(|function| function.name)
 }

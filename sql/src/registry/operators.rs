@@ -27,7 +27,7 @@ pub(crate) fn operators_named(name: &str) -> Vec<&'static Operator> {
 }
 
 #[cfg(test)]
-pub(super) fn all() -> impl Iterator<Item = &'static Operator> {
+pub(crate) fn all() -> impl Iterator<Item = &'static Operator> {
     OPERATORS.iter().flat_map(|table| table.iter())
 }
 

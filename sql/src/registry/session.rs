@@ -7,7 +7,7 @@ use super::casts::{int, str};
 use crate::common::advisory::{Key, Lock};
 use crate::common::facts::Facts;
 use crate::error::{Error, Result};
-use crate::expr::{Call, Env, Made};
+use crate::expr::{Call, Cause, Env, Made};
 use crate::types::{Datum, Type};
 use Type::{Bool, Int4, Int8, Text, Void};
 
@@ -48,6 +48,14 @@ pub(super) const FUNCTIONS: &[Function] = &[
     ),
     row("current_setting", &[Text, Bool], Text, Call::Many(setting_or_null)),
     row("set_config", &[Text, Text, Bool], Text, Call::Many(set_config)),
+    row("pg_cancel_backend", &[Int4], Bool, Call::Many(|args, env| raise(args, env, Cause::Cancelled))),
+    row("pg_terminate_backend", &[Int4], Bool, Call::Many(|args, env| raise(args, env, Cause::Shutdown))),
+    row(
+        "pg_terminate_backend",
+        &[Int4, Int8],
+        Bool,
+        Call::Many(|args, env| raise(args, env, Cause::Shutdown)),
+    ),
     row("pg_backend_pid", &[], Int4, Call::None(|env| Ok(Datum::Int(facts(env)?.number().into())))),
 ];
 
@@ -58,6 +66,11 @@ pub(crate) fn asks_session(name: &str) -> bool {
 
 fn facts<'e>(env: &Env<'e>) -> Result<&'e Arc<Facts>> {
     env.context.facts.as_ref().ok_or_else(|| Error::unsupported("asking the session here"))
+}
+
+fn raise(args: &[Datum], env: &Env<'_>, cause: Cause) -> Made {
+    let number = i32::try_from(int(&args[0])).unwrap_or(0);
+    Ok(Datum::Bool(facts(env)?.raise(number, cause)))
 }
 
 fn setting(name: &str, env: &Env<'_>) -> Result<String> {

@@ -21,13 +21,18 @@ fn every_row_is_one_of_postgresql() {
     for function in functions::TABLES.iter().flat_map(|table| table.iter()) {
         if !SYNTAX.contains(&function.name) && function.name != "user" {
             // The last argument of these has a default there.
-            let defaulted =
+            let bool_defaulted =
                 ["jsonb_set", "jsonb_insert"].contains(&function.name) && function.args.len() == 3;
+            let time_defaulted = function.name == "pg_terminate_backend" && function.args.len() == 1;
             ours.push(format!(
                 "function {}({}{}) {}",
                 function.name,
                 names(function.args),
-                if defaulted { ",bool" } else { "" },
+                match (bool_defaulted, time_defaulted) {
+                    (true, _) => ",bool",
+                    (_, true) => ",int8",
+                    _ => "",
+                },
                 function.returns.name()
             ));
         }

@@ -90,6 +90,7 @@ impl<S: Source> Executor<'_, S> {
             if let Some(row) = inserted {
                 self.returned(insert.returning.as_ref(), &row, &mut outcome)?;
             }
+            self.passed += 1;
         }
         Ok(outcome)
     }

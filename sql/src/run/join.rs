@@ -47,7 +47,7 @@ impl<S: Source> Executor<'_, S> {
         let all: Vec<u32> =
             if join.equal.is_empty() { (0..right.len() as u32).collect() } else { Vec::new() };
         let mut both = Row::new();
-        let mut stopped = false;
+        let (mut stopped, mut removed) = (false, 0);
         let mut see = |row: &mut Row| {
             let candidates: &[u32] = if join.equal.is_empty() {
                 &all
@@ -64,6 +64,7 @@ impl<S: Source> Executor<'_, S> {
                 both.extend_from_slice(row);
                 both.extend_from_slice(&right[place]);
                 if !all_hold(&join.on, &Env { row: &both, outer, context })? {
+                    removed += 1;
                     continue;
                 }
                 found = true;
@@ -84,6 +85,9 @@ impl<S: Source> Executor<'_, S> {
             Ok(ControlFlow::Continue(()))
         };
         self.run(&join.left, outer, &mut see).await?;
+        if let Some(meter) = &context.meter {
+            meter.note_removed(&join.on, removed);
+        }
         if keeps_right && !stopped {
             for (row, _) in right.iter().zip(&matched).filter(|(_, matched)| !**matched) {
                 let mut both = vec![Datum::Null; join.left_width];
@@ -106,6 +110,7 @@ impl<S: Source> Executor<'_, S> {
     ) -> Result<()> {
         let left = self.rows(&join.left, outer).await?;
         let context = self.context;
+        let mut removed = 0;
         for row in left {
             let env = Env { row: &row, outer, context };
             let inner = captures.iter().map(|capture| capture.eval(&env)).collect::<Result<Row>>()?;
@@ -116,6 +121,7 @@ impl<S: Source> Executor<'_, S> {
                 both.extend_from_slice(&row);
                 both.append(right);
                 if !all_hold(&join.on, &Env { row: &both, outer, context })? {
+                    removed += 1;
                     return Ok(ControlFlow::Continue(()));
                 }
                 found = true;
@@ -132,6 +138,9 @@ impl<S: Source> Executor<'_, S> {
             if stopped {
                 break;
             }
+        }
+        if let Some(meter) = &context.meter {
+            meter.note_removed(&join.on, removed);
         }
         Ok(())
     }

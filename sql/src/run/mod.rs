@@ -15,12 +15,14 @@
 //! | `sub` | sub-queries, whose answers are remembered by what they depend on |
 //! | `change` | INSERT, UPDATE, DELETE |
 //! | `foreign` | foreign keys: what a statement's changes ask of other tables |
+//! | `meter` | what EXPLAIN ANALYZE counts |
 //! | `lock` | SELECT … FOR UPDATE and its like |
 
 pub(crate) mod change;
 pub(crate) mod foreign;
 mod join;
 mod lock;
+pub(crate) mod meter;
 mod operators;
 mod recursive;
 pub(crate) mod source;
@@ -56,6 +58,8 @@ pub(crate) struct Executor<'e, S> {
     pub(crate) again: Vec<(usize, Row)>,
     /// What recursive queries have made last, the innermost behind.
     pub(crate) working: Vec<(usize, std::rc::Rc<Vec<Row>>)>,
+    /// How many rows an insert has passed.
+    pub(crate) passed: usize,
 }
 
 impl<S: Source> Executor<'_, S> {
@@ -76,10 +80,18 @@ impl<S: Source> Executor<'_, S> {
 
     /// Hands the rows of a plan to `sink`, until it wants no more.
     pub(crate) fn run<'r>(&'r mut self, plan: &'r Plan, outer: &'r [Datum], sink: Sink<'r>) -> Run<'r> {
+        match &self.context.meter {
+            None => self.run_plain(plan, outer, sink),
+            Some(meter) => Box::pin(self.metered(meter, plan, outer, sink)),
+        }
+    }
+
+    fn run_plain<'r>(&'r mut self, plan: &'r Plan, outer: &'r [Datum], sink: Sink<'r>) -> Run<'r> {
         Box::pin(async move {
             match plan {
                 Plan::Unit => sink(&mut Vec::new()).map(drop),
                 Plan::Values(rows) => self.values(rows, outer, sink),
+                Plan::Made(rows) => emit(rows.iter().cloned(), sink),
                 Plan::Scan { table, used, access, filter, named } => {
                     self.scan((table, used, access, filter, *named), outer, sink).await
                 }

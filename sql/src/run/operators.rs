@@ -105,7 +105,7 @@ impl<S: Source> Executor<'_, S> {
             Some(_) => filter.iter().collect(),
             None => left_over(table, access, filter),
         };
-        let mut failed = None;
+        let (mut failed, mut removed) = (None, 0);
         // No more rows are wanted, of the ranges that follow either.
         let ended = std::cell::Cell::new(false);
         let mut see = |row: &mut Row| -> Seen {
@@ -118,7 +118,10 @@ impl<S: Source> Executor<'_, S> {
             for condition in &conditions {
                 match condition.holds(&env) {
                     Ok(true) => {}
-                    Ok(false) => return Seen::Passed,
+                    Ok(false) => {
+                        removed += 1;
+                        return Seen::Passed;
+                    }
                     Err(error) => {
                         failed = Some(error);
                         ended.set(true);
@@ -148,6 +151,9 @@ impl<S: Source> Executor<'_, S> {
             if ended.get() {
                 break;
             }
+        }
+        if let Some(meter) = &self.context.meter {
+            meter.note_removed(filter, removed);
         }
         failed.map_or(Ok(()), Err)
     }
@@ -214,16 +220,22 @@ impl<S: Source> Executor<'_, S> {
         sink: Sink<'_>,
     ) -> Result<()> {
         let context = self.context;
+        let mut removed = 0;
         let mut see = |row: &mut Row| {
             let env = Env { row, outer, context };
             for condition in conditions {
                 if !condition.holds(&env)? {
+                    removed += 1;
                     return MORE;
                 }
             }
             sink(row)
         };
-        self.run(input, outer, &mut see).await
+        self.run(input, outer, &mut see).await?;
+        if let Some(meter) = &context.meter {
+            meter.note_removed(conditions, removed);
+        }
+        Ok(())
     }
 
     pub(super) async fn project(

@@ -151,6 +151,9 @@ pub(crate) struct EngineSource<'t> {
     tables: HashMap<String, (engine::Table, Arc<Layout>)>,
     /// Rows that scans have numbered.
     handles: Vec<engine::RowHandle>,
+    /// Room for the row that is inserted, kept for the next one.
+    values: Vec<Value>,
+    encoded: EncodedRow,
     /// The longest wait for a row's lock.
     lock_timeout: Option<std::time::Duration>,
 }
@@ -166,6 +169,8 @@ impl<'t> EngineSource<'t> {
             statement: transaction.statement()?,
             tables: HashMap::new(),
             handles: Vec::new(),
+            values: Vec::new(),
+            encoded: EncodedRow::new(),
             lock_timeout: None,
         })
     }
@@ -342,23 +347,29 @@ impl Source for EngineSource<'_> {
 
     async fn insert(&mut self, table: &Arc<Table>, row: &mut Row, numbered: bool) -> Result<Inserted> {
         let (found, layout) = self.table(table).await?;
-        let mut values = Vec::with_capacity(row.len());
-        for (column, datum) in row.iter().enumerate() {
-            values.push(value_of(datum, table, column)?);
+        let (values, encoded) = (&mut self.values, &mut self.encoded);
+        values.resize(row.len(), Value::Null);
+        for (column, (datum, value)) in row.iter().zip(&mut *values).enumerate() {
+            match (datum, &mut *value) {
+                (Datum::Text(text), Value::Text(room)) => {
+                    room.clear();
+                    room.push_str(text);
+                }
+                _ => *value = value_of(datum, table, column)?,
+            }
         }
-        let mut encoded = EncodedRow::new();
         if numbered && let Some(column) = table.columns.iter().position(|column| column.numbered) {
-            if let Some(number) = found.encode_values(&values, &mut encoded)? {
+            if let Some(number) = found.encode_values(values, encoded)? {
                 row[column] = Datum::Int(number);
                 values[column] = value_of(&row[column], table, column)?;
             }
         } else if let Some(column) = table.columns.iter().position(|column| column.hidden && column.numbered)
-            && let Some(number) = found.encode_values(&values, &mut encoded)?
+            && let Some(number) = found.encode_values(values, encoded)?
         {
             values[column] = Value::Int8(number);
         }
-        layout.encode_row(&values, &mut encoded).map_err(|source| row_error(table, source))?;
-        match self.statement.insert(&found, &encoded).await {
+        layout.encode_row(values, encoded).map_err(|source| row_error(table, source))?;
+        match self.statement.insert(&found, &*encoded).await {
             Ok(_) => Ok(Inserted::Done),
             Err(engine::Error::DuplicateKey { index: name, table: owner, key }) => {
                 let index = table.indexes.iter().position(|index| index.name == name).unwrap_or(0);

@@ -19,6 +19,9 @@ pub(crate) struct EngineCatalog<'d> {
     pub(crate) tables: &'d Tables,
     pub(crate) objects: &'d Objects,
     pub(crate) sequences: &'d SessionSequences,
+    pub(crate) common: &'d crate::common::Common,
+    /// The schemas in which names without one are looked for.
+    pub(crate) path: &'d [String],
 }
 
 fn foreign(child: &str, name: &str, row: &ForeignRow) -> std::sync::Arc<Foreign> {
@@ -120,8 +123,20 @@ impl Catalog for EngineCatalog<'_> {
         self.tables.names().into_iter().filter(|name| !name.starts_with(OWN)).collect()
     }
 
+    fn has_table(&self, name: &str) -> bool {
+        !name.starts_with(OWN) && self.tables.table(name).is_ok()
+    }
+
+    fn path(&self) -> &[String] {
+        self.path
+    }
+
     fn objects(&self) -> &Objects {
         self.objects
+    }
+
+    fn common(&self) -> Option<&crate::common::Common> {
+        Some(self.common)
     }
 
     fn sequences(&self) -> &SessionSequences {
@@ -138,6 +153,10 @@ impl Catalog for EngineCatalog<'_> {
 
     fn relation_names(&self) -> Vec<(i64, String)> {
         system::names(self)
+    }
+
+    fn schema_names(&self) -> Vec<(i64, String)> {
+        system::schemas(self.objects)
     }
 
     fn comments(&self) -> Vec<(i64, i64, String)> {

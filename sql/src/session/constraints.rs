@@ -77,6 +77,8 @@ impl Session {
             tables: &self.tables,
             objects: &self.objects,
             sequences: &self.sequences,
+            common: self.facts.common(),
+            path: &self.path,
         };
         foreign::settle(catalog, &mut open.transaction, open.isolation, &context, now).await
     }

@@ -1,7 +1,7 @@
 //! COPY: rows as lines of text, in PostgreSQL's own format and as CSV.
 //!
-//! Rows come in pieces of any length. Whole lines are read into rows and inserted at once, [`BATCH`] at a time; what is left
-//! waits for the next piece. Errors say the line.
+//! Rows come in pieces of any length. Whole lines are read into rows, which are inserted [`BATCH`] at a time; what is left waits
+//! for the next piece. Errors say the line.
 
 use std::sync::Arc;
 
@@ -10,9 +10,10 @@ use crate::bind::Binder;
 
 use crate::catalog::{Catalog, Table};
 use crate::error::{Error, Result};
-use crate::expr::{Context, Expr};
+use crate::expr::{Context, Env, Expr};
 use crate::parser::ast::{Copy, CopyOptions, Statement};
 use crate::plan::{Bound, BoundInsert, Column, Plan};
+use crate::run::Row;
 use crate::types::{Datum, text};
 
 /// Rows that are inserted together.
@@ -40,8 +41,13 @@ pub struct CopyIn {
     /// Columns of the table, in the order of the lines.
     targets: Vec<usize>,
     options: CopyOptions,
+    /// What columns have that the lines do not.
     defaults: Vec<Expr>,
     checks: Vec<(String, Expr)>,
+    /// Rows that were read and not inserted.
+    batch: Vec<Row>,
+    /// The line of the first of them.
+    batch_line: u64,
     left: Vec<u8>,
     /// Lines that were read.
     line: u64,
@@ -128,8 +134,7 @@ impl Session {
             unreachable!("only COPY FROM has targets")
         };
         let catalog = self.catalog();
-        let known = name.schema.as_deref().is_none_or(|schema| schema == "public");
-        let table = if known { catalog.table(&name.name) } else { None };
+        let table = self.found(name).and_then(|full| catalog.table(&full));
         let table = table.ok_or_else(|| {
             Error::new("42P01", format!("relation \"{}\" does not exist", name.name)).at(name.at)
         })?;
@@ -167,6 +172,7 @@ impl Session {
     /// # Errors
     /// A table or column that is not there; a transaction that only reads (25006).
     pub fn copy_begin(&mut self, prepared: &Prepared) -> Result<CopyIn> {
+        self.note_begin(&prepared.text);
         check_open(self)?;
         self.begin_implicit()?;
         let Statement::Copy(Copy::In { options, .. }) = &prepared.statement.statement else {
@@ -184,7 +190,8 @@ impl Session {
         let defaults = (0..table.columns.len()).map(|column| binder.default_of(&table, column));
         let rules =
             defaults.collect::<Result<Vec<_>>>().and_then(|defaults| Ok((defaults, binder.checks(&table)?)));
-        let (defaults, checks) = rules.map_err(|error| self.failed(error))?;
+        let (mut defaults, checks) = rules.map_err(|error| self.failed(error))?;
+        targets.iter().for_each(|target| defaults[*target] = Expr::Const(Datum::Null));
         let options = options.clone();
         Ok(CopyIn {
             table,
@@ -192,6 +199,8 @@ impl Session {
             options,
             defaults,
             checks,
+            batch: Vec::new(),
+            batch_line: 0,
             left: Vec::new(),
             line: 0,
             count: 0,
@@ -225,108 +234,146 @@ impl Session {
     fn copied(&mut self, copy: &mut CopyIn, taken: Result<()>) -> Result<()> {
         taken.map_err(|error| {
             copy.ended = true;
-            let place = || format!("COPY {}, line {}", copy.table.name, copy.line);
+            let row = error.about.as_ref().and_then(|about| about.row);
+            let line = row.map_or(copy.line, |row| copy.batch_line + row as u64);
+            let place = || format!("COPY {}, line {line}", copy.table.name);
             self.failed(error.context(place))
         })
     }
 
-    /// Inserts the rows of all whole lines.
+    /// Reads all whole lines, and inserts their rows as soon as there are many.
     async fn copy_lines(&mut self, copy: &mut CopyIn, last: bool) -> Result<()> {
-        let now = self.now_us();
+        let context = self.copy_context();
         let left = std::mem::take(&mut copy.left);
         let mut rest = &left[..];
-        let mut batch = Vec::new();
-        while let Some((fields, after)) = next_line(rest, &copy.options, last)? {
+        while let Some((line, after)) = next_line(rest, &copy.options, last)? {
             copy.line += 1;
             rest = after;
-            match fields {
+            match line {
                 Line::End => {
                     copy.ended = true;
                     break;
                 }
-                Line::Fields(_) if copy.options.header && copy.line == 1 => continue,
-                Line::Fields(fields) => batch.push(row(copy, fields, now)?),
+                Line::Row(_) if copy.options.header && copy.line == 1 => continue,
+                Line::Row(line) => {
+                    let row = row(copy, line, &context)?;
+                    if copy.batch.is_empty() {
+                        copy.batch_line = copy.line;
+                    }
+                    copy.batch.push(row);
+                }
             }
-            if batch.len() == BATCH {
-                self.copy_batch(copy, std::mem::take(&mut batch)).await?;
+            if copy.batch.len() == BATCH {
+                self.copy_batch(copy, &context).await?;
             }
         }
         if rest.len() > LINE_BYTES {
             return Err(Error::new("54000", format!("a line is longer than {LINE_BYTES} bytes")));
         }
-        copy.left = rest.to_vec();
-        self.copy_batch(copy, batch).await
+        // Rows of the next piece come to those that wait; nothing comes behind the last one.
+        let done = left.len() - rest.len();
+        copy.left = left;
+        copy.left.drain(..done);
+        if last || copy.ended {
+            self.copy_batch(copy, &context).await?;
+        }
+        Ok(())
     }
 
-    async fn copy_batch(&mut self, copy: &mut CopyIn, batch: Vec<Vec<Expr>>) -> Result<()> {
-        if batch.is_empty() {
+    /// What defaults and conditions of the rows look at.
+    fn copy_context(&self) -> Context {
+        Context {
+            interrupt: self.interrupt.clone(),
+            now: self.now_us(),
+            statement: self.clock.wall_us(),
+            sequences: Some(self.sequences.clone()),
+            ..Context::default()
+        }
+    }
+
+    async fn copy_batch(&mut self, copy: &mut CopyIn, context: &Context) -> Result<()> {
+        if copy.batch.is_empty() {
             return Ok(());
         }
         let mut given = vec![false; copy.table.columns.len()];
         copy.targets.iter().for_each(|target| given[*target] = true);
-        let plan = Plan::Values(batch);
         let insert = BoundInsert {
             table: copy.table.clone(),
-            plan,
+            plan: Plan::Made(std::mem::take(&mut copy.batch)),
             given,
             checks: copy.checks.clone(),
             conflict: None,
             returning: None,
         };
         let bound = Bound::Insert(Box::new(insert));
-        let (now, statement) = (self.now_us(), self.clock.wall_us());
-        let context = Context {
-            interrupt: self.interrupt.clone(),
-            now,
-            statement,
-            sequences: Some(self.sequences.clone()),
-            ..Context::default()
-        };
         let catalog = super::EngineCatalog {
             db: &self.db,
             tables: &self.tables,
             objects: &self.objects,
             sequences: &self.sequences,
+            common: self.facts.common(),
+            path: &self.path,
         };
         let open =
             self.open.as_mut().ok_or_else(|| Error::new("25P01", "the transaction of the COPY has ended"))?;
         open.fresh = false;
-        copy.count += rows::run_open(catalog, open, &bound, &context, &mut Vec::new()).await?;
+        copy.count += rows::run_open(catalog, open, &bound, context, &mut Vec::new()).await?;
         Ok(())
     }
 }
 
-/// A row of the table from the fields of a line.
-fn row(copy: &CopyIn, fields: Vec<Option<String>>, now: i64) -> Result<Vec<Expr>> {
-    let mut row = copy.defaults.clone();
-    if fields.len() > copy.targets.len() {
-        return Err(Error::new("22P04", "extra data after last expected column"));
+/// A row of the table from a line.
+fn row(copy: &CopyIn, line: &str, context: &Context) -> Result<Row> {
+    let env = Env { row: &[], outer: &[], context };
+    let mut row = Row::with_capacity(copy.defaults.len());
+    for default in &copy.defaults {
+        row.push(default.eval(&env)?);
     }
-    for (place, target) in copy.targets.iter().enumerate() {
+    let mut targets = copy.targets.iter();
+    // Fields that are too many are told of first.
+    let mut failed = None;
+    let mut take = |field: Option<&str>| {
+        let Some(target) = targets.next() else {
+            return Err(Error::new("22P04", "extra data after last expected column"));
+        };
+        let Some(field) = field.filter(|_| failed.is_none()) else { return Ok(()) };
         let column = &copy.table.columns[*target];
-        let Some(field) = fields.get(place) else {
-            return Err(Error::new("22P04", format!("missing data for column \"{}\"", column.name)));
-        };
-        let value = match field {
-            None => Datum::Null,
-            Some(field) => text::input(field, column.ty, column.modifier, now).map_err(|error| {
+        match text::input(field, column.ty, column.modifier, context.now) {
+            Ok(value) => row[*target] = value,
+            Err(error) => {
                 let (table, line, name) = (&copy.table.name, copy.line, &column.name);
-                error.context(|| format!("COPY {table}, line {line}, column {name}: \"{field}\""))
-            })?,
-        };
-        row[*target] = Expr::Const(value);
+                failed =
+                    Some(error.context(|| format!("COPY {table}, line {line}, column {name}: \"{field}\"")));
+            }
+        }
+        Ok(())
+    };
+    if copy.options.csv {
+        csv_fields(line, &copy.options, &mut take)?;
+    } else {
+        text_fields(line, &copy.options, &mut take)?;
     }
-    Ok(row)
+    match (failed, targets.next()) {
+        (Some(error), _) => Err(error),
+        (None, Some(missing)) => {
+            let name = &copy.table.columns[*missing].name;
+            Err(Error::new("22P04", format!("missing data for column \"{name}\"")))
+        }
+        (None, None) => Ok(row),
+    }
 }
 
-enum Line {
-    Fields(Vec<Option<String>>),
+/// Takes the fields of a line, one after the other; none is null.
+type Take<'t> = &'t mut dyn FnMut(Option<&str>) -> Result<()>;
+
+enum Line<'l> {
+    Row(&'l str),
     /// `\.`
     End,
 }
 
-/// The fields of the next whole line, and what stands behind it. The `last` line needs no end.
-fn next_line<'b>(bytes: &'b [u8], options: &CopyOptions, last: bool) -> Result<Option<(Line, &'b [u8])>> {
+/// The next whole line, and what stands behind it. The `last` line needs no end.
+fn next_line<'b>(bytes: &'b [u8], options: &CopyOptions, last: bool) -> Result<Option<(Line<'b>, &'b [u8])>> {
     if bytes.is_empty() {
         return Ok(None);
     }
@@ -345,8 +392,7 @@ fn next_line<'b>(bytes: &'b [u8], options: &CopyOptions, last: bool) -> Result<O
     if text == "\\." {
         return Ok(Some((Line::End, rest)));
     }
-    let fields = if options.csv { csv_fields(text, options)? } else { text_fields(text, options)? };
-    Ok(Some((Line::Fields(fields), rest)))
+    Ok(Some((Line::Row(text), rest)))
 }
 
 /// Where the line ends: a line end within quotes does not count.
@@ -367,10 +413,9 @@ fn csv_end(bytes: &[u8], options: &CopyOptions) -> Option<usize> {
     None
 }
 
-fn csv_fields(line: &str, options: &CopyOptions) -> Result<Vec<Option<String>>> {
+fn csv_fields(line: &str, options: &CopyOptions, take: Take<'_>) -> Result<()> {
     let (delimiter, quote, escape) =
         (char::from(options.delimiter), char::from(options.quote), char::from(options.escape));
-    let mut fields = Vec::new();
     let mut signs = line.chars().peekable();
     loop {
         let (mut field, mut inside, mut was_quoted) = (String::new(), false, false);
@@ -396,15 +441,18 @@ fn csv_fields(line: &str, options: &CopyOptions) -> Result<Vec<Option<String>>> 
             }
         };
         let is_null = !was_quoted && field == options.null;
-        fields.push((!is_null).then_some(field));
+        take((!is_null).then_some(&*field))?;
         if !more {
-            return Ok(fields);
+            return Ok(());
         }
     }
 }
 
-fn text_fields(line: &str, options: &CopyOptions) -> Result<Vec<Option<String>>> {
-    let mut fields = Vec::new();
+fn text_fields(line: &str, options: &CopyOptions, take: Take<'_>) -> Result<()> {
+    if !line.contains('\\') {
+        let mut fields = line.split(char::from(options.delimiter));
+        return fields.try_for_each(|field| take((field != options.null).then_some(field)));
+    }
     let mut rest = line;
     loop {
         let (mut end, mut escaped) = (rest.len(), false);
@@ -419,9 +467,13 @@ fn text_fields(line: &str, options: &CopyOptions) -> Result<Vec<Option<String>>>
             }
         }
         let raw = &rest[..end];
-        fields.push(if raw == options.null { None } else { Some(unescaped(raw)?) });
+        if raw == options.null {
+            take(None)?;
+        } else {
+            take(Some(&unescaped(raw)?))?;
+        }
         if end == rest.len() {
-            return Ok(fields);
+            return Ok(());
         }
         rest = &rest[end + 1..];
     }

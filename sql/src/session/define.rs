@@ -7,6 +7,7 @@ use super::{Answer, Session};
 use crate::bind::Binder;
 use crate::catalog::{Catalog, Column, HIDDEN_KEY, quoted, sql_type};
 use crate::error::{Error, Result};
+use crate::names;
 use crate::parser::ast::{ColumnDef, CreateIndex, CreateTable, Names, ObjectName, Statement, Written};
 use crate::run::source::stored_value;
 use crate::system::Change;
@@ -18,7 +19,14 @@ type Key = (Option<String>, Names);
 
 impl Session {
     pub(super) async fn define(&mut self, statement: &Statement) -> Result<Answer> {
-        match statement {
+        match &self.settled(statement)? {
+            Statement::CreateSchema { name, if_not_exists } => self.create_schema(name, *if_not_exists).await,
+            Statement::DropSchema { names, if_exists, cascade } => {
+                self.drop_schemas(names, *if_exists, *cascade).await
+            }
+            Statement::SetSchema { kind, name, if_exists, schema } => {
+                self.set_schema(*kind, name, *if_exists, schema).await
+            }
             Statement::CreateTable(create) => self.create_table(create).await,
             Statement::CreateIndex(create) => self.create_index(create).await,
             Statement::DropTable { names, if_exists, cascade } => {
@@ -47,23 +55,13 @@ impl Session {
         }
     }
 
-    pub(super) fn schema_of(name: &ObjectName) -> Result<()> {
-        match name.schema.as_deref() {
-            None | Some("public") => Ok(()),
-            Some(schema) => {
-                Err(Error::new("3F000", format!("schema \"{schema}\" does not exist")).at(name.at))
-            }
-        }
-    }
-
     /// Is there a table with this name?
     pub(super) fn known(&self, name: &ObjectName) -> Result<()> {
-        Self::schema_of(name)?;
         if self.tables.table(&name.name).is_err() {
             if self.is_relation(&name.name) {
                 return Err(Error::new("42809", format!("\"{}\" is not a table", name.name)));
             }
-            return Err(Error::new("42P01", format!("relation \"{}\" does not exist", name.name)).at(name.at));
+            return Err(self.no_relation(name));
         }
         Ok(())
     }
@@ -85,7 +83,6 @@ impl Session {
     }
 
     async fn create_table(&mut self, create: &CreateTable) -> Result<Answer> {
-        Self::schema_of(&create.name)?;
         let name = &create.name.name;
         if self.is_relation(name) {
             let message = format!("relation \"{name}\" already exists");
@@ -100,7 +97,10 @@ impl Session {
             }
             return Err(Error::new("42P07", message));
         }
-        let mut schema = TableSchema::new(name).tiering(tiering(&create.options)?);
+        let mut schema = TableSchema::new(name);
+        if let Some(tiering) = tiering(&create.options)? {
+            schema = schema.tiering(tiering);
+        }
         let (mut columns, mut changes) = (Vec::new(), Vec::new());
         for column in &create.columns {
             if columns.iter().any(|other: &row::Column| other.name == column.name) {
@@ -124,19 +124,23 @@ impl Session {
         }
         match primary {
             Some((given, names)) => {
-                let index = given.unwrap_or_else(|| format!("{name}_pkey"));
+                let index = given.unwrap_or_else(|| format!("{}_pkey", names::plain(name)));
                 schema = schema.primary_key(IndexSchema::ordered(&index, &bare(&names)));
             }
             None => {
                 columns.push(row::Column::new(HIDDEN_KEY, row::Type::Int8).auto_increment());
-                schema = schema.primary_key(IndexSchema::hash(&format!("{name}_row"), &[HIDDEN_KEY]));
+                schema = schema
+                    .primary_key(IndexSchema::hash(&format!("{}_row", names::plain(name)), &[HIDDEN_KEY]));
             }
         }
         let mut taken: Vec<String> = Vec::new();
-        for (given, names) in uniques {
-            let index = given
-                .unwrap_or_else(|| self.free_name(&format!("{name}_{}_key", bare(&names).join("_")), &taken));
-            schema = schema.index(IndexSchema::ordered(&index, &bare(&names)).unique());
+        for (given, columns) in uniques {
+            let columns = bare(&columns);
+            let index = match given {
+                Some(given) => names::within(names::schema_of(name), &given),
+                None => self.free_name(&format!("{name}_{}_key", columns.join("_")), &taken),
+            };
+            schema = schema.index(IndexSchema::ordered(names::plain(&index), &columns).unique());
             taken.push(index);
         }
         let schema = schema.columns(columns);
@@ -264,7 +268,7 @@ impl Session {
         let base = format!("{}_{}_idx", table.name, names.join("_"));
         let taken = |name: &str| self.is_relation(name);
         let name = match &create.name {
-            Some(name) => name.clone(),
+            Some(name) => names::within(names::schema_of(&table.name), name),
             None => self.free_name(&base, &[]),
         };
         if taken(&name) {
@@ -276,6 +280,7 @@ impl Session {
             }
             return Err(Error::new("42P07", message));
         }
+        let name = names::plain(&name).to_owned();
         let mut index = match create.method.as_ref().map(|(method, at)| (method.as_str(), *at)) {
             None | Some(("btree", _)) => IndexSchema::ordered(&name, &names),
             Some(("hash", at)) if create.unique => {
@@ -309,12 +314,15 @@ impl Session {
         }
     }
 
-    /// The table that has an index with this name.
+    /// The table that has an index with this full name.
     pub(super) fn owner_of(&self, index: &str) -> Option<String> {
+        let (schema, plain) = (names::schema_of(index), names::plain(index));
+        let same_schema = |table: &str| names::schema_of(table) == schema;
         self.tables.names().into_iter().find(|table| {
             self.tables.table(table).is_ok_and(|table| {
                 let schema = table.schema();
-                schema.secondary().iter().chain(schema.primary()).any(|other| other.name() == index)
+                let mut all = schema.secondary().iter().chain(schema.primary());
+                same_schema(table.name().as_ref()) && all.any(|other| other.name() == plain)
             })
         })
     }
@@ -323,7 +331,7 @@ impl Session {
         let mut answer = Answer::tagged("DROP TABLE");
         let mut going: Vec<String> = Vec::new();
         for name in names {
-            Self::schema_of(name)?;
+            self.schema_there(name)?;
             if self.tables.table(&name.name).is_ok() {
                 going.push(name.name.clone());
             } else if self.is_relation(&name.name) {
@@ -335,7 +343,15 @@ impl Session {
             }
         }
         let mut changes = self.dependents(&going, "table", cascade, &mut answer)?;
-        for name in &going {
+        changes.extend(self.drop_all(&going).await?);
+        self.record(&changes).await?;
+        Ok(answer)
+    }
+
+    /// Drops tables, and says what else goes with them.
+    pub(super) async fn drop_all(&mut self, going: &[String]) -> Result<Vec<Change>> {
+        let mut changes = Vec::new();
+        for name in going {
             changes.extend(self.objects.about(name).into_iter().map(Change::Remove));
             let owned = self
                 .objects
@@ -345,14 +361,13 @@ impl Session {
             self.transaction().drop_table(name).await?;
             self.look_again()?;
         }
-        self.record(&changes).await?;
-        Ok(answer)
+        Ok(changes)
     }
 
     async fn drop_indexes(&mut self, names: &[ObjectName], if_exists: bool) -> Result<Answer> {
         let mut answer = Answer::tagged("DROP INDEX");
         for name in names {
-            Self::schema_of(name)?;
+            self.schema_there(name)?;
             let Some(table) = self.owner_of(&name.name) else {
                 if if_exists {
                     answer.notice(format!("index \"{}\" does not exist, skipping", name.name));
@@ -360,11 +375,12 @@ impl Session {
                 }
                 return Err(Error::new("42704", format!("index \"{}\" does not exist", name.name)));
             };
-            let dropped = self.transaction().drop_index(&table, &name.name).await;
+            let index = names::plain(&name.name).to_owned();
+            let dropped = self.transaction().drop_index(&table, &index).await;
             self.look_again()?;
             dropped.map_err(|error| match error {
                 EngineError::Schema(SchemaError::PrimaryKey { .. }) => {
-                    let (index, owner) = (&name.name, &table);
+                    let owner = &table;
                     let message = format!(
                         "cannot drop index {index} because constraint {index} on table {owner} requires it"
                     );
@@ -372,7 +388,7 @@ impl Session {
                 }
                 other => other.into(),
             })?;
-            self.index_gone(&table, &name.name).await?;
+            self.index_gone(&table, &index).await?;
         }
         Ok(answer)
     }
@@ -476,11 +492,11 @@ fn stored_type(ty: Type, modifier: i32) -> Option<row::Type> {
 }
 
 /// `WITH (tiering = …)`; `fillfactor` is accepted and means nothing.
-fn tiering(options: &[(String, String)]) -> Result<Tiering> {
-    let mut found = Tiering::default();
+fn tiering(options: &[(String, String)]) -> Result<Option<Tiering>> {
+    let mut found = None;
     for (name, value) in options {
         match name.as_str() {
-            "tiering" => found = value.parse::<Tiering>()?,
+            "tiering" => found = Some(value.parse::<Tiering>()?),
             "fillfactor" | "autovacuum_enabled" | "oids" => {}
             other => return Err(Error::new("22023", format!("unrecognized parameter \"{other}\""))),
         }

@@ -6,6 +6,7 @@ use super::define::plain_column;
 use super::{Answer, Session};
 use crate::catalog::{Catalog, quoted, sql_type};
 use crate::error::{Error, Result};
+use crate::names;
 use crate::parser::ast::{Alter, ColumnDef, ObjectName, Written};
 use crate::parser::renamed;
 use crate::system::Change;
@@ -127,7 +128,7 @@ impl Session {
             let kept = ColumnRow { not_null, ..self.kept(table, name) };
             self.keep(table, name, kept).await?;
         }
-        let own = crate::parser::ast::ObjectName { schema: None, name: table.to_owned(), at: column.at };
+        let own = ObjectName { schema: None, name: table.to_owned(), at: column.at };
         if column.unique {
             let columns = vec![(name.clone(), column.at)];
             let key = crate::parser::ast::KeyDef { name: None, columns, primary: false };
@@ -180,7 +181,7 @@ impl Session {
     }
 
     /// Views hold the text of their queries, in which a name cannot be changed yet.
-    fn no_views(&self, table: &str, what: &str) -> Result<()> {
+    pub(super) fn no_views(&self, table: &str, what: &str) -> Result<()> {
         let reads = self.objects.views().find(|(_, view)| view.reads.iter().any(|name| name == table));
         reads.map_or(Ok(()), |(view, _)| {
             let error = Error::unsupported(format!("renaming {what} that view \"{view}\" reads"));
@@ -241,10 +242,16 @@ impl Session {
     }
 
     async fn rename_table(&mut self, table: &str, to: &str) -> Result<()> {
+        let to = &names::checked(names::schema_of(table), to)?;
         if self.is_relation(to) {
             return Err(Error::new("42P07", format!("relation \"{to}\" already exists")));
         }
         self.no_views(table, "a table")?;
+        self.move_table(table, to).await
+    }
+
+    /// Gives a table another full name, wherever it stands.
+    pub(super) async fn move_table(&mut self, table: &str, to: &str) -> Result<()> {
         self.transaction().rename_table(table, to).await?;
         self.look_again()?;
         let mut changes = Vec::new();
@@ -254,7 +261,8 @@ impl Session {
             changes.push(Change::Remove(name));
             let object = match object {
                 Object::Check(row) => {
-                    Object::Check(CheckRow { condition: renamed(&row.condition, table, to)? })
+                    let condition = renamed(&row.condition, names::plain(table), names::plain(to))?;
+                    Object::Check(CheckRow { condition })
                 }
                 Object::Foreign(row) if row.parent == table => {
                     Object::Foreign(ForeignRow { parent: to.to_owned(), ..row })

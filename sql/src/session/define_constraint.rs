@@ -11,6 +11,7 @@ use crate::bind::Binder;
 use crate::catalog::{Catalog, Index, Table, quoted, sql_type};
 use crate::error::{Error, Result};
 use crate::expr::Context;
+use crate::names;
 use crate::parser::ast::{Action, CheckDef, CreateTable, ForeignDef, ObjectName};
 use crate::system::Change;
 use crate::system::rows::{ActionRow, CheckRow, ForeignRow, Kind, Object};
@@ -41,7 +42,7 @@ impl Session {
     /// Runs a statement that a definition needs, in its transaction.
     pub(super) async fn internal(&mut self, text: &str) -> Result<Vec<Vec<Datum>>> {
         let statement = crate::parser::parse(text)?.pop().expect("it is a statement").statement;
-        let bound = self.bind(&statement, Vec::new())?.0.expect("it is one on rows");
+        let bound = self.bind_own(&statement)?.expect("it is one on rows");
         let context = Context {
             interrupt: self.interrupt.clone(),
             now: self.now_us(),
@@ -54,6 +55,8 @@ impl Session {
             tables: &self.tables,
             objects: &self.objects,
             sequences: &self.sequences,
+            common: self.facts.common(),
+            path: &self.path,
         };
         let mut found: Vec<Vec<Datum>> = Vec::new();
         let open = self.open.as_mut().expect("definitions run in a transaction");
@@ -165,7 +168,7 @@ impl Session {
                 ([one], None) => format!("_{}", table.columns[*one].name),
                 _ => String::new(),
             };
-            free(&format!("{}{about}_check", table.name), taken)
+            free(&format!("{}{about}_check", names::plain(&table.name)), taken)
         });
         taken.push(name.clone());
         let condition = check.condition.text.clone();
@@ -173,7 +176,7 @@ impl Session {
     }
 
     fn foreign_row(&self, table: &Table, key: &ForeignDef, taken: &mut Vec<String>) -> Result<Change> {
-        Self::schema_of(&key.parent)?;
+        self.schema_there(&key.parent)?;
         let parent = if key.parent.name == table.name {
             None
         } else {
@@ -215,7 +218,7 @@ impl Session {
             return Err(Error::new("42830", message));
         }
         let names: Vec<String> = own.iter().map(|place| table.columns[*place].name.clone()).collect();
-        let base = format!("{}_{}_fkey", table.name, names.join("_"));
+        let base = format!("{}_{}_fkey", crate::names::plain(&table.name), names.join("_"));
         let name = key.name.clone().unwrap_or_else(|| free(&base, taken));
         for (a, b) in own.iter().zip(&theirs) {
             let (a, b) = (&table.columns[*a], &parent.columns[*b]);

@@ -4,6 +4,7 @@ use super::define::next_value_of;
 use super::{Answer, Session};
 use crate::bind::Binder;
 use crate::error::{Error, Result};
+use crate::names;
 use crate::parser::ast::{ObjectName, SequenceOptions};
 use crate::system::Change;
 use crate::system::rows::{ColumnRow, DefaultRow, Object, SequenceRow};
@@ -103,7 +104,7 @@ impl Session {
         if_not_exists: bool,
         options: &SequenceOptions,
     ) -> Result<Answer> {
-        Self::schema_of(name)?;
+        self.schema_there(name)?;
         let mut answer = Answer::tagged("CREATE SEQUENCE");
         if self.is_relation(&name.name) {
             let message = format!("relation \"{}\" already exists", name.name);
@@ -129,7 +130,7 @@ impl Session {
         what: &str,
         answer: &mut Answer,
     ) -> Result<Option<SequenceRow>> {
-        Self::schema_of(name)?;
+        self.schema_there(name)?;
         let shown = &name.name;
         match self.objects.sequence(shown) {
             Some(row) => Ok(Some(row.clone())),
@@ -216,27 +217,20 @@ impl Session {
         to: Option<&str>,
     ) -> Result<Answer> {
         let mut answer = Answer::tagged("ALTER SEQUENCE");
-        let Some(row) = self.known_sequence(name, if_exists, "relation", &mut answer)? else {
+        if self.known_sequence(name, if_exists, "relation", &mut answer)?.is_none() {
             return Ok(answer);
-        };
+        }
         let to = to.expect("ALTER SEQUENCE without a new name is done elsewhere");
-        if self.is_relation(to) {
+        let to = names::within(names::schema_of(&name.name), to);
+        if self.is_relation(&to) {
             return Err(Error::new("42P07", format!("relation \"{to}\" already exists")));
         }
-        let from = &name.name;
-        let at = self.sequences.position(from)?;
-        let mut changes =
-            vec![Change::RemoveSequence(from.clone()), Change::PutSequence(to.to_owned(), row, Some(at))];
-        for (table, column, kept) in self.numbered_by(from) {
-            let kept = ColumnRow { default: DefaultRow::Text(next_value_of(to)), ..kept };
-            changes.push(Change::Put(table, column, Object::Column(kept)));
-        }
-        self.record(&changes).await?;
+        self.move_sequence(&name.name, &to).await?;
         Ok(answer)
     }
 
     /// Columns whose default takes the values of a sequence, and what is kept of them.
-    fn numbered_by(&self, sequence: &str) -> Vec<(String, String, ColumnRow)> {
+    pub(super) fn numbered_by(&self, sequence: &str) -> Vec<(String, String, ColumnRow)> {
         let default = DefaultRow::Text(next_value_of(sequence));
         let all = self.objects.columns().filter(|(_, _, row)| row.default == default);
         all.map(|(table, column, row)| (table.to_owned(), column.to_owned(), row.clone())).collect()
@@ -277,5 +271,17 @@ impl Session {
         }
         self.record(&changes).await?;
         Ok(answer)
+    }
+
+    /// What goes with a sequence: its comments, and the defaults that take its values.
+    pub(super) fn sequence_gone(&self, name: &str, answer: &mut Answer) -> Vec<Change> {
+        let mut changes = vec![Change::RemoveSequence(name.to_owned())];
+        for (table, column, kept) in self.numbered_by(name) {
+            answer.notice(format!("drop cascades to default value for column {column} of table {table}"));
+            let kept = ColumnRow { default: DefaultRow::Dropped, ..kept };
+            changes.push(Change::Put(table, column, Object::Column(kept)));
+        }
+        changes.extend(self.objects.about(name).into_iter().map(Change::Remove));
+        changes
     }
 }

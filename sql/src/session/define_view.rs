@@ -12,7 +12,6 @@ use crate::system::rows::{CommentRow, Kind, Object, ViewRow};
 
 impl Session {
     pub(super) async fn create_view(&mut self, view: &CreateView) -> Result<Answer> {
-        Self::schema_of(&view.name)?;
         let name = &view.name.name;
         let before = self.objects.view(name).cloned();
         if self.is_relation(name) && (before.is_none() || !view.replace) {
@@ -39,6 +38,9 @@ impl Session {
         }
         reads.sort();
         reads.dedup();
+        let mut names = std::mem::take(&mut binder.named_elsewhere);
+        names.sort();
+        names.dedup();
         let (query, stars) = (&view.text, std::mem::take(&mut binder.stars));
         let query = written_out(query, view.at as usize, stars);
         let mut columns: Vec<String> = bound.columns().iter().map(|column| column.name.clone()).collect();
@@ -59,7 +61,7 @@ impl Session {
                 &bound.columns().iter().map(|it| it.ty).collect::<Vec<_>>(),
             )?;
         }
-        let row = ViewRow { query, columns, reads };
+        let row = ViewRow { query, columns, reads, names };
         self.record(&[Change::Put(String::new(), name.clone(), Object::View(row))]).await?;
         Ok(Answer::tagged("CREATE VIEW"))
     }
@@ -77,7 +79,7 @@ impl Session {
         }
         let text = format!("select * from {}", crate::catalog::quoted(name));
         let old = crate::parser::parse(&text)?.pop().expect("it is a statement");
-        let old = self.bind(&old.statement, Vec::new())?.0.expect("a query is bound");
+        let old = self.bind_own(&old.statement)?.expect("a query is bound");
         for (place, (old, name)) in old.columns().iter().zip(columns).enumerate() {
             if old.name != *name {
                 let message = format!("cannot change name of view column \"{}\" to \"{name}\"", old.name);
@@ -103,7 +105,7 @@ impl Session {
         let mut answer = Answer::tagged("DROP VIEW");
         let mut going = Vec::new();
         for name in names {
-            Self::schema_of(name)?;
+            self.schema_there(name)?;
             let shown = &name.name;
             if self.objects.view(shown).is_some() {
                 going.push(shown.clone());
@@ -129,7 +131,7 @@ impl Session {
         let (kind, owner, name) = match about {
             Commented::Other => return Ok(Answer::tagged("COMMENT")),
             Commented::Relation(what, name) => {
-                Self::schema_of(name)?;
+                self.schema_there(name)?;
                 let shown = &name.name;
                 let there = match *what {
                     "table" => self.tables.table(shown).is_ok(),

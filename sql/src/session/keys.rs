@@ -9,6 +9,7 @@ use thermocline_engine::{Error as EngineError, IndexSchema, Table, TableSchema};
 use super::Session;
 use crate::catalog::HIDDEN_KEY;
 use crate::error::{Error, Result};
+use crate::names::plain;
 use crate::parser::ast::{CreateIndex, KeyDef, ObjectName};
 
 /// Rows that are copied together.
@@ -18,7 +19,8 @@ impl Session {
     pub(super) async fn add_key(&mut self, table: &ObjectName, key: &KeyDef) -> Result<()> {
         let names: Vec<&str> = key.columns.iter().map(|(name, _)| name.as_str()).collect();
         if !key.primary {
-            let name = key.name.clone().unwrap_or_else(|| format!("{}_{}_key", table.name, names.join("_")));
+            let name =
+                key.name.clone().unwrap_or_else(|| format!("{}_{}_key", plain(&table.name), names.join("_")));
             let columns = key.columns.iter().map(|(name, at)| (name.clone(), *at, false)).collect();
             let (table, method, if_not_exists, unique) = (table.clone(), None, false, true);
             let create = CreateIndex { name: Some(name), if_not_exists, unique, table, method, columns };
@@ -41,7 +43,7 @@ impl Session {
             };
             column.nullable = false;
         }
-        let index = key.name.clone().unwrap_or_else(|| format!("{name}_pkey"));
+        let index = key.name.clone().unwrap_or_else(|| format!("{}_pkey", plain(name)));
         let mut new = TableSchema::new(name)
             .tiering(schema.row_tiering())
             .primary_key(IndexSchema::ordered(&index, &names))

@@ -9,6 +9,7 @@
 //! In an open transaction at *read committed* each scan of a statement takes a snapshot of its own, as the engine's operations
 //! do; a statement that meets a row that has changed since it read it is undone and runs again.
 
+mod activity;
 mod asks;
 mod catalog;
 mod constraints;
@@ -21,13 +22,16 @@ mod define_sequence;
 mod define_unique;
 mod define_view;
 mod defining;
+mod explains;
 mod keys;
 mod objects;
 mod prepared;
 mod prepares;
 mod rows;
+mod schemas;
 pub(crate) mod settings;
 mod system;
+mod system_activity;
 mod system_constraints;
 pub(crate) mod system_more;
 mod transactions;
@@ -36,6 +40,7 @@ use thermocline_base::clock::{Clock, SystemClock};
 use thermocline_engine::{Database, Isolation, Savepoint, Tables, Transaction, block_on};
 
 use crate::bind::Binder;
+use crate::catalog::quoted;
 use crate::common::Common;
 use crate::common::facts::{Facts, TransactionLocks};
 use crate::error::{Error, Result, aborted};
@@ -136,6 +141,16 @@ struct Open {
     _advisory: TransactionLocks,
 }
 
+/// What binding a statement has shown of it.
+struct Noted {
+    /// It looks at definitions.
+    system: bool,
+    /// It asks the session.
+    asks: bool,
+    /// Tables that it would mean, were they there.
+    absent: Vec<String>,
+}
+
 /// A connection to a database: runs statements one after the other.
 pub struct Session {
     db: Database,
@@ -152,10 +167,20 @@ pub struct Session {
     prepares: prepares::Prepares,
     /// What the system tables say, as the statement that runs knows it.
     objects: std::sync::Arc<crate::system::Objects>,
+    /// The schemas of the search path that are there.
+    path: std::sync::Arc<[String]>,
+    /// The states of settings and system tables that it was made of, and a number that changes with it.
+    path_of: (u64, u64),
+    path_number: u64,
     shared: Option<std::sync::Arc<crate::system::Shared>>,
     sequences: SessionSequences,
     /// What expressions know of it.
     facts: std::sync::Arc<Facts>,
+    /// What the list of clients was told last, and of which settings.
+    resting: Option<crate::common::activity::Doing>,
+    noted_settings: Option<u64>,
+    /// Counts what the statement does that runs, if it is explained.
+    meter: Option<std::sync::Arc<run::meter::Meter>>,
 }
 
 impl std::fmt::Debug for Session {
@@ -185,9 +210,15 @@ impl Session {
             cursors: cursors::Cursors::default(),
             prepares: prepares::Prepares::default(),
             objects: std::sync::Arc::default(),
+            path: std::sync::Arc::from([crate::names::PUBLIC.to_owned()]),
+            path_of: (0, 0),
+            path_number: 0,
             shared: None,
             sequences: SessionSequences::new(db),
             facts: std::sync::Arc::new(Facts::new(Common::of_process(), None)),
+            resting: None,
+            noted_settings: None,
+            meter: None,
         }
     }
 
@@ -200,6 +231,7 @@ impl Session {
 
     /// Says that the statement that ran was given up by dropping its future: the transaction has failed.
     pub fn abandon(&mut self) {
+        self.meter = None;
         if let Some(open) = &mut self.open {
             open.failed = true;
         }
@@ -270,19 +302,7 @@ impl Session {
     pub fn parse(&mut self, text: &str) -> Result<Vec<Prepared>> {
         let parsed = parse(text).map_err(|error| self.failed(error))?;
         let text: std::sync::Arc<str> = text.into();
-        let unbound = |statement| Prepared {
-            statement,
-            text: text.clone(),
-            bound: None,
-            parameters: Vec::new(),
-            copied_columns: 0,
-            volatile: false,
-            asks: false,
-            shown: Vec::new(),
-            definitions: Vec::new(),
-            objects: 0,
-        };
-        Ok(parsed.into_iter().map(unbound).collect())
+        Ok(parsed.into_iter().map(|statement| Prepared::unbound(statement, text.clone())).collect())
     }
 
     /// Parses and binds a statement. `types`: of parameters, as far as they are known.
@@ -308,35 +328,42 @@ impl Session {
             return Err(aborted());
         }
         self.refresh_objects().map_err(|error| self.failed(error))?;
+        let described = self.describe_inner(statement, types);
+        described.map_err(|error| self.failed(error.locate(&statement.text)))
+    }
+
+    fn describe_inner(&mut self, statement: &mut Prepared, types: &[Type]) -> Result<()> {
         let mut known = types.to_vec();
         known.resize((statement.statement.parameters as usize).max(types.len()), Type::Unknown);
         let bound = self.bind_noting(&statement.statement.statement, known);
-        let (bound, parameters, (volatile, asks)) =
-            bound.map_err(|error| self.failed(error.locate(&statement.text)))?;
+        let (bound, parameters, noted) = bound?;
         statement.definitions = bound.as_ref().map_or(Vec::new(), Bound::tables);
         statement.parameters = parameters;
-        statement.volatile = volatile;
-        statement.asks = asks;
+        statement.volatile = noted.system;
+        statement.asks = noted.asks;
+        statement.absent = noted.absent;
         statement.objects = self.objects.version;
+        statement.path = self.path_number;
         if let Statement::Show(name) = &statement.statement.statement {
             statement.shown = if name == "all" {
                 ["name", "setting"].map(text_column).into()
             } else {
-                vec![text_column(&Settings::name(name).map_err(|error| self.failed(error))?)]
+                vec![text_column(&Settings::name(name)?)]
             };
         }
-        if let Statement::Explain(_) = &statement.statement.statement {
-            statement.shown = vec![text_column("QUERY PLAN")];
+        if let Statement::Explain(_, options) = &statement.statement.statement {
+            let ty = if options.json { Type::Json } else { Type::Text };
+            statement.shown = vec![Column { ty, ..text_column("QUERY PLAN") }];
         }
         if let Statement::Execute { name, .. } = &statement.statement.statement {
-            statement.shown = self.named_columns(name).map_err(|error| self.failed(error))?;
+            statement.shown = self.named_columns(name)?;
         }
         if let Statement::Fetch { name, moving: false, .. } = &statement.statement.statement {
-            statement.shown = self.cursors.columns(name).map_err(|error| self.failed(error))?;
+            statement.shown = self.cursors.columns(name)?;
         }
         statement.bound = bound;
         if statement.copying().is_some() {
-            self.describe_copy(statement).map_err(|error| self.failed(error.locate(&statement.text)))?;
+            self.describe_copy(statement)?;
         }
         Ok(())
     }
@@ -370,6 +397,7 @@ impl Session {
         rows: &mut dyn Rows,
         fixed: bool,
     ) -> Result<Answer> {
+        self.note_begin(&prepared.text);
         if !prepared.is_end() {
             check_open(self)?;
             self.refresh_objects().map_err(|error| self.failed(error))?;
@@ -382,7 +410,15 @@ impl Session {
             None => self.facts.transaction_ended(),
         }
         self.end_definitions();
-        answer.map_err(|error| self.failed(error.locate(&prepared.text)))
+        let answer = answer.map_err(|error| self.failed(error.locate(&prepared.text)));
+        self.note_rest();
+        let mut answer = answer?;
+        for notice in &mut answer.notices {
+            if let Some(shown) = crate::names::shown(&notice.message, &self.path) {
+                notice.message = shown;
+            }
+        }
+        Ok(answer)
     }
 
     /// Is a transaction open, and has it failed? As the protocol tells it: `I`, `T` or `E`.
@@ -399,7 +435,7 @@ impl Session {
         if let Some(open) = &mut self.open {
             open.failed = true;
         }
-        error
+        error.shown(&self.path)
     }
 
     /// The time that `now()` tells: when the open transaction began, or now; microseconds since 1970.
@@ -458,17 +494,18 @@ impl Session {
         self.settings.statement_timeout
     }
 
-    fn bind(&self, statement: &Statement, types: Vec<Type>) -> Result<(Option<Bound>, Vec<Type>)> {
-        self.bind_noting(statement, types).map(|(bound, types, _)| (bound, types))
+    /// Binds a statement of the database's own: names without a schema in it are those of `public`.
+    fn bind_own(&self, statement: &Statement) -> Result<Option<Bound>> {
+        let catalog = self.catalog();
+        Binder::new(&catalog, Vec::new(), self.now_us()).over_public().statement(statement)
     }
 
-    /// The same, and whether it looks at definitions, and asks the session.
-    #[allow(clippy::type_complexity, reason = "three things that go to three places")]
+    /// Binds a statement: what it is bound to, types of its parameters, and what else was noted of it.
     fn bind_noting(
         &self,
         statement: &Statement,
         types: Vec<Type>,
-    ) -> Result<(Option<Bound>, Vec<Type>, (bool, bool))> {
+    ) -> Result<(Option<Bound>, Vec<Type>, Noted)> {
         let catalog = self.catalog();
         let mut binder = Binder::new(&catalog, types, self.now_us());
         // The query within.
@@ -476,10 +513,16 @@ impl Session {
             Statement::Declare { query, .. } | Statement::Copy(Copy::Out(query, _)) => {
                 Some(Statement::Query((**query).clone()))
             }
+            // Its parameters are those of the statement that is explained.
+            Statement::Explain(explained, _) => {
+                binder.statement(explained)?;
+                None
+            }
             _ => None,
         };
         let bound = binder.statement(within.as_ref().unwrap_or(statement))?;
-        Ok((bound, binder.parameters, (binder.system, binder.asks)))
+        let noted = Noted { system: binder.system, asks: binder.asks, absent: binder.absent };
+        Ok((bound, binder.parameters, noted))
     }
 
     async fn dispatch(
@@ -508,6 +551,11 @@ impl Session {
             Statement::Release(name) => self.release(name),
             Statement::RollbackTo(name) => self.rollback_to(name).await,
             Statement::SetTransaction(modes) => self.set_transaction(modes),
+            // Names are kept as they have to be written.
+            Statement::Set { local, name, value: Some(value) } if name == "search_path" => {
+                let value: Vec<String> = value.iter().map(|name| quoted(name)).collect();
+                self.set_setting(*local, name, Some(&value))
+            }
             Statement::Set { local, name, value } => self.set_setting(*local, name, value.as_deref()),
             Statement::Show(name) if name == "all" => {
                 let all = self.settings();
@@ -539,8 +587,10 @@ impl Session {
                 let (name, args) = (name.clone(), args.clone());
                 self.execute_named(&name, &args, rows).await
             }
-            Statement::Explain(statement) => {
-                let lines = self.explain(statement)?;
+            Statement::Explain(statement, options) => {
+                let (statement, options) = (statement.clone(), *options);
+                let types = prepared.parameters.clone();
+                let lines = self.explain(&statement, options, &types, parameters).await?;
                 lines.iter().for_each(|line| rows.row(&[Datum::text(line)]));
                 Ok(Answer { count: lines.len() as u64, ..Answer::tagged("EXPLAIN") })
             }
@@ -549,7 +599,11 @@ impl Session {
                 self.set_constraints(&names, deferred).await
             }
             Statement::LockShared(names) => {
-                names.iter().try_for_each(|name| self.known(name))?;
+                for name in names {
+                    let mut name = name.clone();
+                    self.settle(&mut name);
+                    self.known(&name)?;
+                }
                 if self.open.as_ref().is_none_or(|open| open.implicit) {
                     return Err(Error::new("25P01", "LOCK TABLE can only be used in transaction blocks"));
                 }
@@ -569,7 +623,9 @@ impl Session {
             Statement::AlterIndex => Err(Error::unsupported("ALTER INDEX")),
             // A sequence's position is a row: it changes within a transaction.
             Statement::AlterSequence { name, if_exists, options, rename: None } => {
-                let (name, if_exists, options) = (name.clone(), *if_exists, options.clone());
+                let (mut name, if_exists, mut options) = (name.clone(), *if_exists, options.clone());
+                self.settle(&mut name);
+                self.settle_options(&mut options);
                 self.alter_sequence(&name, if_exists, &options).await
             }
             definition => self.definition(definition).await,
@@ -611,16 +667,16 @@ impl Session {
 
     /// Binds a statement to tables and system tables of one moment: the latter are looked at once more when the numbers of the
     /// tables' definitions have been taken, which a table that is used meanwhile is compared with.
-    fn bind_again(&mut self, prepared: &Prepared) -> Result<(Option<Bound>, bool)> {
+    fn bind_again(&mut self, prepared: &Prepared) -> Result<(Option<Bound>, Noted)> {
         let mut tries = 0;
         loop {
             let (version, parameters) = (self.objects.version, prepared.parameters.clone());
-            let (bound, _, (_, asks)) = self.bind_noting(&prepared.statement.statement, parameters)?;
+            let (bound, _, noted) = self.bind_noting(&prepared.statement.statement, parameters)?;
             self.refresh_objects()?;
             tries += 1;
             // While somebody commits a definition each look is a new one.
             if self.objects.version == version || tries == REBINDS {
-                return Ok((bound, asks));
+                return Ok((bound, noted));
             }
         }
     }
@@ -642,10 +698,14 @@ impl Session {
         let same = |(name, number): &(String, u64)| {
             self.tables.table(name).is_ok_and(|table| table.definition() == *number)
         };
-        let is_current = prepared.objects == self.objects.version && prepared.definitions.iter().all(same);
+        let is_current = prepared.objects == self.objects.version
+            && prepared.path == self.path_number
+            && prepared.absent.iter().all(|name| self.tables.table(name).is_err())
+            && prepared.definitions.iter().all(same);
         if prepared.volatile || !is_current {
-            let (bound, asks) = self.bind_again(prepared)?;
-            prepared.asks |= asks;
+            let (bound, noted) = self.bind_again(prepared)?;
+            prepared.asks |= noted.asks;
+            prepared.absent = noted.absent;
             if fixed && bound.as_ref().is_some_and(|bound| bound.columns() != prepared.columns()) {
                 return Err(Error::new("0A000", "cached plan must not change result type")
                     .hint("Prepare the statement again."));
@@ -653,6 +713,7 @@ impl Session {
             prepared.definitions = bound.as_ref().map_or(Vec::new(), Bound::tables);
             prepared.bound = bound;
             prepared.objects = self.objects.version;
+            prepared.path = self.path_number;
         }
         let bound = prepared.bound.as_ref().expect("a statement on rows is bound");
         let statement = self.clock.wall_us();
@@ -664,14 +725,28 @@ impl Session {
         let interrupt = self.interrupt.clone();
         let facts = prepared.asks.then(|| self.facts.clone());
         let lock_timeout = self.settings.lock_timeout;
-        let context =
-            Context { interrupt, deadline, parameters, now, statement, sequences, facts, lock_timeout };
+        let meter = self.meter.clone();
+        // A plan that was bound anew stands elsewhere.
+        meter.iter().for_each(|meter| meter.clear());
+        let context = Context {
+            interrupt,
+            deadline,
+            parameters,
+            now,
+            statement,
+            sequences,
+            facts,
+            lock_timeout,
+            meter,
+        };
         let level = (self.settings.isolation, self.settings.read_only);
         let catalog = EngineCatalog {
             db: &self.db,
             tables: &self.tables,
             objects: &self.objects,
             sequences: &self.sequences,
+            common: self.facts.common(),
+            path: &self.path,
         };
         let count = match &mut self.open {
             Some(open) => rows::run_open(catalog, open, bound, &context, rows).await?,

@@ -16,11 +16,19 @@ impl Session {
             tables: &self.tables,
             objects: &self.objects,
             sequences: &self.sequences,
+            common: self.facts.common(),
+            path: &self.path,
         }
     }
 
     /// Looks whether definitions have changed.
     pub(super) fn refresh_objects(&mut self) -> Result<()> {
+        let refreshed = self.refresh_rows();
+        self.refresh_path();
+        refreshed
+    }
+
+    fn refresh_rows(&mut self) -> Result<()> {
         if self.open.as_ref().is_some_and(|open| open.defines) {
             return Ok(());
         }

@@ -25,9 +25,31 @@ pub struct Prepared {
     pub(super) definitions: Vec<(String, u64)>,
     /// The state of the system tables that it was bound with.
     pub(super) objects: u64,
+    /// The number of the search path that it was bound with.
+    pub(super) path: u64,
+    /// Tables that it would mean, were they there: full names.
+    pub(super) absent: Vec<String>,
 }
 
 impl Prepared {
+    /// A statement before it is described.
+    pub(super) fn unbound(statement: Parsed, text: std::sync::Arc<str>) -> Self {
+        Self {
+            statement,
+            text,
+            bound: None,
+            parameters: Vec::new(),
+            copied_columns: 0,
+            volatile: false,
+            asks: false,
+            shown: Vec::new(),
+            definitions: Vec::new(),
+            objects: 0,
+            path: 0,
+            absent: Vec::new(),
+        }
+    }
+
     /// Types of `$1`, `$2`, ….
     #[must_use]
     pub fn parameters(&self) -> &[Type] {
@@ -135,7 +157,12 @@ impl Bound {
 fn tables_of(plan: &crate::plan::Plan, names: &mut Vec<(String, u64)>) {
     use crate::plan::Plan;
     match plan {
-        Plan::Unit | Plan::Values(_) | Plan::Series { .. } | Plan::Unnest(_) | Plan::Working(_) => {}
+        Plan::Unit
+        | Plan::Values(_)
+        | Plan::Made(_)
+        | Plan::Series { .. }
+        | Plan::Unnest(_)
+        | Plan::Working(_) => {}
         Plan::Scan { table, .. } => names.push((table.name.clone(), table.definition)),
         Plan::Filter(input, _)
         | Plan::Project(input, _)

@@ -84,11 +84,4 @@ impl Session {
             }
         }
     }
-
-    /// The plan of a statement, as lines.
-    pub(super) fn explain(&self, statement: &crate::parser::ast::Statement) -> Result<Vec<String>> {
-        let (bound, _) = self.bind(statement, Vec::new())?;
-        let bound = bound.ok_or_else(|| Error::unsupported("EXPLAIN of a statement that reads no rows"))?;
-        Ok(crate::explain::lines(&bound))
-    }
 }

@@ -50,7 +50,7 @@ async fn run_bound<'t>(
     rows: &mut dyn Rows,
     pending: &mut Vec<Pending>,
 ) -> Result<u64> {
-    let mut executor = Executor { source, context, again: Vec::new(), working: Vec::new() };
+    let mut executor = Executor { source, context, again: Vec::new(), working: Vec::new(), passed: 0 };
     let outcome: Outcome = match bound {
         Bound::Query(query) => {
             let mut count = 0;
@@ -62,7 +62,10 @@ async fn run_bound<'t>(
             executor.run(&query.plan, &[], &mut see).await?;
             return Ok(count);
         }
-        Bound::Insert(insert) => executor.insert(insert).await?,
+        Bound::Insert(insert) => {
+            let ran = executor.insert(insert).await;
+            ran.map_err(|error| error.row(executor.passed))?
+        }
         Bound::Update(update) => executor.update(update).await?,
         Bound::Delete(delete) => executor.delete(delete).await?,
     };

@@ -72,6 +72,23 @@ pub(crate) fn defaults() -> impl Iterator<Item = (&'static str, &'static str)> {
     KNOWN.iter().map(|(name, default, _)| (*name, *default))
 }
 
+/// Names of settings, their defaults, and what values they take.
+#[cfg(test)]
+pub(crate) fn described() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    KNOWN.iter().map(|(name, default, kind)| {
+        let takes = match kind {
+            Kind::Fixed => "its default only",
+            Kind::Any => "any text",
+            Kind::Level => "a level of isolation",
+            Kind::Switch => "on, off",
+            Kind::Time => "milliseconds, or a number with us, ms, s, min, h or d",
+            Kind::Zone => "UTC, by any of its names",
+            Kind::Told => "nothing: it is told",
+        };
+        (*name, *default, takes)
+    })
+}
+
 /// Values that are not the defaults.
 pub(crate) type Values = Vec<(Cow<'static, str>, String)>;
 

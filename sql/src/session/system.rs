@@ -5,13 +5,15 @@
 
 use super::system_more::{category_of, information, input_of, more, opclass_of};
 use crate::catalog::{Catalog, Index, System, Table, quoted};
+use crate::names::{plain, qualified, schema_of, within};
 use crate::plan::Column;
+use crate::system::Objects;
 use crate::types::{Category, Datum, Type};
 use Type::{Bool, Char, Float4, Int2, Int4, Name, Oid, Text};
 
 pub(super) const PG_CATALOG: i64 = 11;
-pub(super) const PUBLIC: i64 = 2200;
-pub(super) const INFORMATION_SCHEMA: i64 = 13_000;
+const PUBLIC: i64 = 2200;
+const INFORMATION_SCHEMA: i64 = 13_000;
 pub(super) const OWNER: i64 = 10;
 /// OIDs below this one are the system's.
 const FIRST: i64 = 16_384;
@@ -19,7 +21,10 @@ const FIRST: i64 = 16_384;
 /// A relation: a table, an index of one, a view or a sequence.
 pub(super) struct Relation<'t> {
     pub(super) oid: i64,
+    /// Without its schema.
     pub(super) name: &'t str,
+    /// With it, as `names` puts them together.
+    pub(super) full: String,
     kind: RelationKind<'t>,
 }
 
@@ -66,7 +71,7 @@ pub(super) struct All {
 pub(super) fn all(catalog: &dyn Catalog) -> All {
     let view = |name: &str| {
         let text = format!("select * from {}", quoted(name));
-        let mut binder = crate::bind::Binder::new(catalog, Vec::new(), 0);
+        let mut binder = crate::bind::Binder::new(catalog, Vec::new(), 0).over_public();
         let bound = crate::parser::parse(&text)
             .and_then(|mut parsed| binder.statement(&parsed.pop().expect("it is a statement").statement));
         match bound {
@@ -89,22 +94,42 @@ pub(super) fn hashed(name: &str) -> i64 {
     FIRST + i64::from(hash) % (i64::from(i32::MAX) - FIRST)
 }
 
+/// The OID of a schema.
+pub(super) fn schema_oid(name: &str) -> i64 {
+    match name {
+        "pg_catalog" => PG_CATALOG,
+        "public" => PUBLIC,
+        "information_schema" => INFORMATION_SCHEMA,
+        // No relation has such a name.
+        other => hashed(&format!("{}{other}", crate::names::MARK)),
+    }
+}
+
+/// All schemas by OID.
+pub(super) fn schemas(objects: &Objects) -> Vec<(i64, String)> {
+    let all = crate::names::SYSTEM.into_iter().chain(objects.schemas());
+    all.map(|name| (schema_oid(name), name.to_owned())).collect()
+}
+
 /// All relations with their OIDs; what would share one gets the next.
 fn relations(of: &All) -> Vec<Relation<'_>> {
     let mut all: Vec<Relation<'_>> = Vec::new();
-    let mut add = |name, kind| all.push(Relation { oid: 0, name, kind });
+    let mut add = |full: &str, name, kind| {
+        all.push(Relation { oid: 0, name, full: full.to_owned(), kind });
+    };
     for table in &of.tables {
-        add(&table.name, RelationKind::Table(table));
+        add(&table.name, plain(&table.name), RelationKind::Table(table));
         for index in table.indexes.iter().filter(|index| !is_hidden(table, index)) {
-            add(&index.name, RelationKind::Index(table, index));
+            let full = within(schema_of(&table.name), &index.name);
+            add(&full, &index.name, RelationKind::Index(table, index));
         }
     }
-    of.views.iter().for_each(|(name, columns)| add(name, RelationKind::View(columns)));
-    of.sequences.iter().for_each(|name| add(name, RelationKind::Sequence));
-    all.sort_by_key(|relation| relation.name);
+    of.views.iter().for_each(|(name, columns)| add(name, plain(name), RelationKind::View(columns)));
+    of.sequences.iter().for_each(|name| add(name, plain(name), RelationKind::Sequence));
+    all.sort_by(|a, b| a.full.cmp(&b.full));
     let mut taken = std::collections::HashSet::new();
     for relation in &mut all {
-        let mut oid = hashed(relation.name);
+        let mut oid = hashed(&relation.full);
         while !taken.insert(oid) {
             oid += 1;
         }
@@ -155,16 +180,16 @@ pub(super) fn definitions(catalog: &dyn Catalog, constraints: bool) -> Vec<(i64,
         .map(|(oid, table, index)| {
             let unique = if index.unique { "UNIQUE " } else { "" };
             let method = if index.ordered { "btree" } else { "hash" };
-            let (name, on) = (quoted(&index.name), quoted(&table.name));
+            let (name, on) = (quoted(&index.name), qualified(&table.name));
             let columns = columns_of(table, index, true);
-            (oid, format!("CREATE {unique}INDEX {name} ON public.{on} USING {method} ({columns})"))
+            (oid, format!("CREATE {unique}INDEX {name} ON {on} USING {method} ({columns})"))
         })
         .collect()
 }
 
-/// Names of relations by OID.
+/// Full names of relations by OID.
 pub(super) fn names(catalog: &dyn Catalog) -> Vec<(i64, String)> {
-    relations(&all(catalog)).iter().map(|relation| (relation.oid, quoted(relation.name))).collect()
+    relations(&all(catalog)).into_iter().map(|relation| (relation.oid, relation.full)).collect()
 }
 
 /// Queries of views by OID.
@@ -172,7 +197,7 @@ pub(super) fn view_texts(catalog: &dyn Catalog) -> Vec<(i64, String)> {
     let all = all(catalog);
     let relations = relations(&all);
     let text = |relation: &Relation<'_>| {
-        let view = catalog.objects().view(relation.name)?;
+        let view = catalog.objects().view(&relation.full)?;
         Some((relation.oid, format!(" {};", view.query)))
     };
     relations.iter().filter_map(text).collect()
@@ -187,14 +212,14 @@ pub(super) fn comments(catalog: &dyn Catalog) -> Vec<(i64, i64, String)> {
         let mut note = |number: usize, text: Option<&str>| {
             found.extend(text.map(|text| (relation.oid, number as i64, text.to_owned())));
         };
-        note(0, objects.comment(relation.name));
+        note(0, objects.comment(&relation.full));
         let names: Vec<&str> = match relation.kind {
             RelationKind::Table(table) => shown_columns(table).map(|column| column.name.as_str()).collect(),
             RelationKind::View(columns) => columns.iter().map(|column| column.name.as_str()).collect(),
             _ => Vec::new(),
         };
         for (place, name) in names.into_iter().enumerate() {
-            note(place + 1, objects.column_comment(relation.name, name));
+            note(place + 1, objects.column_comment(&relation.full, name));
         }
     }
     for one in super::system_constraints::constraints(&relations, objects) {
@@ -236,7 +261,8 @@ pub(super) fn system(catalog: &dyn Catalog, schema: &str, name: &str) -> Option<
                 .objects()
                 .views()
                 .map(|(name, view)| {
-                    vec![text("public"), text(name), text("postgres"), text(format!(" {};", view.query))]
+                    let definition = text(format!(" {};", view.query));
+                    vec![text(schema_of(name)), text(plain(name)), text("postgres"), definition]
                 })
                 .collect(),
         },
@@ -250,18 +276,18 @@ pub(super) fn system(catalog: &dyn Catalog, schema: &str, name: &str) -> Option<
             rows: all
                 .tables
                 .iter()
-                .map(|table| vec![text("public"), text(&table.name), text("postgres"), yes(true)])
+                .map(|table| {
+                    let name = &table.name;
+                    vec![text(schema_of(name)), text(plain(name)), text("postgres"), yes(true)]
+                })
                 .collect(),
         },
         "pg_namespace" => System {
             columns: vec![("oid", Oid), ("nspname", Name), ("nspowner", Oid), ("nspacl", Text)],
-            rows: [
-                (PG_CATALOG, "pg_catalog"),
-                (PUBLIC, "public"),
-                (INFORMATION_SCHEMA, "information_schema"),
-            ]
-            .map(|(oid, name)| vec![Datum::Int(oid), text(name), Datum::Int(OWNER), Datum::Null])
-            .into(),
+            rows: schemas(catalog.objects())
+                .into_iter()
+                .map(|(oid, name)| vec![Datum::Int(oid), text(name), Datum::Int(OWNER), Datum::Null])
+                .collect(),
         },
         "pg_am" => System {
             columns: vec![("oid", Oid), ("amname", Name), ("amtype", Char), ("amcanorder", Bool)],
@@ -304,7 +330,10 @@ pub(super) fn system(catalog: &dyn Catalog, schema: &str, name: &str) -> Option<
         | "pg_foreign_server"
         | "pg_partitioned_table"
         | "pg_event_trigger" => System { columns: vec![("oid", Oid)], rows: Vec::new() },
-        name => return more(catalog, &relations, name),
+        name => {
+            return more(catalog, &relations, name)
+                .or_else(|| super::system_activity::activity(catalog, &relations, name));
+        }
     })
 }
 
@@ -356,7 +385,7 @@ fn pg_class(relations: &[Relation<'_>]) -> System {
         vec![
             Datum::Int(relation.oid),
             text(relation.name),
-            Datum::Int(PUBLIC),
+            Datum::Int(schema_oid(schema_of(&relation.full))),
             zero.clone(),
             zero.clone(),
             Datum::Int(OWNER),
@@ -499,7 +528,7 @@ fn pg_attrdef(relations: &[Relation<'_>]) -> System {
     for (relation, table) in relations.iter().filter_map(|it| it.table().map(|table| (it, table))) {
         for (number, column) in shown_columns(table).enumerate() {
             if let Some(default) = default_text(column) {
-                let oid = hashed(&format!("{}.{}", relation.name, column.name));
+                let oid = hashed(&format!("{}.{}", relation.full, column.name));
                 let number = Datum::Int(number as i64 + 1);
                 rows.push(vec![Datum::Int(oid), Datum::Int(relation.oid), number, text(default)]);
             }
@@ -520,7 +549,7 @@ pub(super) fn list(numbers: &[i64]) -> Datum {
 }
 
 pub(super) fn oid_of(relations: &[Relation<'_>], name: &str) -> Datum {
-    let found = relations.iter().find(|relation| relation.name == name && relation.table().is_some());
+    let found = relations.iter().find(|relation| relation.full == name && relation.table().is_some());
     Datum::Int(found.map_or(0, |relation| relation.oid))
 }
 
@@ -709,7 +738,9 @@ fn information_schema(catalog: &dyn Catalog, name: &str) -> Option<System> {
                 .iter()
                 .map(|table| (table.name.as_str(), "BASE TABLE"))
                 .chain(objects.views().map(|(name, _)| (name, "VIEW")))
-                .map(|(name, kind)| vec![text("postgres"), text("public"), text(name), text(kind)])
+                .map(|(name, kind)| {
+                    vec![text("postgres"), text(schema_of(name)), text(plain(name)), text(kind)]
+                })
                 .collect(),
         },
         _ => return None,

@@ -1,9 +1,10 @@
 //! Constraints and sequences in the system catalogs.
 
 use super::system::{
-    PUBLIC, Relation, columns_of, hashed, is_primary, list as array_of, numbers, oid_of, text, yes,
+    Relation, columns_of, hashed, is_primary, list as array_of, numbers, oid_of, schema_oid, text, yes,
 };
 use crate::catalog::{Catalog, Foreign, System, Table, quoted};
+use crate::names::{plain, schema_of, within};
 use crate::system::Objects;
 use crate::system::rows::ActionRow;
 use crate::types::{Datum, Type};
@@ -131,7 +132,8 @@ pub(super) fn constraints(relations: &[Relation<'_>], objects: &Objects) -> Vec<
             let referred = parent.and_then(|parent| {
                 let places = parent.places(&key.parent_columns)?;
                 let index = &parent.indexes[parent.unique_on(&places)?];
-                relations.iter().find(|it| it.index().is_some() && it.name == index.name).map(|it| it.oid)
+                let full = within(schema_of(&parent.name), &index.name);
+                relations.iter().find(|it| it.index().is_some() && it.full == full).map(|it| it.oid)
             });
             all.push(Constraint {
                 oid: of(&key.name),
@@ -186,7 +188,7 @@ pub(super) fn pg_constraint(relations: &[Relation<'_>], objects: &Objects) -> Sy
         vec![
             Datum::Int(one.oid),
             text(&one.name),
-            Datum::Int(PUBLIC),
+            Datum::Int(schema_oid(schema_of(&one.table))),
             text(one.kind),
             yes(one.deferrable),
             yes(one.deferred),
@@ -222,7 +224,7 @@ pub(super) fn pg_sequence(relations: &[Relation<'_>], catalog: &dyn Catalog) -> 
         ("seqcycle", Bool),
     ];
     let row = |relation: &Relation<'_>| {
-        let row = catalog.objects().sequence(relation.name)?;
+        let row = catalog.objects().sequence(&relation.full)?;
         let int = Datum::Int;
         Some(vec![
             int(relation.oid),
@@ -259,8 +261,8 @@ pub(super) fn pg_sequences(catalog: &dyn Catalog) -> System {
             _ => Datum::Null,
         };
         vec![
-            text("public"),
-            text(name),
+            text(schema_of(name)),
+            text(plain(name)),
             text("postgres"),
             text(Type::from_oid(row.ty).map_or("bigint", Type::sql_name)),
             int(row.start),
@@ -287,7 +289,7 @@ pub(super) fn pg_depend(relations: &[Relation<'_>], catalog: &dyn Catalog) -> Sy
         ("deptype", Char),
     ];
     let row = |relation: &Relation<'_>| {
-        let row = catalog.objects().sequence(relation.name)?;
+        let row = catalog.objects().sequence(&relation.full)?;
         let (table, column) = row.owner.as_ref()?;
         let parent = relations.iter().find(|it| it.table().is_some_and(|it| it.name == *table))?;
         let place = places(parent.table()?, std::slice::from_ref(column)).pop()?;

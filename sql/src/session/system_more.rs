@@ -1,9 +1,10 @@
 //! System catalogs that tools ask for and that say little here: types' own, collations, operator classes, and views over the
 //! others (`pg_indexes`, `information_schema`).
 
-use super::system::{INFORMATION_SCHEMA, OWNER, PG_CATALOG, PUBLIC, Relation, default_text, text, yes};
+use super::system::{OWNER, PG_CATALOG, Relation, default_text, text, yes};
 use super::system_constraints::{Constraint, constraints};
 use crate::catalog::{Catalog, System};
+use crate::names::{plain, schema_of};
 use crate::types::{Category, Datum, Type, display, numeric_parts};
 use Type::{Bool, Char, Float4, Int2, Int4, Int8, Name, Oid, Regproc, Text, TextArray};
 
@@ -141,8 +142,8 @@ pub(super) fn more(catalog: &dyn Catalog, relations: &[Relation<'_>], name: &str
                     let (table, index) = relation.index()?;
                     let (_, definition) = definitions.iter().find(|(oid, _)| *oid == relation.oid)?;
                     Some(vec![
-                        text("public"),
-                        text(&table.name),
+                        text(schema_of(&table.name)),
+                        text(plain(&table.name)),
                         text(&index.name),
                         Datum::Null,
                         text(definition),
@@ -271,17 +272,15 @@ fn yes_no(value: bool) -> Datum {
 /// Views of `information_schema` over constraints, columns and the rest; none if the name is none of them.
 pub(super) fn information(catalog: &dyn Catalog, relations: &[Relation<'_>], name: &str) -> Option<System> {
     let all = || constraints(relations, catalog.objects());
-    let (db, public) = (|| text("postgres"), || text("public"));
+    let db = || text("postgres");
+    let schema = |full: &str| text(schema_of(full));
     Some(match name {
         "schemata" => System {
             columns: vec![("catalog_name", Name), ("schema_name", Name), ("schema_owner", Name)],
-            rows: [
-                (PG_CATALOG, "pg_catalog"),
-                (PUBLIC, "public"),
-                (INFORMATION_SCHEMA, "information_schema"),
-            ]
-            .map(|(_, name)| vec![db(), text(name), text("postgres")])
-            .into(),
+            rows: super::system::schemas(catalog.objects())
+                .into_iter()
+                .map(|(_, name)| vec![db(), text(name), text("postgres")])
+                .collect(),
         },
         "columns" => columns(relations),
         "views" => System {
@@ -299,7 +298,8 @@ pub(super) fn information(catalog: &dyn Catalog, relations: &[Relation<'_>], nam
                 .views()
                 .map(|(name, view)| {
                     let definition = text(format!(" {};", view.query));
-                    vec![db(), public(), text(name), definition, text("NONE"), yes_no(false), yes_no(false)]
+                    let (schema, name) = (schema(name), text(plain(name)));
+                    vec![db(), schema, name, definition, text("NONE"), yes_no(false), yes_no(false)]
                 })
                 .collect(),
         },
@@ -322,8 +322,8 @@ pub(super) fn information(catalog: &dyn Catalog, relations: &[Relation<'_>], nam
                     let shown = |number: i64| text(number.to_string());
                     vec![
                         db(),
-                        public(),
-                        text(name),
+                        schema(name),
+                        text(plain(name)),
                         text(Type::from_oid(row.ty).map_or("bigint", Type::sql_name)),
                         shown(row.start),
                         shown(row.min),
@@ -352,11 +352,11 @@ pub(super) fn information(catalog: &dyn Catalog, relations: &[Relation<'_>], nam
                 .map(|one| {
                     vec![
                         db(),
-                        public(),
+                        schema(&one.table),
                         text(&one.name),
                         db(),
-                        public(),
-                        text(&one.table),
+                        schema(&one.table),
+                        text(plain(&one.table)),
                         text(kind_of(one)),
                         yes_no(one.deferrable),
                         yes_no(one.deferred),
@@ -379,7 +379,7 @@ pub(super) fn information(catalog: &dyn Catalog, relations: &[Relation<'_>], nam
                 .filter(|one| one.kind == "c")
                 .map(|one| {
                     let clause = one.definition.trim_start_matches("CHECK ");
-                    vec![db(), public(), text(&one.name), text(clause)]
+                    vec![db(), schema(&one.table), text(&one.name), text(clause)]
                 })
                 .collect(),
         },
@@ -402,14 +402,14 @@ pub(super) fn information(catalog: &dyn Catalog, relations: &[Relation<'_>], nam
                         && key.columns.len() == theirs.len()
                         && theirs.iter().all(|column| key.columns.contains(column))
                 };
-                let unique = keys.iter().find(meant).map_or(Datum::Null, |key| text(&key.name));
+                let unique = keys.iter().find(meant);
                 Some(vec![
                     db(),
-                    public(),
+                    schema(&one.table),
                     text(&one.name),
                     db(),
-                    public(),
-                    unique,
+                    unique.map_or(Datum::Null, |key| schema(&key.table)),
+                    unique.map_or(Datum::Null, |key| text(&key.name)),
                     text("NONE"),
                     rule(update),
                     rule(delete),
@@ -462,8 +462,9 @@ fn usage(relations: &[Relation<'_>], all: &[Constraint], own: bool) -> System {
             let Some(column) = usize::try_from(*number - 1).ok().and_then(|place| shown.get(place)) else {
                 continue;
             };
-            let mut row: Vec<Datum> =
-                ["postgres", "public", &one.name, "postgres", "public", &table.name, column].map(text).into();
+            let (schema, of) = (schema_of(&one.table), &table.name);
+            let parts = ["postgres", schema, &one.name, "postgres", schema_of(of), plain(of), column];
+            let mut row: Vec<Datum> = parts.map(text).into();
             if own {
                 let place = Datum::Int(place as i64 + 1);
                 row.push(place.clone());
@@ -527,8 +528,8 @@ fn columns(relations: &[Relation<'_>]) -> System {
         let shown = if ty.element().is_some() { "ARRAY".to_owned() } else { display(ty, -1) };
         rows.push(vec![
             text("postgres"),
-            text("public"),
-            text(table),
+            text(schema_of(table)),
+            text(plain(table)),
             text(name),
             Datum::Int(number as i64 + 1),
             of.and_then(default_text).map_or(Datum::Null, text),
@@ -558,7 +559,7 @@ fn columns(relations: &[Relation<'_>]) -> System {
         }
         if let Some(columns) = relation.view() {
             for (number, column) in columns.iter().enumerate() {
-                add(relation.name, number, &column.name, (column.ty, column.modifier), None);
+                add(&relation.full, number, &column.name, (column.ty, column.modifier), None);
             }
         }
     }

@@ -204,7 +204,8 @@ impl Session {
     pub async fn end_implicit(&mut self) -> Result<()> {
         let ended = self.end_implicit_inner().await;
         self.end_definitions();
-        ended
+        self.note_rest();
+        ended.map_err(|error| error.shown(&self.path))
     }
 
     async fn end_implicit_inner(&mut self) -> Result<()> {

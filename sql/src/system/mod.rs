@@ -27,7 +27,8 @@ use thermocline_engine::{Database, Table, Transaction, TransactionOptions, block
 use thermocline_row::Layout;
 
 use crate::error::{Error, Result};
-use rows::{CheckRow, ColumnRow, ForeignRow, Kind, Object, SequenceRow, ViewRow};
+use crate::names;
+use rows::{CheckRow, ColumnRow, ForeignRow, Kind, Object, SchemaRow, SequenceRow, ViewRow};
 
 pub(crate) use change::{Change, tables, write};
 
@@ -97,6 +98,21 @@ impl Objects {
         }
     }
 
+    /// Is there a schema with this name? The system's are always there, and `public` until it is dropped.
+    pub(crate) fn has_schema(&self, name: &str) -> bool {
+        match self.one(Kind::Schema, "", name) {
+            Some(Object::Schema(SchemaRow { dropped })) => !dropped,
+            _ => name == names::PUBLIC || names::SYSTEM.contains(&name),
+        }
+    }
+
+    /// All schemas that are not the system's.
+    pub(crate) fn schemas(&self) -> impl Iterator<Item = &str> {
+        let public = Some(names::PUBLIC).filter(|name| self.has_schema(name));
+        let others = self.of(Kind::Schema, "").map(|(name, _)| name);
+        public.into_iter().chain(others.filter(|name| *name != names::PUBLIC))
+    }
+
     /// Is the unique index no constraint?
     pub(crate) fn is_unique_index(&self, table: &str, name: &str) -> bool {
         self.one(Kind::UniqueIndex, table, name).is_some()
@@ -116,12 +132,6 @@ impl Objects {
 
     pub(crate) fn sequences(&self) -> impl Iterator<Item = (&str, &SequenceRow)> {
         self.sequences.iter().map(|(name, row)| (name.as_str(), row))
-    }
-
-    /// The sequence that belongs to a column.
-    pub(crate) fn sequence_of(&self, table: &str, column: &str) -> Option<&str> {
-        let owned = |row: &SequenceRow| row.owner.as_ref().is_some_and(|(t, c)| t == table && c == column);
-        self.sequences().find(|(_, row)| owned(row)).map(|(name, _)| name)
     }
 
     /// The comment on a table, view, sequence or index.

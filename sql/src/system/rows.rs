@@ -70,6 +70,16 @@ pub(crate) struct ViewRow {
     pub(crate) columns: Vec<String>,
     /// Tables and views that it reads.
     pub(crate) reads: Vec<String>,
+    /// What names without a schema in the query mean, as far as that is not in `public`: as written, and full.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) names: Vec<(String, String)>,
+}
+
+/// A schema. `public` has a row only when it was dropped.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SchemaRow {
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) dropped: bool,
 }
 
 /// A unique index that is no constraint.
@@ -110,6 +120,7 @@ pub(crate) enum Object {
     ColumnComment(CommentRow),
     ConstraintComment(CommentRow),
     UniqueIndex(UniqueIndexRow),
+    Schema(SchemaRow),
 }
 
 /// What kind of object a row is about; its name stands in the table.
@@ -123,10 +134,11 @@ pub(crate) enum Kind {
     ColumnComment,
     ConstraintComment,
     UniqueIndex,
+    Schema,
 }
 
 /// Kinds and their names in the table.
-const KINDS: [(Kind, &str); 8] = [
+const KINDS: [(Kind, &str); 9] = [
     (Kind::Column, "column"),
     (Kind::Check, "check"),
     (Kind::Foreign, "foreign key"),
@@ -135,6 +147,7 @@ const KINDS: [(Kind, &str); 8] = [
     (Kind::ColumnComment, "column comment"),
     (Kind::ConstraintComment, "constraint comment"),
     (Kind::UniqueIndex, "unique index"),
+    (Kind::Schema, "schema"),
 ];
 
 impl Kind {
@@ -158,6 +171,7 @@ impl Object {
             Self::ColumnComment(_) => Kind::ColumnComment,
             Self::ConstraintComment(_) => Kind::ConstraintComment,
             Self::UniqueIndex(_) => Kind::UniqueIndex,
+            Self::Schema(_) => Kind::Schema,
         }
     }
 
@@ -169,6 +183,7 @@ impl Object {
             Self::Foreign(row) => serde_json::to_string(row),
             Self::View(row) => serde_json::to_string(row),
             Self::UniqueIndex(row) => serde_json::to_string(row),
+            Self::Schema(row) => serde_json::to_string(row),
             Self::Comment(row) | Self::ColumnComment(row) | Self::ConstraintComment(row) => {
                 serde_json::to_string(row)
             }
@@ -183,6 +198,7 @@ impl Object {
             Kind::Check => Self::Check(serde_json::from_str(body)?),
             Kind::Foreign => Self::Foreign(serde_json::from_str(body)?),
             Kind::UniqueIndex => Self::UniqueIndex(serde_json::from_str(body)?),
+            Kind::Schema => Self::Schema(serde_json::from_str(body)?),
             Kind::View => Self::View(serde_json::from_str(body)?),
             Kind::Comment => Self::Comment(serde_json::from_str(body)?),
             Kind::ColumnComment => Self::ColumnComment(serde_json::from_str(body)?),

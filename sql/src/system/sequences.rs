@@ -17,7 +17,9 @@ use thermocline_engine::{
 
 use super::rows::SequenceRow;
 use super::{Objects, SEQUENCES, Shared};
+use crate::catalog::OWN;
 use crate::error::{Error, Result};
+use crate::names;
 
 /// Values that are reserved at once, as PostgreSQL logs them.
 const RESERVED: u32 = 32;
@@ -72,6 +74,7 @@ struct Inner {
     db: Database,
     shared: Option<Arc<Shared>>,
     objects: Arc<Objects>,
+    path: Arc<[String]>,
     /// Sequences that the open transaction has made or reset, and how many savepoints there were then; the last one counts.
     own: BTreeMap<String, Vec<(Position, usize)>>,
     /// The values that this session got last.
@@ -85,6 +88,7 @@ impl SessionSequences {
             db: db.clone(),
             shared: None,
             objects: Arc::default(),
+            path: Arc::from([names::PUBLIC.to_owned()]),
             own: BTreeMap::new(),
             current: HashMap::new(),
             last: None,
@@ -101,6 +105,30 @@ impl SessionSequences {
             inner.shared = shared;
             inner.objects = objects;
         });
+    }
+
+    /// Where names without a schema are looked for.
+    pub(crate) fn set_path(&self, path: Arc<[String]>) {
+        self.with(|inner| inner.path = path);
+    }
+
+    /// The full name of the sequence that a text names; behind [`OWN`] it stands as it is.
+    pub(crate) fn named(&self, text: &str) -> Result<String> {
+        if let Some(full) = text.strip_prefix(OWN) {
+            return Ok(full.to_owned());
+        }
+        let parts = names::written(text);
+        self.with(|inner| {
+            let found = match &parts[..] {
+                [.., schema, name] => Some(names::within(schema, name)),
+                [name] => {
+                    let mut all = inner.path.iter().map(|schema| names::within(schema, name));
+                    all.find(|full| inner.objects.sequence(full).is_some())
+                }
+                [] => None,
+            };
+            found.filter(|full| inner.objects.sequence(full).is_some()).ok_or_else(|| missing(text))
+        })
     }
 
     /// The open transaction has made or reset a sequence: it is kept here until it ends.
@@ -195,11 +223,6 @@ impl SessionSequences {
             }
             Ok(value)
         })
-    }
-
-    /// Name of the sequence of a column.
-    pub(crate) fn of_column(&self, table: &str, column: &str) -> Option<String> {
-        self.with(|inner| inner.objects.sequence_of(table, column).map(str::to_owned))
     }
 
     /// The position, as `select last_value from s` tells it.

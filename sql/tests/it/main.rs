@@ -2,5 +2,8 @@
 
 mod advisory;
 mod constraints;
+mod copy;
+mod explain;
 mod golden;
+mod schemas;
 mod sessions;

@@ -223,7 +223,7 @@ fn what_is_missing_is_refused_by_name() {
         "create table u (a int, foreign key (a) references t match full)",
         "create table u (a int check (a > 0), exclude (a with =))",
         "alter table t alter column a type text",
-        "explain analyze select 1",
+        "explain (format xml) select 1",
         "create table u (a numeric)",
         "create index on t (lower(a::text))",
         "create index on t (a) where a > 0",
