@@ -10,6 +10,7 @@
 use crate::markdown::blocks;
 use crate::repository::Repository;
 use std::process::Command;
+use std::time::Instant;
 
 const CI: &str = ".ci/run";
 
@@ -36,6 +37,11 @@ pub(crate) fn check(repository: &Repository) -> Vec<String> {
                     "a fence says `sh` or `sh not-run: reason`, nothing else"
                 }
                 "sh" if block.lines.iter().any(|line| line.ends_with('\\')) => "a command stands on one line",
+                "sh" if rest.is_empty()
+                    && block.lines.iter().any(|line| line.trim().starts_with("thermocline")) =>
+                {
+                    "a fresh clone has no `thermocline` to run: `cargo run --release -- …`"
+                }
                 _ => continue,
             };
             problems.push(format!("{}:{}: {problem}", file.path, block.line));
@@ -97,6 +103,8 @@ pub(crate) fn run(repository: &Repository, seconds: u32) -> Result<(), String> {
             continue;
         }
         println!("$ {text}    # {}:{}", command.path, command.line);
+        #[allow(clippy::disallowed_methods, reason = "chores use nothing of the product")]
+        let began = Instant::now();
         let status = Command::new("bash")
             .args(["-euo", "pipefail", "-c", &text])
             .current_dir(&repository.root)
@@ -109,6 +117,7 @@ pub(crate) fn run(repository: &Repository, seconds: u32) -> Result<(), String> {
         if state(repository)? != before {
             return Err(format!("{place} left files behind or changed some: see `git status`"));
         }
+        println!("# {:.1} s", began.elapsed().as_secs_f64());
         done.push(text);
     }
     println!("docs-commands: {} run", done.len());
@@ -139,6 +148,8 @@ mod tests {
             ("```sh quickly\ncargo a\n```\n", Some("nothing else")),
             ("```bash\ncargo a\n```\n", Some("says `sh`")),
             ("```sh\ncargo a \\\n  b\n```\n", Some("on one line")),
+            ("```sh\nthermocline demo\n```\n", Some("no `thermocline` to run")),
+            ("```sh not-run: needs a server\nthermocline demo\n```\n", None),
         ];
         for (text, expected) in cases {
             let problems = check(&Repository::of(&[("a.md", text)]));
