@@ -64,6 +64,8 @@ pub(crate) struct Paged {
     rows: AtomicU64,
     row_bytes: AtomicU64,
     past_reads: AtomicU64,
+    /// Readers that wait for a page.
+    awaited: AtomicU64,
     /// What has gone over so far, and what that took.
     pub(crate) over: OverCounters,
 }
@@ -101,6 +103,7 @@ impl Paged {
             rows: AtomicU64::new(0),
             row_bytes: AtomicU64::new(0),
             past_reads: AtomicU64::new(0),
+            awaited: AtomicU64::new(0),
             over: OverCounters::default(),
         }
     }
@@ -206,6 +209,23 @@ impl Paged {
     /// Has these pages read ahead of need. A hint.
     pub(crate) fn prefetch(&self, spans: &[Span]) {
         self.pager.prefetch(spans);
+    }
+
+    /// Counts a reader that waits for pages, until what this returns is dropped.
+    pub(crate) fn note_reader(&self) -> impl Drop {
+        struct Reader<'p>(&'p AtomicU64);
+        impl Drop for Reader<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        self.awaited.fetch_add(1, Ordering::Relaxed);
+        Reader(&self.awaited)
+    }
+
+    /// True while a reader waits for a page.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.awaited.load(Ordering::Relaxed) != 0
     }
 
     /// Lets the pages that are in memory leave it, as far as nobody looks at them, for a test.

@@ -214,6 +214,12 @@ impl ColdSteps {
         self.inner.cold.get().is_some_and(|cold| cold.store.step(true))
     }
 
+    /// True while a reader waits for a page of a paged table. Such a wait ends by itself.
+    #[must_use]
+    pub fn pages_awaited(&self) -> bool {
+        self.inner.paged.get().is_some_and(|paged| paged.is_awaited())
+    }
+
     /// Was the table emptied? Its records of before may be in the store still.
     #[must_use]
     pub fn was_emptied(&self, table: &Table) -> bool {

@@ -409,6 +409,7 @@ impl Inner {
     /// # Errors
     /// A page is lost; what it is of is named.
     pub(crate) async fn bring_pages(&self, wait: &super::PageWait) -> Result<()> {
+        let _reader = wait.absent.paged.note_reader();
         let brought = wait.absent.paged.bring(&self.epochs, &wait.absent.spans).await;
         brought.map_err(|source| Error::Paged { table: Some(wait.table.clone()), source })
     }

@@ -87,13 +87,15 @@ impl Mover {
         Self { world, steps: db.cold_steps(), table: table.clone(), keys, rng: Rng::new(seed), round: 0 }
     }
 
-    /// Polls a future until it waits for something else than a store that has no threads.
+    /// Polls a future until it waits for something else than a store that has no threads, or a page that is being read.
     pub(crate) fn poll<F: Future + ?Sized>(&self, mut future: Pin<&mut F>) -> Poll<F::Output> {
         loop {
             if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 return Poll::Ready(output);
             }
-            if !self.steps.store_writes() && !self.steps.store_work() {
+            if self.steps.pages_awaited() {
+                std::thread::yield_now();
+            } else if !self.steps.store_writes() && !self.steps.store_work() {
                 return Poll::Pending;
             }
         }
