@@ -659,7 +659,8 @@ impl Table {
 
     /// A number that changes with each change of the table's definition, and is cheap to read: whoever has compiled something
     /// for the table reads it first, and compares it when the program runs. A change that was refused may change it, too; numbers
-    /// of different tables, and of different openings of the database, say nothing of each other.
+    /// of different tables ([`Table::number`] tells them apart), and of different openings of the database, say nothing of each
+    /// other.
     ///
     /// ```
     /// use thermocline_engine::row::{Column, Type};
@@ -678,6 +679,13 @@ impl Table {
     #[must_use]
     pub fn definition(&self) -> u64 {
         self.entry.definition()
+    }
+
+    /// A number that no other table of this opening of the database has or has had: it tells a table from one that gets its
+    /// name later. Together with [`Table::definition`] it says what a compiled program stands on.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.entry.id.0
     }
 
     /// The layout of its rows.

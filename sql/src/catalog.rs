@@ -37,6 +37,10 @@ pub(crate) trait Catalog {
     fn comments(&self) -> Vec<(i64, i64, String)>;
     /// Bytes that a table's rows take, wherever they are.
     fn size(&self, name: &str) -> u64;
+    /// The columns of a view, if columns are all that is asked for: its query is not bound then.
+    fn view_columns(&self, _: &str) -> Option<Vec<crate::plan::Column>> {
+        None
+    }
     /// Queries of views by OID.
     fn view_texts(&self) -> Vec<(i64, String)>;
 }
@@ -48,12 +52,29 @@ pub(crate) struct System {
     pub(crate) rows: Vec<Vec<crate::types::Datum>>,
 }
 
+/// What tells a table, as it is defined, from every other one: a plan stands on it. Names tell nothing: a table that is dropped
+/// leaves its name to the next one, whose definitions are counted from the same number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Identity {
+    /// [`thermocline_engine::Table::number`].
+    table: u32,
+    /// [`thermocline_engine::Table::definition`].
+    definition: u64,
+}
+
+impl Identity {
+    /// That of a table, now.
+    pub(crate) fn of(table: &thermocline_engine::Table) -> Self {
+        Self { table: table.number(), definition: table.definition() }
+    }
+}
+
 /// A table.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub(crate) name: String,
-    /// The number of the definition that it shows ([`thermocline_engine::Table::definition`]).
-    pub(crate) definition: u64,
+    /// Which table it is, and which of its definitions it shows.
+    pub(crate) identity: Identity,
     pub(crate) columns: Vec<Column>,
     pub(crate) indexes: Vec<Index>,
     /// Place of the primary key in `indexes`.

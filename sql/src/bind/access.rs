@@ -188,7 +188,7 @@ pub(super) fn choose(table: &Table, filter: &[Expr]) -> Access {
     let compared: Vec<(usize, Comparison, &Expr)> = filter.iter().filter_map(compared).collect();
     let lists: Vec<Vec<Point>> = filter.iter().filter_map(points).collect();
     let mut best: Option<((bool, usize, bool), Access)> = None;
-    for (number, index) in table.indexes.iter().enumerate() {
+    for (number, index) in table.indexes.iter().enumerate().filter(|(_, index)| is_usable(table, index)) {
         let equal = equal_columns(index, &compared);
         let keys = keys_of(index, &lists);
         if keys
@@ -216,6 +216,11 @@ pub(super) fn choose(table: &Table, filter: &[Expr]) -> Access {
         }
     }
     best.map_or(Access::Table, |(_, access)| access)
+}
+
+/// Is the order of the index's entries that of its columns' values? Earlier versions have made indexes on arrays.
+fn is_usable(table: &Table, index: &Index) -> bool {
+    index.columns.iter().all(|(column, _)| table.columns[*column].ty.element().is_none())
 }
 
 /// The first columns of an index that equal something, and what.
@@ -298,7 +303,10 @@ pub(super) fn in_order(
         let index = &table.indexes[number];
         let equal = equal_columns(index, &compared);
         let at_least = present.map_or(0, |(_, equal)| equal);
-        if !index.ordered || equal.len() < at_least && equal.len() < index.columns.len() {
+        if !index.ordered
+            || !is_usable(table, index)
+            || equal.len() < at_least && equal.len() < index.columns.len()
+        {
             continue;
         }
         let Some(backward) = order_of(table, index, &equal, &compared, wanted) else { continue };
@@ -372,7 +380,7 @@ mod tests {
             columns: columns.to_vec(),
         };
         Table {
-            definition: 0,
+            identity: crate::catalog::Identity::default(),
             name: "t".to_owned(),
             columns: ["a", "b", "c"].map(column).to_vec(),
             indexes: vec![

@@ -1,5 +1,6 @@
 //! Calls: functions, operators and aggregates, by the types of their arguments.
 
+use super::scope::Barred;
 use super::{Binder, Typed};
 use crate::error::{Error, Result, nearest};
 use crate::expr::{Call, Expr};
@@ -254,7 +255,7 @@ impl Binder<'_> {
 
     fn aggregate_inside(&mut self, name: &str, call: &ast::Call, at: u32) -> Result<(AggregateCall, Type)> {
         let subs = std::mem::take(&mut self.frame().subs);
-        let bound = self.aggregate_parts(name, call, at);
+        let bound = self.barring(Barred::Aggregate, |binder| binder.aggregate_parts(name, call, at));
         // Sub-queries of the arguments are answered before grouping.
         let frame = self.frame();
         let mine = std::mem::replace(&mut frame.subs, subs);
@@ -344,8 +345,8 @@ impl Binder<'_> {
         }
         let filter = match &call.filter {
             Some(filter) => {
-                let typed = self.expr(filter)?;
-                Some(self.boolean(typed, "FILTER")?)
+                let clause = Barred::Clause("FILTER");
+                Some(self.barring(clause, |binder| binder.condition(filter, "FILTER"))?)
             }
             None => None,
         };

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use super::scope::Barred;
+use super::sets::SETS;
 use super::{Binder, SUB_BASE, Typed};
 use crate::error::{Error, Result};
 use crate::expr::{Call, Comparison, Expr};
@@ -73,7 +75,9 @@ impl Binder<'_> {
                 let arg = self.condition(arg, shown)?;
                 Typed::new(Expr::IsBool(Box::new(arg), *wanted, *negated), Type::Bool, at)
             }
-            ExprKind::Case { arg, whens, other } => self.case(arg.as_deref(), whens, other.as_deref(), at)?,
+            ExprKind::Case { arg, whens, other } => self.barring(Barred::Expression("CASE"), |binder| {
+                binder.case(arg.as_deref(), whens, other.as_deref(), at)
+            })?,
             ExprKind::Call(call) => self.call(call, at)?,
             ExprKind::Cast(arg, name) => {
                 let (ty, modifier) = Self::type_of(name)?;
@@ -153,7 +157,7 @@ impl Binder<'_> {
                 Typed { modifier, ..self.lifted(sub, ty, at) }
             }
             ExprKind::Coalesce(args) => {
-                let all = self.exprs(args)?;
+                let all = self.barring(Barred::Expression("COALESCE"), |binder| binder.exprs(args))?;
                 let (exprs, ty, modifier) = self.unify(all, "COALESCE")?;
                 Typed { modifier, ..Typed::new(Expr::Coalesce(exprs), ty, at) }
             }
@@ -360,6 +364,9 @@ impl Binder<'_> {
         at: u32,
     ) -> Result<Typed> {
         let arg = self.expr(arg)?;
+        if arg.expr.columns().iter().any(|column| SETS.contains(column)) {
+            return Err(Error::new("42804", "row comparison operator must not return a set").at(at));
+        }
         let (bound, captures) = self.sub_query(query)?;
         let wanted = if arg.ty == Type::Record { arg.fields.len() } else { 1 };
         if bound.columns.len() != wanted {

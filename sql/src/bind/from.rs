@@ -199,8 +199,23 @@ impl Binder<'_> {
         }
     }
 
-    /// The query of a view, if the name is one's: bound as if nothing were around it.
+    /// The columns of a view.
+    pub(crate) fn columns_of_view(&mut self, name: &str) -> Result<Vec<crate::plan::Column>> {
+        Ok(self.view_query(name)?.map_or(Vec::new(), |bound| bound.columns))
+    }
+
+    /// The query of a view, if the name is one's.
     fn view(&mut self, name: &str) -> Result<Option<crate::plan::BoundQuery>> {
+        match self.catalog.objects().view(name).and_then(|_| self.catalog.view_columns(name)) {
+            Some(columns) => {
+                Ok(Some(crate::plan::BoundQuery { plan: Plan::Values(Vec::new()), columns, locks: false }))
+            }
+            None => self.view_query(name),
+        }
+    }
+
+    /// The query of a view, if the name is one's: bound as if nothing were around it.
+    fn view_query(&mut self, name: &str) -> Result<Option<crate::plan::BoundQuery>> {
         let catalog = self.catalog;
         let Some(view) = catalog.objects().view(name) else { return Ok(None) };
         if self.views.iter().any(|own| own == name) {
@@ -333,8 +348,12 @@ impl Binder<'_> {
             return Err(Error::unsupported("this function in FROM").at(call.at));
         };
         let name = written.name.last().cloned().unwrap_or_default();
-        let ((mut plan, made), captures) = self.nested(FrameKind::Sub, |binder| {
-            binder.frames.push(super::scope::Frame::default());
+        let (((mut plan, made), subs), captures) = self.nested(FrameKind::Sub, |binder| {
+            binder.frames.push(super::scope::Frame {
+                barred: Some(super::scope::Barred::From),
+                no_aggregates: Some("functions in FROM"),
+                ..super::scope::Frame::default()
+            });
             let bound = binder.exprs(&written.args).and_then(|args| {
                 let whole = args.iter().all(|arg| arg.ty.is_integer());
                 if name == "generate_series" && whole {
@@ -352,9 +371,10 @@ impl Binder<'_> {
                     }
                 }
             });
-            binder.frames.pop();
-            bound
+            let frame = binder.frames.pop().expect("the frame was just put there");
+            Ok((bound?, frame.subs))
         })?;
+        plan = with_answers(plan, subs, captures.len(), made.len());
         let table = alias.name.clone().unwrap_or(name);
         let mut names = alias.columns.iter();
         let mut columns: Vec<crate::plan::Column> = made
@@ -493,6 +513,42 @@ impl Binder<'_> {
         // What is shown first stands once more under its table's name.
         Ok((first, conditions))
     }
+}
+
+/// The rows of a function whose arguments ask sub-queries: it runs once for their answers, which stand behind its captures.
+fn with_answers(mut plan: Plan, subs: Vec<crate::plan::Sub>, captures: usize, columns: usize) -> Plan {
+    if subs.is_empty() {
+        return plan;
+    }
+    let answers = subs.len();
+    let outer = |expr: &mut Expr| {
+        expr.rewrite(&mut |node| {
+            if let Expr::Column(index) = node
+                && *index >= SUB_BASE
+            {
+                *node = Expr::Outer(captures + *index - SUB_BASE);
+            }
+        });
+    };
+    match &mut plan {
+        Plan::Series { from, to, step } => [from, to, step].into_iter().for_each(outer),
+        Plan::Unnest(array) => outer(array),
+        Plan::Values(rows) => rows.iter_mut().flatten().for_each(outer),
+        other => unreachable!("a function in FROM is no {other:?}"),
+    }
+    let lateral = (0..captures).map(Expr::Outer).chain((0..answers).map(Expr::Column)).collect();
+    let join = Join {
+        kind: JoinKind::Inner,
+        left: applied(Plan::Unit, subs, &mut 0),
+        right: plan,
+        left_width: answers,
+        right_width: columns,
+        equal: Vec::new(),
+        on: Vec::new(),
+        lateral: Some(lateral),
+    };
+    let made = (answers..answers + columns).map(Expr::Column).collect();
+    Plan::Project(Box::new(Plan::Join(Box::new(join))), made)
 }
 
 fn shared_names(left: &[ScopeColumn], right: &[ScopeColumn]) -> Vec<String> {

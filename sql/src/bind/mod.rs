@@ -16,6 +16,7 @@
 //! | `recursive` | WITH RECURSIVE |
 //! | `sets` | functions that make rows |
 //! | `window` | window functions |
+//! | `layers` | where answers of sub-queries, values of windows and rows of functions stand |
 //! | `json` | JSON of values of any type |
 //! | `names` | names of relations, by schema or search path |
 //! | `registered` | OIDs that are shown by names: `regclass` and its like |
@@ -30,6 +31,7 @@ mod expr;
 mod from;
 mod improve;
 mod json;
+mod layers;
 mod names;
 mod query;
 mod recursive;

@@ -1,14 +1,12 @@
 //! SELECT: from the tables through grouping, the select list, DISTINCT and ORDER BY to LIMIT; VALUES; set operations; WITH.
 
 use super::coerce::common_modifier;
-use super::scope::{Frame, FrameKind, Group, Naming, ScopeColumn};
-use super::sets::SET_BASE;
-use super::window::WINDOW_BASE;
+use super::scope::{Barred, Frame, FrameKind, Group, Naming, ScopeColumn};
 use super::{Binder, SUB_BASE, Typed};
 use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::parser::ast::{self, ExprKind, LockWait, Locking, OrderItem, Query, Select, SetExpr, Strength};
-use crate::plan::{BoundQuery, Column, Extension, LockTarget, Plan, SortKey, Sub, SubKind};
+use crate::plan::{BoundQuery, Column, LockTarget, Plan, SortKey, Sub, SubKind};
 use crate::types::Type;
 
 /// Expressions of a select list, bound, with their names.
@@ -216,7 +214,10 @@ impl Binder<'_> {
             self.frame().group = None;
         }
         let having = match &select.having {
-            Some(having) => Some(self.condition(having, "HAVING")?),
+            Some(having) => {
+                let clause = Barred::Clause("HAVING");
+                Some(self.barring(clause, |binder| binder.condition(having, "HAVING"))?)
+            }
             None => None,
         };
         // From here on, rows can be made and windows looked at.
@@ -235,20 +236,11 @@ impl Binder<'_> {
             width = keys.len() + group.calls.len();
             plan = Plan::Aggregate { input: Box::new(plan), keys, calls: group.calls };
         }
-        let subs = std::mem::take(&mut self.frame().subs);
-        let base = width;
-        plan = applied(plan, subs, &mut width);
-        if let Some(mut having) = having {
-            place_subs(&mut having, base);
-            plan = Plan::Filter(Box::new(plan), vec![having]);
-        }
-        let extended = self.extended(&mut plan, base, &mut width);
+        let (mut plan, placed) = self.layered(plan, width, having);
         let mut exprs = Vec::with_capacity(output.exprs.len());
         for typed in &output.exprs {
             let mut expr = typed.expr.clone();
-            place_subs(&mut expr, base);
-            place(&mut expr, WINDOW_BASE, extended.0);
-            place(&mut expr, SET_BASE, extended.1);
+            placed.put(&mut expr);
             exprs.push(expr);
         }
         let all = exprs.len();
@@ -280,33 +272,6 @@ impl Binder<'_> {
         let columns =
             columns.map(|(typed, name)| Column { name, ty: typed.ty, modifier: typed.modifier }).collect();
         Ok(BoundQuery { plan, columns, locks: false })
-    }
-
-    /// Puts window functions and functions that make rows behind the plan's columns. Where each of the two kinds begins.
-    fn extended(&mut self, plan: &mut Plan, subs: usize, width: &mut usize) -> (usize, usize) {
-        let mut windows = self.frame().windows.take().unwrap_or_default();
-        let mut sets = self.frame().sets.take().unwrap_or_default();
-        let first_window = *width;
-        for call in &mut windows {
-            let parts = call.args.iter_mut().chain(&mut call.filter).chain(&mut call.partition);
-            parts
-                .chain(call.order.iter_mut().map(|key| &mut key.expr))
-                .for_each(|expr| place_subs(expr, subs));
-        }
-        if !windows.is_empty() {
-            *width += windows.len();
-            *plan = Plan::Extend(Box::new(std::mem::replace(plan, Plan::Unit)), Extension::Windows(windows));
-        }
-        let first_set = *width;
-        for set in &mut sets {
-            place_subs(set, subs);
-            place(set, WINDOW_BASE, first_window);
-        }
-        if !sets.is_empty() {
-            *width += sets.len();
-            *plan = Plan::Extend(Box::new(std::mem::replace(plan, Plan::Unit)), Extension::Sets(sets));
-        }
-        (first_window, first_set)
     }
 
     /// The tables whose rows are locked; their rows' numbers become columns of the output.
@@ -628,16 +593,11 @@ fn place_of(number: i64, count: usize, at: u32) -> Result<usize> {
 
 /// Puts answers of sub-queries behind the first `width` columns.
 pub(super) fn place_subs(expr: &mut Expr, width: usize) {
-    place(expr, SUB_BASE, width);
-}
-
-/// Gives columns that have had no place yet, and were counted from `base` on, their places from `width` on.
-fn place(expr: &mut Expr, base: usize, width: usize) {
     expr.rewrite(&mut |node| {
         if let Expr::Column(index) = node
-            && (base..base * 2).contains(index)
+            && (SUB_BASE..SUB_BASE * 2).contains(index)
         {
-            *index = *index - base + width;
+            *index = *index - SUB_BASE + width;
         }
     });
 }
@@ -772,11 +732,21 @@ pub(super) fn rows_with_subs(rows: Vec<Vec<Expr>>, subs: Vec<Sub>) -> Plan {
         row.iter_mut().for_each(|expr| place_subs(expr, 0));
         Plan::Project(Box::new(base.clone()), row)
     });
-    let all = projected.reduce(|before, one| Plan::SetOp {
-        op: ast::SetOp::Union,
-        all: true,
-        left: Box::new(before),
-        right: Box::new(one),
-    });
-    all.expect("VALUES has a row")
+    // Neighbours are put together, then those pairs: a chain would be as deep as there are rows.
+    let mut all: Vec<Plan> = projected.collect();
+    while all.len() > 1 {
+        let mut rest = all.into_iter();
+        let mut pairs = Vec::new();
+        while let Some(left) = rest.next() {
+            pairs.push(match rest.next() {
+                Some(right) => {
+                    let (left, right) = (Box::new(left), Box::new(right));
+                    Plan::SetOp { op: ast::SetOp::Union, all: true, left, right }
+                }
+                None => left,
+            });
+        }
+        all = pairs;
+    }
+    all.pop().expect("VALUES has a row")
 }

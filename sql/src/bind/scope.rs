@@ -49,6 +49,58 @@ pub(super) enum FrameKind {
     Derived,
 }
 
+/// What is being bound in which no function makes rows, and no window function stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Barred {
+    /// Arguments of an aggregate.
+    Aggregate,
+    /// Arguments of a window function.
+    Window,
+    /// The window itself.
+    Definition,
+    /// CASE or COALESCE, in which window functions may stand.
+    Expression(&'static str),
+    /// FILTER or HAVING.
+    Clause(&'static str),
+    /// Arguments of a function in FROM.
+    From,
+}
+
+impl Barred {
+    /// What a function that makes rows is refused with.
+    pub(super) fn no_sets(self) -> Error {
+        let message = match self {
+            Self::Aggregate => {
+                "aggregate function calls cannot contain set-returning function calls".to_owned()
+            }
+            Self::Window => "window function calls cannot contain set-returning function calls".to_owned(),
+            Self::Definition => {
+                "set-returning functions in window definitions are not supported yet".to_owned()
+            }
+            Self::Expression(what) | Self::Clause(what) => {
+                format!("set-returning functions are not allowed in {what}")
+            }
+            Self::From => "set-returning functions must appear at top level of FROM".to_owned(),
+        };
+        Error::new("0A000", message)
+            .hint("You might be able to move the set-returning function into a LATERAL FROM item.")
+    }
+
+    /// What a window function is refused with, if it is.
+    pub(super) fn no_window(self) -> Option<Error> {
+        Some(match self {
+            Self::Aggregate => {
+                Error::new("42803", "aggregate function calls cannot contain window function calls")
+            }
+            Self::Window => Error::new("42P20", "window function calls cannot be nested"),
+            Self::Definition => Error::new("42P20", "window functions are not allowed in window definitions"),
+            Self::Expression(_) => return None,
+            Self::Clause(what) => Error::new("42P20", format!("window functions are not allowed in {what}")),
+            Self::From => Error::new("42P20", "window functions are not allowed in functions in FROM"),
+        })
+    }
+}
+
 /// Tables of FROM whose rows are numbered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Naming {
@@ -76,6 +128,8 @@ pub(super) struct Frame {
     pub(super) sets: Option<Vec<Expr>>,
     /// Window functions; none: they are not allowed now.
     pub(super) windows: Option<Vec<WindowCall>>,
+    /// What is being bound of it that allows neither of the two.
+    pub(super) barred: Option<Barred>,
     /// The WINDOW clause.
     pub(super) named_windows: Vec<(String, ast::Over)>,
     pub(super) group: Option<Group>,
@@ -120,6 +174,21 @@ impl ScopeColumn {
 impl Binder<'_> {
     pub(super) fn frame(&mut self) -> &mut Frame {
         self.frames.last_mut().expect("expressions are bound within a query")
+    }
+
+    /// Binds something that allows no functions which make rows.
+    pub(super) fn barring<T>(
+        &mut self,
+        what: Barred,
+        bind: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        let before = self.frame().barred;
+        // In an aggregate nothing else counts: its arguments are no more than that.
+        let expression = matches!(what, Barred::Expression(_)) && before.is_some();
+        self.frame().barred = if expression { before } else { Some(what) };
+        let bound = bind(self);
+        self.frame().barred = before;
+        bound
     }
 
     /// A column by its names.

@@ -12,6 +12,8 @@ use crate::types::{Datum, Type};
 
 /// Columns from here on are values of functions that make rows, and have no place yet.
 pub(super) const SET_BASE: usize = 1 << 41;
+/// All such columns.
+pub(super) const SETS: std::ops::Range<usize> = SET_BASE..2 * SET_BASE;
 
 /// An expression that makes an array, and the columns that its elements are: names (none: the function's) and types.
 pub(super) type SetCall = (Expr, Vec<(Option<&'static str>, Type)>);
@@ -159,8 +161,13 @@ impl Binder<'_> {
             _ if name == "unnest" => return Ok(None),
             _ => return Err(Error::unsupported(format!("function {name} outside of FROM")).at(at)),
         };
-        let Some(sets) = &mut self.frame().sets else {
-            return Err(Error::new("0A000", "set-returning functions are not allowed here")
+        let frame = self.frame();
+        if let Some(barred) = frame.barred {
+            return Err(barred.no_sets().at(at));
+        }
+        let clause = frame.no_aggregates.unwrap_or("this place");
+        let Some(sets) = &mut frame.sets else {
+            return Err(Error::new("0A000", format!("set-returning functions are not allowed in {clause}"))
                 .at(at)
                 .hint("Put the function into FROM, or into the select list."));
         };

@@ -1,6 +1,7 @@
 //! Window functions: calls with OVER, lifted out of a select list as sub-queries are.
 
 use super::query::{has_aggregate, has_order};
+use super::scope::Barred;
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
 use crate::expr::Expr;
@@ -47,17 +48,18 @@ impl Binder<'_> {
         over: &Over,
         at: u32,
     ) -> Result<Typed> {
+        if let Some(refused) = self.frame().barred.and_then(Barred::no_window) {
+            return Err(refused.at(at));
+        }
         if self.frame().windows.is_none() {
-            return Err(Error::new("42P20", "window functions are not allowed here")
+            let clause = self.frame().no_aggregates.unwrap_or("this place");
+            return Err(Error::new("42P20", format!("window functions are not allowed in {clause}"))
                 .at(at)
                 .hint("They stand in a select list or in ORDER BY."));
         }
-        // Within its arguments there is no other one.
-        let outside = self.frame().windows.take();
-        let bound = self.window_parts(name, call, over, at);
-        self.frame().windows = outside;
-        let (function, ty) = bound?;
-        let windows = self.frame().windows.as_mut().expect("it was just put back");
+        let (function, ty) =
+            self.barring(Barred::Window, |binder| binder.window_parts(name, call, over, at))?;
+        let windows = self.frame().windows.as_mut().expect("it is there");
         windows.push(function);
         let column = WINDOW_BASE + windows.len() - 1;
         Ok(Typed::new(Expr::Column(column), ty, at))
@@ -71,23 +73,7 @@ impl Binder<'_> {
         at: u32,
     ) -> Result<(WindowCall, Type)> {
         let over = self.window_meant(over, at)?;
-        let mut partition = Vec::new();
-        for expr in &over.partition {
-            let typed = self.expr(expr)?;
-            let typed = if typed.ty == Type::Unknown { self.implicit(typed, Type::Text)? } else { typed };
-            partition.push(typed.expr);
-        }
-        let mut order = Vec::new();
-        for item in &over.order {
-            let typed = self.expr(&item.expr)?;
-            let typed = if typed.ty == Type::Unknown { self.implicit(typed, Type::Text)? } else { typed };
-            has_order(typed.ty, item.expr.at)?;
-            order.push(SortKey {
-                expr: typed.expr,
-                descending: item.descending,
-                nulls_first: item.nulls_first,
-            });
-        }
+        let (partition, order) = self.barring(Barred::Definition, |binder| binder.window_keys(&over))?;
         let frame = match &over.range {
             None => WindowFrame { rows: false, start: FrameEnd::First, end: FrameEnd::Current },
             Some(range) => WindowFrame {
@@ -127,6 +113,27 @@ impl Binder<'_> {
         }
         let (aggregate, ty) = self.aggregate_parts(name, call, at)?;
         Ok((made(WindowFunction::Aggregate(aggregate.aggregate), aggregate.args, aggregate.filter), ty))
+    }
+
+    /// Expressions by which a window parts its rows, and orders them.
+    fn window_keys(&mut self, over: &Over) -> Result<(Vec<Expr>, Vec<SortKey>)> {
+        let mut partition = Vec::new();
+        for expr in &over.partition {
+            let typed = self.expr(expr)?;
+            partition.push(self.known(typed)?.expr);
+        }
+        let mut order = Vec::new();
+        for item in &over.order {
+            let typed = self.expr(&item.expr)?;
+            let typed = self.known(typed)?;
+            has_order(typed.ty, item.expr.at)?;
+            order.push(SortKey {
+                expr: typed.expr,
+                descending: item.descending,
+                nulls_first: item.nulls_first,
+            });
+        }
+        Ok((partition, order))
     }
 
     /// The window with what the one it names adds to it.

@@ -12,7 +12,7 @@ use thermocline_row::{
 
 use super::Row;
 use super::operators::Range;
-use crate::catalog::Table;
+use crate::catalog::{Identity, Table};
 use crate::error::{Error, Result};
 use crate::parser::ast::{LockWait, Strength};
 use crate::types::{Datum, Numeric};
@@ -204,7 +204,7 @@ impl<'t> EngineSource<'t> {
             Err(error) => return Err(error.into()),
         }
         let layout = found.layout();
-        if found.definition() != table.definition || layout.columns().len() != table.columns.len() {
+        if Identity::of(&found) != table.identity || layout.columns().len() != table.columns.len() {
             return Err(redefined());
         }
         self.tables.insert(table.name.clone(), (found.clone(), layout.clone()));

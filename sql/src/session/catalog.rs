@@ -4,7 +4,7 @@ use thermocline_engine::{Database, Tables};
 
 use super::system;
 use crate::catalog::{
-    Catalog, Column as TableColumn, Foreign, HIDDEN_KEY, Index, OWN, System, Table, sql_type,
+    Catalog, Column as TableColumn, Foreign, HIDDEN_KEY, Identity, Index, OWN, System, Table, sql_type,
 };
 use crate::system::Objects;
 use crate::system::rows::{DefaultRow, ForeignRow};
@@ -80,8 +80,8 @@ impl Catalog for EngineCatalog<'_> {
         if name.starts_with(OWN) {
             return None;
         }
-        // The number first: it may be too old then, and never too new.
-        let definition = found.definition();
+        // The identity first: it may be too old then, and never too new.
+        let identity = Identity::of(&found);
         let schema = found.schema();
         let columns: Vec<TableColumn> =
             schema.column_list().iter().map(|column| self.column(name, column)).collect();
@@ -104,7 +104,7 @@ impl Catalog for EngineCatalog<'_> {
         };
         Some(std::sync::Arc::new(Table {
             name: name.to_owned(),
-            definition,
+            identity,
             columns,
             primary: schema.primary().map(|_| 0),
             indexes,

@@ -95,7 +95,7 @@ impl Session {
                 .collect(),
         });
         Table {
-            definition: 0,
+            identity: crate::catalog::Identity::default(),
             name: schema.name().to_owned(),
             indexes: indexes.collect(),
             columns,

@@ -30,6 +30,7 @@ mod prepares;
 mod rows;
 mod schemas;
 pub(crate) mod settings;
+mod shapes;
 mod system;
 mod system_activity;
 mod system_constraints;
@@ -40,7 +41,7 @@ use thermocline_base::clock::{Clock, SystemClock};
 use thermocline_engine::{Database, Isolation, Savepoint, Tables, Transaction, block_on};
 
 use crate::bind::Binder;
-use crate::catalog::quoted;
+use crate::catalog::{Identity, quoted};
 use crate::common::Common;
 use crate::common::facts::{Facts, TransactionLocks};
 use crate::error::{Error, Result, aborted};
@@ -569,7 +570,12 @@ impl Session {
             Statement::Reset(name) => self.settings.reset(name.as_deref()),
             Statement::Nothing(tag) => Ok(Answer::tagged(tag)),
             Statement::Refused(what) => Err(Error::unsupported(what)),
-            Statement::Fetch { name, direction, moving } => self.fetch(name, *direction, *moving, rows),
+            Statement::Fetch { name, direction, moving } => {
+                if fixed && !moving && self.cursors.columns(name)? != prepared.shown {
+                    return Err(changed_result());
+                }
+                self.fetch(name, *direction, *moving, rows)
+            }
             Statement::Close(name) => self.close_cursor(name.as_deref()),
             Statement::Copy(_) => {
                 Err(Error::new("0A000", "COPY FROM STDIN needs a client that sends the rows"))
@@ -584,6 +590,9 @@ impl Session {
                 })
             }
             Statement::Execute { name, args } => {
+                if fixed && self.named_columns(name)? != prepared.shown {
+                    return Err(changed_result());
+                }
                 let (name, args) = (name.clone(), args.clone());
                 self.execute_named(&name, &args, rows).await
             }
@@ -695,8 +704,8 @@ impl Session {
                 format!("bind message supplies {given} parameters, but prepared statement requires {needed}");
             return Err(Error::new("08P01", message));
         }
-        let same = |(name, number): &(String, u64)| {
-            self.tables.table(name).is_ok_and(|table| table.definition() == *number)
+        let same = |(name, identity): &(String, Identity)| {
+            self.tables.table(name).is_ok_and(|table| Identity::of(&table) == *identity)
         };
         let is_current = prepared.objects == self.objects.version
             && prepared.path == self.path_number
@@ -704,12 +713,13 @@ impl Session {
             && prepared.definitions.iter().all(same);
         if prepared.volatile || !is_current {
             let (bound, noted) = self.bind_again(prepared)?;
-            prepared.asks |= noted.asks;
-            prepared.absent = noted.absent;
             if fixed && bound.as_ref().is_some_and(|bound| bound.columns() != prepared.columns()) {
-                return Err(Error::new("0A000", "cached plan must not change result type")
-                    .hint("Prepare the statement again."));
+                return Err(changed_result());
             }
+            // What was noted of the old plan stays as long as that does.
+            prepared.asks |= noted.asks;
+            prepared.volatile = noted.system;
+            prepared.absent = noted.absent;
             prepared.definitions = bound.as_ref().map_or(Vec::new(), Bound::tables);
             prepared.bound = bound;
             prepared.objects = self.objects.version;
@@ -767,6 +777,11 @@ fn check_open(session: &Session) -> Result<()> {
 
 fn text_column(name: &str) -> Column {
     Column { name: name.to_owned(), ty: Type::Text, modifier: -1 }
+}
+
+/// The statement would return other columns than its user was told of.
+pub(super) fn changed_result() -> Error {
+    Error::new("0A000", "cached plan must not change result type").hint("Prepare the statement again.")
 }
 
 fn several() -> Error {

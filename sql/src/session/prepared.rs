@@ -1,5 +1,6 @@
 //! Prepared statements: a statement, what it was bound to, and the definitions that this stands on.
 
+use crate::catalog::Identity;
 use crate::parser::Parsed;
 use crate::parser::ast::Statement;
 use crate::plan::{Bound, Column};
@@ -21,8 +22,8 @@ pub struct Prepared {
     pub(super) copied_columns: usize,
     /// The columns of statements such as SHOW, which are not bound.
     pub(super) shown: Vec<Column>,
-    /// The tables that it was bound with, and the numbers of their definitions.
-    pub(super) definitions: Vec<(String, u64)>,
+    /// The tables that it was bound with, by the names by which it has found them.
+    pub(super) definitions: Vec<(String, Identity)>,
     /// The state of the system tables that it was bound with.
     pub(super) objects: u64,
     /// The number of the search path that it was bound with.
@@ -78,6 +79,12 @@ impl Prepared {
         }
     }
 
+    /// Are its columns those of another statement or a cursor, which it names?
+    #[must_use]
+    pub fn names_another(&self) -> bool {
+        matches!(self.statement.statement, Statement::Fetch { .. } | Statement::Execute { .. })
+    }
+
     /// Is a prepared statement to be forgotten, by its name, or all?
     #[must_use]
     pub fn deallocates(&self) -> Option<Option<&str>> {
@@ -129,21 +136,21 @@ impl Bound {
         !table.foreign.is_empty() || !table.referenced.is_empty()
     }
 
-    /// Names of the tables that it depends on, and the numbers of the definitions that it was bound with.
-    pub(super) fn tables(&self) -> Vec<(String, u64)> {
+    /// The tables that it depends on, as it was bound with them.
+    pub(super) fn tables(&self) -> Vec<(String, Identity)> {
         let mut names = Vec::new();
         match self {
             Bound::Query(query) => tables_of(&query.plan, &mut names),
             Bound::Insert(it) => {
-                names.push((it.table.name.clone(), it.table.definition));
+                names.push((it.table.name.clone(), it.table.identity));
                 tables_of(&it.plan, &mut names);
             }
             Bound::Update(it) => {
-                names.push((it.table.name.clone(), it.table.definition));
+                names.push((it.table.name.clone(), it.table.identity));
                 tables_of(&it.plan, &mut names);
             }
             Bound::Delete(it) => {
-                names.push((it.table.name.clone(), it.table.definition));
+                names.push((it.table.name.clone(), it.table.identity));
                 tables_of(&it.plan, &mut names);
             }
         }
@@ -153,8 +160,8 @@ impl Bound {
     }
 }
 
-/// Names of the tables that a plan reads, and the numbers of their definitions.
-fn tables_of(plan: &crate::plan::Plan, names: &mut Vec<(String, u64)>) {
+/// The tables that a plan reads, as it was bound with them.
+fn tables_of(plan: &crate::plan::Plan, names: &mut Vec<(String, Identity)>) {
     use crate::plan::Plan;
     match plan {
         Plan::Unit
@@ -163,7 +170,7 @@ fn tables_of(plan: &crate::plan::Plan, names: &mut Vec<(String, u64)>) {
         | Plan::Series { .. }
         | Plan::Unnest(_)
         | Plan::Working(_) => {}
-        Plan::Scan { table, .. } => names.push((table.name.clone(), table.definition)),
+        Plan::Scan { table, .. } => names.push((table.name.clone(), table.identity)),
         Plan::Filter(input, _)
         | Plan::Project(input, _)
         | Plan::Sort(input, _)

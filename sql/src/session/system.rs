@@ -3,6 +3,7 @@
 //!
 //! OIDs of tables and indexes are made of their names: they stay as long as the names do, in this process and the next.
 
+use super::shapes::Shapes;
 use super::system_more::{category_of, information, input_of, more, opclass_of};
 use crate::catalog::{Catalog, Index, System, Table, quoted};
 use crate::names::{plain, qualified, schema_of, within};
@@ -67,18 +68,18 @@ pub(super) struct All {
     sequences: Vec<String>,
 }
 
-/// All relations that a catalog knows.
-pub(super) fn all(catalog: &dyn Catalog) -> All {
-    let view = |name: &str| {
-        let text = format!("select * from {}", quoted(name));
-        let mut binder = crate::bind::Binder::new(catalog, Vec::new(), 0).over_public();
-        let bound = crate::parser::parse(&text)
-            .and_then(|mut parsed| binder.statement(&parsed.pop().expect("it is a statement").statement));
-        match bound {
-            Ok(Some(crate::plan::Bound::Query(query))) => query.columns,
-            _ => Vec::new(),
-        }
-    };
+/// All relations that a catalog knows, with the columns of views.
+fn all(catalog: &dyn Catalog) -> All {
+    let shapes = Shapes::new(catalog);
+    all_with(catalog, |view| shapes.of(view))
+}
+
+/// All relations that a catalog knows. No view is bound for that: it is said to have no columns.
+fn all_named(catalog: &dyn Catalog) -> All {
+    all_with(catalog, |_| Vec::new())
+}
+
+fn all_with(catalog: &dyn Catalog, view: impl Fn(&str) -> Vec<Column>) -> All {
     let objects = catalog.objects();
     All {
         tables: tables(catalog),
@@ -169,7 +170,7 @@ pub(super) fn tables(catalog: &dyn Catalog) -> Vec<std::sync::Arc<Table>> {
 
 /// Definitions of indexes, or of constraints, by OID.
 pub(super) fn definitions(catalog: &dyn Catalog, constraints: bool) -> Vec<(i64, String)> {
-    let all = all(catalog);
+    let all = all_named(catalog);
     let relations = relations(&all);
     if constraints {
         let found = super::system_constraints::constraints(&relations, catalog.objects());
@@ -189,12 +190,12 @@ pub(super) fn definitions(catalog: &dyn Catalog, constraints: bool) -> Vec<(i64,
 
 /// Full names of relations by OID.
 pub(super) fn names(catalog: &dyn Catalog) -> Vec<(i64, String)> {
-    relations(&all(catalog)).into_iter().map(|relation| (relation.oid, relation.full)).collect()
+    relations(&all_named(catalog)).into_iter().map(|relation| (relation.oid, relation.full)).collect()
 }
 
 /// Queries of views by OID.
 pub(super) fn view_texts(catalog: &dyn Catalog) -> Vec<(i64, String)> {
-    let all = all(catalog);
+    let all = all_named(catalog);
     let relations = relations(&all);
     let text = |relation: &Relation<'_>| {
         let view = catalog.objects().view(&relation.full)?;
@@ -236,8 +237,18 @@ fn shown_columns(table: &Table) -> impl Iterator<Item = &crate::catalog::Column>
 
 /// The system table with this name; none if there is no such one.
 pub(super) fn system(catalog: &dyn Catalog, schema: &str, name: &str) -> Option<System> {
-    let all = all(catalog);
-    let relations = relations(&all);
+    system_of(catalog, &all(catalog), schema, name)
+}
+
+/// The same, asked for its columns only: its rows say nothing.
+pub(super) fn columns_only(catalog: &dyn Catalog, schema: &str, name: &str) -> Option<System> {
+    let nothing = All { tables: Vec::new(), views: Vec::new(), sequences: Vec::new() };
+    let found = system_of(catalog, &nothing, schema, name)?;
+    Some(System { rows: Vec::new(), ..found })
+}
+
+fn system_of(catalog: &dyn Catalog, all: &All, schema: &str, name: &str) -> Option<System> {
+    let relations = relations(all);
     if schema == "information_schema" {
         return information_schema(catalog, name).or_else(|| information(catalog, &relations, name));
     }
@@ -303,7 +314,8 @@ pub(super) fn system(catalog: &dyn Catalog, schema: &str, name: &str) -> Option<
         "pg_roles" | "pg_user" | "pg_authid" => pg_roles(),
         "pg_description" => System {
             columns: vec![("objoid", Oid), ("classoid", Oid), ("objsubid", Int4), ("description", Text)],
-            rows: comments(catalog)
+            rows: catalog
+                .comments()
                 .into_iter()
                 .map(|(oid, number, about)| {
                     let class = if relations.iter().any(|it| it.oid == oid) { 1259 } else { 2606 };
@@ -732,7 +744,7 @@ fn information_schema(catalog: &dyn Catalog, name: &str) -> Option<System> {
                 ("table_catalog", Name),
                 ("table_schema", Name),
                 ("table_name", Name),
-                ("table_type", Text),
+                ("table_type", Type::Varchar),
             ],
             rows: all
                 .iter()

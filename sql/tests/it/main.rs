@@ -5,5 +5,6 @@ mod constraints;
 mod copy;
 mod explain;
 mod golden;
+mod prepared;
 mod schemas;
 mod sessions;
