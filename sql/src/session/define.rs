@@ -3,6 +3,7 @@
 use thermocline_engine::{Error as EngineError, IndexSchema, SchemaError, TableSchema, Tiering};
 use thermocline_row as row;
 
+use super::define_unique::may_index;
 use super::{Answer, Session};
 use crate::bind::Binder;
 use crate::catalog::{Catalog, Column, HIDDEN_KEY, quoted, sql_type};
@@ -121,6 +122,7 @@ impl Session {
             if primary.as_ref().is_some_and(|(_, names)| names.iter().any(|(key, _)| key == column)) {
                 found.nullable = false;
             }
+            may_index(Self::type_kept(&changes, found), "btree")?;
         }
         match primary {
             Some((given, names)) => {
@@ -149,6 +151,15 @@ impl Session {
         self.look_again()?;
         self.record(&changes).await?;
         Ok(Answer::tagged("CREATE TABLE"))
+    }
+
+    /// The type of a column that is being made.
+    fn type_kept(changes: &[Change], column: &row::Column) -> Type {
+        let kept = changes.iter().find_map(|change| match change {
+            Change::Put(_, name, Object::Column(row)) if *name == column.name => row.ty,
+            _ => None,
+        });
+        kept.and_then(|(oid, _)| Type::from_oid(oid)).unwrap_or_else(|| sql_type(column.ty).0)
     }
 
     /// A column as the engine stores it, and what is kept of it beside that.
@@ -260,10 +271,13 @@ impl Session {
         let catalog = self.catalog();
         let table = catalog.table(&create.table.name).expect("it was just there");
         let names: Vec<&str> = create.columns.iter().map(|(name, _, _)| name.as_str()).collect();
-        for (name, _, _) in &create.columns {
-            if !table.columns.iter().any(|column| column.name == *name && !column.hidden) {
+        let method = create.method.as_ref().map_or("btree", |(method, _)| method.as_str());
+        for (name, ..) in &create.columns {
+            let found = table.columns.iter().find(|column| column.name == *name && !column.hidden);
+            let Some(column) = found else {
                 return Err(Error::new("42703", format!("column \"{name}\" does not exist")));
-            }
+            };
+            may_index(column.ty, method)?;
         }
         let base = format!("{}_{}_idx", table.name, names.join("_"));
         let taken = |name: &str| self.is_relation(name);

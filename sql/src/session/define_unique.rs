@@ -1,10 +1,26 @@
-//! Unique indexes that are no constraints: CREATE UNIQUE INDEX makes one, UNIQUE in a table a constraint; the engine does not tell
-//! them apart, so that a row of the system tables does.
+//! What stands in indexes, and unique indexes that are no constraints: CREATE UNIQUE INDEX makes one, UNIQUE in a table a constraint;
+//! the engine does not tell them apart, so that a row of the system tables does.
 
 use super::{Answer, Session};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::system::Change;
 use crate::system::rows::{Kind, Object, UniqueIndexRow};
+use crate::types::Type;
+
+/// May a column of this type stand in an index? An array's bytes are in another order than the array is.
+pub(super) fn may_index(ty: Type, method: &str) -> Result<()> {
+    if ty.element().is_some() {
+        return Err(Error::unsupported(format!("an index on a column of type {}", ty.sql_name()))
+            .hint("An array stands in no index: put its elements into a table of their own."));
+    }
+    if ty == Type::Json {
+        let message = format!("data type json has no default operator class for access method \"{method}\"");
+        return Err(Error::new("42704", message).hint(
+            "You must specify an operator class for the index or define a default operator class for the data type.",
+        ));
+    }
+    Ok(())
+}
 
 impl Session {
     /// Notes an index that CREATE INDEX has made.

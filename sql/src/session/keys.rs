@@ -7,10 +7,12 @@ use thermocline_engine::row::{EncodedRow, Value};
 use thermocline_engine::{Error as EngineError, IndexSchema, Table, TableSchema};
 
 use super::Session;
-use crate::catalog::HIDDEN_KEY;
+use super::define_unique::may_index;
+use crate::catalog::{HIDDEN_KEY, sql_type};
 use crate::error::{Error, Result};
 use crate::names::plain;
 use crate::parser::ast::{CreateIndex, KeyDef, ObjectName};
+use crate::types::Type;
 
 /// Rows that are copied together.
 const BATCH: usize = 1000;
@@ -42,6 +44,9 @@ impl Session {
                 return Err(Error::new("42703", message).at(*at));
             };
             column.nullable = false;
+            let kept = self.objects.column(name, wanted).and_then(|row| row.ty);
+            let ty = kept.and_then(|(oid, _)| Type::from_oid(oid));
+            may_index(ty.unwrap_or_else(|| sql_type(column.ty).0), "btree")?;
         }
         let index = key.name.clone().unwrap_or_else(|| format!("{}_pkey", plain(name)));
         let mut new = TableSchema::new(name)

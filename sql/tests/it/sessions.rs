@@ -216,6 +216,7 @@ fn what_is_missing_is_refused_by_name() {
     let db = database();
     let mut session = Session::new(&db);
     run(&mut session, "create table t (id int primary key, a int)");
+    run(&mut session, "create table arrays (n int, a int[])");
     for text in [
         "select * from t group by rollup (a)",
         "select sum(a) over (order by a groups 1 preceding) from t",
@@ -232,6 +233,19 @@ fn what_is_missing_is_refused_by_name() {
         "listen x",
         "lock table t",
         "set timezone to 'Europe/Berlin'",
+        // Arrays stand in no index.
+        "create table u (a int[] unique)",
+        "create table u (a int[] primary key)",
+        "create table u (a int, b text[], unique (a, b))",
+        "create table u (a int, b text[], primary key (b, a))",
+        "create table u (a int references t, b numeric(5,2)[] constraint one unique)",
+        "create index on arrays (a)",
+        "create index on arrays (n, a desc)",
+        "create index on arrays using hash (a)",
+        "create unique index on arrays (a)",
+        "alter table arrays add unique (a)",
+        "alter table arrays add constraint key primary key (a)",
+        "alter table arrays add column b int[] unique",
     ] {
         let error = session.execute(text, &[]).expect_err(text);
         assert_eq!(error.code, "0A000", "{text}: {error}");
