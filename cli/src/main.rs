@@ -61,6 +61,8 @@ enum Command {
     Sql(sql::Sql),
     /// Serve a database to clients of PostgreSQL: psql, drivers
     Serve(serve::Serve),
+    /// Write the password file of a server; the password is read from standard input, and does not stand in the file
+    Passwd(serve::Passwd),
     /// Copy a database that no process has open to another directory, as one moment has it
     Backup(copies::Backup),
     /// Copy a backup to where a database is to be, and check it
@@ -95,6 +97,7 @@ fn main() -> ExitCode {
         Command::Load(load) => exchange::read(&load, arguments.quiet),
         Command::Sql(sql) => sql::run(&sql),
         Command::Serve(serve) => serve::run(&serve),
+        Command::Passwd(passwd) => serve::passwd(&passwd),
         Command::Backup(backup) => copies::backup(&backup, arguments.quiet),
         Command::Restore(restore) => copies::restore(&restore, arguments.quiet),
         Command::MemoryServer(server) => memory_server::run(&server, arguments.quiet),

@@ -1,4 +1,4 @@
-//! `thermocline serve`: becomes the binary `thermocline-server` that stands beside this one.
+//! `thermocline serve` and `thermocline passwd`: they become the binary `thermocline-server` that stands beside this one.
 //!
 //! The server is a binary of its own, so that who builds this one does not build tokio, pgwire and ring with it.
 
@@ -15,8 +15,25 @@ pub(crate) struct Serve {
     options: Vec<std::ffi::OsString>,
 }
 
-/// Runs the server in place of this process, where the system can do that.
+/// Options of `passwd`.
+#[derive(Debug, Args)]
+pub(crate) struct Passwd {
+    /// The password file; what it says is replaced
+    file: std::path::PathBuf,
+}
+
+/// Writes a password file.
+pub(crate) fn passwd(arguments: &Passwd) -> Result<(), Failure> {
+    become_server(&["--write-password-file".into(), arguments.file.clone().into()])
+}
+
+/// Serves a database.
 pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
+    become_server(&arguments.options)
+}
+
+/// Runs the server in place of this process, where the system can do that.
+fn become_server(options: &[std::ffi::OsString]) -> Result<(), Failure> {
     let own = std::env::current_exe()
         .map_err(|error| Failure::Failed(format!("cannot say where this program stands: {error}")))?;
     let server = own.with_file_name(format!("thermocline-server{}", std::env::consts::EXE_SUFFIX));
@@ -27,7 +44,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
         )));
     }
     let mut command = std::process::Command::new(&server);
-    command.args(&arguments.options);
+    command.args(options);
     replace(command).map_err(|error| Failure::Failed(format!("cannot run {}: {error}", server.display())))
 }
 

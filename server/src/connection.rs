@@ -15,15 +15,17 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
 use pgwire::messages::startup::ParameterStatus;
-use pgwire::messages::{DecodeContext, PgWireFrontendMessage, ProtocolVersion};
 use thermocline_sql::{Cause, Column, Copying, Datum, Error, Prepared, Rows, Session};
 
 use crate::door::Guest;
 use crate::extended::{Portal, Statement};
+use crate::log;
+use crate::message::{self, Message, Wrong};
 use crate::shared::{Peer, Shared, add};
 use crate::stream::Stream;
 use crate::wire::{self, Formats, Scratch};
@@ -82,7 +84,6 @@ pub(crate) struct Connection {
     /// An error was sent; messages are passed over up to Sync.
     pub(crate) skipping: bool,
     reported: (u64, Vec<String>),
-    context: DecodeContext,
 }
 
 /// Rows into the send buffer.
@@ -107,9 +108,6 @@ impl Rows for Sink<'_> {
 /// Serves a client until it ends.
 pub(crate) async fn serve(guest: Guest, shared: Arc<Shared>) {
     let Ok(stream) = Stream::attach(guest.stream) else { return };
-    let mut context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
-    context.awaiting_frontend_ssl = false;
-    context.awaiting_frontend_startup = false;
     let session = Session::new(&shared.db)
         .with_interrupt(guest.peer.interrupt.clone())
         .with_common(&shared.common, guest.peer.id)
@@ -126,16 +124,42 @@ pub(crate) async fn serve(guest: Guest, shared: Arc<Shared>) {
         portals: HashMap::new(),
         skipping: false,
         reported: (0, Vec::new()),
-        context,
     };
-    let Err(end) = connection.run(&guest.settings).await;
+    let end = match caught(connection.run(&guest.settings)).await {
+        Ok(Err(end)) => end,
+        Err(Panicked) => {
+            add(&connection.shared.counts.panics, 1);
+            // A message may have been cut off.
+            connection.out.clear();
+            let message = "the server has met a case that it was not made for; this session has ended";
+            Error::new("XX000", message)
+                .hint("Its transaction was rolled back. Please report the statement.")
+                .into()
+        }
+    };
     if let End::Fatal(error) = end {
         add(&connection.shared.counts.errors, 1);
-        tracing::info!(client = connection.peer.id, code = error.code, message = %error.message, "a connection ends");
+        if log::ENDS.allows() {
+            let client = connection.peer.id;
+            tracing::info!(client, code = error.code, message = %error.message, "a connection ends");
+        }
         wire::put_error(&mut connection.out, "FATAL", &error);
         let last = connection.stream.write_all(&connection.out);
         let _ = tokio::time::timeout(Duration::from_secs(1), last).await;
     }
+}
+
+/// The work has panicked; the hook of panics has told where.
+struct Panicked;
+
+/// Does work whose panic ends this connection and nothing else. What it has left is to be dropped.
+async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
+    let mut work = std::pin::pin!(work);
+    std::future::poll_fn(|context| {
+        let poll = std::panic::AssertUnwindSafe(|| work.as_mut().poll(context));
+        std::panic::catch_unwind(poll).map_or(Poll::Ready(Err(Panicked)), |polled| polled.map(Ok))
+    })
+    .await
 }
 
 impl Connection {
@@ -197,7 +221,7 @@ impl Connection {
     }
 
     /// The next whole message, if it is here.
-    pub(crate) fn message(&mut self) -> Result<Option<PgWireFrontendMessage>, End> {
+    pub(crate) fn message(&mut self) -> Result<Option<Message>, End> {
         let Some(&[kind, a, b, c, d]) = self.input.first_chunk::<5>() else { return Ok(None) };
         let length = u32::from_be_bytes([a, b, c, d]) as usize;
         let limit = self.shared.config.max_message_bytes;
@@ -212,47 +236,50 @@ impl Connection {
             self.input.reserve((length + 1 - self.input.len()).min(KEPT_BYTES));
             return Ok(None);
         }
-        // The codec must not look behind the end of this message.
-        let mut bytes = self.input.split_to(length + 1);
-        let well_formed = has_its_ends(kind, &bytes[5..]);
-        let context = &self.context;
-        let decode = std::panic::AssertUnwindSafe(|| PgWireFrontendMessage::decode(&mut bytes, context));
-        match std::panic::catch_unwind(decode) {
-            Ok(Ok(Some(message))) if well_formed => Ok(Some(message)),
-            _ => {
-                let message = format!("invalid frontend message of type {:?}", char::from(kind));
-                Err(Error::new("08P01", message).into())
-            }
+        let mut body = self.input.split_to(length + 1).freeze();
+        body.advance(5);
+        match message::decode(kind, body) {
+            Ok(message) => Ok(Some(message)),
+            Err(Wrong::Text(error)) => Ok(Some(Message::NoText(kind, error))),
+            Err(Wrong::Malformed(error)) => Err(error.into()),
         }
     }
 
-    async fn answer(&mut self, message: PgWireFrontendMessage) -> Result<(), End> {
-        use PgWireFrontendMessage as Message;
-        if self.skipping && !matches!(message, Message::Sync(_) | Message::Terminate(_)) {
+    async fn answer(&mut self, message: Message) -> Result<(), End> {
+        if self.skipping && !matches!(message, Message::Sync | Message::Terminate) {
             return Ok(());
         }
         let done = match message {
-            Message::Query(query) => {
-                self.query(&query.query).await?;
+            Message::Query(text) => {
+                self.query(&text).await?;
                 return Ok(());
             }
-            Message::Parse(parse) => self.parse(parse),
+            Message::NoText(b'Q', error) => {
+                self.refuse(&error);
+                self.ready().await;
+                return Ok(());
+            }
+            Message::NoText(_, error) => Err(error),
+            Message::Parse { name, text, types } => self.parse(name, &text, &types),
             Message::Bind(bind) => self.bind(bind),
-            Message::Describe(describe) => self.describe(&describe),
-            Message::Execute(execute) => self.execute(&execute).await?,
-            Message::Close(close) => {
-                self.close(&close);
+            Message::Describe(target) => self.describe(&target),
+            Message::Execute { portal, max_rows } => self.execute(&portal, max_rows).await?,
+            Message::Close(target) => {
+                self.close(&target);
                 Ok(())
             }
-            Message::Sync(_) => {
+            Message::Sync => {
                 self.sync().await;
                 Ok(())
             }
-            Message::Flush(_) => return self.flush().await,
-            Message::Terminate(_) => return Err(End::Gone),
+            Message::Flush => return self.flush().await,
+            Message::Terminate => return Err(End::Gone),
             // What a client sends of a COPY that has failed.
-            Message::CopyData(_) | Message::CopyDone(_) | Message::CopyFail(_) => Ok(()),
-            _ => return Err(Error::new("08P01", "unexpected message").into()),
+            Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_) => Ok(()),
+            Message::Unexpected(kind) => {
+                let message = format!("invalid frontend message type {kind}");
+                return Err(Error::new("08P01", message).into());
+            }
         };
         if let Err(error) = done {
             self.refuse(&error);
@@ -337,6 +364,12 @@ impl Connection {
         formats: &Formats,
         parameters: Vec<Datum>,
     ) -> Result<Result<String, Error>, End> {
+        if statement.copying().is_some() {
+            // A COPY is no plan: its table is what has the name now.
+            if let Err(error) = self.session.describe(statement, &[]) {
+                return Ok(Err(error));
+            }
+        }
         if let Some(copying) = statement.copying() {
             return match copying {
                 Copying::In(columns) => self.copy_in(statement, columns).await,
@@ -442,16 +475,6 @@ fn client_of(peer: &Arc<Peer>, address: Option<std::net::SocketAddr>) -> thermoc
         }
     };
     thermocline_sql::Client { address, raise: Arc::new(raise) }
-}
-
-/// Do the texts in the body of a message end with a zero byte each? The codec takes the end of the body as well.
-fn has_its_ends(kind: u8, body: &[u8]) -> bool {
-    match kind {
-        b'Q' | b'D' | b'C' | b'f' => body.last() == Some(&0),
-        b'P' | b'B' => body.iter().filter(|byte| **byte == 0).count() >= 2,
-        b'E' => body.iter().position(|byte| *byte == 0).is_some_and(|end| body.len() == end + 5),
-        _ => true,
-    }
 }
 
 /// Runs until it ends or is interrupted; an interrupt before it does not count, but for the server's end.

@@ -1,10 +1,10 @@
 //! COPY: rows as text in CopyData messages, both ways.
 
 use bytes::{BufMut, BytesMut};
-use pgwire::messages::PgWireFrontendMessage;
 use thermocline_sql::{Column, CopyFormat, Datum, Error, Prepared, Rows};
 
 use crate::connection::{Connection, End, interruptible};
+use crate::message::Message;
 use crate::wire;
 
 /// Rows that a COPY TO sends.
@@ -74,25 +74,26 @@ impl Connection {
                 continue;
             };
             match message {
-                PgWireFrontendMessage::CopyData(data) => {
-                    let work = self.session.copy_data(&mut copy, &data.data);
+                Message::CopyData(data) => {
+                    let work = self.session.copy_data(&mut copy, &data);
                     if let Err(error) = interruptible(&self.peer, None, work).await {
                         return self.copy_failed(error).map(Err);
                     }
                 }
-                PgWireFrontendMessage::CopyDone(_) => {
+                Message::CopyDone => {
                     let ended = interruptible(&self.peer, None, self.session.copy_end(copy)).await;
                     return match ended {
                         Ok(answer) => Ok(Ok(answer.tag)),
                         Err(error) => self.copy_failed(error).map(Err),
                     };
                 }
-                PgWireFrontendMessage::CopyFail(fail) => {
-                    let message = format!("COPY from stdin failed: {}", fail.message);
+                Message::CopyFail(why) => {
+                    let message = format!("COPY from stdin failed: {why}");
                     return Ok(Err(Error::new("57014", message)));
                 }
                 // A client sends these behind the COPY without waiting for it.
-                PgWireFrontendMessage::Flush(_) | PgWireFrontendMessage::Sync(_) => {}
+                Message::Flush | Message::Sync => {}
+                Message::NoText(_, error) => return Ok(Err(error)),
                 _ => return Err(Error::new("08P01", "unexpected message during COPY from stdin").into()),
             }
         }

@@ -1,25 +1,28 @@
 //! The door: one thread that accepts clients, hears who they are, and hands them to the threads that serve them.
 //!
-//! Requests to cancel are answered here, so that they come through while every serving thread is at work. A client has
-//! [`PATIENCE`] to say who it is; one that says nothing costs a socket and this task.
+//! Requests to cancel are answered here, so that they come through while every serving thread is at work. So nothing here takes long:
+//! passwords are compared by verifiers, whose rounds of hashing were done when the server began, or when the file was written.
+//!
+//! A client has [`PATIENCE`] to say who it is; one that says nothing costs a socket and this task. Of those there are as many as the
+//! server has places, and as the system's files allow with [`KEPT_FILES`](crate::lobby::KEPT_FILES) left to the database: the one that has waited longest
+//! goes when another one comes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
-use pgwire::api::auth::sasl::scram::{ScramSecret, ScramServerAuth, gen_salted_password};
-use pgwire::messages::cancel::CancelRequest;
-use pgwire::messages::startup::{
-    Authentication, GssEncRequest, NegotiateProtocolVersion, PasswordMessageFamily, SecretKey, SslRequest,
-    Startup,
-};
-use pgwire::messages::{DecodeContext, Message, PgWireFrontendMessage, ProtocolVersion};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use pgwire::api::auth::sasl::scram::{ScramSecret, ScramServerAuth};
+use pgwire::messages::startup::{Authentication, NegotiateProtocolVersion};
 use thermocline_sql::Error;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::shared::{Peer, Shared};
+use crate::config::Verifier;
+use crate::lobby::Lobby;
+use crate::log;
+use crate::message;
+use crate::shared::{Peer, Shared, add};
 use crate::stream::{Detached, Stream};
 use crate::wire;
 
@@ -27,8 +30,10 @@ use crate::wire;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest message before a client is let in; PostgreSQL's limit.
 const STARTUP_BYTES: usize = 10_000;
-/// Rounds of the key derivation of SCRAM (RFC 7677 §4).
-const ITERATIONS: usize = 4096;
+/// What a first message asks for where others have the version of the protocol.
+const SSL_REQUEST: u32 = 80_877_103;
+const GSS_REQUEST: u32 = 80_877_104;
+const CANCEL_REQUEST: u32 = 80_877_102;
 
 /// A client that was let in.
 #[derive(Debug)]
@@ -77,16 +82,16 @@ impl Usher {
 }
 
 /// Accepts clients until the server stops.
-pub(crate) async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, usher: Usher) {
+pub(crate) async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, usher: Usher, lobby: Lobby) {
     loop {
         tokio::select! {
             () = shared.stop.notified() => return,
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     let _ = stream.set_nodelay(true);
-                    receive(Stream::Tcp(stream), &shared, &usher);
+                    receive(Stream::Tcp(stream), &shared, &usher, &lobby);
                 }
-                Err(error) => out_of_sockets(&error).await,
+                Err(error) => out_of_sockets(&error, &lobby).await,
             },
         }
         if shared.is_stopping() {
@@ -96,13 +101,13 @@ pub(crate) async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, usher
 }
 
 /// The same for a Unix socket.
-pub(crate) async fn accept_unix(listener: UnixListener, shared: Arc<Shared>, usher: Usher) {
+pub(crate) async fn accept_unix(listener: UnixListener, shared: Arc<Shared>, usher: Usher, lobby: Lobby) {
     loop {
         tokio::select! {
             () = shared.stop.notified() => return,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => receive(Stream::Unix(stream), &shared, &usher),
-                Err(error) => out_of_sockets(&error).await,
+                Ok((stream, _)) => receive(Stream::Unix(stream), &shared, &usher, &lobby),
+                Err(error) => out_of_sockets(&error, &lobby).await,
             },
         }
         if shared.is_stopping() {
@@ -112,14 +117,30 @@ pub(crate) async fn accept_unix(listener: UnixListener, shared: Arc<Shared>, ush
 }
 
 /// Too many files are open, most likely: others have to go first.
-async fn out_of_sockets(error: &std::io::Error) {
-    tracing::warn!(%error, "cannot accept a client");
+async fn out_of_sockets(error: &std::io::Error, lobby: &Lobby) {
+    if log::REFUSALS.allows() {
+        tracing::warn!(%error, "cannot accept a client");
+    }
+    lobby.send_one_away();
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-fn receive(stream: Stream, shared: &Arc<Shared>, usher: &Usher) {
+fn receive(stream: Stream, shared: &Arc<Shared>, usher: &Usher, lobby: &Lobby) {
+    if !lobby.has_room_for(&stream) {
+        add(&shared.counts.refused, 1);
+        let mut out = BytesMut::new();
+        let hint = "The system allows this process too few open files; see `ulimit -n`.";
+        wire::put_error(
+            &mut out,
+            "FATAL",
+            &Error::new("53300", "sorry, too many clients already").hint(hint),
+        );
+        // What its socket does not take at once it does not get.
+        stream.try_write(&out);
+        return;
+    }
     let (shared, usher) = (shared.clone(), usher.clone());
-    tokio::task::spawn_local(async move {
+    lobby.wait(async move {
         let entered = tokio::time::timeout(PATIENCE, enter(&stream, &shared)).await;
         let told = match entered {
             Ok(Ok((peer, settings, input))) => {
@@ -132,7 +153,9 @@ fn receive(stream: Stream, shared: &Arc<Shared>, usher: &Usher) {
             Ok(Err(Refusal::Told(error))) => *error,
             Err(_) => Error::new("08P01", "the client did not say who it is in time"),
         };
-        tracing::info!(code = told.code, message = %told.message, "a client was not let in");
+        if log::REFUSALS.allows() {
+            tracing::info!(code = told.code, message = %told.message, "a client was not let in");
+        }
         let mut out = BytesMut::new();
         wire::put_error(&mut out, "FATAL", &told);
         let _ = tokio::time::timeout(Duration::from_secs(1), stream.write_all(&out)).await;
@@ -145,39 +168,38 @@ type Entered = (Arc<Peer>, Vec<(String, String)>, BytesMut);
 async fn enter(stream: &Stream, shared: &Arc<Shared>) -> Result<Entered, Refusal> {
     let mut input = BytesMut::with_capacity(1024);
     let mut out = BytesMut::new();
-    // Version 3.0: secrets of 32 bits.
-    let mut context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
-    context.awaiting_frontend_ssl = false;
+    let mut offers = 0;
     let startup = loop {
-        first_message(stream, &mut input).await?;
-        if SslRequest::is_ssl_request_packet(&input) || GssEncRequest::is_gss_enc_request_packet(&input) {
-            let _ = input.split_to(8);
-            stream.write_all(b"N").await?;
-            continue;
-        }
-        if CancelRequest::is_cancel_request_packet(&input) {
-            let request = CancelRequest::decode(&mut input, &context).ok().flatten();
-            if let Some(CancelRequest { pid, secret_key: SecretKey::I32(secret), .. }) = request {
-                shared.cancel(pid, secret);
+        let length = first_message(stream, &mut input).await?;
+        let word = |at: usize| u32::from_be_bytes([input[at], input[at + 1], input[at + 2], input[at + 3]]);
+        match word(4) {
+            // Each is asked for once.
+            SSL_REQUEST | GSS_REQUEST if length == 8 && offers < 2 => {
+                offers += 1;
+                input.advance(8);
+                stream.write_all(b"N").await?;
+                continue;
             }
-            return Err(Refusal::Silent);
-        }
-        let (major, minor) =
-            (u16::from_be_bytes([input[4], input[5]]), u16::from_be_bytes([input[6], input[7]]));
-        if major != 3 {
-            let message =
-                format!("unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0");
-            return Err(Error::new("0A000", message).into());
-        }
-        // A later version of the protocol than ours: ours is offered.
-        if minor > 0 {
-            wire::put(&mut out, &NegotiateProtocolVersion::new(0, Vec::new()));
-            input[6..8].copy_from_slice(&[0, 0]);
-        }
-        match Startup::decode(&mut input, &context) {
-            Ok(Some(startup)) => break startup,
-            Ok(None) | Err(_) => {
-                return Err(Error::new("08P01", "invalid startup packet layout").into());
+            CANCEL_REQUEST => {
+                if length == 16 {
+                    shared.cancel(word(8).cast_signed(), word(12).cast_signed());
+                }
+                return Err(Refusal::Silent);
+            }
+            version if version >> 16 != 3 => {
+                let (major, minor) = (version >> 16, version & 0xffff);
+                let message =
+                    format!("unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0");
+                return Err(Error::new("0A000", message).into());
+            }
+            version => {
+                // A later version of the protocol than ours: ours is offered.
+                if version & 0xffff > 0 {
+                    wire::put(&mut out, &NegotiateProtocolVersion::new(0, Vec::new()));
+                }
+                let mut body = input.split_to(length).freeze();
+                body.advance(8);
+                break message::startup(body).map_err(|wrong| Refusal::from(Error::from(wrong)))?;
             }
         }
     };
@@ -185,7 +207,7 @@ async fn enter(stream: &Stream, shared: &Arc<Shared>) -> Result<Entered, Refusal
     if shared.is_stopping() {
         return Err(Error::new("57P03", "the database system is shutting down").into());
     }
-    let role = startup.parameters.get("user").map_or("", String::as_str);
+    let role = given(&startup, "user").unwrap_or_default();
     authenticate(stream, shared, role, &mut input, &mut out).await?;
     let Some(peer) = shared.admit() else {
         let limit = shared.config.max_connections;
@@ -198,8 +220,8 @@ async fn enter(stream: &Stream, shared: &Arc<Shared>) -> Result<Entered, Refusal
     Ok((peer, settings, input))
 }
 
-/// Reads a whole first message, which has a length and no kind.
-async fn first_message(stream: &Stream, input: &mut BytesMut) -> Result<(), Refusal> {
+/// Reads a whole first message, which has a length and no kind; its length.
+async fn first_message(stream: &Stream, input: &mut BytesMut) -> Result<usize, Refusal> {
     loop {
         if let Some(length) = input.first_chunk::<4>() {
             let length = u32::from_be_bytes(*length) as usize;
@@ -207,7 +229,7 @@ async fn first_message(stream: &Stream, input: &mut BytesMut) -> Result<(), Refu
                 return Err(Error::new("08P01", "invalid length of startup packet").into());
             }
             if input.len() >= length {
-                return Ok(());
+                return Ok(length);
             }
         }
         if stream.read(input).await? == 0 {
@@ -216,12 +238,16 @@ async fn first_message(stream: &Stream, input: &mut BytesMut) -> Result<(), Refu
     }
 }
 
+/// What a startup message says of this; of two the last.
+fn given<'s>(startup: &'s [(String, String)], name: &str) -> Option<&'s str> {
+    let found = startup.iter().rev().find(|(known, _)| known == name);
+    found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+}
+
 /// Role, database and settings of a startup message.
-fn introduced(startup: &Startup) -> Result<Vec<(String, String)>, Refusal> {
+fn introduced(startup: &[(String, String)]) -> Result<Vec<(String, String)>, Refusal> {
     let mut settings = Vec::new();
-    let given =
-        |name: &str| startup.parameters.get(name).map(String::as_str).filter(|value| !value.is_empty());
-    let Some(role) = given("user") else {
+    let Some(role) = given(startup, "user") else {
         return Err(Error::new("28000", "no PostgreSQL user name specified in startup packet").into());
     };
     if role != crate::ROLE {
@@ -229,13 +255,13 @@ fn introduced(startup: &Startup) -> Result<Vec<(String, String)>, Refusal> {
         let hint = format!("The only role is {0}: connect with -U {0}, or user={0}.", crate::ROLE);
         return Err(Error::new("28000", message).hint(hint).into());
     }
-    let database = given("database").unwrap_or(role);
+    let database = given(startup, "database").unwrap_or(role);
     if database != crate::DATABASE {
         let message = format!("database \"{database}\" does not exist");
         let hint = format!("The only database is {}.", crate::DATABASE);
         return Err(Error::new("3D000", message).hint(hint).into());
     }
-    for (name, value) in &startup.parameters {
+    for (name, value) in startup {
         match name.as_str() {
             "user" | "database" => {}
             "replication" if ["false", "off", "no", "0"].contains(&value.as_str()) => {}
@@ -284,44 +310,60 @@ async fn authenticate(
     }
     let wrong =
         || Refusal::from(Error::new("28P01", format!("password authentication failed for user \"{role}\"")));
-    let password = shared.config.passwords.of(role).ok_or_else(wrong)?;
+    let verifier = shared.config.passwords.of(role).ok_or_else(wrong)?;
     wire::put(out, &Authentication::SASL(vec!["SCRAM-SHA-256".to_owned()]));
     stream.write_all(out).await?;
     out.clear();
-    let first = password_message(stream, input).await?.into_sasl_initial_response().map_err(|_| wrong())?;
-    if first.auth_method != "SCRAM-SHA-256" {
+    let (mechanism, data) = message::sasl_initial(password_message(stream, input).await?)
+        .map_err(|wrong| Refusal::from(Error::from(wrong)))?;
+    if mechanism != "SCRAM-SHA-256" {
         return Err(Error::new("08P01", "client selected an invalid SASL authentication mechanism").into());
     }
-    let salt = thermocline_base::rng::fresh_id();
-    let salted = gen_salted_password(password, &salt, ITERATIONS);
-    let secret = ScramSecret::SaltedPassword { salt: salt.to_vec(), salted_password: salted };
-    let mut server = ScramServerAuth::new();
-    server.set_iterations(ITERATIONS);
-    let data = first.data.unwrap_or_default();
-    let (reply, waiting) = server.on_client_first_message_with_secret(&data, secret).map_err(|_| wrong())?;
+    let server = ScramServerAuth::new();
+    let first = server.on_client_first_message_with_secret(&data, secret_of(verifier));
+    let (reply, waiting) = first.map_err(|_| wrong())?;
     wire::put(out, &Authentication::SASLContinue(Bytes::from(reply)));
     stream.write_all(out).await?;
     out.clear();
-    let last = password_message(stream, input).await?.into_sasl_response().map_err(|_| wrong())?;
-    let reply = waiting.on_client_final_message(&last.data).map_err(|_| wrong())?;
+    let last = password_message(stream, input).await?;
+    let reply = waiting.on_client_final_message(&last).map_err(|_| wrong())?;
     wire::put(out, &Authentication::SASLFinal(Bytes::from(reply)));
     Ok(())
 }
 
-async fn password_message(stream: &Stream, input: &mut BytesMut) -> Result<PasswordMessageFamily, Refusal> {
-    let mut context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
-    context.awaiting_frontend_ssl = false;
-    context.awaiting_frontend_startup = false;
-    loop {
-        if let Some(&[_, a, b, c, d]) = input.first_chunk::<5>()
-            && !(4..=STARTUP_BYTES).contains(&(u32::from_be_bytes([a, b, c, d]) as usize))
-        {
-            return Err(Error::new("08P01", "invalid password packet size").into());
+fn secret_of(verifier: &Verifier) -> ScramSecret {
+    let Verifier { salt, iterations, stored_key, server_key } = verifier.clone();
+    ScramSecret::Verifier { salt, iterations, stored_key, server_key }
+}
+
+/// Takes bytes for what a client says while it proves that it knows a password. For the fuzz target.
+pub(crate) fn answer_sasl(bytes: &[u8]) {
+    let verifier =
+        Verifier { salt: vec![1; 16], iterations: 4096, stored_key: vec![2; 32], server_key: vec![3; 32] };
+    for first in [bytes, b"n,,n=,r=abc"] {
+        let server = ScramServerAuth::new();
+        if let Ok((_, waiting)) = server.on_client_first_message_with_secret(first, secret_of(&verifier)) {
+            let _ = waiting.on_client_final_message(bytes);
         }
-        match PgWireFrontendMessage::decode(input, &context) {
-            Ok(Some(PgWireFrontendMessage::PasswordMessageFamily(message))) => return Ok(message),
-            Ok(None) => {}
-            Ok(Some(_)) | Err(_) => return Err(Error::new("08P01", "expected a password message").into()),
+    }
+}
+
+/// The body of the next message, which has to be one about a password.
+async fn password_message(stream: &Stream, input: &mut BytesMut) -> Result<Bytes, Refusal> {
+    loop {
+        if let Some(&[kind, a, b, c, d]) = input.first_chunk::<5>() {
+            let length = u32::from_be_bytes([a, b, c, d]) as usize;
+            if kind != b'p' {
+                return Err(Error::new("08P01", "expected a password message").into());
+            }
+            if !(4..=STARTUP_BYTES).contains(&length) {
+                return Err(Error::new("08P01", "invalid password packet size").into());
+            }
+            if input.len() > length {
+                let mut body = input.split_to(length + 1).freeze();
+                body.advance(5);
+                return Ok(body);
+            }
         }
         if stream.read(input).await? == 0 {
             return Err(Refusal::Silent);

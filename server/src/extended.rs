@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use pgwire::messages::data::ParameterDescription;
-use pgwire::messages::extendedquery::{Bind, Close, Describe, Execute, Parse};
 use thermocline_sql::{Column, Datum, Error, Prepared, Type};
 
 use crate::connection::{Connection, End};
+use crate::message::{Bind, Target};
 use crate::wire::{self, Formats};
 
 /// A statement that was parsed.
@@ -25,6 +25,7 @@ pub(crate) struct Statement {
 /// A statement with values.
 pub(crate) struct Portal {
     statement: Rc<Statement>,
+    columns: Rc<[Column]>,
     parameters: Vec<Datum>,
     formats: Formats,
     progress: Progress,
@@ -41,13 +42,12 @@ enum Progress {
 const MAX_PARAMETERS: usize = u16::MAX as usize;
 
 impl Connection {
-    pub(crate) fn parse(&mut self, parse: Parse) -> Result<(), Error> {
-        let name = parse.name.unwrap_or_default();
+    pub(crate) fn parse(&mut self, name: String, text: &str, oids: &[u32]) -> Result<(), Error> {
         if !name.is_empty() && self.statements.contains_key(&name) {
             return Err(Error::new("42P05", format!("prepared statement \"{name}\" already exists")));
         }
-        let mut types = Vec::with_capacity(parse.type_oids.len());
-        for (place, oid) in parse.type_oids.iter().enumerate() {
+        let mut types = Vec::with_capacity(oids.len());
+        for (place, oid) in oids.iter().enumerate() {
             types.push(match oid {
                 0 => Type::Unknown,
                 oid => Type::from_oid(*oid).ok_or_else(|| {
@@ -57,7 +57,7 @@ impl Connection {
                 })?,
             });
         }
-        let mut all = self.session.parse(&parse.query)?;
+        let mut all = self.session.parse(text)?;
         if all.len() > 1 {
             return Err(Error::new("42601", "cannot insert multiple commands into a prepared statement"));
         }
@@ -83,25 +83,24 @@ impl Connection {
     }
 
     pub(crate) fn bind(&mut self, bind: Bind) -> Result<(), Error> {
-        let name = bind.statement_name.unwrap_or_default();
+        let (name, portal) = (bind.statement, bind.portal);
         let statement = self.statement(&name)?;
-        let portal = bind.portal_name.unwrap_or_default();
         if !portal.is_empty() && self.portals.contains_key(&portal) {
             return Err(Error::new("42P03", format!("cursor \"{portal}\" already exists")));
         }
-        let (given, needed) = (bind.parameters.len(), statement.parameters.len());
+        let (given, needed) = (bind.values.len(), statement.parameters.len());
         if given != needed {
             let message = format!(
                 "bind message supplies {given} parameters, but prepared statement \"{name}\" requires {needed}"
             );
             return Err(Error::new("08P01", message));
         }
-        let Some(formats) = Formats::new(&bind.parameter_format_codes, given) else {
+        let Some(formats) = Formats::new(&bind.formats, given) else {
             return Err(Error::new("08P01", "bind message has wrong parameter formats"));
         };
         let now = self.session.now_us();
         let mut parameters = Vec::with_capacity(given);
-        for (place, (value, ty)) in bind.parameters.iter().zip(&statement.parameters).enumerate() {
+        for (place, (value, ty)) in bind.values.iter().zip(&statement.parameters).enumerate() {
             parameters.push(match value {
                 None => Datum::Null,
                 Some(bytes) if formats.is_binary(place) => Datum::read_binary(bytes, *ty)?,
@@ -118,14 +117,27 @@ impl Connection {
                 }
             });
         }
-        let Some(formats) = Formats::new(&bind.result_column_format_codes, statement.columns.len()) else {
-            let (given, has) = (bind.result_column_format_codes.len(), statement.columns.len());
+        let columns = self.columns_now(&statement)?;
+        let Some(formats) = Formats::new(&bind.results, columns.len()) else {
+            let (given, has) = (bind.results.len(), columns.len());
             let message = format!("bind message has {given} result formats but query has {has} columns");
             return Err(Error::new("08P01", message));
         };
-        self.portals.insert(portal, Portal { statement, parameters, formats, progress: Progress::Ready });
+        let progress = Progress::Ready;
+        self.portals.insert(portal, Portal { statement, columns, parameters, formats, progress });
         wire::put_bare(&mut self.out, b'2');
         Ok(())
+    }
+
+    /// The columns that a statement returns: what it says of others (a cursor, SQL's prepared statement) may have changed.
+    fn columns_now(&mut self, statement: &Statement) -> Result<Rc<[Column]>, Error> {
+        if let Some(prepared) = &mut *statement.prepared.borrow_mut()
+            && prepared.names_another()
+        {
+            self.session.describe(prepared, &statement.parameters)?;
+            return Ok(prepared.columns().into());
+        }
+        Ok(statement.columns.clone())
     }
 
     fn statement(&self, name: &str) -> Result<Rc<Statement>, Error> {
@@ -139,32 +151,33 @@ impl Connection {
         })
     }
 
-    pub(crate) fn describe(&mut self, describe: &Describe) -> Result<(), Error> {
-        let name = describe.name.as_deref().unwrap_or_default();
-        let (statement, formats) = if describe.target_type == b'S' {
-            let statement = self.statement(name)?;
-            let types = statement.parameters.iter().map(|ty| ty.oid()).collect();
-            wire::put(&mut self.out, &ParameterDescription::new(types));
-            (statement, Formats::TEXT)
-        } else {
-            // A cursor is a portal, too.
-            if let Some(columns) = self.session.cursor_columns(name) {
-                wire::put_columns(&mut self.out, &columns, &Formats::TEXT);
-                return Ok(());
+    pub(crate) fn describe(&mut self, target: &Target) -> Result<(), Error> {
+        let (statement, columns, formats) = match target {
+            Target::Statement(name) => {
+                let statement = self.statement(name)?;
+                let types = statement.parameters.iter().map(|ty| ty.oid()).collect();
+                wire::put(&mut self.out, &ParameterDescription::new(types));
+                (statement.clone(), statement.columns.clone(), Formats::TEXT)
             }
-            let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
-            (portal.statement.clone(), portal.formats.clone())
+            Target::Portal(name) => {
+                // A cursor is a portal, too.
+                if let Some(columns) = self.session.cursor_columns(name) {
+                    wire::put_columns(&mut self.out, &columns, &Formats::TEXT);
+                    return Ok(());
+                }
+                let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
+                (portal.statement.clone(), portal.columns.clone(), portal.formats.clone())
+            }
         };
         if statement.returns_rows {
-            wire::put_columns(&mut self.out, &statement.columns, &formats);
+            wire::put_columns(&mut self.out, &columns, &formats);
         } else {
             wire::put_bare(&mut self.out, b'n');
         }
         Ok(())
     }
 
-    pub(crate) async fn execute(&mut self, execute: &Execute) -> Result<Result<(), Error>, End> {
-        let name = execute.name.as_deref().unwrap_or_default();
+    pub(crate) async fn execute(&mut self, name: &str, max_rows: i32) -> Result<Result<(), Error>, End> {
         let Some(mut portal) = self.portals.remove(name) else { return Ok(Err(no_portal(name))) };
         let statement = portal.statement.clone();
         if statement.is_empty {
@@ -180,7 +193,7 @@ impl Connection {
         {
             return Ok(Err(error));
         }
-        let ran = self.advance(&mut portal, execute.max_rows).await?;
+        let ran = self.advance(&mut portal, max_rows).await?;
         self.portals.insert(name.to_owned(), portal);
         Ok(ran)
     }
@@ -197,9 +210,8 @@ impl Connection {
                 };
                 let parameters = std::mem::take(&mut portal.parameters);
                 let ran = if most == 0 || !statement.returns_rows {
-                    let ran = self
-                        .run_statement(&mut prepared, &statement.columns, &portal.formats, parameters)
-                        .await;
+                    let ran =
+                        self.run_statement(&mut prepared, &portal.columns, &portal.formats, parameters).await;
                     ran.map(|ran| ran.map(|tag| (tag, None)))
                 } else {
                     let ran = self.run_kept(&mut prepared, parameters).await;
@@ -228,7 +240,7 @@ impl Connection {
     /// Sends so many rows (0: all), and what is to be said behind them.
     fn send(&mut self, portal: &mut Portal, mut rows: VecDeque<Vec<Datum>>, most: usize) {
         let count = if most == 0 { rows.len() } else { most.min(rows.len()) };
-        let columns = portal.statement.columns.clone();
+        let columns = portal.columns.clone();
         self.put_rows(&columns, &portal.formats, rows.drain(..count));
         if rows.is_empty() && (most == 0 || count < most) {
             wire::put_complete(&mut self.out, &format!("SELECT {count}"));
@@ -238,12 +250,10 @@ impl Connection {
         }
     }
 
-    pub(crate) fn close(&mut self, close: &Close) {
-        let name = close.name.as_deref().unwrap_or_default();
-        if close.target_type == b'S' {
-            self.statements.remove(name);
-        } else {
-            self.portals.remove(name);
+    pub(crate) fn close(&mut self, target: &Target) {
+        match target {
+            Target::Statement(name) => drop(self.statements.remove(name)),
+            Target::Portal(name) => drop(self.portals.remove(name)),
         }
         wire::put_bare(&mut self.out, b'3');
     }

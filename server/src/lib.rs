@@ -24,11 +24,15 @@
 //! |---|---|
 //! | `config` | what can be set up |
 //! | `door` | lets clients in |
+//! | `lobby` | those that have not said who they are |
 //! | `connection` | answers a client's messages |
 //! | `extended` | statements and portals of the extended protocol |
 //! | `copy` | COPY in and out |
+//! | `message` | reads messages |
 //! | `wire` | writes messages |
 //! | `metrics` | counts for Prometheus |
+//! | `log` | how many lines a minute the log gets |
+//! | `fuzzing` | entrances for fuzz targets |
 //! | `stream` | TCP and Unix sockets as one |
 //! | `shared` | what all threads share: clients, counts |
 //!
@@ -42,16 +46,25 @@ mod connection;
 mod copy;
 mod door;
 mod extended;
+#[doc(hidden)]
+pub mod fuzzing;
+mod lobby;
+mod log;
+mod message;
 mod metrics;
+#[cfg(test)]
+mod panic_tests;
 mod server;
 mod shared;
 mod stream;
 mod wire;
 
 pub use config::{Config, Passwords};
+pub use lobby::allow_all_files;
+pub use log::tell_panics_in_a_line;
 pub use server::{Server, StartError};
 
 /// The only role.
-pub(crate) const ROLE: &str = "postgres";
+pub const ROLE: &str = "postgres";
 /// The only database.
 pub(crate) const DATABASE: &str = "postgres";

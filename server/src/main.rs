@@ -3,7 +3,7 @@
 //! Exit codes: 0 it was asked to end and did; 1 it could not start, or end cleanly; 2 it was asked for something that cannot be.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -36,15 +36,26 @@ struct Arguments {
     /// Most clients at the same time
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     max_connections: usize,
-    /// Address that answers Prometheus
+    /// Address that answers Prometheus; one of this machine's own, unless --metrics-for-others is given
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
+    /// Other machines may read what Prometheus is told, without a password
+    #[arg(long, requires = "metrics")]
+    metrics_for_others: bool,
+    /// Write a password file for the password that stands on standard input, and end
+    #[arg(long, value_name = "FILE")]
+    write_password_file: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
-    match run(arguments) {
+    thermocline_server::tell_panics_in_a_line();
+    let done = match &arguments.write_password_file {
+        Some(path) => write_password_file(path),
+        None => run(arguments),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err((code, message)) => {
             eprintln!("error: {message}");
@@ -55,16 +66,61 @@ fn main() -> ExitCode {
 
 type Failure = (u8, String);
 
+/// Reads a password file, which nobody else may read.
+fn read_passwords(path: &Path) -> Result<Passwords, Failure> {
+    use std::os::unix::fs::PermissionsExt;
+    let shown = path.display();
+    let unread = |error: std::io::Error| (2, format!("cannot read {shown}: {error}"));
+    let mode = std::fs::metadata(path).map_err(unread)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let message = format!("others may read {shown} (its mode is {mode:04o}); say chmod 600 {shown}");
+        return Err((2, message));
+    }
+    let text = std::fs::read_to_string(path).map_err(unread)?;
+    let passwords = Passwords::parse(&text).map_err(|error| (2, format!("{shown}: {error}")))?;
+    if passwords.in_clear() {
+        tracing::warn!(
+            "{shown} says a password in clear; `thermocline passwd {shown}` writes what proves it instead"
+        );
+    }
+    Ok(passwords)
+}
+
+/// Writes a password file that its owner alone may read.
+fn write_password_file(path: &Path) -> Result<(), Failure> {
+    use std::io::{IsTerminal, Write};
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    let mut password = String::new();
+    if std::io::stdin().is_terminal() {
+        eprint!("The password of {} (it is shown): ", thermocline_server::ROLE);
+    }
+    std::io::stdin()
+        .read_line(&mut password)
+        .map_err(|error| (1, format!("cannot read a password: {error}")))?;
+    let line =
+        Passwords::line(password.trim_end_matches(['\n', '\r'])).map_err(|error| (2, error.to_owned()))?;
+    let write = || {
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+        file.write_all(line.as_bytes())?;
+        file.sync_all()
+    };
+    write().map_err(|error: std::io::Error| (1, format!("cannot write {}: {error}", path.display())))
+}
+
 fn run(arguments: Arguments) -> Result<(), Failure> {
+    thermocline_server::allow_all_files();
     let passwords = match &arguments.password_file {
-        Some(path) => {
-            let shown = path.display();
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| (2, format!("cannot read {shown}: {error}")))?;
-            Passwords::parse(&text).map_err(|error| (2, format!("{shown}: {error}")))?
-        }
+        Some(path) => read_passwords(path)?,
         None => Passwords::default(),
     };
+    if let Some(wide) = arguments.metrics.filter(|address| !address.ip().is_loopback())
+        && !arguments.metrics_for_others
+    {
+        let message = format!("other machines would read metrics at {wide}; that needs --metrics-for-others");
+        return Err((2, message));
+    }
     if passwords.is_empty()
         && let Some(wide) = arguments.listen.iter().find(|address| !address.ip().is_loopback())
     {

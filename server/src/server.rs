@@ -14,6 +14,7 @@ use tokio::task::LocalSet;
 use crate::config::Config;
 use crate::connection;
 use crate::door::{self, Guest, Usher};
+use crate::lobby::{Lobby, files_allowed};
 use crate::shared::{Shared, add};
 
 /// Why a server did not start.
@@ -180,17 +181,19 @@ fn open(
     let local = LocalSet::new();
     local.block_on(&runtime(), async {
         let mut tasks = Vec::new();
+        let lobby = Lobby::new(shared.config.max_connections, files_allowed());
         for listener in listeners {
             match TcpListener::from_std(listener) {
                 Ok(listener) => {
-                    let task = door::accept_tcp(listener, shared.clone(), usher.clone());
+                    let task = door::accept_tcp(listener, shared.clone(), usher.clone(), lobby.clone());
                     tasks.push(tokio::task::spawn_local(task));
                 }
                 Err(error) => tracing::error!(%error, "cannot accept clients"),
             }
         }
         if let Some(Ok(listener)) = unix.map(UnixListener::from_std) {
-            tasks.push(tokio::task::spawn_local(door::accept_unix(listener, shared.clone(), usher.clone())));
+            let task = door::accept_unix(listener, shared.clone(), usher.clone(), lobby.clone());
+            tasks.push(tokio::task::spawn_local(task));
         }
         if let Some(Ok(listener)) = metrics.map(TcpListener::from_std) {
             tasks.push(tokio::task::spawn_local(crate::metrics::answer(listener, shared.clone())));

@@ -28,6 +28,24 @@ impl Stream {
         }
     }
 
+    /// The number that the system knows it by.
+    pub(crate) fn number(&self) -> u64 {
+        use std::os::fd::AsRawFd;
+        let number = match self {
+            Self::Tcp(stream) => stream.as_raw_fd(),
+            Self::Unix(stream) => stream.as_raw_fd(),
+        };
+        u64::try_from(number).unwrap_or(0)
+    }
+
+    /// Writes what the socket takes at once.
+    pub(crate) fn try_write(&self, bytes: &[u8]) {
+        let _ = match self {
+            Self::Tcp(stream) => stream.try_write(bytes),
+            Self::Unix(stream) => stream.try_write(bytes),
+        };
+    }
+
     pub(crate) fn detach(self) -> io::Result<Detached> {
         Ok(match self {
             Self::Tcp(stream) => Detached::Tcp(stream.into_std()?),

@@ -71,6 +71,8 @@ pub(crate) fn put_row(
     row: &[Datum],
     scratch: &mut Scratch,
 ) {
+    #[cfg(test)]
+    crate::panic_tests::may_panic(row);
     out.put_u8(b'D');
     let start = out.len();
     out.put_i32(0);

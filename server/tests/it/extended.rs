@@ -1,7 +1,7 @@
 //! The extended protocol: parameters, formats, portals, pipelines.
 
 use crate::Running;
-use crate::client::{Client, kinds};
+use crate::client::{Client, Message, kinds};
 
 #[test]
 fn values_go_as_text_and_as_bytes() {
@@ -109,4 +109,69 @@ fn what_cannot_be_bound_is_refused() {
     assert_eq!(code(&[Client::parse("", "select 1; select 2", &[])]), "42601");
     assert_eq!(code(&[Client::parse("", "select $1", &[600])]), "0A000");
     assert_eq!(code(&[Client::parse("a", "select 1", &[]), Client::parse("a", "select 1", &[])]), "42P05");
+}
+
+/// Statements and portals of the protocol that outlive the table that they were prepared over.
+#[test]
+fn statements_that_outlive_their_table_answer_as_new_ones() {
+    let server = Running::new();
+    let (mut client, mut other) = (server.connect(), server.connect());
+    let swapped = "drop table wt; create table wt (a int primary key, c text, b text); insert into wt values (9, 'c', 'b')";
+    client.say("create table wt (a int primary key, b text, c text)");
+    client.say("insert into wt values (9, 'b', 'c')");
+    let statements = [
+        ("read", "select b from wt where a = 9"),
+        ("write", "update wt set b = 'new' where a = 9 returning b"),
+        ("insert", "insert into wt (a, b) values ($1, $2)"),
+        ("all", "select * from wt"),
+        ("copied", "copy wt to stdout"),
+    ];
+    for (name, text) in statements {
+        client.send_raw(&Client::parse(name, text, &[]));
+    }
+    client.send_raw(&Client::sync());
+    assert_eq!(kinds(&client.until_ready()), "11111Z");
+    other.say(swapped);
+    let mut run = |name: &str, values: &[Option<&[u8]>]| {
+        client.send_raw(&Client::bind("", name, values, (0, 0)));
+        client.send_raw(&Client::execute("", 0));
+        client.send_raw(&Client::sync());
+        client.until_ready()
+    };
+    let first = |said: &[Message]| {
+        let row = said.iter().find(|message| message.0 == 'D').expect("a row");
+        row.values()[0].clone().map(|value| String::from_utf8_lossy(&value).into_owned())
+    };
+    assert_eq!(first(&run("read", &[])).as_deref(), Some("b"));
+    assert_eq!(first(&run("write", &[])).as_deref(), Some("new"));
+    assert_eq!(kinds(&run("insert", &[Some(b"10"), Some(b"ten")])), "2CZ");
+    let said = run("all", &[]);
+    assert_eq!(said[1].field('C').as_deref(), Some("0A000"));
+    assert_eq!(said[1].field('M').as_deref(), Some("cached plan must not change result type"));
+    // COPY is no plan: it has the columns of now.
+    let said = run("copied", &[]);
+    assert_eq!(kinds(&said), "2HddcCZ");
+    assert_eq!(said[2].1, b"9\tc\tnew\n");
+    assert_eq!(other.say("select a, b, c from wt order by a"), "9|new|c; 10|ten|null; SELECT 2; I");
+}
+
+/// A cursor that a statement names is looked for when it is bound.
+#[test]
+fn a_fetch_has_the_columns_of_its_cursor() {
+    let server = Running::new();
+    let mut client = server.connect();
+    client.say("begin");
+    client.say("declare c cursor for select 1 as x");
+    client.send_raw(&Client::parse("f", "fetch all from c", &[]));
+    client.send_raw(&Client::sync());
+    client.until_ready();
+    client.say("close c");
+    client.say("declare c cursor for select 'text'::text as y, 2 as z");
+    client.send_raw(&Client::bind("p", "f", &[], (0, 0)));
+    client.send_raw(&Client::describe('P', "p"));
+    client.send_raw(&Client::execute("p", 0));
+    client.send_raw(&Client::sync());
+    let said = client.until_ready();
+    assert_eq!(kinds(&said), "2TDCZ");
+    assert_eq!(said[2].values(), [Some(b"text".to_vec()), Some(b"2".to_vec())]);
 }
