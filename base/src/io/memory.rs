@@ -144,12 +144,26 @@ impl MemoryIo {
         inside.map(|(_, file)| lock(&file.bytes).space()).sum()
     }
 
-    /// Every file with its bytes.
+    /// Every file with its bytes, all of one moment: as a process that dies would leave them.
     #[must_use]
     pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
-        // The bytes of a file are locked before the tree, never after it.
-        let names = lock(&self.0).names.clone();
-        names.into_iter().map(|(path, file)| (path, lock(&file.bytes).all.clone())).collect()
+        loop {
+            // The bytes of a file are locked before the tree, never after it.
+            let names = lock(&self.0).names.clone();
+            let held: Vec<(&PathBuf, MutexGuard<'_, Bytes>)> =
+                names.iter().map(|(path, file)| (path, lock(&file.bytes))).collect();
+            let is_same = {
+                let now = &lock(&self.0).names;
+                let same =
+                    |((a, one), (b, two)): ((&PathBuf, &Arc<Contents>), (&PathBuf, &Arc<Contents>))| {
+                        a == b && Arc::ptr_eq(one, two)
+                    };
+                now.len() == names.len() && now.iter().zip(&names).all(same)
+            };
+            if is_same {
+                return held.into_iter().map(|(path, bytes)| (path.clone(), bytes.all.clone())).collect();
+            }
+        }
     }
 
     /// Every directory.
