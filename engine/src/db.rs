@@ -14,10 +14,12 @@ use thermocline_base::ids::{IndexId, Lsn, Timestamp};
 use thermocline_base::io::{Io, LockGuard, MemoryIo, StdIo, SystemIo};
 use thermocline_base::sync::{AtomicBool, AtomicU64, CachePadded, Mutex, Ordering, thread_index};
 use thermocline_base::timer::Timer;
+use thermocline_pool::store::StoreEnd;
 
 use crate::catalog::Catalog;
 use crate::catalog::schema::TableSchema;
 use crate::catalog::table::{FormRef, TableEntry, TableForm};
+use crate::checkpoint::Ends;
 use crate::cold::Cold;
 use crate::cold::memo::Memo;
 use crate::cold::store::ColdStore;
@@ -79,6 +81,10 @@ pub(crate) struct Inner {
     /// Rows that came back from it since their readers wanted them in memory.
     pub(crate) came_back: AtomicU64,
     pub(crate) log: Option<Log>,
+    /// Remembers the ends of log and cold store; none while nothing is written.
+    pub(crate) ends: Option<Arc<Ends>>,
+    /// Up to where the cold store had been durable, as was found when the database was opened.
+    pub(crate) store_least: StoreEnd,
     /// Where the log ended when the database was opened.
     pub(crate) log_end: Lsn,
     pub(crate) io: Arc<dyn Io>,
@@ -557,6 +563,7 @@ impl Handle {
         if let Some(cold) = inner.cold.get() {
             cold.store.close();
         }
+        crate::ops::checkpoint::seal(inner);
         for shard in &inner.sessions {
             shard.lock().clear();
         }

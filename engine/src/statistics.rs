@@ -448,7 +448,7 @@ impl Database {
     /// in memory. The former limit stays.
     pub fn set_memory_limit(&self, limit: Option<u64>) -> Result<()> {
         let inner = self.inner();
-        crate::governor::check_minimum(inner, limit)?;
+        crate::governor::check_minimum(inner, limit, u64::MAX)?;
         inner.budget.set_limit(limit);
         inner.governor.wake();
         Ok(())

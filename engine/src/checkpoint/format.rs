@@ -21,8 +21,9 @@
 use thermocline_base::checksum::{Seed, crc32c_append};
 use thermocline_base::ids::{Lsn, TableId, Timestamp};
 
-/// The format that this program writes, and the newest that it reads. Before 2 there were no bases.
-pub(crate) const FORMAT: u32 = 2;
+/// The format that this program writes, and the newest that it reads. Before 2 there were no bases; before 3 a manifest did not
+/// name the end of the cold store.
+pub(crate) const FORMAT: u32 = 3;
 /// Where the begin of a row stands: this is no row, but says which rows of the base are the chunk's.
 pub(crate) const FROZEN_ROWS: Timestamp = Timestamp(u64::MAX);
 /// Bytes of a block that stand together in a base.

@@ -9,9 +9,10 @@
 //!                          timestamp u64, replay of the image u64, replay u64,
 //!                          base: id u64 or 0, file u64, offset u64, bytes u64, pieces u64)…
 //!          | catalog bytes u32 | catalog
+//!          | end of the cold store, four u64
 //! ```
 //!
-//! In format 1 chunks have no base.
+//! In format 1 chunks have no base; before format 3 the end of the cold store is missing.
 //!
 //! Written under another name, synced, renamed, and the directory synced: under its own name a manifest is whole. The
 //! checksum covers the body and starts from the sequence that the name tells.
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 use thermocline_base::checksum::{Seed, crc32c_append};
 use thermocline_base::ids::{Lsn, TableId, Timestamp};
 use thermocline_base::io::{Io, OpenMode};
+use thermocline_pool::store::StoreEnd;
 
 use super::error::CheckpointError;
 use super::format::{Base, ChunkHeader, ChunkImage, Decoder, Encoder, FORMAT, image_name, image_number};
@@ -69,6 +71,8 @@ pub(crate) struct Manifest {
     pub(crate) state: RunState,
     /// The database has a cold store: without its files it is not whole.
     pub(crate) cold: bool,
+    /// Up to where the cold store was durable.
+    pub(crate) store: StoreEnd,
     /// What the catalog wrote.
     pub(crate) catalog: Vec<u8>,
     /// The image files, and how long they are.
@@ -92,6 +96,7 @@ impl Manifest {
             next_file: 1,
             state: RunState::Logged,
             cold: false,
+            store: StoreEnd::default(),
             catalog: Vec::new(),
             files: BTreeMap::new(),
             chunks: BTreeMap::new(),
@@ -133,6 +138,7 @@ impl Manifest {
         }
         body.u32(u32::try_from(self.catalog.len()).expect("a catalog below 4 GiB"));
         body.raw(&self.catalog);
+        self.store.fields().into_iter().for_each(|field| body.u64(field));
         let mut bytes = Encoder::default();
         bytes.raw(MAGIC);
         bytes.u32(FORMAT);
@@ -182,6 +188,10 @@ impl Manifest {
         }
         let len = fields.u32()? as usize;
         let catalog = fields.raw(len)?.to_vec();
+        let store = match format {
+            ..3 => StoreEnd::default(),
+            _ => StoreEnd::from_fields([fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?]),
+        };
         fields.0.is_empty().then_some(Self {
             database,
             sequence,
@@ -194,6 +204,7 @@ impl Manifest {
             next_file,
             state,
             cold,
+            store,
             catalog,
             files,
             chunks,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  database/
-//!    thermocline.db                 superblock: this is a database, and which one
+//!    thermocline.db                 superblock: this is a database, and which one; durable ends of the other files
 //!    checkpoint/manifest-N          what the newest checkpoint consists of (N hexadecimal)
 //!    checkpoint/NNNNNNNN.img        images of chunks, append-only while it is written, then immutable
 //!    log/…                          what happened since
@@ -23,6 +23,7 @@
 //! Image files are numbered and never changed, nor is a number used again while a manifest knows it. A file of whose
 //! bytes less than half is still referenced is *mostly dead*: the next checkpoint writes its chunks anew.
 
+pub(crate) mod ends;
 pub(crate) mod error;
 pub(crate) mod format;
 pub(crate) mod loader;
@@ -35,6 +36,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+pub(crate) use ends::{DurableEnds, Ends, FoundEnds};
 pub(crate) use error::CheckpointError;
 pub(crate) use format::{Base, ChunkHeader, ChunkImage, FROZEN_ROWS};
 pub(crate) use loader::Images;

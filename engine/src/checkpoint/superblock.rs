@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! thermocline.db = magic "THERMOCL" | format u32 | 0 u32 | database 16 bytes | created u64 (µs since 1970) | crc u32
+//!                | … | durable ends of the other files, from format 2 on ([`super::ends`])
 //! ```
 //!
-//! Written once, under another name first, so that it is whole or not there. The database's id goes into every
-//! checksum of every other file: files of two databases do not pass for each other.
+//! Written once, under another name first, so that it is whole or not there; of what stands behind it parts are written again.
+//! The database's id goes into every checksum of every other file: files of two databases do not pass for each other. A file of
+//! format 1 is replaced by one with ends when its database is opened for writing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use std::sync::Arc;
 use thermocline_base::checksum::crc32c;
 use thermocline_base::io::{Io, OpenMode};
 
+use super::ends::{self, DurableEnds};
 use super::error::CheckpointError;
 use super::format::{Decoder, Encoder};
 use super::manifest::write_whole;
@@ -23,7 +26,7 @@ pub(crate) const FILE: &str = "thermocline.db";
 pub(crate) const LOCK_FILE: &str = "thermocline.lock";
 const MAGIC: &[u8; 8] = b"THERMOCL";
 /// The format of the directory as a whole.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const BYTES: usize = 44;
 
 /// What the superblock says.
@@ -33,12 +36,33 @@ pub(crate) struct Superblock {
     pub(crate) database: [u8; 16],
     /// When it was made, microseconds since 1970.
     pub(crate) created_us: i64,
+    format: u32,
 }
 
 impl Superblock {
+    /// That of a database that is being made.
+    pub(crate) fn new(database: [u8; 16], created_us: i64) -> Self {
+        Self { database, created_us, format: FORMAT }
+    }
+
+    /// True if the ends of the other files stand behind it.
+    pub(crate) fn has_ends(&self) -> bool {
+        self.format >= 2
+    }
+
     /// Makes the directory a database. Durable when this returns, but for the directory's own name in its parent,
     /// which is synced too if the parent allows it.
     pub(crate) fn create(&self, io: &dyn Io, dir: &Path) -> Result<(), CheckpointError> {
+        self.create_with(DurableEnds::default(), io, dir)
+    }
+
+    /// Makes the directory, which has files up to these ends, a database.
+    pub(crate) fn create_with(
+        &self,
+        ends: DurableEnds,
+        io: &dyn Io,
+        dir: &Path,
+    ) -> Result<(), CheckpointError> {
         let mut bytes = Encoder::default();
         bytes.raw(MAGIC);
         bytes.u32(FORMAT);
@@ -48,6 +72,7 @@ impl Superblock {
         let sum = crc32c(&bytes.0);
         bytes.u32(sum);
         assert_eq!(bytes.0.len(), BYTES, "the length of a superblock");
+        ends::begin(&mut bytes.0, &self.database, ends);
         write_whole(io, dir, FILE, &bytes.0)?;
         if let Some(parent) = dir.parent() {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
@@ -104,6 +129,6 @@ impl Superblock {
         }
         let database = body[16..32].try_into().expect("sixteen bytes");
         let created_us = i64::from_le_bytes(body[32..40].try_into().expect("eight bytes"));
-        Ok(Some(Self { database, created_us }))
+        Ok(Some(Self { database, created_us, format: version }))
     }
 }

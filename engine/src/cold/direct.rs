@@ -55,7 +55,7 @@ use thermocline_base::ids::TableId;
 use thermocline_base::io::{Io, LockGuard};
 use thermocline_base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use thermocline_pool::store::{
-    Batch, BatchId, Direction, Found, FoundKey, IndexId as StoreIndex, StoreError,
+    Batch, BatchId, Direction, Found, FoundKey, IndexId as StoreIndex, OwnerPosition, StoreEnd, StoreError,
 };
 
 use self::decisions::Removed;
@@ -188,6 +188,7 @@ struct Shared {
     writer: Mutex<Option<writer::Writer>>,
     failure: OnceLock<StoreError>,
     counters: Counters,
+    ties: Arc<decisions::Ties>,
     _lock: LockGuard,
 }
 
@@ -520,6 +521,14 @@ impl ColdStore for DirectStore {
         let mut all: Vec<StoreIndex> = read(&self.shared.secondaries).keys().copied().collect();
         all.extend(read(&self.shared.tables).keys().map(|table| StoreIndex { table: *table, index: 0 }));
         all.into_iter().filter(|index| !is_wanted(*index)).for_each(|index| self.drop_index(index));
+    }
+
+    fn end(&self) -> StoreEnd {
+        *self.shared.ties.end.lock()
+    }
+
+    fn owner_position(&self) -> OwnerPosition {
+        *self.shared.ties.position.lock()
     }
 
     fn usage(&self) -> StoreUsage {

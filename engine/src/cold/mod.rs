@@ -35,12 +35,12 @@ use thermocline_base::io::{Io, IoError, SystemIo};
 use thermocline_base::multiplex::block_on;
 use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
 use thermocline_pool::ssd::SsdOptions;
-use thermocline_pool::store::{Found, IndexId, StoreError, StoreOptions};
+use thermocline_pool::store::{Found, IndexId, OwnerPosition, StoreEnd, StoreError, StoreOptions};
 
 use crate::cold::direct::{DirectOptions, DirectStore};
 use crate::cold::memory::MemoryStore;
 use crate::cold::pages::PageStore;
-use crate::cold::store::{ColdStore, StoreMemory};
+use crate::cold::store::{ColdStore, StoreMemory, StoreTies};
 use crate::mutation::{self, Rule};
 use crate::options::{ColdStoreKind, Options};
 
@@ -236,17 +236,19 @@ pub(crate) fn kind_in(io: &dyn Io, dir: &Path) -> Result<Option<ColdStoreKind>, 
     Ok(None)
 }
 
-/// Reads every slot of a store of the kind `direct`, and shows its records: how many there are, and what is damaged.
+/// Reads every slot of a store of the kind `direct`, and shows its records: the database's position that it carries, how many
+/// records there are, and what is damaged.
 pub(crate) fn verify_direct(
     io: &Arc<dyn Io>,
     dir: &Path,
     database: [u8; 16],
+    least: StoreEnd,
     see: impl FnMut(IndexId, &[u8], &Found),
-) -> Result<(u64, Vec<StoreError>), StoreError> {
+) -> Result<(OwnerPosition, u64, Vec<StoreError>), StoreError> {
     let options = DirectOptions { thread: false, ..DirectOptions::new(database) };
-    let store = DirectStore::open(io, dir, options)?;
+    let store = DirectStore::open(io, dir, options, StoreTies { owner: None, least })?;
     store.for_each_record(see);
-    let found = (store.usage().records, store.damages());
+    let found = (store.owner_position(), store.usage().records, store.damages());
     store.close();
     Ok(found)
 }
@@ -259,11 +261,14 @@ pub(crate) fn open_store(
     database: [u8; 16],
     memory: StoreMemory,
     ssd: Option<(Arc<dyn Io>, SsdOptions)>,
+    ties: StoreTies,
 ) -> Result<Arc<dyn ColdStore>, StoreError> {
     Ok(match options.cold_store {
         ColdStoreKind::Pages => {
             let capture = options.page_capture.clone();
-            let pages = StoreOptions { ssd, capture, ..page_options(options, database, memory) };
+            let StoreTies { owner, least } = ties;
+            let pages =
+                StoreOptions { ssd, capture, owner, least, ..page_options(options, database, memory) };
             Arc::new(PageStore::open(Arc::clone(io), dir, pages)?)
         }
         ColdStoreKind::Memory => Arc::new(MemoryStore::new()),
@@ -271,7 +276,7 @@ pub(crate) fn open_store(
             let thread = options.cold_threads > 0;
             let usual = DirectOptions::new(database).for_blocks_of(options.cold_block_bytes);
             let options = DirectOptions { thread, ..usual };
-            Arc::new(DirectStore::open(io, dir, options)?)
+            Arc::new(DirectStore::open(io, dir, options, ties)?)
         }
     })
 }

@@ -16,8 +16,8 @@ use thermocline_base::ids::TableId;
 use thermocline_base::io::Io;
 use thermocline_pool::ssd::{SavedMap, SsdStats};
 use thermocline_pool::store::{
-    Batch, BatchId, Direction, Found, FoundKey, IndexId as StoreIndex, Pinned, Scan, SsdShare, Step, Store,
-    StoreError, StoreOptions,
+    Batch, BatchId, Direction, Found, FoundKey, IndexId as StoreIndex, OwnerPosition, Pinned, Scan, SsdShare,
+    Step, Store, StoreEnd, StoreError, StoreOptions,
 };
 
 use super::objects::{self, Fronts, RowScan};
@@ -37,6 +37,9 @@ pub(crate) fn options(database_id: [u8; 16], memory: StoreMemory) -> StoreOption
         ..StoreOptions::new(database_id)
     }
 }
+
+/// A group on more pages is scanned.
+const GROUP_PAGES: usize = 8;
 
 /// A store of pages.
 #[derive(Debug)]
@@ -123,6 +126,10 @@ impl ColdStore for PageStore {
         }
     }
 
+    fn is_long_group(&self, index: StoreIndex, key: &[u8]) -> bool {
+        self.store.group_pages(index, key) > GROUP_PAGES
+    }
+
     fn prefetch(&self, index: StoreIndex, key: &[u8]) {
         self.store.prefetch(index, key);
     }
@@ -169,6 +176,14 @@ impl ColdStore for PageStore {
 
     fn pin(&self) -> Option<Pinned> {
         Some(self.store.pin())
+    }
+
+    fn end(&self) -> StoreEnd {
+        self.store.end()
+    }
+
+    fn owner_position(&self) -> OwnerPosition {
+        self.store.owner_position()
     }
 
     fn usage(&self) -> StoreUsage {

@@ -32,13 +32,22 @@ use thermocline_base::ids::{IndexId, TableId};
 use thermocline_base::sync::{AtomicU64, Ordering};
 use thermocline_pool::ssd::{SavedMap, SsdStats};
 use thermocline_pool::store::{
-    Batch, BatchId, Change, Direction, Found, FoundKey, IndexId as StoreIndex, Pinned, SsdShare, StoreError,
-    StoreOptions,
+    Batch, BatchId, Change, Direction, Found, FoundKey, IndexId as StoreIndex, OwnerPosition, Pinned,
+    SsdShare, StoreEnd, StoreError, StoreOptions, StoreOwner,
 };
 
 use crate::catalog::table::TableForm;
 use crate::hot::block::Rows;
 use crate::row::Layout;
+
+/// What ties a store to its database.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StoreTies {
+    /// Hears up to where the store is durable.
+    pub(crate) owner: Option<Arc<dyn StoreOwner>>,
+    /// Up to where it is known to have been durable.
+    pub(crate) least: StoreEnd,
+}
 
 /// What a store works on.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -202,6 +211,12 @@ pub(crate) trait ColdStore: Send + Sync + Debug {
         if self.may_contain_group(index, key) { Look::Away } else { Look::Absent }
     }
 
+    /// True if the entries whose keys begin with this one are so many that they are better scanned than read all at once.
+    fn is_long_group(&self, index: StoreIndex, key: &[u8]) -> bool {
+        let _ = (index, key);
+        false
+    }
+
     /// Asks the processor for what a look for this key begins with. Changes nothing.
     fn prefetch(&self, index: StoreIndex, key: &[u8]) {
         let _ = (index, key);
@@ -247,6 +262,16 @@ pub(crate) trait ColdStore: Send + Sync + Debug {
     /// Keeps what is there now, to be copied as bytes. `None`: the store cannot.
     fn pin(&self) -> Option<Pinned> {
         None
+    }
+
+    /// Up to where its files are durable. A store without files has no end.
+    fn end(&self) -> StoreEnd {
+        StoreEnd::default()
+    }
+
+    /// How far the database was durable when the store last wrote: what is in it depends on log and manifests up to there.
+    fn owner_position(&self) -> OwnerPosition {
+        OwnerPosition::default()
     }
 
     /// What it has done and what it holds.

@@ -103,16 +103,26 @@ fn least_above(inner: &Inner, too_small: u64) -> Need {
     Need::of(inner, enough << 20)
 }
 
-/// Is a memory limit large enough for the schema, for what is cold, and for working?
+/// Is a memory limit large enough for the schema, for what is cold, and for working? `before`: a limit that the database ran under.
+/// What it was closed under it can be opened under, and does what it did then.
 ///
 /// # Errors
 /// [`Error::InvalidOption`], which says how much is needed.
-pub(crate) fn check(inner: &Inner, limit: Option<u64>) -> Result<()> {
+pub(crate) fn check(inner: &Inner, limit: Option<u64>, before: u64) -> Result<()> {
     let Some(limit) = limit.filter(|_| !inner.options.read_only) else { return Ok(()) };
     if Need::of(inner, limit).is_met() {
         return Ok(());
     }
     let least = least_above(inner, limit);
+    if before != 0 && limit >= before {
+        let (mebibytes, least) = (limit >> 20, least.limit >> 20);
+        tracing::warn!(
+            mebibytes,
+            least,
+            "the memory limit leaves little room beside tables and indexes; raise it"
+        );
+        return Ok(());
+    }
     let mut parts = String::new();
     for (name, bytes) in &least.parts {
         let comma = if parts.is_empty() { "" } else { ", " };

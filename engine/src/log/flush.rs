@@ -16,7 +16,7 @@ use thermocline_base::io::{AlignedBytes, Appender, DIRECT_ALIGNMENT, File, Io, I
 use thermocline_base::sync::Ordering;
 
 use super::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentName};
-use super::{COMPANY_MAX_NS, Core, FlushMode, LogEnd, LogError, LogOptions, LogStatistics, TICK};
+use super::{COMPANY_MAX_NS, Core, FlushMode, LogEnd, LogError, LogOptions, LogOwner, LogStatistics, TICK};
 use crate::mutation::{self, Rule};
 
 /// The most that one write takes.
@@ -57,6 +57,8 @@ pub(super) struct Flusher {
     /// How many waited when the last sync ended: those whom it acknowledged, and those who came meanwhile.
     waited: usize,
     statistics: LogStatistics,
+    /// Remembers the end of the log elsewhere.
+    pub(super) owner: Option<Arc<dyn LogOwner>>,
 }
 
 impl Flusher {
@@ -100,6 +102,7 @@ impl Flusher {
             zeros: AlignedBytes::zeroed(ZEROS_BYTES),
             waited: 0,
             statistics: LogStatistics::default(),
+            owner: None,
             io,
             dir,
         })
@@ -175,6 +178,9 @@ impl Flusher {
                 Err(error) => return Err(LogError::Failed(error)),
             }
         }
+        if more && let Some(owner) = &self.owner {
+            owner.note_segment();
+        }
         if more || core.is_full() {
             core.full.store(false, Ordering::SeqCst);
             core.space_waiters.wake(u64::MAX);
@@ -249,6 +255,9 @@ impl Flusher {
                 segment.dirty = false;
                 self.statistics.syncs += 1;
             }
+        }
+        if let Some(owner) = &self.owner {
+            owner.note_durable(Lsn(written));
         }
         core.ring.set_durable(written);
         self.waited = core.durable_waiters.count();

@@ -50,6 +50,7 @@ use thermocline_base::clock::Clock;
 use thermocline_base::ids::{Lsn, RowId, TableId, Timestamp};
 use thermocline_base::io::{Io, IoError};
 use thermocline_base::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, CachePadded, Mutex, Ordering};
+use thermocline_pool::store::StoreEnd;
 
 pub(crate) use error::LogError;
 pub(crate) use reader::{LogEnd, LogReader};
@@ -162,6 +163,15 @@ impl fmt::Debug for Log {
     }
 }
 
+/// Who remembers the end of the log elsewhere.
+pub(crate) trait LogOwner: fmt::Debug + Send + Sync {
+    /// The log is durable up to here; nobody has been told yet. Must not wait.
+    fn note_durable(&self, end: Lsn);
+
+    /// Another segment was made. What was noted so far should be durable.
+    fn note_segment(&self);
+}
+
 /// Why a reservation was refused.
 #[derive(Debug)]
 pub(crate) enum ReserveError<'a> {
@@ -214,6 +224,20 @@ impl Log {
             error => error,
         })?;
         Ok(Self { core: Arc::new(core), thread: Mutex::new(None) })
+    }
+
+    /// Who hears of the log's end from now on.
+    pub(crate) fn set_owner(&self, owner: Arc<dyn LogOwner>) {
+        self.core.flusher.lock().owner = Some(owner);
+    }
+
+    /// Marks in the log that the cold store is durable up to an end. What is appended later may depend on it.
+    pub(crate) fn mark_store(&self, end: StoreEnd) {
+        // Without space there is no mark, and one thing less is noticed.
+        if let Ok(mut reservation) = self.core.try_reserve(Kind::Mark, record::STORE_MARK_BYTES as u64) {
+            reservation.put(&record::store_mark(end));
+            reservation.complete();
+        }
     }
 
     /// Starts the thread that flushes.

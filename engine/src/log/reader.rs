@@ -5,7 +5,7 @@
 //!
 //! | proof | what it says |
 //! |---|---|
-//! | the caller's: a checkpoint, a clean close | the log was durable up to here |
+//! | the caller's: a checkpoint, a clean close, what was noted after each sync | the log was durable up to here |
 //! | a segment behind it of a later generation | recovery had found a whole log up to that segment |
 //! | a segment behind it whose header says so | the log was durable up to here when the segment was made |
 //! | a valid record behind it whose durable gap says so | the same |
@@ -22,9 +22,10 @@ use std::sync::Arc;
 use thermocline_base::checksum::Seed;
 use thermocline_base::ids::Lsn;
 use thermocline_base::io::{File, Io, OpenMode};
+use thermocline_pool::store::StoreEnd;
 
 use super::error::LogError;
-use super::record::{ALIGN, HEADER_BYTES, Header, Kind};
+use super::record::{self, ALIGN, HEADER_BYTES, Header, Kind};
 use super::segment::{HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentName, record_seed};
 
 /// How much is read at a time.
@@ -49,13 +50,15 @@ pub(crate) struct LogEnd {
     pub(crate) keep: Vec<(SegmentName, Lsn)>,
     /// Files that hold nothing of it.
     pub(crate) discard: Vec<SegmentName>,
+    /// Up to where the cold store had been durable, as its marks say.
+    pub(crate) store: StoreEnd,
 }
 
 impl LogEnd {
     /// A log without files that starts at `lsn`.
     #[cfg(test)]
     pub(crate) fn fresh(lsn: Lsn) -> Self {
-        Self { lsn, generation: 0, keep: Vec::new(), discard: Vec::new() }
+        Self { lsn, generation: 0, keep: Vec::new(), discard: Vec::new(), store: StoreEnd::default() }
     }
 
     /// A log that starts anew at `lsn`, whatever stands in `dir`: after a run that kept no log, what is there is of no
@@ -64,7 +67,7 @@ impl LogEnd {
     pub(crate) fn abandon(io: &dyn Io, dir: &Path, lsn: Lsn) -> Result<Self, LogError> {
         let names = segment_names(io, dir)?;
         let generation = names.iter().map(|name| name.generation).max().unwrap_or(0);
-        Ok(Self { lsn, generation, keep: Vec::new(), discard: names })
+        Ok(Self { lsn, generation, keep: Vec::new(), discard: names, store: StoreEnd::default() })
     }
 }
 
@@ -91,6 +94,8 @@ pub(crate) struct LogReader {
     /// The segment that was read last.
     file: Option<(usize, Arc<dyn File>)>,
     ended: bool,
+    /// The latest end of the cold store that a mark has named.
+    store: StoreEnd,
 }
 
 impl LogReader {
@@ -132,6 +137,7 @@ impl LogReader {
             window_start: from.0,
             file: None,
             ended: false,
+            store: StoreEnd::default(),
             io,
             database,
             from,
@@ -163,6 +169,9 @@ impl LogReader {
                 Ok(Some(header)) => {
                     let lsn = self.position;
                     self.position += u64::from(header.span);
+                    if header.kind == Kind::Mark {
+                        self.note_mark(lsn, header.payload);
+                    }
                     if !matches!(header.kind, Kind::Void | Kind::Mark) {
                         break (lsn, header);
                     }
@@ -179,6 +188,13 @@ impl LogReader {
         Ok(Some(Record { lsn: Lsn(lsn), kind: header.kind, payload }))
     }
 
+    fn note_mark(&mut self, lsn: u64, bytes: u32) {
+        let at = (lsn - self.window_start + HEADER_BYTES) as usize;
+        if let Some(end) = record::read_store_mark(&self.window[at..at + bytes as usize]) {
+            self.store = self.store.and(end);
+        }
+    }
+
     /// Where the log ends. Reads what is left of it.
     pub(crate) fn finish(mut self) -> Result<LogEnd, LogError> {
         while self.next()?.is_some() {}
@@ -193,7 +209,7 @@ impl LogReader {
         let kept = |name: &SegmentName| keep.iter().any(|(kept, _)| kept == name);
         let discard = self.names.iter().copied().filter(|name| !kept(name)).collect();
         let generation = self.names.iter().map(|name| name.generation).max().unwrap_or(0);
-        Ok(LogEnd { lsn, generation, keep, discard })
+        Ok(LogEnd { lsn, generation, keep, discard, store: self.store })
     }
 
     /// Where a segment of the chain ends: where the next one starts, or when it is full.

@@ -9,6 +9,7 @@
 //! left    = a write whose row id is that of a chunk's first slot, and whose bytes are: batch u64 | slots (format 2)
 //! define  = a write of no table and row, whose bytes are what the commit does to the catalog (format 3); it is the first
 //!           one of its commit
+//! mark    = nothing, or the end of the cold store, four u64
 //! ```
 //!
 //! The checksum covers the header behind itself and the payload. It starts from database, generation and position
@@ -28,6 +29,7 @@ use std::fmt;
 
 use thermocline_base::checksum::{Seed, crc32c_append};
 use thermocline_base::ids::{Lsn, RowId, TableId, Timestamp};
+use thermocline_pool::store::StoreEnd;
 
 /// Bytes of a record's header.
 pub(crate) const HEADER_BYTES: u64 = 24;
@@ -39,6 +41,25 @@ pub(crate) const COMMIT_BYTES: usize = 20;
 pub(crate) const PART_BYTES: usize = 12;
 /// Bytes before the row of a write.
 pub(crate) const WRITE_BYTES: usize = 17;
+
+/// Bytes of a mark that names the end of the cold store.
+pub(crate) const STORE_MARK_BYTES: usize = 8 * StoreEnd::FIELDS;
+
+/// The payload of a mark that names the end of the cold store.
+pub(crate) fn store_mark(end: StoreEnd) -> [u8; STORE_MARK_BYTES] {
+    let mut bytes = [0; STORE_MARK_BYTES];
+    for (place, field) in bytes.chunks_exact_mut(8).zip(end.fields()) {
+        place.copy_from_slice(&field.to_le_bytes());
+    }
+    bytes
+}
+
+/// What a mark says of the cold store, if anything.
+pub(crate) fn read_store_mark(payload: &[u8]) -> Option<StoreEnd> {
+    let bytes: &[u8; STORE_MARK_BYTES] = payload.try_into().ok()?;
+    let field = |at: usize| u64::from_le_bytes(bytes[8 * at..8 * at + 8].try_into().expect("eight bytes"));
+    Some(StoreEnd::from_fields(std::array::from_fn(field)))
+}
 
 /// The space that a record takes.
 pub(crate) const fn span_of(payload: u64) -> u64 {
@@ -57,7 +78,7 @@ pub(crate) enum Kind {
     Reserved = 3,
     /// Space that was reserved and not used.
     Void = 4,
-    /// Nothing; proves by its durable gap what was durable when the log was closed.
+    /// Proves by its durable gap what was durable when the log was closed; may name the end of the cold store.
     Mark = 5,
 }
 

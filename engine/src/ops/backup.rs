@@ -31,10 +31,10 @@ use std::time::Duration;
 use thermocline_base::ids::{Lsn, Timestamp};
 use thermocline_base::io::{Copier, File, OpenMode};
 use thermocline_base::sync::{Backoff, Ordering};
-use thermocline_pool::store::{IndexId as StoreIndex, Pinned, StoreError};
+use thermocline_pool::store::{IndexId as StoreIndex, Pinned, StoreEnd, StoreError};
 
 use crate::checkpoint::manifest::image_path;
-use crate::checkpoint::{Manifest, Superblock, dir_of};
+use crate::checkpoint::{DurableEnds, Manifest, Superblock, dir_of};
 use crate::cold::Cold;
 use crate::db::{Database, Inner};
 use crate::error::{Error, Result};
@@ -195,9 +195,9 @@ pub(super) fn advance(
     told(*progress)
 }
 
-pub(super) fn ended(outcome: ControlFlow<()>) -> Result<()> {
+pub(super) fn ended<T>(outcome: ControlFlow<(), T>) -> Result<T> {
     match outcome {
-        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Continue(told) => Ok(told),
         ControlFlow::Break(()) => {
             Err(Error::Refused("the copy was cancelled; nothing of it is left".to_owned()))
         }
@@ -338,7 +338,8 @@ impl Inner {
         directory: &Path,
         told: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
     ) -> Result<()> {
-        let Cut { manifest, log: end, cold } = cut;
+        let Cut { mut manifest, log: end, cold } = cut;
+        manifest.store = StoreEnd::default();
         let log = self.log().ok_or(Error::Closed)?;
         let segments = log.segments(manifest.log_start, end);
         if segments.is_empty() {
@@ -367,24 +368,27 @@ impl Inner {
             self.copy_file(&from, &to.join(name), bytes, &mut teller)?;
         }
         self.io.sync_dir(&to)?;
-        match cold {
+        // The log of the copy may name the ends of this store: the copy's is another one.
+        let store = match cold {
             Some(ColdCut::Pinned(pinned)) => self.copy_pinned(*pinned, directory, &mut teller)?,
             Some(ColdCut::Late(cold)) => {
                 let pinned = cold.store.pin().expect("only stores that can be pinned are mutated");
-                self.copy_pinned(pinned, directory, &mut teller)?;
+                self.copy_pinned(pinned, directory, &mut teller)?
             }
             Some(ColdCut::Rows(rows)) => self.copy_cold_rows(&rows, directory, &mut teller)?,
-            None => {}
-        }
+            None => StoreEnd::default(),
+        };
         self.io.sync_dir(directory)?;
         // Last: without it the directory is no database.
-        let superblock = Superblock { database: manifest.database, created_us: self.clock.wall_us() };
-        superblock.create(&*self.io, directory)?;
+        let superblock = Superblock::new(manifest.database, self.clock.wall_us());
+        let memory_limit = self.budget.limit().unwrap_or(u64::MAX);
+        let ends = DurableEnds { manifest: manifest.sequence, memory_limit, log: end, store };
+        superblock.create_with(ends, &*self.io, directory)?;
         tracing::info!(directory = %directory.display(), bytes, "backed up");
         Ok(())
     }
 
-    fn copy_pinned(&self, pinned: Pinned, directory: &Path, teller: &mut Teller<'_>) -> Result<()> {
+    fn copy_pinned(&self, pinned: Pinned, directory: &Path, teller: &mut Teller<'_>) -> Result<StoreEnd> {
         let dir = crate::cold::store::dir_of(directory);
         let Teller { copier, pace } = teller;
         let outcome = pinned.copy(&self.cold_io, &dir, copier, &mut |bytes| pace.burst(bytes));

@@ -11,12 +11,12 @@ use std::task::{Context, Poll, Waker};
 
 use thermocline_base::ids::Timestamp;
 use thermocline_base::sync::Ordering;
-use thermocline_pool::store::{Batch, BatchId, Direction, IndexId as StoreIndex, StoreError};
+use thermocline_pool::store::{Batch, BatchId, Direction, IndexId as StoreIndex, StoreEnd, StoreError};
 
 use super::backup::{RowsCut, Teller};
 use crate::cold::Cold;
 use crate::cold::memo::{NoticeKind, is_system};
-use crate::cold::store::{ColdStore, StoreMemory, primary_of, secondary_of};
+use crate::cold::store::{ColdStore, StoreMemory, StoreTies, primary_of, secondary_of};
 use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::governor::Trimmer;
@@ -83,16 +83,18 @@ impl Inner {
         cut: &RowsCut<'_>,
         directory: &Path,
         teller: &mut Teller<'_>,
-    ) -> Result<()> {
+    ) -> Result<StoreEnd> {
         let dir = crate::cold::store::dir_of(directory);
         let failed = |table: &str| {
             let table = table.to_owned();
             move |source: StoreError| Error::ColdStore { table: table.clone(), rows: None, source }
         };
+        let ties = StoreTies::default();
         // Nobody reads from it.
         let memory = StoreMemory { frame_bytes: 0, ..StoreMemory::within(self.memory_limit()) };
-        let store = crate::cold::open_store(&self.options, &self.cold_io, &dir, self.database, memory, None)
-            .map_err(failed("(backup)"))?;
+        let store =
+            crate::cold::open_store(&self.options, &self.cold_io, &dir, self.database, memory, None, ties)
+                .map_err(failed("(backup)"))?;
         let copy = Cold::new(store, self.options.cold_threads == 0);
         let _counted = Counted::new(self, &copy.store);
         let cold = cut.cold;
@@ -133,7 +135,7 @@ impl Inner {
         write_all(&copy, batches.into_values()).map_err(failed("(backup)"))?;
         copy.store.close();
         self.io.sync_dir(&dir)?;
-        Ok(())
+        Ok(copy.store.end())
     }
 }
 

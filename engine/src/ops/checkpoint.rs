@@ -105,6 +105,11 @@ impl Checkpoints {
         Self { durable, lost_volatile_session, replayed_bytes, ..Self::default() }
     }
 
+    /// Sequence of the newest manifest.
+    pub(crate) fn newest_sequence(&self) -> u64 {
+        self.durable.as_ref().map_or(0, |durable| durable.lock().manifest.sequence)
+    }
+
     /// Does the database keep anything on disk?
     pub(crate) fn are_kept(&self) -> bool {
         self.durable.is_some()
@@ -206,6 +211,14 @@ pub(crate) fn close(inner: &Inner) -> Result<()> {
     match inner.log() {
         Some(log) => log.close().map_err(|error| inner.log_error(&error)),
         None => inner.checkpoint(RunState::Closed),
+    }
+}
+
+/// The last of an opening and of a close: where everything ends is known elsewhere, too, and the limit that suffices.
+pub(crate) fn seal(inner: &Inner) {
+    if let (Some(ends), Some(durable)) = (&inner.ends, &inner.checkpoints.durable) {
+        ends.note_memory_limit(inner.budget.limit());
+        ends.seal(durable.lock().manifest.sequence);
     }
 }
 
@@ -596,12 +609,18 @@ impl Inner {
                 // It is there before its first record is: from then on, each manifest says so.
                 manifest.cold |= self.cold.get().is_some();
                 manifest.log_durable = self.log().map_or(manifest.log_durable, crate::log::Log::durable);
+                if let Some(cold) = self.cold.get() {
+                    manifest.store = cold.store.end();
+                }
                 manifest.catalog = catalog;
             },
             start,
         );
         let dir = dir_of(&self.dir);
         manifest.write(&*self.io, &dir).map_err(|error| self.checkpoint_error(error))?;
+        if let Some(ends) = &self.ends {
+            ends.seal(sequence);
+        }
         let mut dropped = durable.manifest.files_dropped_by(&manifest);
         let old = std::mem::replace(&mut durable.manifest, manifest).sequence;
         durable.waiting.0.append(&mut dropped);

@@ -239,6 +239,7 @@ impl Inner {
             if due.is_empty() {
                 return Ok(dropped);
             }
+            self.mark_store(cold);
             for (table, form) in
                 [(NoticeTable::Batches, memo.batches_form()), (NoticeTable::Ends, memo.ends_form())]
             {

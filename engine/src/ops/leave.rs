@@ -202,6 +202,7 @@ impl Inner {
             Err(error) => return Err(failed(error)),
         }
         drop(room);
+        self.mark_store(cold);
         // Readers look into the store from the move's timestamp on.
         let tell = || {
             let guard = self.epochs.pin();

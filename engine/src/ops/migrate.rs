@@ -33,11 +33,11 @@ use std::sync::Arc;
 
 use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
 use thermocline_base::sync::Ordering;
-use thermocline_pool::store::{Batch, BatchId, StoreError};
+use thermocline_pool::store::{Batch, BatchId, StoreError, StoreOwner};
 
 use crate::catalog::table::{FormRef, TableEntry, TableForm};
 use crate::cold::memo::{Heir, Memo, NoticeKind, RecordName, pack_keys, unpack_keys};
-use crate::cold::store::{ColdStore, StoreMemory, primary_of};
+use crate::cold::store::{ColdStore, StoreMemory, StoreTies, primary_of};
 use crate::cold::{Cold, ColdCounters};
 use crate::db::Inner;
 use crate::error::{Error, Result};
@@ -174,6 +174,7 @@ impl Inner {
             }
             Err(error) => return Err(failed(error)),
         }
+        self.mark_store(cold);
         // Readers look into the store from the move's timestamp on.
         let tell = || entry.form_pinned(&self.epochs.pin()).counters.cold.store(true, Ordering::SeqCst);
         if !mutation::off(Rule::ColdBeforeMove) {
@@ -195,6 +196,13 @@ impl Inner {
         ColdCounters::add(&cold.counters.migrated_bytes, moved.1);
         ColdCounters::add(&cold.counters.left_rows, count - moved.0);
         Ok(migration)
+    }
+
+    /// Lets the log say up to where the store is durable: what is committed next depends on that.
+    pub(crate) fn mark_store(&self, cold: &Cold) {
+        if let Some(log) = self.log() {
+            log.mark_store(cold.store.end());
+        }
     }
 
     /// Waits until all that was committed so far is on disk, whatever the durability setting. `rule`: why.
@@ -484,7 +492,21 @@ impl Inner {
     fn open_store(&self) -> Result<Arc<dyn ColdStore>> {
         let memory = StoreMemory::within(self.memory_limit());
         let ssd = crate::cold::ssd_options(&self.options);
-        crate::cold::open_store(&self.options, &self.cold_io, &self.cold_dir, self.database, memory, ssd)
-            .map_err(|source| Error::ColdStore { table: Error::ALL_TABLES.to_owned(), rows: None, source })
+        let owner = self.ends.clone().map(|ends| ends as Arc<dyn StoreOwner>);
+        let ties = StoreTies { owner, least: self.store_least };
+        crate::cold::open_store(
+            &self.options,
+            &self.cold_io,
+            &self.cold_dir,
+            self.database,
+            memory,
+            ssd,
+            ties,
+        )
+        .map_err(|source| Error::ColdStore {
+            table: Error::ALL_TABLES.to_owned(),
+            rows: None,
+            source,
+        })
     }
 }

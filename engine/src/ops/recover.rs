@@ -23,13 +23,16 @@ use thermocline_base::epoch::Epochs;
 use thermocline_base::ids::{Lsn, RowId, TableId, Timestamp};
 use thermocline_base::io::{Io, IoError, LockGuard, OverlayIo};
 use thermocline_base::sync::{AtomicBool, AtomicU64, Mutex};
+use thermocline_pool::store::{OwnerPosition, StoreEnd};
 
 use crate::catalog::schema::{Redefined, decode_catalog};
 use crate::catalog::table::{TableEntry, TableForm};
 use crate::catalog::{Catalog, Tiering};
 use crate::checkpoint::manifest::manifest_name;
 use crate::checkpoint::superblock::LOCK_FILE;
-use crate::checkpoint::{ChunkImage, FROZEN_ROWS, Images, Manifest, RunState, Superblock, dir_of};
+use crate::checkpoint::{
+    ChunkImage, DurableEnds, Ends, FROZEN_ROWS, FoundEnds, Images, Manifest, RunState, Superblock, dir_of,
+};
 use crate::cold::memo::{Memo, NoticeKind, is_system};
 use crate::cold::store::{primary_of, secondary_of};
 use crate::counters::Counters;
@@ -40,7 +43,7 @@ use crate::hot::block::{Begins, Block, Rows};
 use crate::hot::budget::Budget;
 use crate::hot::version::Begin;
 use crate::log::record::{Commit, DecodeError, Kind, Op, Part, Write};
-use crate::log::{FlushMode, Log, LogEnd, LogOptions, LogReader};
+use crate::log::{FlushMode, Log, LogEnd, LogOptions, LogOwner, LogReader};
 use crate::mutation::{self, Rule};
 use crate::ops::checkpoint::{Checkpoints, is_of};
 use crate::ops::define::redefine;
@@ -99,6 +102,8 @@ pub(crate) fn open(
         has_paged_tables: AtomicBool::new(false),
         came_back: AtomicU64::new(0),
         log: None,
+        ends: None,
+        store_least: StoreEnd::default(),
         log_end: Lsn(0),
         io,
         cold_io,
@@ -131,7 +136,8 @@ pub(crate) fn open(
     let (wanted, writes) = (inner.options.cold_dir.as_deref(), !inner.options.read_only);
     inner.cold_dir = crate::cold::location::settle(&*inner.io, path, wanted, writes)?;
     let checkpoints = dir_of(path);
-    let found = newest_manifest(&*inner.io, path, superblock.database)?;
+    let known = FoundEnds::read(&*inner.io, path, &superblock)?;
+    let found = newest_manifest(&*inner.io, path, superblock.database, known.ends.manifest)?;
     let fresh = found.is_none();
     let mut manifest = found.unwrap_or_else(|| Manifest::empty(superblock.database));
     if !inner.options.read_only {
@@ -140,6 +146,10 @@ pub(crate) fn open(
         inner.io.create_dir_all(&crate::log::dir_of(path))?;
         // The names of both directories.
         inner.io.sync_dir(path)?;
+        if !superblock.has_ends() {
+            Superblock::new(superblock.database, superblock.created_us).create(&*inner.io, path)?;
+        }
+        inner.ends = Some(Arc::new(Ends::open(&*inner.io, path, &superblock, known)?));
         if fresh {
             // Before the first segment of the log: where that is, a manifest has been.
             manifest.sequence = 1;
@@ -153,7 +163,7 @@ pub(crate) fn open(
     }
     open_catalog(&inner, &manifest)?;
     load_images(&inner, &manifest)?;
-    let end = replay(&inner, &manifest)?;
+    let end = replay(&inner, &manifest, known.ends.log)?;
     if crashed_volatile {
         tracing::warn!(
             directory = %path.display(),
@@ -164,11 +174,22 @@ pub(crate) fn open(
     // Nobody will need again what this has used.
     thermocline_base::vm::trim_heap();
     let cold = manifest.cold;
+    if !crashed_volatile {
+        inner.store_least = known_store(&known.ends, &manifest, &end);
+    }
+    if let Some(ends) = &inner.ends {
+        ends.found_log(end.lsn);
+    }
     inner.budget.set_limit(limit);
     inner.checkpoints = Checkpoints::of(manifest, end.lsn, crashed_volatile);
     inner.log_end = end.lsn;
+    // Whatever is missing is missed before anything is written that a second opening would go on from.
+    open_cold_rows(&inner, cold)?;
     if !inner.options.read_only {
         open_log(&mut inner, superblock.database, &end)?;
+    }
+    decide_batches(&inner)?;
+    if !inner.options.read_only {
         if inner.log.is_none() {
             // What earlier sessions left is in the images from now on, and the manifest says how this one runs.
             inner.checkpoint(RunState::Volatile)?;
@@ -176,19 +197,48 @@ pub(crate) fn open(
             inner.write_definitions()?;
         }
     }
-    find_cold_rows(&inner, cold)?;
     thermocline_base::vm::trim_heap();
     crate::governor::note_memory(&inner);
-    crate::governor::check_minimum(&inner, inner.budget.limit())?;
+    crate::governor::check_minimum(&inner, inner.budget.limit(), known.ends.memory_limit)?;
+    crate::ops::checkpoint::seal(&inner);
     crate::ops::checkpoint::catch_up(&inner);
     Ok((Arc::new(inner), lock))
 }
 
-/// The newest manifest; `None` if the database has just been made.
-pub(crate) fn newest_manifest(io: &dyn Io, path: &Path, database: [u8; 16]) -> Result<Option<Manifest>> {
+/// Up to where the cold store is known to have been durable. Marks of the log that are of another store tell nothing: what is here
+/// is a copy of that one.
+pub(crate) fn known_store(ends: &DurableEnds, manifest: &Manifest, log: &LogEnd) -> StoreEnd {
+    // A manifest that is older than the file of ends may be from before a store that was given up.
+    let known = match ends.store.identity {
+        0 => manifest.store,
+        identity if identity == manifest.store.identity => manifest.store.and(ends.store),
+        _ => ends.store,
+    };
+    if log.store.identity == known.identity { known.and(log.store) } else { known }
+}
+
+/// The newest manifest; `None` if the database has just been made. `least`: the sequence of one that is known to have been there.
+pub(crate) fn newest_manifest(
+    io: &dyn Io,
+    path: &Path,
+    database: [u8; 16],
+    least: u64,
+) -> Result<Option<Manifest>> {
     let checkpoints = dir_of(path);
-    if let Some(manifest) = Manifest::read_newest(io, &checkpoints, &database)? {
-        return Ok(Some(manifest));
+    let manifest = Manifest::read_newest(io, &checkpoints, &database)?;
+    let found = manifest.as_ref().map_or(0, |manifest| manifest.sequence);
+    if found < least {
+        let there =
+            if found == 0 { "none is there".to_owned() } else { format!("{} is", manifest_name(found)) };
+        return Err(Error::Damaged {
+            file: checkpoints.join(manifest_name(least)),
+            what: format!(
+                "it is missing: it was the newest manifest, and {there}; restore the file or a backup"
+            ),
+        });
+    }
+    if manifest.is_some() {
+        return Ok(manifest);
     }
     let log = crate::log::dir_of(path);
     if io.exists(&log)? && !io.list(&log)?.is_empty() {
@@ -222,10 +272,7 @@ fn claim(inner: &Inner, path: &Path) -> Result<(Option<LockGuard>, Superblock)> 
         None => match Superblock::open(io, path)? {
             Some(superblock) => superblock,
             None => {
-                let superblock = Superblock {
-                    database: thermocline_base::rng::fresh_id(),
-                    created_us: inner.clock.wall_us(),
-                };
+                let superblock = Superblock::new(thermocline_base::rng::fresh_id(), inner.clock.wall_us());
                 superblock.create(&**io, path)?;
                 superblock
             }
@@ -301,21 +348,22 @@ fn forget_cold_rows(inner: &Inner, manifest: &mut Manifest) -> Result<()> {
     if !inner.io.exists(&dir)? || mutation::off(Rule::VolatileForgets) {
         return Ok(());
     }
+    if let Some(ends) = &inner.ends {
+        ends.forget_store()?;
+    }
     for name in inner.io.list(&dir)?.iter().filter(|name| crate::cold::is_name_of_store(name)) {
         inner.io.remove(&dir.join(name))?;
     }
     inner.io.sync_dir(&dir)?;
     manifest.cold = false;
+    manifest.store = StoreEnd::default();
     manifest.chunks.clear();
     manifest.files.clear();
     Ok(())
 }
 
-/// Opens the cold store, if there is one, and decides about the batches that wait for it: those that the log knows to
-/// have moved stay. A notice that is gone had been B, since N goes only after its batch. A batch from beyond the log's
-/// end is of a history that has not happened.
-/// `known`: the manifest says that there is one.
-fn find_cold_rows(inner: &Inner, known: bool) -> Result<()> {
+/// Opens the cold store, if there is one. `known`: the manifest says that there is.
+fn open_cold_rows(inner: &Inner, known: bool) -> Result<()> {
     let dir = inner.cold_dir.clone();
     let (found, wanted) = (crate::cold::kind_in(&*inner.io, &dir)?, inner.options.cold_store);
     match found {
@@ -328,7 +376,7 @@ fn find_cold_rows(inner: &Inner, known: bool) -> Result<()> {
                 ),
             });
         }
-        None if known && wanted != ColdStoreKind::Memory => {
+        None if (known || inner.store_least.identity != 0) && wanted != ColdStoreKind::Memory => {
             return Err(Error::Damaged {
                 file: dir,
                 what: "the cold store is missing, though rows are in it".to_owned(),
@@ -343,7 +391,19 @@ fn find_cold_rows(inner: &Inner, known: bool) -> Result<()> {
         // A store whose creation was cut short had no records yet.
         return Ok(());
     }
-    let (memo, cold) = inner.open_cold()?;
+    let (_, cold) = inner.open_cold()?;
+    let manifest = inner.checkpoints.newest_sequence();
+    match missing_before_store(inner.log_end, manifest, cold.store.owner_position()) {
+        Some(what) => Err(Error::Damaged { file: inner.dir.clone(), what }),
+        None => Ok(()),
+    }
+}
+
+/// Decides about the batches of the cold store that wait for it: those that the log knows to have moved stay. A notice that is
+/// gone had been B, since N goes only after its batch. A batch from beyond the log's end is of a history that has not happened.
+/// The log has been made durable by now, so that no decision is ahead of it.
+fn decide_batches(inner: &Inner) -> Result<()> {
+    let (Some(memo), Some(cold)) = (inner.memo.get(), inner.cold.get()) else { return Ok(()) };
     let failed = |source| Error::ColdStore { table: Error::ALL_TABLES.to_owned(), rows: None, source };
     let guard = inner.epochs.pin();
     let now = inner.registry.clock.now();
@@ -380,6 +440,25 @@ fn find_cold_rows(inner: &Inner, known: bool) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What is wrong with a database that ends before the position that its cold store carries.
+pub(crate) fn missing_before_store(end: Lsn, manifest: u64, position: OwnerPosition) -> Option<String> {
+    let OwnerPosition { log, checkpoint } = position;
+    if log > end.0 {
+        return Some(format!(
+            "the log ends at {end}, and the cold store was written when it was durable up to {log}: its last segments are \
+             missing or older copies; restore the files or a backup"
+        ));
+    }
+    (checkpoint > manifest).then(|| {
+        format!(
+            "the newest manifest is {}, and the cold store was written when {} was: it is missing; restore the file or a \
+             backup",
+            manifest_name(manifest),
+            manifest_name(checkpoint)
+        )
+    })
 }
 
 /// The memo's tables, if one of them is meant.
@@ -558,8 +637,8 @@ fn put(inner: &Inner, form: &TableForm, row_id: RowId, begin: Timestamp, payload
     Ok(())
 }
 
-/// Replays the log; where it ends.
-fn replay(inner: &Inner, manifest: &Manifest) -> Result<LogEnd> {
+/// Replays the log; where it ends. `durable`: up to where it is known to have been durable.
+fn replay(inner: &Inner, manifest: &Manifest, durable: Lsn) -> Result<LogEnd> {
     let dir = crate::log::dir_of(&inner.dir);
     let failed = |error| inner.log_error(&error);
     let mut reader = LogReader::open(
@@ -567,7 +646,7 @@ fn replay(inner: &Inner, manifest: &Manifest) -> Result<LogEnd> {
         &dir,
         manifest.database,
         manifest.log_start,
-        manifest.log_durable,
+        manifest.log_durable.max(durable),
     )
     .map_err(failed)?;
     let storages = storages_of(inner);
@@ -768,6 +847,9 @@ fn open_log(inner: &mut Inner, database: [u8; 16], end: &LogEnd) -> Result<()> {
         Arc::clone(&inner.clock),
     )
     .map_err(|error| inner.log_error(&error))?;
+    if let Some(ends) = &inner.ends {
+        log.set_owner(Arc::clone(ends) as Arc<dyn LogOwner>);
+    }
     inner.log = Some(log);
     Ok(())
 }

@@ -5,19 +5,24 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use thermocline_base::ids::Lsn;
 use thermocline_base::io::{Io, OverlayIo, StdIo};
-use thermocline_pool::store::{Found, IndexId as StoreIndex, KeyRange, StoreError};
+use thermocline_pool::store::{
+    Found, IndexId as StoreIndex, KeyRange, OwnerPosition, StoreEnd, StoreError, StoreOptions,
+};
 
 use crate::catalog::schema::{Redefined, StoredTable, decode_catalog};
-use crate::checkpoint::{CheckpointError, FROZEN_ROWS, Images, Manifest, Superblock, dir_of};
+use crate::checkpoint::{
+    CheckpointError, DurableEnds, FROZEN_ROWS, FoundEnds, Images, Manifest, RunState, Superblock, dir_of,
+};
 use crate::cold::objects::Fronts;
 use crate::cold::place;
 use crate::cold::store::{SECONDARY, StoreMemory, is_secondary};
 use crate::db::Database;
 use crate::error::{Error, Result};
-use crate::log::LogReader;
 use crate::log::record::{Commit, Kind, Op, Part};
-use crate::ops::recover::{lock_to_read, newest_manifest};
+use crate::log::{LogEnd, LogReader};
+use crate::ops::recover::{known_store, lock_to_read, missing_before_store, newest_manifest};
 use crate::ops::verify_rows::RowChecks;
 use crate::options::{ColdStoreKind, Options};
 use crate::row::{KeySpec, Layout};
@@ -86,8 +91,13 @@ pub(crate) fn verify(directory: &Path, io: &Arc<dyn Io>) -> Result<Verification>
     };
     let _lock = lock_to_read(&**io, directory)?;
     let checkpoints = dir_of(directory);
-    let manifest = match newest_manifest(&**io, directory, superblock.database) {
-        Ok(manifest) => manifest.unwrap_or_else(|| Manifest::empty(superblock.database)),
+    let known = FoundEnds::read(&**io, directory, &superblock).map(|known| known.ends).map_err(Error::from);
+    let read = |known: DurableEnds| {
+        let found = newest_manifest(&**io, directory, superblock.database, known.manifest)?;
+        Ok((known, found.unwrap_or_else(|| Manifest::empty(superblock.database))))
+    };
+    let (known, manifest) = match known.and_then(read) {
+        Ok(found) => found,
         Err(error) => {
             report.findings.push(error.to_string());
             return Ok(report);
@@ -108,54 +118,73 @@ pub(crate) fn verify(directory: &Path, io: &Arc<dyn Io>) -> Result<Verification>
         &mut report,
     );
     report.findings.extend(rows.finish());
-    verify_log(io, crate::log::dir_of(directory), &manifest, &mut tables, &mut report);
+    let log = verify_log(io, crate::log::dir_of(directory), &manifest, known.log, &mut tables, &mut report);
     report.tables = tables.len() as u64;
     let mut rows = RowChecks::new(&tables);
-    verify_cold_store(io, directory, superblock.database, &tables, manifest.cold, &mut rows, &mut report)?;
+    // After a crash of a session without a log the next opening removes what is there.
+    if manifest.state != RunState::Volatile {
+        let least = log.as_ref().map_or(StoreEnd::default(), |log| known_store(&known, &manifest, log));
+        let known = KnownStore { least, is_there: manifest.cold || least.identity != 0 };
+        let position =
+            verify_cold_store(io, directory, superblock.database, &tables, known, &mut rows, &mut report)?;
+        let missing = log.and_then(|log| missing_before_store(log.lsn, manifest.sequence, position));
+        report.findings.extend(missing);
+    }
     report.findings.extend(rows.finish());
     report.findings.extend(crate::governor::verify_temperatures(&**io, directory, &superblock.database));
     Ok(report)
 }
 
+/// What the rest of the database says of the cold store.
+#[derive(Clone, Copy)]
+struct KnownStore {
+    /// Up to where it had been durable.
+    least: StoreEnd,
+    is_there: bool,
+}
+
+/// Gives the position of the database that the store relies on.
 fn verify_cold_store(
     io: &Arc<dyn Io>,
     directory: &Path,
     database: [u8; 16],
     tables: &[StoredTable],
-    known: bool,
+    known: KnownStore,
     rows: &mut RowChecks,
     report: &mut Verification,
-) -> Result<()> {
+) -> Result<OwnerPosition> {
     let dir = crate::cold::location::find(&**io, directory)?;
     match crate::cold::kind_in(&**io, &dir)? {
         Some(ColdStoreKind::Direct) => {
             // Opening reads every slot.
             let see = |index, key: &[u8], found: &Found| rows.record(index, key, found.batch, &found.record);
-            match crate::cold::verify_direct(io, &dir, database, see) {
-                Ok((entries, damages)) => {
+            match crate::cold::verify_direct(io, &dir, database, known.least, see) {
+                Ok((position, entries, damages)) => {
                     report.cold_entries += entries;
                     report.findings.extend(damages.iter().map(|error| format!("the cold store: {error}")));
+                    return Ok(position);
                 }
                 Err(error) => report.findings.push(format!("the cold store: {error}")),
             }
-            return Ok(());
+            return Ok(OwnerPosition::default());
         }
-        None if known => {
+        None if known.is_there => {
             report.findings.push(format!("the cold store is missing from {}", dir.display()));
-            return Ok(());
+            return Ok(OwnerPosition::default());
         }
-        None if !io.exists(&dir)? => return Ok(()),
+        None if !io.exists(&dir)? => return Ok(OwnerPosition::default()),
         _ => {}
     }
     let options = Options::default().with_cold_threads(0);
     // It reads everything once, past the pages that a store keeps.
     let options =
         crate::cold::page_options(&options, database, StoreMemory::within(Some(STORE_MEMORY_BYTES)));
+    let options = StoreOptions { least: known.least, ..options };
     let store = match thermocline_pool::store::Store::open(Arc::clone(io), &dir, options) {
         Ok(store) => store,
         Err(error) => {
             report.findings.push(format!("the cold store: {error}"));
-            return Ok(());
+            return Ok(OwnerPosition::default());
         }
     };
     let fronts = Fronts::beside(STORE_MEMORY_BYTES);
@@ -178,7 +207,7 @@ fn verify_cold_store(
         report.findings.push(format!("the cold store: {problem}{place}"));
     }
     report.findings.extend(unread.iter().map(|what| format!("the cold store: {what}")));
-    Ok(())
+    Ok(store.owner_position())
 }
 
 /// Which rows are behind a page of an index that cannot be read.
@@ -230,22 +259,24 @@ fn verify_images(manifest: &Manifest, images: Images, checks: &mut RowChecks, re
     drop(images);
 }
 
-/// Reads the log, and brings the tables of the manifest to what they have become at its end.
+/// Reads the log, and brings the tables of the manifest to what they have become at its end. `durable`: up to where it is known to
+/// have been durable. `None`: it is damaged.
 fn verify_log(
     io: &Arc<dyn Io>,
     dir: PathBuf,
     manifest: &Manifest,
+    durable: Lsn,
     tables: &mut Vec<StoredTable>,
     report: &mut Verification,
-) {
-    let mut read = || -> std::result::Result<(), String> {
+) -> Option<LogEnd> {
+    let mut read = || -> std::result::Result<LogEnd, String> {
         let words = |error: crate::log::error::LogError| error.to_string();
         let mut reader = LogReader::open(
             Arc::clone(io),
             &dir,
             manifest.database,
             manifest.log_start,
-            manifest.log_durable,
+            manifest.log_durable.max(durable),
         )
         .map_err(words)?;
         while let Some(record) = reader.next().map_err(words)? {
@@ -274,9 +305,7 @@ fn verify_log(
             }
             report.log_records += 1;
         }
-        reader.finish().map(drop).map_err(words)
+        reader.finish().map_err(words)
     };
-    if let Err(finding) = read() {
-        report.findings.push(finding);
-    }
+    read().map_err(|finding| report.findings.push(finding)).ok()
 }

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use thermocline_base::io::{Copier, Io, OpenMode};
 
 use super::Store;
+use super::end::{EndKeeper, OwnerPosition, StoreEnd};
 use super::error::{Result, StoreError};
 use super::journal::Journal;
 use super::manifest::{Change, Manifest, ManifestState};
@@ -55,6 +56,8 @@ pub struct Pinned {
     pieces: Vec<Arc<Piece>>,
     database: [u8; 16],
     segment_bytes: u64,
+    /// Carries the owner's position, and knows the copy's end.
+    keeper: Arc<EndKeeper>,
 }
 
 impl Store {
@@ -120,7 +123,12 @@ impl Store {
                 && pieces.iter().all(|piece| state.pieces.contains_key(&piece.meta.id)),
             "version and manifest are of one moment"
         );
+        let keeper = EndKeeper::new(None);
+        // The copy goes with a checkpoint of its own, which may be an earlier one.
+        keeper.found_position(OwnerPosition { checkpoint: 0, ..inner.keeper.carried() });
+        state.position = keeper.carried();
         Pinned {
+            keeper,
             files: Arc::clone(&inner.files),
             state,
             kept,
@@ -140,7 +148,7 @@ impl Pinned {
     }
 
     /// Writes a store with what was there into a directory, which is empty. Blocks. `told` is as in [`Copier::copy`]; where it
-    /// breaks off, what is there is no store.
+    /// breaks off, what is there is no store. Gives the end of the copy.
     ///
     /// # Errors
     /// The system's, of either side.
@@ -150,7 +158,7 @@ impl Pinned {
         dir: &Path,
         copier: &mut Copier,
         told: &mut dyn FnMut(u64) -> ControlFlow<(), u64>,
-    ) -> Result<ControlFlow<()>> {
+    ) -> Result<ControlFlow<(), StoreEnd>> {
         io.create_dir_all(dir)?;
         self.write_journal(io, dir)?;
         if self.copy_pages(io, dir, copier, told)?.is_break() {
@@ -158,14 +166,16 @@ impl Pinned {
         }
         io.sync_dir(dir)?;
         let page_size = self.files.device.page_size();
-        Manifest::create_with(io, dir, self.database, page_size, std::mem::take(&mut self.state))?;
-        Ok(ControlFlow::Continue(()))
+        let state = std::mem::take(&mut self.state);
+        Manifest::create(io, dir, self.database, page_size, state, &self.keeper)?;
+        Ok(ControlFlow::Continue(self.keeper.end()))
     }
 
     /// Batches go from memory as they are written.
     fn write_journal(&mut self, io: &Arc<dyn Io>, dir: &Path) -> Result<()> {
         let flushed = self.state.flushed;
-        let (mut journal, _) = Journal::open(io, dir, self.database, self.segment_bytes, flushed, 0, true)?;
+        let (mut journal, _) =
+            Journal::open(io, dir, self.database, self.segment_bytes, flushed, 0, true, 0, &self.keeper)?;
         journal.begin()?;
         let write = |journal: &mut Journal| journal.write().map_err(|(error, _): (StoreError, bool)| error);
         for kept in std::mem::take(&mut self.kept) {

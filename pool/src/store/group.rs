@@ -80,6 +80,14 @@ impl Inner {
         }
     }
 
+    /// How many pages may have entries of a group, as filters and fences say.
+    pub(super) fn group_pages(&self, index: u64, group: &[u8]) -> usize {
+        let parts = parts(&self.current(), index, group, hash_of_group(index, group));
+        let pages =
+            |part: &Part| part.piece.fences.pages_between(index, &part.low, part.high.as_deref()).len();
+        parts.iter().map(pages).sum()
+    }
+
     /// Reads the entries of a group.
     pub(super) async fn get_group(&self, index: u64, group: &[u8]) -> Result<Vec<FoundKey>> {
         self.counters.gets.fetch_add(1, Ordering::Relaxed);

@@ -13,6 +13,7 @@ use thermocline_base::sync::{
     AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, RwLock, RwLockReadGuard,
 };
 
+use super::end::EndKeeper;
 use super::error::{Result, StoreError};
 use super::filter::Scratch;
 use super::journal::{Journal, Record};
@@ -94,6 +95,7 @@ pub(super) struct Inner {
     pub(super) queue: Mutex<Queue>,
     pub(super) control: Mutex<Control>,
     pub(super) journal: Mutex<Journal>,
+    pub(super) keeper: Arc<EndKeeper>,
     pub(super) manifest: Mutex<Manifest>,
     pub(super) next_piece: AtomicU64,
     /// Position up to which everything is in pieces.

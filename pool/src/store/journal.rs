@@ -7,7 +7,8 @@
 //!   │ header   │ group: header, records  │ group         │       │ zeros, or groups of the segment's former life
 //!   └──────────┴─────────────────────────┴───────────────┴── ┄ ──┴──────────
 //!   header   magic 8 · format u32 · 0 u32 · database id 16 · generation u64 · checksum u32
-//!   group    magic u32 · checksum u32 · bytes u32 · records u32 · number of the first record u64 · 0 u64
+//!   group    magic u32 · checksum u32 · bytes u32 · records u32 · number of the first record u64
+//!            · position of the owner u64, u64 (`end`; in format 1 there is a 0 u64 in its place)
 //!            · record, record, …
 //!   record   kind u8 · bytes u32 · batch (written, written and confirmed) | batch id u64 (confirmed, discarded, loaded)
 //! ```
@@ -16,7 +17,8 @@
 //! - A group is written in one piece and made durable before the next one is written. So behind a group that does not
 //!   check out nothing is; if something is, the file is damaged and not torn.
 //! - Checksums start from database, generation of the segment and place in it (`ChecksumBindsPosition`), and records are
-//!   numbered without gaps: old groups and missing segments are noticed.
+//!   numbered without gaps, as the generations of segments are from the manifest's floor on: old groups and missing segments
+//!   are noticed. Of the newest segment only its owner can tell ([`super::end`]).
 //! - A segment is used again only when all that it holds is in pieces, or void.
 //! - The first failure of a sync is final (`SyncFailureIsFinal`); the store turns read-only.
 //! - Writing zeros once matters: appending to an unwritten extent makes the file system change its own records with
@@ -30,6 +32,7 @@ use thermocline_base::checksum::{Seed, crc32c, crc32c_append};
 use thermocline_base::io::{AlignedBytes, DIRECT_ALIGNMENT, File, Io, OpenMode};
 
 use super::codec::Reader;
+use super::end::{EndKeeper, OwnerPosition};
 use super::error::{Result, StoreError};
 use super::types::{Batch, BatchId};
 use crate::error::WrongFile;
@@ -37,9 +40,11 @@ use crate::mutation::{self, Rule};
 
 const MAGIC: &[u8; 8] = b"thcljrnl";
 /// The format of segments that this program writes.
-pub(super) const JOURNAL_FORMAT: u32 = 1;
+pub(super) const JOURNAL_FORMAT: u32 = 2;
 const GROUP_MAGIC: u32 = 0x6a67_7270;
-const GROUP_HEADER_BYTES: usize = 32;
+const GROUP_HEADER_BYTES: usize = 40;
+/// That of format 1.
+const FORMER_HEADER_BYTES: usize = 32;
 const BLOCK: u64 = DIRECT_ALIGNMENT as u64;
 /// A new segment is filled in pieces of this length.
 const ZEROS_BYTES: usize = 256 << 10;
@@ -117,6 +122,7 @@ pub(super) fn decode_records(bytes: &[u8], count: u32) -> Option<Vec<Record>> {
 #[derive(Debug)]
 struct Segment {
     file: Arc<dyn File>,
+    format: u32,
     generation: u64,
     len: u64,
     /// Number of the last record in it; 0: none.
@@ -143,6 +149,7 @@ pub(super) struct Journal {
     /// Length and records of the part of the group that has taken effect already.
     applied: (usize, u32),
     buffer: AlignedBytes,
+    keeper: Arc<EndKeeper>,
     pub(super) bytes_written: u64,
     pub(super) syncs: u64,
 }
@@ -193,7 +200,11 @@ impl Replayed {
 impl Journal {
     /// Opens the segments that are there and reads them; unless `create`, there is one. Numbers go on behind `flushed`.
     /// What is in segments of generations before `floor` is void: one that was about to be used again may still have
-    /// its old header.
+    /// its old header. `least`: the number of a record that is known to have been durable.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "where the files are, and what the manifest and the owner know of them"
+    )]
     pub(super) fn open(
         io: &Arc<dyn Io>,
         dir: &Path,
@@ -202,6 +213,8 @@ impl Journal {
         flushed: u64,
         floor: u64,
         create: bool,
+        least: u64,
+        keeper: &Arc<EndKeeper>,
     ) -> Result<(Self, Replayed)> {
         let mut journal = Self {
             io: Arc::clone(io),
@@ -217,6 +230,7 @@ impl Journal {
             group_records: 0,
             applied: (GROUP_HEADER_BYTES, 0),
             buffer: AlignedBytes::zeroed(1 << 16),
+            keeper: Arc::clone(keeper),
             bytes_written: 0,
             syncs: 0,
         };
@@ -231,7 +245,7 @@ impl Journal {
             let path = dir.join(&file_name);
             let file = io.open_direct(&path, OpenMode::Write)?;
             match journal.read_header(&file)? {
-                Some(generation) => found.push((generation, file)),
+                Some((format, generation)) => found.push((generation, format, file)),
                 // Its creation, or its new use, was interrupted: nothing in it was ever acknowledged.
                 None => io.remove(&path)?,
             }
@@ -240,13 +254,19 @@ impl Journal {
             let path = Arc::new(dir.join(name(1)));
             return Err(StoreError::Damaged { path, offset: 0, what: "the journal is missing" });
         }
-        found.sort_by_key(|(generation, _)| *generation);
-        for (generation, file) in found {
+        found.sort_by_key(|(generation, ..)| *generation);
+        let mut aside = Vec::new();
+        for (generation, format, file) in found {
             let len = file.len()?;
-            let mut segment = Segment { file, generation, len, last: 0 };
+            let mut segment = Segment { file, format, generation, len, last: 0 };
             if generation < floor {
-                journal.put_aside(segment);
+                aside.push(segment);
                 continue;
+            }
+            let expected = journal.segments.back().map_or(floor.max(1), |before| before.generation + 1);
+            if generation != expected {
+                return journal
+                    .missing(&segment.file, "the segment before this one is missing, or is an older copy");
             }
             segment.last = journal.read_segment(&segment, flushed, &mut replayed)?;
             journal.next = journal.next.max(segment.last + 1);
@@ -254,10 +274,23 @@ impl Journal {
             journal.at = len;
             journal.segments.push_back(segment);
         }
+        if journal.next <= least || (journal.segments.is_empty() && !create) {
+            let path = Arc::new(dir.to_path_buf());
+            let what = "records of its journal that were durable are missing: the newest segment is missing, was \
+                        emptied or cut, or is an older copy";
+            return Err(StoreError::Damaged { path, offset: 0, what });
+        }
+        // Nothing was changed before all was found to be there.
+        aside.into_iter().for_each(|segment| journal.put_aside(segment));
+        keeper.note_record(journal.next - 1);
         Ok((journal, replayed))
     }
 
-    fn read_header(&self, file: &Arc<dyn File>) -> Result<Option<u64>> {
+    fn missing<T>(&self, file: &Arc<dyn File>, what: &'static str) -> Result<T> {
+        Err(StoreError::Damaged { path: Arc::new(file.path().to_path_buf()), offset: 0, what })
+    }
+
+    fn read_header(&self, file: &Arc<dyn File>) -> Result<Option<(u32, u64)>> {
         let path = || Arc::new(file.path().to_path_buf());
         let mut bytes = AlignedBytes::zeroed(BLOCK as usize);
         if read_aligned(&**file, 0, &mut bytes)? < BLOCK as usize {
@@ -298,7 +331,7 @@ impl Journal {
             let expected = self.database;
             return Err(WrongFile::OtherDatabase { path: path(), expected, found: database }.into());
         }
-        Ok(Some(generation))
+        Ok(Some((found, generation)))
     }
 
     /// Reads the groups of a segment. Gives the number of its last record.
@@ -314,12 +347,14 @@ impl Journal {
         let bytes = &bytes[..come as usize];
         let mut at = BLOCK;
         let mut last = 0;
-        while let Some((first, records, used)) = read_group(bytes, at, seed) {
+        while let Some(Group { first, position, records, used }) = read_group(bytes, at, seed, segment.format)
+        {
             // Those up to `flushed` are in pieces, and the segments with them may be gone.
-            let before = replayed.records.last().map_or(0, |(number, _)| *number);
-            if first <= before || (first > before + 1 && first > flushed + 1) {
+            let before = replayed.records.last().map(|(number, _)| *number);
+            if before.map_or(first > flushed + 1, |before| first != before + 1) {
                 return damaged(at, "records before this one are missing");
             }
+            self.keeper.found_position(position);
             let Some(records) = records else { return damaged(at, "a group checks out but makes no sense") };
             for (number, record) in (first..).zip(records) {
                 last = number;
@@ -329,7 +364,7 @@ impl Journal {
         }
         let mut later = at + BLOCK;
         while later < come {
-            if read_group(bytes, later, seed).is_some() {
+            if read_group(bytes, later, seed, segment.format).is_some() {
                 return damaged(at, "a group does not check out, but one behind it does");
             }
             later += BLOCK;
@@ -418,7 +453,9 @@ impl Journal {
         self.group[8..12].copy_from_slice(&bytes.to_le_bytes());
         self.group[12..16].copy_from_slice(&self.group_records.to_le_bytes());
         self.group[16..24].copy_from_slice(&first.to_le_bytes());
-        self.group[24..32].fill(0);
+        let position = self.keeper.position();
+        self.group[24..32].copy_from_slice(&position.log.to_le_bytes());
+        self.group[32..40].copy_from_slice(&position.checkpoint.to_le_bytes());
         let seed = Seed::new(&self.database, segment.generation);
         let sum = crc32c_append(seed.at(self.at), &self.group[8..]);
         self.group[4..8].copy_from_slice(&sum.to_le_bytes());
@@ -434,6 +471,7 @@ impl Journal {
         self.syncs += 1;
         self.at += padded;
         segment.last = last;
+        self.keeper.note_record(last);
         Ok(())
     }
 
@@ -450,7 +488,7 @@ impl Journal {
             }
             .map_err(|error| (error, false))?,
         };
-        segment.generation = generation;
+        (segment.format, segment.generation) = (JOURNAL_FORMAT, generation);
         segment.last = 0;
         let mut header = AlignedBytes::zeroed(BLOCK as usize);
         header[..8].copy_from_slice(MAGIC);
@@ -491,7 +529,7 @@ impl Journal {
             return Err(error);
         }
         self.bytes_written += len;
-        Ok(Segment { file, generation: 0, len, last: 0 })
+        Ok(Segment { file, format: JOURNAL_FORMAT, generation: 0, len, last: 0 })
     }
 
     /// Creates the first segment, so that there always is one.
@@ -563,18 +601,34 @@ fn read_aligned(file: &dyn File, offset: u64, bytes: &mut [u8]) -> Result<usize>
     Ok(done)
 }
 
-/// The group at a place: number of the first record, records (if they make sense), bytes that it takes up.
-fn read_group(bytes: &[u8], at: u64, seed: Seed) -> Option<(u64, Option<Vec<Record>>, u64)> {
+/// A group that checks out.
+struct Group {
+    /// Number of the first record.
+    first: u64,
+    /// The owner's, when it was written.
+    position: OwnerPosition,
+    /// `None`: they make no sense.
+    records: Option<Vec<Record>>,
+    /// Bytes that it takes up.
+    used: u64,
+}
+
+/// The group at a place.
+fn read_group(bytes: &[u8], at: u64, seed: Seed, format: u32) -> Option<Group> {
+    let header = if format < 2 { FORMER_HEADER_BYTES } else { GROUP_HEADER_BYTES };
     let bytes = bytes.get(at as usize..)?;
     let mut reader = Reader::new(bytes);
     if reader.u32()? != GROUP_MAGIC {
         return None;
     }
     let (sum, len, count, first) = (reader.u32()?, reader.u32()? as usize, reader.u32()?, reader.u64()?);
+    let log = reader.u64()?;
+    let checkpoint = if format < 2 { 0 } else { reader.u64()? };
+    let position = OwnerPosition { log, checkpoint };
     let group = bytes.get(..len)?;
-    if len < GROUP_HEADER_BYTES || count == 0 || crc32c_append(seed.at(at), &group[8..]) != sum {
+    if len < header || count == 0 || crc32c_append(seed.at(at), &group[8..]) != sum {
         return None;
     }
-    let records = decode_records(&group[GROUP_HEADER_BYTES..], count);
-    Some((first, records, (len as u64).next_multiple_of(BLOCK)))
+    let records = decode_records(&group[header..], count);
+    Some(Group { first, position, records, used: (len as u64).next_multiple_of(BLOCK) })
 }

@@ -15,8 +15,8 @@
 //!   that behind it stands at no place where it would check out.
 //! - Checksums start from database, generation and place, so an edit of another file or place does not check out. Behind
 //!   the last edit that does, nothing may: else the file is damaged and not torn.
-//! - Format 1 had no page versions: the pages of a piece carried its id. Format 2 had no objects. Such a manifest is read, and
-//!   raised to this format before anything is added to it, so no older program goes on with it.
+//! - Format 1 had no page versions: the pages of a piece carried its id. Format 2 had no objects, format 3 neither identity
+//!   nor a position of the owner ([`super::end`]). Such a manifest is read, and raised to this format before anything is added to it, so no older program goes on with it.
 //! - An operation that does not fit what is there (a piece twice, a leaf that is missing) is damage, not a panic.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,8 +25,10 @@ use std::sync::Arc;
 
 use thermocline_base::checksum::{Seed, crc32c, crc32c_append};
 use thermocline_base::io::{File, Io, OpenMode};
+use thermocline_base::rng::fresh_id;
 
 use super::codec::{self, Reader};
+use super::end::{EndKeeper, OwnerPosition, StoreEnd};
 use super::error::{Result, StoreError};
 use super::object::ObjectMeta;
 use super::piece::PieceMeta;
@@ -35,7 +37,7 @@ use crate::page::PageSize;
 
 const MAGIC: &[u8; 8] = b"thclmnfs";
 /// The format of manifests that this program writes.
-pub(super) const MANIFEST_FORMAT: u32 = 3;
+pub(super) const MANIFEST_FORMAT: u32 = 4;
 /// The name of the file without which a directory holds no store.
 pub const MANIFEST_NAME: &str = "store.manifest";
 const TEMPORARY_NAME: &str = "store.manifest.tmp";
@@ -97,6 +99,10 @@ pub(super) enum Change {
     SetLive { batch: u64, live: u64 },
     /// The object of a batch is gone.
     RemoveObject(u64),
+    /// How far the owner was durable.
+    Position(OwnerPosition),
+    /// Which store it is.
+    Identity(u64),
 }
 
 impl Change {
@@ -137,6 +143,8 @@ impl Change {
             }
             Self::SetLive { batch, live } => put(bytes, 14, &[*batch, *live]),
             Self::RemoveObject(batch) => put(bytes, 15, &[*batch]),
+            Self::Position(OwnerPosition { log, checkpoint }) => put(bytes, 16, &[*log, *checkpoint]),
+            Self::Identity(identity) => put(bytes, 17, &[*identity]),
         }
     }
 
@@ -169,6 +177,8 @@ impl Change {
             13 => Self::AddObject(ObjectMeta::decode(reader)?),
             14 => Self::SetLive { batch: reader.varint()?, live: reader.varint()? },
             15 => Self::RemoveObject(reader.varint()?),
+            16 => Self::Position(OwnerPosition { log: reader.varint()?, checkpoint: reader.varint()? }),
+            17 => Self::Identity(reader.varint()?),
             _ => return None,
         })
     }
@@ -199,6 +209,10 @@ pub(super) struct ManifestState {
     pub(super) waiting: BTreeMap<u64, u64>,
     /// By their batches.
     pub(super) objects: BTreeMap<u64, ObjectMeta>,
+    /// How far the owner was durable.
+    pub(super) position: OwnerPosition,
+    /// Which store it is; 0 before format 4.
+    pub(super) identity: u64,
 }
 
 impl Default for ManifestState {
@@ -211,6 +225,8 @@ impl Default for ManifestState {
             leaves: BTreeMap::from([(Bound::default(), LeafState::default())]),
             waiting: BTreeMap::new(),
             objects: BTreeMap::new(),
+            position: OwnerPosition::default(),
+            identity: 0,
         }
     }
 }
@@ -275,6 +291,8 @@ impl ManifestState {
             Change::RemoveObject(batch) => {
                 self.objects.remove(batch)?;
             }
+            Change::Position(position) => self.position = self.position.and(*position),
+            Change::Identity(identity) => self.identity = *identity,
         }
         Some(())
     }
@@ -308,6 +326,8 @@ impl ManifestState {
             Change::NextPiece(self.next_piece),
             Change::Flushed(self.flushed),
             Change::JournalFloor(self.journal_floor),
+            Change::Position(self.position),
+            Change::Identity(self.identity),
         ];
         changes.extend(self.pieces.values().cloned().map(Change::AddPiece));
         changes.extend(self.leaves.iter().map(|(lower, leaf)| Change::SetLeaf {
@@ -334,8 +354,19 @@ pub(super) struct Manifest {
     generation: u64,
     at: u64,
     snapshot_bytes: u64,
+    keeper: Arc<EndKeeper>,
     pub(super) state: ManifestState,
     pub(super) bytes_written: u64,
+}
+
+/// A manifest as it was found. Nothing has been changed yet.
+#[derive(Debug)]
+pub(super) struct FoundManifest {
+    pub(super) state: ManifestState,
+    generation: u64,
+    format: u32,
+    /// Where its last edit ends.
+    end: u64,
 }
 
 /// Applies the edits in `bytes`, which start behind the header. Gives how many bytes of them were whole edits.
@@ -369,25 +400,19 @@ fn edit_at(bytes: &[u8], at: usize, seed: Seed) -> Option<&[u8]> {
 }
 
 impl Manifest {
-    /// Writes the first manifest of a store.
+    /// Writes the first manifest of a store, or of a copy of one.
     pub(super) fn create(
         io: &Arc<dyn Io>,
         dir: &Path,
         database: [u8; 16],
         page_size: PageSize,
+        mut state: ManifestState,
+        keeper: &Arc<EndKeeper>,
     ) -> Result<Self> {
-        Self::write_snapshot(io, dir, database, page_size, 1, ManifestState::default())
-    }
-
-    /// Writes the first manifest of a copy of a store.
-    pub(super) fn create_with(
-        io: &Arc<dyn Io>,
-        dir: &Path,
-        database: [u8; 16],
-        page_size: PageSize,
-        state: ManifestState,
-    ) -> Result<Self> {
-        Self::write_snapshot(io, dir, database, page_size, 1, state)
+        state.identity = fresh_identity();
+        keeper.set_identity(state.identity);
+        let at = Self::write_temporary(io, dir, database, page_size, 1, &state)?;
+        Self::put_in_place(io, dir, database, page_size, 1, state, at, keeper)
     }
 
     /// Is there one?
@@ -395,13 +420,14 @@ impl Manifest {
         Ok(io.exists(&dir.join(MANIFEST_NAME))?)
     }
 
-    /// Reads the manifest, and writes it anew, where there is space for that.
-    pub(super) fn open(
+    /// Reads the manifest. `least`: the end that the store is known to have had.
+    pub(super) fn find(
         io: &Arc<dyn Io>,
         dir: &Path,
         database: [u8; 16],
         page_size: PageSize,
-    ) -> Result<Self> {
+        least: StoreEnd,
+    ) -> Result<FoundManifest> {
         let path = Arc::new(dir.join(MANIFEST_NAME));
         let file = io.open(&path, OpenMode::Read)?;
         let mut bytes = vec![0; file.len()? as usize];
@@ -425,22 +451,52 @@ impl Manifest {
         if !state.is_sound() {
             return Err(damaged(0, "its pieces and leaves do not fit together"));
         }
+        let end = (HEADER_BYTES + end) as u64;
+        if least.identity != 0 && state.identity != least.identity {
+            return Err(damaged(HEADER_BYTES, "it is of another copy of the database"));
+        }
+        if (generation, end) < least.manifest {
+            return Err(damaged(
+                end as usize,
+                "edits that were durable are missing: it was cut, or is an older copy",
+            ));
+        }
+        Ok(FoundManifest { state, generation, format, end })
+    }
+
+    /// Goes on with a manifest that was found. Writes it anew, where there is space for that.
+    pub(super) fn open(
+        found: FoundManifest,
+        io: &Arc<dyn Io>,
+        dir: &Path,
+        database: [u8; 16],
+        page_size: PageSize,
+        keeper: &Arc<EndKeeper>,
+    ) -> Result<Self> {
+        let FoundManifest { mut state, generation, format, end: at } = found;
         let next = generation + 1;
+        let before = state.identity;
+        if before == 0 {
+            state.identity = fresh_identity();
+        }
+        keeper.set_identity(state.identity);
         match Self::write_temporary(io, dir, database, page_size, next, &state) {
-            Ok(at) => Self::put_in_place(io, dir, database, page_size, next, state, at),
+            Ok(at) => Self::put_in_place(io, dir, database, page_size, next, state, at, keeper),
             Err(StoreError::Full(error)) => {
                 tracing::warn!(%error, "the manifest was not written anew; edits go on behind those that are there");
                 // What was written of it takes space; if it cannot go now, the next one replaces it.
                 let _ = io.remove(&dir.join(TEMPORARY_NAME));
-                let at = (HEADER_BYTES + end) as u64;
                 let (io, dir) = (Arc::clone(io), dir.to_path_buf());
-                let file = io.open(&path, OpenMode::Write)?;
+                let file = io.open(&dir.join(MANIFEST_NAME), OpenMode::Write)?;
                 if format < MANIFEST_FORMAT {
                     // In its place, in one sector: it is torn nowhere.
                     file.write_at(0, &header(database, page_size, generation))?;
                     file.sync_data()?;
                 }
-                let (snapshot_bytes, bytes_written) = (at, 0);
+                state.identity = before;
+                keeper.set_identity(before);
+                keeper.note_manifest(generation, at);
+                let (snapshot_bytes, bytes_written, keeper) = (at, 0, Arc::clone(keeper));
                 Ok(Self {
                     io,
                     dir,
@@ -450,6 +506,7 @@ impl Manifest {
                     generation,
                     at,
                     snapshot_bytes,
+                    keeper,
                     state,
                     bytes_written,
                 })
@@ -494,18 +551,6 @@ impl Manifest {
         Ok((generation, found))
     }
 
-    fn write_snapshot(
-        io: &Arc<dyn Io>,
-        dir: &Path,
-        database: [u8; 16],
-        page_size: PageSize,
-        generation: u64,
-        state: ManifestState,
-    ) -> Result<Self> {
-        let at = Self::write_temporary(io, dir, database, page_size, generation, &state)?;
-        Self::put_in_place(io, dir, database, page_size, generation, state, at)
-    }
-
     /// Writes the file that will replace the manifest. Nothing depends on it yet.
     fn write_temporary(
         io: &Arc<dyn Io>,
@@ -517,7 +562,7 @@ impl Manifest {
     ) -> Result<u64> {
         let mut bytes = header(database, page_size, generation);
         let seed = Seed::new(&database, generation);
-        bytes.extend_from_slice(&encode_edit(&state.snapshot(), seed, bytes.len() as u64));
+        bytes.extend_from_slice(&encode_edit(state.snapshot().iter(), seed, bytes.len() as u64));
         let temporary = dir.join(TEMPORARY_NAME);
         if io.exists(&temporary)? {
             io.remove(&temporary)?;
@@ -529,6 +574,7 @@ impl Manifest {
     }
 
     /// From here on a failure leaves unknown which of the two files a crash would leave.
+    #[expect(clippy::too_many_arguments, reason = "the fields of a manifest")]
     fn put_in_place(
         io: &Arc<dyn Io>,
         dir: &Path,
@@ -537,10 +583,13 @@ impl Manifest {
         generation: u64,
         state: ManifestState,
         at: u64,
+        keeper: &Arc<EndKeeper>,
     ) -> Result<Self> {
         let path = dir.join(MANIFEST_NAME);
         io.rename(&dir.join(TEMPORARY_NAME), &path)?;
         io.sync_dir(dir)?;
+        keeper.note_manifest(generation, at);
+        let keeper = Arc::clone(keeper);
         let file = io.open(&path, OpenMode::Write)?;
         let io = Arc::clone(io);
         let dir = dir.to_path_buf();
@@ -553,6 +602,7 @@ impl Manifest {
             generation,
             at,
             snapshot_bytes: at,
+            keeper,
             state,
             bytes_written: at,
         })
@@ -563,13 +613,20 @@ impl Manifest {
     /// # Errors
     /// With `true`: nobody knows whether the edit is durable, so nothing that depends on it may be done or undone.
     pub(super) fn commit(&mut self, changes: &[Change]) -> std::result::Result<(), (StoreError, bool)> {
+        let position = self.keeper.position();
+        let position = (position != self.state.position).then_some(Change::Position(position));
+        let changes = || changes.iter().chain(&position);
         let mut state = self.state.clone();
-        for change in changes {
+        for change in changes() {
             let fits = state.apply(change);
             assert!(fits.is_some(), "a change of the manifest fits what is there: {change:?}");
         }
-        debug_assert!(state.is_sound(), "pieces and leaves fit together after {changes:?}");
-        let edit = encode_edit(changes, Seed::new(&self.database, self.generation), self.at);
+        debug_assert!(
+            state.is_sound(),
+            "pieces and leaves fit together after {:?}",
+            changes().collect::<Vec<_>>()
+        );
+        let edit = encode_edit(changes(), Seed::new(&self.database, self.generation), self.at);
         // A full disk took nothing, or a part that does not check out. After any other failure nobody knows.
         self.file.write_at(self.at, &edit).map_err(|error| {
             let unknown = !error.is_full();
@@ -579,6 +636,7 @@ impl Manifest {
         self.at += edit.len() as u64;
         self.bytes_written += edit.len() as u64;
         self.state = state;
+        self.keeper.note_manifest(self.generation, self.at);
         let edits = self.at - self.snapshot_bytes;
         if edits > SNAPSHOT_AFTER_BYTES.max(4 * self.snapshot_bytes) {
             self.renew().map_err(|error| (error, true))?;
@@ -605,12 +663,26 @@ impl Manifest {
             }
         };
         let state = self.state.clone();
-        let renamed =
-            Self::put_in_place(&self.io, &self.dir, self.database, self.page_size, generation, state, bytes)?;
+        let (database, page_size) = (self.database, self.page_size);
+        let renamed = Self::put_in_place(
+            &self.io,
+            &self.dir,
+            database,
+            page_size,
+            generation,
+            state,
+            bytes,
+            &self.keeper,
+        )?;
         *self = renamed;
         self.bytes_written += written;
         Ok(())
     }
+}
+
+/// Never 0.
+fn fresh_identity() -> u64 {
+    u64::from_le_bytes(*fresh_id().first_chunk().expect("an id has 16 bytes")) | 1
 }
 
 fn header(database: [u8; 16], page_size: PageSize, generation: u64) -> Vec<u8> {
@@ -626,9 +698,9 @@ fn header(database: [u8; 16], page_size: PageSize, generation: u64) -> Vec<u8> {
     bytes
 }
 
-fn encode_edit(changes: &[Change], seed: Seed, at: u64) -> Vec<u8> {
+fn encode_edit<'c>(changes: impl Iterator<Item = &'c Change>, seed: Seed, at: u64) -> Vec<u8> {
     let mut bytes = vec![0; EDIT_HEADER_BYTES];
-    changes.iter().for_each(|change| change.encode(&mut bytes));
+    changes.for_each(|change| change.encode(&mut bytes));
     bytes.resize(bytes.len().next_multiple_of(8), 0);
     let len = (bytes.len() - EDIT_HEADER_BYTES) as u32;
     let sum = crc32c_append(seed.at(at), &bytes[EDIT_HEADER_BYTES..]);
@@ -645,7 +717,8 @@ pub(super) fn former(state: &ManifestState, database: [u8; 16], page_size: PageS
     let sum = crc32c(&bytes[..40]);
     bytes[40..44].copy_from_slice(&sum.to_le_bytes());
     let mut edit = vec![0; EDIT_HEADER_BYTES];
-    for change in state.snapshot() {
+    let known = |change: &Change| !matches!(change, Change::Position(_) | Change::Identity(_));
+    for change in state.snapshot().into_iter().filter(known) {
         let Change::AddPiece(meta) = &change else {
             change.encode(&mut edit);
             continue;

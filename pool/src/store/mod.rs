@@ -39,6 +39,7 @@ mod bulk;
 mod codec;
 mod commit;
 mod copy;
+mod end;
 mod error;
 mod fence;
 mod filter;
@@ -84,6 +85,7 @@ use crate::mutation::{self, Rule};
 use crate::ssd::{SavedMap, SsdState, SsdStats};
 
 pub use copy::Pinned;
+pub use end::{OwnerPosition, StoreEnd, StoreOwner};
 pub use error::{PageReason, Result, StoreError};
 use filter::Scratch;
 use inner::Inner;
@@ -240,6 +242,12 @@ impl Store {
         self.inner.may_contain_groups(index.as_u64(), groups, answers);
     }
 
+    /// How many pages may have entries of a group, as far as what is in memory tells. No I/O.
+    #[must_use]
+    pub fn group_pages(&self, index: IndexId, group: &[u8]) -> usize {
+        self.inner.group_pages(index.as_u64(), group)
+    }
+
     /// All live entries of a group, in an index whose keys have tails, in the order of their keys; unconfirmed ones too.
     ///
     /// # Errors
@@ -394,6 +402,18 @@ impl Store {
             Step::Journal => self.inner.step_journal(),
             Step::Work => self.inner.step_work(&mut self.scratch.lock()),
         }
+    }
+
+    /// The greatest position of its owner that the store carries: what is in it depends on the owner's log up to there.
+    #[must_use]
+    pub fn owner_position(&self) -> OwnerPosition {
+        self.inner.keeper.carried()
+    }
+
+    /// Up to where its files are durable.
+    #[must_use]
+    pub fn end(&self) -> StoreEnd {
+        self.inner.keeper.end()
     }
 
     /// Ends the threads, after what is in the queue is durable. Reads go on; writes are refused.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use thermocline_base::io::Io;
 use thermocline_base::rng::{Draw, SystemDraw};
 
+use super::end::{StoreEnd, StoreOwner};
 use super::error::{Result, StoreError};
 use crate::frames::PagePool;
 use crate::page::PageSize;
@@ -43,6 +44,10 @@ pub struct StoreOptions {
     pub ssd: Option<(Arc<dyn Io>, SsdOptions)>,
     /// Has a trace of what the page file is asked for.
     pub capture: Option<Arc<PageCapture>>,
+    /// Hears up to where the files are durable, and tells its own position.
+    pub owner: Option<Arc<dyn StoreOwner>>,
+    /// Files that end before this are refused: its owner has heard that they were durable up to there.
+    pub least: StoreEnd,
     /// Where the versions of pages are drawn. Whatever draws twice makes one piece's pages pass for another's.
     pub page_versions: Arc<dyn Draw>,
     /// Threads that flush and merge, beside the one of the journal. 0: none at all, and whoever has the store calls
@@ -68,6 +73,8 @@ impl StoreOptions {
             frames: None,
             ssd: None,
             capture: None,
+            owner: None,
+            least: StoreEnd::default(),
             page_versions: Arc::new(SystemDraw),
             threads: 2,
         }

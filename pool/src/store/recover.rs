@@ -6,6 +6,8 @@
 //! | no manifest, page file or journal without contents | creation was interrupted | they are removed, and created |
 //! | no manifest, contents | the manifest was lost | error |
 //! | manifest, no page file or no journal | a file was lost | error |
+//! | manifest or journal end before what the owner has noted | an older copy, or a file was lost | error |
+//! | generations of segments, or numbers of records, with a gap | a segment was lost, or is an older copy | error |
 //! | torn edit at the end of the manifest | a change was not acknowledged | it is forgotten: the manifest is written anew |
 //! | extents that no piece of the manifest has | a flush or merge was under way | they are free |
 //! | torn group at the end of the journal | its batches were not acknowledged | it is forgotten: what follows goes to a new segment |
@@ -24,11 +26,12 @@ use std::sync::{Arc, OnceLock};
 use thermocline_base::io::{Io, OpenMode};
 use thermocline_base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, RwLock};
 
+use super::end::{EndKeeper, StoreEnd};
 use super::error::{Result, StoreError};
 use super::filter::Scratch;
 use super::inner::{Control, Counters, Inner, Queue, Signal};
 use super::journal::{Journal, Record};
-use super::manifest::{MANIFEST_NAME, Manifest};
+use super::manifest::{MANIFEST_NAME, Manifest, ManifestState};
 use super::memory::MemoryBlock;
 use super::object::Object;
 use super::options::StoreOptions;
@@ -52,6 +55,10 @@ pub(super) fn open(io: &Arc<dyn Io>, dir: &Path, options: StoreOptions) -> Resul
         false => error.into(),
     })?;
     let create = !Manifest::exists(&**io, dir)?;
+    let least = options.least;
+    if create && least != StoreEnd::default() {
+        return Err(lost(dir));
+    }
     if create {
         remove_unfinished(&**io, dir, &options)?;
     }
@@ -71,16 +78,30 @@ pub(super) fn open(io: &Arc<dyn Io>, dir: &Path, options: StoreOptions) -> Resul
         device.capture(Arc::clone(capture));
     }
     let device = Arc::new(device);
+    let keeper = EndKeeper::new(options.owner.clone());
     let (mut journal, replayed, manifest) = if create {
-        let (mut journal, replayed) = Journal::open(io, dir, database, options.segment_bytes, 0, 0, true)?;
+        let (mut journal, replayed) =
+            Journal::open(io, dir, database, options.segment_bytes, 0, 0, true, 0, &keeper)?;
         journal.begin()?;
-        (journal, replayed, Manifest::create(io, dir, database, device.page_size())?)
+        let state = ManifestState::default();
+        (journal, replayed, Manifest::create(io, dir, database, device.page_size(), state, &keeper)?)
     } else {
-        let manifest = Manifest::open(io, dir, database, device.page_size())?;
-        let (flushed, floor) = (manifest.state.flushed, manifest.state.journal_floor);
-        let (journal, replayed) =
-            Journal::open(io, dir, database, options.segment_bytes, flushed, floor, false)?;
-        (journal, replayed, manifest)
+        let found = Manifest::find(io, dir, database, device.page_size(), least)?;
+        let (flushed, floor) = (found.state.flushed, found.state.journal_floor);
+        keeper.found_position(found.state.position);
+        let (journal, replayed) = Journal::open(
+            io,
+            dir,
+            database,
+            options.segment_bytes,
+            flushed,
+            floor,
+            false,
+            least.record,
+            &keeper,
+        )?;
+        // Only now, when nothing is missing, something is written.
+        (journal, replayed, Manifest::open(found, io, dir, database, device.page_size(), &keeper)?)
     };
     let spare = options.spare_bytes / (EXTENT_PAGES * device.page_size().bytes() as u64);
     let space = Space::new(Arc::clone(&device), spare)?;
@@ -101,6 +122,7 @@ pub(super) fn open(io: &Arc<dyn Io>, dir: &Path, options: StoreOptions) -> Resul
         flushed: AtomicU64::new(flushed),
         journal_segments: AtomicU64::new(journal.segment_count() as u64),
         journal: Mutex::new(journal),
+        keeper,
         manifest: Mutex::new(manifest),
         failure: OnceLock::new(),
         full: Mutex::new(None),
@@ -122,16 +144,11 @@ pub(super) fn open(io: &Arc<dyn Io>, dir: &Path, options: StoreOptions) -> Resul
 
 /// Without a manifest nothing was ever acknowledged; but a manifest may also have been lost.
 fn remove_unfinished(io: &dyn Io, dir: &Path, options: &StoreOptions) -> Result<()> {
-    let lost = || StoreError::Damaged {
-        path: Arc::new(dir.join(MANIFEST_NAME)),
-        offset: 0,
-        what: "it is missing, though the store has contents",
-    };
     let pages = dir.join(PAGES_NAME);
     if io.exists(&pages)? {
         let len = io.open(&pages, OpenMode::Read)?.len()?;
         if len > options.page_size.bytes().max(64 << 10) as u64 {
-            return Err(lost());
+            return Err(lost(dir));
         }
         match PageDevice::open(io, &pages, None, options.database_id) {
             Ok(_) | Err(DeviceError::Unfinished { .. } | DeviceError::Damaged { .. }) => {}
@@ -146,12 +163,20 @@ fn remove_unfinished(io: &dyn Io, dir: &Path, options: &StoreOptions) -> Result<
             let mut first_group = [0; 4];
             file.read_full_at(4096, &mut first_group)?;
             if first_group != [0; 4] {
-                return Err(lost());
+                return Err(lost(dir));
             }
             io.remove(&dir.join(&name))?;
         }
     }
     Ok(())
+}
+
+fn lost(dir: &Path) -> StoreError {
+    StoreError::Damaged {
+        path: Arc::new(dir.join(MANIFEST_NAME)),
+        offset: 0,
+        what: "it is missing, though the store has contents",
+    }
 }
 
 /// Loads the pieces that the manifest names.

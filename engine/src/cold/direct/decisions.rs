@@ -13,6 +13,8 @@
 //!            discarded 3 · stamp u64
 //!            file      4 · number of the file u64 · table u32 · bytes of its keys u32   (from version 2 on)
 //!            gone      5 · the same: the file holds nothing of use any more             (from version 3 on)
+//!            position  6 · how far the owner was durable: log u64 · checkpoint u64       (from version 4 on)
+//!            identity  7 · which store it is u64                                         (from version 4 on)
 //!   removal  table u32 · index u32 · batch u64 · bytes u16 · key                                     little-endian
 //! ```
 //!
@@ -28,15 +30,18 @@ use std::sync::Arc;
 
 use thermocline_base::checksum::{Seed, crc32c, crc32c_append};
 use thermocline_base::io::{AlignedBytes, File, Io, OpenMode};
+use thermocline_base::sync::Mutex;
 use thermocline_pool::error::WrongFile;
-use thermocline_pool::store::{BatchId, IndexId as StoreIndex, StoreError};
+use thermocline_pool::store::{
+    BatchId, IndexId as StoreIndex, OwnerPosition, StoreEnd, StoreError, StoreOwner,
+};
 
 use super::slots::{BLOCK, Geometry, SegmentId, check_header, check_owner, u32_at, u64_at};
 
 pub(in crate::cold) const FILE_NAME: &str = "direct";
 const NEW_NAME: &str = "direct.new";
 const MAGIC: &[u8; 8] = b"thcldrct";
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 /// Before this one, files of slots were not named, and could not be missed.
 const OLDEST_FORMAT: u32 = 2;
 const GROUP_MAGIC: u32 = 0x6472_6374;
@@ -73,6 +78,10 @@ pub(super) enum Decision {
     File(SegmentId),
     /// What is in this file of slots is of no use any more, and it may be missing.
     Gone(SegmentId),
+    /// How far the owner was durable.
+    Position(OwnerPosition),
+    /// Which store it is.
+    Identity(u64),
 }
 
 impl Decision {
@@ -101,6 +110,15 @@ impl Decision {
                 bytes.extend_from_slice(&id.segment.to_le_bytes());
                 bytes.extend_from_slice(&id.table.to_le_bytes());
                 bytes.extend_from_slice(&id.key_len.to_le_bytes());
+            }
+            Self::Position(OwnerPosition { log, checkpoint }) => {
+                bytes.push(6);
+                bytes.extend_from_slice(&log.to_le_bytes());
+                bytes.extend_from_slice(&checkpoint.to_le_bytes());
+            }
+            Self::Identity(number) => {
+                bytes.push(7);
+                bytes.extend_from_slice(&number.to_le_bytes());
             }
         }
     }
@@ -135,6 +153,8 @@ impl Decision {
                 let id = SegmentId { segment: stamp, table: u32_at(rest, 0), key_len: u32_at(rest, 4) };
                 Some(if kind == 4 { Self::File(id) } else { Self::Gone(id) })
             }
+            6 => Some(Self::Position(OwnerPosition { log: stamp, checkpoint: u64_at(take(8)?, 0) })),
+            7 => Some(Self::Identity(stamp)),
             _ => None,
         }
     }
@@ -150,6 +170,10 @@ pub(super) struct Decided {
     pub(super) last_stamp: u64,
     /// The files that there are. Others have nothing that counts: a crash kept them from being decided, or they are gone.
     pub(super) files: BTreeSet<SegmentId>,
+    /// How far the owner was durable.
+    pub(super) position: OwnerPosition,
+    /// Which store it is; 0: that was not noted yet.
+    pub(super) identity: u64,
 }
 
 impl Decided {
@@ -171,6 +195,8 @@ impl Decided {
             Decision::Discarded { stamp } => drop(self.batches.remove(&stamp)),
             Decision::File(id) => drop(self.files.insert(id)),
             Decision::Gone(id) => drop(self.files.remove(&id)),
+            Decision::Position(position) => self.position = self.position.and(position),
+            Decision::Identity(identity) => self.identity = identity,
         }
     }
 }
@@ -182,7 +208,35 @@ pub(super) struct Decisions {
     seed: Seed,
     generation: u64,
     end: u64,
+    ties: Arc<Ties>,
     pub(super) bytes_written: u64,
+}
+
+/// Who the store belongs to, and what it is.
+#[derive(Debug)]
+pub(super) struct Ties {
+    pub(super) owner: Option<Arc<dyn StoreOwner>>,
+    pub(super) identity: u64,
+    /// The greatest position of the owner that the file carries.
+    pub(super) position: Mutex<OwnerPosition>,
+    pub(super) end: Mutex<StoreEnd>,
+}
+
+impl Ties {
+    /// The position that the next decisions carry, if it is a new one.
+    fn news(&self) -> Option<Decision> {
+        let mut known = self.position.lock();
+        let position = known.and(self.owner.as_ref()?.position());
+        (std::mem::replace(&mut *known, position) != position).then_some(Decision::Position(position))
+    }
+
+    fn note(&self, generation: u64, bytes: u64) {
+        let mut end = self.end.lock();
+        *end = end.and(StoreEnd { identity: self.identity, manifest: (generation, bytes), record: 0 });
+        if let Some(owner) = &self.owner {
+            owner.note_end(*end);
+        }
+    }
 }
 
 /// A file that is durable, but not in its place yet.
@@ -197,6 +251,7 @@ impl NewDecisions {
         geometry: Geometry,
         generation: u64,
         decisions: &[Decision],
+        ties: &Arc<Ties>,
     ) -> Result<Self, StoreError> {
         let new = dir.join(NEW_NAME);
         let file = io.open(&new, OpenMode::Create)?;
@@ -212,10 +267,10 @@ impl NewDecisions {
         header[SUMMED..SUMMED + 4].copy_from_slice(&sum.to_le_bytes());
         file.write_at(0, &header)?;
         let seed = Seed::new(&geometry.database, generation);
-        let mut log = Decisions { file, seed, generation, end: BLOCK as u64, bytes_written: 0 };
-        if !decisions.is_empty() {
-            log.write(decisions)?;
-        }
+        let ties = Arc::clone(ties);
+        let carried = [Decision::Identity(ties.identity), Decision::Position(*ties.position.lock())];
+        let mut log = Decisions { file, seed, generation, end: BLOCK as u64, ties, bytes_written: 0 };
+        log.write(&[&carried, decisions].concat())?;
         log.file.sync_data()?;
         Ok(Self(log))
     }
@@ -228,6 +283,7 @@ impl NewDecisions {
         let path = dir.join(FILE_NAME);
         io.rename(&dir.join(NEW_NAME), &path)?;
         io.sync_dir(dir)?;
+        self.0.ties.note(self.0.generation, self.0.end);
         let file = io.open(&path, OpenMode::Write)?;
         Ok(Decisions { file, ..self.0 })
     }
@@ -239,9 +295,17 @@ impl Decisions {
         io: &dyn Io,
         dir: &Path,
         geometry: Geometry,
+        least: StoreEnd,
     ) -> Result<(Geometry, Decided, u64), StoreError> {
         let path = dir.join(FILE_NAME);
         if !io.exists(&path)? {
+            if least.manifest != (0, 0) {
+                return Err(StoreError::Damaged {
+                    path: Arc::new(path),
+                    offset: 0,
+                    what: "the file is missing",
+                });
+            }
             return Ok((geometry, Decided::default(), 0));
         }
         let file = io.open(&path, OpenMode::Read)?;
@@ -270,6 +334,11 @@ impl Decisions {
             (at / BLOCK + 1..bytes.len() / BLOCK).any(|b| group_at(&bytes, b * BLOCK, seed).is_some());
         if behind {
             let what = "a group of decisions is damaged, and others follow it";
+            return Err(StoreError::Damaged { path: Arc::new(path), offset: at as u64, what });
+        }
+        let end = StoreEnd { identity: decided.identity, manifest: (generation, at as u64), record: 0 };
+        if !end.reaches(least) {
+            let what = "decisions that were durable are missing: it was cut, or is an older copy";
             return Err(StoreError::Damaged { path: Arc::new(path), offset: at as u64, what });
         }
         Ok((geometry, decided, generation))
@@ -307,9 +376,12 @@ impl Decisions {
     /// # Errors
     /// `true` beside the error: nobody knows what the file holds now.
     pub(super) fn append(&mut self, decisions: &[Decision]) -> Result<(), (StoreError, bool)> {
-        let written = self.write(decisions).map_err(|error| (error, false))?;
+        let news: Vec<Decision> = self.ties.news().into_iter().collect();
+        let written = self.write(&[decisions, &news].concat()).map_err(|error| (error, false))?;
         self.bytes_written += written;
-        self.file.sync_data().map_err(|error| (error.into(), true))
+        self.file.sync_data().map_err(|error| (error.into(), true))?;
+        self.ties.note(self.generation, self.end);
+        Ok(())
     }
 }
 

@@ -16,11 +16,12 @@ use std::sync::{Arc, OnceLock, RwLock};
 
 use thermocline_base::io::{Action, AlignedBytes, Io, IoError};
 use thermocline_base::multiplex::block_on;
+use thermocline_base::rng::fresh_id;
 use thermocline_base::sync::{AtomicBool, Mutex};
-use thermocline_pool::store::{BatchId, Found, IndexId as StoreIndex, StoreError};
+use thermocline_pool::store::{BatchId, Found, IndexId as StoreIndex, StoreEnd, StoreError};
 
-use super::super::store::Presence;
-use super::decisions::{self, Decided, Decisions, NewDecisions};
+use super::super::store::{Presence, StoreTies};
+use super::decisions::{self, Decided, Decisions, NewDecisions, Ties};
 use super::reads::Reads;
 use super::slots::{BLOCK, Geometry, Segment, SegmentId};
 use super::space::Live;
@@ -76,7 +77,12 @@ impl DirectStore {
     ///
     /// # Errors
     /// When the files are foreign, newer, damaged or another database's, when the store is open already, and the system's.
-    pub(crate) fn open(io: &Arc<dyn Io>, dir: &Path, options: DirectOptions) -> Result<Self, StoreError> {
+    pub(crate) fn open(
+        io: &Arc<dyn Io>,
+        dir: &Path,
+        options: DirectOptions,
+        ties: StoreTies,
+    ) -> Result<Self, StoreError> {
         options.check()?;
         io.create_dir_all(dir)?;
         let lock = io.lock_exclusive(&dir.join(LOCK_NAME)).map_err(|error| match error.is_locked() {
@@ -85,7 +91,7 @@ impl DirectStore {
         })?;
         let DirectOptions { database_id: database, slot_bytes, segment_slots, .. } = options;
         let geometry = Geometry { database, slot_bytes, segment_slots };
-        let (geometry, decided, generation) = Decisions::open(&**io, dir, geometry)?;
+        let (geometry, decided, generation) = Decisions::open(&**io, dir, geometry, ties.least)?;
         // The file of decisions is the first one that a store gets.
         let has_slots =
             || Ok::<_, IoError>(io.list(dir)?.iter().any(|name| SegmentId::from_file_name(name).is_some()));
@@ -94,6 +100,16 @@ impl DirectStore {
             return Err(StoreError::Damaged { path, offset: 0, what: "the file is missing" });
         }
         let contents = Contents::read(&**io, dir, geometry, &decided)?;
+        let identity = match decided.identity {
+            0 => u64::from_le_bytes(*fresh_id().first_chunk().expect("an id has 16 bytes")) | 1,
+            identity => identity,
+        };
+        let ties = Arc::new(Ties {
+            owner: ties.owner,
+            identity,
+            position: Mutex::new(decided.position),
+            end: Mutex::new(StoreEnd { identity, ..StoreEnd::default() }),
+        });
         let Contents { tables, secondaries, waiting, live, last_stamp, unknown } = contents;
         let presence = Presence::default();
         tables.keys().for_each(|table| presence.add(*table));
@@ -121,6 +137,7 @@ impl DirectStore {
             writer: Mutex::new(None),
             failure: OnceLock::new(),
             counters: Counters::default(),
+            ties: Arc::clone(&ties),
             _lock: lock,
         };
         let removed = !decided.removals.is_empty();
@@ -135,7 +152,7 @@ impl DirectStore {
         }
         // Removals that did not get into their slots are decided once more.
         let kept = shared.kept(last_stamp + 1);
-        let decisions = NewDecisions::write(&**io, dir, geometry, generation + 1, &kept)?;
+        let decisions = NewDecisions::write(&**io, dir, geometry, generation + 1, &kept, &ties)?;
         let decisions = decisions.install(&**io, dir)?;
         let replace_least = options.decisions_bytes;
         let replace_at = replace_least.max(2 * decisions.bytes());

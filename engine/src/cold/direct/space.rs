@@ -173,7 +173,7 @@ impl Shared {
             }
             let kept = self.kept(writer.next_stamp);
             let generation = writer.decisions.generation() + 1;
-            NewDecisions::write(&*self.io, &self.dir, self.geometry, generation, &kept)
+            NewDecisions::write(&*self.io, &self.dir, self.geometry, generation, &kept, &self.ties)
         };
         let bytes = writer.decisions.bytes();
         match prepared() {

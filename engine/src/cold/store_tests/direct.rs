@@ -12,7 +12,7 @@ use thermocline_pool::error::WrongFile;
 use thermocline_pool::store::{Batch, BatchId, Direction, Removal, StoreError};
 
 use super::super::direct::{DirectOptions, DirectStore};
-use super::super::store::{ColdStore, Pending, primary_of, push_secondary, secondary_of};
+use super::super::store::{ColdStore, Pending, StoreTies, primary_of, push_secondary, secondary_of};
 use super::model::{DATABASE, Kind, Model, TABLE, collect, direct_options, group, key};
 
 pub(super) fn dir() -> &'static Path {
@@ -28,7 +28,8 @@ pub(super) fn open_with(
     io: &(impl Io + Clone + 'static),
     options: DirectOptions,
 ) -> Result<Arc<DirectStore>, StoreError> {
-    DirectStore::open(&(Arc::new(io.clone()) as Arc<dyn Io>), dir(), options).map(Arc::new)
+    DirectStore::open(&(Arc::new(io.clone()) as Arc<dyn Io>), dir(), options, StoreTies::default())
+        .map(Arc::new)
 }
 
 pub(super) fn open(io: &(impl Io + Clone + 'static)) -> Arc<DirectStore> {
@@ -341,7 +342,7 @@ fn a_damaged_slot_is_named_and_others_are_served() {
 
 #[test]
 fn foreign_newer_damaged_and_other_databases_files_are_named() {
-    for (prefix, newer) in [("slots-", 256 + 1), ("direct", 256 + 3)] {
+    for (prefix, newer) in [("slots-", 256 + 1), ("direct", 256 + 4)] {
         let memory = MemoryIo::new();
         let store = open(&memory);
         assert!(matches!(open_with(&memory, options()), Err(StoreError::InUse { .. })));
@@ -374,7 +375,9 @@ fn foreign_newer_damaged_and_other_databases_files_are_named() {
 #[test]
 fn a_damaged_decision_that_is_not_the_last_is_noticed() {
     let memory = MemoryIo::new();
-    let store = open(&memory);
+    // All decisions stay in one file.
+    let options = DirectOptions { decisions_bytes: 1 << 20, ..options() };
+    let store = open_with(&memory, options).expect("it opens");
     for id in 1..5 {
         finish(&store, store.write(batch(id, id * 4..id * 4 + 4))).expect("written");
     }
@@ -382,6 +385,6 @@ fn a_damaged_decision_that_is_not_the_last_is_noticed() {
     let path = file_of(&memory, "direct");
     let copy = memory.copy();
     copy.flip(&path, 4096 + 30, 1);
-    let error = open_with(&copy, options()).expect_err("later decisions are whole");
+    let error = open_with(&copy, options).expect_err("later decisions are whole");
     assert!(matches!(error, StoreError::Damaged { offset: 4096, .. }), "{error}");
 }

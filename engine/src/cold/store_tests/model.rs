@@ -18,8 +18,8 @@ use super::super::direct::{DirectOptions, DirectStore};
 use super::super::memory::MemoryStore;
 use super::super::pages::{self, PageStore};
 use super::super::store::{
-    BlockBatch, BlockEntries, ColdStore, Entries, Look, PackedKeys, StoreMemory, primary_of, push_secondary,
-    secondary_of, split_secondary,
+    BlockBatch, BlockEntries, ColdStore, Entries, Look, PackedKeys, StoreMemory, StoreTies, primary_of,
+    push_secondary, secondary_of, split_secondary,
 };
 use crate::row::{Column, Layout, Type, Value};
 
@@ -117,7 +117,9 @@ impl Under {
                 Arc::new(PageStore::open(io, dir, options).expect("it opens"))
             }
             Kind::Memory => Arc::new(MemoryStore::new()),
-            Kind::Direct => Arc::new(DirectStore::open(&io, dir, direct_options()).expect("it opens")),
+            Kind::Direct => Arc::new(
+                DirectStore::open(&io, dir, direct_options(), StoreTies::default()).expect("it opens"),
+            ),
         });
     }
 

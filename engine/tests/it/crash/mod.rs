@@ -16,6 +16,7 @@
 //! | [`backups`] | a backup under load holds everything committed before the call, and nothing by halves |
 //! | [`cold`] | the same for rows that leave memory, come back, and are changed where they are |
 //! | `cold_definitions` | the same for definitions of tables with cold rows that change |
+//! | `files` | files that are missing, cut, older, swapped, foreign: refused, told, or right, and `check` agrees |
 //! | [`frozen`] | the same for rows that freeze and thaw, with and without those that leave |
 //! | `paged` | the same for rows that go over to the paged side, whose pages no crash keeps |
 //! | [`loads`] | a bulk load is there as a whole or not at all |
@@ -30,6 +31,7 @@ mod damage;
 #[cfg(feature = "model")]
 mod definitions;
 mod faults;
+mod files;
 mod frozen;
 mod images;
 mod kill9;

@@ -7,6 +7,7 @@ use thermocline_base::io::{Action, Fault, FaultKind, Io, MemoryIo, RecordingIo};
 use thermocline_base::multiplex::block_on;
 use thermocline_base::rng::{Draw, Rng};
 
+use super::super::end::StoreEnd;
 use super::super::manifest::{self, MANIFEST_FORMAT, Manifest, ManifestState};
 use super::super::*;
 use super::model::{dir, finish, options};
@@ -43,7 +44,7 @@ fn write(store: &Store, first: u64, count: u64, salt: u64) {
 fn state_of(io: &MemoryIo) -> ManifestState {
     let copy: Arc<dyn Io> = Arc::new(MemoryIo::with_files(io.directories(), io.files()));
     let size = options().page_size;
-    Manifest::open(&copy, dir(), DATABASE, size).expect("our own").state
+    Manifest::find(&copy, dir(), DATABASE, size, StoreEnd::default()).expect("our own").state
 }
 
 /// The pages of a store by number, with their versions, as they lie in the file.
