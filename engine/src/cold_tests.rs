@@ -1,6 +1,8 @@
 //! Rows that go to the cold store and come back, in databases without background threads: whatever moved when,
 //! transactions see what they would see if nothing ever moved.
 
+mod keys;
+
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;

@@ -7,7 +7,9 @@
 //! the order of the index, and judges each one as it would without: a record that has been read ahead was read under the scan's
 //! snapshot, which keeps the notices that say when it is valid (see [`crate::cold::cache`]).
 //!
-//! - The first window is one entry, each further one twice as long, to [`WINDOW`] entries or [`WINDOW_BYTES`] of records, so a
+//! All rows of one key are read the same way: its entries are known at once, if they are few, or come from a scan of its group.
+//!
+//! - The first window of a scan is one entry, that of a key eight; each further one is twice as long, to [`WINDOW`] entries or [`WINDOW_BYTES`] of records, so a
 //!   scan that stops early has read no more than twice what it needed.
 //! - A window counts under the memory limit, beyond what small scans take ([`UNCOUNTED_BYTES`]), from before it is read until the
 //!   next one is. Where it has no room it is halved, down to one entry, which is read in any case: a scan gets slower, and never an error.
@@ -18,12 +20,15 @@ use std::sync::Arc;
 
 use thermocline_pool::store::{Found, IndexId as StoreIndex, StoreError};
 
+use crate::cold::cache::Fetched;
 use crate::cold::store::{ColdScan, ColdStore, split_secondary};
 use crate::cold::together::together;
 use crate::hot::budget::{Budget, Charge, MemoryKind};
 
 /// Entries of a window, at most.
 const WINDOW: usize = 1024;
+/// Entries of the first window where all rows of a key are wanted.
+const FIRST_OF_KEY: usize = 8;
 /// Bytes of the records of a window, about, at most.
 const WINDOW_BYTES: usize = 512 << 10;
 /// Records that are read at the same time.
@@ -51,10 +56,18 @@ pub(crate) struct ColdEntry {
     pub(crate) is_wanted: bool,
 }
 
+/// Where entries come from.
+#[derive(Debug)]
+enum Source {
+    Scan(Box<dyn ColdScan>),
+    /// Those of one key of a secondary index, and the number of the next one.
+    Key(Box<[u8]>, Arc<Fetched>, usize),
+}
+
 /// Where a scan stands in the cold store.
 #[derive(Debug)]
 pub(crate) struct ColdCursor {
-    scan: Box<dyn ColdScan>,
+    source: Source,
     secondary: bool,
     ready: VecDeque<ColdEntry>,
     ended: bool,
@@ -73,13 +86,32 @@ impl ColdEntry {
 
 impl ColdCursor {
     pub(crate) fn new(scan: Box<dyn ColdScan>, secondary: bool, budget: &Arc<Budget>) -> Self {
+        Self::over(Source::Scan(scan), secondary, 1, ENTRY_BYTES, budget)
+    }
+
+    /// The rows of a key of a secondary index, of which the longest takes about so many bytes. `scan`: of the key's entries.
+    pub(crate) fn of_scanned_key(scan: Box<dyn ColdScan>, longest: u64, budget: &Arc<Budget>) -> Self {
+        Self::of_source(Source::Scan(scan), longest, budget)
+    }
+
+    /// The same, of a key whose entries are known.
+    pub(crate) fn of_key(key: &[u8], entries: Arc<Fetched>, longest: u64, budget: &Arc<Budget>) -> Self {
+        Self::of_source(Source::Key(key.into(), entries, 0), longest, budget)
+    }
+
+    fn of_source(source: Source, longest: u64, budget: &Arc<Budget>) -> Self {
+        let fitting = (WINDOW_BYTES as u64 / longest.max(1)).clamp(1, FIRST_OF_KEY as u64);
+        Self::over(source, true, fitting as usize, longest.max(ENTRY_BYTES), budget)
+    }
+
+    fn over(source: Source, secondary: bool, window: usize, entry_bytes: u64, budget: &Arc<Budget>) -> Self {
         Self {
-            scan,
+            source,
             secondary,
             ready: VecDeque::new(),
             ended: false,
-            window: 1,
-            entry_bytes: ENTRY_BYTES,
+            window,
+            entry_bytes,
             charge: Charge::none(budget, MemoryKind::Transactions),
         }
     }
@@ -136,7 +168,29 @@ impl ColdCursor {
     }
 
     async fn read_key(&mut self) -> Result<(), StoreError> {
-        let Some(found) = self.scan.next().await? else {
+        let scan = match &mut self.source {
+            Source::Scan(scan) => scan,
+            Source::Key(key, entries, next) => {
+                if *next == entries.len() {
+                    self.ended = true;
+                    return Ok(());
+                }
+                let record = entries.record(*next);
+                let (key, primary, bytes) = (key.to_vec(), record.key.into(), Vec::new());
+                *next += 1;
+                let batch = record.batch;
+                self.ready.push_back(ColdEntry {
+                    key,
+                    batch,
+                    primary,
+                    bytes,
+                    has_record: false,
+                    is_wanted: true,
+                });
+                return Ok(());
+            }
+        };
+        let Some(found) = scan.next().await? else {
             self.ended = true;
             return Ok(());
         };

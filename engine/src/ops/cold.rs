@@ -246,21 +246,19 @@ impl Session {
         guard: &Guard<'_>,
     ) -> Result<Step<Option<ColdRow>>> {
         let mut found = None;
-        step!(self.each_cold(form, index, key, &[], guard, &mut |row| {
+        step!(self.each_cold(form, index, key, guard, &mut |row| {
             found = Some(row);
             false
         })?);
         Ok(Step::Done(found))
     }
 
-    /// Calls `see` with each row of a key in the cold store that the snapshot sees, until it says no; not with those
-    /// that were seen before, when the step had to wait.
-    pub(crate) fn each_cold(
+    /// Calls `see` with each row of a key in the cold store that the snapshot sees, until it says no.
+    fn each_cold(
         &mut self,
         form: &TableForm,
         index: &IndexForm,
         key: &[u8],
-        seen: &[RecordName],
         guard: &Guard<'_>,
         see: &mut dyn FnMut(ColdRow) -> bool,
     ) -> Result<Step<()>> {
@@ -268,9 +266,7 @@ impl Session {
             return Ok(Step::Done(()));
         }
         if index.id == form.primary().id {
-            if let Some(row) = step!(self.cold_by_primary(form, key, None, guard))
-                && !seen.contains(&row.name())
-            {
+            if let Some(row) = step!(self.cold_by_primary(form, key, None, guard)) {
                 see(row);
             }
             return Ok(Step::Done(()));
@@ -281,9 +277,6 @@ impl Session {
         };
         for entry in entries.records() {
             let name = RecordName::new(entry.batch, entry.key);
-            if seen.contains(&name) {
-                continue;
-            }
             match self.record_at(form, name, self.snapshot, guard) {
                 Seen::No => continue,
                 Seen::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),

@@ -7,12 +7,14 @@
 //! Where rows of the table may be in the cold store, its entries are merged in by key, lazily: the next one is read only
 //! when the scan has come that far. At the scan's snapshot each row is in one of the two places.
 
+use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow, RangeBounds};
 use std::sync::Arc;
 
+use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, RowId};
 use thermocline_base::sync::Ordering;
-use thermocline_pool::store::{IndexId as StoreIndex, StoreError};
+use thermocline_pool::store::{Direction as StoreDirection, IndexId as StoreIndex, StoreError};
 
 use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};
 use crate::cold::cursor::{ColdCursor, ColdEntry};
@@ -23,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::hot::version::TxnId;
 use crate::index::hash_of;
 use crate::index::tree::{Batch, Direction};
-use crate::ops::cold::Seen;
+use crate::ops::cold::{ColdRow, Seen};
 use crate::ops::handle::{SeenPlace, SeenRow};
 use crate::ops::{PageWait, Step, Wait, step};
 use crate::txn::session::{Scan, ScanRange, Session};
@@ -649,31 +651,73 @@ impl Session {
         }
     }
 
-    /// Reads all rows with this key. On a wait the whole is tried again: `rows` holds what was found.
+    /// Reads all rows with this key, on from where `state` stands: first those in memory, then those in the cold store. Both at one
+    /// snapshot, at which a row is in one place, so what was shown of memory need not be looked at again after a wait.
     pub(crate) fn try_read_all(
         &mut self,
         entry: &Arc<TableEntry>,
         index: IndexId,
         key: &[u8],
-        (seen, seen_cold): (&mut Vec<RowId>, &mut Vec<RecordName>),
+        state: &mut KeyState,
         see: &mut impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
     ) -> Result<Step<()>> {
         let form_ref = step!(self.touch(entry)?);
-        if seen.is_empty() && seen_cold.is_empty() {
+        if !std::mem::replace(&mut state.begun, true) {
             self.begin_statement();
         }
         let form: &TableForm = form_ref.get();
         let index = Self::index_for(form, index, key)?;
         let db = self.db();
         let guard = db.epochs.pin();
+        let mut stopped = false;
+        if state.cold == ColdKey::NotYet {
+            stopped = step!(self.read_all_in_memory(form_ref, index, key, &mut state.shown, &guard, see));
+            if !stopped && index.id == form.primary().id {
+                if let Some(row) = step!(self.cold_by_primary_if_any(form, key, &guard)) {
+                    self.note_cold_read(form_ref, row.name());
+                    let place = SeenPlace::Cold(row.name(), row.record().key);
+                    stopped = see(self.seen_row(form, form.row_in(row.record().bytes), place)).is_break();
+                }
+            } else if !stopped {
+                state.cursor = step!(self.open_key(form, index, key));
+            }
+            state.cold = ColdKey::Open;
+            state.shown = Shown::default();
+        }
+        while let (false, Some(cursor)) = (stopped, &mut state.cursor) {
+            let Some(entry) = cursor.head() else {
+                if cursor.is_at_end() {
+                    break;
+                }
+                return Ok(Step::Wait(Wait::ColdScan));
+            };
+            // A scan of the group may come a little further.
+            stopped =
+                *entry.key == *key && step!(self.visit_cold(form_ref, index, entry, &guard, see)?).is_break();
+            cursor.pop();
+        }
+        self.note_key(form_ref, index, key);
+        Ok(Step::Done(()))
+    }
+
+    /// Shows the rows of a key that are in memory, but for those that were shown before a wait. `true`: the reader has enough.
+    fn read_all_in_memory(
+        &mut self,
+        form_ref: FormRef,
+        index: &IndexForm,
+        key: &[u8],
+        shown: &mut Shown,
+        guard: &Guard<'_>,
+        see: &mut impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
+    ) -> Step<bool> {
         let mut outcome = Entry::Next;
         let mut examine = |row: RowId| {
-            if seen.contains(&row) {
+            if shown.contains(row) {
                 return ControlFlow::Continue(());
             }
-            match self.visit(form_ref, Some((index, key)), row, &guard, see) {
+            match self.visit(form_ref, Some((index, key)), row, guard, see) {
                 Entry::Next => {
-                    seen.push(row);
+                    shown.insert(row);
                     ControlFlow::Continue(())
                 }
                 other => {
@@ -683,30 +727,99 @@ impl Session {
             }
         };
         let _ = match &index.structure {
-            Structure::Hash(hash) => hash.lookup(&guard, hash_of(key), &mut examine),
-            Structure::Tree(tree) => tree.lookup(&guard, key, &mut examine),
+            Structure::Hash(hash) => hash.lookup(guard, hash_of(key), &mut examine),
+            Structure::Tree(tree) => tree.lookup(guard, key, &mut examine),
         };
-        let stopped = match outcome {
-            Entry::Undecided(id) => return Ok(Step::Wait(Wait::Decision(id))),
-            Entry::Paged(wait) => return Ok(Step::Wait(Wait::Page(wait))),
-            Entry::Stop => true,
-            Entry::Next => false,
-        };
-        if !stopped {
-            let mut shown = Vec::new();
-            let stamp = self.stamp(form);
-            let step = self.each_cold(form, index, key, seen_cold, &guard, &mut |row| {
-                shown.push(row.name());
-                let place = SeenPlace::Cold(row.name(), row.record().key);
-                see(stamp.seen_row(form.row_in(row.record().bytes), place)).is_continue()
-            });
-            for &name in &shown {
-                self.note_cold_read(form_ref, name);
-            }
-            seen_cold.append(&mut shown);
-            step!(step?);
+        match outcome {
+            Entry::Undecided(id) => Step::Wait(Wait::Decision(id)),
+            Entry::Paged(wait) => Step::Wait(Wait::Page(wait)),
+            Entry::Stop => Step::Done(true),
+            Entry::Next => Step::Done(false),
         }
-        self.note_key(form_ref, index, key);
-        Ok(Step::Done(()))
+    }
+
+    fn cold_by_primary_if_any(
+        &mut self,
+        form: &TableForm,
+        key: &[u8],
+        guard: &Guard<'_>,
+    ) -> Step<Option<ColdRow>> {
+        match form.counters.cold.load(Ordering::Acquire) {
+            true => self.cold_by_primary(form, key, None, guard),
+            false => Step::Done(None),
+        }
+    }
+
+    /// What the cold store may have of a key of a secondary index, as entries that lead to records.
+    fn open_key(&mut self, form: &TableForm, index: &IndexForm, key: &[u8]) -> Step<Option<ColdCursor>> {
+        let db = self.db();
+        let (true, Some(cold)) = (form.counters.cold.load(Ordering::Acquire), db.cold.get()) else {
+            return Step::Done(None);
+        };
+        let longest = form.counters.longest_moved.load(Ordering::Relaxed);
+        let group = secondary_of(form.id, index.id);
+        if !cold.store.may_contain_group(group, key) {
+            return Step::Done(None);
+        }
+        if cold.store.is_long_group(group, key) {
+            let scan = cold.store.scan(group, key, behind(key).as_deref(), StoreDirection::Forward);
+            return Step::Done(Some(ColdCursor::of_scanned_key(scan, longest, &db.budget)));
+        }
+        match self.records(form, group, key, true, None) {
+            Step::Done(entries) => {
+                Step::Done(entries.map(|entries| ColdCursor::of_key(key, entries, longest, &db.budget)))
+            }
+            Step::Wait(wait) => Step::Wait(wait),
+        }
+    }
+}
+
+/// Where the reading of all rows of a key stands between its steps.
+#[derive(Debug, Default)]
+pub(crate) struct KeyState {
+    begun: bool,
+    shown: Shown,
+    cold: ColdKey,
+    cursor: Option<ColdCursor>,
+}
+
+impl KeyState {
+    /// The cold side.
+    pub(crate) fn cold(&mut self) -> &mut Option<ColdCursor> {
+        &mut self.cursor
+    }
+}
+
+/// Has the cold side of a key been opened?
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum ColdKey {
+    #[default]
+    NotYet,
+    Open,
+}
+
+/// Rows that a reader has been shown: a list while they are few.
+#[derive(Debug, Default)]
+struct Shown {
+    list: Vec<RowId>,
+    many: HashSet<RowId>,
+}
+
+impl Shown {
+    /// More are looked for by their hash.
+    const FEW: usize = 16;
+
+    fn contains(&self, row: RowId) -> bool {
+        if self.many.is_empty() { self.list.contains(&row) } else { self.many.contains(&row) }
+    }
+
+    fn insert(&mut self, row: RowId) {
+        if self.list.len() < Self::FEW {
+            return self.list.push(row);
+        }
+        if self.many.is_empty() {
+            self.many.extend(&self.list);
+        }
+        self.many.insert(row);
     }
 }

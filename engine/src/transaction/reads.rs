@@ -1,18 +1,20 @@
 //! Reading and scanning, with rows that can be named again: what the operations of transactions and of statements share.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use thermocline_base::sync::Ordering;
 use thermocline_pool::store::StoreError;
 
 use super::Transaction;
 use crate::catalog::table::TableEntry;
+use crate::cold::cursor::ColdCursor;
 use crate::counters::WaitKind;
 use crate::db::{Index, Table};
 use crate::error::Result;
 use crate::index::tree::Direction;
 use crate::ops::handle::{RowHandle, SeenRow};
-use crate::ops::scan::{KeyRange, ScanState, TableScanState, advance, fetch_ahead_of};
+use crate::ops::scan::{KeyRange, KeyState, ScanState, TableScanState, advance, fetch_ahead_of};
 use crate::ops::{Step, Wait};
 
 impl Transaction {
@@ -61,11 +63,11 @@ impl Transaction {
         mut see: impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let _busy = self.enter()?;
-        let (mut seen, mut seen_cold) = (Vec::new(), Vec::new());
+        let mut state = KeyState::default();
         loop {
-            let seen = (&mut seen, &mut seen_cold);
-            match self.session().try_read_all(&index.entry, index.id, key, seen, &mut see) {
+            match self.session().try_read_all(&index.entry, index.id, key, &mut state, &mut see) {
                 Ok(Step::Done(())) => return Ok(()),
+                Ok(Step::Wait(Wait::ColdScan)) => self.read_cold_on(&index.entry, state.cold()).await?,
                 Ok(Step::Wait(wait)) => self.wait(wait).await?,
                 Err(error) => return Err(self.failed(error)),
             }
@@ -85,20 +87,23 @@ impl Transaction {
         loop {
             match self.session().try_scan(&index.entry, index.id, &mut state, &mut see) {
                 Ok(Step::Done(())) => return Ok(()),
-                Ok(Step::Wait(Wait::ColdScan)) => {
-                    let db = self.session().db();
-                    let read = db.counted(WaitKind::ColdScans, advance(state.cold())).await;
-                    self.read_cold(&index.entry, read)?;
-                    if let Some(primary) = self.session().look_ahead(&index.entry, state.cold()) {
-                        let fetched = fetch_ahead_of(db, state.cold(), primary);
-                        db.counted(WaitKind::ColdScans, fetched).await;
-                        self.read_cold(&index.entry, Ok(()))?;
-                    }
-                }
+                Ok(Step::Wait(Wait::ColdScan)) => self.read_cold_on(&index.entry, state.cold()).await?,
                 Ok(Step::Wait(wait)) => self.wait(wait).await?,
                 Err(error) => return Err(self.failed(error)),
             }
         }
+    }
+
+    /// Reads on in the cold store: entries, and of a secondary index the records that the snapshot may see.
+    async fn read_cold_on(&mut self, entry: &Arc<TableEntry>, cursor: &mut Option<ColdCursor>) -> Result<()> {
+        let db = self.session().db();
+        let read = db.counted(WaitKind::ColdScans, advance(cursor)).await;
+        self.read_cold(entry, read)?;
+        if let Some(primary) = self.session().look_ahead(entry, cursor) {
+            db.counted(WaitKind::ColdScans, fetch_ahead_of(db, cursor, primary)).await;
+            self.read_cold(entry, Ok(()))?;
+        }
+        Ok(())
     }
 
     /// Reads all rows of a table.
