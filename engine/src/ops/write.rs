@@ -25,7 +25,9 @@
 //!    of the holder that comes back to the key. A claim that is taken back is told to the writers that may have met it
 //!    ([`crate::txn::registry::Place::note_undone`]): a wait for it is no wait, and closes no circle. A writer reads how
 //!    often that has happened before the look that finds another writer in the way ([`InTheWay`]).
-//! 4. Row locks of others are looked at after the version is installed (see [`crate::txn::locks`]).
+//! 4. Row locks of others are looked at after the version is installed (see [`crate::txn::locks`]); and before, too. A writer
+//!    that waits for a lock has installed nothing by then, and so undoes nothing: two writers that each share a lock on the other's
+//!    row would take each other's wait for one that is over, and look again for ever.
 //!
 //! A row in the cold store is changed by ending its record in the update memo and inserting the new version, if there is
 //! one, as a fresh row in memory. The first transaction that ends a record wins: ends have a unique key. A row that has
@@ -337,7 +339,7 @@ impl Session {
         // Under an own version nobody can enter a lock any more that forbids a change of other columns.
         let removes = own && new.is_none_or(|(_, changed)| Self::removes(form, changed));
         let looks_early = own && (!removes || mutation::off(Rule::OwnRemovalLooksForLocks));
-        if looks_early
+        if (looks_early || !own)
             && form.counters.locks.load(Ordering::SeqCst) != 0
             && let Some(wait) = self.forbidden_target(form, target, new.map(|(_, changed)| changed))
         {
@@ -459,6 +461,12 @@ impl Session {
         guard: &Guard<'_>,
     ) -> Result<Option<Step<()>>> {
         let form = form_ref.get();
+        if form.counters.locks.load(Ordering::SeqCst) != 0
+            && !mutation::off(Rule::EndLooksForLocks)
+            && let Some(wait) = self.forbidden(form, &target.key, new.map(|(_, changed)| changed))
+        {
+            return Ok(Some(Step::Wait(wait)));
+        }
         let mut keys = Vec::new();
         pack_keys(form, form.row_in(&target.bytes), form.suffix_in(&target.bytes), &mut keys);
         // The notice names the row that goes on, so that whoever has the record in hand finds it.
