@@ -59,7 +59,7 @@ use crate::cold::store::{StoreMemory, StoreMemoryUse};
 use crate::db::Inner;
 use crate::error::Error;
 use crate::freezer::Done;
-use crate::hot::budget::{Budget, MemoryKind};
+use crate::hot::budget::{Budget, MemoryKind, OutOfMemory, OutOfMemoryCause};
 use crate::hot::memory::Memory;
 use crate::mutation::{self, Rule};
 use crate::ops::maintain::Rounds;
@@ -140,6 +140,8 @@ pub(crate) struct Governor {
     /// What they have done.
     pub(crate) freezer: Done,
     waiters: Mutex<Waiters>,
+    /// Rows cannot leave memory, since the disk of the cold store, or of the log, is full.
+    disk_is_full: AtomicBool,
     pub(crate) counters: GovernorCounters,
 }
 
@@ -169,6 +171,14 @@ impl Governor {
     /// Is there somebody to wait for?
     pub(crate) fn is_there(&self) -> bool {
         self.there.load(Ordering::SeqCst)
+    }
+
+    /// What a transaction is told that found no room: the disk's fault, if rows cannot leave memory for want of space there.
+    pub(crate) fn refusal(&self, inner: &Inner, refused: OutOfMemory) -> Error {
+        match self.disk_is_full.load(Ordering::Relaxed) && refused.cause == OutOfMemoryCause::Limit {
+            true => Error::DiskFull { directory: inner.cold_dir.clone() },
+            false => Error::OutOfMemory(refused),
+        }
     }
 
     /// Wakes this thread, too, when memory gets short.
@@ -238,6 +248,15 @@ fn clean_on(inner: &Arc<Inner>) {
         note_failure(&mut failure, outcome.err(), "the cold store could not be cleaned");
         let is_short = inner.governor.is_pressing(&inner.budget);
         std::thread::sleep(if is_short && !was_idle { CLEANING_SHORT } else { CLEANING });
+    }
+}
+
+/// True if the error is a full disk.
+fn is_full(error: &Error) -> bool {
+    match error {
+        Error::DiskFull { .. } => true,
+        Error::ColdStore { source, .. } => source.is_full(),
+        _ => false,
     }
 }
 
@@ -542,6 +561,10 @@ impl<'a> Work<'a> {
         tasks.extend(wanted.iter().map(|wanted| Self::bring_back(self.inner, wanted)));
         run_tasks(tasks);
         let (moved, failure) = (*moved.lock(), failure.lock().take());
+        if !choices.is_empty() {
+            let full = failure.as_ref().is_some_and(is_full);
+            self.inner.governor.disk_is_full.store(full, Ordering::Relaxed);
+        }
         note_failure(&mut self.failure, failure, "rows could not leave memory");
         let (stayed, asked) = (moved.stayed, moved.rows + moved.stayed);
         if stayed * 4 > asked {
@@ -645,7 +668,8 @@ impl<'a> Work<'a> {
     fn cancel_oldest(&mut self, now: u64, old_ns: u64) -> bool {
         self.ages.look(&self.inner.registry, now);
         let Some(oldest) = self.ages.oldest() else { return false };
-        if mutation::off(Rule::PinnedGivesWay) {
+        // While rows cannot leave for want of space on disk, readers go on, and writers are told.
+        if mutation::off(Rule::PinnedGivesWay) || self.inner.governor.disk_is_full.load(Ordering::Relaxed) {
             return false;
         }
         let pinned = self.pinned_bytes();
