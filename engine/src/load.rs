@@ -311,7 +311,7 @@ impl BulkLoad {
         // The new transaction has neither a snapshot nor a row, so it is in nobody's way meanwhile.
         let transaction = std::mem::replace(&mut self.transaction, begin(&db)?);
         let mut state = std::mem::take(&mut self.state);
-        let outcome = transaction.commit_parts(&mut state.parts).await;
+        let outcome = transaction.commit_parts(&mut state.parts, || ()).await;
         self.failed = outcome.is_err();
         self.portion_bytes = 0;
         outcome?;
@@ -328,7 +328,7 @@ impl BulkLoad {
     pub async fn commit(mut self) -> Result<u64> {
         self.insert_batch().await?;
         let Self { transaction, mut state, rows, .. } = self;
-        transaction.commit_parts(&mut state.parts).await?;
+        transaction.commit_parts(&mut state.parts, || ()).await?;
         Ok(rows)
     }
 

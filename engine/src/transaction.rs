@@ -291,7 +291,7 @@ impl Transaction {
                 // Who is cancelled is told so below.
                 let is_cancelled = self.place().cancelled.load(Ordering::Relaxed) != 0;
                 if verdict == Verdict::Refused && !is_cancelled {
-                    return Err(self.failed(Error::OutOfMemory(refused)));
+                    return Err(self.failed(db.governor.refusal(db, refused)));
                 }
             }
             Wait::Cold(wait) => match db.counted(WaitKind::ColdReads, fetch(db, &wait)).await {
@@ -332,11 +332,11 @@ impl Transaction {
     /// writes, and the governor is waited for, without holding anything; the step may be tried again then.
     #[cold]
     async fn make_room(&mut self, error: Error, writes: usize, since: &mut Option<u64>) -> Result<()> {
-        let Error::OutOfMemory(wanted) = &error else { return Err(self.failed(error)) };
+        let Error::OutOfMemory(wanted) = error else { return Err(self.failed(error)) };
         let session = self.session();
         let db = session.db();
         if wanted.cause != OutOfMemoryCause::Limit || !db.governor.is_there() {
-            return Err(self.failed(error));
+            return Err(self.failed(Error::OutOfMemory(wanted)));
         }
         session.undo_step(writes);
         session.let_snapshot_go();
@@ -350,7 +350,7 @@ impl Transaction {
         }
         match verdict {
             Verdict::TryAgain => Ok(()),
-            Verdict::Refused => Err(self.failed(error)),
+            Verdict::Refused => Err(self.failed(db.governor.refusal(db, wanted))),
         }
     }
 
@@ -775,11 +775,21 @@ impl Transaction {
     /// whether the transaction will be there after a restart; or, if it has written nothing, whether what it has seen
     /// will be.
     pub async fn commit(self) -> Result<()> {
-        self.commit_parts(&mut PartsState::default()).await
+        self.commit_parts(&mut PartsState::default(), || ()).await
+    }
+
+    /// Commits, and calls `decided` as soon as nothing can take the commit back any more: from then on it only waits for the disk,
+    /// and dropping the future undoes nothing. So who may stop waiting knows what to tell. Not called for a transaction that has
+    /// written nothing, nor for one that fails.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`]. After `decided` only the log's: whether the commit lasts is not known then.
+    pub async fn commit_with(self, decided: impl FnOnce()) -> Result<()> {
+        self.commit_parts(&mut PartsState::default(), decided).await
     }
 
     /// Commits a transaction of which some parts may be in the log already.
-    pub(crate) async fn commit_parts(mut self, parts: &mut PartsState) -> Result<()> {
+    pub(crate) async fn commit_parts(mut self, parts: &mut PartsState, decided: impl FnOnce()) -> Result<()> {
         let (db, ticket) = {
             let _busy = self.enter()?;
             let ticket = loop {
@@ -791,6 +801,9 @@ impl Transaction {
             };
             (self.session().db(), ticket)
         };
+        if ticket.wrote {
+            decided();
+        }
         // The session that keeps the database is given back only when `self` is dropped at the end.
         let acknowledged = acknowledge(db, ticket).await;
         if ticket.defined {
@@ -801,6 +814,19 @@ impl Transaction {
 
     /// Rolls back; the same as dropping the transaction.
     pub fn rollback(self) {}
+
+    /// Rolls back now, and keeps the handle: its locks, and whatever else others wait for, are gone when this returns. All further
+    /// operations fail as after a serialization failure. For whoever still has to tell that the transaction has failed.
+    pub fn abort(&mut self) {
+        // One that is reaped has been rolled back already.
+        let Ok(_busy) = self.enter() else { return };
+        let session = self.session();
+        if session.is_open() {
+            session.db.counters.rolled_back();
+            session.rollback();
+        }
+        session.health = Health::Failed;
+    }
 }
 
 /// Waits until a committed transaction may be acknowledged.

@@ -477,7 +477,8 @@ fn client_of(peer: &Arc<Peer>, address: Option<std::net::SocketAddr>) -> thermoc
     thermocline_sql::Client { address, raise: Arc::new(raise) }
 }
 
-/// Runs until it ends or is interrupted; an interrupt before it does not count, but for the server's end.
+/// Runs until it ends or is interrupted; an interrupt before it does not count, but for the server's end. A commit that is decided
+/// is waited for: a client that were told of a cancel would do its work twice.
 pub(crate) async fn interruptible<T>(
     peer: &Peer,
     limit: Option<Duration>,
@@ -494,16 +495,22 @@ pub(crate) async fn interruptible<T>(
         }
     };
     let mut late = std::pin::pin!(late);
+    let mut timed = limit.is_some();
     loop {
         tokio::select! {
             biased;
             done = &mut work => return done,
             () = peer.wake.notified() => {
-                if let Some(cause) = peer.interrupt.raised() {
+                if let Some(cause) = peer.interrupt.raised().filter(|_| !peer.interrupt.is_decided()) {
                     return Err(cause.error());
                 }
             }
-            () = &mut late => return Err(Cause::TimedOut.error()),
+            () = &mut late, if timed => {
+                if !peer.interrupt.is_decided() {
+                    return Err(Cause::TimedOut.error());
+                }
+                timed = false;
+            }
         }
     }
 }

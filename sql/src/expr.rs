@@ -10,6 +10,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering as Atomic};
 
 use crate::error::{Error, Result};
 use crate::types::{Datum, Type, text};
@@ -18,8 +19,16 @@ use crate::types::{Datum, Type, text};
 pub(crate) type Made = Result<Datum>;
 
 /// Ends the statement that runs in a session, from any thread: a number that the executor looks at with each row it reads.
+///
+/// Once the statement's commit is decided it can no longer be ended: it happens, and the answer says so.
 #[derive(Clone, Debug, Default)]
-pub struct Interrupt(Arc<std::sync::atomic::AtomicU8>);
+pub struct Interrupt(Arc<Asked>);
+
+#[derive(Debug, Default)]
+struct Asked {
+    cause: AtomicU8,
+    decided: AtomicBool,
+}
 
 /// Why a statement is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,19 +57,31 @@ impl Cause {
 impl Interrupt {
     /// Asks the statement that runs to end.
     pub fn raise(&self, cause: Cause) {
-        self.0.store(cause as u8, std::sync::atomic::Ordering::Relaxed);
+        self.0.cause.store(cause as u8, Atomic::Relaxed);
     }
 
-    /// Forgets what was asked for.
+    /// Forgets what was asked for: another statement begins.
     pub fn clear(&self) {
-        self.0.store(0, std::sync::atomic::Ordering::Relaxed);
+        self.0.cause.store(0, Atomic::Relaxed);
+        self.0.decided.store(false, Atomic::Relaxed);
+    }
+
+    /// The statement's commit can no longer be taken back.
+    pub(crate) fn decide(&self) {
+        self.0.decided.store(true, Atomic::Relaxed);
+    }
+
+    /// True once the statement's commit is decided. It only waits for the disk then, and is to be waited for.
+    #[must_use]
+    pub fn is_decided(&self) -> bool {
+        self.0.decided.load(Atomic::Relaxed)
     }
 
     /// What was asked for.
     #[must_use]
     #[inline]
     pub fn raised(&self) -> Option<Cause> {
-        match self.0.load(std::sync::atomic::Ordering::Relaxed) {
+        match self.0.cause.load(Atomic::Relaxed) {
             0 => None,
             1 => Some(Cause::Cancelled),
             2 => Some(Cause::TimedOut),

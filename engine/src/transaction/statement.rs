@@ -17,6 +17,7 @@ use crate::ops::handle::{RowHandle, SeenRow};
 use crate::ops::lock::Locked;
 use crate::ops::scan::KeyRange;
 use crate::ops::{Step, Wait};
+use crate::options::Isolation;
 use crate::row::{RowEditor, RowRef};
 use crate::txn::locks::LockMode;
 use thermocline_base::ids::RowId;
@@ -184,6 +185,12 @@ impl Statement<'_> {
     /// As [`Transaction::insert`].
     pub async fn insert(&mut self, table: &Table, row: impl Into<RowRef<'_>>) -> Result<RowId> {
         self.transaction.insert(table, row).await
+    }
+
+    /// True if the transaction keeps its snapshot from one statement to the next: at all levels but read committed.
+    #[must_use]
+    pub fn keeps_snapshot(&mut self) -> bool {
+        self.transaction.session().isolation != Isolation::ReadCommitted
     }
 
     /// A handle of the row that has refused a key, after an error of a duplicate key: for `on conflict do update`. A change

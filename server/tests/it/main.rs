@@ -1,6 +1,7 @@
 //! The server over sockets, asked by a small client of our own: nothing has to be installed for it.
 
 mod activity;
+mod cancels;
 mod client;
 mod extended;
 mod hostile;
@@ -20,6 +21,10 @@ impl Running {
 
     fn with(change: impl FnOnce(Config) -> Config) -> Self {
         let db = Database::open_in_memory(Options::default()).expect("a database in memory opens");
+        Self::of(db, change)
+    }
+
+    fn of(db: Database, change: impl FnOnce(Config) -> Config) -> Self {
         let listen = vec![([127, 0, 0, 1], 0).into()];
         let config = change(Config { listen, threads: 1, ..Config::default() });
         Self(Some(Server::start(db, config).expect("it starts")))

@@ -76,7 +76,11 @@ impl<S: Source> Executor<'_, S> {
                     return Err(error);
                 }
                 if conflict.update.is_none() {
-                    break None;
+                    match self.source.sees_refusing(table).await? {
+                        Changed::Gone => continue,
+                        Changed::Lost => return Err(stale()),
+                        Changed::Done | Changed::Already => break None,
+                    }
                 }
                 match self.update_instead((table, &insert.checks), conflict, row).await? {
                     Ok(Some((before, changed))) => {

@@ -47,6 +47,10 @@ pub(crate) trait Source {
         decide: &mut dyn FnMut(&[Datum]) -> Result<Decision>,
     ) -> impl Future<Output = Result<Changed>>;
 
+    /// Looks whether the row that has refused an insertion is one that the transaction may know of: above read committed a row that
+    /// others have made or changed since the snapshot is [`Changed::Lost`], for the transaction could not have been alone.
+    fn sees_refusing(&mut self, table: &Arc<Table>) -> impl Future<Output = Result<Changed>>;
+
     /// Locks a row that a scan has given this number, until the transaction ends.
     fn lock(
         &mut self,
@@ -243,6 +247,13 @@ fn with_arrays(table: &Table, columns: &[usize], row: &mut Row) {
 }
 
 impl Source for EngineSource<'_> {
+    async fn sees_refusing(&mut self, table: &Arc<Table>) -> Result<Changed> {
+        if !self.statement.keeps_snapshot() {
+            return Ok(Changed::Done);
+        }
+        self.change(table, Which::Refusing, &mut |_| Ok(Decision::Leave)).await
+    }
+
     async fn scan(
         &mut self,
         table: &Arc<Table>,

@@ -21,10 +21,8 @@ impl Session {
         if !alone {
             return outcome;
         }
-        if outcome.is_err()
-            && let Some(open) = &mut self.open
-        {
-            open.failed = true;
+        if outcome.is_err() {
+            self.fail();
         }
         let ended = self.end_implicit().await;
         let answer = outcome?;

@@ -139,7 +139,7 @@ struct Open {
     /// Settings are those of the transaction only.
     local_settings: bool,
     /// Gives its advisory locks back when it ends.
-    _advisory: TransactionLocks,
+    advisory: Option<TransactionLocks>,
 }
 
 /// What binding a statement has shown of it.
@@ -233,9 +233,7 @@ impl Session {
     /// Says that the statement that ran was given up by dropping its future: the transaction has failed.
     pub fn abandon(&mut self) {
         self.meter = None;
-        if let Some(open) = &mut self.open {
-            open.failed = true;
-        }
+        self.fail();
     }
 
     /// Sets a setting of the session, as SET does.
@@ -432,10 +430,20 @@ impl Session {
         }
     }
 
-    fn failed(&mut self, error: Error) -> Error {
-        if let Some(open) = &mut self.open {
-            open.failed = true;
+    /// The open transaction has failed. What it did since its last savepoint, or all, is undone at once: others wait for its locks,
+    /// and its client may be long in saying ROLLBACK.
+    pub(super) fn fail(&mut self) {
+        let Some(open) = self.open.as_mut().filter(|open| !open.failed) else { return };
+        open.failed = true;
+        let undone = open.savepoints.last().map(|(_, savepoint, _)| open.transaction.rollback_to(savepoint));
+        if !matches!(undone, Some(Ok(()))) {
+            open.transaction.abort();
+            open.advisory = None;
         }
+    }
+
+    fn failed(&mut self, error: Error) -> Error {
+        self.fail();
         error.shown(&self.path)
     }
 

@@ -91,7 +91,10 @@ pub(super) async fn run_alone(
         let done = match run_statement(catalog, &mut transaction, isolation, bound, context, rows, &|_| false)
             .await
         {
-            Ok((count, _)) => transaction.commit().await.map(|()| count).map_err(Error::from),
+            Ok((count, _)) => {
+                let committed = transaction.commit_with(|| context.interrupt.decide()).await;
+                committed.map(|()| count).map_err(Error::from)
+            }
             Err(error) => Err(error),
         };
         tries += 1;

@@ -63,7 +63,7 @@ impl Session {
             read_only,
             settings: None,
             local_settings: false,
-            _advisory: super::TransactionLocks(self.facts.clone()),
+            advisory: Some(super::TransactionLocks(self.facts.clone())),
         });
         Ok(answer)
     }
@@ -104,7 +104,7 @@ impl Session {
                     answer.warn("25P01", "there is no transaction in progress");
                 }
                 let committing = self.committing(open.defines);
-                let committed = open.transaction.commit().await;
+                let committed = open.transaction.commit_with(|| self.interrupt.decide()).await;
                 drop(committing);
                 self.sequences.ended(0);
                 self.cursors.end(committed.is_ok());
@@ -221,7 +221,7 @@ impl Session {
             }
             Some(open) => {
                 let committing = self.committing(open.defines);
-                let committed = open.transaction.commit().await;
+                let committed = open.transaction.commit_with(|| self.interrupt.decide()).await;
                 drop(committing);
                 self.sequences.ended(0);
                 self.cursors.end(committed.is_ok());

@@ -5,6 +5,7 @@ mod constraints;
 mod copy;
 mod explain;
 mod golden;
+mod locks;
 mod prepared;
 mod schemas;
 mod sessions;
