@@ -152,14 +152,10 @@ impl MemoryIo {
             let names = lock(&self.0).names.clone();
             let held: Vec<(&PathBuf, MutexGuard<'_, Bytes>)> =
                 names.iter().map(|(path, file)| (path, lock(&file.bytes))).collect();
-            let is_same = {
-                let now = &lock(&self.0).names;
-                let same =
-                    |((a, one), (b, two)): ((&PathBuf, &Arc<Contents>), (&PathBuf, &Arc<Contents>))| {
-                        a == b && Arc::ptr_eq(one, two)
-                    };
-                now.len() == names.len() && now.iter().zip(&names).all(same)
-            };
+            let now = lock(&self.0);
+            let is_same = now.names.len() == names.len()
+                && now.names.iter().zip(&names).all(|(one, two)| one.0 == two.0 && Arc::ptr_eq(one.1, two.1));
+            drop(now);
             if is_same {
                 return held.into_iter().map(|(path, bytes)| (path.clone(), bytes.all.clone())).collect();
             }

@@ -270,7 +270,7 @@ mod tests {
         let io = MemoryIo::new();
         let (superblock, ends) = made(&io);
         let found = |ends: DurableEnds| {
-            assert_eq!(FoundEnds::read(&io, dir(), &superblock).expect("whole").ends, ends)
+            assert_eq!(FoundEnds::read(&io, dir(), &superblock).expect("whole").ends, ends);
         };
         found(DurableEnds::default());
         ends.note_durable(Lsn(50));

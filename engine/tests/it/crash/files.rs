@@ -344,7 +344,7 @@ fn the_newest_files_are_missed() {
         match cut {
             None => copy.remove(&newest).expect("it goes"),
             Some(to) => {
-                copy.open(&newest, OpenMode::Write).and_then(|file| file.set_len(to)).expect("it is cut")
+                copy.open(&newest, OpenMode::Write).and_then(|file| file.set_len(to)).expect("it is cut");
             }
         }
         let error =
