@@ -34,12 +34,16 @@ impl Drop for Scratch {
 }
 
 /// How a client makes a row with a number, or a table.
-const KINDS: [&[&str]; 6] = [
+const KINDS: [&[&str]; 9] = [
     &["insert into t values ({})"],
     &["begin", "insert into t values ({})", "commit"],
     &["insert into t select {}"],
     &["begin; insert into t values ({}); commit"],
     &["update seen set last = {} where client = {c}; insert into t values ({})"],
+    // All wait for each other.
+    &["begin", "update seen set last = {} where client = 0", "insert into t values ({})", "commit"],
+    &["update seen set last = {} where client = 1; insert into t values ({})"],
+    &["insert into t select max({}) from generate_series(1, 20000)"],
     &["create table made_{} ()"],
 ];
 
@@ -97,11 +101,11 @@ fn work(
             break;
         }
     }
-    if timed {
-        while ask(client, "set statement_timeout = 0").is_err() {}
-    }
     if outcome.is_err() && texts.len() > 1 {
         while ask(client, "rollback").is_err() {}
+    }
+    if timed {
+        while ask(client, "set statement_timeout = 0").is_err() {}
     }
     outcome
 }
@@ -178,5 +182,5 @@ fn storm(name: &str, clients: u64, each: i64) {
 
 #[test]
 fn a_cancelled_statement_has_done_nothing() {
-    storm("cancels", 4, depth::either(40, 1_000));
+    storm("cancels", 4, depth::either(150, 2_500));
 }
