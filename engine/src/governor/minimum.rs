@@ -21,8 +21,8 @@ use crate::error::{Error, Result};
 use crate::hot::budget::reserve_bytes;
 use crate::options::ColdStoreKind;
 
-/// What a table's rows, its slots and each of its indexes are taken from the system in, at the least.
-const BLOCK_BYTES: u64 = 64 << 10;
+/// What a table's rows, its slots and each of its indexes take, at the least: small ones are charged by the page.
+const BLOCK_BYTES: u64 = 16 << 10;
 /// Of the update memo: the rows, slots and indexes of its two tables.
 const MEMO_BYTES: u64 = 6 * BLOCK_BYTES;
 /// Of a schema, at the least: a database that was opened without tables is to be opened again with a few.

@@ -72,6 +72,8 @@ pub(crate) const POISON: u8 = 0xFB;
 
 const CHECKED: bool = cfg!(any(debug_assertions, feature = "model"));
 const SHARDS: usize = 16;
+/// What a lent slab is charged by.
+const PAGE_BYTES: u64 = 4096;
 const MAX_RANGE_BYTES: usize = 8 << 40;
 const PLACE_BITS: u32 = 40;
 const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
@@ -390,7 +392,7 @@ impl Memory {
     fn put_span(&self, units: u64) {
         let start = block_of(units);
         // SAFETY: the start of a span that its owner gives back; nobody else looks at its metadata.
-        let blocks = unsafe { self.block(start).state() }.blocks;
+        let blocks = unsafe { self.block(start).state() }.blocks();
         self.space.lock().give(&self.ground, start, blocks);
     }
 
@@ -437,23 +439,38 @@ impl Memory {
         let mut lists = self.classes[class as usize].lock();
         let mut magazine = Magazine::EMPTY;
         while magazine.count() < u32::from(shape.batch) {
+            let cut_before = magazine.count();
             let slab = match lists.fullest() {
                 Some(slab) => slab,
                 None if magazine.count() > 0 => break,
                 None => self.fresh_slab(class, shape, reserve)?,
             };
-            self.take_from_slab(slab, shape, &mut magazine);
+            let taken = self.take_from_slab(slab, shape, &mut magazine, reserve);
             // SAFETY: we hold the lock of the class, and no reference to a slab's state.
             unsafe { lists.place(self.blocks(), slab, shape) };
+            match taken {
+                Ok(()) if magazine.count() > cut_before => {}
+                // The pages of a lent slab are taken one at a time.
+                Ok(()) => break,
+                Err(_) if magazine.count() > 0 => break,
+                Err(error) => return Err(error),
+            }
         }
         Ok(magazine)
     }
 
     fn fresh_slab(&self, class: u8, shape: &Shape, reserve: bool) -> Result<u32, OutOfMemory> {
-        let start = self.space.lock().take(&self.ground, u32::from(shape.blocks), reserve)?;
+        let (start, lent) = {
+            let mut space = self.space.lock();
+            let lent = if shape.blocks == 1 { space.lend(&self.ground, reserve)? } else { None };
+            match lent {
+                Some(start) => (start, true),
+                None => (space.take(&self.ground, u32::from(shape.blocks), reserve)?, false),
+            }
+        };
         // SAFETY: the blocks were just taken, so they lie in the range and nobody knows of them.
         unsafe {
-            *self.block(start).state() = Slab::fresh(class, shape);
+            *self.block(start).state() = Slab::fresh(class, shape, lent);
             for back in 0..u32::from(shape.blocks) {
                 self.block(start + back).set_back(back);
             }
@@ -461,8 +478,32 @@ impl Memory {
         Ok(start)
     }
 
-    /// Moves free cells of a slab into a magazine until that holds a batch. Under the lock of the class.
-    fn take_from_slab(&self, slab: u32, shape: &Shape, magazine: &mut Magazine) {
+    /// Bytes of a lent slab that are charged when so many of its cells were cut.
+    fn lent_bytes(cut: u16, shape: &Shape) -> u64 {
+        (u64::from(cut) * u64::from(shape.cell_bytes)).next_multiple_of(PAGE_BYTES)
+    }
+
+    /// How many more cells of a lent slab may be cut: those on pages that are charged; the pages of one more are charged if there are none.
+    fn cut_of_lent(&self, state: &Slab, shape: &Shape, reserve: bool) -> Result<u16, OutOfMemory> {
+        let on = |bytes: u64| ((bytes / u64::from(shape.cell_bytes)) as u16).min(shape.cells);
+        let charged = Self::lent_bytes(state.cut, shape);
+        if on(charged) > state.cut {
+            return Ok(on(charged) - state.cut);
+        }
+        let bytes = Self::lent_bytes(state.cut + 1, shape);
+        self.space.lock().charge_lent(&self.ground, bytes - charged, reserve)?;
+        Ok(on(bytes) - state.cut)
+    }
+
+    /// Moves free cells of a slab into a magazine until that holds a batch; of a lent slab, as many as a page has. Under the lock of the
+    /// class.
+    fn take_from_slab(
+        &self,
+        slab: u32,
+        shape: &Shape,
+        magazine: &mut Magazine,
+        reserve: bool,
+    ) -> Result<(), OutOfMemory> {
         // SAFETY: under the lock of the class, and the only reference.
         let state = unsafe { self.block(slab).state() };
         let start = block_units(slab);
@@ -478,7 +519,16 @@ impl Memory {
             word.store(FREE | first, Ordering::Relaxed);
             first = units;
         }
-        let cut = (wanted - u32::from(taken)).min(u32::from(uncut)) as u16;
+        let mut cut = (wanted - u32::from(taken)).min(u32::from(uncut)) as u16;
+        let mut outcome = Ok(());
+        if cut > 0 && state.is_lent() {
+            // What was taken already is enough for now.
+            let more = if taken > 0 { Ok(0) } else { self.cut_of_lent(state, shape, reserve) };
+            match more {
+                Ok(more) => cut = cut.min(more),
+                Err(error) => (cut, outcome) = (0, Err(error)),
+            }
+        }
         // Backwards, so that the magazine hands them out by ascending address.
         for cell in (state.cut..state.cut + cut).rev() {
             let units = start + u64::from(cell) * u64::from(shape.cell_bytes / 8);
@@ -493,6 +543,7 @@ impl Memory {
         state.available -= taken + cut;
         count += u32::from(taken + cut);
         *magazine = Magazine::new(first, count);
+        outcome
     }
 
     fn give_cell(&self, class: u8, units: u64) {
@@ -519,13 +570,14 @@ impl Memory {
     /// Gives a slab back if all of its cells are free and nobody walks over it. Under the lock of the class.
     fn give_slab_if_empty(&self, lists: &mut Lists, slab: u32) -> bool {
         let block = self.block(slab);
-        let blocks = {
+        let (blocks, lent) = {
             // SAFETY: under the lock of the class; the reference ends with the block.
             let state = unsafe { block.state() };
             if state.available < shape(state.class).cells || state.walkers > 0 {
                 return false;
             }
-            state.blocks
+            let lent = state.is_lent().then(|| Self::lent_bytes(state.cut, shape(state.class)));
+            (state.blocks(), lent)
         };
         // SAFETY: under the lock of the class, no reference to a state.
         unsafe { lists.remove(self.blocks(), slab) };
@@ -533,7 +585,10 @@ impl Memory {
             self.evacuating.fetch_sub(1, Ordering::Relaxed);
         }
         block.next_generation();
-        self.space.lock().give(&self.ground, slab, blocks);
+        match lent {
+            Some(charged) => self.space.lock().give_lent(&self.ground, slab, charged),
+            None => self.space.lock().give(&self.ground, slab, blocks),
+        }
         true
     }
 
@@ -719,7 +774,7 @@ impl Memory {
     fn bytes_of(&self, place: Place) -> u64 {
         if place.class() == SPAN {
             // SAFETY: the start of a span that its owner gives back; nobody else looks at its metadata.
-            span_bytes(unsafe { self.block(block_of(place.units())).state() }.blocks)
+            span_bytes(unsafe { self.block(block_of(place.units())).state() }.blocks())
         } else {
             u64::from(shape(place.class()).cell_bytes)
         }

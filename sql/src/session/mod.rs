@@ -403,7 +403,13 @@ impl Session {
         }
         let statement = &prepared.statement.statement;
         let boundary = matches!(statement, Statement::Begin(_) | Statement::SetTransaction(_));
-        let answer = self.dispatch(prepared, parameters, rows, fixed).await;
+        let mut answer = self.dispatch(prepared, parameters, rows, fixed).await;
+        if answer.is_ok()
+            && self.open.is_none()
+            && let Err(error) = self.sequences.settle().await
+        {
+            answer = Err(error);
+        }
         match &mut self.open {
             Some(open) => open.fresh = open.fresh && boundary,
             None => self.facts.transaction_ended(),

@@ -225,7 +225,8 @@ impl Session {
                 drop(committing);
                 self.sequences.ended(0);
                 self.cursors.end(committed.is_ok());
-                Ok(committed?)
+                committed?;
+                self.sequences.settle().await
             }
             None => Ok(()),
         }

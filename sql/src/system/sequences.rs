@@ -4,11 +4,19 @@
 //! by a transaction of its own, under one lock for all sessions; between these the values come from memory ([`Ahead`]). So a
 //! value is never given twice, a crash loses at most those that were reserved, and a rollback takes none back.
 //!
+//! A reservation is committed and not waited for: the log has it before whatever is committed with its values, so these are durable
+//! only with it. A statement that commits nothing of its own waits before its client is told ([`SessionSequences::settle`]), once
+//! for all values that it took from reservations of which nobody knows yet that they are durable.
+//!
 //! A transaction that has made or reset a sequence keeps its position itself (`Inner::own`) and writes it when it
 //! commits: another transaction would wait for it, and not see it. Others that want a value meanwhile are refused (55P03).
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use thermocline_engine::row::Value;
 use thermocline_engine::{
@@ -24,6 +32,9 @@ use crate::names;
 /// Values that are reserved at once, as PostgreSQL logs them.
 const RESERVED: u32 = 32;
 
+/// Numbers of reservations, of all databases of the process.
+static RESERVATIONS: AtomicU64 = AtomicU64::new(0);
+
 /// Values that are reserved and not given yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
@@ -32,16 +43,29 @@ pub(crate) struct Position {
     pub(crate) called: bool,
     /// How many follow it that are reserved.
     left: u32,
+    /// The number of the reservation that they are of.
+    reservation: u64,
 }
 
-/// Reserved values of all sequences of a database.
+/// Reserved values of all sequences of a database, and the last reservations that are known to be durable.
 #[derive(Debug, Default)]
-pub(crate) struct Ahead(Mutex<HashMap<String, Position>>);
+pub(crate) struct Ahead(Mutex<HashMap<String, Position>>, Mutex<HashMap<String, u64>>);
 
 impl Ahead {
     /// Forgets what is reserved: the sequence goes on from its row.
     pub(crate) fn forget(&self, name: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
+    fn is_durable(&self, name: &str, reservation: u64) -> bool {
+        let known = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(name).is_some_and(|durable| *durable >= reservation)
+    }
+
+    fn note_durable(&self, name: String, reservation: u64) {
+        let mut known = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        let durable = known.entry(name).or_default();
+        *durable = reservation.max(*durable);
     }
 
     /// The position of a sequence, if values of it are reserved.
@@ -80,6 +104,8 @@ struct Inner {
     /// The values that this session got last.
     current: HashMap<String, i64>,
     last: Option<String>,
+    /// Sequences of whose values the client must not be told yet, and the reservations that they came from.
+    unsettled: Vec<(String, u64)>,
 }
 
 impl SessionSequences {
@@ -92,6 +118,7 @@ impl SessionSequences {
             own: BTreeMap::new(),
             current: HashMap::new(),
             last: None,
+            unsettled: Vec::new(),
         })))
     }
 
@@ -133,7 +160,7 @@ impl SessionSequences {
 
     /// The open transaction has made or reset a sequence: it is kept here until it ends.
     pub(crate) fn keep(&self, name: &str, last: i64, called: bool, savepoints: usize) {
-        let position = Position { last, called, left: u32::MAX };
+        let position = Position { last, called, left: u32::MAX, reservation: 0 };
         self.with(|inner| {
             let all = inner.own.entry(name.to_owned()).or_default();
             all.retain(|(_, since)| *since < savepoints);
@@ -165,6 +192,23 @@ impl SessionSequences {
                 !all.is_empty()
             });
         });
+    }
+
+    /// Waits until all values that the session has taken are durably reserved. To be called before a client is told what a statement or
+    /// a transaction has given it.
+    pub(crate) async fn settle(&self) -> Result<()> {
+        let (taken, db, shared) =
+            self.with(|inner| (std::mem::take(&mut inner.unsettled), inner.db.clone(), inner.shared.clone()));
+        let (false, Some(shared)) = (taken.is_empty(), shared) else { return Ok(()) };
+        // Whoever reads is told when what it could see is durable.
+        let table = db.table(SEQUENCES)?;
+        let index = table.primary();
+        let key = index.key_of_values(&[Value::Text(taken[0].0.clone())])?;
+        let mut transaction = db.begin(TransactionOptions::new().read_only())?;
+        transaction.read(&index, &key, |_| ()).await?;
+        transaction.commit().await?;
+        taken.into_iter().for_each(|(name, reservation)| shared.sequences.note_durable(name, reservation));
+        Ok(())
     }
 
     /// DISCARD ALL.
@@ -215,8 +259,14 @@ impl SessionSequences {
                 return Err(Error::new("22003", message));
             }
             match inner.own.get_mut(name).and_then(|all| all.last_mut()) {
-                Some((position, _)) => *position = Position { last: value, called, left: u32::MAX },
-                None => inner.write_position(name, value, called)?,
+                Some((position, _)) => {
+                    *position = Position { last: value, called, left: u32::MAX, reservation: 0 }
+                }
+                None => {
+                    inner.write_position(name, value, called)?;
+                    let reservation = RESERVATIONS.fetch_add(1, Ordering::Relaxed) + 1;
+                    inner.note_unsettled(name, reservation);
+                }
             }
             if called {
                 inner.current.insert(name.to_owned(), value);
@@ -256,6 +306,14 @@ fn missing(name: &str) -> Error {
 }
 
 impl Inner {
+    /// The client must not be told of this sequence before the reservation is durable.
+    fn note_unsettled(&mut self, name: &str, reservation: u64) {
+        match self.unsettled.iter_mut().find(|(of, _)| of == name) {
+            Some((_, newest)) => *newest = reservation.max(*newest),
+            None => self.unsettled.push((name.to_owned(), reservation)),
+        }
+    }
+
     fn row(&self, name: &str) -> Result<SequenceRow> {
         self.objects.sequence(name).cloned().ok_or_else(|| missing(name))
     }
@@ -273,7 +331,11 @@ impl Inner {
             && position.left > 0
         {
             let value = next(&row, position.last, position.called).ok_or_else(|| exhausted(name, &row))?;
-            *position = Position { last: value, called: true, left: position.left - 1 };
+            *position = Position { last: value, called: true, left: position.left - 1, ..*position };
+            let reservation = position.reservation;
+            if !shared.sequences.is_durable(name, reservation) {
+                self.note_unsettled(name, reservation);
+            }
             return Ok(value);
         }
         // One more than is given now: all of them are behind the row's position then.
@@ -290,7 +352,9 @@ impl Inner {
             (at, was)
         })?;
         let Some(value) = first else { return Err(exhausted(name, &row)) };
-        all.insert(name.to_owned(), Position { last: value, called: true, left: count - 1 });
+        let reservation = RESERVATIONS.fetch_add(1, Ordering::Relaxed) + 1;
+        all.insert(name.to_owned(), Position { last: value, called: true, left: count - 1, reservation });
+        self.note_unsettled(name, reservation);
         Ok(value)
     }
 
@@ -339,6 +403,13 @@ impl Inner {
             }
         });
         edited?;
-        Ok(block_on(transaction.commit())?)
+        // Once it is decided it is in the log, before whatever is committed with its values.
+        let decided = Cell::new(false);
+        let mut commit = pin!(transaction.commit_with(|| decided.set(true)));
+        match commit.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(committed) => Ok(committed?),
+            Poll::Pending if decided.get() => Ok(()),
+            Poll::Pending => Ok(block_on(commit)?),
+        }
     }
 }

@@ -32,7 +32,8 @@ pub(super) struct Slab {
     prev: u32,
     /// The newest of the free cells that lie in here, in units of 8 bytes from the slab's start, plus one; 0: none.
     pub(super) free: u32,
-    pub(super) blocks: u32,
+    /// How many blocks it has, and [`LENT`].
+    blocks: u32,
     /// Free cells that lie in here, and cells that were never cut.
     pub(super) available: u16,
     /// Cells that were cut.
@@ -55,6 +56,8 @@ pub(crate) struct BlockId {
 }
 
 const EVACUATING: u32 = 1;
+/// The slab is charged by the page, as far as its cells were cut.
+const LENT: u32 = 1 << 31;
 
 impl Block {
     pub(super) fn generation(&self) -> u32 {
@@ -106,13 +109,23 @@ impl Block {
 }
 
 impl Slab {
-    /// A slab without any cell cut.
-    pub(super) fn fresh(class: u8, shape: &Shape) -> Self {
+    /// How many blocks it has.
+    pub(super) fn blocks(&self) -> u32 {
+        self.blocks & !LENT
+    }
+
+    /// True if it is charged by the page.
+    pub(super) fn is_lent(&self) -> bool {
+        self.blocks & LENT != 0
+    }
+
+    /// A slab without any cell cut. `lent`: it is charged by the page.
+    pub(super) fn fresh(class: u8, shape: &Shape, lent: bool) -> Self {
         Self {
             next: 0,
             prev: 0,
             free: 0,
-            blocks: u32::from(shape.blocks),
+            blocks: u32::from(shape.blocks) | if lent { LENT } else { 0 },
             available: shape.cells,
             cut: 0,
             walkers: 0,

@@ -18,6 +18,8 @@
 //!   committed block are charged whole, ahead of their use, so that they are huge from the first touch on; the others
 //!   become so when that daemon comes by.
 //! - The metadata stands in front and is charged by the page as far as blocks were ever taken.
+//! - The first blocks of a memory may be *lent* ([`Space::lend`]): nothing is charged for one, and its slab charges the pages of the
+//!   cells that it cuts. So a table with few rows takes some pages, not a block for each kind of cell.
 //!
 //! Cost: taking from the runs is logarithmic in their number; the rest is constant, apart from system calls.
 
@@ -35,6 +37,8 @@ pub(super) const HUGE_FROM_BYTES: u64 = 32 << 20;
 
 const PART_BLOCKS: u32 = (HUGE_PAGE_BYTES / BLOCK_BYTES) as u32;
 const META_PAGE_BYTES: usize = 4096;
+/// As many blocks of a memory are lent.
+const LENT_BLOCKS: u32 = 8;
 const MIN_IDLE: usize = 4;
 const MAX_IDLE: usize = 64;
 
@@ -165,6 +169,31 @@ impl Space {
         Ok(self.take_ahead(blocks))
     }
 
+    /// Takes a block whose pages are charged as they are used. `None`: the memory is not so small any more.
+    pub(super) fn lend(&mut self, ground: &Ground, reserve: bool) -> Result<Option<u32>, OutOfMemory> {
+        let block = self.top;
+        let is_fresh = self.ahead.is_empty() && self.idle.is_empty() && self.runs.is_empty();
+        if !is_fresh || block - self.first >= LENT_BLOCKS || block == self.end {
+            return Ok(None);
+        }
+        let meta = self.meta_end(block + 1) - self.meta_end(block);
+        ground.charge(meta, reserve)?;
+        self.commit(ground, block, 1);
+        self.top = block + 1;
+        Ok(Some(block))
+    }
+
+    /// Takes a lent block back, of which so many bytes were charged.
+    pub(super) fn give_lent(&mut self, ground: &Ground, block: u32, charged: u64) {
+        self.decommit(ground, block, 1, charged);
+        self.join_runs(block, 1);
+    }
+
+    /// Charges more pages of a lent block.
+    pub(super) fn charge_lent(&self, ground: &Ground, bytes: u64, reserve: bool) -> Result<(), OutOfMemory> {
+        ground.charge(bytes, reserve)
+    }
+
     fn take_ahead(&mut self, blocks: u32) -> u32 {
         let start = self.ahead.start;
         self.ahead.start += blocks;
@@ -264,6 +293,10 @@ impl Space {
 
     /// Decommits blocks and releases what was charged for them.
     fn uncommit(&mut self, ground: &Ground, start: u32, blocks: u32) {
+        self.decommit(ground, start, blocks, bytes_of(blocks));
+    }
+
+    fn decommit(&mut self, ground: &Ground, start: u32, blocks: u32, charged: u64) {
         for (part, of_it) in parts_of(start, blocks) {
             let state = &mut self.parts[part];
             if state.huge {
@@ -275,7 +308,7 @@ impl Space {
         // SAFETY: the blocks are neither taken nor will they be before this returns, since the caller has the space to
         // itself; so nobody looks at them.
         unsafe { ground.range.decommit(start as usize * BLOCK_BYTES, blocks as usize * BLOCK_BYTES) }
-        ground.release(bytes_of(blocks));
+        ground.release(charged);
     }
 
     fn join_runs(&mut self, mut start: u32, mut blocks: u32) {
