@@ -9,7 +9,7 @@
 
 use crate::catalog::{Index, Table};
 use crate::expr::{Call, Comparison, Expr};
-use crate::plan::{Access, KeyPart, Plan};
+use crate::plan::{Access, KeyPart, Plan, SetExpr};
 use crate::types::Datum;
 
 /// A table is taken to have so many rows at least: a statement outlives the moment at which its tables were small.
@@ -60,9 +60,10 @@ pub(super) fn rows(plan: &Plan) -> f64 {
             _ => rows(input).min(100.0),
         },
         Plan::SetOp { left, right, .. } => rows(left) + rows(right),
-        Plan::Series { .. } | Plan::Working(_) => 1000.0,
+        Plan::Set(SetExpr::Series(_)) | Plan::Working(_) => 1000.0,
+        Plan::Shared(shared) => shared.rows,
         Plan::Recursive(query) => 10.0 * rows(&query.base),
-        Plan::Unnest(_) => ELEMENTS,
+        Plan::Set(SetExpr::Array(_)) => ELEMENTS,
     }
 }
 
