@@ -303,6 +303,8 @@ pub(crate) enum Access {
         high: Option<(Expr, bool)>,
         /// From its end to its beginning.
         backward: bool,
+        /// What reads the rows relies on their order.
+        in_order: bool,
     },
     /// Rows of an index whose first columns equal one of these lists of values.
     Points {

@@ -213,7 +213,10 @@ pub(super) fn choose(table: &Table, filter: &[Expr]) -> Access {
         }
         let rank = (whole && index.unique, equal.len(), low.is_some() || high.is_some());
         if best.as_ref().is_none_or(|(other, _)| rank > *other) {
-            best = Some((rank, Access::Index { index: number, equal, low, high, backward: false }));
+            best = Some((
+                rank,
+                Access::Index { index: number, equal, low, high, backward: false, in_order: false },
+            ));
         }
     }
     best.map_or(Access::Table, |(_, access)| access)
@@ -312,7 +315,7 @@ pub(super) fn in_order(
         }
         let Some(backward) = order_of(table, index, &equal, &compared, wanted) else { continue };
         let (low, high) = bounds(index, equal.len(), &compared);
-        return Some(Access::Index { index: number, equal, low, high, backward });
+        return Some(Access::Index { index: number, equal, low, high, backward, in_order: true });
     }
     None
 }

@@ -90,7 +90,7 @@ fn scan(table: &crate::catalog::Table, access: &Access, conditions: usize) -> No
             let line = format!("Index Scan using {} on {of} ({condition})", index.name);
             Node::new("Index Scan").line(line).fact("Index Name", &index.name).fact("Index Cond", condition)
         }
-        Access::Index { index, equal, low, high, backward } => {
+        Access::Index { index, equal, low, high, backward, .. } => {
             let index = &table.indexes[*index];
             let mut terms: Vec<String> = Vec::new();
             for (place, (column, _)) in index.columns.iter().enumerate().take(equal.len() + 1) {

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
+use super::inner::Bounds;
 use super::memory::size_of_row;
 use super::{Executor, KeptRows, Row, Sink, Source};
 use crate::error::Result;
@@ -57,19 +58,41 @@ impl<S: Source> Executor<'_, S> {
         }
         let all: Vec<u32> =
             if join.equal.is_empty() { (0..right.len() as u32).collect() } else { Vec::new() };
+        // Without equalities a range narrows the right rows that are compared.
+        let bounds = match join.equal.is_empty() && right.len() > AT_ONCE {
+            true => Bounds::of(
+                &join.on,
+                |column| column >= join.left_width,
+                |value| {
+                    let columns = value.columns();
+                    !columns.is_empty() && columns.iter().all(|column| *column < join.left_width)
+                },
+            ),
+            false => None,
+        };
+        let in_order = match &bounds {
+            Some(bounds) => bounds.order(context, right, join.left_width).await?,
+            None => Vec::new(),
+        };
+        let in_question = |row: &[Datum]| -> Result<&[u32]> {
+            if let Some(bounds) = &bounds {
+                let env = Env { row, outer, context };
+                return bounds.within(&in_order, right, join.left_width, &env);
+            }
+            if join.equal.is_empty() {
+                return Ok(&all);
+            }
+            Ok(match keys(|pair| &pair.0, row)? {
+                Some(key) => table.get(&key).map_or(&[], Vec::as_slice),
+                None => &[],
+            })
+        };
         let mut both = Row::new();
         let (mut stopped, mut removed) = (false, 0);
         // Left rows that meet many right ones, and all that come behind the first of them.
         let mut later = KeptRows::none(context);
         let mut see = |row: &mut Row| {
-            let candidates: &[u32] = if join.equal.is_empty() {
-                &all
-            } else {
-                match keys(|pair| &pair.0, row)? {
-                    Some(key) => table.get(&key).map_or(&[], Vec::as_slice),
-                    None => &[],
-                }
-            };
+            let candidates = in_question(row)?;
             if candidates.len() > AT_ONCE || !later.rows.is_empty() {
                 later.push(row)?;
                 return Ok(ControlFlow::Continue(()));
@@ -106,14 +129,7 @@ impl<S: Source> Executor<'_, S> {
             if stopped {
                 break;
             }
-            let candidates: &[u32] = if join.equal.is_empty() {
-                &all
-            } else {
-                match keys(|pair| &pair.0, &row)? {
-                    Some(key) => table.get(&key).map_or(&[], Vec::as_slice),
-                    None => &[],
-                }
-            };
+            let candidates = in_question(&row)?;
             let mut found = false;
             for place in candidates {
                 let place = *place as usize;

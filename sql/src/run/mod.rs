@@ -11,6 +11,7 @@
 //! | `source` | the one trait by which rows come from and go to the engine, and values change their form |
 //! | `operators` | the operators that only pass rows on, sort or group them |
 //! | `join` | joins |
+//! | `inner` | scans that run once for each row of another plan |
 //! | `recursive` | WITH RECURSIVE, and functions that make rows in a select list |
 //! | `window` | window functions |
 //! | `sub` | sub-queries, whose answers are remembered by what they depend on |
@@ -24,6 +25,7 @@
 
 pub(crate) mod change;
 pub(crate) mod foreign;
+mod inner;
 mod join;
 mod lock;
 pub(crate) mod memory;
@@ -41,6 +43,7 @@ use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 
+use inner::Inner;
 use memory::Kept;
 pub(crate) use source::{Source, datum_of};
 
@@ -74,6 +77,8 @@ pub(crate) struct Executor<'e, S> {
     pub(crate) levels: usize,
     /// Rows of WITH queries that are named several times, by their numbers.
     pub(crate) shared: std::collections::HashMap<usize, std::rc::Rc<KeptRows<'e>>>,
+    /// Scans that have run, by where they stand in memory: the plan does not move meanwhile.
+    inner: std::collections::HashMap<usize, Inner<'e>>,
 }
 
 /// Rows, and the memory that they take.
@@ -98,8 +103,9 @@ impl<'e> KeptRows<'e> {
 
 impl<'e, S: Source> Executor<'e, S> {
     pub(crate) fn new(source: &'e mut S, context: &'e Context) -> Self {
-        let (again, working, shared) = (Vec::new(), Vec::new(), std::collections::HashMap::new());
-        Self { source, context, again, working, passed: 0, levels: 0, shared }
+        let (again, working) = (Vec::new(), Vec::new());
+        let (shared, inner) = (std::collections::HashMap::new(), std::collections::HashMap::new());
+        Self { source, context, again, working, passed: 0, levels: 0, shared, inner }
     }
 
     fn env<'v>(&'v self, row: &'v [Datum], outer: &'v [Datum]) -> Env<'v> {

@@ -5,10 +5,11 @@ use std::collections::{HashMap, HashSet};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
+use super::inner::{Inner, KeptScan, is_outer};
 use super::memory::{Kept, size_behind, size_of_row};
 use super::sort::{First, order, sorted, sorted_places};
 use super::source::Seen;
-use super::{Executor, Flow, Row, Sink, Source, emit};
+use super::{Executor, Flow, KeptRows, Row, Sink, Source, emit};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::expr::{Call, Comparison, Context, Env, Expr};
@@ -91,6 +92,16 @@ impl<S: Source> Executor<'_, S> {
         outer: &[Datum],
         sink: Sink<'_>,
     ) -> Result<()> {
+        // Only a scan that asks for the outer row runs more than once.
+        let number = std::ptr::from_ref(access).addr();
+        let has_order = matches!(access, Access::Index { in_order: true, .. });
+        let may_keep = named.is_none() && !has_order && !outer.is_empty() && self.context.meter.is_none();
+        if may_keep && self.kept_scan(number, (table, used, filter), outer).await? {
+            let Some(Inner::Kept(kept)) = self.inner.get(&number) else { unreachable!("it was just kept") };
+            let kept = kept.clone();
+            return self.scan_kept(&kept, filter, outer, sink).await;
+        }
+        let mut looked_at = 0;
         let mut ranges = match access {
             Access::Table => vec![None],
             Access::Index { .. } => match self.range(access, outer)? {
@@ -114,6 +125,7 @@ impl<S: Source> Executor<'_, S> {
         // No more rows are wanted, of the ranges that follow either.
         let ended = std::cell::Cell::new(false);
         let mut see = |row: &mut Row| -> Seen {
+            looked_at += 1;
             if let Err(error) = context.check() {
                 failed = Some(error);
                 ended.set(true);
@@ -157,15 +169,108 @@ impl<S: Source> Executor<'_, S> {
                 break;
             }
         }
+        if may_keep {
+            self.inner.entry(number).or_default().count(looked_at);
+        }
         if let Some(meter) = &self.context.meter {
             meter.note_removed(filter, removed);
         }
         failed.map_or(Ok(()), Err)
     }
 
+    /// Keeps the rows of a scan, if that is worth it: whether they are kept.
+    async fn kept_scan(
+        &mut self,
+        number: usize,
+        (table, used, filter): (&Arc<Table>, &Used, &[Expr]),
+        outer: &[Datum],
+    ) -> Result<bool> {
+        match self.inner.get(&number) {
+            Some(Inner::Kept(_)) => return Ok(true),
+            Some(inner) if inner.is_worth() => {}
+            _ => return Ok(false),
+        }
+        let context = self.context;
+        let columns: Vec<usize> = (0..table.columns.len()).filter(|column| used.borrow()[*column]).collect();
+        // Conditions that every outer row asks alike, and that cannot fail.
+        let alike: Vec<&Expr> = filter.iter().filter(|condition| !is_outer(condition)).collect();
+        let mut all = KeptRows::none(context);
+        let mut failed = None;
+        let mut see = |row: &mut Row| -> Seen {
+            let env = Env { row, outer, context };
+            for condition in &alike {
+                match condition.holds(&env) {
+                    Ok(true) => {}
+                    Ok(false) => return Seen::Passed,
+                    Err(error) => {
+                        failed = Some(error);
+                        return Seen::Enough;
+                    }
+                }
+            }
+            match all.push(&mut row.clone()) {
+                Ok(()) => Seen::Taken,
+                Err(error) => {
+                    failed = Some(error);
+                    Seen::Enough
+                }
+            }
+        };
+        let scanned = self.source.scan(table, &columns, (None, false), &mut see).await;
+        let kept = match (scanned, failed) {
+            (Ok(()), None) => KeptScan::new(context, all, filter).await,
+            (Err(error), _) | (Ok(()), Some(error)) => Err(error),
+        };
+        match kept {
+            Ok(kept) => {
+                self.inner.insert(number, Inner::Kept(std::rc::Rc::new(kept)));
+                Ok(true)
+            }
+            // What a condition says of a row that nobody has asked for, or what does not fit, is no error.
+            Err(error)
+                if ["57014", "57P01"].contains(&error.code) || error.message == super::source::REDEFINED =>
+            {
+                Err(error)
+            }
+            Err(_) => {
+                self.inner.insert(number, Inner::Refused);
+                Ok(false)
+            }
+        }
+    }
+
+    /// The rows of a scan that are kept.
+    async fn scan_kept(
+        &mut self,
+        kept: &KeptScan<'_>,
+        filter: &[Expr],
+        outer: &[Datum],
+        sink: Sink<'_>,
+    ) -> Result<()> {
+        let context = self.context;
+        let candidates = kept.candidates(&Env { row: &[], outer, context })?;
+        'rows: for number in 0..candidates.len() {
+            context.check()?;
+            if context.is_due() {
+                context.pause().await?;
+            }
+            let row = kept.row(candidates.at(number));
+            let env = Env { row, outer, context };
+            for condition in filter {
+                if !condition.holds(&env)? {
+                    continue 'rows;
+                }
+            }
+            if sink(&mut row.clone())?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// The range of an index that an access means. `None`: no row is in it, since nothing equals null.
     fn range(&self, access: &Access, outer: &[Datum]) -> Result<Option<Range>> {
-        let Access::Index { index, equal, low, high, backward } = access else {
+        let Access::Index { index, equal, low, high, backward, .. } = access else {
             unreachable!("the caller has looked");
         };
         let env = self.env(&[], outer);

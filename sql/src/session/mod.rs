@@ -191,6 +191,8 @@ pub struct Session {
     meter: Option<std::sync::Arc<run::meter::Meter>>,
     /// How statements let others have a turn.
     give_way: GiveWay,
+    /// Names of indexes by table, as they were when a name was looked for.
+    index_names: std::cell::RefCell<std::collections::HashMap<String, (Identity, Vec<String>)>>,
 }
 
 impl std::fmt::Debug for Session {
@@ -230,6 +232,7 @@ impl Session {
             noted_settings: None,
             meter: None,
             give_way: || Box::pin(thermocline_engine::yield_now()),
+            index_names: std::cell::RefCell::default(),
         }
     }
 
