@@ -81,6 +81,7 @@ mod options;
 mod paged_fault_tests;
 #[cfg(all(test, not(feature = "model")))]
 mod paged_tests;
+mod reservation;
 mod ssd;
 #[cfg(test)]
 mod statement_tests;
@@ -115,6 +116,7 @@ pub use ops::verify::Verification;
 #[doc(hidden)]
 pub use options::PageCapture;
 pub use options::{ColdStoreKind, Durability, Isolation, Options, PagerKind, SsdPolicy, TransactionOptions};
+pub use reservation::Reservation;
 pub use ssd::{IndexOnSsd, SsdShares};
 pub use statistics::{
     CheckpointCounts, ColdStatistics, FrozenStatistics, MemoNotices, MemoryUse, PagedStatistics, Statistics,
@@ -126,5 +128,5 @@ pub use thermocline_pool::ssd::{SavedCounts, SsdCounts, SsdState, SsdStats};
 pub use thermocline_pool::store::SsdShare;
 pub use thermocline_row::{self as row, row};
 pub use thermocline_temperature as temperature;
-pub use transaction::{ColumnScan, ColumnScanBuilder, Cursor, LockWait, Statement, Transaction};
+pub use transaction::{ColumnScan, ColumnScanBuilder, Cursor, LockWait, Statement, Stop, Transaction};
 pub use txn::locks::LockMode;

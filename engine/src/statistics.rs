@@ -47,6 +47,8 @@ pub struct MemoryUse {
     /// What transactions remember of what they read and write, where that is much: a serializable one that reads millions of
     /// rows. Short lists are part of `process`.
     pub transactions: u64,
+    /// What queries keep ([`Reservation`](crate::Reservation)).
+    pub queries: u64,
     /// What the process takes for the database apart from all that: stacks of its threads, tables of fixed size, what the
     /// allocator keeps. An estimate.
     pub process: u64,
@@ -87,6 +89,7 @@ impl MemoryUse {
             ("temperature", self.temperature),
             ("log_buffer", self.log_buffer),
             ("transactions", self.transactions),
+            ("queries", self.queries),
             ("process", self.process),
             ("other", self.other),
         ]
@@ -403,6 +406,7 @@ impl Database {
                 temperature: used(MemoryKind::Temperature),
                 log_buffer: used(MemoryKind::Log),
                 transactions: used(MemoryKind::Transactions),
+                queries: used(MemoryKind::Queries),
                 process: used(MemoryKind::Process),
                 other: used(MemoryKind::Other),
             },

@@ -53,6 +53,7 @@ mod statement;
 
 pub use columns::{Aggregate, ColumnScan, ColumnScanBuilder};
 pub use cursor::Cursor;
+pub use reads::Stop;
 pub use statement::{LockWait, Statement};
 
 /// An open transaction. Dropping it aborts it.

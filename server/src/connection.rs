@@ -12,7 +12,7 @@
 //! - Statements between two Syncs are one transaction, unless Sync follows at once: then the statement is its own.
 //! - A message that is none, or too long, ends this connection and nothing else.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -20,18 +20,21 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use pgwire::messages::startup::ParameterStatus;
-use thermocline_sql::{Cause, Column, Copying, Datum, Error, Prepared, Rows, Session};
+use thermocline_engine::Reservation;
+use thermocline_sql::{Cause, Column, Copying, Datum, Error, Held, Prepared, Rows, Session};
+use tokio::time::Instant;
 
 use crate::door::Guest;
 use crate::extended::{Portal, Statement};
 use crate::log;
 use crate::message::{self, Message, Wrong};
+use crate::out::Out;
 use crate::shared::{Peer, Shared, add};
 use crate::stream::Stream;
 use crate::wire::{self, Formats, Scratch};
 
 /// Bytes of answers that are written before all messages are done.
-const FLUSH_BYTES: usize = 64 << 10;
+pub(crate) const FLUSH_BYTES: usize = 64 << 10;
 /// Buffers longer than this are given back when they are empty.
 const KEPT_BYTES: usize = 64 << 10;
 /// Settings whose values clients are told, at the beginning and after a change.
@@ -50,6 +53,17 @@ const REPORTED: &[(&str, &str)] = &[
     ("standard_conforming_strings", "standard_conforming_strings"),
     ("timezone", "TimeZone"),
 ];
+
+/// How often a statement that runs looks whether its client is still there.
+const LOOK_FOR_CLIENT: Duration = Duration::from_millis(250);
+/// The error of a statement whose client has gone, which nobody is told.
+const GONE: &str = "08006";
+/// How long a client's short statements run before others have a turn, and messages between two looks at the clock.
+const TURN: Duration = Duration::from_micros(200);
+const MESSAGES_A_LOOK: u32 = 16;
+
+/// Rows that were made and not sent, and the memory that they take.
+pub(crate) type KeptRows = (VecDeque<Vec<Datum>>, Option<Arc<Held>>);
 
 /// Why a connection ends.
 pub(crate) enum End {
@@ -72,12 +86,18 @@ impl From<Error> for End {
 }
 
 pub(crate) struct Connection {
-    stream: Stream,
+    pub(crate) stream: Stream,
     pub(crate) peer: Arc<Peer>,
     shared: Arc<Shared>,
     pub(crate) session: Session,
     pub(crate) input: BytesMut,
-    pub(crate) out: BytesMut,
+    pub(crate) out: Out,
+    /// The memory of answers that are in the send buffer.
+    pub(crate) held: Vec<Arc<Held>>,
+    /// The memory of a long message that is coming in, and whether it is all there.
+    incoming: Option<(Reservation, bool)>,
+    /// When others have had a turn last, and messages since.
+    turn: (Instant, u32),
     scratch: Scratch,
     pub(crate) statements: HashMap<String, Rc<Statement>>,
     pub(crate) portals: HashMap<String, Portal>,
@@ -88,7 +108,7 @@ pub(crate) struct Connection {
 
 /// Rows into the send buffer.
 struct Sink<'s> {
-    out: &'s mut BytesMut,
+    out: &'s mut Out,
     columns: &'s [Column],
     formats: &'s Formats,
     scratch: &'s mut Scratch,
@@ -96,12 +116,16 @@ struct Sink<'s> {
 }
 
 impl Rows for Sink<'_> {
-    fn row(&mut self, row: &[Datum]) {
+    fn row(&mut self, row: &[Datum]) -> usize {
+        let before = self.out.bytes();
         wire::put_row(self.out, self.columns, self.formats, row, self.scratch);
+        let bytes = self.out.bytes() - before;
+        self.out.cut();
+        bytes
     }
 
     fn restart(&mut self) {
-        self.out.truncate(self.start);
+        self.out.shorten(self.start);
     }
 }
 
@@ -110,6 +134,7 @@ pub(crate) async fn serve(guest: Guest, shared: Arc<Shared>) {
     let Ok(stream) = Stream::attach(guest.stream) else { return };
     let session = Session::new(&shared.db)
         .with_interrupt(guest.peer.interrupt.clone())
+        .with_give_way(|| Box::pin(tokio::task::yield_now()))
         .with_common(&shared.common, guest.peer.id)
         .with_client(client_of(&guest.peer, stream.peer_address()));
     let mut connection = Connection {
@@ -118,7 +143,10 @@ pub(crate) async fn serve(guest: Guest, shared: Arc<Shared>) {
         shared,
         session,
         input: guest.input,
-        out: BytesMut::new(),
+        out: Out::default(),
+        held: Vec::new(),
+        incoming: None,
+        turn: (Instant::now(), 0),
         scratch: Scratch::default(),
         statements: HashMap::new(),
         portals: HashMap::new(),
@@ -130,7 +158,7 @@ pub(crate) async fn serve(guest: Guest, shared: Arc<Shared>) {
         Err(Panicked) => {
             add(&connection.shared.counts.panics, 1);
             // A message may have been cut off.
-            connection.out.clear();
+            connection.out.empty();
             let message = "the server has met a case that it was not made for; this session has ended";
             Error::new("XX000", message)
                 .hint("Its transaction was rolled back. Please report the statement.")
@@ -144,7 +172,12 @@ pub(crate) async fn serve(guest: Guest, shared: Arc<Shared>) {
             tracing::info!(client, code = error.code, message = %error.message, "a connection ends");
         }
         wire::put_error(&mut connection.out, "FATAL", &error);
-        let last = connection.stream.write_all(&connection.out);
+        let last = async {
+            for piece in connection.out.pieces() {
+                connection.stream.write_all(piece).await?;
+            }
+            std::io::Result::Ok(())
+        };
         let _ = tokio::time::timeout(Duration::from_secs(1), last).await;
     }
 }
@@ -173,9 +206,10 @@ impl Connection {
         loop {
             while let Some(message) = self.message()? {
                 self.answer(message).await?;
-                if self.out.len() >= FLUSH_BYTES {
+                if self.out.bytes() >= FLUSH_BYTES {
                     self.flush().await?;
                 }
+                self.give_way().await;
             }
             self.flush().await?;
             self.read().await?;
@@ -203,20 +237,63 @@ impl Connection {
         }
     }
 
+    /// A client that sends many short statements at once lets others have a turn between them.
+    async fn give_way(&mut self) {
+        self.turn.1 += 1;
+        if self.turn.1 < MESSAGES_A_LOOK {
+            return;
+        }
+        self.turn.1 = 0;
+        if self.turn.0.elapsed() >= TURN {
+            tokio::task::yield_now().await;
+            self.turn.0 = Instant::now();
+        }
+    }
+
+    /// Reads more, unless the statement that waits for it is to end: then it is said why.
+    pub(crate) async fn read_until(&mut self, late: Option<Instant>) -> Result<Option<Cause>, End> {
+        self.input.reserve(1024);
+        loop {
+            match self.peer.interrupt.raised() {
+                Some(Cause::Shutdown) => return Err(Cause::Shutdown.error().into()),
+                Some(cause) => return Ok(Some(cause)),
+                None => {}
+            }
+            let out_of_time = async {
+                match late {
+                    Some(late) => tokio::time::sleep_until(late).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                read = self.stream.read(&mut self.input) => {
+                    let count = read?;
+                    add(&self.shared.counts.bytes_in, count as u64);
+                    return if count == 0 { Err(End::Gone) } else { Ok(None) };
+                }
+                () = self.peer.wake.notified() => {}
+                () = out_of_time => return Ok(Some(Cause::TimedOut)),
+            }
+        }
+    }
+
     pub(crate) async fn flush(&mut self) -> Result<(), End> {
-        if self.out.is_empty() {
+        if self.out.bytes() == 0 {
             return Ok(());
         }
-        add(&self.shared.counts.bytes_out, self.out.len() as u64);
+        add(&self.shared.counts.bytes_out, self.out.bytes() as u64);
+        let writing = async {
+            for piece in self.out.pieces() {
+                self.stream.write_all(piece).await?;
+            }
+            std::io::Result::Ok(())
+        };
         tokio::select! {
-            written = self.stream.write_all(&self.out) => written?,
+            written = writing => written?,
             () = ended(&self.peer) => return Err(End::Gone),
         }
-        if self.out.capacity() > 4 * KEPT_BYTES {
-            self.out = BytesMut::new();
-        } else {
-            self.out.clear();
-        }
+        self.out.empty();
+        self.held.clear();
         Ok(())
     }
 
@@ -232,9 +309,21 @@ impl Connection {
             let message = format!("a message of {length} bytes is longer than the {limit} that are taken");
             return Err(Error::new("54000", message).into());
         }
+        if self.incoming.as_ref().is_some_and(|(_, is_there)| *is_there) {
+            self.incoming = None;
+        }
         if self.input.len() < length + 1 {
+            if length > KEPT_BYTES && self.incoming.is_none() {
+                let mut room = self.shared.db.reservation();
+                // Once as it comes, and once as it is read.
+                room.add(2 * length as u64).map_err(Error::from)?;
+                self.incoming = Some((room, false));
+            }
             self.input.reserve((length + 1 - self.input.len()).min(KEPT_BYTES));
             return Ok(None);
+        }
+        if let Some((_, is_there)) = &mut self.incoming {
+            *is_there = true;
         }
         let mut body = self.input.split_to(length + 1).freeze();
         body.advance(5);
@@ -324,7 +413,7 @@ impl Connection {
                         self.refuse(&error);
                         break;
                     }
-                    if self.out.len() >= FLUSH_BYTES {
+                    if self.out.bytes() >= FLUSH_BYTES {
                         self.flush().await?;
                     }
                 }
@@ -339,7 +428,7 @@ impl Connection {
         if let Err(error) = opened.and_then(|()| self.session.describe(statement, &[])) {
             return Ok(Err(error));
         }
-        let start = self.out.len();
+        let start = self.out.bytes();
         let columns: Rc<[Column]> = statement.columns().into();
         if statement.returns_rows() {
             wire::put_columns(&mut self.out, &columns, &Formats::TEXT);
@@ -350,7 +439,7 @@ impl Connection {
                 Ok(Ok(()))
             }
             Err(error) => {
-                self.out.truncate(start);
+                self.out.shorten(start);
                 Ok(Err(error))
             }
         }
@@ -381,21 +470,19 @@ impl Connection {
         {
             return Ok(Ok(tag));
         }
-        let start = self.out.len();
+        let start = self.out.bytes();
         let limit = self.session.statement_timeout();
         let mut sink = Sink { out: &mut self.out, columns, formats, scratch: &mut self.scratch, start };
-        let ran =
-            interruptible(&self.peer, limit, self.session.execute_to(statement, parameters, &mut sink)).await;
+        let work = self.session.execute_to(statement, parameters, &mut sink);
+        let ran = interruptible((&self.peer, &self.stream), limit, work).await;
         let answer = match ran {
             Ok(answer) => answer,
             Err(error) => {
-                self.out.truncate(start);
-                if error.code == "57P01" {
-                    return Err(error.into());
-                }
-                return Ok(Err(error));
+                self.out.shorten(start);
+                return ended_by(error).map(Err);
             }
         };
+        self.held.extend(answer.held);
         add(&self.shared.counts.statements, 1);
         add(&self.shared.counts.rows, answer.count);
         answer.notices.iter().for_each(|notice| wire::put_notice(&mut self.out, notice));
@@ -407,20 +494,18 @@ impl Connection {
         &mut self,
         statement: &mut Prepared,
         parameters: Vec<Datum>,
-    ) -> Result<Result<(String, Vec<Vec<Datum>>), Error>, End> {
+    ) -> Result<Result<(String, KeptRows), Error>, End> {
         let mut rows: Vec<Vec<Datum>> = Vec::new();
         let limit = self.session.statement_timeout();
-        match interruptible(&self.peer, limit, self.session.execute_to(statement, parameters, &mut rows))
-            .await
-        {
+        let work = self.session.execute_to(statement, parameters, &mut rows);
+        match interruptible((&self.peer, &self.stream), limit, work).await {
             Ok(answer) => {
                 add(&self.shared.counts.statements, 1);
                 add(&self.shared.counts.rows, answer.count);
                 answer.notices.iter().for_each(|notice| wire::put_notice(&mut self.out, notice));
-                Ok(Ok((answer.tag, rows)))
+                Ok(Ok((answer.tag, (rows.into(), answer.held))))
             }
-            Err(error) if error.code == "57P01" => Err(error.into()),
-            Err(error) => Ok(Err(error)),
+            Err(error) => ended_by(error).map(Err),
         }
     }
 
@@ -435,13 +520,8 @@ impl Connection {
         }
     }
 
-    pub(crate) fn put_rows(
-        &mut self,
-        columns: &[Column],
-        formats: &Formats,
-        rows: impl Iterator<Item = Vec<Datum>>,
-    ) {
-        rows.for_each(|row| wire::put_row(&mut self.out, columns, formats, &row, &mut self.scratch));
+    pub(crate) fn put_row(&mut self, columns: &[Column], formats: &Formats, row: &[Datum]) {
+        wire::put_row(&mut self.out, columns, formats, row, &mut self.scratch);
     }
 
     /// Tells the client of settings that have changed.
@@ -477,16 +557,34 @@ fn client_of(peer: &Arc<Peer>, address: Option<std::net::SocketAddr>) -> thermoc
     thermocline_sql::Client { address, raise: Arc::new(raise) }
 }
 
-/// Runs until it ends or is interrupted; an interrupt before it does not count, but for the server's end. A commit that is decided
-/// is waited for: a client that were told of a cancel would do its work twice.
+/// Does an error end the connection?
+pub(crate) fn ended_by(error: Error) -> Result<Error, End> {
+    match error.code {
+        "57P01" => Err(error.into()),
+        GONE => Err(End::Gone),
+        _ => Ok(error),
+    }
+}
+
+/// Runs until it ends or is interrupted, or its client has gone; an interrupt before it does not count, but for the server's end. A
+/// commit that is decided is waited for: a client that were told of a cancel would do its work twice.
 pub(crate) async fn interruptible<T>(
-    peer: &Peer,
+    (peer, stream): (&Peer, &Stream),
     limit: Option<Duration>,
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     if peer.interrupt.raised() != Some(Cause::Shutdown) {
         peer.interrupt.clear();
     }
+    running((peer, stream), limit, work).await
+}
+
+/// The same; an interrupt before it counts.
+pub(crate) async fn running<T>(
+    (peer, stream): (&Peer, &Stream),
+    limit: Option<Duration>,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
     let mut work = std::pin::pin!(work);
     let late = async {
         match limit {
@@ -494,8 +592,17 @@ pub(crate) async fn interruptible<T>(
             None => std::future::pending().await,
         }
     };
+    let gone = async {
+        loop {
+            tokio::time::sleep(LOOK_FOR_CLIENT).await;
+            if stream.is_gone() {
+                return;
+            }
+        }
+    };
     let mut late = std::pin::pin!(late);
-    let mut timed = limit.is_some();
+    let mut gone = std::pin::pin!(gone);
+    let (mut timed, mut watched) = (limit.is_some(), true);
     loop {
         tokio::select! {
             biased;
@@ -510,6 +617,12 @@ pub(crate) async fn interruptible<T>(
                     return Err(Cause::TimedOut.error());
                 }
                 timed = false;
+            }
+            () = &mut gone, if watched => {
+                if !peer.interrupt.is_decided() {
+                    return Err(Error::new(GONE, "the client has gone"));
+                }
+                watched = false;
             }
         }
     }

@@ -1,15 +1,17 @@
 //! COPY: rows as text in CopyData messages, both ways.
 
 use bytes::{BufMut, BytesMut};
-use thermocline_sql::{Column, CopyFormat, Datum, Error, Prepared, Rows};
+use thermocline_sql::{Cause, Column, CopyFormat, Datum, Error, Prepared, Rows};
+use tokio::time::Instant;
 
-use crate::connection::{Connection, End, interruptible};
+use crate::connection::{Connection, End, ended_by, interruptible, running};
 use crate::message::Message;
+use crate::out::Out;
 use crate::wire;
 
 /// Rows that a COPY TO sends.
 pub(crate) struct CopySink<'s> {
-    pub(crate) out: &'s mut BytesMut,
+    pub(crate) out: &'s mut Out,
     pub(crate) columns: &'s [Column],
     pub(crate) format: &'s CopyFormat,
     pub(crate) start: usize,
@@ -18,11 +20,14 @@ pub(crate) struct CopySink<'s> {
 }
 
 impl CopySink<'_> {
-    fn put_line(&mut self) {
+    fn put_line(&mut self) -> usize {
+        let bytes = self.line.len() + 5;
         self.out.put_u8(b'd');
         self.out.put_i32(self.line.len() as i32 + 4);
         self.out.put_slice(&self.line);
         self.line.clear();
+        self.out.cut();
+        bytes
     }
 
     /// Writes the names of the columns, if they are wanted.
@@ -31,18 +36,18 @@ impl CopySink<'_> {
         if !self.line.is_empty() {
             self.put_line();
         }
-        self.start = self.out.len();
+        self.start = self.out.bytes();
     }
 }
 
 impl Rows for CopySink<'_> {
-    fn row(&mut self, row: &[Datum]) {
+    fn row(&mut self, row: &[Datum]) -> usize {
         self.format.line(self.columns, row, &mut self.text, &mut self.line);
-        self.put_line();
+        self.put_line()
     }
 
     fn restart(&mut self) {
-        self.out.truncate(self.start);
+        self.out.shorten(self.start);
     }
 }
 
@@ -66,25 +71,35 @@ impl Connection {
             Ok(copy) => copy,
             Err(error) => return Ok(Err(error)),
         };
+        // A request to cancel may come as soon as the client hears that the COPY has begun.
+        if self.peer.interrupt.raised() != Some(Cause::Shutdown) {
+            self.peer.interrupt.clear();
+        }
         put_response(&mut self.out, b'G', columns);
         self.flush().await?;
+        // The time that a statement may take is that of the whole COPY.
+        let late = self.session.statement_timeout().map(|limit| Instant::now() + limit);
         loop {
             let Some(message) = self.message()? else {
-                self.read().await?;
+                if let Some(cause) = self.read_until(late).await? {
+                    return Ok(Err(cause.error()));
+                }
                 continue;
             };
             match message {
                 Message::CopyData(data) => {
                     let work = self.session.copy_data(&mut copy, &data);
-                    if let Err(error) = interruptible(&self.peer, None, work).await {
-                        return self.copy_failed(error).map(Err);
+                    let left = late.map(|late| late.saturating_duration_since(Instant::now()));
+                    if let Err(error) = running((&self.peer, &self.stream), left, work).await {
+                        return ended_by(error).map(Err);
                     }
                 }
                 Message::CopyDone => {
-                    let ended = interruptible(&self.peer, None, self.session.copy_end(copy)).await;
-                    return match ended {
+                    let left = late.map(|late| late.saturating_duration_since(Instant::now()));
+                    let work = self.session.copy_end(copy);
+                    return match running((&self.peer, &self.stream), left, work).await {
                         Ok(answer) => Ok(Ok(answer.tag)),
-                        Err(error) => self.copy_failed(error).map(Err),
+                        Err(error) => ended_by(error).map(Err),
                     };
                 }
                 Message::CopyFail(why) => {
@@ -99,10 +114,6 @@ impl Connection {
         }
     }
 
-    fn copy_failed(&mut self, error: Error) -> Result<Error, End> {
-        if error.code == "57P01" { Err(error.into()) } else { Ok(error) }
-    }
-
     /// Sends the rows of a COPY TO; returns the tag.
     pub(crate) async fn copy_out(
         &mut self,
@@ -110,21 +121,22 @@ impl Connection {
         format: &CopyFormat,
     ) -> Result<Result<String, Error>, End> {
         let columns = statement.columns().to_vec();
-        let start = self.out.len();
+        let start = self.out.bytes();
         put_response(&mut self.out, b'H', columns.len());
         let (text, line) = (String::new(), Vec::new());
         let mut sink = CopySink { out: &mut self.out, columns: &columns, format, start: 0, text, line };
         sink.header();
         let limit = self.session.statement_timeout();
         let work = self.session.execute_to(statement, Vec::new(), &mut sink);
-        match interruptible(&self.peer, limit, work).await {
+        match interruptible((&self.peer, &self.stream), limit, work).await {
             Ok(answer) => {
+                self.held.extend(answer.held);
                 wire::put_bare(&mut self.out, b'c');
                 Ok(Ok(answer.tag))
             }
             Err(error) => {
-                self.out.truncate(start);
-                self.copy_failed(error).map(Err)
+                self.out.shorten(start);
+                ended_by(error).map(Err)
             }
         }
     }

@@ -1,13 +1,12 @@
 //! The extended protocol: statements and portals by name.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 use pgwire::messages::data::ParameterDescription;
 use thermocline_sql::{Column, Datum, Error, Prepared, Type};
 
-use crate::connection::{Connection, End};
+use crate::connection::{Connection, End, FLUSH_BYTES, KeptRows};
 use crate::message::{Bind, Target};
 use crate::wire::{self, Formats};
 
@@ -34,7 +33,7 @@ pub(crate) struct Portal {
 enum Progress {
     Ready,
     /// Some rows were sent, these are left.
-    Suspended(VecDeque<Vec<Datum>>),
+    Suspended(KeptRows),
     Done,
 }
 
@@ -215,7 +214,7 @@ impl Connection {
                     ran.map(|ran| ran.map(|tag| (tag, None)))
                 } else {
                     let ran = self.run_kept(&mut prepared, parameters).await;
-                    ran.map(|ran| ran.map(|(tag, rows)| (tag, Some(VecDeque::from(rows)))))
+                    ran.map(|ran| ran.map(|(tag, rows)| (tag, Some(rows))))
                 };
                 statement.prepared.replace(Some(prepared));
                 match ran? {
@@ -228,26 +227,37 @@ impl Connection {
                 }
             }
             Progress::Suspended(rows) => rows,
-            Progress::Done if statement.returns_rows => VecDeque::new(),
+            Progress::Done if statement.returns_rows => KeptRows::default(),
             Progress::Done => {
                 return Ok(Err(Error::new("55000", "portal cannot be run")));
             }
         };
-        self.send(portal, rows, most);
+        self.send(portal, rows, most).await?;
         Ok(Ok(()))
     }
 
-    /// Sends so many rows (0: all), and what is to be said behind them.
-    fn send(&mut self, portal: &mut Portal, mut rows: VecDeque<Vec<Datum>>, most: usize) {
+    /// Sends so many rows (0: all), and what is to be said behind them. The client's socket decides how fast.
+    async fn send(
+        &mut self,
+        portal: &mut Portal,
+        (mut rows, held): KeptRows,
+        most: usize,
+    ) -> Result<(), End> {
         let count = if most == 0 { rows.len() } else { most.min(rows.len()) };
         let columns = portal.columns.clone();
-        self.put_rows(&columns, &portal.formats, rows.drain(..count));
+        for row in rows.drain(..count) {
+            self.put_row(&columns, &portal.formats, &row);
+            if self.out.bytes() >= FLUSH_BYTES {
+                self.flush().await?;
+            }
+        }
         if rows.is_empty() && (most == 0 || count < most) {
             wire::put_complete(&mut self.out, &format!("SELECT {count}"));
         } else {
-            portal.progress = Progress::Suspended(rows);
+            portal.progress = Progress::Suspended((rows, held));
             wire::put_bare(&mut self.out, b's');
         }
+        Ok(())
     }
 
     pub(crate) fn close(&mut self, target: &Target) {

@@ -30,6 +30,7 @@
 //! | `copy` | COPY in and out |
 //! | `message` | reads messages |
 //! | `wire` | writes messages |
+//! | `out` | the send buffer |
 //! | `metrics` | counts for Prometheus |
 //! | `log` | how many lines a minute the log gets |
 //! | `fuzzing` | entrances for fuzz targets |
@@ -52,6 +53,7 @@ mod lobby;
 mod log;
 mod message;
 mod metrics;
+mod out;
 #[cfg(test)]
 mod panic_tests;
 mod server;

@@ -98,11 +98,13 @@ impl Server {
             senders.push(sender);
             let shared = shared.clone();
             let body = move || serve(receiver, &shared);
-            threads.push(spawn(format!("serve-{number}"), body)?);
+            threads.push(spawn(format!("serve-{number}"), SERVING_STACK, body)?);
         }
         let usher = Usher { threads: senders.into(), next: Arc::new(AtomicUsize::new(0)) };
         let inside = shared.clone();
-        threads.push(spawn("door".to_owned(), move || open(listeners, unix, metrics, &inside, &usher))?);
+        threads.push(spawn("door".to_owned(), DOOR_STACK, move || {
+            open(listeners, unix, metrics, &inside, &usher);
+        })?);
         Ok(Self { shared, threads, addresses, socket, metrics: metrics_address })
     }
 
@@ -148,8 +150,16 @@ impl Server {
     }
 }
 
-fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {
-    std::thread::Builder::new().name(name).spawn(body).map_err(StartError::Thread)
+/// Stacks of threads, of which the system gives memory only to what was used: statements nest as deeply as theirs allow.
+const SERVING_STACK: usize = 16 << 20;
+const DOOR_STACK: usize = 2 << 20;
+
+fn spawn(
+    name: String,
+    stack: usize,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, StartError> {
+    std::thread::Builder::new().name(name).stack_size(stack).spawn(body).map_err(StartError::Thread)
 }
 
 /// Makes a socket; one that no server listens on any more is replaced.

@@ -38,6 +38,21 @@ impl Stream {
         u64::try_from(number).unwrap_or(0)
     }
 
+    /// Has the client closed its side? What it has sent before may still be unread.
+    pub(crate) fn is_gone(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, poll};
+        #[cfg(target_os = "linux")]
+        let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        #[cfg(not(target_os = "linux"))]
+        let closed = PollFlags::HUP | PollFlags::ERR;
+        let mut fds = match self {
+            Self::Tcp(stream) => [PollFd::new(stream, closed)],
+            Self::Unix(stream) => [PollFd::new(stream, closed)],
+        };
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0 && fds[0].revents().intersects(closed))
+    }
+
     /// Writes what the socket takes at once.
     pub(crate) fn try_write(&self, bytes: &[u8]) {
         let _ = match self {

@@ -144,6 +144,10 @@ pub(crate) struct Context {
     pub(crate) lock_timeout: Option<std::time::Duration>,
     /// What counts the work of each operator, for EXPLAIN ANALYZE.
     pub(crate) meter: Option<Arc<crate::run::meter::Meter>>,
+    /// When it lets others have a turn.
+    pub(crate) pace: crate::run::pace::Pace,
+    /// What it keeps.
+    pub(crate) memory: crate::run::memory::Memory,
 }
 
 /// What an expression may look at.
@@ -502,6 +506,24 @@ fn is_null(value: &Datum, negated: bool) -> bool {
     }
 }
 
+/// A text or array of so many bytes is looked at when it is made.
+const LARGE: usize = 64 << 10;
+
+/// Is there room for a value that was just made, and for another one like it?
+#[inline]
+fn fitting(made: Datum, env: &Env<'_>) -> Made {
+    let bytes = match &made {
+        Datum::Text(text) => text.len(),
+        Datum::Bytes(bytes) => bytes.len(),
+        Datum::Array(all) => size_of_val(&**all),
+        _ => return Ok(made),
+    };
+    if bytes >= LARGE {
+        env.context.memory.has_room_for(bytes as u64)?;
+    }
+    Ok(made)
+}
+
 #[inline]
 fn apply(call: Call, args: &[Expr], env: &Env<'_>) -> Made {
     match (call, args) {
@@ -517,7 +539,11 @@ fn apply(call: Call, args: &[Expr], env: &Env<'_>) -> Made {
         }
         (Call::Two(function), [left, right]) => {
             let (left, right) = (left.lend(env)?, right.lend(env)?);
-            if left.is_null() || right.is_null() { Ok(Datum::Null) } else { function(&left, &right) }
+            if left.is_null() || right.is_null() {
+                Ok(Datum::Null)
+            } else {
+                fitting(function(&left, &right)?, env)
+            }
         }
         (Call::One(function), [arg]) => {
             let arg = arg.lend(env)?;
@@ -526,11 +552,15 @@ fn apply(call: Call, args: &[Expr], env: &Env<'_>) -> Made {
         (Call::None(function), []) => function(env),
         (Call::Many(function), args) => {
             let values: Vec<Datum> = args.iter().map(|arg| arg.eval(env)).collect::<Result<_>>()?;
-            if values.iter().any(Datum::is_null) { Ok(Datum::Null) } else { function(&values, env) }
+            if values.iter().any(Datum::is_null) {
+                Ok(Datum::Null)
+            } else {
+                fitting(function(&values, env)?, env)
+            }
         }
         (Call::All(function), args) => {
             let values: Vec<Datum> = args.iter().map(|arg| arg.eval(env)).collect::<Result<_>>()?;
-            function(&values, env)
+            fitting(function(&values, env)?, env)
         }
         _ => unreachable!("the registry's functions have as many arguments as they are called with"),
     }

@@ -34,6 +34,7 @@
 //! | `run` | the executor |
 //! | `explain` | plans as text |
 //! | `system` | what definitions say that the engine does not keep, in hidden tables |
+//! | `depth` | how deep and how large a statement may be |
 //! | `names` | names within schemas, search paths |
 //! | `common` | what sessions share, and what expressions ask of theirs |
 //! | `session` | what a user holds: transactions, settings, definitions |
@@ -45,6 +46,7 @@
 mod bind;
 mod catalog;
 mod common;
+mod depth;
 mod error;
 mod explain;
 mod expr;
@@ -64,6 +66,8 @@ pub use common::activity::Client;
 pub use error::{About, Error, Result};
 pub use expr::{Cause, Interrupt};
 pub use plan::Column;
+pub use run::memory::Held;
+pub use run::pace::GiveWay;
 pub use session::{Answer, CopyFormat, CopyIn, Copying, Notice, Prepared, Rows, Session};
 pub use types::{Datum, Numeric, Type};
 

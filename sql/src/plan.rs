@@ -67,14 +67,10 @@ pub(crate) enum Plan {
         left: Box<Plan>,
         right: Box<Plan>,
     },
-    /// `generate_series` of integers.
-    Series {
-        from: Expr,
-        to: Expr,
-        step: Expr,
-    },
-    /// A row for each element of an array.
-    Unnest(Expr),
+    /// A row for each value of a function.
+    Set(SetExpr),
+    /// A WITH query that is named several times.
+    Shared(Rc<Shared>),
     /// The row, and behind it its number, from 1.
     Numbered(Box<Plan>),
     /// The first so many columns.
@@ -94,12 +90,138 @@ pub(crate) enum Plan {
     },
 }
 
+impl Plan {
+    /// The plans whose rows it reads, but not that of a shared one.
+    pub(crate) fn inputs(&self) -> Vec<&Plan> {
+        match self {
+            Plan::Unit
+            | Plan::Values(_)
+            | Plan::Made(_)
+            | Plan::Scan { .. }
+            | Plan::Set(_)
+            | Plan::Shared(_)
+            | Plan::Working(_) => Vec::new(),
+            Plan::Filter(input, _)
+            | Plan::Project(input, _)
+            | Plan::Sort(input, _)
+            | Plan::Distinct(input, _)
+            | Plan::Numbered(input)
+            | Plan::Cut(input, _)
+            | Plan::Extend(input, _)
+            | Plan::Aggregate { input, .. }
+            | Plan::Limit { input, .. }
+            | Plan::Lock { input, .. } => vec![input],
+            Plan::Apply(input, subs) => {
+                let subs = subs.iter().map(|sub| &sub.plan);
+                std::iter::once(&**input).chain(subs).collect()
+            }
+            Plan::SetOp { left, right, .. } => vec![left, right],
+            Plan::Join(join) => vec![&join.left, &join.right],
+            Plan::Recursive(query) => vec![&query.base, &query.step],
+        }
+    }
+
+    /// Calls `see` with each plan whose rows it reads, but not with that of a shared one.
+    pub(crate) fn inputs_mut(&mut self, see: &mut dyn FnMut(&mut Plan)) {
+        match self {
+            Plan::Unit
+            | Plan::Values(_)
+            | Plan::Made(_)
+            | Plan::Scan { .. }
+            | Plan::Set(_)
+            | Plan::Shared(_)
+            | Plan::Working(_) => {}
+            Plan::Filter(input, _)
+            | Plan::Project(input, _)
+            | Plan::Sort(input, _)
+            | Plan::Distinct(input, _)
+            | Plan::Numbered(input)
+            | Plan::Cut(input, _)
+            | Plan::Extend(input, _)
+            | Plan::Aggregate { input, .. }
+            | Plan::Limit { input, .. }
+            | Plan::Lock { input, .. } => see(input),
+            Plan::Apply(input, subs) => {
+                see(input);
+                subs.iter_mut().for_each(|sub| see(&mut sub.plan));
+            }
+            Plan::SetOp { left, right, .. } => {
+                see(left);
+                see(right);
+            }
+            Plan::Join(join) => {
+                see(&mut join.left);
+                see(&mut join.right);
+            }
+            Plan::Recursive(query) => {
+                see(&mut query.base);
+                see(&mut query.step);
+            }
+        }
+    }
+
+    /// Operators above each other, at the most. It is no recursion: it says whether there may be one.
+    pub(crate) fn levels(&self) -> usize {
+        let mut deepest = 0;
+        let mut seen = std::collections::HashMap::new();
+        let mut waiting = vec![(self, 1)];
+        while let Some((plan, level)) = waiting.pop() {
+            deepest = deepest.max(level);
+            if let Plan::Shared(shared) = plan {
+                // Once for each depth that is greater than those before.
+                let known = seen.entry(shared.number).or_insert(0);
+                if *known < level {
+                    *known = level;
+                    waiting.push((&shared.plan, level + 1));
+                }
+            }
+            waiting.extend(plan.inputs().into_iter().map(|input| (input, level + 1)));
+        }
+        deepest
+    }
+}
+
 /// Values behind the columns of rows.
 #[derive(Clone, Debug)]
 pub(crate) enum Extension {
-    /// A row for each element of these arrays, side by side; null where one has no more.
-    Sets(Vec<Expr>),
+    /// A row for each value of these functions, side by side; null where one has no more.
+    Sets(Vec<SetExpr>),
     Windows(Vec<WindowCall>),
+}
+
+/// A function that makes rows.
+#[derive(Clone, Debug)]
+pub(crate) enum SetExpr {
+    /// The elements of an array.
+    Array(Expr),
+    /// `generate_series`: from, to, step; of integers, numerics or timestamps. Its values are made one by one.
+    Series([Expr; 3]),
+}
+
+impl SetExpr {
+    pub(crate) fn exprs(&self) -> &[Expr] {
+        match self {
+            Self::Array(array) => std::slice::from_ref(array),
+            Self::Series(args) => args,
+        }
+    }
+
+    pub(crate) fn exprs_mut(&mut self) -> &mut [Expr] {
+        match self {
+            Self::Array(array) => std::slice::from_mut(array),
+            Self::Series(args) => args,
+        }
+    }
+}
+
+/// A WITH query that is named several times: it runs once, and its rows are kept.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) number: usize,
+    pub(crate) name: String,
+    pub(crate) plan: Plan,
+    /// Rows that it makes, about.
+    pub(crate) rows: f64,
 }
 
 /// A recursive query.
@@ -181,6 +303,8 @@ pub(crate) enum Access {
         high: Option<(Expr, bool)>,
         /// From its end to its beginning.
         backward: bool,
+        /// What reads the rows relies on their order.
+        in_order: bool,
     },
     /// Rows of an index whose first columns equal one of these lists of values.
     Points {

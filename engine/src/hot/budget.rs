@@ -55,6 +55,8 @@ pub enum MemoryKind {
     Log,
     /// What transactions remember of what they read and write.
     Transactions,
+    /// What queries keep: sorted rows, hash tables, answers.
+    Queries,
     /// What the process takes for the database apart from all that.
     Process,
     /// Everything else: lists of an index that is being built.
@@ -63,7 +65,7 @@ pub enum MemoryKind {
 
 impl MemoryKind {
     /// All of them, for statistics.
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Versions,
         Self::Hash,
         Self::Tree,
@@ -78,6 +80,7 @@ impl MemoryKind {
         Self::Temperature,
         Self::Log,
         Self::Transactions,
+        Self::Queries,
         Self::Process,
         Self::Other,
     ];
@@ -99,6 +102,7 @@ impl MemoryKind {
             Self::Temperature => "temperatures",
             Self::Log => "the log's buffers",
             Self::Transactions => "what transactions remember",
+            Self::Queries => "what queries keep",
             Self::Process => "the process",
             Self::Other => "building an index",
         }

@@ -1,5 +1,6 @@
 //! Reading and scanning, with rows that can be named again: what the operations of transactions and of statements share.
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -16,6 +17,26 @@ use crate::index::tree::Direction;
 use crate::ops::handle::{RowHandle, SeenRow};
 use crate::ops::scan::{KeyRange, KeyState, ScanState, TableScanState, advance, fetch_ahead_of};
 use crate::ops::{Step, Wait};
+
+/// Why a scan stops at a row that it has shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// No more rows are wanted.
+    Enough,
+    /// Others are to have a turn; the scan goes on behind the row afterwards.
+    Pause,
+}
+
+/// Pauses if that is why the scan has stopped.
+async fn paused(stop: Option<Stop>, pause: &mut impl AsyncFnMut()) -> ControlFlow<()> {
+    match stop {
+        Some(Stop::Pause) => {
+            pause().await;
+            ControlFlow::Continue(())
+        }
+        Some(Stop::Enough) | None => ControlFlow::Break(()),
+    }
+}
 
 impl Transaction {
     /// Reads the row with this key.
@@ -104,6 +125,73 @@ impl Transaction {
             self.read_cold(entry, Ok(()))?;
         }
         Ok(())
+    }
+
+    /// Reads the rows of a range; where `see` says so, the scan pauses, and goes on behind the row that was shown last.
+    pub(super) async fn scan_rows_pausing(
+        &mut self,
+        index: &Index,
+        range: KeyRange<'_>,
+        direction: Direction,
+        mut see: impl FnMut(SeenRow<'_>) -> ControlFlow<Stop>,
+        mut pause: impl AsyncFnMut(),
+    ) -> Result<()> {
+        let _busy = self.enter()?;
+        let mut state = ScanState::new(range, direction);
+        state.pauses = true;
+        let stop = Cell::new(None);
+        let mut show = |row: SeenRow<'_>| see(row).map_break(|why| stop.set(Some(why)));
+        loop {
+            match self.session().try_scan(&index.entry, index.id, &mut state, &mut show) {
+                Ok(Step::Done(())) if state.finished => return Ok(()),
+                Ok(Step::Done(())) => {}
+                Ok(Step::Wait(Wait::ColdScan)) => {
+                    self.read_cold_on(&index.entry, state.cold()).await?;
+                    continue;
+                }
+                Ok(Step::Wait(wait)) => {
+                    self.wait(wait).await?;
+                    continue;
+                }
+                Err(error) => return Err(self.failed(error)),
+            }
+            if paused(stop.take(), &mut pause).await.is_break() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads all rows of a table, with pauses.
+    pub(super) async fn scan_table_rows_pausing(
+        &mut self,
+        table: &Table,
+        mut see: impl FnMut(SeenRow<'_>) -> ControlFlow<Stop>,
+        mut pause: impl AsyncFnMut(),
+    ) -> Result<()> {
+        let _busy = self.enter()?;
+        let mut state = TableScanState::default();
+        let stop = Cell::new(None);
+        let mut show = |row: SeenRow<'_>| see(row).map_break(|why| stop.set(Some(why)));
+        loop {
+            match self.session().try_scan_table(&table.entry, &mut state, &mut show) {
+                Ok(Step::Done(())) if state.finished => return Ok(()),
+                Ok(Step::Done(())) => {}
+                Ok(Step::Wait(Wait::ColdScan)) => {
+                    let db = self.session().db();
+                    let read = db.counted(WaitKind::ColdScans, advance(state.cold())).await;
+                    self.read_cold(&table.entry, read)?;
+                    continue;
+                }
+                Ok(Step::Wait(wait)) => {
+                    self.wait(wait).await?;
+                    continue;
+                }
+                Err(error) => return Err(self.failed(error)),
+            }
+            if paused(stop.take(), &mut pause).await.is_break() {
+                return Ok(());
+            }
+        }
     }
 
     /// Reads all rows of a table.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::Transaction;
+use super::{Stop, Transaction};
 use crate::catalog::table::TableEntry;
 use crate::db::{Index, Table};
 use crate::error::{Error, Result};
@@ -176,6 +176,35 @@ impl Statement<'_> {
         see: impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         self.transaction.scan_table_rows(table, see).await
+    }
+
+    /// As [`Statement::scan`], with pauses: where `see` asks for one ([`Stop::Pause`]), `pause` runs, in which other tasks may
+    /// have a turn. The scan holds nothing meanwhile but its snapshot, and goes on behind the row.
+    ///
+    /// # Errors
+    /// As [`Transaction::scan`].
+    pub async fn scan_pausing(
+        &mut self,
+        index: &Index,
+        range: KeyRange<'_>,
+        direction: Direction,
+        see: impl FnMut(SeenRow<'_>) -> ControlFlow<Stop>,
+        pause: impl AsyncFnMut(),
+    ) -> Result<()> {
+        self.transaction.scan_rows_pausing(index, range, direction, see, pause).await
+    }
+
+    /// As [`Statement::scan_table`], with pauses: see [`Statement::scan_pausing`].
+    ///
+    /// # Errors
+    /// As [`Transaction::read`].
+    pub async fn scan_table_pausing(
+        &mut self,
+        table: &Table,
+        see: impl FnMut(SeenRow<'_>) -> ControlFlow<Stop>,
+        pause: impl AsyncFnMut(),
+    ) -> Result<()> {
+        self.transaction.scan_table_rows_pausing(table, see, pause).await
     }
 
     /// Inserts a row, as [`Transaction::insert`]. Its key may have been refused by a row: see

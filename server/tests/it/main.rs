@@ -6,6 +6,7 @@ mod client;
 mod extended;
 mod hostile;
 mod simple;
+mod turns;
 
 use client::Client;
 use thermocline_engine::{Database, Options};

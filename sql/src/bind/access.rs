@@ -9,7 +9,7 @@
 
 use crate::catalog::{Index, Table};
 use crate::expr::{Call, Comparison, Expr};
-use crate::plan::{Access, KeyPart, Plan};
+use crate::plan::{Access, KeyPart, Plan, SetExpr};
 use crate::types::Datum;
 
 /// A table is taken to have so many rows at least: a statement outlives the moment at which its tables were small.
@@ -60,9 +60,10 @@ pub(super) fn rows(plan: &Plan) -> f64 {
             _ => rows(input).min(100.0),
         },
         Plan::SetOp { left, right, .. } => rows(left) + rows(right),
-        Plan::Series { .. } | Plan::Working(_) => 1000.0,
+        Plan::Set(SetExpr::Series(_)) | Plan::Working(_) => 1000.0,
+        Plan::Shared(shared) => shared.rows,
         Plan::Recursive(query) => 10.0 * rows(&query.base),
-        Plan::Unnest(_) => ELEMENTS,
+        Plan::Set(SetExpr::Array(_)) => ELEMENTS,
     }
 }
 
@@ -212,7 +213,10 @@ pub(super) fn choose(table: &Table, filter: &[Expr]) -> Access {
         }
         let rank = (whole && index.unique, equal.len(), low.is_some() || high.is_some());
         if best.as_ref().is_none_or(|(other, _)| rank > *other) {
-            best = Some((rank, Access::Index { index: number, equal, low, high, backward: false }));
+            best = Some((
+                rank,
+                Access::Index { index: number, equal, low, high, backward: false, in_order: false },
+            ));
         }
     }
     best.map_or(Access::Table, |(_, access)| access)
@@ -311,7 +315,7 @@ pub(super) fn in_order(
         }
         let Some(backward) = order_of(table, index, &equal, &compared, wanted) else { continue };
         let (low, high) = bounds(index, equal.len(), &compared);
-        return Some(Access::Index { index: number, equal, low, high, backward });
+        return Some(Access::Index { index: number, equal, low, high, backward, in_order: true });
     }
     None
 }

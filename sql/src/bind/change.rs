@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::query::{applied, place_subs, rows_with_subs};
+use super::recursive::KnownCte;
 use super::scope::{Frame, Naming, ScopeColumn};
 use super::{Binder, Typed};
 use crate::catalog::Table;
@@ -117,7 +118,7 @@ impl Binder<'_> {
     pub(super) fn insert(&mut self, insert: &Insert) -> Result<BoundInsert> {
         let table = self.table(&insert.table)?;
         let known = self.ctes.len();
-        self.ctes.extend(insert.with.iter().cloned());
+        self.ctes.extend(insert.with.iter().map(KnownCte::new));
         let mut targets = Vec::new();
         for (name, at) in &insert.columns {
             let column = column_of(&table, name, *at)?;
@@ -387,7 +388,7 @@ impl Binder<'_> {
 
     pub(super) fn update(&mut self, update: &Update) -> Result<BoundUpdate> {
         let known = self.ctes.len();
-        self.ctes.extend(update.with.iter().cloned());
+        self.ctes.extend(update.with.iter().map(KnownCte::new));
         self.frames.push(Frame::default());
         let bound = self.update_inside(update);
         self.frames.pop();
@@ -427,7 +428,7 @@ impl Binder<'_> {
 
     pub(super) fn delete(&mut self, delete: &Delete) -> Result<BoundDelete> {
         let known = self.ctes.len();
-        self.ctes.extend(delete.with.iter().cloned());
+        self.ctes.extend(delete.with.iter().map(KnownCte::new));
         self.frames.push(Frame::default());
         let bound = self.delete_inside(delete);
         self.frames.pop();

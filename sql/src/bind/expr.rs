@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::scope::Barred;
 use super::sets::SETS;
 use super::{Binder, SUB_BASE, Typed};
+use crate::depth;
 use crate::error::{Error, Result};
 use crate::expr::{Call, Comparison, Expr};
 use crate::parser::ast::{self, ExprKind, Like, Quantified};
@@ -19,6 +20,7 @@ impl Binder<'_> {
     /// The expression, bound. Behind grouping, what equals a key is that key.
     pub(super) fn expr(&mut self, expr: &ast::Expr) -> Result<Typed> {
         let at = expr.at;
+        depth::has_stack()?;
         if let Some(group) = self.frames.last().and_then(|frame| frame.group.as_ref())
             && !group.inside
             && let Some(place) = group.keys.iter().position(|(key, _, _)| key == expr)

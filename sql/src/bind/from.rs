@@ -8,10 +8,12 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::query::{applied, place_subs, series_call};
+use super::query::{applied, place_subs};
+use super::recursive::Within;
 use super::scope::{FrameKind, Naming, ScopeColumn};
 use super::{Binder, SUB_BASE, Typed, access};
 use crate::catalog::Table;
+use crate::depth;
 use crate::error::{Error, NOWHERE, Result};
 use crate::expr::{Call, Comparison, Expr};
 use crate::parser::ast::{self, Alias, ExprKind, JoinKind, JoinOn, TableRef};
@@ -42,6 +44,9 @@ impl Binder<'_> {
     pub(super) fn from(&mut self, refs: &[TableRef], condition: Option<&ast::Expr>) -> Result<(Plan, usize)> {
         let mut flat = Flat::default();
         let mut columns = Vec::new();
+        if refs.len() > depth::SIDE_BY_SIDE {
+            return Err(depth::too_large("relations in one FROM", depth::SIDE_BY_SIDE));
+        }
         for reference in refs {
             let (mine, tables, keys) = self.flatten(reference, &mut flat)?;
             for table in tables {
@@ -155,13 +160,19 @@ impl Binder<'_> {
     }
 
     fn relation(&mut self, reference: &TableRef) -> Result<Relation> {
+        self.relations += 1;
+        if self.relations > depth::RELATIONS {
+            return Err(depth::too_large("relations", depth::RELATIONS));
+        }
         match reference {
             TableRef::Table { name, alias } => {
                 if let Some(relation) = self.working_table(name, alias)? {
                     return Ok(relation);
                 }
-                let cte =
-                    name.schema.is_none().then(|| self.ctes.iter().rposition(|cte| cte.name == name.name));
+                let cte = name
+                    .schema
+                    .is_none()
+                    .then(|| self.ctes.iter().rposition(|known| known.cte.name == name.name));
                 if let Some(place) = cte.flatten() {
                     return self.cte(place, alias);
                 }
@@ -227,13 +238,14 @@ impl Binder<'_> {
             unreachable!("a view is kept as its query")
         };
         let (frames, ctes) = (std::mem::take(&mut self.frames), std::mem::take(&mut self.ctes));
+        let recursive = std::mem::take(&mut self.recursive);
         let named = std::mem::take(&mut self.named_relations);
         let elsewhere = std::mem::take(&mut self.named_elsewhere);
         self.views.push(name.to_owned());
         let bound = self
             .kept(view.names.clone(), |binder| binder.nested(FrameKind::Sub, |binder| binder.query(&query)));
         self.views.pop();
-        (self.frames, self.ctes) = (frames, ctes);
+        (self.frames, self.ctes, self.recursive) = (frames, ctes, recursive);
         (self.named_relations, self.named_elsewhere) = (named, elsewhere);
         let (mut bound, _) = bound.map_err(Error::nowhere)?;
         for (column, name) in bound.columns.iter_mut().zip(&view.columns) {
@@ -262,24 +274,6 @@ impl Binder<'_> {
         let columns = columns.collect();
         let row = values.into_iter().map(|(_, _, value)| Expr::Const(value)).collect();
         Ok(Some(crate::plan::BoundQuery { plan: Plan::Values(vec![row]), columns, locks: false }))
-    }
-
-    fn cte(&mut self, place: usize, alias: &Alias) -> Result<Relation> {
-        let cte = self.ctes[place].clone();
-        // It sees those before it only, and nothing of the query that names it.
-        let hidden = self.ctes.split_off(place);
-        let frames = std::mem::take(&mut self.frames);
-        let bound = self.nested(FrameKind::Sub, |binder| match &cte.query.body {
-            ast::SetExpr::Op { op: ast::SetOp::Union, all, left, right } if cte.recursive => {
-                binder.recursive_query(&cte, *all, (left, right))
-            }
-            _ => binder.query(&cte.query),
-        });
-        self.frames = frames;
-        self.ctes.extend(hidden);
-        let (bound, _) = bound?;
-        let names = if alias.columns.is_empty() { &cte.columns } else { &alias.columns };
-        derived(bound, alias.name.as_ref().unwrap_or(&cte.name), names, None, NOWHERE)
     }
 
     pub(super) fn table_columns(
@@ -355,16 +349,12 @@ impl Binder<'_> {
                 ..super::scope::Frame::default()
             });
             let bound = binder.exprs(&written.args).and_then(|args| {
-                let whole = args.iter().all(|arg| arg.ty.is_integer());
-                if name == "generate_series" && whole {
-                    let (exprs, ty, _) = binder.unify(args, "generate_series")?;
-                    let args = exprs.into_iter().map(|expr| Typed::new(expr, ty, call.at)).collect();
-                    return Ok((series_call(&name, args, call.at)?, vec![(None, ty)]));
-                }
                 match binder.set_function(&name, &args, call.at)? {
-                    Some((expr, columns)) => Ok((Plan::Unnest(expr), columns)),
+                    Some((set, columns)) => Ok((Plan::Set(set), columns)),
                     // Any other function is a table of one row.
                     None => {
+                        // Its arguments are bound once more.
+                        binder.frame().subs.clear();
                         let typed = binder.call(written, call.at)?;
                         let typed = binder.implicit_text(typed)?;
                         Ok((Plan::Values(vec![vec![typed.expr]]), vec![(None, typed.ty)]))
@@ -405,9 +395,15 @@ impl Binder<'_> {
         on: &JoinOn,
     ) -> Result<Relation> {
         let outside = self.frame().columns.clone();
-        let left = self.side(left)?;
+        let (on_left, on_right) = match kind {
+            JoinKind::Left => (None, Some(Within::OuterJoin)),
+            JoinKind::Right => (Some(Within::OuterJoin), None),
+            JoinKind::Full => (Some(Within::OuterJoin), Some(Within::OuterJoin)),
+            JoinKind::Inner | JoinKind::Cross => (None, None),
+        };
+        let left = self.standing(on_left, |binder| binder.side(left))?;
         self.frame().columns = left.columns.clone();
-        let right = self.side(right)?;
+        let right = self.standing(on_right, |binder| binder.side(right))?;
         self.frame().columns = outside.clone();
         if right.lateral.is_some() && kind != JoinKind::Left {
             return Err(Error::unsupported("LATERAL in a right or full join"));
@@ -531,8 +527,7 @@ fn with_answers(mut plan: Plan, subs: Vec<crate::plan::Sub>, captures: usize, co
         });
     };
     match &mut plan {
-        Plan::Series { from, to, step } => [from, to, step].into_iter().for_each(outer),
-        Plan::Unnest(array) => outer(array),
+        Plan::Set(set) => set.exprs_mut().iter_mut().for_each(outer),
         Plan::Values(rows) => rows.iter_mut().flatten().for_each(outer),
         other => unreachable!("a function in FROM is no {other:?}"),
     }
@@ -618,20 +613,17 @@ fn mapped(expr: &mut Expr, map: &[usize]) {
 fn ordered(flat: Flat) -> (Plan, Vec<usize>, usize, Vec<Expr>) {
     let mut relations: Vec<Option<(usize, Relation)>> = flat.relations.into_iter().map(Some).collect();
     let (mut conditions, mut behind) = (Vec::new(), Vec::new());
-    let home = |relations: &[Option<(usize, Relation)>], column: usize| {
-        let holds = |it: &Option<(usize, Relation)>| {
-            it.as_ref().is_some_and(|(base, relation)| (*base..base + relation.width).contains(&column))
-        };
-        relations.iter().position(holds).expect("each column is one of a relation")
-    };
+    // Relations stand side by side, in their order.
+    let bases: Vec<usize> = relations.iter().flatten().map(|(base, _)| *base).collect();
+    let home = |column: usize| bases.partition_point(|base| *base <= column) - 1;
     for mut condition in flat.conditions {
         let columns = condition.columns();
         if columns.is_empty() || columns.iter().any(|column| *column >= SUB_BASE) {
             behind.push(condition);
             continue;
         }
-        let place = home(&relations, columns[0]);
-        if columns.iter().all(|column| home(&relations, *column) == place) {
+        let place = home(columns[0]);
+        if columns.iter().all(|column| home(*column) == place) {
             let (base, relation) = relations[place].as_mut().expect("nothing is joined yet");
             condition.shift(-(*base as isize));
             pushed(&mut relation.plan, condition);
@@ -639,57 +631,56 @@ fn ordered(flat: Flat) -> (Plan, Vec<usize>, usize, Vec<Expr>) {
             conditions.push(condition);
         }
     }
-    let homes: Vec<Vec<usize>> = conditions
-        .iter()
-        .map(|condition| condition.columns().into_iter().map(|column| home(&relations, column)).collect())
-        .collect();
+    // The relations of each condition that are not joined yet, and the conditions of each relation.
+    let mut homes: Vec<Vec<usize>> = Vec::with_capacity(conditions.len());
+    let mut conditions_of: Vec<Vec<usize>> = vec![Vec::new(); relations.len()];
+    for (number, condition) in conditions.iter().enumerate() {
+        let mut mine: Vec<usize> = condition.columns().into_iter().map(home).collect();
+        mine.sort_unstable();
+        mine.dedup();
+        mine.iter().for_each(|place| conditions_of[*place].push(number));
+        homes.push(mine);
+    }
     let needs: Vec<Vec<usize>> = relations
         .iter()
         .map(|it| {
             let captures = it.iter().flat_map(|(_, relation)| relation.lateral.iter().flatten());
-            captures.flat_map(Expr::columns).map(|column| home(&relations, column)).collect()
+            captures.flat_map(Expr::columns).map(home).collect()
         })
         .collect();
+    let rows_of: Vec<f64> =
+        relations.iter().flatten().map(|(_, relation)| access::rows(&relation.plan)).collect();
     let mut map = vec![0; flat.width];
-    let mut placed: Vec<usize> = Vec::new();
+    let mut is_placed = vec![false; relations.len()];
+    // An equality connects it with those that are joined.
+    let mut is_connected = vec![false; relations.len()];
     let mut joined: Option<(Plan, usize, f64)> = None;
-    let mut used = vec![false; conditions.len()];
-    while placed.len() < relations.len() {
-        let connects = |place: usize| {
-            conditions.iter().zip(&homes).any(|(condition, homes)| {
-                is_equality(condition)
-                    && homes.contains(&place)
-                    && homes.iter().all(|home| *home == place || placed.contains(home))
-            })
-        };
+    for _ in 0..relations.len() {
         let next = (0..relations.len())
-            .filter(|place| {
-                relations[*place].is_some() && needs[*place].iter().all(|need| placed.contains(need))
-            })
+            .filter(|place| !is_placed[*place] && needs[*place].iter().all(|need| is_placed[*need]))
             .min_by(|a, b| {
-                let key = |place: usize| {
-                    let rows =
-                        relations[place].as_ref().map_or(0.0, |(_, relation)| access::rows(&relation.plan));
-                    (joined.is_some() && !connects(place), rows)
-                };
-                let (a, b) = (key(*a), key(*b));
-                a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+                let alone = |place: usize| joined.is_some() && !is_connected[place];
+                alone(*a).cmp(&alone(*b)).then(rows_of[*a].total_cmp(&rows_of[*b]))
             })
             .expect("a lateral relation needs only those before it");
         let (base, relation) = relations[next].take().expect("it is not joined yet");
-        placed.push(next);
+        is_placed[next] = true;
         let start = joined.as_ref().map_or(0, |(_, width, _)| *width);
         (0..relation.width).for_each(|column| map[base + column] = start + column);
         let mut mine = Vec::new();
-        for (place, condition) in conditions.iter().enumerate() {
-            if !used[place] && homes[place].iter().all(|home| placed.contains(home)) {
-                used[place] = true;
-                let mut condition = condition.clone();
-                mapped(&mut condition, &map);
-                mine.push(condition);
+        for number in std::mem::take(&mut conditions_of[next]) {
+            homes[number].retain(|home| *home != next);
+            match homes[number][..] {
+                [] => {
+                    let mut condition = conditions[number].clone();
+                    mapped(&mut condition, &map);
+                    mine.push(condition);
+                }
+                [last] => is_connected[last] |= is_equality(&conditions[number]),
+                _ => {}
             }
         }
-        let rows = access::rows(&relation.plan);
+        let rows = rows_of[next];
         joined = Some(match joined {
             None => (relation.plan, relation.width, rows),
             Some((left, width, left_rows)) => {

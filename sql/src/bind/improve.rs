@@ -29,8 +29,9 @@ fn improve_under(plan: &mut Plan, limited: bool) {
         | Plan::Values(_)
         | Plan::Made(_)
         | Plan::Scan { .. }
-        | Plan::Series { .. }
-        | Plan::Unnest(_)
+        | Plan::Set(_)
+        // It was improved before it was shared.
+        | Plan::Shared(_)
         | Plan::Working(_) => {}
         Plan::Limit { input, .. } => improve_under(input, true),
         Plan::Project(input, _) | Plan::Filter(input, _) | Plan::Cut(input, _) => {

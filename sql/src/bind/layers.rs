@@ -11,7 +11,7 @@ use super::sets::SET_BASE;
 use super::window::WINDOW_BASE;
 use super::{Binder, SUB_BASE};
 use crate::expr::Expr;
-use crate::plan::{Extension, Plan, Sub, SubKind, WindowCall};
+use crate::plan::{Extension, Plan, SetExpr, Sub, SubKind, WindowCall};
 
 /// Where values that had no place have got one.
 #[derive(Default)]
@@ -71,7 +71,7 @@ impl Binder<'_> {
         let frame = self.frame();
         let mut subs: Vec<(usize, Sub)> = std::mem::take(&mut frame.subs).into_iter().enumerate().collect();
         let windows = frame.windows.take().unwrap_or_default();
-        let mut sets: Vec<(usize, Expr)> =
+        let mut sets: Vec<(usize, SetExpr)> =
             frame.sets.take().unwrap_or_default().into_iter().enumerate().collect();
         let mut placed = Placed::default();
         plan = answered(plan, &mut subs, &mut placed, &mut width);
@@ -90,9 +90,9 @@ impl Binder<'_> {
         }
         while !sets.is_empty() {
             let (mut now, later): (Vec<_>, Vec<_>) =
-                sets.into_iter().partition(|(_, set)| placed.has_all([set]));
+                sets.into_iter().partition(|(_, set)| placed.has_all(set.exprs()));
             assert!(!now.is_empty(), "a function that makes rows is made of what stands before it");
-            now.iter_mut().for_each(|(_, set)| placed.put(set));
+            now.iter_mut().flat_map(|(_, set)| set.exprs_mut()).for_each(|expr| placed.put(expr));
             let numbers =
                 now.iter().enumerate().map(|(place, (number, _))| (SET_BASE + number, width + place));
             placed.0.extend(numbers);

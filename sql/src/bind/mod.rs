@@ -13,7 +13,7 @@
 //! | `improve` | orders and extremes that an index has |
 //! | `change` | INSERT, UPDATE, DELETE, and the defaults and conditions of their columns |
 //! | `sequence` | functions of sequences |
-//! | `recursive` | WITH RECURSIVE |
+//! | `recursive` | WITH, and WITH RECURSIVE |
 //! | `sets` | functions that make rows |
 //! | `window` | window functions |
 //! | `layers` | where answers of sub-queries, values of windows and rows of functions stand |
@@ -45,14 +45,17 @@ mod window;
 #[cfg(test)]
 pub(crate) use window::window_functions;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::catalog::{Catalog, Table};
+use crate::depth;
 use crate::error::{Error, Result};
 use crate::expr::Expr;
-use crate::parser::ast::{Cte, ObjectName, Statement};
-use crate::plan::Bound;
+use crate::parser::ast::{ObjectName, Statement};
+use crate::plan::{Bound, Plan};
 use crate::types::{Datum, Type};
+use recursive::{KnownCte, Recursion, Within};
 use scope::Frame;
 
 /// Columns from here on are answers of sub-queries that have no place yet.
@@ -83,7 +86,7 @@ impl Typed {
 pub(crate) struct Binder<'c> {
     catalog: &'c dyn Catalog,
     frames: Vec<Frame>,
-    ctes: Vec<Cte>,
+    ctes: Vec<Rc<KnownCte>>,
     /// Types of `$n`; unknown until something says.
     pub(crate) parameters: Vec<Type>,
     /// The transaction's time, for literals such as `'today'`.
@@ -100,8 +103,17 @@ pub(crate) struct Binder<'c> {
     views: Vec<String>,
     /// Functions in FROM that have one column: the names of their tables, which stand for the value.
     scalars: Vec<String>,
-    /// Recursive queries whose steps are being bound: name, number, columns, whether the step has named it.
-    recursive: Vec<(String, usize, Vec<crate::plan::Column>, bool)>,
+    /// Recursive queries that are being bound.
+    recursive: Vec<Recursion>,
+    /// Where in the query around it the present part stands, as far as recursive queries must not be named there.
+    within: Vec<Within>,
+    /// How often rows of a step were named.
+    workings: usize,
+    /// How many WITH queries were bound.
+    shared: usize,
+    /// Queries within each other, and relations so far.
+    levels: usize,
+    relations: usize,
     /// How many recursive queries there are.
     recursions: usize,
     /// Tables and views that a query names, for what depends on them.
@@ -131,6 +143,11 @@ impl<'c> Binder<'c> {
             views: Vec::new(),
             scalars: Vec::new(),
             recursive: Vec::new(),
+            within: Vec::new(),
+            workings: 0,
+            shared: 0,
+            levels: 0,
+            relations: 0,
             recursions: 0,
             named_relations: Vec::new(),
             named_elsewhere: Vec::new(),
@@ -149,12 +166,13 @@ impl<'c> Binder<'c> {
             Statement::Delete(delete) => Bound::Delete(Box::new(self.delete(delete)?)),
             _ => return Ok(None),
         };
-        match &mut bound {
-            Bound::Query(query) => improve::improve(&mut query.plan),
-            Bound::Insert(insert) => improve::improve(&mut insert.plan),
-            Bound::Update(update) => improve::improve(&mut update.plan),
-            Bound::Delete(delete) => improve::improve(&mut delete.plan),
-        }
+        let plan = match &mut bound {
+            Bound::Query(query) => &mut query.plan,
+            Bound::Insert(insert) => &mut insert.plan,
+            Bound::Update(update) => &mut update.plan,
+            Bound::Delete(delete) => &mut delete.plan,
+        };
+        self.finish(plan)?;
         // A parameter that nothing has said the type of is a text.
         for ty in &mut self.parameters {
             if *ty == Type::Unknown {
@@ -162,6 +180,26 @@ impl<'c> Binder<'c> {
             }
         }
         Ok(Some(bound))
+    }
+
+    /// Looks at a plan as a whole, if it is not too deep for that.
+    fn finish(&mut self, plan: &mut Plan) -> Result<()> {
+        depth::has_stack_under(plan.levels())?;
+        recursive::unshared(plan);
+        improve::improve(plan);
+        Ok(())
+    }
+
+    /// Binds a query within another one.
+    fn deeper<T>(&mut self, bind: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        depth::has_stack()?;
+        if self.levels >= depth::LEVELS {
+            return Err(depth::too_deep());
+        }
+        self.levels += 1;
+        let bound = bind(self);
+        self.levels -= 1;
+        bound
     }
 
     fn table(&mut self, name: &ObjectName) -> Result<Arc<Table>> {

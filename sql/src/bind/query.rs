@@ -1,12 +1,14 @@
 //! SELECT: from the tables through grouping, the select list, DISTINCT and ORDER BY to LIMIT; VALUES; set operations; WITH.
 
 use super::coerce::common_modifier;
+use super::recursive::{KnownCte, Within};
 use super::scope::{Barred, Frame, FrameKind, Group, Naming, ScopeColumn};
 use super::{Binder, SUB_BASE, Typed};
+use crate::depth;
 use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::parser::ast::{self, ExprKind, LockWait, Locking, OrderItem, Query, Select, SetExpr, Strength};
-use crate::plan::{BoundQuery, Column, LockTarget, Plan, SortKey, Sub, SubKind};
+use crate::plan::{BoundQuery, Column, Join, LockTarget, Plan, SortKey, Sub, SubKind};
 use crate::types::Type;
 
 /// Expressions of a select list, bound, with their names.
@@ -26,7 +28,9 @@ impl Binder<'_> {
 
     /// A query within another one, and the expressions of that one which it needs.
     pub(super) fn sub_query(&mut self, query: &Query) -> Result<(BoundQuery, Vec<Expr>)> {
-        self.nested(FrameKind::Sub, |binder| binder.query(query))
+        self.standing(Some(Within::SubQuery), |binder| {
+            binder.nested(FrameKind::Sub, |binder| binder.query(query))
+        })
     }
 
     pub(super) fn nested<T>(
@@ -41,11 +45,13 @@ impl Binder<'_> {
     }
 
     pub(super) fn query(&mut self, query: &Query) -> Result<BoundQuery> {
-        let known = self.ctes.len();
-        self.ctes.extend(query.with.iter().cloned());
-        let bound = self.query_body(query);
-        self.ctes.truncate(known);
-        bound
+        self.deeper(|binder| {
+            let known = binder.ctes.len();
+            binder.ctes.extend(query.with.iter().map(KnownCte::new));
+            let bound = binder.query_body(query);
+            binder.ctes.truncate(known);
+            bound
+        })
     }
 
     fn query_body(&mut self, query: &Query) -> Result<BoundQuery> {
@@ -78,7 +84,15 @@ impl Binder<'_> {
             SetExpr::Query(query) => self.query(query),
             SetExpr::Values(rows) => self.values(rows),
             SetExpr::Op { op, all, left, right } => {
-                let (left, right) = (self.set_expr(left)?, self.set_expr(right)?);
+                depth::has_stack()?;
+                let (on_left, on_right) = match (op, all) {
+                    (ast::SetOp::Intersect, true) => (Some(Within::Intersect), Some(Within::Intersect)),
+                    (ast::SetOp::Except, true) => (Some(Within::Except), Some(Within::Except)),
+                    (ast::SetOp::Except, false) => (None, Some(Within::Except)),
+                    _ => (None, None),
+                };
+                let left = self.standing(on_left, |binder| binder.set_expr(left))?;
+                let right = self.standing(on_right, |binder| binder.set_expr(right))?;
                 let name = match op {
                     ast::SetOp::Union => "UNION",
                     ast::SetOp::Intersect => "INTERSECT",
@@ -196,6 +210,14 @@ impl Binder<'_> {
             || select.having.is_some()
             || select.items.iter().any(|item| has_aggregate(&item.expr))
             || order.iter().any(|item| has_aggregate(&item.expr));
+        if self.frame().names_itself
+            && (select.items.iter().any(|item| has_aggregate(&item.expr))
+                || select.having.as_ref().is_some_and(has_aggregate)
+                || order.iter().any(|item| has_aggregate(&item.expr)))
+        {
+            let message = "aggregate functions are not allowed in a recursive query's recursive term";
+            return Err(Error::new("42P19", message));
+        }
         if let Some(lock) = locks.first() {
             match () {
                 () if select.distinct.is_some() => return Err(not_lockable(lock, "DISTINCT clause")),
@@ -706,47 +728,38 @@ pub(super) fn has_aggregate(expr: &ast::Expr) -> bool {
     }
 }
 
-/// A function that makes rows, in FROM.
-pub(super) fn series_call(name: &str, args: Vec<Typed>, at: u32) -> Result<Plan> {
-    let bad = || Error::unsupported(format!("function {name} in FROM")).at(at);
-    if name != "generate_series" || !(2..=3).contains(&args.len()) {
-        return Err(bad());
+/// Rows of VALUES that have sub-queries: these are answered once, and the rows made of their answers.
+pub(super) fn rows_with_subs(mut rows: Vec<Vec<Expr>>, subs: Vec<Sub>) -> Plan {
+    let (answers, width) = (subs.len(), rows.first().map_or(0, Vec::len));
+    // What the rows know of enclosing queries goes down with the answers.
+    let mut outer = 0;
+    for expr in rows.iter().flatten() {
+        expr.walk(&mut |node| {
+            if let Expr::Outer(place) = node {
+                outer = outer.max(*place + 1);
+            }
+        });
     }
-    let mut exprs = Vec::new();
-    for arg in args {
-        if !arg.ty.is_integer() {
-            return Err(bad());
-        }
-        exprs.push(arg.expr);
+    for expr in rows.iter_mut().flatten() {
+        expr.rewrite(&mut |node| {
+            if let Expr::Column(index) = node
+                && *index >= SUB_BASE
+            {
+                *node = Expr::Outer(outer + *index - SUB_BASE);
+            }
+        });
     }
-    let mut exprs = exprs.into_iter();
-    let (Some(from), Some(to)) = (exprs.next(), exprs.next()) else { return Err(bad()) };
-    let step = exprs.next().unwrap_or(Expr::Const(crate::types::Datum::Int(1)));
-    Ok(Plan::Series { from, to, step })
-}
-
-/// Rows of VALUES, at least one, that have sub-queries: each is a projection of their answers.
-pub(super) fn rows_with_subs(rows: Vec<Vec<Expr>>, subs: Vec<Sub>) -> Plan {
-    let base = Plan::Apply(Box::new(Plan::Unit), subs);
-    let projected = rows.into_iter().map(|mut row| {
-        row.iter_mut().for_each(|expr| place_subs(expr, 0));
-        Plan::Project(Box::new(base.clone()), row)
-    });
-    // Neighbours are put together, then those pairs: a chain would be as deep as there are rows.
-    let mut all: Vec<Plan> = projected.collect();
-    while all.len() > 1 {
-        let mut rest = all.into_iter();
-        let mut pairs = Vec::new();
-        while let Some(left) = rest.next() {
-            pairs.push(match rest.next() {
-                Some(right) => {
-                    let (left, right) = (Box::new(left), Box::new(right));
-                    Plan::SetOp { op: ast::SetOp::Union, all: true, left, right }
-                }
-                None => left,
-            });
-        }
-        all = pairs;
-    }
-    all.pop().expect("VALUES has a row")
+    let captures = (0..outer).map(Expr::Outer).chain((0..answers).map(Expr::Column)).collect();
+    let join = Join {
+        kind: ast::JoinKind::Inner,
+        left: applied(Plan::Unit, subs, &mut 0),
+        right: Plan::Values(rows),
+        left_width: answers,
+        right_width: width,
+        equal: Vec::new(),
+        on: Vec::new(),
+        lateral: Some(captures),
+    };
+    let made = (answers..answers + width).map(Expr::Column).collect();
+    Plan::Project(Box::new(Plan::Join(Box::new(join))), made)
 }

@@ -7,7 +7,7 @@ use crate::catalog::Table;
 use crate::error::{Error, Result, nearest};
 use crate::expr::Expr;
 use crate::parser::ast;
-use crate::plan::{AggregateCall, Sub, Used, WindowCall};
+use crate::plan::{AggregateCall, SetExpr, Sub, Used, WindowCall};
 use crate::types::Type;
 
 /// A column that a name can mean.
@@ -125,9 +125,11 @@ pub(super) struct Frame {
     /// Sub-queries that have no place yet, of expressions before grouping and behind it.
     pub(super) subs: Vec<Sub>,
     /// Functions that make rows; none: they are not allowed now.
-    pub(super) sets: Option<Vec<Expr>>,
+    pub(super) sets: Option<Vec<SetExpr>>,
     /// Window functions; none: they are not allowed now.
     pub(super) windows: Option<Vec<WindowCall>>,
+    /// Its FROM names the recursive query whose step it is part of.
+    pub(super) names_itself: bool,
     /// What is being bound of it that allows neither of the two.
     pub(super) barred: Option<Barred>,
     /// The WINDOW clause.

@@ -1,12 +1,13 @@
 //! Functions that make rows: in FROM a table, in a select list a row for each of their values.
 //!
-//! Each is an expression that makes an array; [`Extension::Sets`](crate::plan::Extension) opens several of them side by side, and
-//! puts nulls where one is at its end. Only `generate_series` of integers in FROM makes its rows one by one.
+//! Each is an expression that makes an array, or `generate_series`, which makes its values one by one;
+//! [`Extension::Sets`](crate::plan::Extension) opens several of them side by side, and puts nulls where one is at its end.
 
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
 use crate::expr::{Call, Env, Expr, Made};
 use crate::parser::ast;
+use crate::plan::SetExpr;
 use crate::registry::{json, patterns};
 use crate::types::{Datum, Type};
 
@@ -15,8 +16,8 @@ pub(super) const SET_BASE: usize = 1 << 41;
 /// All such columns.
 pub(super) const SETS: std::ops::Range<usize> = SET_BASE..2 * SET_BASE;
 
-/// An expression that makes an array, and the columns that its elements are: names (none: the function's) and types.
-pub(super) type SetCall = (Expr, Vec<(Option<&'static str>, Type)>);
+/// A function, and the columns that its values are: names (none: the function's) and types.
+pub(super) type SetCall = (SetExpr, Vec<(Option<&'static str>, Type)>);
 
 impl Binder<'_> {
     /// The call of a function that makes rows; none if it is no such function.
@@ -111,7 +112,7 @@ impl Binder<'_> {
             _ => return Ok(None),
         };
         debug_assert!(!types.is_empty(), "each of them takes an argument");
-        Ok(Some((expr, columns)))
+        Ok(Some((SetExpr::Array(expr), columns)))
     }
 
     fn texts(&mut self, args: &[Typed]) -> Result<Vec<Expr>> {
@@ -128,12 +129,12 @@ impl Binder<'_> {
             };
             let zoned = from.ty == Type::TimestampTz || to.ty == Type::TimestampTz || from.ty == Type::Date;
             let ty = if zoned { Type::TimestampTz } else { Type::Timestamp };
-            let exprs = vec![
+            let exprs = [
                 self.implicit(from.clone(), ty)?.expr,
                 self.implicit(to.clone(), ty)?.expr,
                 self.implicit(step.clone(), Type::Interval)?.expr,
             ];
-            return Ok((Expr::Call(Call::Many(times), exprs), vec![(None, ty)]));
+            return Ok((SetExpr::Series(exprs), vec![(None, ty)]));
         }
         let (mut exprs, ty, _) = self.unify(args.to_vec(), "generate_series")?;
         if ty != Type::Numeric && !ty.is_integer() {
@@ -147,13 +148,13 @@ impl Binder<'_> {
                 _ => Datum::Int(1),
             }));
         }
-        let call = if ty == Type::Numeric { numbers } else { integers };
-        Ok((Expr::Call(Call::Many(call), exprs), vec![(None, ty)]))
+        let exprs = <[Expr; 3]>::try_from(exprs).expect("there are three");
+        Ok((SetExpr::Series(exprs), vec![(None, ty)]))
     }
 
     /// A function that makes rows within an expression: a column behind the row's.
     pub(super) fn set_in_expression(&mut self, name: &str, args: &[Typed], at: u32) -> Result<Option<Typed>> {
-        let Some((expr, columns)) = self.set_function(name, args, at)? else { return Ok(None) };
+        let Some((set, columns)) = self.set_function(name, args, at)? else { return Ok(None) };
         let ty = match columns[..] {
             [(_, ty)] => ty,
             _ if name == "_pg_expandarray" => Type::Record,
@@ -171,7 +172,7 @@ impl Binder<'_> {
                 .at(at)
                 .hint("Put the function into FROM, or into the select list."));
         };
-        sets.push(expr);
+        sets.push(set);
         let column = SET_BASE + sets.len() - 1;
         let fields =
             if ty == Type::Record { columns.iter().map(|(_, ty)| *ty).collect() } else { Vec::new() };
@@ -240,59 +241,4 @@ fn subscripts(array: &Datum, dimension: &Datum) -> Made {
 fn places(vector: &Datum, dimension: &Datum) -> Made {
     let Datum::Array(numbers) = subscripts(vector, dimension)? else { unreachable!("it makes an array") };
     Ok(Datum::Array((0..numbers.len() as i64).map(Datum::Int).collect()))
-}
-
-fn no_step() -> Error {
-    Error::new("22023", "step size cannot equal zero")
-}
-
-fn integers(args: &[Datum], env: &Env<'_>) -> Made {
-    let (&Datum::Int(from), &Datum::Int(to), &Datum::Int(step)) = (&args[0], &args[1], &args[2]) else {
-        unreachable!("they are integers: {args:?}")
-    };
-    if step == 0 {
-        return Err(no_step());
-    }
-    let (mut all, mut at) = (Vec::new(), Some(from));
-    while let Some(value) = at.filter(|value| if step > 0 { *value <= to } else { *value >= to }) {
-        env.context.check()?;
-        all.push(Datum::Int(value));
-        at = value.checked_add(step);
-    }
-    Ok(Datum::Array(all.into()))
-}
-
-fn numbers(args: &[Datum], env: &Env<'_>) -> Made {
-    let (Datum::Numeric(from), Datum::Numeric(to), Datum::Numeric(step)) = (&args[0], &args[1], &args[2])
-    else {
-        unreachable!("they are numerics: {args:?}")
-    };
-    if [from, to, step].iter().any(|number| !number.is_finite()) {
-        return Err(Error::new("22023", "start, stop and step value must be finite"));
-    }
-    if step.signum() == 0 {
-        return Err(no_step());
-    }
-    let (mut all, mut at) = (Vec::new(), from.clone());
-    while if step.signum() > 0 { at.compare(to).is_le() } else { at.compare(to).is_ge() } {
-        env.context.check()?;
-        all.push(Datum::Numeric(at.clone()));
-        at = at.add(step)?;
-    }
-    Ok(Datum::Array(all.into()))
-}
-
-fn times(args: &[Datum], env: &Env<'_>) -> Made {
-    let Datum::Interval(step) = args[2] else { unreachable!("the step is an interval") };
-    let ahead = crate::types::span(step);
-    if ahead == 0 {
-        return Err(no_step());
-    }
-    let (mut all, mut at) = (Vec::new(), args[0].clone());
-    while if ahead > 0 { at.compare(&args[1]).is_le() } else { at.compare(&args[1]).is_ge() } {
-        env.context.check()?;
-        all.push(at.clone());
-        at = crate::registry::later(&at, &args[2])?;
-    }
-    Ok(Datum::Array(all.into()))
 }

@@ -4,9 +4,11 @@
 
 mod write;
 
+use std::collections::HashSet;
+
 use crate::names::plain as plain_name;
 use crate::parser::ast::JoinKind;
-use crate::plan::{Access, Bound, Extension, Join, KeyPart, Plan};
+use crate::plan::{Access, Bound, Extension, Join, KeyPart, Plan, SetExpr};
 use crate::run::meter::{Measured, Meter};
 
 pub(crate) use write::{json, text};
@@ -58,15 +60,16 @@ impl Node {
 
 /// The tree of a statement. With a meter, what it has counted; `changed`: rows that a change has returned, and its time.
 pub(crate) fn tree(bound: &Bound, meter: Option<&Meter>, changed: Option<Measured>) -> Node {
-    let change = |what: &str, table: &str, input: &Plan| {
+    let shown = &mut HashSet::new();
+    let mut change = |what: &str, table: &str, input: &Plan| {
         let table = plain_name(table);
         let mut node = Node::new("ModifyTable").line(format!("{what} on {table}"));
         node = node.fact("Operation", what).fact("Relation Name", table);
         node.measured = changed;
-        node.with([plan(input, meter)])
+        node.with([plan(input, meter, shown)])
     };
     match bound {
-        Bound::Query(query) => plan(&query.plan, meter),
+        Bound::Query(query) => plan(&query.plan, meter, &mut HashSet::new()),
         Bound::Insert(it) => change("Insert", &it.table.name, &it.plan),
         Bound::Update(it) => change("Update", &it.table.name, &it.plan),
         Bound::Delete(it) => change("Delete", &it.table.name, &it.plan),
@@ -87,7 +90,7 @@ fn scan(table: &crate::catalog::Table, access: &Access, conditions: usize) -> No
             let line = format!("Index Scan using {} on {of} ({condition})", index.name);
             Node::new("Index Scan").line(line).fact("Index Name", &index.name).fact("Index Cond", condition)
         }
-        Access::Index { index, equal, low, high, backward } => {
+        Access::Index { index, equal, low, high, backward, .. } => {
             let index = &table.indexes[*index];
             let mut terms: Vec<String> = Vec::new();
             for (place, (column, _)) in index.columns.iter().enumerate().take(equal.len() + 1) {
@@ -137,8 +140,8 @@ fn join(join: &Join) -> Node {
     node.fact("Join Type", kind.unwrap_or_else(|| "Inner".to_owned()))
 }
 
-fn plan(node: &Plan, meter: Option<&Meter>) -> Node {
-    let below = |input: &Plan| plan(input, meter);
+fn plan(node: &Plan, meter: Option<&Meter>, shown: &mut HashSet<usize>) -> Node {
+    let mut below = |input: &Plan| plan(input, meter, shown);
     let removed = |conditions| meter.map(|meter| ("Rows Removed by Filter", meter.removed_by(conditions)));
     let mut made = match node {
         Plan::Unit => Node::new("Result"),
@@ -147,8 +150,19 @@ fn plan(node: &Plan, meter: Option<&Meter>) -> Node {
         Plan::Scan { table, access, filter, .. } => {
             Node { removed: removed(filter), ..scan(table, access, filter.len()) }
         }
-        Plan::Unnest(_) => Node::new("Function Scan").line("Function Scan on unnest"),
-        Plan::Series { .. } => Node::new("Function Scan").line("Function Scan on generate_series"),
+        Plan::Set(SetExpr::Array(_)) => Node::new("Function Scan").line("Function Scan on unnest"),
+        Plan::Set(SetExpr::Series(_)) => Node::new("Function Scan").line("Function Scan on generate_series"),
+        Plan::Shared(shared) => {
+            let node = Node::new("CTE Scan").line(format!("CTE Scan on {}", shared.name));
+            let node = node.fact("CTE Name", &shared.name);
+            // Its plan is shown where it is read first.
+            if shown.insert(shared.number) {
+                let label = Some(format!("CTE {}", shared.name));
+                node.with([Node { label, ..plan(&shared.plan, meter, shown) }])
+            } else {
+                node
+            }
+        }
         Plan::Filter(input, conditions) => {
             Node { removed: removed(conditions), ..Node::new("Filter").with([below(input)]) }
         }

@@ -35,11 +35,17 @@ pub(crate) enum Kind<'t> {
     End,
 }
 
-/// The tokens of `text`, with one of kind `End` behind them.
-pub(crate) fn tokens(text: &str) -> Result<Vec<Token<'_>>> {
+/// Tokens for which room is asked at once.
+const TOKENS: usize = 4096;
+
+/// The tokens of `text`, with one of kind `End` behind them. `room` is asked for so many more, a number at a time.
+pub(crate) fn tokens<'t>(text: &'t str, room: &mut dyn FnMut(usize) -> Result<()>) -> Result<Vec<Token<'t>>> {
     let mut lexer = Lexer { text, bytes: text.as_bytes(), at: 0 };
-    let mut all = Vec::with_capacity(text.len() / 4 + 2);
+    let mut all = Vec::with_capacity((text.len() / 4 + 2).min(TOKENS));
     loop {
+        if all.len() % TOKENS == TOKENS - 1 {
+            room(TOKENS)?;
+        }
         let token = lexer.next()?;
         let last = token.kind == Kind::End;
         all.push(token);

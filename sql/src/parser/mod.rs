@@ -198,7 +198,7 @@ pub(crate) struct Parsed {
 
 /// The expression that a text is, all of it: one that a definition keeps.
 pub(crate) fn parse_expr(text: &str) -> Result<ast::Expr> {
-    let tokens = lexer::tokens(text)?;
+    let tokens = lexer::tokens(text, &mut |_| Ok(()))?;
     let mut parser = Parser { text, tokens, next: 0, depth: 0, parameters: 0 };
     let expr = parser.expr()?;
     if parser.kind() == &Kind::End { Ok(expr) } else { Err(parser.unexpected()) }
@@ -207,7 +207,7 @@ pub(crate) fn parse_expr(text: &str) -> Result<ast::Expr> {
 /// A text with each word that is this name made another one.
 pub(crate) fn renamed(text: &str, from: &str, to: &str) -> Result<String> {
     let (mut out, mut done) = (String::new(), 0);
-    for token in lexer::tokens(text)? {
+    for token in lexer::tokens(text, &mut |_| Ok(()))? {
         let is = match &token.kind {
             Kind::Word(word) => *word == from,
             Kind::Quoted(word) => *word == from,
@@ -225,7 +225,12 @@ pub(crate) fn renamed(text: &str, from: &str, to: &str) -> Result<String> {
 
 /// All statements of a text.
 pub(crate) fn parse(text: &str) -> Result<Vec<Parsed>> {
-    let tokens = lexer::tokens(text).map_err(|error| error.locate(text))?;
+    parse_within(text, &mut |_| Ok(()))
+}
+
+/// The same; `room` is asked for so many tokens more, where there are very many.
+pub(crate) fn parse_within(text: &str, room: &mut dyn FnMut(usize) -> Result<()>) -> Result<Vec<Parsed>> {
+    let tokens = lexer::tokens(text, room).map_err(|error| error.locate(text))?;
     let mut parser = Parser { text, tokens, next: 0, depth: 0, parameters: 0 };
     parser.statements().map_err(|error| error.locate(text))
 }
@@ -363,6 +368,7 @@ impl<'t> Parser<'t> {
         if self.depth >= MAX_DEPTH {
             return Err(too_deep().at(self.at()));
         }
+        crate::depth::has_stack()?;
         self.depth += 1;
         let parsed = parse(self);
         self.depth -= 1;

@@ -185,6 +185,11 @@ impl Aggregate {
         }
     }
 
+    /// Does its state grow with the values that it takes?
+    pub(crate) fn keeps(self) -> bool {
+        matches!(self, Self::Join | Self::Array | Self::JsonArray { .. } | Self::JsonObject { .. })
+    }
+
     /// Takes a row's arguments. Nulls count for `count(*)` only.
     #[inline]
     pub(crate) fn take(self, state: &mut State, args: &[Datum]) -> Result<()> {

@@ -216,7 +216,7 @@ pub(super) fn substring_matching(text: &Datum, pattern: &Datum) -> Made {
 }
 
 /// `regexp_replace(text, pattern, replacement [, flags])`
-pub(super) fn regexp_replace(args: &[Datum]) -> Made {
+pub(super) fn regexp_replace(args: &[Datum], env: &Env<'_>) -> Made {
     let flags = args.get(3).map_or("", str);
     if let Some(other) = flags.chars().find(|flag| !"gi".contains(*flag)) {
         return Err(Error::new("22023", format!("invalid regular expression option: \"{other}\"")));
@@ -239,9 +239,25 @@ pub(super) fn regexp_replace(args: &[Datum]) -> Made {
     let text = str(&args[0]);
     let limit = usize::from(!flags.contains('g'));
     let fold = if flags.contains('i') { "i" } else { "" };
+    // The text between matches, and for each match no more than its replacement with all of the text in it.
+    let memory = &env.context.memory;
     let replaced = compiled(str(&args[1]), fold, |regex| {
-        regex.replacen(text, limit, replacement.as_str()).into_owned()
-    })?;
+        let (mut out, mut from) = (String::new(), 0);
+        for (number, found) in regex.captures_iter(text).enumerate() {
+            if limit > 0 && number == limit {
+                break;
+            }
+            let whole = found.get(0).expect("a match has a whole");
+            out.push_str(&text[from..whole.start()]);
+            found.expand(&replacement, &mut out);
+            from = whole.end();
+            if number % 64 == 63 {
+                memory.has_room_for(3 * out.len() as u64)?;
+            }
+        }
+        out.push_str(&text[from..]);
+        Result::Ok(out)
+    })??;
     Ok(Datum::text(replaced))
 }
 

@@ -2,8 +2,8 @@
 //! PostgreSQL with the locale `C.UTF-8`.
 
 use super::casts::{int, str};
-use crate::error::Error;
-use crate::expr::Made;
+use crate::error::{Error, Result};
+use crate::expr::{Env, Made};
 use crate::types::Datum;
 
 /// Most bytes of a text that a function makes.
@@ -11,6 +11,14 @@ const MAX_TEXT: usize = 1 << 30;
 
 fn made(text: impl AsRef<str>) -> Made {
     Ok(Datum::text(text))
+}
+
+/// Is there room for a text of so many bytes, which is made once and copied once?
+fn room_for(length: Option<usize>, env: &Env<'_>) -> Result<()> {
+    match length {
+        Some(length) if length <= MAX_TEXT => env.context.memory.has_room_for(2 * length as u64),
+        _ => Err(too_large()),
+    }
 }
 
 fn too_large() -> Error {
@@ -116,7 +124,7 @@ pub(super) fn right(a: &Datum, n: &Datum) -> Made {
 }
 
 /// Filled (or cut) to a length, on the left or on the right.
-pub(super) fn pad(args: &[Datum], on_left: bool) -> Made {
+pub(super) fn pad(args: &[Datum], on_left: bool, env: &Env<'_>) -> Made {
     let (text, length) = (str(&args[0]), usize::try_from(int(&args[1])).unwrap_or(0));
     let fill = args.get(2).map_or(" ", str);
     if length > MAX_TEXT / 4 {
@@ -126,6 +134,8 @@ pub(super) fn pad(args: &[Datum], on_left: bool) -> Made {
     if count >= length || fill.is_empty() {
         return made(text.chars().take(length).collect::<String>());
     }
+    let widest = fill.chars().map(char::len_utf8).max().unwrap_or(1);
+    room_for((length - count).checked_mul(widest).map(|padding| padding + text.len()), env)?;
     let padding: String = fill.chars().cycle().take(length - count).collect();
     made(if on_left { padding + text } else { text.to_owned() + &padding })
 }
@@ -143,20 +153,22 @@ pub(super) fn trim(args: &[Datum], left: bool, right: bool) -> Made {
     made(text)
 }
 
-pub(super) fn replace(args: &[Datum]) -> Made {
-    let from = str(&args[1]);
+pub(super) fn replace(args: &[Datum], env: &Env<'_>) -> Made {
+    let (text, from, to) = (str(&args[0]), str(&args[1]), str(&args[2]));
     if from.is_empty() {
         return Ok(args[0].clone());
     }
-    made(str(&args[0]).replace(from, str(&args[2])))
+    if to.len() > from.len() {
+        let more = text.matches(from).count().checked_mul(to.len() - from.len());
+        room_for(more.map(|more| more + text.len()), env)?;
+    }
+    made(text.replace(from, to))
 }
 
-pub(super) fn repeat(a: &Datum, n: &Datum) -> Made {
-    let (text, count) = (str(a), usize::try_from(int(n)).unwrap_or(0));
-    match text.len().checked_mul(count) {
-        Some(length) if length <= MAX_TEXT => made(text.repeat(count)),
-        _ => Err(too_large()),
-    }
+pub(super) fn repeat(args: &[Datum], env: &Env<'_>) -> Made {
+    let (text, count) = (str(&args[0]), usize::try_from(int(&args[1])).unwrap_or(0));
+    room_for(text.len().checked_mul(count), env)?;
+    made(text.repeat(count))
 }
 
 pub(super) fn reverse(a: &Datum) -> Made {

@@ -12,6 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::foreign::{Pending, note_changed, note_deleted, note_inserted};
+use super::memory::{Kept, size_of_row};
 use super::source::{Changed, Decision, Inserted, Which};
 use super::{Executor, Row, Source};
 use crate::catalog::Table;
@@ -21,12 +22,24 @@ use crate::plan::{BoundConflict, BoundDelete, BoundInsert, BoundUpdate, Plan, Re
 use crate::types::{Datum, text};
 
 /// Rows that were changed, and what RETURNING makes of them.
-#[derive(Default)]
-pub(crate) struct Outcome {
+pub(crate) struct Outcome<'e> {
     pub(crate) count: u64,
     pub(crate) rows: Vec<Row>,
     /// What foreign keys ask for.
     pub(crate) pending: Vec<Pending>,
+    kept: Kept<'e>,
+}
+
+impl<'e> Outcome<'e> {
+    fn none(context: &'e Context) -> Self {
+        Self { count: 0, rows: Vec::new(), pending: Vec::new(), kept: context.memory.kept() }
+    }
+
+    /// Counts what a row has added to what foreign keys ask for.
+    fn note(&mut self, before: usize) -> Result<()> {
+        let more = &self.pending[before..];
+        self.kept.add(more.iter().map(Pending::size).sum())
+    }
 }
 
 /// A row that was read is another one by now: the statement has to be run again.
@@ -36,26 +49,38 @@ pub(crate) fn stale() -> Error {
     Error::new("40001", STALE)
 }
 
-impl<S: Source> Executor<'_, S> {
-    fn returned(&self, returning: Option<&Returning>, row: &[Datum], outcome: &mut Outcome) -> Result<()> {
+impl<'e, S: Source> Executor<'e, S> {
+    fn returned(
+        &self,
+        returning: Option<&Returning>,
+        row: &[Datum],
+        outcome: &mut Outcome<'_>,
+    ) -> Result<()> {
         outcome.count += 1;
         if let Some(returning) = returning {
             let env = self.env(row, &[]);
-            outcome.rows.push(returning.exprs.iter().map(|expr| expr.eval(&env)).collect::<Result<Row>>()?);
+            let made = returning.exprs.iter().map(|expr| expr.eval(&env)).collect::<Result<Row>>()?;
+            outcome.kept.row(&made)?;
+            outcome.rows.push(made);
         }
         Ok(())
     }
 
-    pub(crate) async fn insert(&mut self, insert: &BoundInsert) -> Result<Outcome> {
-        let rows = self.rows(&insert.plan, &[]).await?;
-        let mut outcome = Outcome::default();
+    pub(crate) async fn insert(&mut self, insert: &BoundInsert) -> Result<Outcome<'e>> {
+        let mut all = self.rows(&insert.plan, &[]).await?;
+        let mut outcome = Outcome::none(self.context);
         let table = &insert.table;
         let numbers = table
             .columns
             .iter()
             .zip(&insert.given)
             .any(|(column, given)| column.numbered && !column.hidden && !given);
-        for mut row in rows {
+        for mut row in std::mem::take(&mut all.rows) {
+            if self.context.is_due() {
+                self.context.pause().await?;
+            }
+            let before = outcome.pending.len();
+            let size = size_of_row(&row);
             let own = row
                 .iter()
                 .zip(&table.columns)
@@ -94,6 +119,8 @@ impl<S: Source> Executor<'_, S> {
             if let Some(row) = inserted {
                 self.returned(insert.returning.as_ref(), &row, &mut outcome)?;
             }
+            outcome.note(before)?;
+            all.kept.remove(size);
             self.passed += 1;
         }
         Ok(outcome)
@@ -138,10 +165,16 @@ impl<S: Source> Executor<'_, S> {
         }
     }
 
-    pub(crate) async fn update(&mut self, update: &BoundUpdate) -> Result<Outcome> {
-        let mut outcome = Outcome::default();
+    pub(crate) async fn update(&mut self, update: &BoundUpdate) -> Result<Outcome<'e>> {
+        let mut outcome = Outcome::none(self.context);
         let own = update.table.columns.len();
-        for mut row in self.rows(&update.plan, &[]).await? {
+        let mut all = self.rows(&update.plan, &[]).await?;
+        for mut row in std::mem::take(&mut all.rows) {
+            if self.context.is_due() {
+                self.context.pause().await?;
+            }
+            let before = outcome.pending.len();
+            all.kept.remove(size_of_row(&row));
             // At read committed the row may be another one by now: the plan says once more whether and how it changes.
             loop {
                 let values = row.split_off(update.width);
@@ -163,13 +196,20 @@ impl<S: Source> Executor<'_, S> {
                     None => break,
                 }
             }
+            outcome.note(before)?;
         }
         Ok(outcome)
     }
 
-    pub(crate) async fn delete(&mut self, delete: &BoundDelete) -> Result<Outcome> {
-        let mut outcome = Outcome::default();
-        for mut row in self.rows(&delete.plan, &[]).await? {
+    pub(crate) async fn delete(&mut self, delete: &BoundDelete) -> Result<Outcome<'e>> {
+        let mut outcome = Outcome::none(self.context);
+        let mut all = self.rows(&delete.plan, &[]).await?;
+        for mut row in std::mem::take(&mut all.rows) {
+            if self.context.is_due() {
+                self.context.pause().await?;
+            }
+            let before = outcome.pending.len();
+            all.kept.remove(size_of_row(&row));
             loop {
                 let newest = match self.change(&delete.table, &row, Decision::Delete).await? {
                     Ended::Done => {
@@ -185,6 +225,7 @@ impl<S: Source> Executor<'_, S> {
                     None => break,
                 }
             }
+            outcome.note(before)?;
         }
         Ok(outcome)
     }

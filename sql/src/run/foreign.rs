@@ -18,19 +18,20 @@
 //!
 //! What an action changes asks again, until nothing does.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use thermocline_engine::{Isolation, Transaction};
 
 use super::change::{check_row, stale};
+use super::memory::size_of_row;
 use super::operators::Range;
 use super::source::{Changed, Decision, EngineSource, Locked, Seen, Which};
 use super::{Row, Source};
 use crate::bind::Binder;
 use crate::catalog::{Catalog, Foreign, Table};
 use crate::error::{Error, Result};
-use crate::expr::{Context, Env};
+use crate::expr::{Context, Env, Expr};
 use crate::parser::ast::{LockWait, Strength};
 use crate::session::EngineCatalog;
 use crate::system::rows::ActionRow;
@@ -49,6 +50,15 @@ pub(crate) enum Pending {
 }
 
 impl Pending {
+    /// Bytes that it takes.
+    pub(crate) fn size(&self) -> usize {
+        let rows = match self {
+            Self::Child { values, .. } => [Some(values), None],
+            Self::Parent { old, new, .. } => [Some(old), new.as_ref()],
+        };
+        size_of::<Self>() + rows.into_iter().flatten().map(|row| size_of_row(row)).sum::<usize>()
+    }
+
     /// The constraint.
     pub(crate) fn key(&self) -> &Foreign {
         match self {
@@ -115,10 +125,15 @@ pub(crate) async fn settle(
     pending: Vec<Pending>,
 ) -> Result<()> {
     let mut queue = VecDeque::from(pending);
+    // Definitions stay what they are meanwhile.
+    let mut known = HashMap::new();
     while let Some(one) = queue.pop_front() {
         context.check()?;
-        let source = EngineSource::new((catalog.db, catalog.tables), transaction)?;
-        let mut look = Look { catalog, source, isolation, context };
+        if context.is_due() {
+            context.pause().await?;
+        }
+        let source = EngineSource::new((catalog.db, catalog.tables), transaction)?.within(context);
+        let mut look = Look { catalog, source, isolation, context, known: &mut known };
         match one {
             Pending::Child { key, values } => look.child(&key, &values).await?,
             Pending::Parent { key, old, new } => look.parent(&key, &old, new.as_deref(), &mut queue).await?,
@@ -133,13 +148,33 @@ struct Look<'l, 't> {
     source: EngineSource<'t>,
     isolation: Isolation,
     context: &'l Context,
+    known: &'l mut HashMap<String, Known>,
+}
+
+/// A table and its CHECK constraints.
+#[derive(Clone)]
+struct Known {
+    table: Arc<Table>,
+    checks: Arc<Vec<(String, Expr)>>,
 }
 
 impl Look<'_, '_> {
-    fn table(&self, name: &str) -> Result<Arc<Table>> {
-        self.catalog
-            .table(name)
-            .ok_or_else(|| Error::new("42P01", format!("relation \"{name}\" does not exist")))
+    fn known(&mut self, name: &str) -> Result<Known> {
+        if let Some(known) = self.known.get(name) {
+            return Ok(known.clone());
+        }
+        let found = self.catalog.table(name);
+        let table =
+            found.ok_or_else(|| Error::new("42P01", format!("relation \"{name}\" does not exist")))?;
+        let mut binder = Binder::new(&self.catalog, Vec::new(), self.context.now);
+        let checks = Arc::new(binder.checks(&table)?);
+        let known = Known { table, checks };
+        self.known.insert(name.to_owned(), known.clone());
+        Ok(known)
+    }
+
+    fn table(&mut self, name: &str) -> Result<Arc<Table>> {
+        Ok(self.known(name)?.table)
     }
 
     async fn child(&mut self, key: &Foreign, values: &[Datum]) -> Result<()> {
@@ -195,7 +230,7 @@ impl Look<'_, '_> {
     async fn children(&mut self, child: &Arc<Table>, places: &[usize], values: &[Datum]) -> Result<Vec<i64>> {
         let range = range_on(child, places, values);
         let columns: Vec<usize> = (0..child.columns.len()).collect();
-        let (width, mut found, mut seen_keys) = (child.columns.len(), Vec::new(), Vec::new());
+        let (width, mut found, mut seen_keys) = (child.columns.len(), Vec::new(), HashSet::new());
         let primary = child.primary.expect("each table has a key");
         let key_of = |row: &[Datum]| -> Row {
             child.indexes[primary].columns.iter().map(|(column, _)| row[*column].clone()).collect()
@@ -206,7 +241,7 @@ impl Look<'_, '_> {
             }
             let Datum::Int(number) = row[width] else { panic!("behind the row stands its number") };
             found.push(number);
-            seen_keys.push(key_of(row));
+            seen_keys.insert(key_of(row));
             Seen::Taken
         };
         self.source.scan(child, &columns, (range, true), &mut see).await?;
@@ -258,9 +293,11 @@ impl Look<'_, '_> {
         if action == ActionRow::SetDefault && values.as_deref() == Some(old) {
             return self.no_children((key, &parent), &child, &places, old, children).await;
         }
-        let mut binder = Binder::new(&self.catalog, Vec::new(), self.context.now);
-        let checks = binder.checks(&child)?;
+        let checks = self.known(&key.child)?.checks;
         for number in children {
+            if self.context.is_due() {
+                self.context.pause().await?;
+            }
             let mut before_after = None;
             let (child_table, context) = (child.clone(), self.context);
             let mut decide = |row: &[Datum]| {

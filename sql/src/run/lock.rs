@@ -8,12 +8,12 @@ use std::ops::ControlFlow;
 
 use super::change::stale;
 use super::source::Locked;
-use super::{Executor, Row, Sink, Source};
+use super::{Executor, KeptRows, Row, Sink, Source};
 use crate::error::Result;
 use crate::plan::{LockTarget, Plan};
 use crate::types::Datum;
 
-impl<S: Source> Executor<'_, S> {
+impl<'e, S: Source> Executor<'e, S> {
     pub(super) async fn lock(
         &mut self,
         input: &Plan,
@@ -26,9 +26,12 @@ impl<S: Source> Executor<'_, S> {
         // shows the statement's snapshot, the same rows in the same order.
         let (mut passed, mut count) = (0, if few { 4 } else { usize::MAX });
         loop {
-            let (rows, is_all) = self.some_rows(input, outer, passed, count).await?;
-            passed += rows.len();
-            for mut row in rows {
+            let (some, is_all) = self.some_rows(input, outer, passed, count).await?;
+            passed += some.rows.len();
+            for mut row in some.rows {
+                if self.context.is_due() {
+                    self.context.pause().await?;
+                }
                 let Some(newest) = self.lock_row(targets, &row).await? else { continue };
                 if !newest.is_empty() {
                     match self.once_more(input, outer, newest).await? {
@@ -54,19 +57,19 @@ impl<S: Source> Executor<'_, S> {
         outer: &[Datum],
         mut passed: usize,
         count: usize,
-    ) -> Result<(Vec<Row>, bool)> {
-        let mut rows = Vec::new();
+    ) -> Result<(KeptRows<'e>, bool)> {
+        let mut some = KeptRows::none(self.context);
         self.run(input, outer, &mut |row| {
             if passed > 0 {
                 passed -= 1;
                 return Ok(ControlFlow::Continue(()));
             }
-            rows.push(std::mem::take(row));
-            Ok(if rows.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            some.push(row)?;
+            Ok(if some.rows.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })
         .await?;
-        let is_all = rows.len() < count;
-        Ok((rows, is_all))
+        let is_all = some.rows.len() < count;
+        Ok((some, is_all))
     }
 
     /// Locks the rows of the tables that this row comes from. Empty: they are as they were read. `None`: one has gone, or is

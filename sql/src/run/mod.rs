@@ -3,28 +3,38 @@
 //! Rows are pushed: each operator hands its rows, one after the other, to a function of the operator above, which says whether
 //! it wants more. A scan so runs through filter, projection and aggregation without keeping anything. Operators that read tables
 //! for each of their rows (index joins, sub-queries) keep their input first, since the engine calls back while it holds pins.
-//! Reading is asynchronous, expressions are not.
+//! Reading is asynchronous, expressions are not. What takes long for a single row (a join without equalities, a function that makes
+//! rows) is put off until the input has been read, since a sink cannot give way.
 //!
 //! | file | does |
 //! |---|---|
 //! | `source` | the one trait by which rows come from and go to the engine, and values change their form |
 //! | `operators` | the operators that only pass rows on, sort or group them |
 //! | `join` | joins |
+//! | `inner` | scans that run once for each row of another plan |
 //! | `recursive` | WITH RECURSIVE, and functions that make rows in a select list |
 //! | `window` | window functions |
 //! | `sub` | sub-queries, whose answers are remembered by what they depend on |
 //! | `change` | INSERT, UPDATE, DELETE |
 //! | `foreign` | foreign keys: what a statement's changes ask of other tables |
 //! | `meter` | what EXPLAIN ANALYZE counts |
+//! | `pace` | when a statement lets others have a turn |
+//! | `memory` | what a statement keeps, charged to the memory limit |
+//! | `sort` | orders, in pieces between which others have a turn |
 //! | `lock` | SELECT … FOR UPDATE and its like |
 
 pub(crate) mod change;
 pub(crate) mod foreign;
+mod inner;
 mod join;
 mod lock;
+pub(crate) mod memory;
 pub(crate) mod meter;
 mod operators;
+pub(crate) mod pace;
 mod recursive;
+pub(crate) mod series;
+mod sort;
 pub(crate) mod source;
 mod sub;
 mod window;
@@ -33,11 +43,14 @@ use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 
+use inner::Inner;
+use memory::Kept;
 pub(crate) use source::{Source, datum_of};
 
+use crate::depth;
 use crate::error::Result;
 use crate::expr::{Context, Env};
-use crate::plan::{Extension, Plan};
+use crate::plan::{Extension, Plan, Shared};
 use crate::types::Datum;
 
 /// A row.
@@ -60,22 +73,54 @@ pub(crate) struct Executor<'e, S> {
     pub(crate) working: Vec<(usize, std::rc::Rc<Vec<Row>>)>,
     /// How many rows an insert has passed.
     pub(crate) passed: usize,
+    /// Operators that run within each other.
+    pub(crate) levels: usize,
+    /// Rows of WITH queries that are named several times, by their numbers.
+    pub(crate) shared: std::collections::HashMap<usize, std::rc::Rc<KeptRows<'e>>>,
+    /// Scans that have run, by where they stand in memory: the plan does not move meanwhile.
+    inner: std::collections::HashMap<usize, Inner<'e>>,
 }
 
-impl<S: Source> Executor<'_, S> {
+/// Rows, and the memory that they take.
+pub(crate) struct KeptRows<'e> {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) kept: Kept<'e>,
+}
+
+impl<'e> KeptRows<'e> {
+    pub(crate) fn none(context: &'e Context) -> Self {
+        Self { rows: Vec::new(), kept: context.memory.kept() }
+    }
+
+    /// Takes a row.
+    #[inline]
+    pub(crate) fn push(&mut self, row: &mut Row) -> Result<()> {
+        self.kept.row(row)?;
+        self.rows.push(std::mem::take(row));
+        Ok(())
+    }
+}
+
+impl<'e, S: Source> Executor<'e, S> {
+    pub(crate) fn new(source: &'e mut S, context: &'e Context) -> Self {
+        let (again, working) = (Vec::new(), Vec::new());
+        let (shared, inner) = (std::collections::HashMap::new(), std::collections::HashMap::new());
+        Self { source, context, again, working, passed: 0, levels: 0, shared, inner }
+    }
+
     fn env<'v>(&'v self, row: &'v [Datum], outer: &'v [Datum]) -> Env<'v> {
         Env { row, outer, context: self.context }
     }
 
     /// All rows of a plan.
-    pub(crate) async fn rows(&mut self, plan: &Plan, outer: &[Datum]) -> Result<Vec<Row>> {
-        let mut rows = Vec::new();
+    pub(crate) async fn rows(&mut self, plan: &Plan, outer: &[Datum]) -> Result<KeptRows<'e>> {
+        let mut all = KeptRows::none(self.context);
         self.run(plan, outer, &mut |row| {
-            rows.push(std::mem::take(row));
+            all.push(row)?;
             Ok(ControlFlow::Continue(()))
         })
         .await?;
-        Ok(rows)
+        Ok(all)
     }
 
     /// Hands the rows of a plan to `sink`, until it wants no more.
@@ -88,63 +133,84 @@ impl<S: Source> Executor<'_, S> {
 
     fn run_plain<'r>(&'r mut self, plan: &'r Plan, outer: &'r [Datum], sink: Sink<'r>) -> Run<'r> {
         Box::pin(async move {
-            match plan {
-                Plan::Unit => sink(&mut Vec::new()).map(drop),
-                Plan::Values(rows) => self.values(rows, outer, sink),
-                Plan::Made(rows) => emit(rows.iter().cloned(), sink),
-                Plan::Scan { table, used, access, filter, named } => {
-                    self.scan((table, used, access, filter, *named), outer, sink).await
-                }
-                Plan::Filter(input, conditions) => self.filter(input, conditions, outer, sink).await,
-                Plan::Project(input, exprs) => self.project(input, exprs, outer, sink).await,
-                Plan::Join(join) => self.join(join, outer, sink).await,
-                Plan::Apply(input, subs) => self.apply(input, subs, outer, sink).await,
-                Plan::Aggregate { input, keys, calls } => {
-                    self.aggregate(input, keys, calls, outer, sink).await
-                }
-                Plan::Sort(input, keys) => self.sort(input, keys, outer, sink).await,
-                Plan::Distinct(input, keys) => self.distinct(input, keys.as_deref(), outer, sink).await,
-                Plan::Limit { input, limit, offset } => {
-                    self.limit(input, limit.as_ref(), offset.as_ref(), outer, sink).await
-                }
-                Plan::SetOp { op, all, left, right } => {
-                    self.set_op(*op, *all, left, right, outer, sink).await
-                }
-                Plan::Extend(input, Extension::Sets(sets)) => self.sets(input, sets, outer, sink).await,
-                Plan::Extend(input, Extension::Windows(calls)) => {
-                    self.windows(input, calls, outer, sink).await
-                }
-                Plan::Recursive(query) => self.recursive(query, outer, sink).await,
-                Plan::Working(number) => self.working_rows(*number, sink),
-                Plan::Series { from, to, step } => self.series(from, to, step, outer, sink),
-                Plan::Unnest(array) => self.unnest(array, outer, sink),
-                Plan::Lock { input, targets, few } => self.lock(input, targets, *few, outer, sink).await,
-                Plan::Numbered(input) => {
-                    let mut number = 0;
-                    let mut counted = |row: &mut Row| {
-                        number += 1;
-                        row.push(Datum::Int(number));
-                        sink(row)
-                    };
-                    self.run(input, outer, &mut counted).await
-                }
-                Plan::Cut(input, width) => {
-                    let mut cut = |row: &mut Row| {
-                        row.truncate(*width);
-                        sink(row)
-                    };
-                    self.run(input, outer, &mut cut).await
-                }
-            }
+            self.levels += 1;
+            let ran = match depth::has_stack_under(self.levels) {
+                Ok(()) => self.run_operator(plan, outer, sink).await,
+                Err(error) => Err(error),
+            };
+            self.levels -= 1;
+            ran
         })
+    }
+
+    async fn run_operator(&mut self, plan: &Plan, outer: &[Datum], sink: Sink<'_>) -> Result<()> {
+        match plan {
+            Plan::Unit => sink(&mut Vec::new()).map(drop),
+            Plan::Values(rows) => self.values(rows, outer, sink).await,
+            Plan::Made(rows) => emit(self.context, rows.iter().cloned(), sink).await,
+            Plan::Scan { table, used, access, filter, named } => {
+                self.scan((table, used, access, filter, *named), outer, sink).await
+            }
+            Plan::Filter(input, conditions) => self.filter(input, conditions, outer, sink).await,
+            Plan::Project(input, exprs) => self.project(input, exprs, outer, sink).await,
+            Plan::Join(join) => self.join(join, outer, sink).await,
+            Plan::Apply(input, subs) => self.apply(input, subs, outer, sink).await,
+            Plan::Aggregate { input, keys, calls } => self.aggregate(input, keys, calls, outer, sink).await,
+            Plan::Sort(input, keys) => self.sort(input, keys, outer, sink).await,
+            Plan::Distinct(input, keys) => self.distinct(input, keys.as_deref(), outer, sink).await,
+            Plan::Limit { input, limit, offset } => {
+                self.limit(input, limit.as_ref(), offset.as_ref(), outer, sink).await
+            }
+            Plan::SetOp { op, all, left, right } => self.set_op(*op, *all, left, right, outer, sink).await,
+            Plan::Extend(input, Extension::Sets(sets)) => self.sets(input, sets, outer, sink).await,
+            Plan::Extend(input, Extension::Windows(calls)) => self.windows(input, calls, outer, sink).await,
+            Plan::Recursive(query) => self.recursive(query, outer, sink).await,
+            Plan::Working(number) => self.working_rows(*number, sink).await,
+            Plan::Shared(shared) => self.shared(shared, sink).await,
+            Plan::Set(set) => self.set(set, outer, sink).await,
+            Plan::Lock { input, targets, few } => self.lock(input, targets, *few, outer, sink).await,
+            Plan::Numbered(input) => {
+                let mut number = 0;
+                let mut counted = |row: &mut Row| {
+                    number += 1;
+                    row.push(Datum::Int(number));
+                    sink(row)
+                };
+                self.run(input, outer, &mut counted).await
+            }
+            Plan::Cut(input, width) => {
+                let mut cut = |row: &mut Row| {
+                    row.truncate(*width);
+                    sink(row)
+                };
+                self.run(input, outer, &mut cut).await
+            }
+        }
+    }
+
+    /// The rows of a WITH query that is named several times: it runs the first time that they are asked for.
+    async fn shared(&mut self, shared: &Shared, sink: Sink<'_>) -> Result<()> {
+        let known = self.shared.get(&shared.number).cloned();
+        let all = match known {
+            Some(all) => all,
+            None => {
+                let all = std::rc::Rc::new(self.rows(&shared.plan, &[]).await?);
+                self.shared.insert(shared.number, all.clone());
+                all
+            }
+        };
+        emit(self.context, all.rows.iter().cloned(), sink).await
     }
 }
 
 /// Hands rows that are kept to a sink.
-fn emit(rows: impl IntoIterator<Item = Row>, sink: Sink<'_>) -> Result<()> {
+async fn emit(context: &Context, rows: impl IntoIterator<Item = Row>, sink: Sink<'_>) -> Result<()> {
     for mut row in rows {
         if sink(&mut row)?.is_break() {
             break;
+        }
+        if context.is_due() {
+            context.pause().await?;
         }
     }
     Ok(())

@@ -5,11 +5,14 @@ use std::collections::{HashMap, HashSet};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
+use super::inner::{Inner, KeptScan, is_outer};
+use super::memory::{Kept, size_behind, size_of_row};
+use super::sort::{First, order, sorted, sorted_places};
 use super::source::Seen;
-use super::{Executor, Flow, Row, Sink, Source, emit};
+use super::{Executor, Flow, KeptRows, Row, Sink, Source, emit};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
-use crate::expr::{Call, Comparison, Env, Expr};
+use crate::expr::{Call, Comparison, Context, Env, Expr};
 use crate::parser::ast::SetOp;
 use crate::plan::{Access, AggregateCall, KeyPart, Plan, SortKey, Used};
 use crate::registry::aggregates::State;
@@ -69,12 +72,15 @@ fn key_of(exprs: &[Expr], env: &Env<'_>) -> Result<Option<Row>> {
 }
 
 impl<S: Source> Executor<'_, S> {
-    pub(super) fn values(&mut self, rows: &[Vec<Expr>], outer: &[Datum], sink: Sink<'_>) -> Result<()> {
+    pub(super) async fn values(&mut self, rows: &[Vec<Expr>], outer: &[Datum], sink: Sink<'_>) -> Result<()> {
         for exprs in rows {
             let env = self.env(&[], outer);
             let mut row = exprs.iter().map(|expr| expr.eval(&env)).collect::<Result<Row>>()?;
             if sink(&mut row)?.is_break() {
                 break;
+            }
+            if self.context.is_due() {
+                self.context.pause().await?;
             }
         }
         Ok(())
@@ -86,6 +92,16 @@ impl<S: Source> Executor<'_, S> {
         outer: &[Datum],
         sink: Sink<'_>,
     ) -> Result<()> {
+        // Only a scan that asks for the outer row runs more than once.
+        let number = std::ptr::from_ref(access).addr();
+        let has_order = matches!(access, Access::Index { in_order: true, .. });
+        let may_keep = named.is_none() && !has_order && !outer.is_empty() && self.context.meter.is_none();
+        if may_keep && self.kept_scan(number, (table, used, filter), outer).await? {
+            let Some(Inner::Kept(kept)) = self.inner.get(&number) else { unreachable!("it was just kept") };
+            let kept = kept.clone();
+            return self.scan_kept(&kept, filter, outer, sink).await;
+        }
+        let mut looked_at = 0;
         let mut ranges = match access {
             Access::Table => vec![None],
             Access::Index { .. } => match self.range(access, outer)? {
@@ -109,6 +125,7 @@ impl<S: Source> Executor<'_, S> {
         // No more rows are wanted, of the ranges that follow either.
         let ended = std::cell::Cell::new(false);
         let mut see = |row: &mut Row| -> Seen {
+            looked_at += 1;
             if let Err(error) = context.check() {
                 failed = Some(error);
                 ended.set(true);
@@ -152,15 +169,108 @@ impl<S: Source> Executor<'_, S> {
                 break;
             }
         }
+        if may_keep {
+            self.inner.entry(number).or_default().count(looked_at);
+        }
         if let Some(meter) = &self.context.meter {
             meter.note_removed(filter, removed);
         }
         failed.map_or(Ok(()), Err)
     }
 
+    /// Keeps the rows of a scan, if that is worth it: whether they are kept.
+    async fn kept_scan(
+        &mut self,
+        number: usize,
+        (table, used, filter): (&Arc<Table>, &Used, &[Expr]),
+        outer: &[Datum],
+    ) -> Result<bool> {
+        match self.inner.get(&number) {
+            Some(Inner::Kept(_)) => return Ok(true),
+            Some(inner) if inner.is_worth() => {}
+            _ => return Ok(false),
+        }
+        let context = self.context;
+        let columns: Vec<usize> = (0..table.columns.len()).filter(|column| used.borrow()[*column]).collect();
+        // Conditions that every outer row asks alike, and that cannot fail.
+        let alike: Vec<&Expr> = filter.iter().filter(|condition| !is_outer(condition)).collect();
+        let mut all = KeptRows::none(context);
+        let mut failed = None;
+        let mut see = |row: &mut Row| -> Seen {
+            let env = Env { row, outer, context };
+            for condition in &alike {
+                match condition.holds(&env) {
+                    Ok(true) => {}
+                    Ok(false) => return Seen::Passed,
+                    Err(error) => {
+                        failed = Some(error);
+                        return Seen::Enough;
+                    }
+                }
+            }
+            match all.push(&mut row.clone()) {
+                Ok(()) => Seen::Taken,
+                Err(error) => {
+                    failed = Some(error);
+                    Seen::Enough
+                }
+            }
+        };
+        let scanned = self.source.scan(table, &columns, (None, false), &mut see).await;
+        let kept = match (scanned, failed) {
+            (Ok(()), None) => KeptScan::new(context, all, filter).await,
+            (Err(error), _) | (Ok(()), Some(error)) => Err(error),
+        };
+        match kept {
+            Ok(kept) => {
+                self.inner.insert(number, Inner::Kept(std::rc::Rc::new(kept)));
+                Ok(true)
+            }
+            // What a condition says of a row that nobody has asked for, or what does not fit, is no error.
+            Err(error)
+                if ["57014", "57P01"].contains(&error.code) || error.message == super::source::REDEFINED =>
+            {
+                Err(error)
+            }
+            Err(_) => {
+                self.inner.insert(number, Inner::Refused);
+                Ok(false)
+            }
+        }
+    }
+
+    /// The rows of a scan that are kept.
+    async fn scan_kept(
+        &mut self,
+        kept: &KeptScan<'_>,
+        filter: &[Expr],
+        outer: &[Datum],
+        sink: Sink<'_>,
+    ) -> Result<()> {
+        let context = self.context;
+        let candidates = kept.candidates(&Env { row: &[], outer, context })?;
+        'rows: for number in 0..candidates.len() {
+            context.check()?;
+            if context.is_due() {
+                context.pause().await?;
+            }
+            let row = kept.row(candidates.at(number));
+            let env = Env { row, outer, context };
+            for condition in filter {
+                if !condition.holds(&env)? {
+                    continue 'rows;
+                }
+            }
+            if sink(&mut row.clone())?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// The range of an index that an access means. `None`: no row is in it, since nothing equals null.
     fn range(&self, access: &Access, outer: &[Datum]) -> Result<Option<Range>> {
-        let Access::Index { index, equal, low, high, backward } = access else {
+        let Access::Index { index, equal, low, high, backward, .. } = access else {
             unreachable!("the caller has looked");
         };
         let env = self.env(&[], outer);
@@ -268,6 +378,7 @@ impl<S: Source> Executor<'_, S> {
     ) -> Result<()> {
         let context = self.context;
         let start = || calls.iter().map(Running::start).collect::<Vec<_>>();
+        let mut kept = context.memory.kept();
         let mut groups: Vec<(Row, Vec<Running>)> = Vec::new();
         let mut places: HashMap<Row, usize> = HashMap::new();
         if keys.is_empty() {
@@ -286,6 +397,8 @@ impl<S: Source> Executor<'_, S> {
                 match places.get(&key) {
                     Some(place) => *place,
                     None => {
+                        // It stands in the list and in the table, which has room for twice as many.
+                        kept.add(2 * size_of_row(&key) + 64 + calls.len() * size_of::<Running>())?;
                         groups.push((key.clone(), start()));
                         places.insert(key.clone(), groups.len() - 1);
                         groups.len() - 1
@@ -293,17 +406,21 @@ impl<S: Source> Executor<'_, S> {
                 }
             };
             for (call, running) in calls.iter().zip(&mut groups[place].1) {
-                running.take(call, &env, &mut args)?;
+                running.take(call, &env, &mut args, &mut kept)?;
             }
             MORE
         };
         self.run(input, outer, &mut see).await?;
+        drop(places);
         for (mut row, running) in groups {
             for (call, running) in calls.iter().zip(running) {
-                row.push(running.finish(call)?);
+                row.push(running.finish(call, context).await?);
             }
             if sink(&mut row)?.is_break() {
                 break;
+            }
+            if context.is_due() {
+                context.pause().await?;
             }
         }
         Ok(())
@@ -316,35 +433,9 @@ impl<S: Source> Executor<'_, S> {
         outer: &[Datum],
         sink: Sink<'_>,
     ) -> Result<()> {
-        let rows = self.rows(input, outer).await?;
-        let rows = sorted(rows, keys, |expr, row| expr.eval(&self.env(row, outer)))?;
-        emit(rows, sink)
-    }
-
-    /// The first rows in an order. No more than twice as many are kept.
-    async fn first_sorted(
-        &mut self,
-        input: &Plan,
-        keys: &[SortKey],
-        count: usize,
-        outer: &[Datum],
-    ) -> Result<Vec<Row>> {
-        let context = self.context;
-        let first = |rows: Vec<Row>| -> Result<Vec<Row>> {
-            let mut rows = sorted(rows, keys, |expr, row| expr.eval(&Env { row, outer, context }))?;
-            rows.truncate(count);
-            Ok(rows)
-        };
-        let mut rows = Vec::new();
-        self.run(input, outer, &mut |row| {
-            rows.push(std::mem::take(row));
-            if rows.len() >= 2 * count + 64 {
-                rows = first(std::mem::take(&mut rows))?;
-            }
-            MORE
-        })
-        .await?;
-        first(rows)
+        let all = self.rows(input, outer).await?;
+        let all = sorted(self.context, all, keys, outer).await?;
+        emit(self.context, all.rows, sink).await
     }
 
     pub(super) async fn distinct(
@@ -355,16 +446,17 @@ impl<S: Source> Executor<'_, S> {
         sink: Sink<'_>,
     ) -> Result<()> {
         let context = self.context;
-        let mut seen: HashSet<Row> = HashSet::new();
+        let mut seen = Distinct::new(context);
         let mut see = |row: &mut Row| {
-            let key = match keys {
-                None => row.clone(),
+            let is_new = match keys {
+                None => seen.is_new(row)?,
                 Some(keys) => {
                     let env = Env { row, outer, context };
-                    keys.iter().map(|key| key.eval(&env)).collect::<Result<Row>>()?
+                    let key = keys.iter().map(|key| key.eval(&env)).collect::<Result<Row>>()?;
+                    seen.is_new(&key)?
                 }
             };
-            if seen.insert(key) { sink(row) } else { MORE }
+            if is_new { sink(row) } else { MORE }
         };
         self.run(input, outer, &mut see).await
     }
@@ -400,9 +492,16 @@ impl<S: Source> Executor<'_, S> {
             && count <= MOST_KEPT
         {
             let skip = usize::try_from(skip).expect("it is less than the sum");
-            let mut rows = self.first_sorted(input, keys, count, outer).await?;
-            rows.iter_mut().for_each(|row| row.truncate(width));
-            return emit(rows.into_iter().skip(skip), sink);
+            let context = self.context;
+            let mut first = First::new(context, keys, count);
+            self.run(input, outer, &mut |row| {
+                first.take(row, outer, context)?;
+                MORE
+            })
+            .await?;
+            let mut all = first.finish();
+            all.rows.iter_mut().for_each(|row| row.truncate(width));
+            return emit(context, all.rows.into_iter().skip(skip), sink).await;
         }
         let mut see = |row: &mut Row| {
             if skip > 0 {
@@ -425,11 +524,12 @@ impl<S: Source> Executor<'_, S> {
         outer: &[Datum],
         sink: Sink<'_>,
     ) -> Result<()> {
+        let context = self.context;
+        let mut seen = Distinct::new(context);
         if op == SetOp::Union {
-            let mut seen: HashSet<Row> = HashSet::new();
             let mut stopped = false;
             let mut see = |row: &mut Row| {
-                if !all && !seen.insert(row.clone()) {
+                if !all && !seen.is_new(row)? {
                     return MORE;
                 }
                 let flow = sink(row)?;
@@ -440,16 +540,22 @@ impl<S: Source> Executor<'_, S> {
             if stopped {
                 return Ok(());
             }
-            let mut see = |row: &mut Row| if !all && !seen.insert(row.clone()) { MORE } else { sink(row) };
+            let mut see = |row: &mut Row| if !all && !seen.is_new(row)? { MORE } else { sink(row) };
             return self.run(right, outer, &mut see).await;
         }
         let mut counts: HashMap<Row, usize> = HashMap::new();
+        let mut kept = context.memory.kept();
         self.run(right, outer, &mut |row| {
-            *counts.entry(std::mem::take(row)).or_insert(0) += 1;
+            match counts.get_mut(row) {
+                Some(count) => *count += 1,
+                None => {
+                    kept.add(2 * size_of_row(row))?;
+                    counts.insert(std::mem::take(row), 1);
+                }
+            }
             MORE
         })
         .await?;
-        let mut seen: HashSet<Row> = HashSet::new();
         let mut see = |row: &mut Row| {
             let count = counts.get_mut(row);
             let keep = match (op, all, count) {
@@ -457,7 +563,7 @@ impl<S: Source> Executor<'_, S> {
                     *count -= 1;
                     true
                 }
-                (SetOp::Intersect, false, Some(_)) | (SetOp::Except, false, None) => seen.insert(row.clone()),
+                (SetOp::Intersect, false, Some(_)) | (SetOp::Except, false, None) => seen.is_new(row)?,
                 (SetOp::Except, true, Some(count)) if *count > 0 => {
                     *count -= 1;
                     false
@@ -469,88 +575,27 @@ impl<S: Source> Executor<'_, S> {
         };
         self.run(left, outer, &mut see).await
     }
-
-    pub(super) fn unnest(&mut self, array: &Expr, outer: &[Datum], sink: Sink<'_>) -> Result<()> {
-        let Datum::Array(items) = array.eval(&self.env(&[], outer))? else { return Ok(()) };
-        let row = |item: &Datum| match item {
-            Datum::Record(fields) => fields.to_vec(),
-            item => vec![item.clone()],
-        };
-        emit(items.iter().map(row), sink)
-    }
-
-    pub(super) fn series(
-        &mut self,
-        from: &Expr,
-        to: &Expr,
-        step: &Expr,
-        outer: &[Datum],
-        sink: Sink<'_>,
-    ) -> Result<()> {
-        let env = self.env(&[], outer);
-        let (Datum::Int(from), Datum::Int(to), Datum::Int(step)) =
-            (from.eval(&env)?, to.eval(&env)?, step.eval(&env)?)
-        else {
-            return Ok(());
-        };
-        if step == 0 {
-            return Err(Error::new("22023", "step size cannot equal zero"));
-        }
-        let mut at = Some(from);
-        while let Some(value) = at.filter(|value| if step > 0 { *value <= to } else { *value >= to }) {
-            self.context.check()?;
-            if sink(&mut vec![Datum::Int(value)])?.is_break() {
-                break;
-            }
-            at = value.checked_add(step);
-        }
-        Ok(())
-    }
 }
 
-/// Rows in the order of their keys; equal ones stay as they were.
-pub(super) fn sorted(
-    rows: Vec<Row>,
-    keys: &[SortKey],
-    eval: impl Fn(&Expr, &[Datum]) -> Result<Datum>,
-) -> Result<Vec<Row>> {
-    let mut keyed = Vec::with_capacity(rows.len());
-    for row in rows {
-        let key = keys.iter().map(|key| eval(&key.expr, &row)).collect::<Result<Row>>()?;
-        keyed.push((key, row));
-    }
-    keyed.sort_by(|(a, _), (b, _)| order(keys, a, b));
-    Ok(keyed.into_iter().map(|(_, row)| row).collect())
+/// Rows that have come, to tell those that come again.
+struct Distinct<'e> {
+    rows: HashSet<Row>,
+    kept: Kept<'e>,
 }
 
-pub(super) fn order(keys: &[SortKey], a: &[Datum], b: &[Datum]) -> Ordering {
-    for ((key, a), b) in keys.iter().zip(a).zip(b) {
-        let order = match (a.is_null(), b.is_null()) {
-            (true, true) => Ordering::Equal,
-            (true, false) => {
-                if key.nulls_first {
-                    Ordering::Less
-                } else {
-                    Ordering::Greater
-                }
-            }
-            (false, true) => {
-                if key.nulls_first {
-                    Ordering::Greater
-                } else {
-                    Ordering::Less
-                }
-            }
-            (false, false) => {
-                let order = a.compare(b);
-                if key.descending { order.reverse() } else { order }
-            }
-        };
-        if order != Ordering::Equal {
-            return order;
-        }
+impl<'e> Distinct<'e> {
+    fn new(context: &'e Context) -> Self {
+        Self { rows: HashSet::new(), kept: context.memory.kept() }
     }
-    Ordering::Equal
+
+    fn is_new(&mut self, row: &Row) -> Result<bool> {
+        if self.rows.contains(row) {
+            return Ok(false);
+        }
+        // The table has room for twice as many.
+        self.kept.add(size_of_row(row) + 32)?;
+        Ok(self.rows.insert(row.clone()))
+    }
 }
 
 /// An aggregate of a group while rows come.
@@ -567,7 +612,13 @@ impl Running {
     }
 
     #[inline]
-    fn take(&mut self, call: &AggregateCall, env: &Env<'_>, args: &mut Row) -> Result<()> {
+    fn take(
+        &mut self,
+        call: &AggregateCall,
+        env: &Env<'_>,
+        args: &mut Row,
+        memory: &mut Kept<'_>,
+    ) -> Result<()> {
         if let Some(filter) = &call.filter
             && !filter.holds(env)?
         {
@@ -577,30 +628,45 @@ impl Running {
         for arg in &call.args {
             args.push(arg.eval(env)?);
         }
-        if call.distinct && (args[0].is_null() || !self.seen.insert(args.clone())) {
-            return Ok(());
+        if call.distinct {
+            if args[0].is_null() || self.seen.contains(args) {
+                return Ok(());
+            }
+            memory.add(2 * size_of_row(args))?;
+            self.seen.insert(args.clone());
+        }
+        // A value that grows is copied when it is finished.
+        if call.aggregate.keeps() {
+            memory.add(2 * args.iter().map(|arg| size_of::<Datum>() + size_behind(arg)).sum::<usize>())?;
         }
         if call.order.is_empty() && !call.distinct {
             return call.aggregate.take(&mut self.state, args);
         }
         let mut kept = call.order.iter().map(|key| key.expr.eval(env)).collect::<Result<Row>>()?;
         kept.append(args);
+        memory.row(&kept)?;
         self.kept.push(kept);
         Ok(())
     }
 
-    fn finish(mut self, call: &AggregateCall) -> Result<Datum> {
+    async fn finish(mut self, call: &AggregateCall, context: &Context) -> Result<Datum> {
         let keys = call.order.len();
-        if keys > 0 {
-            self.kept.sort_by(|a, b| order(&call.order, a, b));
-        } else if call.distinct {
+        if !self.kept.is_empty() {
+            let kept = &self.kept;
             // PostgreSQL sorts what it makes distinct.
-            self.kept.sort_by(|a, b| {
+            let by_values = |a: &Row, b: &Row| {
                 a.iter().zip(b).map(|(a, b)| a.compare_nulls_last(b)).fold(Ordering::Equal, Ordering::then)
-            });
-        }
-        for kept in &self.kept {
-            call.aggregate.take(&mut self.state, &kept[keys..])?;
+            };
+            let compare = |a: usize, b: usize| match keys {
+                0 => by_values(&kept[a], &kept[b]),
+                _ => order(&call.order, &kept[a], &kept[b]),
+            };
+            for place in sorted_places(context, kept.len(), compare).await? {
+                call.aggregate.take(&mut self.state, &kept[place as usize][keys..])?;
+                if context.is_due() {
+                    context.pause().await?;
+                }
+            }
         }
         call.aggregate.finish(self.state)
     }

@@ -1,13 +1,12 @@
-//! WITH RECURSIVE, and functions that make rows beside the columns of a row.
+//! WITH RECURSIVE.
 
 use std::collections::HashSet;
-use std::ops::ControlFlow;
 use std::rc::Rc;
 
+use super::memory::size_of_row;
 use super::{Executor, Row, Sink, Source};
 use crate::error::Result;
-use crate::expr::Expr;
-use crate::plan::{Plan, Recursive};
+use crate::plan::Recursive;
 use crate::types::Datum;
 
 impl<S: Source> Executor<'_, S> {
@@ -18,29 +17,54 @@ impl<S: Source> Executor<'_, S> {
         outer: &[Datum],
         sink: Sink<'_>,
     ) -> Result<()> {
+        let context = self.context;
         let mut seen: HashSet<Row> = HashSet::new();
-        let mut rows = self.rows(&query.base, outer).await?;
+        let mut seen_kept = context.memory.kept();
+        let mut made = self.rows(&query.base, outer).await?;
         loop {
             if !query.all {
-                rows.retain(|row| seen.insert(row.clone()));
+                let mut fresh = Vec::with_capacity(made.rows.len());
+                for row in std::mem::take(&mut made.rows) {
+                    if seen.contains(&row) {
+                        made.kept.remove(size_of_row(&row));
+                    } else {
+                        seen_kept.add(2 * size_of_row(&row))?;
+                        seen.insert(row.clone());
+                        fresh.push(row);
+                    }
+                    if context.is_due() {
+                        context.pause().await?;
+                    }
+                }
+                made.rows = fresh;
             }
-            if rows.is_empty() {
+            if made.rows.is_empty() {
                 return Ok(());
             }
-            for row in &rows {
-                self.context.check()?;
+            for row in &made.rows {
+                context.check()?;
                 if sink(&mut row.clone())?.is_break() {
                     return Ok(());
                 }
+                if context.is_due() {
+                    context.pause().await?;
+                }
             }
-            self.working.push((query.number, Rc::new(rows)));
-            let made = self.rows(&query.step, outer).await;
+            // A step may make no row, and take no time: a round counts as one, too.
+            context.check()?;
+            if context.is_due() {
+                context.pause().await?;
+            }
+            let (rows, kept) = (Rc::new(made.rows), made.kept);
+            self.working.push((query.number, rows));
+            let next = self.rows(&query.step, outer).await;
             self.working.pop();
-            rows = made?;
+            drop(kept);
+            made = next?;
         }
     }
 
-    pub(super) fn working_rows(&mut self, number: usize, sink: Sink<'_>) -> Result<()> {
+    pub(super) async fn working_rows(&mut self, number: usize, sink: Sink<'_>) -> Result<()> {
         let found = self.working.iter().rev().find(|(known, _)| *known == number);
         let rows = found.expect("a recursive query has put its rows there").1.clone();
         for row in rows.iter() {
@@ -48,37 +72,10 @@ impl<S: Source> Executor<'_, S> {
             if sink(&mut row.clone())?.is_break() {
                 break;
             }
+            if self.context.is_due() {
+                self.context.pause().await?;
+            }
         }
         Ok(())
-    }
-
-    /// The row once for each element of the arrays, which stand side by side behind it.
-    pub(super) async fn sets(
-        &mut self,
-        input: &Plan,
-        sets: &[Expr],
-        outer: &[Datum],
-        sink: Sink<'_>,
-    ) -> Result<()> {
-        let context = self.context;
-        let mut see = |row: &mut Row| {
-            let env = crate::expr::Env { row, outer, context };
-            let arrays = sets.iter().map(|set| set.eval(&env)).collect::<Result<Row>>()?;
-            let items = |array: &Datum| match array {
-                Datum::Array(all) => all.clone(),
-                _ => [].into(),
-            };
-            let arrays: Vec<_> = arrays.iter().map(items).collect();
-            for place in 0..arrays.iter().map(|array| array.len()).max().unwrap_or(0) {
-                context.check()?;
-                let mut one = row.clone();
-                one.extend(arrays.iter().map(|array| array.get(place).cloned().unwrap_or(Datum::Null)));
-                if sink(&mut one)?.is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-            Ok(ControlFlow::Continue(()))
-        };
-        self.run(input, outer, &mut see).await
     }
 }

@@ -1,6 +1,7 @@
 //! Rows from and to the engine: the one trait by which the executor reaches it, and the change of form between the engine's
 //! values and those of SQL.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -11,9 +12,11 @@ use thermocline_row::{
 };
 
 use super::Row;
+use super::memory::Kept;
 use super::operators::Range;
 use crate::catalog::{Identity, Table};
 use crate::error::{Error, Result};
+use crate::expr::Context;
 use crate::parser::ast::{LockWait, Strength};
 use crate::types::{Datum, Numeric};
 
@@ -160,7 +163,14 @@ pub(crate) struct EngineSource<'t> {
     encoded: EncodedRow,
     /// The longest wait for a row's lock.
     lock_timeout: Option<std::time::Duration>,
+    /// What the statement runs with, and memory that it is charged for.
+    context: Option<(&'t Context, Kept<'t>)>,
 }
+
+/// Bytes of a row's handle.
+const HANDLE_BYTES: usize = size_of::<engine::RowHandle>();
+/// A table with more rows may have so many with one key that reading them takes long.
+const MANY_ROWS: u64 = 4096;
 
 impl<'t> EngineSource<'t> {
     pub(crate) fn new(
@@ -176,7 +186,13 @@ impl<'t> EngineSource<'t> {
             values: Vec::new(),
             encoded: EncodedRow::new(),
             lock_timeout: None,
+            context: None,
         })
+    }
+
+    /// The same, which lets others have a turn, and charges what it keeps.
+    pub(crate) fn within(self, context: &'t Context) -> Self {
+        Self { context: Some((context, context.memory.kept())), ..self }
     }
 
     /// The same, whose waits for rows' locks end after this time (`lock_timeout`).
@@ -265,8 +281,20 @@ impl Source for EngineSource<'_> {
         let width = table.columns.len();
         let mut row = Row::with_capacity(width + 1);
         let arrays = columns.iter().any(|column| table.columns[*column].ty.element().is_some());
-        let Self { statement, handles, .. } = self;
+        let Self { statement, handles, context, .. } = self;
+        let given = context.as_ref().map(|(context, _)| *context);
+        let failed = RefCell::new(None);
+        let pause = async || {
+            if let Some(context) = given
+                && let Err(error) = context.pause().await
+            {
+                failed.replace(Some(error));
+            }
+        };
         let mut show = |seen: engine::SeenRow<'_>| {
+            if failed.borrow().is_some() {
+                return ControlFlow::Break(engine::Stop::Enough);
+            }
             decode(&layout, seen.bytes(), columns, width, &mut row);
             if arrays {
                 with_arrays(table, columns, &mut row);
@@ -277,11 +305,22 @@ impl Source for EngineSource<'_> {
             let taken = see(&mut row);
             if named && taken != Seen::Passed {
                 handles.push(seen.handle());
+                if let Some((_, kept)) = context
+                    && let Err(error) = kept.add(HANDLE_BYTES)
+                {
+                    failed.replace(Some(error));
+                    return ControlFlow::Break(engine::Stop::Enough);
+                }
             }
-            if taken == Seen::Enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            match taken {
+                Seen::Enough => ControlFlow::Break(engine::Stop::Enough),
+                _ if given.is_some_and(Context::is_due) => ControlFlow::Break(engine::Stop::Pause),
+                _ => ControlFlow::Continue(()),
+            }
         };
         let Some(range) = range else {
-            return Ok(statement.scan_table(&found, show).await?);
+            statement.scan_table_pausing(&found, show, pause).await?;
+            return failed.into_inner().map_or(Ok(()), Err);
         };
         let definition = &table.indexes[range.index];
         let index = Self::index(&found, table, range.index)?;
@@ -298,10 +337,17 @@ impl Source for EngineSource<'_> {
                     let _ = show(seen);
                 });
                 shown.await?;
+            } else if definition.ordered && table.rows > MANY_ROWS {
+                let one = engine::KeyRange::between(Bound::Included(&key), Bound::Included(&key));
+                statement.scan_pausing(&index, one, engine::Direction::Forward, show, pause).await?;
             } else {
-                statement.read_all(&index, &key, show).await?;
+                let through = |seen: engine::SeenRow<'_>| match show(seen) {
+                    ControlFlow::Break(engine::Stop::Enough) => ControlFlow::Break(()),
+                    _ => ControlFlow::Continue(()),
+                };
+                statement.read_all(&index, &key, through).await?;
             }
-            return Ok(());
+            return failed.into_inner().map_or(Ok(()), Err);
         }
         let (column, descending) = definition.columns[values.len()];
         let (lower, upper) = if descending { (&range.high, &range.low) } else { (&range.low, &range.high) };
@@ -340,20 +386,21 @@ impl Source for EngineSource<'_> {
             let bytes = seen.bytes();
             for (wanted, (column, _)) in prefix.iter().zip(&definition.columns) {
                 if datum_at(&layout, bytes, *column) != *wanted {
-                    return ControlFlow::Break(());
+                    return ControlFlow::Break(engine::Stop::Enough);
                 }
             }
             if let Some(far) = &far {
                 let value = datum_at(&layout, bytes, column);
                 let order = value.compare_nulls_last(far);
                 if !value.is_null() && if rises { order.is_gt() } else { order.is_lt() } {
-                    return ControlFlow::Break(());
+                    return ControlFlow::Break(engine::Stop::Enough);
                 }
             }
             show(seen)
         };
         let direction = if range.backward { engine::Direction::Backward } else { engine::Direction::Forward };
-        Ok(statement.scan(&index, key_range, direction, through).await?)
+        statement.scan_pausing(&index, key_range, direction, through, pause).await?;
+        failed.into_inner().map_or(Ok(()), Err)
     }
 
     async fn insert(&mut self, table: &Arc<Table>, row: &mut Row, numbered: bool) -> Result<Inserted> {
@@ -555,6 +602,9 @@ impl Source for EngineSource<'_> {
             rows.push(row.clone());
             Seen::Taken
         };
+        if let Some((context, _)) = &self.context {
+            other = other.within(context);
+        }
         other.scan(table, &columns, (range, false), &mut see).await?;
         drop(other);
         transaction.rollback();

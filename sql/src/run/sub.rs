@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
+use super::memory::{size_behind, size_of_row};
 use super::{Executor, Row, Sink, Source};
 use crate::error::{Error, Result};
 use crate::expr::{Comparison, Env};
@@ -18,6 +19,15 @@ enum Answer {
     Rows(Vec<Datum>),
 }
 
+/// Bytes of an answer.
+fn size_of_answer(answer: &Answer) -> usize {
+    64 + match answer {
+        Answer::Value(value) => size_behind(value),
+        Answer::Set(set, _) => set.iter().map(|value| 2 * size_of::<Datum>() + size_behind(value)).sum(),
+        Answer::Rows(all) => all.iter().map(|value| size_of::<Datum>() + size_behind(value)).sum(),
+    }
+}
+
 /// The most answers of one sub-query that are kept.
 const KEPT: usize = 1 << 16;
 
@@ -29,9 +39,12 @@ impl<S: Source> Executor<'_, S> {
         outer: &[Datum],
         sink: Sink<'_>,
     ) -> Result<()> {
-        let rows = self.rows(input, outer).await?;
+        let context = self.context;
+        let mut all = self.rows(input, outer).await?;
+        let mut answers = context.memory.kept();
         let mut known: Vec<HashMap<Row, Rc<Answer>>> = subs.iter().map(|_| HashMap::new()).collect();
-        for mut row in rows {
+        for mut row in std::mem::take(&mut all.rows) {
+            all.kept.remove(size_of_row(&row));
             for (sub, known) in subs.iter().zip(&mut known) {
                 let captures = {
                     let env = self.env(&row, outer);
@@ -42,6 +55,7 @@ impl<S: Source> Executor<'_, S> {
                     None => {
                         let answer = Rc::new(self.answer(sub, &captures).await?);
                         if known.len() < KEPT {
+                            answers.add(2 * size_of_row(&captures) + size_of_answer(&answer))?;
                             known.insert(captures, answer.clone());
                         }
                         answer
@@ -52,6 +66,9 @@ impl<S: Source> Executor<'_, S> {
             }
             if sink(&mut row)?.is_break() {
                 break;
+            }
+            if context.is_due() {
+                context.pause().await?;
             }
         }
         Ok(())
@@ -83,11 +100,13 @@ impl<S: Source> Executor<'_, S> {
             }
             SubKind::In(_) => {
                 let (mut set, mut has_null) = (HashSet::new(), false);
+                let mut kept = self.context.memory.kept();
                 self.run(&sub.plan, captures, &mut |row| {
                     let value = row.swap_remove(0);
                     if value.is_null() {
                         has_null = true;
-                    } else {
+                    } else if !set.contains(&value) {
+                        kept.add(2 * size_of::<Datum>() + size_behind(&value))?;
                         set.insert(value);
                     }
                     Ok(ControlFlow::Continue(()))
@@ -97,8 +116,11 @@ impl<S: Source> Executor<'_, S> {
             }
             SubKind::Quantified { .. } => {
                 let mut all = Vec::new();
+                let mut kept = self.context.memory.kept();
                 self.run(&sub.plan, captures, &mut |row| {
-                    all.push(row.swap_remove(0));
+                    let value = row.swap_remove(0);
+                    kept.add(size_of::<Datum>() + size_behind(&value))?;
+                    all.push(value);
                     Ok(ControlFlow::Continue(()))
                 })
                 .await?;

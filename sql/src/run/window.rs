@@ -6,10 +6,11 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::operators::order;
+use super::memory::{Kept, size_behind, size_of_row};
+use super::sort::{order, sorted_places};
 use super::{Executor, Row, Sink, Source, emit};
 use crate::error::{Error, Result};
-use crate::expr::{Env, Expr};
+use crate::expr::{Context, Env, Expr};
 use crate::plan::{FrameEnd, Plan, WindowCall, WindowFunction};
 use crate::registry::aggregates::Aggregate;
 use crate::types::Datum;
@@ -22,31 +23,36 @@ impl<S: Source> Executor<'_, S> {
         outer: &[Datum],
         sink: Sink<'_>,
     ) -> Result<()> {
-        let rows = self.rows(input, outer).await?;
+        let context = self.context;
+        let all = self.rows(input, outer).await?;
+        let rows = &all.rows;
+        let mut kept = context.memory.kept();
+        kept.add(rows.len() * 2 * size_of::<usize>())?;
         let mut places: Vec<usize> = (0..rows.len()).collect();
         let mut columns = Vec::with_capacity(calls.len());
         for call in calls {
-            let mut over = Window { call, executor: self, rows: &rows, outer };
-            let (sorted, values) = over.values()?;
+            let mut over = Window { call, context, rows, outer, kept: &mut kept };
+            let (sorted, values) = over.values().await?;
             places = sorted;
             columns.push(values);
         }
-        let mut rows: Vec<Option<Row>> = rows.into_iter().map(Some).collect();
+        let mut rows: Vec<Option<Row>> = all.rows.into_iter().map(Some).collect();
         let extended = places.into_iter().map(|place| {
             let mut row = rows[place].take().expect("each place is there once");
             row.extend(columns.iter_mut().map(|values| std::mem::replace(&mut values[place], Datum::Null)));
             row
         });
-        emit(extended, sink)
+        emit(context, extended, sink).await
     }
 }
 
 /// One call over all rows.
-struct Window<'w, 'e, S> {
+struct Window<'w, 'e> {
     call: &'w WindowCall,
-    executor: &'w Executor<'e, S>,
+    context: &'e Context,
     rows: &'w [Row],
     outer: &'w [Datum],
+    kept: &'w mut Kept<'e>,
 }
 
 /// A partition: places of its rows in order, and for each the range of its equals.
@@ -55,9 +61,9 @@ struct Partition<'p> {
     peers: Vec<Range<usize>>,
 }
 
-impl<S: Source> Window<'_, '_, S> {
+impl Window<'_, '_> {
     fn env(&self, place: usize) -> Env<'_> {
-        Env { row: &self.rows[place], outer: self.outer, context: self.executor.context }
+        Env { row: &self.rows[place], outer: self.outer, context: self.context }
     }
 
     fn eval(&self, expr: &Expr, place: usize) -> Result<Datum> {
@@ -65,21 +71,35 @@ impl<S: Source> Window<'_, '_, S> {
     }
 
     /// The places in the call's order, and its value for each row.
-    fn values(&mut self) -> Result<(Vec<usize>, Vec<Datum>)> {
+    async fn values(&mut self) -> Result<(Vec<usize>, Vec<Datum>)> {
+        let context = self.context;
+        let mut own = context.memory.kept();
         let mut keyed = Vec::with_capacity(self.rows.len());
         for place in 0..self.rows.len() {
-            self.executor.context.check()?;
+            self.context.check()?;
             let part =
                 self.call.partition.iter().map(|expr| self.eval(expr, place)).collect::<Result<Row>>()?;
             let key =
                 self.call.order.iter().map(|key| self.eval(&key.expr, place)).collect::<Result<Row>>()?;
+            own.add(size_of_row(&part) + size_of_row(&key) + size_of::<usize>())?;
             keyed.push((part, key, place));
+            if context.is_due() {
+                context.pause().await?;
+            }
         }
         let parts = |a: &[Datum], b: &[Datum]| {
             a.iter().zip(b).map(|(a, b)| a.compare_nulls_last(b)).fold(Ordering::Equal, Ordering::then)
         };
-        keyed.sort_by(|(a, m, _), (b, n, _)| parts(a, b).then_with(|| order(&self.call.order, m, n)));
+        let compare = |a: usize, b: usize| {
+            let ((a, m, _), (b, n, _)) = (&keyed[a], &keyed[b]);
+            parts(a, b).then_with(|| order(&self.call.order, m, n))
+        };
+        let by_order = sorted_places(context, keyed.len(), compare).await?;
+        let mut keyed: Vec<(Row, Row, usize)> =
+            by_order.into_iter().map(|place| std::mem::take(&mut keyed[place as usize])).collect();
+        keyed.shrink_to_fit();
         let places: Vec<usize> = keyed.iter().map(|(_, _, place)| *place).collect();
+        self.kept.add(self.rows.len() * size_of::<Datum>())?;
         let mut values = vec![Datum::Null; self.rows.len()];
         let mut from = 0;
         for group in keyed.chunk_by(|(a, ..), (b, ..)| parts(a, b).is_eq()) {
@@ -91,17 +111,20 @@ impl<S: Source> Window<'_, '_, S> {
                 first = range.end;
             }
             let partition = Partition { places: &places[from..from + group.len()], peers };
-            self.partition(&partition, &mut values)?;
+            self.partition(&partition, &mut values).await?;
+            if context.is_due() {
+                context.pause().await?;
+            }
             from += group.len();
         }
         Ok((places, values))
     }
 
-    fn partition(&self, partition: &Partition<'_>, values: &mut [Datum]) -> Result<()> {
+    async fn partition(&mut self, partition: &Partition<'_>, values: &mut [Datum]) -> Result<()> {
         let (places, count) = (partition.places, partition.places.len());
         let mut dense = 0;
         if let WindowFunction::Aggregate(aggregate) = self.call.function {
-            return self.aggregate(aggregate, partition, values);
+            return self.aggregate(aggregate, partition, values).await;
         }
         for (at, place) in places.iter().enumerate() {
             let peers = &partition.peers[at];
@@ -137,6 +160,9 @@ impl<S: Source> Window<'_, '_, S> {
                 }
                 WindowFunction::Aggregate(_) => unreachable!("aggregates have their own loop"),
             };
+            if self.context.is_due() {
+                self.context.pause().await?;
+            }
         }
         Ok(())
     }
@@ -201,18 +227,27 @@ impl<S: Source> Window<'_, '_, S> {
         Ok(start..end.max(start))
     }
 
-    fn aggregate(&self, aggregate: Aggregate, partition: &Partition<'_>, values: &mut [Datum]) -> Result<()> {
+    async fn aggregate(
+        &mut self,
+        aggregate: Aggregate,
+        partition: &Partition<'_>,
+        values: &mut [Datum],
+    ) -> Result<()> {
+        let context = self.context;
         let grows = matches!(self.call.frame.start, FrameEnd::First);
         let (mut state, mut taken) = (aggregate.start(), 0);
         let mut args = Row::new();
         let mut known: Option<(Range<usize>, Datum)> = None;
         for (at, place) in partition.places.iter().enumerate() {
-            self.executor.context.check()?;
+            self.context.check()?;
             let frame = self.frame(at, partition)?;
             if let Some((range, value)) = &known
                 && *range == frame
             {
                 values[*place] = value.clone();
+                if context.is_due() {
+                    context.pause().await?;
+                }
                 continue;
             }
             if !grows {
@@ -230,9 +265,13 @@ impl<S: Source> Window<'_, '_, S> {
                     args.push(arg.eval(&env)?);
                 }
                 aggregate.take(&mut state, &args)?;
+                if context.is_due() {
+                    context.pause().await?;
+                }
             }
             taken = taken.max(frame.end);
             let value = aggregate.finish(state.clone())?;
+            self.kept.add(size_behind(&value))?;
             values[*place] = value.clone();
             known = Some((frame, value));
         }

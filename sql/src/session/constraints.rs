@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use super::{Answer, EngineCatalog, Session};
 use crate::error::{Error, Result};
-use crate::expr::Context;
 use crate::parser::ast::ObjectName;
 use crate::run::foreign::{self, Pending};
 
@@ -57,21 +56,15 @@ impl Session {
 
     /// Looks at what has waited: at all of it, before COMMIT, or at what does not wait any more.
     pub(super) async fn settle_deferred(&mut self, all: bool) -> Result<()> {
-        let Some(open) = &mut self.open else { return Ok(()) };
-        if open.deferred.is_empty() {
+        if self.open.as_ref().is_none_or(|open| open.deferred.is_empty()) {
             return Ok(());
         }
+        let context = self.own_context();
+        let Some(open) = &mut self.open else { return Ok(()) };
         let modes = &open.constraints;
         let waits = |one: &Pending| !all && modes.deferred(&one.key().name, one.key().deferred);
         let (later, now) = std::mem::take(&mut open.deferred).into_iter().partition(waits);
         open.deferred = later;
-        let context = Context {
-            interrupt: self.interrupt.clone(),
-            now: open.now,
-            statement: self.clock.wall_us(),
-            sequences: Some(self.sequences.clone()),
-            ..Context::default()
-        };
         let catalog = EngineCatalog {
             db: &self.db,
             tables: &self.tables,

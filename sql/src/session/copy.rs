@@ -14,10 +14,13 @@ use crate::expr::{Context, Env, Expr};
 use crate::parser::ast::{Copy, CopyOptions, Statement};
 use crate::plan::{Bound, BoundInsert, Column, Plan};
 use crate::run::Row;
+use crate::run::pace::Pace;
 use crate::types::{Datum, text};
 
 /// Rows that are inserted together.
 const BATCH: usize = 1000;
+/// Bytes of rows that are inserted together, about.
+const BATCH_BYTES: usize = 1 << 20;
 /// Longest line, in bytes: as long as a row may be, and its escapes.
 const LINE_BYTES: usize = 4 << 20;
 
@@ -46,6 +49,7 @@ pub struct CopyIn {
     checks: Vec<(String, Expr)>,
     /// Rows that were read and not inserted.
     batch: Vec<Row>,
+    batch_bytes: usize,
     /// The line of the first of them.
     batch_line: u64,
     left: Vec<u8>,
@@ -54,6 +58,8 @@ pub struct CopyIn {
     count: u64,
     /// `\.` was read, or an error found: what follows means nothing.
     ended: bool,
+    /// When it has let others have a turn.
+    pace: Pace,
 }
 
 impl Prepared {
@@ -200,11 +206,13 @@ impl Session {
             defaults,
             checks,
             batch: Vec::new(),
+            batch_bytes: 0,
             batch_line: 0,
             left: Vec::new(),
             line: 0,
             count: 0,
             ended: false,
+            pace: Pace::new(self.give_way),
         })
     }
 
@@ -243,7 +251,13 @@ impl Session {
 
     /// Reads all whole lines, and inserts their rows as soon as there are many.
     async fn copy_lines(&mut self, copy: &mut CopyIn, last: bool) -> Result<()> {
-        let context = self.copy_context();
+        let mut context = Context { pace: std::mem::take(&mut copy.pace), ..self.own_context() };
+        let taken = self.copy_lines_with(copy, last, &context).await;
+        copy.pace = std::mem::take(&mut context.pace);
+        taken
+    }
+
+    async fn copy_lines_with(&mut self, copy: &mut CopyIn, last: bool, context: &Context) -> Result<()> {
         let left = std::mem::take(&mut copy.left);
         let mut rest = &left[..];
         while let Some((line, after)) = next_line(rest, &copy.options, last)? {
@@ -256,15 +270,19 @@ impl Session {
                 }
                 Line::Row(_) if copy.options.header && copy.line == 1 => continue,
                 Line::Row(line) => {
-                    let row = row(copy, line, &context)?;
+                    let row = row(copy, line, context)?;
                     if copy.batch.is_empty() {
                         copy.batch_line = copy.line;
                     }
+                    copy.batch_bytes += crate::run::memory::size_of_row(&row);
                     copy.batch.push(row);
                 }
             }
-            if copy.batch.len() == BATCH {
-                self.copy_batch(copy, &context).await?;
+            if copy.batch.len() == BATCH || copy.batch_bytes > BATCH_BYTES {
+                self.copy_batch(copy, context).await?;
+            }
+            if context.is_due() {
+                context.pause().await?;
             }
         }
         if rest.len() > LINE_BYTES {
@@ -275,26 +293,16 @@ impl Session {
         copy.left = left;
         copy.left.drain(..done);
         if last || copy.ended {
-            self.copy_batch(copy, &context).await?;
+            self.copy_batch(copy, context).await?;
         }
         Ok(())
-    }
-
-    /// What defaults and conditions of the rows look at.
-    fn copy_context(&self) -> Context {
-        Context {
-            interrupt: self.interrupt.clone(),
-            now: self.now_us(),
-            statement: self.clock.wall_us(),
-            sequences: Some(self.sequences.clone()),
-            ..Context::default()
-        }
     }
 
     async fn copy_batch(&mut self, copy: &mut CopyIn, context: &Context) -> Result<()> {
         if copy.batch.is_empty() {
             return Ok(());
         }
+        copy.batch_bytes = 0;
         let mut given = vec![false; copy.table.columns.len()];
         copy.targets.iter().for_each(|target| given[*target] = true);
         let insert = BoundInsert {

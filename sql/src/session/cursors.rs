@@ -4,11 +4,13 @@
 //! (before the first, behind the last) or on one, counted from 1.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::{Answer, Rows, Session};
 use crate::error::{Error, Result};
 use crate::parser::ast::Fetch;
 use crate::plan::Column;
+use crate::run::memory::Held;
 use crate::types::Datum;
 
 #[derive(Default)]
@@ -22,6 +24,8 @@ struct Cursor {
     hold: bool,
     /// Its transaction is still open.
     fresh: bool,
+    /// The memory of its rows.
+    _held: Option<Arc<Held>>,
 }
 
 impl Cursors {
@@ -80,10 +84,10 @@ impl Session {
         name: &str,
         hold: bool,
         columns: Vec<Column>,
-        rows: Vec<Vec<Datum>>,
+        (rows, held): (Vec<Vec<Datum>>, Option<Arc<Held>>),
     ) -> Answer {
         let fresh = self.open.is_some();
-        self.cursors.0.insert(name.to_owned(), Cursor { columns, rows, at: 0, hold, fresh });
+        self.cursors.0.insert(name.to_owned(), Cursor { columns, rows, at: 0, hold, fresh, _held: held });
         Answer::tagged("DECLARE CURSOR")
     }
 
@@ -98,24 +102,33 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn fetch(
+    pub(super) async fn fetch(
         &mut self,
         name: &str,
         direction: Fetch,
         moving: bool,
         rows: &mut dyn Rows,
     ) -> Result<Answer> {
+        let context = self.own_context();
         let cursor = self.cursors.0.get_mut(name).ok_or_else(|| missing(name))?;
         let (mut places, backward) = cursor.go(direction);
         if backward {
             places.reverse();
         }
         if !moving {
-            places.iter().for_each(|place| rows.row(&cursor.rows[place - 1]));
+            let mut kept = context.memory.kept();
+            for place in &places {
+                kept.add(rows.row(&cursor.rows[place - 1]))?;
+                if context.is_due() {
+                    context.pause().await?;
+                }
+            }
+            kept.leave();
         }
         let count = places.len() as u64;
         let word = if moving { "MOVE" } else { "FETCH" };
-        Ok(Answer { count, ..Answer::tagged(&format!("{word} {count}")) })
+        let held = context.memory.into_held().map(Arc::new);
+        Ok(Answer { count, held, ..Answer::tagged(&format!("{word} {count}")) })
     }
 
     pub(super) fn close_cursor(&mut self, name: Option<&str>) -> Result<Answer> {

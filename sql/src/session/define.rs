@@ -6,7 +6,7 @@ use thermocline_row as row;
 use super::define_unique::may_index;
 use super::{Answer, Session};
 use crate::bind::Binder;
-use crate::catalog::{Catalog, Column, HIDDEN_KEY, quoted, sql_type};
+use crate::catalog::{Catalog, Column, HIDDEN_KEY, Identity, quoted, sql_type};
 use crate::error::{Error, Result};
 use crate::names;
 use crate::parser::ast::{ColumnDef, CreateIndex, CreateTable, Names, ObjectName, Statement, Written};
@@ -331,13 +331,23 @@ impl Session {
     /// The table that has an index with this full name.
     pub(super) fn owner_of(&self, index: &str) -> Option<String> {
         let (schema, plain) = (names::schema_of(index), names::plain(index));
-        let same_schema = |table: &str| names::schema_of(table) == schema;
-        self.tables.names().into_iter().find(|table| {
-            self.tables.table(table).is_ok_and(|table| {
+        let mut known = self.index_names.borrow_mut();
+        let tables = self.tables.names();
+        // Names of tables that are gone go, too.
+        if known.len() > 2 * tables.len() {
+            known.clear();
+        }
+        tables.into_iter().filter(|table| names::schema_of(table) == schema).find(|name| {
+            let Ok(table) = self.tables.table(name) else { return false };
+            // The names of its indexes are read when its definition has changed.
+            let identity = Identity::of(&table);
+            let entry = known.entry(name.clone()).or_default();
+            if entry.0 != identity || self.own_tables {
                 let schema = table.schema();
-                let mut all = schema.secondary().iter().chain(schema.primary());
-                same_schema(table.name().as_ref()) && all.any(|other| other.name() == plain)
-            })
+                let all = schema.secondary().iter().chain(schema.primary());
+                *entry = (identity, all.map(|index| index.name().to_owned()).collect());
+            }
+            entry.1.iter().any(|other| other == plain)
         })
     }
 

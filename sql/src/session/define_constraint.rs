@@ -10,7 +10,6 @@ use super::{Answer, Session, rows};
 use crate::bind::Binder;
 use crate::catalog::{Catalog, Index, Table, quoted, sql_type};
 use crate::error::{Error, Result};
-use crate::expr::Context;
 use crate::names;
 use crate::parser::ast::{Action, CheckDef, CreateTable, ForeignDef, ObjectName};
 use crate::system::Change;
@@ -43,13 +42,7 @@ impl Session {
     pub(super) async fn internal(&mut self, text: &str) -> Result<Vec<Vec<Datum>>> {
         let statement = crate::parser::parse(text)?.pop().expect("it is a statement").statement;
         let bound = self.bind_own(&statement)?.expect("it is one on rows");
-        let context = Context {
-            interrupt: self.interrupt.clone(),
-            now: self.now_us(),
-            statement: self.clock.wall_us(),
-            sequences: Some(self.sequences.clone()),
-            ..Context::default()
-        };
+        let context = self.own_context();
         let catalog = super::EngineCatalog {
             db: &self.db,
             tables: &self.tables,

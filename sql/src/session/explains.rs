@@ -15,7 +15,9 @@ use crate::types::{Datum, Type};
 struct Unseen<'m>(&'m Meter);
 
 impl Rows for Unseen<'_> {
-    fn row(&mut self, _: &[Datum]) {}
+    fn row(&mut self, _: &[Datum]) -> usize {
+        0
+    }
 
     fn restart(&mut self) {
         self.0.clear();

@@ -70,6 +70,7 @@ impl Session {
         let hidden = old.schema().column_index(HIDDEN_KEY);
         let (from, to) = (old.layout(), new.layout());
         let name = new.name();
+        let context = self.own_context();
         let mut cursor = self.transaction().open_table_cursor(&old)?;
         while !cursor.is_finished() {
             let mut rows: Vec<Vec<Value>> = Vec::with_capacity(BATCH);
@@ -82,6 +83,9 @@ impl Session {
             };
             self.transaction().fetch(&mut cursor, BATCH, see).await?;
             for values in rows {
+                if context.is_due() {
+                    context.pause().await?;
+                }
                 let missing = to.columns().iter().zip(&values);
                 let mut missing =
                     missing.filter(|(column, value)| !column.nullable && **value == Value::Null);

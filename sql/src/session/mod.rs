@@ -47,9 +47,11 @@ use crate::common::facts::{Facts, TransactionLocks};
 use crate::error::{Error, Result, aborted};
 use crate::expr::{Context, Deadline, Interrupt};
 use crate::parser::ast::{Copy, Statement};
-use crate::parser::parse;
+use crate::parser::parse_within;
 use crate::plan::{Bound, Column};
 use crate::run;
+use crate::run::memory::{Held, Memory};
+use crate::run::pace::{GiveWay, Pace};
 use crate::system::sequences::SessionSequences;
 use crate::types::{Datum, Type, text};
 pub(crate) use catalog::EngineCatalog;
@@ -72,6 +74,8 @@ pub struct Answer {
     pub count: u64,
     /// What PostgreSQL would have sent beside the answer.
     pub notices: Vec<Notice>,
+    /// The memory that its rows take, charged to the memory limit for as long as this lives.
+    pub held: Option<std::sync::Arc<Held>>,
 }
 
 /// What a client should know though nothing went wrong.
@@ -110,6 +114,9 @@ impl Answer {
         Some(shown)
     }
 }
+
+/// What a token becomes, about: itself, an expression as it was written, and as it was bound.
+const TOKEN_BYTES: usize = 400;
 
 /// How often a statement is bound anew because definitions have changed between its binding and its first look at a table.
 const REBINDS: u32 = 100;
@@ -182,6 +189,10 @@ pub struct Session {
     noted_settings: Option<u64>,
     /// Counts what the statement does that runs, if it is explained.
     meter: Option<std::sync::Arc<run::meter::Meter>>,
+    /// How statements let others have a turn.
+    give_way: GiveWay,
+    /// Names of indexes by table, as they were when a name was looked for.
+    index_names: std::cell::RefCell<std::collections::HashMap<String, (Identity, Vec<String>)>>,
 }
 
 impl std::fmt::Debug for Session {
@@ -220,6 +231,28 @@ impl Session {
             resting: None,
             noted_settings: None,
             meter: None,
+            give_way: || Box::pin(thermocline_engine::yield_now()),
+            index_names: std::cell::RefCell::default(),
+        }
+    }
+
+    /// The same session, whose statements let the other tasks of the thread have a turn in this way, some 5,000 times a second.
+    #[must_use]
+    pub fn with_give_way(mut self, give_way: GiveWay) -> Self {
+        self.give_way = give_way;
+        self
+    }
+
+    /// What statements of the database's own run with.
+    fn own_context(&self) -> Context {
+        Context {
+            interrupt: self.interrupt.clone(),
+            now: self.now_us(),
+            statement: self.clock.wall_us(),
+            sequences: Some(self.sequences.clone()),
+            pace: Pace::new(self.give_way),
+            memory: Memory::of(&self.db),
+            ..Context::default()
         }
     }
 
@@ -299,9 +332,17 @@ impl Session {
     /// # Errors
     /// Syntax errors.
     pub fn parse(&mut self, text: &str) -> Result<Vec<Prepared>> {
-        let parsed = parse(text).map_err(|error| self.failed(error))?;
+        let memory = Memory::of(&self.db);
+        let mut kept = memory.kept();
+        let parsed = parse_within(text, &mut |tokens| kept.add(tokens * TOKEN_BYTES));
+        let parsed = parsed.map_err(|error| self.failed(error))?;
+        kept.leave();
+        let held = memory.into_held().map(std::sync::Arc::new);
         let text: std::sync::Arc<str> = text.into();
-        Ok(parsed.into_iter().map(|statement| Prepared::unbound(statement, text.clone())).collect())
+        let prepared = parsed
+            .into_iter()
+            .map(|statement| Prepared { _held: held.clone(), ..Prepared::unbound(statement, text.clone()) });
+        Ok(prepared.collect())
     }
 
     /// Parses and binds a statement. `types`: of parameters, as far as they are known.
@@ -551,9 +592,9 @@ impl Session {
             let (name, hold) = (name.clone(), *hold);
             self.may_declare(&name, hold)?;
             let mut kept: Vec<Vec<Datum>> = Vec::new();
-            self.rows_statement(prepared, parameters, &mut kept, false).await?;
+            let answer = self.rows_statement(prepared, parameters, &mut kept, false).await?;
             let columns = prepared.bound.as_ref().map_or(Vec::new(), |bound| bound.columns().to_vec());
-            return Ok(self.declare(&name, hold, columns, kept));
+            return Ok(self.declare(&name, hold, columns, (kept, answer.held)));
         }
         if prepared.bound.is_some() {
             return self.rows_statement(prepared, parameters, rows, fixed).await;
@@ -574,7 +615,9 @@ impl Session {
             Statement::Set { local, name, value } => self.set_setting(*local, name, value.as_deref()),
             Statement::Show(name) if name == "all" => {
                 let all = self.settings();
-                all.iter().for_each(|(name, value)| rows.row(&[Datum::text(name), Datum::text(value)]));
+                for (name, value) in &all {
+                    rows.row(&[Datum::text(name), Datum::text(value)]);
+                }
                 Ok(Answer { count: all.len() as u64, ..Answer::tagged("SHOW") })
             }
             Statement::Show(name) => {
@@ -588,7 +631,8 @@ impl Session {
                 if fixed && !moving && self.cursors.columns(name)? != prepared.shown {
                     return Err(changed_result());
                 }
-                self.fetch(name, *direction, *moving, rows)
+                let (name, direction, moving) = (name.clone(), *direction, *moving);
+                self.fetch(&name, direction, moving, rows).await
             }
             Statement::Close(name) => self.close_cursor(name.as_deref()),
             Statement::Copy(_) => {
@@ -614,7 +658,9 @@ impl Session {
                 let (statement, options) = (statement.clone(), *options);
                 let types = prepared.parameters.clone();
                 let lines = self.explain(&statement, options, &types, parameters).await?;
-                lines.iter().for_each(|line| rows.row(&[Datum::text(line)]));
+                for line in &lines {
+                    rows.row(&[Datum::text(line)]);
+                }
                 Ok(Answer { count: lines.len() as u64, ..Answer::tagged("EXPLAIN") })
             }
             Statement::SetConstraints { names, deferred } => {
@@ -762,6 +808,8 @@ impl Session {
             facts,
             lock_timeout,
             meter,
+            pace: Pace::new(self.give_way),
+            memory: Memory::of(&self.db),
         };
         let level = (self.settings.isolation, self.settings.read_only);
         let catalog = EngineCatalog {
@@ -780,7 +828,8 @@ impl Session {
             Statement::Copy(_) => format!("COPY {count}"),
             _ => rows::tag_of(bound, count),
         };
-        Ok(Answer { tag, count, ..Answer::default() })
+        let held = context.memory.into_held().map(std::sync::Arc::new);
+        Ok(Answer { tag, count, held, ..Answer::default() })
     }
 }
 

@@ -1,5 +1,7 @@
 //! Prepared statements: a statement, what it was bound to, and the definitions that this stands on.
 
+use std::collections::HashSet;
+
 use crate::catalog::Identity;
 use crate::parser::Parsed;
 use crate::parser::ast::Statement;
@@ -30,6 +32,8 @@ pub struct Prepared {
     pub(super) path: u64,
     /// Tables that it would mean, were they there: full names.
     pub(super) absent: Vec<String>,
+    /// The memory that a long text takes.
+    pub(super) _held: Option<std::sync::Arc<crate::run::memory::Held>>,
 }
 
 impl Prepared {
@@ -48,6 +52,7 @@ impl Prepared {
             objects: 0,
             path: 0,
             absent: Vec::new(),
+            _held: None,
         }
     }
 
@@ -138,20 +143,20 @@ impl Bound {
 
     /// The tables that it depends on, as it was bound with them.
     pub(super) fn tables(&self) -> Vec<(String, Identity)> {
-        let mut names = Vec::new();
+        let (mut names, mut seen) = (Vec::new(), HashSet::new());
         match self {
-            Bound::Query(query) => tables_of(&query.plan, &mut names),
+            Bound::Query(query) => tables_of(&query.plan, &mut seen, &mut names),
             Bound::Insert(it) => {
                 names.push((it.table.name.clone(), it.table.identity));
-                tables_of(&it.plan, &mut names);
+                tables_of(&it.plan, &mut seen, &mut names);
             }
             Bound::Update(it) => {
                 names.push((it.table.name.clone(), it.table.identity));
-                tables_of(&it.plan, &mut names);
+                tables_of(&it.plan, &mut seen, &mut names);
             }
             Bound::Delete(it) => {
                 names.push((it.table.name.clone(), it.table.identity));
-                tables_of(&it.plan, &mut names);
+                tables_of(&it.plan, &mut seen, &mut names);
             }
         }
         names.sort();
@@ -161,15 +166,16 @@ impl Bound {
 }
 
 /// The tables that a plan reads, as it was bound with them.
-fn tables_of(plan: &crate::plan::Plan, names: &mut Vec<(String, Identity)>) {
+fn tables_of(plan: &crate::plan::Plan, seen: &mut HashSet<usize>, names: &mut Vec<(String, Identity)>) {
     use crate::plan::Plan;
     match plan {
-        Plan::Unit
-        | Plan::Values(_)
-        | Plan::Made(_)
-        | Plan::Series { .. }
-        | Plan::Unnest(_)
-        | Plan::Working(_) => {}
+        Plan::Unit | Plan::Values(_) | Plan::Made(_) | Plan::Set(_) | Plan::Working(_) => {}
+        // It is asked for as often as it is named, so its tables are looked for once.
+        Plan::Shared(shared) => {
+            if seen.insert(shared.number) {
+                tables_of(&shared.plan, seen, names);
+            }
+        }
         Plan::Scan { table, .. } => names.push((table.name.clone(), table.identity)),
         Plan::Filter(input, _)
         | Plan::Project(input, _)
@@ -180,22 +186,22 @@ fn tables_of(plan: &crate::plan::Plan, names: &mut Vec<(String, Identity)>) {
         | Plan::Cut(input, _)
         | Plan::Lock { input, .. }
         | Plan::Aggregate { input, .. }
-        | Plan::Limit { input, .. } => tables_of(input, names),
+        | Plan::Limit { input, .. } => tables_of(input, seen, names),
         Plan::Apply(input, subs) => {
-            tables_of(input, names);
-            subs.iter().for_each(|sub| tables_of(&sub.plan, names));
+            tables_of(input, seen, names);
+            subs.iter().for_each(|sub| tables_of(&sub.plan, seen, names));
         }
         Plan::Recursive(query) => {
-            tables_of(&query.base, names);
-            tables_of(&query.step, names);
+            tables_of(&query.base, seen, names);
+            tables_of(&query.step, seen, names);
         }
         Plan::Join(join) => {
-            tables_of(&join.left, names);
-            tables_of(&join.right, names);
+            tables_of(&join.left, seen, names);
+            tables_of(&join.right, seen, names);
         }
         Plan::SetOp { left, right, .. } => {
-            tables_of(left, names);
-            tables_of(right, names);
+            tables_of(left, seen, names);
+            tables_of(right, seen, names);
         }
     }
 }

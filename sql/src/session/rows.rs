@@ -9,6 +9,7 @@ use crate::plan::Bound;
 use crate::run::Executor;
 use crate::run::change::{Outcome, STALE};
 use crate::run::foreign::{self, Pending};
+use crate::run::memory::size_of_row;
 use crate::run::source::{EngineSource, REDEFINED};
 use crate::types::Datum;
 
@@ -17,15 +18,16 @@ const TRIES: u32 = 100;
 
 /// Where the rows of a statement go.
 pub trait Rows {
-    /// Takes the next row.
-    fn row(&mut self, row: &[Datum]);
+    /// Takes the next row; the bytes that it keeps of it, which are charged to the memory limit.
+    fn row(&mut self, row: &[Datum]) -> usize;
     /// Forgets the rows of this statement: it is run again.
     fn restart(&mut self);
 }
 
 impl Rows for Vec<Vec<Datum>> {
-    fn row(&mut self, row: &[Datum]) {
+    fn row(&mut self, row: &[Datum]) -> usize {
         self.push(row.to_vec());
+        size_of_row(row)
     }
 
     fn restart(&mut self) {
@@ -43,23 +45,25 @@ pub(super) fn tag_of(bound: &Bound, count: u64) -> String {
     }
 }
 
-async fn run_bound<'t>(
-    source: &mut EngineSource<'t>,
+async fn run_bound<'e, 't>(
+    source: &'e mut EngineSource<'t>,
     bound: &Bound,
-    context: &Context,
+    context: &'e Context,
     rows: &mut dyn Rows,
     pending: &mut Vec<Pending>,
 ) -> Result<u64> {
-    let mut executor = Executor { source, context, again: Vec::new(), working: Vec::new(), passed: 0 };
-    let outcome: Outcome = match bound {
+    let mut executor = Executor::new(source, context);
+    let mut kept = context.memory.kept();
+    let outcome: Outcome<'_> = match bound {
         Bound::Query(query) => {
             let mut count = 0;
             let mut see = |row: &mut crate::run::Row| {
                 count += 1;
-                rows.row(row);
+                kept.add(rows.row(row))?;
                 Ok(std::ops::ControlFlow::Continue(()))
             };
             executor.run(&query.plan, &[], &mut see).await?;
+            kept.leave();
             return Ok(count);
         }
         Bound::Insert(insert) => {
@@ -69,7 +73,13 @@ async fn run_bound<'t>(
         Bound::Update(update) => executor.update(update).await?,
         Bound::Delete(delete) => executor.delete(delete).await?,
     };
-    outcome.rows.iter().for_each(|row| rows.row(row));
+    for row in &outcome.rows {
+        kept.add(rows.row(row))?;
+        if context.is_due() {
+            context.pause().await?;
+        }
+    }
+    kept.leave();
     *pending = outcome.pending;
     Ok(outcome.count)
 }
@@ -143,7 +153,8 @@ async fn run_statement(
         };
         let mut pending = Vec::new();
         let mut source = EngineSource::new((catalog.db, catalog.tables), transaction)?
-            .waiting_at_most(context.lock_timeout);
+            .waiting_at_most(context.lock_timeout)
+            .within(context);
         let count = match run_bound(&mut source, bound, context, rows, &mut pending).await {
             // What has to wait for an advisory lock runs again when that is there.
             Err(error) if error.message == crate::common::facts::must_wait().message => {

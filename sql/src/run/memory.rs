@@ -1,0 +1,196 @@
+//! The memory that a statement keeps: one counter, charged to the database's memory limit.
+//!
+//! Whatever keeps rows or values tells a [`Kept`], which gives back what it was told when it is dropped. The counter takes memory from
+//! the limit ahead, a piece at a time; the first [`FREE`] bytes are free of that, so that short statements ask for nothing.
+//!
+//! Rows are kept while the engine is pinned, when nothing can be waited for. If there is no room at once, up to [`AHEAD`] bytes are
+//! taken all the same, and the next pause ([`Context::pause`](crate::expr::Context::pause), which is due at once then) waits until rows
+//! have left memory for them. What is more, or cannot be had then, is refused (53200).
+
+use std::cell::{Cell, RefCell};
+
+use thermocline_engine::{Database, Reservation};
+
+use crate::error::{Error, Result};
+use crate::types::{Datum, Numeric};
+
+/// Bytes that are kept without asking.
+const FREE: u64 = 16 << 10;
+/// Bytes that are asked for at once, at least and at the most.
+const PIECE: (u64, u64) = (64 << 10, 1 << 20);
+/// Bytes that may be kept before there is room for them.
+const AHEAD: u64 = 512 << 10;
+/// Largest value where nothing is charged: while a constant is computed.
+const LARGEST: u64 = 64 << 20;
+
+/// Memory that an answer keeps: it goes back when this is dropped.
+#[derive(Debug)]
+pub struct Held(#[expect(dead_code, reason = "it is kept for its end")] Reservation);
+
+/// What a statement keeps.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// None: nothing is charged.
+    reservation: RefCell<Option<Reservation>>,
+    kept: Cell<u64>,
+    charged: Cell<u64>,
+    short: Cell<bool>,
+}
+
+impl Memory {
+    pub(crate) fn of(db: &Database) -> Self {
+        Self { reservation: RefCell::new(Some(db.reservation())), ..Self::default() }
+    }
+
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.short.get()
+    }
+
+    /// Keeps so many bytes more.
+    #[inline]
+    fn keep(&self, bytes: u64) -> Result<()> {
+        let kept = self.kept.get() + bytes;
+        self.kept.set(kept);
+        if kept <= self.charged.get() + FREE { Ok(()) } else { self.charge(kept, bytes) }
+    }
+
+    #[cold]
+    fn charge(&self, kept: u64, bytes: u64) -> Result<()> {
+        let mut reservation = self.reservation.borrow_mut();
+        let Some(reservation) = &mut *reservation else { return Ok(()) };
+        let missing = kept - self.charged.get();
+        let piece = missing.max((kept / 8).clamp(PIECE.0, PIECE.1));
+        let added = reservation.add(piece).or_else(|_| reservation.add(missing));
+        self.charged.set(reservation.bytes());
+        if let Err(error) = added {
+            if missing > AHEAD {
+                self.kept.set(kept - bytes);
+                return Err(error.into());
+            }
+            self.short.set(true);
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, bytes: u64) {
+        let kept = self.kept.get().saturating_sub(bytes);
+        self.kept.set(kept);
+        let spare = self.charged.get().saturating_sub(kept);
+        if spare > 2 * PIECE.1
+            && let Some(reservation) = &mut *self.reservation.borrow_mut()
+        {
+            reservation.give_back(spare - PIECE.1);
+            self.charged.set(reservation.bytes());
+        }
+    }
+
+    /// Waits for room for what was taken ahead of it.
+    pub(crate) async fn settle(&self) -> Result<()> {
+        if !self.short.replace(false) {
+            return Ok(());
+        }
+        let Some(mut reservation) = self.reservation.take() else { return Ok(()) };
+        let missing = self.kept.get().saturating_sub(self.charged.get());
+        let added = reservation.add_waiting(missing).await;
+        self.charged.set(reservation.bytes());
+        self.reservation.replace(Some(reservation));
+        Ok(added?)
+    }
+
+    /// Is there room for a value of so many bytes? Nothing is kept.
+    pub(crate) fn has_room_for(&self, bytes: u64) -> Result<()> {
+        if bytes <= FREE {
+            return Ok(());
+        }
+        match &mut *self.reservation.borrow_mut() {
+            Some(reservation) => {
+                reservation.add(bytes)?;
+                reservation.give_back(bytes);
+                Ok(())
+            }
+            None if bytes > LARGEST => Err(Error::new("54000", "requested length too large")),
+            None => Ok(()),
+        }
+    }
+
+    /// Nothing so far, to be told of what is kept.
+    pub(crate) fn kept(&self) -> Kept<'_> {
+        Kept { memory: self, bytes: 0 }
+    }
+
+    /// What an answer keeps when its statement has ended.
+    pub(crate) fn into_held(self) -> Option<Held> {
+        let kept = self.kept.get();
+        let mut reservation = self.reservation.into_inner()?;
+        let spare = reservation.bytes().saturating_sub(kept);
+        reservation.give_back(spare);
+        (reservation.bytes() > 0).then_some(Held(reservation))
+    }
+}
+
+/// Bytes that something keeps.
+#[derive(Debug)]
+pub(crate) struct Kept<'m> {
+    memory: &'m Memory,
+    bytes: u64,
+}
+
+impl Kept<'_> {
+    /// So many bytes more.
+    #[inline]
+    pub(crate) fn add(&mut self, bytes: usize) -> Result<()> {
+        self.memory.keep(bytes as u64)?;
+        self.bytes += bytes as u64;
+        Ok(())
+    }
+
+    /// One row more.
+    #[inline]
+    pub(crate) fn row(&mut self, row: &[Datum]) -> Result<()> {
+        self.add(size_of_row(row))
+    }
+
+    /// So many bytes less.
+    pub(crate) fn remove(&mut self, bytes: usize) {
+        let bytes = (bytes as u64).min(self.bytes);
+        self.memory.give_back(bytes);
+        self.bytes -= bytes;
+    }
+
+    /// Keeps them until the statement has ended, and behind that with its answer.
+    pub(crate) fn leave(mut self) {
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        self.memory.give_back(self.bytes);
+    }
+}
+
+/// What the allocator takes for a piece, beside what was asked for.
+const PIECE_BYTES: usize = 16;
+
+/// Bytes of a row, with what its values point to.
+#[inline]
+pub(crate) fn size_of_row(row: &[Datum]) -> usize {
+    let inside: usize = row.iter().map(size_behind).sum();
+    size_of::<Vec<Datum>>() + size_of_val(row) + PIECE_BYTES + inside
+}
+
+/// Bytes that a value points to.
+#[inline]
+pub(crate) fn size_behind(value: &Datum) -> usize {
+    match value {
+        Datum::Text(text) => text.len() + 2 * PIECE_BYTES,
+        Datum::Bytes(bytes) => bytes.len() + 2 * PIECE_BYTES,
+        Datum::Numeric(Numeric::Big(big)) => 64 + big.0.bits() as usize / 8,
+        Datum::Record(values) | Datum::Array(values) => {
+            let inside: usize = values.iter().map(size_behind).sum();
+            size_of_val(&**values) + 2 * PIECE_BYTES + inside
+        }
+        _ => 0,
+    }
+}
