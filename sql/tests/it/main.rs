@@ -9,4 +9,5 @@ mod golden;
 mod locks;
 mod prepared;
 mod schemas;
+mod sequences;
 mod sessions;
