@@ -6,6 +6,7 @@ mod constraints;
 mod copy;
 mod explain;
 mod golden;
+mod mutations;
 mod prepared;
 mod schemas;
 mod sessions;
