@@ -11,7 +11,7 @@ use crate::governor::Verdict;
 use crate::hot::budget::{Charge, MemoryKind, OutOfMemory, OutOfMemoryCause};
 
 /// One part in so many of the memory limit is what queries keep, at the most.
-const SHARE: u64 = 4;
+const SHARE: u64 = 6;
 
 /// Memory that is charged to a database's limit for as long as this lives.
 ///

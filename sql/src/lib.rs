@@ -37,6 +37,7 @@
 //! | `depth` | how deep and how large a statement may be |
 //! | `names` | names within schemas, search paths |
 //! | `common` | what sessions share, and what expressions ask of theirs |
+//! | `fuzzing` | an entrance for a fuzz target |
 //! | `session` | what a user holds: transactions, settings, definitions |
 //!
 //! Invariant: this crate knows nothing of sockets, and of the engine only its public interface; it has no unsafe code.
@@ -50,6 +51,8 @@ mod depth;
 mod error;
 mod explain;
 mod expr;
+#[doc(hidden)]
+pub mod fuzzing;
 mod names;
 mod parser;
 mod plan;

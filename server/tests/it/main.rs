@@ -1,6 +1,7 @@
 //! The server over sockets, asked by a small client of our own: nothing has to be installed for it.
 
 mod activity;
+mod binary;
 mod cancels;
 mod client;
 mod extended;

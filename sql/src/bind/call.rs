@@ -48,7 +48,7 @@ impl Binder<'_> {
                 Ok(Typed::new(Expr::Call(operator.call, exprs), operator.returns, at))
             }
             // Text and anything: the other side is written as text.
-            Resolved::None if name == "||" && types.iter().any(|ty| ty.is_string() || *ty == Type::Unknown) => {
+            Resolved::None if name == "||" && types.len() == 2 && types.iter().any(|ty| ty.is_string() || *ty == Type::Unknown) => {
                 let mut exprs = Vec::new();
                 for arg in args {
                     exprs.push(self.as_text(arg)?);

@@ -1,6 +1,8 @@
 //! SQL's PREPARE, EXECUTE and DEALLOCATE. Clients' own prepared statements are theirs (the protocol's), under names of their own.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use super::{Answer, Prepared, Rows, Session};
 use crate::bind::Binder;
@@ -11,7 +13,19 @@ use crate::plan::Column;
 use crate::types::Type;
 
 #[derive(Default)]
-pub(super) struct Prepares(HashMap<String, Prepared>);
+pub(super) struct Prepares(HashMap<String, Slot>);
+
+/// A statement, which is taken out while it runs.
+type Slot = Rc<RefCell<Option<Prepared>>>;
+
+/// A statement that runs. It goes back into its slot however that ends: a future that is dropped ends nothing but its run.
+struct Running(Slot, Option<Prepared>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.replace(self.1.take());
+    }
+}
 
 impl Prepares {
     pub(super) fn clear(&mut self) {
@@ -36,12 +50,13 @@ impl Session {
         let types =
             types.iter().map(|ty| Binder::type_of(ty).map(|(ty, _)| ty)).collect::<Result<Vec<Type>>>()?;
         let prepared = self.prepare(statement, &types)?;
-        self.prepares.0.insert(name.to_owned(), prepared);
+        self.prepares.0.insert(name.to_owned(), Rc::new(RefCell::new(Some(prepared))));
         Ok(Answer::tagged("PREPARE"))
     }
 
     pub(super) fn named_columns(&self, name: &str) -> Result<Vec<Column>> {
-        self.prepares.0.get(name).map(|prepared| prepared.columns().to_vec()).ok_or_else(|| missing(name))
+        let slot = self.prepares.0.get(name).ok_or_else(|| missing(name))?;
+        Ok(slot.borrow().as_ref().map_or(Vec::new(), |prepared| prepared.columns().to_vec()))
     }
 
     pub(super) async fn execute_named(
@@ -50,8 +65,8 @@ impl Session {
         args: &[Expr],
         rows: &mut dyn Rows,
     ) -> Result<Answer> {
-        let prepared = self.prepares.0.get(name).ok_or_else(|| missing(name))?;
-        let types = prepared.parameters().to_vec();
+        let slot = self.prepares.0.get(name).ok_or_else(|| missing(name))?.clone();
+        let types = slot.borrow().as_ref().map_or(Vec::new(), |prepared| prepared.parameters().to_vec());
         if types.len() != args.len() {
             let message = format!("wrong number of parameters for prepared statement \"{name}\"");
             let detail = format!("Expected {} parameters but got {}.", types.len(), args.len());
@@ -66,9 +81,12 @@ impl Session {
             let bound = binder.argument(arg, ty)?;
             values.push(bound.eval(&Env { row: &[], outer: &[], context: &context })?);
         }
-        let mut prepared = self.prepares.0.remove(name).expect("it was just there");
-        let ran = Box::pin(self.rows_statement(&mut prepared, values, rows, true)).await;
-        self.prepares.0.insert(name.to_owned(), prepared);
+        let taken = slot.take();
+        let mut running = Running(slot, taken);
+        let Some(prepared) = &mut running.1 else {
+            return Err(Error::new("55000", "the prepared statement is running already"));
+        };
+        let ran = Box::pin(self.rows_statement(prepared, values, rows, true)).await;
         ran.map_err(Error::nowhere)
     }
 

@@ -7,6 +7,7 @@ mod copy;
 mod explain;
 mod golden;
 mod locks;
+mod mutations;
 mod prepared;
 mod schemas;
 mod sequences;

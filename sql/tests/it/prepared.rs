@@ -6,6 +6,8 @@
 //! tags, errors and what stands in the tables afterwards must be the same; only where the columns of the answer are others than
 //! were described, the first one is refused (0A000).
 
+use std::future::Future;
+
 use thermocline_base::rng::Rng;
 use thermocline_engine::{Database, block_on};
 use thermocline_sql::{Column, Datum, Error, Prepared, Session, Type};
@@ -377,4 +379,25 @@ fn a_plan_that_was_refused_does_not_run_later() {
     }
     run(&mut session, "drop table s.t");
     assert_eq!(execute(&mut session, &mut read, Vec::new()).expect("it is there again").0, "SELECT 1");
+}
+
+/// A run that is given up while it waits leaves its statement where it was.
+#[test]
+fn a_run_that_is_given_up_keeps_its_statement() {
+    let db = database();
+    let (mut session, mut other) = (Session::new(&db), Session::new(&db));
+    run(&mut session, "create table t (k int primary key, n int)");
+    run(&mut session, "insert into t values (1, 1)");
+    run(&mut session, "prepare p as update t set n = n + 1 where k = 1");
+    run(&mut other, "begin");
+    run(&mut other, "update t set n = 5 where k = 1");
+    {
+        let mut future = std::pin::pin!(session.execute_async("execute p", &[]));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(future.as_mut().poll(&mut context).is_pending(), "it waits");
+    }
+    session.abandon();
+    run(&mut other, "commit");
+    assert_eq!(run(&mut session, "execute p").tag, "UPDATE 1");
+    assert_eq!(run(&mut session, "select n from t").rows, [[Datum::Int(6)]]);
 }
