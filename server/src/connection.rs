@@ -96,8 +96,8 @@ pub(crate) struct Connection {
     pub(crate) held: Vec<Arc<Held>>,
     /// The memory of a long message that is coming in, and whether it is all there.
     incoming: Option<(Reservation, bool)>,
-    /// When others have had a turn last, and messages since.
-    turn: (Instant, u32),
+    /// When its turn has begun, once it has looked, and messages since then.
+    turn: (Option<Instant>, u32),
     scratch: Scratch,
     pub(crate) statements: HashMap<String, Rc<Statement>>,
     pub(crate) portals: HashMap<String, Portal>,
@@ -146,7 +146,7 @@ pub(crate) async fn serve(guest: Guest, shared: Arc<Shared>) {
         out: Out::default(),
         held: Vec::new(),
         incoming: None,
-        turn: (Instant::now(), 0),
+        turn: (None, 0),
         scratch: Scratch::default(),
         statements: HashMap::new(),
         portals: HashMap::new(),
@@ -213,6 +213,8 @@ impl Connection {
             }
             self.flush().await?;
             self.read().await?;
+            // Others have had a turn while it waited.
+            self.turn = (None, 0);
         }
     }
 
@@ -243,10 +245,12 @@ impl Connection {
         if self.turn.1 < MESSAGES_A_LOOK {
             return;
         }
+        let now = Instant::now();
+        let begun = *self.turn.0.get_or_insert(now);
         self.turn.1 = 0;
-        if self.turn.0.elapsed() >= TURN {
+        if now.duration_since(begun) >= TURN {
             tokio::task::yield_now().await;
-            self.turn.0 = Instant::now();
+            self.turn.0 = None;
         }
     }
 

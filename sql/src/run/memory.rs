@@ -37,11 +37,28 @@ pub(crate) struct Memory {
     short: Cell<bool>,
 }
 
-impl Memory {
-    pub(crate) fn of(db: &Database) -> Self {
-        Self { reservation: RefCell::new(Some(db.reservation())), ..Self::default() }
+/// A reservation between two statements of a session: threads would meet at the counts of a new one's references.
+#[derive(Debug, Default)]
+pub(crate) struct Spare(RefCell<Option<Reservation>>);
+
+impl Spare {
+    /// The memory of a statement.
+    pub(crate) fn take(&self, db: &Database) -> Memory {
+        let reservation = self.0.take().unwrap_or_else(|| db.reservation());
+        Memory { reservation: RefCell::new(Some(reservation)), ..Memory::default() }
     }
 
+    /// What an answer keeps when its statement has ended.
+    pub(crate) fn leave(&self, memory: Memory) -> Option<Held> {
+        if memory.charged.get() > 0 {
+            return memory.into_held();
+        }
+        self.0.replace(memory.reservation.into_inner());
+        None
+    }
+}
+
+impl Memory {
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         self.short.get()
@@ -119,8 +136,7 @@ impl Memory {
         Kept { memory: self, bytes: 0 }
     }
 
-    /// What an answer keeps when its statement has ended.
-    pub(crate) fn into_held(self) -> Option<Held> {
+    fn into_held(self) -> Option<Held> {
         let kept = self.kept.get();
         let mut reservation = self.reservation.into_inner()?;
         let spare = reservation.bytes().saturating_sub(kept);

@@ -147,28 +147,37 @@ impl<'e, S: Source> Executor<'e, S> {
         match plan {
             Plan::Unit => sink(&mut Vec::new()).map(drop),
             Plan::Values(rows) => self.values(rows, outer, sink).await,
-            Plan::Made(rows) => emit(self.context, rows.iter().cloned(), sink).await,
+            Plan::Made(rows) => Box::pin(emit(self.context, rows.iter().cloned(), sink)).await,
             Plan::Scan { table, used, access, filter, named } => {
                 self.scan((table, used, access, filter, *named), outer, sink).await
             }
             Plan::Filter(input, conditions) => self.filter(input, conditions, outer, sink).await,
             Plan::Project(input, exprs) => self.project(input, exprs, outer, sink).await,
-            Plan::Join(join) => self.join(join, outer, sink).await,
-            Plan::Apply(input, subs) => self.apply(input, subs, outer, sink).await,
-            Plan::Aggregate { input, keys, calls } => self.aggregate(input, keys, calls, outer, sink).await,
-            Plan::Sort(input, keys) => self.sort(input, keys, outer, sink).await,
-            Plan::Distinct(input, keys) => self.distinct(input, keys.as_deref(), outer, sink).await,
-            Plan::Limit { input, limit, offset } => {
-                self.limit(input, limit.as_ref(), offset.as_ref(), outer, sink).await
+            // In boxes, so that the futures of what all statements have stay small.
+            Plan::Join(join) => Box::pin(self.join(join, outer, sink)).await,
+            Plan::Apply(input, subs) => Box::pin(self.apply(input, subs, outer, sink)).await,
+            Plan::Aggregate { input, keys, calls } => {
+                Box::pin(self.aggregate(input, keys, calls, outer, sink)).await
             }
-            Plan::SetOp { op, all, left, right } => self.set_op(*op, *all, left, right, outer, sink).await,
-            Plan::Extend(input, Extension::Sets(sets)) => self.sets(input, sets, outer, sink).await,
-            Plan::Extend(input, Extension::Windows(calls)) => self.windows(input, calls, outer, sink).await,
-            Plan::Recursive(query) => self.recursive(query, outer, sink).await,
-            Plan::Working(number) => self.working_rows(*number, sink).await,
-            Plan::Shared(shared) => self.shared(shared, sink).await,
-            Plan::Set(set) => self.set(set, outer, sink).await,
-            Plan::Lock { input, targets, few } => self.lock(input, targets, *few, outer, sink).await,
+            Plan::Sort(input, keys) => Box::pin(self.sort(input, keys, outer, sink)).await,
+            Plan::Distinct(input, keys) => Box::pin(self.distinct(input, keys.as_deref(), outer, sink)).await,
+            Plan::Limit { input, limit, offset } => {
+                Box::pin(self.limit(input, limit.as_ref(), offset.as_ref(), outer, sink)).await
+            }
+            Plan::SetOp { op, all, left, right } => {
+                Box::pin(self.set_op(*op, *all, left, right, outer, sink)).await
+            }
+            Plan::Extend(input, Extension::Sets(sets)) => Box::pin(self.sets(input, sets, outer, sink)).await,
+            Plan::Extend(input, Extension::Windows(calls)) => {
+                Box::pin(self.windows(input, calls, outer, sink)).await
+            }
+            Plan::Recursive(query) => Box::pin(self.recursive(query, outer, sink)).await,
+            Plan::Working(number) => Box::pin(self.working_rows(*number, sink)).await,
+            Plan::Shared(shared) => Box::pin(self.shared(shared, sink)).await,
+            Plan::Set(set) => Box::pin(self.set(set, outer, sink)).await,
+            Plan::Lock { input, targets, few } => {
+                Box::pin(self.lock(input, targets, *few, outer, sink)).await
+            }
             Plan::Numbered(input) => {
                 let mut number = 0;
                 let mut counted = |row: &mut Row| {

@@ -96,10 +96,10 @@ impl<S: Source> Executor<'_, S> {
         let number = std::ptr::from_ref(access).addr();
         let has_order = matches!(access, Access::Index { in_order: true, .. });
         let may_keep = named.is_none() && !has_order && !outer.is_empty() && self.context.meter.is_none();
-        if may_keep && self.kept_scan(number, (table, used, filter), outer).await? {
+        if may_keep && Box::pin(self.kept_scan(number, (table, used, filter), outer)).await? {
             let Some(Inner::Kept(kept)) = self.inner.get(&number) else { unreachable!("it was just kept") };
             let kept = kept.clone();
-            return self.scan_kept(&kept, filter, outer, sink).await;
+            return Box::pin(self.scan_kept(&kept, filter, outer, sink)).await;
         }
         let mut looked_at = 0;
         let mut ranges = match access {

@@ -319,7 +319,7 @@ impl Source for EngineSource<'_> {
             }
         };
         let Some(range) = range else {
-            statement.scan_table_pausing(&found, show, pause).await?;
+            Box::pin(statement.scan_table_pausing(&found, show, pause)).await?;
             return failed.into_inner().map_or(Ok(()), Err);
         };
         let definition = &table.indexes[range.index];
@@ -339,13 +339,14 @@ impl Source for EngineSource<'_> {
                 shown.await?;
             } else if definition.ordered && table.rows > MANY_ROWS {
                 let one = engine::KeyRange::between(Bound::Included(&key), Bound::Included(&key));
-                statement.scan_pausing(&index, one, engine::Direction::Forward, show, pause).await?;
+                let scan = statement.scan_pausing(&index, one, engine::Direction::Forward, show, pause);
+                Box::pin(scan).await?;
             } else {
                 let through = |seen: engine::SeenRow<'_>| match show(seen) {
                     ControlFlow::Break(engine::Stop::Enough) => ControlFlow::Break(()),
                     _ => ControlFlow::Continue(()),
                 };
-                statement.read_all(&index, &key, through).await?;
+                Box::pin(statement.read_all(&index, &key, through)).await?;
             }
             return failed.into_inner().map_or(Ok(()), Err);
         }
@@ -399,7 +400,7 @@ impl Source for EngineSource<'_> {
             show(seen)
         };
         let direction = if range.backward { engine::Direction::Backward } else { engine::Direction::Forward };
-        statement.scan_pausing(&index, key_range, direction, through, pause).await?;
+        Box::pin(statement.scan_pausing(&index, key_range, direction, through, pause)).await?;
         failed.into_inner().map_or(Ok(()), Err)
     }
 

@@ -127,7 +127,7 @@ impl Session {
         }
         let count = places.len() as u64;
         let word = if moving { "MOVE" } else { "FETCH" };
-        let held = context.memory.into_held().map(Arc::new);
+        let held = self.spare.leave(context.memory).map(Arc::new);
         Ok(Answer { count, held, ..Answer::tagged(&format!("{word} {count}")) })
     }
 

@@ -50,7 +50,7 @@ use crate::parser::ast::{Copy, Statement};
 use crate::parser::parse_within;
 use crate::plan::{Bound, Column};
 use crate::run;
-use crate::run::memory::{Held, Memory};
+use crate::run::memory::{Held, Spare};
 use crate::run::pace::{GiveWay, Pace};
 use crate::system::sequences::SessionSequences;
 use crate::types::{Datum, Type, text};
@@ -191,6 +191,7 @@ pub struct Session {
     meter: Option<std::sync::Arc<run::meter::Meter>>,
     /// How statements let others have a turn.
     give_way: GiveWay,
+    spare: Spare,
     /// Names of indexes by table, as they were when a name was looked for.
     index_names: std::cell::RefCell<std::collections::HashMap<String, (Identity, Vec<String>)>>,
 }
@@ -232,6 +233,7 @@ impl Session {
             noted_settings: None,
             meter: None,
             give_way: || Box::pin(thermocline_engine::yield_now()),
+            spare: Spare::default(),
             index_names: std::cell::RefCell::default(),
         }
     }
@@ -251,7 +253,7 @@ impl Session {
             statement: self.clock.wall_us(),
             sequences: Some(self.sequences.clone()),
             pace: Pace::new(self.give_way),
-            memory: Memory::of(&self.db),
+            memory: self.spare.take(&self.db),
             ..Context::default()
         }
     }
@@ -332,12 +334,12 @@ impl Session {
     /// # Errors
     /// Syntax errors.
     pub fn parse(&mut self, text: &str) -> Result<Vec<Prepared>> {
-        let memory = Memory::of(&self.db);
+        let memory = self.spare.take(&self.db);
         let mut kept = memory.kept();
         let parsed = parse_within(text, &mut |tokens| kept.add(tokens * TOKEN_BYTES));
         let parsed = parsed.map_err(|error| self.failed(error))?;
         kept.leave();
-        let held = memory.into_held().map(std::sync::Arc::new);
+        let held = self.spare.leave(memory).map(std::sync::Arc::new);
         let text: std::sync::Arc<str> = text.into();
         let prepared = parsed
             .into_iter()
@@ -809,7 +811,7 @@ impl Session {
             lock_timeout,
             meter,
             pace: Pace::new(self.give_way),
-            memory: Memory::of(&self.db),
+            memory: self.spare.take(&self.db),
         };
         let level = (self.settings.isolation, self.settings.read_only);
         let catalog = EngineCatalog {
@@ -828,7 +830,7 @@ impl Session {
             Statement::Copy(_) => format!("COPY {count}"),
             _ => rows::tag_of(bound, count),
         };
-        let held = context.memory.into_held().map(std::sync::Arc::new);
+        let held = self.spare.leave(context.memory).map(std::sync::Arc::new);
         Ok(Answer { tag, count, held, ..Answer::default() })
     }
 }
