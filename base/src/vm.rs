@@ -18,12 +18,23 @@ pub mod paging;
 
 use std::io;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Length of a huge page, and its alignment.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// The longest range that the portable twin grants.
 pub const PORTABLE_MAX_BYTES: usize = 256 << 20;
+
+/// What [`Reservation::up_to`] shares out of a process's 128 TiB of addresses; the rest is for ranges of [`LEAST_BYTES`].
+const SHARED_BYTES: u64 = 80 << 40;
+/// A range gets at most one part in so many of what has not been shared out yet.
+const PARTS: u64 = 512;
+/// That much a range gets however many there are.
+const LEAST_BYTES: u64 = 1 << 30;
+
+/// Bytes of all reservations of the process.
+static RESERVED: AtomicU64 = AtomicU64::new(0);
 
 /// A contiguous range of addresses, aligned to [`HUGE_PAGE_BYTES`], given back when it is dropped.
 ///
@@ -53,7 +64,19 @@ impl Reservation {
             .checked_next_multiple_of(HUGE_PAGE_BYTES)
             .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let (range, base, bytes) = system::Range::new(bytes)?;
+        RESERVED.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(Self { base, bytes, range })
+    }
+
+    /// Reserves at most `bytes`: fewer the more the process has reserved already, so that thousands of ranges find room
+    /// of which nobody knows which will grow. Ask [`bytes`](Self::bytes).
+    ///
+    /// # Errors
+    /// As [`Reservation::new`].
+    pub fn up_to(bytes: usize) -> io::Result<Self> {
+        let left = SHARED_BYTES.saturating_sub(RESERVED.load(Ordering::Relaxed));
+        let most = (left / PARTS).max(LEAST_BYTES);
+        Self::new(bytes.min(usize::try_from(most).unwrap_or(usize::MAX)))
     }
 
     /// Its first byte.
@@ -474,9 +497,27 @@ mod system {
     }
 }
 
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        RESERVED.fetch_sub(self.bytes as u64, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Ranges of a large database, for thousands of tables.
+    #[test]
+    #[cfg(all(target_os = "linux", not(feature = "portable")))]
+    fn many_reservations_find_room_beside_each_other() {
+        const ASKED: usize = 256 << 30;
+        let all: Vec<_> = (0..9_000).map(|_| Reservation::up_to(ASKED).expect("address space")).collect();
+        let bytes = |number: usize| all[number].bytes();
+        assert!(bytes(0) >= 64 << 30, "the first got {} bytes", bytes(0));
+        assert!(bytes(500) >= 16 << 30, "the 500th got {} bytes", bytes(500));
+        assert!(all.iter().all(|range| range.bytes() >= 1 << 30), "one got next to nothing");
+    }
 
     #[test]
     fn a_reservation_is_aligned_zero_and_writable() {

@@ -66,7 +66,7 @@ use crate::ops::maintain::Rounds;
 use crate::options::ColdStoreKind;
 
 use self::ages::{Ages, Held};
-use self::hand::{Choice, Hands, Mood, Rules};
+use self::hand::{Choice, Hands, Mood, Portion, Rules};
 pub(crate) use self::minimum::check as check_minimum;
 use self::reuse::Leaving;
 pub(crate) use self::reuse::{Moment, Reuse};
@@ -530,7 +530,8 @@ impl<'a> Work<'a> {
             hot: self.inner.warmth.get().and_then(|warmth| warmth.hot(self.hands.mood)),
         };
         let wanted = self.wanted();
-        let choices = self.hands.choose(self.inner, &rules, batches, self.batch_rows);
+        let portion = Portion { batches, rows: self.batch_rows, bytes: moving_bytes_max(self.inner) };
+        let choices = self.hands.choose(self.inner, &rules, portion);
         let moved = Mutex::new(Moved::default());
         let failure = Mutex::new(None);
         let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();
@@ -794,9 +795,16 @@ const PROCESS_BYTES: u64 = 2 << 20;
 /// What the governor has in its hands while rows move: batches as they are being made, and lists of what is in them. A bound
 /// of it, since it is asked about at other times.
 fn moving_bytes(inner: &Inner) -> u64 {
-    let Some(limit) = inner.budget.limit().filter(|_| inner.cold.get().is_some()) else { return 0 };
+    if inner.cold.get().is_none() || inner.budget.limit().is_none() {
+        return 0;
+    }
     let rows = (inner.options.batches_in_flight * BATCH_ROWS) as u64;
-    (rows * (row_bytes(inner) + MOVING_ROW_BYTES)).min(limit / MOVING_SHARE)
+    (rows * (row_bytes(inner) + MOVING_ROW_BYTES)).min(moving_bytes_max(inner))
+}
+
+/// What it may have in its hands, but for one row of each batch: under a small limit, batches of large rows are of few rows.
+fn moving_bytes_max(inner: &Inner) -> u64 {
+    inner.budget.limit().map_or(u64::MAX, |limit| limit / MOVING_SHARE)
 }
 
 /// Lets the budget know what others have allocated.

@@ -1,6 +1,6 @@
 //! Memory that a program above the engine keeps for its queries, charged to the memory limit.
 //!
-//! All reservations together have a share of the limit ([`SHARE`]), so that queries neither push out all rows nor fill what
+//! All reservations together have a share of the limit ([`share`]), so that queries neither push out all rows nor fill what
 //! the process needs beside what is counted.
 
 use std::sync::Arc;
@@ -10,8 +10,13 @@ use crate::error::{Error, Result};
 use crate::governor::Verdict;
 use crate::hot::budget::{Charge, MemoryKind, OutOfMemory, OutOfMemoryCause};
 
-/// One part in so many of the memory limit is what queries keep, at the most.
-const SHARE: u64 = 6;
+/// The first bytes of a limit, of which queries have less: what a process takes beside what is counted is much there.
+const SMALL: u64 = 256 << 20;
+
+/// What queries keep of a memory limit, at the most: a sixth of a small one, and half of what it has beyond.
+fn share(limit: u64) -> u64 {
+    limit.min(SMALL) / 6 + limit.saturating_sub(SMALL) / 2
+}
 
 /// Memory that is charged to a database's limit for as long as this lives.
 ///
@@ -55,7 +60,7 @@ impl Reservation {
     fn try_add(&mut self, bytes: u64) -> std::result::Result<(), OutOfMemory> {
         let budget = &self.db.budget;
         let used_bytes = budget.used_by(MemoryKind::Queries);
-        if let Some(limit_bytes) = budget.limit().map(|limit| limit / SHARE)
+        if let Some(limit_bytes) = budget.limit().map(share)
             && used_bytes.saturating_add(bytes) > limit_bytes
         {
             let (kind, cause) = (MemoryKind::Queries, OutOfMemoryCause::Limit);
@@ -80,7 +85,7 @@ impl Reservation {
         let since_ns = self.db.clock.now_ns();
         loop {
             let Err(refused) = self.try_add(bytes) else { return Ok(()) };
-            let of_share = self.db.budget.limit().is_some_and(|limit| refused.limit_bytes == limit / SHARE);
+            let of_share = self.db.budget.limit().is_some_and(|limit| refused.limit_bytes == share(limit));
             if of_share || !self.db.governor.is_there() {
                 return Err(Error::OutOfMemory(refused));
             }

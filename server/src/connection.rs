@@ -13,6 +13,7 @@
 //! - A message that is none, or too long, ends this connection and nothing else.
 
 use std::collections::{HashMap, VecDeque};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -187,7 +188,7 @@ struct Panicked;
 
 /// Does work whose panic ends this connection and nothing else. What it has left is to be dropped.
 async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
-    let mut work = std::pin::pin!(work);
+    let mut work = pin!(work);
     std::future::poll_fn(|context| {
         let poll = std::panic::AssertUnwindSafe(|| work.as_mut().poll(context));
         std::panic::catch_unwind(poll).map_or(Poll::Ready(Err(Panicked)), |polled| polled.map(Ok))
@@ -478,7 +479,7 @@ impl Connection {
         let limit = self.session.statement_timeout();
         let mut sink = Sink { out: &mut self.out, columns, formats, scratch: &mut self.scratch, start };
         let work = self.session.execute_to(statement, parameters, &mut sink);
-        let ran = interruptible((&self.peer, &self.stream), limit, work).await;
+        let ran = interruptible((&self.peer, &self.stream), limit, pin!(work)).await;
         let answer = match ran {
             Ok(answer) => answer,
             Err(error) => {
@@ -502,7 +503,8 @@ impl Connection {
         let mut rows: Vec<Vec<Datum>> = Vec::new();
         let limit = self.session.statement_timeout();
         let work = self.session.execute_to(statement, parameters, &mut rows);
-        match interruptible((&self.peer, &self.stream), limit, work).await {
+        let ran = interruptible((&self.peer, &self.stream), limit, pin!(work)).await;
+        match ran {
             Ok(answer) => {
                 add(&self.shared.counts.statements, 1);
                 add(&self.shared.counts.rows, answer.count);
@@ -571,25 +573,25 @@ pub(crate) fn ended_by(error: Error) -> Result<Error, End> {
 }
 
 /// Runs until it ends or is interrupted, or its client has gone; an interrupt before it does not count, but for the server's end. A
-/// commit that is decided is waited for: a client that were told of a cancel would do its work twice.
-pub(crate) async fn interruptible<T>(
-    (peer, stream): (&Peer, &Stream),
+/// commit that is decided is waited for: a client that were told of a cancel would do its work twice. `work` is pinned: a statement's
+/// future has kilobytes, and is not to be copied from caller to callee.
+pub(crate) fn interruptible<'w, T>(
+    (peer, stream): (&'w Peer, &'w Stream),
     limit: Option<Duration>,
-    work: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
+    work: Pin<&'w mut impl Future<Output = Result<T, Error>>>,
+) -> impl Future<Output = Result<T, Error>> {
     if peer.interrupt.raised() != Some(Cause::Shutdown) {
         peer.interrupt.clear();
     }
-    running((peer, stream), limit, work).await
+    running((peer, stream), limit, work)
 }
 
 /// The same; an interrupt before it counts.
 pub(crate) async fn running<T>(
     (peer, stream): (&Peer, &Stream),
     limit: Option<Duration>,
-    work: impl Future<Output = Result<T, Error>>,
+    mut work: Pin<&mut impl Future<Output = Result<T, Error>>>,
 ) -> Result<T, Error> {
-    let mut work = std::pin::pin!(work);
     let late = async {
         match limit {
             Some(limit) => tokio::time::sleep(limit).await,
@@ -604,8 +606,8 @@ pub(crate) async fn running<T>(
             }
         }
     };
-    let mut late = std::pin::pin!(late);
-    let mut gone = std::pin::pin!(gone);
+    let mut late = pin!(late);
+    let mut gone = pin!(gone);
     let (mut timed, mut watched) = (limit.is_some(), true);
     loop {
         tokio::select! {

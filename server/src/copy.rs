@@ -1,5 +1,7 @@
 //! COPY: rows as text in CopyData messages, both ways.
 
+use std::pin::pin;
+
 use bytes::{BufMut, BytesMut};
 use thermocline_sql::{Cause, Column, CopyFormat, Datum, Error, Prepared, Rows};
 use tokio::time::Instant;
@@ -90,14 +92,16 @@ impl Connection {
                 Message::CopyData(data) => {
                     let work = self.session.copy_data(&mut copy, &data);
                     let left = late.map(|late| late.saturating_duration_since(Instant::now()));
-                    if let Err(error) = running((&self.peer, &self.stream), left, work).await {
+                    let ran = running((&self.peer, &self.stream), left, pin!(work)).await;
+                    if let Err(error) = ran {
                         return ended_by(error).map(Err);
                     }
                 }
                 Message::CopyDone => {
                     let left = late.map(|late| late.saturating_duration_since(Instant::now()));
                     let work = self.session.copy_end(copy);
-                    return match running((&self.peer, &self.stream), left, work).await {
+                    let ran = running((&self.peer, &self.stream), left, pin!(work)).await;
+                    return match ran {
                         Ok(answer) => Ok(Ok(answer.tag)),
                         Err(error) => ended_by(error).map(Err),
                     };
@@ -128,7 +132,8 @@ impl Connection {
         sink.header();
         let limit = self.session.statement_timeout();
         let work = self.session.execute_to(statement, Vec::new(), &mut sink);
-        match interruptible((&self.peer, &self.stream), limit, work).await {
+        let ran = interruptible((&self.peer, &self.stream), limit, pin!(work)).await;
+        match ran {
             Ok(answer) => {
                 self.held.extend(answer.held);
                 wire::put_bare(&mut self.out, b'c');

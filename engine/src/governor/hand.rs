@@ -181,7 +181,39 @@ struct OfTable {
     census: Census,
     leaving: Leaving,
     /// What was found, too little for a batch.
-    found: Vec<RowId>,
+    found: Gathered,
+}
+
+/// Rows that are to leave together.
+#[derive(Debug, Default)]
+struct Gathered {
+    rows: Vec<RowId>,
+    /// Bytes of their versions.
+    bytes: u64,
+}
+
+impl Gathered {
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.bytes = 0;
+    }
+}
+
+/// How much is chosen: batches, and what makes one full.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Portion {
+    pub(super) batches: usize,
+    /// Rows of a batch, at most.
+    pub(super) rows: usize,
+    /// Bytes of all batches that are copied: more is not begun, but for the last row of each batch.
+    pub(super) bytes: u64,
+}
+
+impl Portion {
+    /// Is a batch full?
+    fn is_full(self, gathered: &Gathered) -> bool {
+        gathered.rows.len() >= self.rows || gathered.bytes >= self.bytes / self.batches as u64
+    }
 }
 
 /// The hands of all tables.
@@ -229,19 +261,13 @@ impl Hands {
         self.hands.values_mut().for_each(|of| of.found.clear());
     }
 
-    /// Chooses up to `batches` of `rows` rows, and fewer rows where there are not so many.
-    pub(super) fn choose(
-        &mut self,
-        inner: &Inner,
-        rules: &Rules<'_>,
-        batches: usize,
-        rows: usize,
-    ) -> Vec<Choice> {
+    /// Chooses so many rows, and fewer where there are not so many.
+    pub(super) fn choose(&mut self, inner: &Inner, rules: &Rules<'_>, portion: Portion) -> Vec<Choice> {
         let sources = self.sources(inner);
         self.plan(&sources, rules.now_ns);
         let rows_there: u64 = sources.iter().map(|source| source.rows).sum();
-        let (mut choices, mut looked) = (Vec::new(), 0);
-        while choices.len() < batches && looked < SLOTS_A_ROUND {
+        let (mut choices, mut looked, mut bytes) = (Vec::new(), 0, 0);
+        while choices.len() < portion.batches && bytes < portion.bytes && looked < SLOTS_A_ROUND {
             let progress = |source: &&Source| self.hands[&source.entry.id].hand.progress(source.chunks);
             let next = sources.iter().min_by(|a, b| progress(a).total_cmp(&progress(b)));
             let Some(source) = next else { break };
@@ -252,18 +278,23 @@ impl Hands {
                 self.judge();
             }
             let (entry, paged) = (&source.entry, source.paged);
-            // What goes over is written in long runs.
-            let rows = if paged { rows.max(PAGED_ROWS) } else { rows };
-            looked += self.walk(inner, entry, paged, rules, rows);
+            // What goes over is written in long runs, from where it stands.
+            let portion = match paged {
+                true => Portion { rows: portion.rows.max(PAGED_ROWS), bytes: u64::MAX, ..portion },
+                false => portion,
+            };
+            looked += self.walk(inner, entry, paged, rules, portion);
             let found = &mut self.hands.get_mut(&entry.id).expect("every source has one").found;
-            if found.len() >= rows {
-                choices.push(Choice { entry: Arc::clone(entry), paged, rows: std::mem::take(found) });
+            if portion.is_full(found) {
+                let Gathered { rows, bytes: of_rows } = std::mem::take(found);
+                bytes += if paged { 0 } else { of_rows };
+                choices.push(Choice { entry: Arc::clone(entry), paged, rows });
             }
         }
         if choices.is_empty() {
             // Better few than none.
             for source in &sources {
-                let few = self.hands.get_mut(&source.entry.id).map(|of| std::mem::take(&mut of.found));
+                let few = self.hands.get_mut(&source.entry.id).map(|of| std::mem::take(&mut of.found).rows);
                 let few = few.filter(|rows| !rows.is_empty());
                 choices.extend(few.map(|rows| Choice {
                     entry: Arc::clone(&source.entry),
@@ -299,7 +330,7 @@ impl Hands {
                 hand: Hand { laps: self.quarters / 4, chunk: 0, slot: 0 },
                 census: Census::new(&source.counters.reuse),
                 leaving: Leaving::from(UNPLANNED),
-                found: Vec::new(),
+                found: Gathered::default(),
             });
         }
         sources
@@ -349,21 +380,21 @@ impl Hands {
         (self.seen, self.taken) = (0, 0);
     }
 
-    /// Moves the hand of one table on, until its turn is over, or it has found `count` rows. How far it went.
+    /// Moves the hand of one table on, until its turn is over, or it has found a batch. How far it went.
     fn walk(
         &mut self,
         inner: &Inner,
         entry: &TableEntry,
         paged: bool,
         rules: &Rules<'_>,
-        count: usize,
+        portion: Portion,
     ) -> u32 {
         let OfTable { hand: kept, census, leaving, found } =
             self.hands.get_mut(&entry.id).expect("every source has one");
         let (mut hand, leaving) = (*kept, rules.leaving.unwrap_or(*leaving));
-        let (mut looked, mut key, had) = (0, KeyBuf::new(), found.len());
+        let (mut looked, mut key, had) = (0, KeyBuf::new(), found.rows.len());
         let mut chunks = 0;
-        while found.len() < count && looked < SLOTS_A_TURN {
+        while !portion.is_full(found) && looked < SLOTS_A_TURN {
             let guard = inner.epochs.pin();
             let form = entry.form_pinned(&guard);
             chunks = form.store.directory.len();
@@ -385,7 +416,7 @@ impl Hands {
             let directory = &form.store.directory;
             (hand.slot..end.min(hand.slot + SLOTS_AHEAD))
                 .for_each(|slot| directory.approach(row_of(slot), &guard));
-            while hand.slot < end && found.len() < count {
+            while hand.slot < end && !portion.is_full(found) {
                 if hand.slot + SLOTS_AHEAD < end {
                     directory.approach(row_of(hand.slot + SLOTS_AHEAD), &guard);
                 }
@@ -421,12 +452,13 @@ impl Hands {
                         continue;
                     }
                 }
-                found.push(row);
+                found.rows.push(row);
+                found.bytes += version.cell_bytes() as u64;
             }
         }
         census.come_on(hand.progress(chunks) - kept.progress(chunks));
         *kept = hand;
-        self.taken += (found.len() - had) as u64;
+        self.taken += (found.rows.len() - had) as u64;
         looked
     }
 }

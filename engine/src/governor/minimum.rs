@@ -140,6 +140,7 @@ pub(crate) fn check(inner: &Inner, limit: Option<u64>, before: u64) -> Result<()
 
 #[cfg(test)]
 mod tests {
+    use thermocline_base::depth;
     use thermocline_base::rng::Rng;
 
     use crate::row::{Column, KeyBuf, Type, Value};
@@ -219,6 +220,105 @@ mod tests {
         })
         .expect("there is room for a row");
         db.close().expect("closed");
+    }
+
+    /// A table with columns, indexes and rows of lengths as they are drawn.
+    fn draw_table(rng: &mut Rng, number: u64) -> (TableSchema, usize) {
+        let index = |rng: &mut Rng, name: &str, column: &str| match rng.chance(0.5) {
+            true => IndexSchema::ordered(name, &[column]),
+            false => IndexSchema::hash(name, &[column]),
+        };
+        let mut table = TableSchema::new(&format!("t{number}"))
+            .column(Column::new("id", Type::Int8))
+            .column(Column::new("text", Type::Text))
+            .primary_key(index(rng, &format!("key_{number}"), "id"));
+        for other in 0..rng.below(3) {
+            table = table.index(index(rng, &format!("index_{number}_{other}"), "text"));
+        }
+        let bytes = [10, 100, 400, 900][rng.below(4) as usize];
+        (table, bytes)
+    }
+
+    /// Fills a database until it has enough, or is full: how many rows each table has.
+    fn fill(db: &Database, rng: &mut Rng) -> Vec<(Table, i64)> {
+        let mut tables = Vec::new();
+        let wanted = [1, 10, 100, 400][rng.below(4) as usize];
+        for number in 0..1 + rng.below(wanted) {
+            let (schema, bytes) = draw_table(rng, number);
+            match db.create_table(schema) {
+                Ok(table) => tables.push((table, 0, bytes)),
+                Err(Error::OutOfMemory(_)) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        for _ in 0..rng.below(60) {
+            let at = rng.below(tables.len() as u64) as usize;
+            let (table, rows, bytes) = &mut tables[at];
+            let more = rng.below(1_000) as i64;
+            let filled = db.run(TransactionOptions::new(), async |tx| {
+                for id in *rows..*rows + more {
+                    let text = Value::Text(format!("{id:0>width$}", width = *bytes));
+                    tx.insert_values(table, &[Value::Int8(id), text]).await?;
+                }
+                Ok(())
+            });
+            match filled {
+                Ok(()) => *rows += more,
+                Err(Error::OutOfMemory(_) | Error::SnapshotTooOld { .. }) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        tables.into_iter().map(|(table, rows, _)| (table, rows)).collect()
+    }
+
+    /// What could be closed can be opened again, at the limit that it was closed with, and has what it had.
+    #[test]
+    fn drawn_databases_open_at_the_limit_that_they_were_closed_with() {
+        for number in 0..depth::either(10, 100) {
+            let mut rng = Rng::new(depth::seed() + number);
+            let io = std::sync::Arc::new(thermocline_base::io::MemoryIo::new());
+            let open = |mebibytes| {
+                let io = std::sync::Arc::clone(&io);
+                Database::open_with(std::path::Path::new("/db"), within(mebibytes), io, true)
+            };
+            let (least, _) = least_of(open(1));
+            let mut limit = least + [0, 1, 5, 20, 60][rng.below(5) as usize];
+            let db = open(limit).expect("a new database");
+            let tables = fill(&db, &mut rng);
+            while rng.chance(0.5) {
+                // Down to what it takes now.
+                let lower = least.max(limit - 1 - rng.below(8).min(limit - 1));
+                match db.set_memory_limit(Some(lower * MIB)) {
+                    Ok(()) => limit = lower,
+                    Err(Error::InvalidOption { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            let known: Vec<(String, i64)> =
+                tables.iter().map(|(table, rows)| (table.name(), *rows)).collect();
+            drop(tables);
+            db.close().expect("closed");
+            for _ in 0..2 {
+                let db =
+                    open(limit).unwrap_or_else(|error| panic!("database {number}, {limit} MiB: {error}"));
+                for (name, rows) in &known {
+                    let table = db.table(name).expect("it is there");
+                    let (mut seen, mut sum) = (0, 0);
+                    db.run(TransactionOptions::new().read_only(), async |tx| {
+                        (seen, sum) = (0, 0);
+                        let layout = table.layout();
+                        tx.scan_table(&table, |row| {
+                            (seen, sum) = (seen + 1, sum + layout.i64(row, 0).unwrap_or(-1));
+                            std::ops::ControlFlow::Continue(())
+                        })
+                        .await
+                    })
+                    .expect("read");
+                    assert_eq!((seen, sum), (*rows, rows * (rows - 1) / 2), "database {number}, {name}");
+                }
+                db.close().expect("closed");
+            }
+        }
     }
 
     fn round(db: &Database, table: &Table, seed: u64, rows: i64) -> Result<()> {

@@ -162,7 +162,7 @@ impl Shard {
 }
 
 impl Memory {
-    /// A memory over a range of `reserve_bytes`, none of it committed yet.
+    /// A memory over a range of `reserve_bytes`, or fewer where the process has many, none of it committed yet.
     ///
     /// # Errors
     /// When the system refuses to reserve the range.
@@ -176,7 +176,7 @@ impl Memory {
         epochs: Arc<Epochs>,
     ) -> Result<Self, OutOfMemory> {
         assert!(reserve_bytes <= MAX_RANGE_BYTES, "a memory spans at most 2^{PLACE_BITS} units");
-        let range = Reservation::new(reserve_bytes).map_err(|_| OutOfMemory {
+        let range = Reservation::up_to(reserve_bytes).map_err(|_| OutOfMemory {
             kind,
             asked_bytes: reserve_bytes as u64,
             used_bytes: 0,

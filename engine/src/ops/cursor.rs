@@ -153,7 +153,8 @@ impl Session {
             });
         }
         let before = Before { view: self.view, snapshot: self.snapshot, snapshots: self.snapshots };
-        self.view = View { hidden_from: cursor.mark.number, floor: cursor.mark.number, fresh: false };
+        self.view =
+            View { hidden_from: cursor.mark.number, floor: cursor.mark.number, fresh: false, looked: true };
         (self.snapshot, self.snapshots) = (cursor.mark.snapshot, cursor.mark.snapshots);
         Ok(before)
     }

@@ -140,7 +140,7 @@ impl Session {
     /// a snapshot was taken when the transaction began.
     #[inline]
     pub(crate) fn begin_statement(&mut self) {
-        self.looked = true;
+        (self.looked, self.view.looked) = (true, true);
         self.begin_insert();
     }
 

@@ -30,7 +30,7 @@ impl Session {
     /// Begins a statement.
     pub(crate) fn open_statement(&mut self) {
         let number = self.writes.len();
-        self.view = View { hidden_from: number, floor: number, fresh: true };
+        self.view = View { hidden_from: number, floor: number, fresh: true, looked: false };
         self.kept_own = false;
     }
 

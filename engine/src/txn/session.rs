@@ -159,11 +159,13 @@ pub(crate) struct View {
     pub(crate) floor: usize,
     /// The statement has not taken its snapshot yet.
     pub(crate) fresh: bool,
+    /// The statement has looked at rows: what it has seen goes with its snapshot.
+    pub(crate) looked: bool,
 }
 
 impl Default for View {
     fn default() -> Self {
-        Self { hidden_from: usize::MAX, floor: 0, fresh: false }
+        Self { hidden_from: usize::MAX, floor: 0, fresh: false, looked: false }
     }
 }
 
@@ -390,10 +392,13 @@ impl Session {
         }
     }
 
-    /// Gives the snapshot up while the transaction waits, if it can have a newer one then: it has done nothing yet, or
-    /// has inserted and nothing else.
+    /// Gives the snapshot up while the transaction waits, if it can have a newer one then: it has done nothing yet, or it has
+    /// inserted and nothing else. At read committed that is asked of the statement alone, whatever came before it.
     pub(crate) fn let_snapshot_go(&mut self) {
-        let has_inserted = self.late && !self.looked;
+        let has_inserted = match self.isolation == Isolation::ReadCommitted && self.view.is_open() {
+            true => !self.view.looked,
+            false => self.late && !self.looked,
+        };
         if self.snapshot != NO_SNAPSHOT
             && (has_inserted || self.writes.is_empty() && self.may_renew_snapshot())
         {

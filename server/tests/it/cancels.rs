@@ -1,12 +1,15 @@
 //! Cancels and time-outs at any moment of a statement: who is told that it was cancelled finds nothing of it, and who is told that it
-//! was done finds all of it. A client that is told of a cancel does its work again.
+//! was done finds all of it, after a kill as well. A client that is told of a cancel does its work again.
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use thermocline_base::depth;
@@ -15,6 +18,13 @@ use thermocline_engine::{Database, Durability, Options};
 
 use super::client::Client;
 use super::{Config, Running};
+
+/// Says where the database of a server is that is to be killed: in the process of that server alone.
+const DIRECTORY: &str = "THERMOCLINE_CANCELS_DIRECTORY";
+/// Instead of an SQLSTATE: the connection has ended.
+const GONE: &str = "gone";
+/// Told of a cancel, or of a time-out.
+const CANCELLED: &str = "57014";
 
 /// A directory that goes with the test.
 struct Scratch(PathBuf);
@@ -33,8 +43,8 @@ impl Drop for Scratch {
     }
 }
 
-/// How a client makes a row with a number, or a table.
-const KINDS: [&[&str]; 9] = [
+/// How a client makes a row with a number, or something that is named by it.
+const KINDS: [&[&str]; 13] = [
     &["insert into t values ({})"],
     &["begin", "insert into t values ({})", "commit"],
     &["insert into t select {}"],
@@ -45,22 +55,40 @@ const KINDS: [&[&str]; 9] = [
     &["update seen set last = {} where client = 1; insert into t values ({})"],
     &["insert into t select max({}) from generate_series(1, 20000)"],
     &["create table made_{} ()"],
+    &["create index made_{} on seen (last)"],
+    &["create sequence made_{}"],
+    &["create view made_{} as select client from seen"],
+    &["begin", "create table made_{} (a int)", "create index on made_{} (a)", "commit"],
 ];
 
 /// The first column of what a query answers, or the SQLSTATE of its error.
 fn ask(client: &mut Client, text: &str) -> Result<Vec<String>, String> {
     let mut rows = Vec::new();
     let mut error = None;
-    for message in client.query(text) {
+    if client.stream.write_all(&Client::message('Q', &[text.as_bytes(), &[0]].concat())).is_err() {
+        return Err(GONE.to_owned());
+    }
+    loop {
+        let message = client.read().ok_or(GONE)?;
         match message.0 {
             'D' => rows.extend(
                 message.values().swap_remove(0).map(|value| String::from_utf8_lossy(&value).into_owned()),
             ),
             'E' => error = message.field('C'),
+            'Z' => return error.map_or(Ok(rows), Err),
             _ => {}
         }
     }
-    error.map_or(Ok(rows), Err)
+}
+
+/// Asks until it is not cancelled.
+fn insist(client: &mut Client, text: &str) -> Result<(), String> {
+    loop {
+        match ask(client, text) {
+            Err(code) if code == CANCELLED => {}
+            answer => return answer.map(drop),
+        }
+    }
 }
 
 /// Asks the server to cancel what a connection does.
@@ -72,11 +100,36 @@ fn cancel(address: SocketAddr, (id, secret): (i32, i32)) {
     }
 }
 
-/// What a client was told.
+/// What clients were told.
 #[derive(Default)]
 struct Told {
     done: BTreeSet<i64>,
     cancelled: BTreeSet<i64>,
+}
+
+impl Told {
+    fn add(&mut self, other: Self) {
+        self.done.extend(other.done);
+        self.cancelled.extend(other.cancelled);
+    }
+
+    /// Compares it with what a server has.
+    fn check(&self, client: &mut Client, when: &str) {
+        let text = "select id::text from t union all \
+                    select replace(relname, 'made_', '') from pg_class where relname ~ '^made_[0-9]*$'";
+        let found = ask(client, text).expect("read");
+        let found = found.iter().map(|number| number.parse().expect("a number")).collect();
+        let twice: Vec<_> = self.cancelled.intersection(&found).collect();
+        assert!(twice.is_empty(), "{when}: told that they were cancelled, and there: {twice:?}");
+        let lost: Vec<_> = self.done.difference(&found).collect();
+        assert!(lost.is_empty(), "{when}: told that they were done, and not there: {lost:?}");
+    }
+
+    /// Both happened.
+    fn conclude(&self) {
+        println!("{} done, {} cancelled", self.done.len(), self.cancelled.len());
+        assert!(!self.cancelled.is_empty() && !self.done.is_empty(), "one of both never happened");
+    }
 }
 
 fn work(
@@ -88,46 +141,50 @@ fn work(
     timed: bool,
 ) -> Result<(), String> {
     if timed {
-        let limit = format!("set statement_timeout = '{} us'", 200 + rng.below(4_000));
-        // It is cancelled itself now and then.
-        while ask(client, &limit).is_err() {}
+        insist(client, &format!("set statement_timeout = '{} us'", 200 + rng.below(4_000)))?;
     }
     let texts = KINDS[kind];
     let mut outcome = Ok(());
     for text in texts {
         let text = text.replace("{}", &number.to_string()).replace("{c}", &index.to_string());
-        if let Err(code) = ask(client, &text) {
-            outcome = Err(code);
+        outcome = ask(client, &text).map(drop);
+        if outcome.is_err() {
             break;
         }
     }
+    // Should the connection have ended by now: what was told before stands.
     if outcome.is_err() && texts.len() > 1 {
-        while ask(client, "rollback").is_err() {}
+        let _ = insist(client, "rollback");
     }
     if timed {
-        while ask(client, "set statement_timeout = 0").is_err() {}
+        let _ = insist(client, "set statement_timeout = 0");
     }
     outcome
 }
 
-fn storm(name: &str, clients: u64, each: i64) {
-    let scratch = Scratch::new(name);
-    let options = Options::default().with_durability(Durability::Group);
-    let db = Database::open(&scratch.0, options.clone()).expect("it opens");
-    let mut running = Running::of(db, |config| Config { threads: 2, ..config });
-    let mut control = running.connect();
-    ask(&mut control, "create table t (id bigint primary key)").expect("made");
-    ask(&mut control, "create table seen (client int primary key, last bigint)").expect("made");
+fn prepare(control: &mut Client, clients: u64) {
+    ask(control, "create table t (id bigint primary key)").expect("made");
+    ask(control, "create table seen (client int primary key, last bigint)").expect("made");
     for client in 0..clients {
-        ask(&mut control, &format!("insert into seen values ({client}, 0)")).expect("made");
+        ask(control, &format!("insert into seen values ({client}, 0)")).expect("made");
     }
-    let mut workers = Vec::new();
-    for index in 0..clients {
-        let mut client = running.connect();
-        let (address, key) = (running.server().addresses()[0], client.key);
+}
+
+/// Clients that work and are cancelled, each until it has done so many things or its connection has ended. `answers`: how many there
+/// were. Their numbers begin with `first`.
+fn begin(
+    address: SocketAddr,
+    clients: u64,
+    (first, each): (i64, i64),
+    answers: &Arc<AtomicU64>,
+) -> Vec<JoinHandle<Told>> {
+    let connect = |index| {
+        let mut client = Client::connect(address);
+        client.startup(&[("user", "postgres"), ("application_name", "it")]);
+        let (key, answers) = (client.key, Arc::clone(answers));
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let mut rng = Rng::new(depth::seed() + index);
+        let mut rng = Rng::new(depth::seed() + first.unsigned_abs() + index);
         let pauses = rng.next_u64();
         let cancels = std::thread::spawn(move || {
             let mut rng = Rng::new(pauses);
@@ -136,51 +193,116 @@ fn storm(name: &str, clients: u64, each: i64) {
                 cancel(address, key);
             }
         });
-        workers.push(std::thread::spawn(move || {
+        std::thread::spawn(move || {
             let mut told = Told::default();
             for round in 0..each {
-                let number = 1 + round * 64 + index as i64;
+                let number = first + round * 64 + index as i64;
                 let kind = rng.below(KINDS.len() as u64) as usize;
                 let timed = rng.chance(0.3);
                 match work(&mut client, number, index, kind, &mut rng, timed) {
                     Ok(()) => drop(told.done.insert(number)),
-                    Err(code) if code == "57014" => drop(told.cancelled.insert(number)),
+                    Err(code) if code == CANCELLED => drop(told.cancelled.insert(number)),
+                    Err(code) if code == GONE => break,
                     Err(error) => panic!("client {index}, {number}: {error}"),
                 }
+                answers.fetch_add(1, Ordering::Relaxed);
             }
             stop.store(true, Ordering::Relaxed);
             cancels.join().expect("it cancels");
             told
-        }));
-    }
+        })
+    };
+    (0..clients).map(connect).collect()
+}
+
+fn join(workers: Vec<JoinHandle<Told>>) -> Told {
     let mut told = Told::default();
-    for worker in workers {
-        let of = worker.join().expect("it works");
-        told.done.extend(of.done);
-        told.cancelled.extend(of.cancelled);
-    }
-    let found = |client: &mut Client| -> BTreeSet<i64> {
-        let text = "select id::text from t union all \
-                    select replace(relname, 'made_', '') from pg_class where relname like 'made\\_%' and relkind = 'r'";
-        ask(client, text).expect("read").iter().map(|number| number.parse().expect("a number")).collect()
-    };
-    let check = |found: &BTreeSet<i64>, when: &str| {
-        let twice: Vec<_> = told.cancelled.intersection(found).collect();
-        assert!(twice.is_empty(), "{when}: told that they were cancelled, and there: {twice:?}");
-        let lost: Vec<_> = told.done.difference(found).collect();
-        assert!(lost.is_empty(), "{when}: told that they were done, and not there: {lost:?}");
-    };
-    check(&found(&mut control), "at the end");
-    println!("{} done, {} cancelled", told.done.len(), told.cancelled.len());
-    assert!(!told.cancelled.is_empty() && !told.done.is_empty(), "one of both never happened");
-    drop(control);
-    running.stop();
-    let db = Database::open(&scratch.0, options).expect("it opens again");
-    let running = Running::of(db, |config| config);
-    check(&found(&mut running.connect()), "after a restart");
+    workers.into_iter().for_each(|worker| told.add(worker.join().expect("it works")));
+    told
+}
+
+fn options() -> Options {
+    Options::default().with_durability(Durability::Group)
+}
+
+fn serve(directory: &Path) -> Running {
+    let db = Database::open(directory, options()).expect("it opens");
+    Running::of(db, |config| Config { threads: 2, ..config })
 }
 
 #[test]
 fn a_cancelled_statement_has_done_nothing() {
-    storm("cancels", 4, depth::either(150, 2_500));
+    const CLIENTS: u64 = 4;
+    let scratch = Scratch::new("cancels");
+    let mut running = serve(&scratch.0);
+    let mut control = running.connect();
+    prepare(&mut control, CLIENTS);
+    let address = running.server().addresses()[0];
+    let each = depth::either(150, 2_500);
+    let told = join(begin(address, CLIENTS, (1, each), &Arc::default()));
+    told.check(&mut control, "at the end");
+    told.conclude();
+    drop(control);
+    running.stop();
+    told.check(&mut serve(&scratch.0).connect(), "after a restart");
+}
+
+/// A server of a process of its own, which does not outlive the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Process {
+    /// This binary again, which runs `test` there.
+    fn start(test: &str, directory: &Path) -> (Self, SocketAddr) {
+        let mut command = Command::new(std::env::current_exe().expect("this binary"));
+        command.args(["--exact", test, "--nocapture"]).env(DIRECTORY, directory).stdout(Stdio::piped());
+        let mut process = Self(command.spawn().expect("it starts"));
+        let lines = BufReader::new(process.0.stdout.take().expect("its output")).lines();
+        let told =
+            lines.map_while(Result::ok).find_map(|line| line.strip_prefix("listens on ")?.parse().ok());
+        (process, told.expect("it says where it listens"))
+    }
+
+    /// What [`Process::start`] has started.
+    fn run(directory: &OsStr) -> ! {
+        let running = serve(Path::new(directory));
+        println!("\nlistens on {}", running.server().addresses()[0]);
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+#[test]
+fn a_cancelled_statement_has_done_nothing_where_the_server_is_killed() {
+    const CLIENTS: u64 = 4;
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        Process::run(&directory);
+    }
+    let test = "cancels::a_cancelled_statement_has_done_nothing_where_the_server_is_killed";
+    let scratch = Scratch::new("cancels-killed");
+    prepare(&mut serve(&scratch.0).connect(), CLIENTS);
+    let mut rng = Rng::new(depth::seed());
+    let mut told = Told::default();
+    for round in 0..depth::either(3, 40) {
+        let (process, address) = Process::start(test, &scratch.0);
+        let answers = Arc::default();
+        let workers = begin(address, CLIENTS, (1 + round * 1_000_000, i64::MAX >> 8), &answers);
+        let enough = 50 + rng.below(300);
+        while answers.load(Ordering::Relaxed) < enough {
+            assert!(!workers.iter().any(JoinHandle::is_finished), "a client has ended by itself");
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        drop(process);
+        told.add(join(workers));
+        told.check(&mut serve(&scratch.0).connect(), &format!("killed after {enough} answers"));
+    }
+    told.conclude();
 }

@@ -55,6 +55,25 @@ pub(crate) fn tokens<'t>(text: &'t str, room: &mut dyn FnMut(usize) -> Result<()
     }
 }
 
+/// The statements of `text` one by one, each with the byte that it begins at. The last one is what is left: nothing but space at
+/// times, or a text that cannot be read.
+pub(crate) fn statements(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut lexer = Lexer { text, bytes: text.as_bytes(), at: 0 };
+    let mut begin = Some(0);
+    std::iter::from_fn(move || {
+        let from = begin?;
+        let ends = loop {
+            match lexer.next() {
+                Ok(Token { kind: Kind::Sign(b';'), .. }) => break Some(lexer.at),
+                Ok(Token { kind: Kind::End, .. }) | Err(_) => break None,
+                Ok(_) => {}
+            }
+        };
+        begin = ends;
+        Some((from, &text[from..ends.unwrap_or(text.len())]))
+    })
+}
+
 struct Lexer<'t> {
     text: &'t str,
     bytes: &'t [u8],

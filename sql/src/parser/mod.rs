@@ -32,6 +32,7 @@ mod session;
 mod window;
 
 use ast::{ObjectName, Statement};
+pub(crate) use lexer::statements;
 use lexer::{Kind, Token};
 
 use crate::error::{Error, Result};

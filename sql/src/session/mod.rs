@@ -317,11 +317,24 @@ impl Session {
     }
 
     /// Runs all statements of a text, one after the other, each with a transaction of its own if none is open. Ends with the
-    /// first error.
+    /// first error. Each statement is read when its turn comes, so that a script may be as long as it likes.
     ///
     /// # Errors
     /// As [`Session::execute`]; what the statements before have done stays.
     pub fn run(&mut self, text: &str, mut see: impl FnMut(Answer)) -> Result<()> {
+        for (begin, one) in crate::parser::statements(text) {
+            self.run_one(one, &mut see).map_err(|mut error| {
+                if let Some(position) = &mut error.position {
+                    *position += text[..begin].chars().count();
+                }
+                error
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Runs the statement of a text, if it has one.
+    fn run_one(&mut self, text: &str, see: &mut impl FnMut(Answer)) -> Result<()> {
         for mut statement in self.parse(text)? {
             self.describe(&mut statement, &[])?;
             see(block_on(self.answer(&mut statement, &[]))?);

@@ -440,3 +440,32 @@ fn rows_are_locked_and_looked_at_under_the_lock() {
     assert_eq!(code(&mut first, "select * from jobs for update"), "25006");
     run(&mut first, "rollback");
 }
+
+/// A script is read a statement at a time: its length takes no memory, and an error is told where it stands in the whole.
+#[test]
+fn a_script_is_as_long_as_it_likes() {
+    const ROWS: usize = 20_000;
+    let options = Options::default().with_memory_limit(Some(32 << 20));
+    let db = Database::open_in_memory(options).expect("it opens");
+    let mut session = Session::new(&db);
+    let mut script = String::from("create table t (id int primary key, a text); -- a ';' in a comment\n");
+    for id in 0..ROWS {
+        script += &format!("insert into t values ({id}, 'a;''b'); /* ; */\n");
+    }
+    script += " ;; ; \n";
+    let mut tags = 0;
+    session.run(&script, |_| tags += 1).expect("it runs");
+    assert_eq!(tags, ROWS + 1);
+    assert_eq!(one(&mut session, "select count(*) from t where a = 'a;''b'"), ROWS.to_string());
+    for (text, code, at) in [
+        ("select 'é'; select nothing_there from t; select 1", "42703", "nothing_there"),
+        ("select 1; selec 2; select 3", "42601", "selec"),
+        ("select 1;\nselect 'no end", "42601", "'no"),
+        ("select $$;$$ from nowhere", "42P01", "nowhere"),
+    ] {
+        let error = session.run(text, |_| {}).expect_err(text);
+        let found = error.position.map(|position| text.chars().skip(position - 1).collect::<String>());
+        assert_eq!(error.code, code, "{text}");
+        assert!(found.as_deref().is_some_and(|rest| rest.starts_with(at)), "{text}: {found:?}");
+    }
+}
