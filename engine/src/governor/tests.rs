@@ -9,7 +9,7 @@ use thermocline_base::clock::{Clock, SystemClock};
 use thermocline_base::rng::Rng;
 use thermocline_base::sync::{AtomicBool, Ordering};
 
-use super::hand::{Choice, Hands, Rules};
+use super::hand::{Choice, Hands, Portion, Rules};
 use super::reuse::{CLASSES, Census, EXPLORED, Leaving};
 use crate::hot::budget::MemoryKind;
 use crate::row::{Column, KeyBuf, RowEditor, Type, Value};
@@ -733,7 +733,8 @@ fn hands_take_what_was_not_read_lately() {
         let (now_ns, leaving) = (inner.clock.now_ns(), Some(Leaving::from(class)));
         let rules = Rules { now_ns, young: begins[0], begins, leaving, held: None, hot: None };
         let mut ids = Vec::new();
-        for Choice { entry, rows, .. } in Hands::default().choose(inner, &rules, 100, 512) {
+        let portion = Portion { batches: 100, rows: 512, bytes: u64::MAX };
+        for Choice { entry, rows, .. } in Hands::default().choose(inner, &rules, portion) {
             let guard = inner.epochs.pin();
             let form = entry.form_pinned(&guard);
             let id = |row| form.layout.i64(form.row(form.store.directory.newest(row, &guard)?), 0);
