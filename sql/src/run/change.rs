@@ -18,6 +18,7 @@ use super::{Executor, Row, Source};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::expr::{Context, Env, Expr};
+use crate::parser::ast::Strength;
 use crate::plan::{BoundConflict, BoundDelete, BoundInsert, BoundUpdate, Plan, Returning};
 use crate::types::{Datum, text};
 
@@ -97,17 +98,21 @@ impl<'e, S: Source> Executor<'e, S> {
                     (Inserted::Duplicate { index, error }, Some(_)) => (index, error),
                 };
                 let conflict = insert.conflict.as_ref().expect("there is one");
-                if conflict.index.is_some_and(|wanted| wanted != index) {
-                    return Err(error);
-                }
+                let which = match conflict.index {
+                    Some(wanted) if wanted != index => match self.in_the_way(table, wanted, &row).await? {
+                        Some(number) => Which::Numbered(number),
+                        None => return Err(error),
+                    },
+                    _ => Which::Refusing,
+                };
                 if conflict.update.is_none() {
-                    match self.source.sees_refusing(table).await? {
+                    match self.source.sees_refusing(table, which).await? {
                         Changed::Gone => continue,
                         Changed::Lost => return Err(stale()),
                         Changed::Done | Changed::Already => break None,
                     }
                 }
-                match self.update_instead((table, &insert.checks), conflict, row).await? {
+                match self.update_instead((table, &insert.checks), conflict, which, row).await? {
                     Ok(Some((before, changed))) => {
                         note_changed(table, &before, &changed, &mut outcome.pending);
                         break Some(changed);
@@ -126,16 +131,38 @@ impl<'e, S: Source> Executor<'e, S> {
         Ok(outcome)
     }
 
+    /// The row that stands in the way of a new one in the index that ON CONFLICT names, where another index has refused it first:
+    /// the one that is named decides.
+    async fn in_the_way(&mut self, table: &Arc<Table>, index: usize, row: &[Datum]) -> Result<Option<i64>> {
+        let values: Row =
+            table.indexes[index].columns.iter().map(|(column, _)| row[*column].clone()).collect();
+        if values.iter().any(Datum::is_null) {
+            return Ok(None);
+        }
+        self.source.present(table, index, &values).await
+    }
+
     /// `DO UPDATE`: changes the row in whose way the new one stands; the row as it was and as it is then, if it has changed.
     /// `Err(row)`: it has gone meanwhile, and the new one may be tried again.
     async fn update_instead(
         &mut self,
         (table, checks): (&Arc<Table>, &[(String, Expr)]),
         conflict: &BoundConflict,
+        which: Which,
         new: Row,
     ) -> Result<std::result::Result<Option<(Row, Row)>, Row>> {
         let (set, condition) = conflict.update.as_ref().expect("there is one");
         let context = self.context;
+        // The row is locked whatever the condition says, and by what may change, not by what does.
+        let sets_key = set.iter().any(|(set, _)| {
+            let unique = table.indexes.iter().filter(|index| index.unique);
+            unique.flat_map(|index| &index.columns).any(|(column, _)| column == set)
+        });
+        let lock = match condition {
+            _ if sets_key => Some(Strength::Update),
+            Some(_) => Some(Strength::NoKeyUpdate),
+            None => None,
+        };
         let mut changed = None;
         let mut decide = |there: &[Datum]| {
             changed = None;
@@ -151,7 +178,7 @@ impl<'e, S: Source> Executor<'e, S> {
             changed = Some((there.to_vec(), with_changes((table, checks), there, &changes, context)?));
             Ok(Decision::Update(changes))
         };
-        match self.source.change(table, Which::Refusing, &mut decide).await? {
+        match self.source.change(table, which, lock, &mut decide).await? {
             Changed::Done => Ok(Ok(changed)),
             Changed::Gone => Ok(Err(new)),
             Changed::Already => Err(Error::new(
@@ -243,7 +270,7 @@ impl<'e, S: Source> Executor<'e, S> {
             newest = Some(there.iter().chain([&row[own]]).cloned().collect());
             Ok(Decision::Leave)
         };
-        Ok(match self.source.change(table, Which::Numbered(*number), &mut decide).await? {
+        Ok(match self.source.change(table, Which::Numbered(*number), None, &mut decide).await? {
             Changed::Done => newest.map_or(Ended::Done, Ended::Another),
             // A row that several rows of FROM match changes once.
             Changed::Gone | Changed::Already => Ended::NotThere,
