@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::foreign::{Pending, note_changed, note_deleted, note_inserted};
-use super::memory::{Kept, size_of_row};
+use super::memory::Kept;
 use super::source::{Changed, Decision, Inserted, Which};
 use super::{Executor, Row, Source};
 use crate::catalog::Table;
@@ -68,7 +68,7 @@ impl<'e, S: Source> Executor<'e, S> {
     }
 
     pub(crate) async fn insert(&mut self, insert: &BoundInsert) -> Result<Outcome<'e>> {
-        let mut all = self.rows(&insert.plan, &[]).await?;
+        let mut all = self.spooled(&insert.plan).await?;
         let mut outcome = Outcome::none(self.context);
         let table = &insert.table;
         let numbers = table
@@ -76,12 +76,11 @@ impl<'e, S: Source> Executor<'e, S> {
             .iter()
             .zip(&insert.given)
             .any(|(column, given)| column.numbered && !column.hidden && !given);
-        for mut row in std::mem::take(&mut all.rows) {
+        while let Some(mut row) = all.pop() {
             if self.context.is_due() {
                 self.context.pause().await?;
             }
             let before = outcome.pending.len();
-            let size = size_of_row(&row);
             let own = row
                 .iter()
                 .zip(&table.columns)
@@ -125,7 +124,6 @@ impl<'e, S: Source> Executor<'e, S> {
                 self.returned(insert.returning.as_ref(), &row, &mut outcome)?;
             }
             outcome.note(before)?;
-            all.kept.remove(size);
             self.passed += 1;
         }
         Ok(outcome)
@@ -195,13 +193,12 @@ impl<'e, S: Source> Executor<'e, S> {
     pub(crate) async fn update(&mut self, update: &BoundUpdate) -> Result<Outcome<'e>> {
         let mut outcome = Outcome::none(self.context);
         let own = update.table.columns.len();
-        let mut all = self.rows(&update.plan, &[]).await?;
-        for mut row in std::mem::take(&mut all.rows) {
+        let mut all = self.spooled(&update.plan).await?;
+        while let Some(mut row) = all.pop() {
             if self.context.is_due() {
                 self.context.pause().await?;
             }
             let before = outcome.pending.len();
-            all.kept.remove(size_of_row(&row));
             // At read committed the row may be another one by now: the plan says once more whether and how it changes.
             loop {
                 let values = row.split_off(update.width);
@@ -230,13 +227,12 @@ impl<'e, S: Source> Executor<'e, S> {
 
     pub(crate) async fn delete(&mut self, delete: &BoundDelete) -> Result<Outcome<'e>> {
         let mut outcome = Outcome::none(self.context);
-        let mut all = self.rows(&delete.plan, &[]).await?;
-        for mut row in std::mem::take(&mut all.rows) {
+        let mut all = self.spooled(&delete.plan).await?;
+        while let Some(mut row) = all.pop() {
             if self.context.is_due() {
                 self.context.pause().await?;
             }
             let before = outcome.pending.len();
-            all.kept.remove(size_of_row(&row));
             loop {
                 let newest = match self.change(&delete.table, &row, Decision::Delete).await? {
                     Ended::Done => {

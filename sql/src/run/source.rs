@@ -159,7 +159,7 @@ pub(crate) struct EngineSource<'t> {
     statement: engine::Statement<'t>,
     tables: HashMap<String, (engine::Table, Arc<Layout>)>,
     /// Rows that scans have numbered.
-    handles: Vec<engine::RowHandle>,
+    handles: engine::RowHandles,
     /// Room for the row that is inserted, kept for the next one.
     values: Vec<Value>,
     encoded: EncodedRow,
@@ -169,8 +169,6 @@ pub(crate) struct EngineSource<'t> {
     context: Option<(&'t Context, Kept<'t>)>,
 }
 
-/// Bytes of a row's handle.
-const HANDLE_BYTES: usize = size_of::<engine::RowHandle>();
 /// A table with more rows may have so many with one key that reading them takes long.
 const MANY_ROWS: u64 = 4096;
 
@@ -184,7 +182,7 @@ impl<'t> EngineSource<'t> {
             names,
             statement: transaction.statement()?,
             tables: HashMap::new(),
-            handles: Vec::new(),
+            handles: engine::RowHandles::default(),
             values: Vec::new(),
             encoded: EncodedRow::new(),
             lock_timeout: None,
@@ -306,9 +304,9 @@ impl Source for EngineSource<'_> {
             }
             let taken = see(&mut row);
             if named && taken != Seen::Passed {
-                handles.push(seen.handle());
+                let bytes = handles.push_seen(seen);
                 if let Some((_, kept)) = context
-                    && let Err(error) = kept.add(HANDLE_BYTES)
+                    && let Err(error) = kept.add(bytes)
                 {
                     failed.replace(Some(error));
                     return ControlFlow::Break(engine::Stop::Enough);
@@ -455,7 +453,7 @@ impl Source for EngineSource<'_> {
     ) -> Result<Changed> {
         let (found, layout) = self.table(table).await?;
         let handle = &match which {
-            Which::Numbered(number) => self.handles[number as usize].clone(),
+            Which::Numbered(number) => self.handles.get(number as usize),
             Which::Refusing => match self.statement.take_refusing_row()? {
                 Some(handle) => handle,
                 None => return Ok(Changed::Gone),
@@ -530,7 +528,7 @@ impl Source for EngineSource<'_> {
         wait: LockWait,
     ) -> Result<Locked> {
         let (found, layout) = self.table(table).await?;
-        let handle = &self.handles[number as usize];
+        let handle = &self.handles.get(number as usize);
         let before = self.statement.read_row(&found, handle, |seen| seen.bytes().to_vec()).await?;
         let mode = mode_of(strength);
         let how = match wait {
@@ -587,7 +585,7 @@ impl Source for EngineSource<'_> {
         }
         let key = index.key_of_values(&key)?;
         let Some(handle) = self.statement.look_at_present(&index, &key).await? else { return Ok(None) };
-        self.handles.push(handle);
+        self.handles.push(&handle);
         Ok(Some(self.handles.len() as i64 - 1))
     }
 
@@ -620,7 +618,7 @@ impl Source for EngineSource<'_> {
         let columns: Vec<usize> = (0..width).collect();
         let mut row = Row::with_capacity(width + 1);
         let see = |seen: engine::SeenRow<'_>| decode(&layout, seen.bytes(), &columns, width, &mut row);
-        self.statement.read_row(&found, &self.handles[number as usize], see).await?;
+        self.statement.read_row(&found, &self.handles.get(number as usize), see).await?;
         with_arrays(table, &columns, &mut row);
         row.push(Datum::Int(number));
         Ok(row)
