@@ -105,6 +105,7 @@ pub use ops::cold_steps::ColdSteps;
 pub use ops::columns::ColumnBatch;
 pub use ops::freeze::Freezing;
 pub use ops::handle::{RowHandle, SeenRow};
+pub use ops::handles::RowHandles;
 pub use ops::lock::Locked;
 #[doc(hidden)]
 pub use ops::maintain::MaintenanceSteps;

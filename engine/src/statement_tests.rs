@@ -2,6 +2,7 @@
 //! promoted after the statement's snapshot. Databases without background threads, so each case is one order of steps.
 
 mod again;
+mod looks;
 
 use std::future::Future;
 use std::ops::ControlFlow;

@@ -27,6 +27,8 @@ pub(crate) enum Claim {
     Held,
     /// By this version of a row.
     Taken(RowId, Version),
+    /// By a row that an unfinished transaction changes, but not its key: for who only looks.
+    Kept(RowId),
     /// By a row in the cold store.
     TakenCold(RecordName, Box<[u8]>),
     /// By a transaction that had undone something so often before the claim was seen.
@@ -46,6 +48,8 @@ pub(crate) struct Claimant<'r> {
     pub(crate) id: Option<RowId>,
     /// The record that it replaces.
     pub(crate) record: Option<RecordName>,
+    /// It wants to know of the key only, not to have it.
+    pub(crate) looks: bool,
 }
 
 impl Session {
@@ -73,6 +77,7 @@ impl Session {
             let claim = self.check_claim_to_stay(form, index, &key, claimant, guard);
             match claim {
                 Claim::Held => {}
+                Claim::Kept(_) => unreachable!("a writer waits for who changes the row"),
                 Claim::Moving(id) => {
                     outcome = Ok(Step::Wait(Wait::Decision(id)));
                     break;
@@ -101,8 +106,18 @@ impl Session {
         outcome
     }
 
-    /// Looks, at present, for any row with this key, whatever the snapshot: for referential checks. An unfinished transaction's
-    /// row is waited for; a row that is found is one that was read; a look that finds none has read nothing.
+    /// Looks, at present, for any row with this key, whatever the snapshot: for referential checks. A row that is found is one
+    /// that was read; a look that finds none has read nothing.
+    ///
+    /// What unfinished transactions do counts by what may become of the key:
+    ///
+    /// | committed | unfinished | answer |
+    /// |---|---|---|
+    /// | has the key | has it, too | there; it was not read, since whoever locks its key is not concerned by the change |
+    /// | has the key | deleted, or has another key | waits |
+    /// | has not | has the key | not there |
+    ///
+    /// A record of the cold store that is being changed is waited for.
     pub(crate) fn try_look_at_present(
         &mut self,
         entry: &Arc<TableEntry>,
@@ -114,9 +129,10 @@ impl Session {
         let form = form_ref.get();
         let index = Self::index_for(form, index, key)?;
         let guard = self.db().epochs.pin();
-        let nobody = Claimant { row: &[], suffix: &[], id: None, record: None };
+        let nobody = Claimant { row: &[], suffix: &[], id: None, record: None, looks: true };
         Ok(match self.check_claim_to_stay(form, index, key, nobody, &guard) {
             Claim::Held => Step::Done(None),
+            Claim::Kept(row) => Step::Done(Some(self.refusing_handle(form, row))),
             Claim::Moving(id) => Step::Wait(Wait::Decision(id)),
             Claim::Waits(wait) => Step::Wait(wait),
             Claim::Contested(id, since) => Step::Wait(Self::holder(id, since, form, index, key)),
@@ -197,7 +213,7 @@ impl Session {
                 if Some(row) == claimant.id {
                     return ControlFlow::Continue(());
                 }
-                match self.claim_of(form, index, key, row, guard) {
+                match self.claim_on(form, index, key, row, claimant.looks, guard) {
                     Claim::Held => ControlFlow::Continue(()),
                     other => ControlFlow::Break(other),
                 }
@@ -238,6 +254,19 @@ impl Session {
         row: RowId,
         guard: &Guard<'_>,
     ) -> Claim {
+        self.claim_on(form, index, key, row, false, guard)
+    }
+
+    /// The same; for a look, see [`Session::try_look_at_present`].
+    fn claim_on(
+        &self,
+        form: &TableForm,
+        index: &IndexForm,
+        key: &[u8],
+        row: RowId,
+        looks: bool,
+        guard: &Guard<'_>,
+    ) -> Claim {
         let now = PRESENT;
         let mut in_the_way = InTheWay::default();
         'again: loop {
@@ -245,11 +274,12 @@ impl Session {
                 Ok(newest) => newest,
                 Err(wait) => return Claim::Waits(Wait::Page(wait)),
             };
-            let mut contested = None;
+            let (mut contested, mut changes) = (None, false);
             let claim = loop {
                 let Some(version) = next else { break Claim::Held };
                 let has_key = !version.is_tombstone() && index.matches(form, version, key);
-                match resolve(version, &self.db.registry, now, self.id) {
+                let begin = resolve(version, &self.db.registry, now, self.id);
+                match begin {
                     Resolved::Gone => continue 'again,
                     Resolved::Own if has_key => break Claim::Taken(row, version),
                     Resolved::Own => break Claim::Held,
@@ -257,6 +287,7 @@ impl Session {
                         break match contested {
                             // It may come back, or the newer version may take the key.
                             Some(id) if has_key => Claim::Contested(id, 0),
+                            None if has_key && changes => Claim::Kept(row),
                             None if has_key => Claim::Taken(row, version),
                             _ => Claim::Held,
                         };
@@ -264,6 +295,11 @@ impl Session {
                     Resolved::Later(id) | Resolved::Undecided(id) => {
                         if version.moved().is_some() || version.is_promoted() && has_key {
                             break Claim::Moving(id);
+                        }
+                        if has_key && looks && matches!(begin, Resolved::Later(_)) {
+                            changes = true;
+                            next = version.older(&form.store.memory);
+                            continue;
                         }
                         if has_key {
                             break Claim::Contested(id, 0);

@@ -44,8 +44,8 @@ pub(crate) enum SeenPlace<'r> {
 #[derive(Clone, Copy, Debug)]
 pub struct SeenRow<'r> {
     bytes: &'r [u8],
-    place: SeenPlace<'r>,
-    stamp: Stamp,
+    pub(super) place: SeenPlace<'r>,
+    pub(super) stamp: Stamp,
 }
 
 impl<'r> SeenRow<'r> {

@@ -132,7 +132,7 @@ impl Session {
                 let row = batch.left().next().expect("rows are left");
                 step!(self.check_claims(
                     form_ref,
-                    Claimant { row, suffix: &[], id: None, record: None },
+                    Claimant { row, suffix: &[], id: None, record: None, looks: false },
                     None,
                     &guard
                 )?);
@@ -167,8 +167,13 @@ impl Session {
         }
         for at in first..self.writes.len() {
             let Write { row: id, version, .. } = self.writes[at];
-            let claimant =
-                Claimant { row: form.row(version), suffix: form.suffix(version), id: Some(id), record: None };
+            let claimant = Claimant {
+                row: form.row(version),
+                suffix: form.suffix(version),
+                id: Some(id),
+                record: None,
+                looks: false,
+            };
             match self.check_claims(form_ref, claimant, None, guard)? {
                 Step::Done(()) => {
                     batch.done += 1;

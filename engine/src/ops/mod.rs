@@ -19,6 +19,7 @@ pub(crate) mod cursor;
 pub(crate) mod define;
 pub(crate) mod freeze;
 pub(crate) mod handle;
+pub(crate) mod handles;
 pub(crate) mod leave;
 pub(crate) mod load;
 pub(crate) mod lock;

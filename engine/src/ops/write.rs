@@ -105,7 +105,7 @@ impl Session {
         let mut backoff = Backoff::new();
         loop {
             if state.contested || mutation::off(Rule::ClaimBeforeCheck) {
-                let claimant = Claimant { row, suffix: &[], id: None, record: None };
+                let claimant = Claimant { row, suffix: &[], id: None, record: None, looks: false };
                 step!(self.check_claims(form_ref, claimant, None, &guard)?);
             }
             let row_id = self.claim_row(form_ref, row, Origin::Fresh, &guard)?;
@@ -113,7 +113,7 @@ impl Session {
                 return Ok(Step::Done(row_id));
             }
             let suffix = form.suffix(self.last_written());
-            let claimant = Claimant { row, suffix, id: Some(row_id), record: None };
+            let claimant = Claimant { row, suffix, id: Some(row_id), record: None, looks: false };
             match self.check_claims(form_ref, claimant, None, &guard) {
                 Ok(Step::Done(())) => return Ok(Step::Done(row_id)),
                 Ok(Step::Wait(wait)) if mutation::off(Rule::WaitWithoutClaim) => {
@@ -330,7 +330,7 @@ impl Session {
             && *contested
         {
             // Whom there is to wait for is looked for without the claim.
-            let claimant = Claimant { row, suffix, id: Some(target.row), record: None };
+            let claimant = Claimant { row, suffix, id: Some(target.row), record: None, looks: false };
             if let Step::Wait(wait) = self.check_claims(form_ref, claimant, Some(changed), guard)? {
                 return Ok(Some(Step::Wait(wait)));
             }
@@ -390,7 +390,7 @@ impl Session {
             return Ok(Some(Step::Wait(wait)));
         }
         let Some((row, changed)) = new.filter(|_| keys_changed) else { return Ok(Some(Step::Done(()))) };
-        let claimant = Claimant { row, suffix, id: Some(target.row), record: None };
+        let claimant = Claimant { row, suffix, id: Some(target.row), record: None, looks: false };
         let outcome = self.check_claims(form_ref, claimant, Some(changed), guard);
         if matches!(outcome, Ok(Step::Done(()))) {
             return outcome.map(Some);
@@ -424,7 +424,7 @@ impl Session {
                 self.check_keys(form, row, suffix)?;
             }
             if *contested {
-                let claimant = Claimant { row, suffix, id: None, record: Some(target.name) };
+                let claimant = Claimant { row, suffix, id: None, record: Some(target.name), looks: false };
                 if let Step::Wait(wait) = self.check_claims(form_ref, claimant, Some(changed), guard)? {
                     return Ok(Some(Step::Wait(wait)));
                 }
@@ -490,7 +490,7 @@ impl Session {
         if !keys_changed {
             return Ok(Some(Step::Done(())));
         }
-        let claimant = Claimant { row, suffix, id: Some(row_id), record: Some(target.name) };
+        let claimant = Claimant { row, suffix, id: Some(row_id), record: Some(target.name), looks: false };
         let outcome = self.check_claims(form_ref, claimant, Some(changed), guard);
         *contested = matches!(outcome, Ok(Step::Wait(_)));
         outcome.map(Some)

@@ -41,7 +41,7 @@ const KEPT_ENTRIES: usize = 128;
 pub(crate) const NO_SNAPSHOT: Timestamp = Timestamp(u64::MAX);
 
 /// Tells a transaction from all others of the process: its session, and which of that session's transactions it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Turn {
     session: u64,
     number: u64,

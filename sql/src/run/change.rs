@@ -12,12 +12,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::foreign::{Pending, note_changed, note_deleted, note_inserted};
-use super::memory::{Kept, size_of_row};
+use super::memory::Kept;
 use super::source::{Changed, Decision, Inserted, Which};
 use super::{Executor, Row, Source};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::expr::{Context, Env, Expr};
+use crate::parser::ast::Strength;
 use crate::plan::{BoundConflict, BoundDelete, BoundInsert, BoundUpdate, Plan, Returning};
 use crate::types::{Datum, text};
 
@@ -67,7 +68,7 @@ impl<'e, S: Source> Executor<'e, S> {
     }
 
     pub(crate) async fn insert(&mut self, insert: &BoundInsert) -> Result<Outcome<'e>> {
-        let mut all = self.rows(&insert.plan, &[]).await?;
+        let mut all = self.spooled(&insert.plan).await?;
         let mut outcome = Outcome::none(self.context);
         let table = &insert.table;
         let numbers = table
@@ -75,12 +76,11 @@ impl<'e, S: Source> Executor<'e, S> {
             .iter()
             .zip(&insert.given)
             .any(|(column, given)| column.numbered && !column.hidden && !given);
-        for mut row in std::mem::take(&mut all.rows) {
+        while let Some(mut row) = all.pop() {
             if self.context.is_due() {
                 self.context.pause().await?;
             }
             let before = outcome.pending.len();
-            let size = size_of_row(&row);
             let own = row
                 .iter()
                 .zip(&table.columns)
@@ -97,17 +97,21 @@ impl<'e, S: Source> Executor<'e, S> {
                     (Inserted::Duplicate { index, error }, Some(_)) => (index, error),
                 };
                 let conflict = insert.conflict.as_ref().expect("there is one");
-                if conflict.index.is_some_and(|wanted| wanted != index) {
-                    return Err(error);
-                }
+                let which = match conflict.index {
+                    Some(wanted) if wanted != index => match self.in_the_way(table, wanted, &row).await? {
+                        Some(number) => Which::Numbered(number),
+                        None => return Err(error),
+                    },
+                    _ => Which::Refusing,
+                };
                 if conflict.update.is_none() {
-                    match self.source.sees_refusing(table).await? {
+                    match self.source.sees_refusing(table, which).await? {
                         Changed::Gone => continue,
                         Changed::Lost => return Err(stale()),
                         Changed::Done | Changed::Already => break None,
                     }
                 }
-                match self.update_instead((table, &insert.checks), conflict, row).await? {
+                match self.update_instead((table, &insert.checks), conflict, which, row).await? {
                     Ok(Some((before, changed))) => {
                         note_changed(table, &before, &changed, &mut outcome.pending);
                         break Some(changed);
@@ -120,10 +124,20 @@ impl<'e, S: Source> Executor<'e, S> {
                 self.returned(insert.returning.as_ref(), &row, &mut outcome)?;
             }
             outcome.note(before)?;
-            all.kept.remove(size);
             self.passed += 1;
         }
         Ok(outcome)
+    }
+
+    /// The row that stands in the way of a new one in the index that ON CONFLICT names, where another index has refused it first:
+    /// the one that is named decides.
+    async fn in_the_way(&mut self, table: &Arc<Table>, index: usize, row: &[Datum]) -> Result<Option<i64>> {
+        let values: Row =
+            table.indexes[index].columns.iter().map(|(column, _)| row[*column].clone()).collect();
+        if values.iter().any(Datum::is_null) {
+            return Ok(None);
+        }
+        self.source.present(table, index, &values).await
     }
 
     /// `DO UPDATE`: changes the row in whose way the new one stands; the row as it was and as it is then, if it has changed.
@@ -132,10 +146,21 @@ impl<'e, S: Source> Executor<'e, S> {
         &mut self,
         (table, checks): (&Arc<Table>, &[(String, Expr)]),
         conflict: &BoundConflict,
+        which: Which,
         new: Row,
     ) -> Result<std::result::Result<Option<(Row, Row)>, Row>> {
         let (set, condition) = conflict.update.as_ref().expect("there is one");
         let context = self.context;
+        // The row is locked whatever the condition says, and by what may change, not by what does.
+        let sets_key = set.iter().any(|(set, _)| {
+            let unique = table.indexes.iter().filter(|index| index.unique);
+            unique.flat_map(|index| &index.columns).any(|(column, _)| column == set)
+        });
+        let lock = match condition {
+            _ if sets_key => Some(Strength::Update),
+            Some(_) => Some(Strength::NoKeyUpdate),
+            None => None,
+        };
         let mut changed = None;
         let mut decide = |there: &[Datum]| {
             changed = None;
@@ -151,7 +176,7 @@ impl<'e, S: Source> Executor<'e, S> {
             changed = Some((there.to_vec(), with_changes((table, checks), there, &changes, context)?));
             Ok(Decision::Update(changes))
         };
-        match self.source.change(table, Which::Refusing, &mut decide).await? {
+        match self.source.change(table, which, lock, &mut decide).await? {
             Changed::Done => Ok(Ok(changed)),
             Changed::Gone => Ok(Err(new)),
             Changed::Already => Err(Error::new(
@@ -168,13 +193,12 @@ impl<'e, S: Source> Executor<'e, S> {
     pub(crate) async fn update(&mut self, update: &BoundUpdate) -> Result<Outcome<'e>> {
         let mut outcome = Outcome::none(self.context);
         let own = update.table.columns.len();
-        let mut all = self.rows(&update.plan, &[]).await?;
-        for mut row in std::mem::take(&mut all.rows) {
+        let mut all = self.spooled(&update.plan).await?;
+        while let Some(mut row) = all.pop() {
             if self.context.is_due() {
                 self.context.pause().await?;
             }
             let before = outcome.pending.len();
-            all.kept.remove(size_of_row(&row));
             // At read committed the row may be another one by now: the plan says once more whether and how it changes.
             loop {
                 let values = row.split_off(update.width);
@@ -203,13 +227,12 @@ impl<'e, S: Source> Executor<'e, S> {
 
     pub(crate) async fn delete(&mut self, delete: &BoundDelete) -> Result<Outcome<'e>> {
         let mut outcome = Outcome::none(self.context);
-        let mut all = self.rows(&delete.plan, &[]).await?;
-        for mut row in std::mem::take(&mut all.rows) {
+        let mut all = self.spooled(&delete.plan).await?;
+        while let Some(mut row) = all.pop() {
             if self.context.is_due() {
                 self.context.pause().await?;
             }
             let before = outcome.pending.len();
-            all.kept.remove(size_of_row(&row));
             loop {
                 let newest = match self.change(&delete.table, &row, Decision::Delete).await? {
                     Ended::Done => {
@@ -243,7 +266,7 @@ impl<'e, S: Source> Executor<'e, S> {
             newest = Some(there.iter().chain([&row[own]]).cloned().collect());
             Ok(Decision::Leave)
         };
-        Ok(match self.source.change(table, Which::Numbered(*number), &mut decide).await? {
+        Ok(match self.source.change(table, Which::Numbered(*number), None, &mut decide).await? {
             Changed::Done => newest.map_or(Ended::Done, Ended::Another),
             // A row that several rows of FROM match changes once.
             Changed::Gone | Changed::Already => Ended::NotThere,

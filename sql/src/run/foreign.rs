@@ -317,7 +317,7 @@ impl Look<'_, '_> {
                 before_after = Some((row.to_vec(), Some(after)));
                 Ok(Decision::Update(changes))
             };
-            match self.source.change(&child, Which::Numbered(number), &mut decide).await? {
+            match self.source.change(&child, Which::Numbered(number), None, &mut decide).await? {
                 Changed::Done | Changed::Gone | Changed::Already => {}
                 Changed::Lost => return Err(stale()),
             }

@@ -20,6 +20,7 @@
 //! | `meter` | what EXPLAIN ANALYZE counts |
 //! | `pace` | when a statement lets others have a turn |
 //! | `memory` | what a statement keeps, charged to the memory limit |
+//! | `spool` | rows that a change keeps until all of them are known |
 //! | `sort` | orders, in pieces between which others have a turn |
 //! | `lock` | SELECT … FOR UPDATE and its like |
 
@@ -36,6 +37,7 @@ mod recursive;
 pub(crate) mod series;
 mod sort;
 pub(crate) mod source;
+mod spool;
 mod sub;
 mod window;
 
@@ -46,6 +48,7 @@ use std::pin::Pin;
 use inner::Inner;
 use memory::Kept;
 pub(crate) use source::{Source, datum_of};
+use spool::Spool;
 
 use crate::depth;
 use crate::error::Result;
@@ -116,6 +119,17 @@ impl<'e, S: Source> Executor<'e, S> {
     pub(crate) async fn rows(&mut self, plan: &Plan, outer: &[Datum]) -> Result<KeptRows<'e>> {
         let mut all = KeptRows::none(self.context);
         self.run(plan, outer, &mut |row| {
+            all.push(row)?;
+            Ok(ControlFlow::Continue(()))
+        })
+        .await?;
+        Ok(all)
+    }
+
+    /// All rows of a plan, for a change, which begins when all are known: so it meets none of its own rows.
+    async fn spooled(&mut self, plan: &Plan) -> Result<Spool<'e>> {
+        let mut all = Spool::none(self.context);
+        self.run(plan, &[], &mut |row| {
             all.push(row)?;
             Ok(ControlFlow::Continue(()))
         })

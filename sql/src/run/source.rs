@@ -42,17 +42,19 @@ pub(crate) trait Source {
         numbered: bool,
     ) -> impl Future<Output = Result<Inserted>>;
 
-    /// Changes a row as `decide` says, which is shown its newest version, and may be shown it more than once.
+    /// Changes a row as `decide` says, which is shown its newest version, and may be shown it more than once. `lock`: so strongly it
+    /// is locked first, even if it is left as it is.
     fn change(
         &mut self,
         table: &Arc<Table>,
         which: Which,
+        lock: Option<Strength>,
         decide: &mut dyn FnMut(&[Datum]) -> Result<Decision>,
     ) -> impl Future<Output = Result<Changed>>;
 
     /// Looks whether the row that has refused an insertion is one that the transaction may know of: above read committed a row that
     /// others have made or changed since the snapshot is [`Changed::Lost`], for the transaction could not have been alone.
-    fn sees_refusing(&mut self, table: &Arc<Table>) -> impl Future<Output = Result<Changed>>;
+    fn sees_refusing(&mut self, table: &Arc<Table>, which: Which) -> impl Future<Output = Result<Changed>>;
 
     /// Locks a row that a scan has given this number, until the transaction ends.
     fn lock(
@@ -86,7 +88,7 @@ pub(crate) trait Source {
 /// What asking for a row's lock came to.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Locked {
-    /// It is as it was read.
+    /// It is as it was read; in key share its unique keys are.
     Same,
     /// Its newest version, which is another one than was read, and behind its columns its number.
     Another(Row),
@@ -157,7 +159,7 @@ pub(crate) struct EngineSource<'t> {
     statement: engine::Statement<'t>,
     tables: HashMap<String, (engine::Table, Arc<Layout>)>,
     /// Rows that scans have numbered.
-    handles: Vec<engine::RowHandle>,
+    handles: engine::RowHandles,
     /// Room for the row that is inserted, kept for the next one.
     values: Vec<Value>,
     encoded: EncodedRow,
@@ -167,8 +169,6 @@ pub(crate) struct EngineSource<'t> {
     context: Option<(&'t Context, Kept<'t>)>,
 }
 
-/// Bytes of a row's handle.
-const HANDLE_BYTES: usize = size_of::<engine::RowHandle>();
 /// A table with more rows may have so many with one key that reading them takes long.
 const MANY_ROWS: u64 = 4096;
 
@@ -182,7 +182,7 @@ impl<'t> EngineSource<'t> {
             names,
             statement: transaction.statement()?,
             tables: HashMap::new(),
-            handles: Vec::new(),
+            handles: engine::RowHandles::default(),
             values: Vec::new(),
             encoded: EncodedRow::new(),
             lock_timeout: None,
@@ -263,11 +263,11 @@ fn with_arrays(table: &Table, columns: &[usize], row: &mut Row) {
 }
 
 impl Source for EngineSource<'_> {
-    async fn sees_refusing(&mut self, table: &Arc<Table>) -> Result<Changed> {
+    async fn sees_refusing(&mut self, table: &Arc<Table>, which: Which) -> Result<Changed> {
         if !self.statement.keeps_snapshot() {
             return Ok(Changed::Done);
         }
-        self.change(table, Which::Refusing, &mut |_| Ok(Decision::Leave)).await
+        self.change(table, which, None, &mut |_| Ok(Decision::Leave)).await
     }
 
     async fn scan(
@@ -304,9 +304,9 @@ impl Source for EngineSource<'_> {
             }
             let taken = see(&mut row);
             if named && taken != Seen::Passed {
-                handles.push(seen.handle());
+                let bytes = handles.push_seen(seen);
                 if let Some((_, kept)) = context
-                    && let Err(error) = kept.add(HANDLE_BYTES)
+                    && let Err(error) = kept.add(bytes)
                 {
                     failed.replace(Some(error));
                     return ControlFlow::Break(engine::Stop::Enough);
@@ -448,24 +448,20 @@ impl Source for EngineSource<'_> {
         &mut self,
         table: &Arc<Table>,
         which: Which,
+        lock: Option<Strength>,
         decide: &mut dyn FnMut(&[Datum]) -> Result<Decision>,
     ) -> Result<Changed> {
         let (found, layout) = self.table(table).await?;
-        let refusing;
-        let handle = match which {
-            Which::Numbered(number) => &self.handles[number as usize],
-            Which::Refusing => {
-                refusing = self.statement.take_refusing_row()?;
-                match &refusing {
-                    Some(handle) => handle,
-                    None => return Ok(Changed::Gone),
-                }
-            }
+        let handle = &match which {
+            Which::Numbered(number) => self.handles.get(number as usize),
+            Which::Refusing => match self.statement.take_refusing_row()? {
+                Some(handle) => handle,
+                None => return Ok(Changed::Gone),
+            },
         };
         // A change waits without a limit; a lock, which it then has, does not.
-        if self.lock_timeout.is_some() {
-            let how = self.patience();
-            let mode = engine::LockMode::NoKeyUpdate;
+        if let Some(strength) = lock.or(self.lock_timeout.map(|_| Strength::NoKeyUpdate)) {
+            let (how, mode) = (self.patience(), mode_of(strength));
             match self.statement.lock_row(&found, handle, mode, how, |_| ()).await {
                 Err(engine::Error::WouldWait { .. }) => return Err(lock_timeout()),
                 Err(error) => return Err(error.into()),
@@ -532,14 +528,9 @@ impl Source for EngineSource<'_> {
         wait: LockWait,
     ) -> Result<Locked> {
         let (found, layout) = self.table(table).await?;
-        let handle = &self.handles[number as usize];
+        let handle = &self.handles.get(number as usize);
         let before = self.statement.read_row(&found, handle, |seen| seen.bytes().to_vec()).await?;
-        let mode = match strength {
-            Strength::KeyShare => engine::LockMode::KeyShare,
-            Strength::Share => engine::LockMode::Share,
-            Strength::NoKeyUpdate => engine::LockMode::NoKeyUpdate,
-            Strength::Update => engine::LockMode::Update,
-        };
+        let mode = mode_of(strength);
         let how = match wait {
             LockWait::Wait => self.patience(),
             LockWait::NoWait => engine::LockWait::NoWait,
@@ -547,9 +538,18 @@ impl Source for EngineSource<'_> {
         };
         let width = table.columns.len();
         let columns: Vec<usize> = (0..width).collect();
+        let unique = table.indexes.iter().filter(|index| index.unique);
+        let keys: Vec<usize> =
+            unique.flat_map(|index| index.columns.iter().map(|(column, _)| *column)).collect();
         let see = |seen: engine::SeenRow<'_>| {
-            if before.as_deref() == Some(seen.bytes()) {
-                return None;
+            if let Some(before) = &before {
+                // A key share stands over other changes, even such as are not committed: then the row is what was read.
+                let stays = |column: &usize| {
+                    datum_at(&layout, before, *column) == datum_at(&layout, seen.bytes(), *column)
+                };
+                if before == seen.bytes() || mode == engine::LockMode::KeyShare && keys.iter().all(stays) {
+                    return None;
+                }
             }
             let mut row = Row::with_capacity(width + 1);
             decode(&layout, seen.bytes(), &columns, width, &mut row);
@@ -585,7 +585,7 @@ impl Source for EngineSource<'_> {
         }
         let key = index.key_of_values(&key)?;
         let Some(handle) = self.statement.look_at_present(&index, &key).await? else { return Ok(None) };
-        self.handles.push(handle);
+        self.handles.push(&handle);
         Ok(Some(self.handles.len() as i64 - 1))
     }
 
@@ -618,10 +618,19 @@ impl Source for EngineSource<'_> {
         let columns: Vec<usize> = (0..width).collect();
         let mut row = Row::with_capacity(width + 1);
         let see = |seen: engine::SeenRow<'_>| decode(&layout, seen.bytes(), &columns, width, &mut row);
-        self.statement.read_row(&found, &self.handles[number as usize], see).await?;
+        self.statement.read_row(&found, &self.handles.get(number as usize), see).await?;
         with_arrays(table, &columns, &mut row);
         row.push(Datum::Int(number));
         Ok(row)
+    }
+}
+
+fn mode_of(strength: Strength) -> engine::LockMode {
+    match strength {
+        Strength::KeyShare => engine::LockMode::KeyShare,
+        Strength::Share => engine::LockMode::Share,
+        Strength::NoKeyUpdate => engine::LockMode::NoKeyUpdate,
+        Strength::Update => engine::LockMode::Update,
     }
 }
 

@@ -314,6 +314,7 @@ impl Session {
             returning: None,
         };
         let bound = Bound::Insert(Box::new(insert));
+        self.take_snapshot()?;
         let catalog = super::EngineCatalog {
             db: &self.db,
             tables: &self.tables,

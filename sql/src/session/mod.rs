@@ -138,6 +138,8 @@ struct Open {
     now: i64,
     /// No statement has run in it yet.
     fresh: bool,
+    /// No statement of it has needed a snapshot yet.
+    unseeing: bool,
     /// It stands round the statements of one request, none of which said BEGIN.
     implicit: bool,
     read_only: bool,
@@ -458,6 +460,9 @@ impl Session {
             self.refresh_objects().map_err(|error| self.failed(error))?;
         }
         let statement = &prepared.statement.statement;
+        if transactions::needs_snapshot(statement) {
+            self.take_snapshot().map_err(|error| self.failed(error))?;
+        }
         let boundary = matches!(statement, Statement::Begin(_) | Statement::SetTransaction(_));
         let mut answer = self.dispatch(prepared, parameters, rows, fixed).await;
         if answer.is_ok()

@@ -7,7 +7,28 @@ use thermocline_engine::{Isolation, TransactionOptions};
 
 use super::{Answer, Open, Session};
 use crate::error::{Error, Result};
-use crate::parser::ast::Modes;
+use crate::parser::ast::{Modes, Statement};
+
+/// Does a statement look at rows? Others leave the snapshot to those behind them.
+pub(super) fn needs_snapshot(statement: &Statement) -> bool {
+    !matches!(
+        statement,
+        Statement::Begin(_)
+            | Statement::SetTransaction(_)
+            | Statement::Commit
+            | Statement::Rollback
+            | Statement::Set { .. }
+            | Statement::Show(_)
+            | Statement::Reset(_)
+            | Statement::LockShared(_)
+            | Statement::Savepoint(_)
+            | Statement::Release(_)
+            | Statement::RollbackTo(_)
+            | Statement::SetConstraints { .. }
+            | Statement::Prepare { .. }
+            | Statement::Deallocate(_)
+    )
+}
 
 impl Session {
     pub(super) fn options(
@@ -59,6 +80,7 @@ impl Session {
             isolation,
             now,
             fresh: true,
+            unseeing: true,
             implicit: false,
             read_only,
             settings: None,
@@ -85,6 +107,22 @@ impl Session {
         open.isolation = isolation;
         open.read_only = read_only;
         Ok(answer)
+    }
+
+    /// A transaction that keeps its snapshot sees what was committed when its first statement begins, as in PostgreSQL, not what
+    /// was at BEGIN.
+    pub(super) fn take_snapshot(&mut self) -> Result<()> {
+        let Some(open) = self.open.as_mut().filter(|open| open.unseeing) else { return Ok(()) };
+        open.unseeing = false;
+        if open.isolation != Isolation::ReadCommitted && !open.failed {
+            let modes = Modes { isolation: None, read_only: None };
+            open.transaction = self.db.begin(Self::options(&modes, (open.isolation, open.read_only)).0)?;
+            // There is nothing to go back from.
+            for (_, savepoint, _) in &mut open.savepoints {
+                *savepoint = open.transaction.savepoint()?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) async fn commit(&mut self) -> Result<Answer> {

@@ -310,3 +310,23 @@ fn endless_queries_are_cancelled() {
         assert_eq!(db.statistics().memory.queries, 0, "{text}");
     }
 }
+
+/// Some twenty bytes are kept of a short row that is changed: a sixth of the limit, which queries may take, would hold 26,000 rows
+/// as vectors of values.
+#[test]
+fn changes_of_many_short_rows_fit_a_small_limit() {
+    let options = Options::default().with_memory_limit(Some(32 << 20));
+    let db = Database::open_in_memory(options).expect("it opens");
+    let mut session = Session::new(&db);
+    run(&mut session, "create table t (id int primary key, n int)");
+    run(&mut session, "create table u (id int primary key, n int)");
+    for text in [
+        "insert into t select i, i % 7 from generate_series(1, 60000) i",
+        "update t set n = n + 1",
+        "insert into u select id, n from t",
+        "delete from t where n > 0",
+    ] {
+        assert_eq!(run(&mut session, text).count, 60_000, "{text}");
+        assert_eq!(db.statistics().memory.queries, 0, "{text}");
+    }
+}

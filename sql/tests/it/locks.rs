@@ -164,3 +164,113 @@ fn an_insertion_gives_way_to_rows_that_it_may_know_of_only() {
     nothing.iter().for_each(|insert| assert_eq!(run(&mut a, insert).count, 0));
     run(&mut a, "commit");
 }
+
+#[test]
+fn the_index_that_on_conflict_names_decides_whichever_refuses_first() {
+    let db = database();
+    let mut session = Session::new(&db);
+    run(
+        &mut session,
+        "create table t (id int primary key, u int unique, n int); insert into t values (1, 10, 0), (2, 20, 0)",
+    );
+    let insert = "insert into t values (1, 20, 5) on conflict";
+    assert_eq!(run(&mut session, &format!("{insert} (u) do nothing")).count, 0);
+    assert_eq!(run(&mut session, &format!("{insert} (id) do nothing")).count, 0);
+    for (index, rows) in [("u", "0,5"), ("id", "5,5")] {
+        let update = format!("{insert} ({index}) do update set n = t.n + excluded.n");
+        assert_eq!(run(&mut session, &update).count, 1);
+        assert_eq!(one(&mut session, "select string_agg(n::text, ',' order by id) from t"), rows, "{index}");
+    }
+    // One that the index does not refuse is refused by the other one.
+    for values in ["(1, 30, 0)", "(1, null, 0)"] {
+        let insert = format!("insert into t values {values} on conflict (u) do nothing");
+        assert_eq!(code(&mut session, &insert), "23505", "{insert}");
+    }
+}
+
+/// PostgreSQL locks a row that is in the way as what DO UPDATE may set asks for, before it looks at the condition.
+#[test]
+fn a_row_in_the_way_is_locked_though_it_stays_as_it_is() {
+    let db = database();
+    let (mut a, mut b) = (Session::new(&db), Session::new(&db));
+    run(&mut a, "create table t (id int primary key, u int unique, n int); insert into t values (1, 10, 0)");
+    let insert = "insert into t values (1, 10, 5) on conflict (id) do update set";
+    for (set, key_share, share) in [
+        ("n = t.n", true, false),
+        ("n = excluded.n where t.n > 5", true, false),
+        ("u = excluded.u", false, false),
+        ("u = 11, n = 5 where t.n > 5", false, false),
+    ] {
+        run(&mut a, "begin");
+        run(&mut a, &format!("{insert} {set}"));
+        for (strength, free) in [("key share", key_share), ("share", share)] {
+            let select = format!("select * from t for {strength} skip locked");
+            assert_eq!(run(&mut b, &select).rows.len(), usize::from(free), "{set}: {strength}");
+        }
+        run(&mut a, "rollback");
+    }
+}
+
+#[test]
+fn a_key_share_shows_what_was_read_and_nothing_that_is_not_committed() {
+    let db = database();
+    let (mut a, mut b) = (Session::new(&db), Session::new(&db));
+    run(&mut a, "create table t (id int primary key, n int); insert into t values (1, 0)");
+    let select = "select n from t where id = 1 for key share";
+    for level in ["read committed", "repeatable read", "serializable"] {
+        run(&mut b, &format!("begin isolation level {level}; select 1 from t"));
+        run(&mut a, "begin; update t set n = n + 1");
+        assert_eq!(one(&mut b, select), one(&mut b, "select n from t"), "{level}");
+        run(&mut a, "commit");
+        assert_eq!(one(&mut b, select), one(&mut b, "select n from t"), "{level}");
+        run(&mut b, "rollback");
+    }
+}
+
+#[test]
+fn a_child_does_not_wait_for_changes_that_leave_its_parents_key() {
+    for change in ["update p set n = 1", "select * from p for no key update", "insert into p values (2, 0)"] {
+        let db = database();
+        let (mut a, mut b) = (Session::new(&db), Session::new(&db));
+        run(&mut a, "create table p (id int primary key, n int); insert into p values (1, 0)");
+        run(&mut a, "create table c (id int primary key, p int references p)");
+        run(&mut a, "begin");
+        run(&mut a, change);
+        let insert = "insert into c values (1, 1)";
+        {
+            let mut running = pin!(b.execute_async(insert, &[]));
+            assert!(matches!(poll(running.as_mut()), Poll::Ready(Ok(_))), "{change}");
+        }
+        run(&mut a, "commit");
+        assert_eq!(code(&mut b, "delete from p where id = 1"), "23503", "{change}");
+    }
+}
+
+/// What others commit between BEGIN and the first statement is seen, and can be changed.
+#[test]
+fn a_snapshot_is_that_of_the_first_statement() {
+    let db = database();
+    let (mut a, mut b) = (Session::new(&db), Session::new(&db));
+    run(&mut a, "create table t (id int primary key, n int); insert into t values (1, 0)");
+    for level in ["repeatable read", "serializable"] {
+        for before in
+            ["begin", "set local statement_timeout = 0", "savepoint s", "lock table t in access share mode"]
+        {
+            run(&mut a, &format!("begin isolation level {level}"));
+            if before != "begin" {
+                run(&mut a, before);
+            }
+            run(&mut b, "update t set n = n + 1");
+            let there = one(&mut b, "select n from t");
+            assert_eq!(one(&mut a, "select n from t"), there, "{level}, behind {before}");
+            run(&mut a, "update t set n = n + 1");
+            if before == "savepoint s" {
+                run(&mut a, "rollback to s");
+                assert_eq!(one(&mut a, "select n from t"), there);
+            }
+            run(&mut b, "insert into t values (2, 0); delete from t where id = 2");
+            assert_eq!(one(&mut a, "select count(*) from t"), "1");
+            run(&mut a, "commit");
+        }
+    }
+}

@@ -6,6 +6,7 @@ mod constraints;
 mod copy;
 mod explain;
 mod golden;
+mod histories;
 mod locks;
 mod mutations;
 mod prepared;

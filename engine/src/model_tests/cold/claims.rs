@@ -182,7 +182,7 @@ fn check_beside(
             let guard = session.db().epochs.pin();
             let Step::Done(form) = session.touch(&table.entry)? else { panic!("nobody holds the table") };
             let mine = session.claim_row(form, &row, Origin::Fresh, &guard)?;
-            let claimant = Claimant { row: &row, suffix: &[], id: Some(mine), record: None };
+            let claimant = Claimant { row: &row, suffix: &[], id: Some(mine), record: None, looks: false };
             Ok(interrupt(point, other, || session.check_claims(form, claimant, None, &guard)))
         })
         .expect("memory");
