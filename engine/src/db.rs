@@ -502,6 +502,12 @@ impl Database {
         self.tables().table(name)
     }
 
+    /// True if there is a table with this name.
+    #[must_use]
+    pub fn has_table(&self, name: &str) -> bool {
+        self.inner().catalog.by_name(name).is_some()
+    }
+
     /// The tables as everybody has them.
     #[must_use]
     pub fn tables(&self) -> Tables {

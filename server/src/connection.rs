@@ -230,6 +230,7 @@ impl Connection {
             }
             self.input.reserve(1024);
             tokio::select! {
+                biased;
                 read = self.stream.read(&mut self.input) => {
                     let count = read?;
                     add(&self.shared.counts.bytes_in, count as u64);
@@ -294,6 +295,7 @@ impl Connection {
             std::io::Result::Ok(())
         };
         tokio::select! {
+            biased;
             written = writing => written?,
             () = ended(&self.peer) => return Err(End::Gone),
         }

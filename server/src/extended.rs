@@ -13,7 +13,7 @@ use crate::wire::{self, Formats};
 /// A statement that was parsed.
 pub(crate) struct Statement {
     /// Taken out while it runs; none for an empty text.
-    prepared: RefCell<Option<Prepared>>,
+    prepared: RefCell<Option<Box<Prepared>>>,
     parameters: Vec<Type>,
     columns: Rc<[Column]>,
     returns_rows: bool,
@@ -71,7 +71,7 @@ impl Connection {
             returns_rows: known.is_some_and(Prepared::returns_rows),
             is_boundary: known.is_some_and(Prepared::is_boundary),
             is_empty: known.is_none(),
-            prepared: RefCell::new(prepared),
+            prepared: RefCell::new(prepared.map(Box::new)),
         };
         if statement.parameters.len() > MAX_PARAMETERS {
             return Err(Error::new("54023", format!("a statement has at most {MAX_PARAMETERS} parameters")));

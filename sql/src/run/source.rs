@@ -2,7 +2,6 @@
 //! values and those of SQL.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
@@ -157,7 +156,8 @@ pub(crate) struct EngineSource<'t> {
     /// Tables as the session finds them.
     names: &'t engine::Tables,
     statement: engine::Statement<'t>,
-    tables: HashMap<String, (engine::Table, Arc<Layout>)>,
+    /// Tables that it has used, by what plans know them by.
+    tables: Vec<(Identity, engine::Table, Arc<Layout>)>,
     /// Rows that scans have numbered.
     handles: engine::RowHandles,
     /// Room for the row that is inserted, kept for the next one.
@@ -181,7 +181,7 @@ impl<'t> EngineSource<'t> {
             db,
             names,
             statement: transaction.statement()?,
-            tables: HashMap::new(),
+            tables: Vec::new(),
             handles: engine::RowHandles::default(),
             values: Vec::new(),
             encoded: EncodedRow::new(),
@@ -211,8 +211,8 @@ impl<'t> EngineSource<'t> {
     }
 
     async fn table(&mut self, table: &Table) -> Result<(engine::Table, Arc<Layout>)> {
-        if let Some(found) = self.tables.get(&table.name) {
-            return Ok(found.clone());
+        if let Some((_, found, layout)) = self.tables.iter().find(|(known, ..)| *known == table.identity) {
+            return Ok((found.clone(), layout.clone()));
         }
         let redefined = || Error::new("40001", REDEFINED).hint("Run the statement again.");
         let found = self.names.table(&table.name)?;
@@ -227,7 +227,7 @@ impl<'t> EngineSource<'t> {
         if Identity::of(&found) != table.identity || layout.columns().len() != table.columns.len() {
             return Err(redefined());
         }
-        self.tables.insert(table.name.clone(), (found.clone(), layout.clone()));
+        self.tables.push((table.identity, found.clone(), layout.clone()));
         Ok((found, layout))
     }
 

@@ -76,7 +76,7 @@ impl Session {
     /// Columns of the cursor with this name.
     #[must_use]
     pub fn cursor_columns(&self, name: &str) -> Option<Vec<Column>> {
-        self.cursors.columns(name).ok()
+        self.cursors.0.get(name).map(|cursor| cursor.columns.clone())
     }
 
     pub(super) fn declare(

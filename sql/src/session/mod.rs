@@ -742,16 +742,17 @@ impl Session {
         rows: &mut dyn Rows,
         fixed: bool,
     ) -> Result<Answer> {
-        for _ in 1..REBINDS {
-            match self.statement_bound(prepared, parameters.clone(), rows, fixed).await {
-                Err(error) if error.message == run::source::REDEFINED => {
+        let (mut parameters, mut tries) = (parameters, 0);
+        loop {
+            tries += 1;
+            match self.statement_bound(prepared, &mut parameters, rows, fixed).await {
+                Err(error) if error.message == run::source::REDEFINED && tries < REBINDS => {
                     self.refresh_objects()?;
                     rows.restart();
                 }
                 outcome => return outcome,
             }
         }
-        self.statement_bound(prepared, parameters, rows, fixed).await
     }
 
     /// Binds a statement to tables and system tables of one moment: the latter are looked at once more when the numbers of the
@@ -770,10 +771,11 @@ impl Session {
         }
     }
 
+    /// Binds a statement anew if that has to be, and runs it once. The parameters are its own meanwhile.
     async fn statement_bound(
         &mut self,
         prepared: &mut Prepared,
-        parameters: Vec<Datum>,
+        parameters: &mut Vec<Datum>,
         rows: &mut dyn Rows,
         fixed: bool,
     ) -> Result<Answer> {
@@ -821,7 +823,7 @@ impl Session {
         let context = Context {
             interrupt,
             deadline,
-            parameters,
+            parameters: std::mem::take(parameters),
             now,
             statement,
             sequences,
@@ -840,10 +842,12 @@ impl Session {
             common: self.facts.common(),
             path: &self.path,
         };
-        let count = match &mut self.open {
-            Some(open) => rows::run_open(catalog, open, bound, &context, rows).await?,
-            None => rows::run_alone(catalog, bound, &context, level, rows).await?,
+        let ran = match &mut self.open {
+            Some(open) => rows::run_open(catalog, open, bound, &context, rows).await,
+            None => rows::run_alone(catalog, bound, &context, level, rows).await,
         };
+        *parameters = context.parameters;
+        let count = ran?;
         let tag = match &prepared.statement.statement {
             Statement::Copy(_) => format!("COPY {count}"),
             _ => rows::tag_of(bound, count),

@@ -32,7 +32,7 @@ impl Session {
         if self.open.as_ref().is_some_and(|open| open.defines) {
             return Ok(());
         }
-        if self.shared.is_none() {
+        if self.shared.is_none() && self.db.has_table(system::OBJECTS) {
             self.shared = Shared::of(&self.db);
         }
         let Some(shared) = &self.shared else { return Ok(()) };

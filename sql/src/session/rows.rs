@@ -146,7 +146,7 @@ async fn run_statement(
     let again = |error: &Error| error.message == STALE && isolation == Isolation::ReadCommitted;
     for _ in 1..TRIES {
         // Foreign keys are looked at when the statement has ended, and cannot be undone alone.
-        let before = if again(&crate::run::change::stale()) && bound.has_foreign_keys() {
+        let before = if isolation == Isolation::ReadCommitted && bound.has_foreign_keys() {
             Some(transaction.savepoint()?)
         } else {
             None
