@@ -9,7 +9,6 @@ use thermocline_base::checksum::{Seed, crc32c_append};
 use thermocline_base::ids::{Lsn, TableId, Timestamp};
 use thermocline_base::io::{Io, MemoryIo, OpenMode};
 
-use crate::catalog::schema::{PastChange, PastColumns, StoredTable, decode_catalog, encode_catalog};
 use crate::checkpoint::format::{BLOCK_HEADER_BYTES, image_seed};
 use crate::checkpoint::manifest::{image_path, manifest_name};
 use crate::checkpoint::{
@@ -18,6 +17,7 @@ use crate::checkpoint::{
 use crate::db::Database;
 use crate::options::Options;
 use crate::row::{Column, Type};
+use crate::schema::{PastChange, PastColumns, StoredTable, decode_catalog, encode_catalog};
 use crate::{IndexSchema, TableSchema};
 
 const DATABASE: [u8; 16] = [4; 16];

@@ -17,7 +17,6 @@ use thermocline_base::timer::Timer;
 use thermocline_pool::store::StoreEnd;
 
 use crate::catalog::Catalog;
-use crate::catalog::schema::TableSchema;
 use crate::catalog::table::{FormRef, TableEntry, TableForm};
 use crate::checkpoint::Ends;
 use crate::cold::Cold;
@@ -34,13 +33,14 @@ use crate::ops::checkpoint::Checkpoints;
 use crate::ops::define::Replaced;
 use crate::options::{Durability, Isolation, Options, TransactionOptions};
 use crate::row::{EncodedRow, KeyBuf, Layout, RowError, Type, Value};
+use crate::schema::TableSchema;
+use crate::session::Session;
 use crate::transaction::Transaction;
 use crate::txn::bodies::Running;
 use crate::txn::definitions::Names;
 use crate::txn::locks::Locks;
 use crate::txn::prune::Garbage;
 use crate::txn::registry::{MAX_TRANSACTIONS, Registry};
-use crate::txn::session::Session;
 use crate::txn::undurable::Undurable;
 
 const POOL_SHARDS: usize = 64;

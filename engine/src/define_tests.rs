@@ -453,8 +453,8 @@ fn a_record_that_is_no_row_is_found_in_each_store() {
 /// `check` looks at rows, not at checksums alone: an image with a right checksum whose row is none is a finding.
 #[test]
 fn a_row_that_is_none_is_found_in_memory_and_in_the_cold_store() {
-    use crate::catalog::schema::decode_catalog;
     use crate::ops::verify_rows::RowChecks;
+    use crate::schema::decode_catalog;
     use thermocline_pool::store::{BatchId, IndexId as StoreIndex};
 
     let dir = tempfile::tempdir().expect("a directory");

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use thermocline_base::io::IoError;
 
-use crate::catalog::SchemaError;
 use crate::checkpoint::CheckpointError;
 use crate::hot::budget::OutOfMemory;
 use crate::row::{RowError, Value};
+use crate::schema::SchemaError;
 
 /// Result of the engine.
 pub type Result<T> = std::result::Result<T, Error>;

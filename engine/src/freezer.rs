@@ -18,9 +18,9 @@ use std::time::Duration;
 use thermocline_base::ids::{TableId, Timestamp};
 use thermocline_base::sync::Ordering;
 
-use crate::catalog::Tiering;
 use crate::db::{Database, Inner};
 use crate::ops::freeze::Settled;
+use crate::schema::Tiering;
 
 use self::auto::Auto;
 pub(crate) use self::auto::Done;

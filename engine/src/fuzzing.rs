@@ -2,9 +2,9 @@
 //!
 //! Each takes any bytes and must neither panic nor run away; what it returns only keeps the work from being left out.
 
-use crate::catalog::schema::decode_catalog;
 use crate::checkpoint::Manifest;
 use crate::log::record::{Commit, Part};
+use crate::schema::decode_catalog;
 
 /// The payload of a log record: a commit, or a part of one. Returns how many writes could be read.
 #[must_use]

@@ -37,7 +37,6 @@ mod hand;
 mod minimum;
 #[cfg(all(test, feature = "model"))]
 mod pressed_tests;
-mod reuse;
 mod room;
 #[cfg(test)]
 mod tests;
@@ -61,6 +60,7 @@ use crate::error::Error;
 use crate::freezer::Done;
 use crate::hot::budget::{Budget, MemoryKind, OutOfMemory, OutOfMemoryCause};
 use crate::hot::memory::Memory;
+use crate::hot::reuse::{self, Leaving, Moment};
 use crate::mutation::{self, Rule};
 use crate::ops::maintain::Rounds;
 use crate::options::ColdStoreKind;
@@ -68,8 +68,6 @@ use crate::options::ColdStoreKind;
 use self::ages::{Ages, Held};
 use self::hand::{Choice, Hands, Mood, Portion, Rules};
 pub(crate) use self::minimum::check as check_minimum;
-use self::reuse::Leaving;
-pub(crate) use self::reuse::{Moment, Reuse};
 pub(crate) use self::room::Verdict;
 use self::room::Waiters;
 use self::warmth::{Thermometer, Wanted};

@@ -82,6 +82,8 @@ mod paged_fault_tests;
 #[cfg(all(test, not(feature = "model")))]
 mod paged_tests;
 mod reservation;
+mod schema;
+mod session;
 mod ssd;
 #[cfg(test)]
 mod statement_tests;
@@ -90,7 +92,6 @@ mod steps;
 mod transaction;
 mod txn;
 
-pub use catalog::{IndexKind, IndexSchema, SchemaError, TableSchema, Tiering};
 pub use counters::{AbortCounts, WaitTotal, Waits};
 pub use db::{BodyFuture, Database, Index, Table, Tables};
 pub use error::{Error, Result, SerializationCause, TakenKey};
@@ -118,6 +119,7 @@ pub use ops::verify::Verification;
 pub use options::PageCapture;
 pub use options::{ColdStoreKind, Durability, Isolation, Options, PagerKind, SsdPolicy, TransactionOptions};
 pub use reservation::Reservation;
+pub use schema::{IndexKind, IndexSchema, SchemaError, TableSchema, Tiering};
 pub use ssd::{IndexOnSsd, SsdShares};
 pub use statistics::{
     CheckpointCounts, ColdStatistics, FrozenStatistics, MemoNotices, MemoryUse, PagedStatistics, Statistics,

@@ -11,8 +11,8 @@ use thermocline_base::io::Io;
 pub use thermocline_pool::cache::CacheKind as SsdPolicy;
 pub use thermocline_pool::simulate::capture::PageCapture;
 
-use crate::catalog::Tiering;
 use crate::error::{Error, Result};
+use crate::schema::Tiering;
 
 /// When a commit is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -5,12 +5,12 @@ use thermocline_base::ids::TableId;
 use thermocline_base::sync::{AtomicU64, Ordering};
 use thermocline_pool::ssd::SsdStats;
 
-use crate::catalog::Tiering;
 use crate::catalog::table::{Structure, TableForm};
 use crate::counters::{AbortCounts, Waits};
 use crate::db::{Database, Inner, Table};
 use crate::error::Result;
 use crate::hot::budget::MemoryKind;
+use crate::schema::Tiering;
 use crate::temperature::Temperatures;
 
 /// Bytes of memory by what they are for. Whole blocks as they were taken from the system, so that the sum is what the

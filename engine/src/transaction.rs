@@ -37,10 +37,10 @@ use crate::ops::scan::KeyRange;
 use crate::ops::write::InsertState;
 use crate::ops::{Step, Wait};
 use crate::row::{EncodedRow, KeyBuf, RowEditor, RowRef, TypedRow, Value};
+use crate::session::{Health, NO_SNAPSHOT, Session};
 use crate::txn::bodies::held_up;
 use crate::txn::locks::LockMode;
 use crate::txn::registry::{Place, Registry, WaitsFor, activity};
-use crate::txn::session::{Health, NO_SNAPSHOT, Session};
 use thermocline_base::multiplex::{give_way, has_company};
 
 mod columns;

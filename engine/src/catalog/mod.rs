@@ -8,7 +8,6 @@
 
 pub(crate) mod hold;
 pub(crate) mod past;
-pub(crate) mod schema;
 pub(crate) mod table;
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,11 +16,9 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, TableId};
 
-pub use schema::{IndexKind, IndexSchema, SchemaError, TableSchema, Tiering};
-
-use crate::catalog::schema::{Redefined, StoredTable, encode_catalog};
 use crate::catalog::table::TableEntry;
 use crate::cold::memo::is_system;
+use crate::schema::{Redefined, StoredTable, encode_catalog};
 
 /// Names and ids of all tables.
 #[derive(Debug, Default)]

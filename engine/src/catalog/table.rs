@@ -21,18 +21,18 @@ use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Orderi
 
 use crate::catalog::hold::Hold;
 use crate::catalog::past::Past;
-use crate::catalog::schema::{IndexSchema, TableSchema};
 use crate::error::{Error, TakenKey};
-use crate::governor::Reuse;
 use crate::hot::block::Rows;
 use crate::hot::budget::OutOfMemory;
 use crate::hot::memory::Memory;
+use crate::hot::reuse::Reuse;
 use crate::hot::store::Store;
 use crate::hot::version::Version;
 use crate::index::hash::{HashIndex, tag};
 use crate::index::hash_of;
 use crate::index::tree::Tree;
 use crate::row::{ColumnSet, KeyBuf, KeySpec, Layout, RowError, Value};
+use crate::schema::{IndexSchema, TableSchema};
 
 /// Bytes of the hidden key behind the row, in tables without a primary key.
 const HIDDEN_KEY_BYTES: usize = 8;

@@ -41,7 +41,6 @@ use std::sync::Arc;
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
 
-use crate::catalog::schema::{IndexSchema, StoredTable, TableSchema};
 use crate::catalog::table::{FormRef, Structure, TableEntry, TableForm};
 use crate::cold::store::{primary_of, push_secondary, secondary_of};
 use crate::db::Inner;
@@ -50,6 +49,7 @@ use crate::hot::version::{TxnId, Version};
 use crate::index::hash_of;
 use crate::mutation::{self, Rule};
 use crate::row::{Column, KeyBuf, Type, Value};
+use crate::schema::{IndexSchema, StoredTable, TableSchema};
 use crate::statistics::MemoNotices;
 use crate::txn::registry::Registry;
 use crate::txn::visibility::{Resolved, resolve};

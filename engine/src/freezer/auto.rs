@@ -35,13 +35,13 @@ use thermocline_base::ids::{TableId, Timestamp};
 use thermocline_base::multiplex::run_tasks;
 use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
 
-use crate::catalog::Tiering;
 use crate::catalog::table::TableEntry;
 use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::store::{Store, age_class};
 use crate::ops::freeze::Settled;
 use crate::ops::leave::Leaving;
+use crate::schema::Tiering;
 
 use super::YOUNG_PERCENT;
 

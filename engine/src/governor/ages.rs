@@ -12,7 +12,7 @@ use crate::txn::registry::Registry;
 
 /// How exactly it is known which timestamp was given when.
 const STEP_NS: u64 = 20_000_000;
-/// Steps that are remembered: about as long as uses of rows are ([`super::reuse`]).
+/// Steps that are remembered: about as long as uses of rows are ([`crate::hot::reuse`]).
 const STEPS: usize = 4500;
 
 /// In that time what is known of how long snapshots stay open counts for half.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A hand takes what is [cold enough](Mood): rows of those tables and ages whose uses are rarest for their bytes
-//! ([`super::reuse`]), unless they are known to be hot. It skips what cannot move, or would free nothing if it did: a row
+//! ([`crate::hot::reuse`]), unless they are known to be hot. It skips what cannot move, or would free nothing if it did: a row
 //! that an old snapshot sees stays in memory until that snapshot goes, wherever the row is. What is skipped for that reason
 //! is counted, so that the governor knows what a snapshot costs.
 //!
@@ -21,16 +21,16 @@ use std::sync::Arc;
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{CHUNK_SLOTS, RowId, TableId, Timestamp};
 
-use super::reuse::{self, CLASSES, Census, Leaving, Moment, Planned};
 use super::warmth::Hot;
-use crate::catalog::Tiering;
 use crate::catalog::table::{TableCounters, TableEntry, TableForm};
 use crate::cold::memo::is_system;
 use crate::db::Inner;
 use crate::hot::chunk::Found;
+use crate::hot::reuse::{self, CLASSES, Census, Leaving, Moment, Planned};
 use crate::hot::version::{Begin, HEADER_BYTES, Version};
 use crate::index::hash_of;
 use crate::row::KeyBuf;
+use crate::schema::Tiering;
 use crate::statistics::entries_of;
 
 /// Slots that are looked at under one pin.

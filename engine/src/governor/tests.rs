@@ -10,8 +10,8 @@ use thermocline_base::rng::Rng;
 use thermocline_base::sync::{AtomicBool, Ordering};
 
 use super::hand::{Choice, Hands, Portion, Rules};
-use super::reuse::{CLASSES, Census, EXPLORED, Leaving};
 use crate::hot::budget::MemoryKind;
+use crate::hot::reuse::{CLASSES, Census, EXPLORED, Leaving};
 use crate::row::{Column, KeyBuf, RowEditor, Type, Value};
 use crate::{
     ColdStoreKind, Database, Durability, Error, IndexSchema, Isolation, Options, Statistics, Table,

@@ -10,6 +10,7 @@ pub(crate) mod budget;
 pub(crate) mod chunk;
 pub(crate) mod memory;
 pub(crate) mod paged;
+pub(crate) mod reuse;
 pub(crate) mod run;
 pub(crate) mod store;
 pub(crate) mod version;

@@ -20,7 +20,7 @@ use crate::cold::store::{behind, primary_of, secondary_of, split_secondary};
 use crate::db::Inner;
 use crate::index::hash_of;
 use crate::ops::Step;
-use crate::txn::session::Session;
+use crate::session::Session;
 
 /// Keys that are read at a time, at most.
 const TOGETHER: usize = 32;

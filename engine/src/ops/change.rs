@@ -21,7 +21,7 @@ use crate::ops::handle::RowHandle;
 use crate::ops::target::{Place, Purpose, Sought};
 use crate::ops::{Step, step};
 use crate::row::RowEditor;
-use crate::txn::session::Session;
+use crate::session::Session;
 
 /// What a closure says becomes of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -18,8 +18,8 @@ use crate::ops::cold::{ColdClaim, PRESENT};
 use crate::ops::handle::RowHandle;
 use crate::ops::{Step, Wait, step};
 use crate::row::ColumnSet;
+use crate::session::Session;
 use crate::txn::in_the_way::InTheWay;
-use crate::txn::session::Session;
 use crate::txn::visibility::{Resolved, resolve};
 
 /// What the check of a unique key came to.

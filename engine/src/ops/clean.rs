@@ -25,7 +25,7 @@ use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::version::{Begin, Version};
 use crate::mutation::{self, Rule};
-use crate::txn::session::{Session, Write};
+use crate::session::{Session, Write};
 
 /// Records that are removed in one batch.
 const RECORDS_AT_ONCE: usize = 1024;

@@ -29,7 +29,7 @@ use crate::hot::version::{Begin, HEADER_BYTES, TxnId, Version};
 use crate::index::hash_of;
 use crate::mutation::{self, Rule};
 use crate::ops::{Step, Wait, step};
-use crate::txn::session::{ColdRead, Followed, Session};
+use crate::session::{ColdRead, Followed, Session};
 use crate::txn::visibility::{Resolved, resolve};
 
 /// A time after all that were ever drawn.
@@ -433,7 +433,7 @@ impl Session {
                 EndState::Ended(Some(at), version) => {
                     let target = if version.is_tombstone() { None } else { memo.target(version) };
                     if let Some(row) = target {
-                        let promoted = crate::txn::session::Read { form, row, begin: at };
+                        let promoted = crate::session::Read { form, row, begin: at };
                         if self.validate_read(&promoted, end, guard).is_ok() {
                             return Ok(());
                         }

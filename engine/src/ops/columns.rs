@@ -35,7 +35,7 @@ use crate::index::tree::Direction;
 use crate::ops::scan::Entry;
 use crate::ops::{Step, Wait, step};
 use crate::row::{Layout, LayoutId};
-use crate::txn::session::Session;
+use crate::session::Session;
 
 /// Groups that are read by column under one pin.
 const GROUPS_A_PIN: u32 = 8;

@@ -40,8 +40,8 @@ use crate::log::{Log, Reservation, ReserveError};
 use crate::mutation::{self, Rule};
 use crate::ops::{Step, Wait};
 use crate::row::KeyBuf;
+use crate::session::{Read, Scan, ScanRange, Session, Write};
 use crate::txn::prune::Item;
-use crate::txn::session::{Read, Scan, ScanRange, Session, Write};
 use crate::txn::visibility::{Resolved, Sees, resolve, visible};
 
 /// What a committed transaction still has to wait for.
@@ -118,7 +118,7 @@ impl Session {
     /// Commits. After `Done`, the transaction is over for everybody else, and only its acknowledgement is missing;
     /// after an error, it has been rolled back.
     pub(crate) fn try_commit(&mut self, parts: &mut PartsState) -> Result<Step<Ticket>> {
-        if self.health != crate::txn::session::Health::Well {
+        if self.health != crate::session::Health::Well {
             self.rollback();
             return Err(Error::TransactionFailed);
         }

@@ -13,8 +13,8 @@ use thermocline_base::sync::{AtomicBool, Ordering};
 use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::options::Isolation;
+use crate::session::{CursorMark, NO_SNAPSHOT, Session, Turn, View};
 use crate::txn::registry::{MAX_TRANSACTIONS, Place, activity};
-use crate::txn::session::{CursorMark, NO_SNAPSHOT, Session, Turn, View};
 
 /// What stands in a cursor's place where a transaction's has its session.
 pub(crate) const CURSOR: usize = 1;

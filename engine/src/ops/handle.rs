@@ -19,10 +19,10 @@ use crate::ops::cold::{ColdRow, Seen};
 use crate::ops::target::{ColdTarget, Purpose, Sought, Wanted};
 use crate::ops::{Step, Wait, step};
 use crate::row::KeyBuf;
-pub use crate::txn::handle::RowHandle;
-use crate::txn::handle::{HandlePlace, Stamp};
+use crate::session::Session;
+pub use crate::session::handle::RowHandle;
+use crate::session::handle::{HandlePlace, Stamp};
 use crate::txn::in_the_way::InTheWay;
-use crate::txn::session::Session;
 use crate::txn::visibility::{Sees, visible_to_view};
 
 impl Stamp {

@@ -9,7 +9,7 @@ use thermocline_base::ids::RowId;
 
 use crate::cold::memo::RecordName;
 use crate::ops::handle::{RowHandle, SeenPlace, SeenRow};
-use crate::txn::handle::{HandlePlace, Stamp};
+use crate::session::handle::{HandlePlace, Stamp};
 
 /// Places of a piece. Pieces do not move when more come.
 const PLACES: usize = 8 << 10;
@@ -138,7 +138,7 @@ mod tests {
     use thermocline_base::ids::TableId;
 
     use super::*;
-    use crate::txn::session::Turn;
+    use crate::session::Turn;
 
     #[test]
     fn handles_come_back_as_they_went_in() {

@@ -55,7 +55,7 @@ use crate::ops::commit::Record;
 use crate::ops::migrate::{END_BYTES, FormStamp, Running};
 use crate::ops::{Step, Wait};
 use crate::row::{KeyBuf, MAX_KEY_BYTES};
-use crate::txn::session::{ChunkLeaves, Session};
+use crate::session::{ChunkLeaves, Session};
 
 /// Rows that are copied, or whose entries go, under one pin.
 const ROWS_A_PIN: u16 = 1024;

@@ -26,7 +26,7 @@ use crate::ops::commit::PartsState;
 use crate::ops::write::Origin;
 use crate::ops::{Step, Wait, step};
 use crate::row::{LayoutId, RowError, RowRef};
-use crate::txn::session::{Session, Write};
+use crate::session::{Session, Write};
 
 /// Rows of one batch: as many misses as a processor can keep under way, and more.
 const BATCH_ROWS: usize = 64;

@@ -12,9 +12,9 @@ use crate::ops::handle::{SeenPlace, SeenRow};
 use crate::ops::target::{Keys, Place, Purpose, Sought, keys_stay};
 use crate::ops::{Step, step};
 use crate::row::KeyBuf;
+use crate::session::Session;
 use crate::txn::in_the_way::InTheWay;
 use crate::txn::locks::{Acquired, LockKey, LockMode};
-use crate::txn::session::Session;
 
 /// What asking for the lock of a row came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

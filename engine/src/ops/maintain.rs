@@ -22,9 +22,9 @@ use crate::hot::memory::{BlockId, Memory};
 use crate::index::TreePlace;
 use crate::mutation::{self, Rule};
 use crate::ops::cursor::CURSOR;
+use crate::session::Session;
 use crate::txn::prune::{Item, approach_rows, prune_row};
 use crate::txn::registry::{ActiveSnapshots, Place, activity};
-use crate::txn::session::Session;
 
 /// Rows that are pruned under one pin, and whose lines are asked for together.
 const PRUNED_TOGETHER: usize = 32;

@@ -50,7 +50,7 @@ use crate::ops::commit::Record;
 use crate::ops::write::Origin;
 use crate::ops::{Step, Wait};
 use crate::row::{KeyBuf, MAX_KEY_BYTES};
-use crate::txn::session::{Session, Write};
+use crate::session::{Session, Write};
 
 /// A share of the rows, 1 in so many, may leave a batch before the move is given up.
 const LEAVING: usize = 4;

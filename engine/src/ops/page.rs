@@ -25,7 +25,6 @@ use thermocline_base::sync::{Backoff, Ordering};
 use thermocline_pool::policy::PolicyKind;
 use thermocline_region::{OsOptions, OsPager, Pager, Paging, RegionError};
 
-use crate::catalog::Tiering;
 use crate::catalog::table::{TableEntry, TableForm};
 use crate::db::{Database, Inner};
 use crate::error::{Error, Result};
@@ -40,6 +39,7 @@ use crate::hot::version::Version;
 use crate::mutation::{self, Rule};
 use crate::ops::freeze::Settled;
 use crate::options::PagerKind;
+use crate::schema::Tiering;
 
 /// Rows that are looked at under one pin.
 const ROWS_A_PIN: usize = 256;

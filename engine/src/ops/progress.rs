@@ -9,11 +9,11 @@
 
 use std::ops::ControlFlow;
 
-use crate::catalog::schema::IndexSchema;
 use crate::db::{Database, Index};
 use crate::error::{Error, Result};
 use crate::ops::define::ColumnChange;
 use crate::row::Column;
+use crate::schema::IndexSchema;
 
 /// So many rows lie between two calls.
 const ROWS: u64 = 1024;

@@ -23,7 +23,7 @@ use crate::ops::commit::Record;
 use crate::ops::read::Lookup;
 use crate::ops::write::Origin;
 use crate::ops::{Step, Wait, step};
-use crate::txn::session::Session;
+use crate::session::Session;
 
 impl Inner {
     /// Brings the row with this primary key back into memory. `false`: it is not in the cold store, or cannot be moved

@@ -19,7 +19,6 @@ use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, Lsn, RowId, Timestamp};
 use thermocline_base::sync::Ordering;
 
-use crate::catalog::Tiering;
 use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm};
 use crate::cold::store::primary_of;
 use crate::error::{Error, Result};
@@ -32,8 +31,9 @@ use crate::mutation::{self, Rule};
 use crate::ops::handle::{SeenPlace, SeenRow};
 use crate::ops::{PageWait, Step, Wait, step};
 use crate::options::Isolation;
+use crate::schema::Tiering;
+use crate::session::{Health, NO_SNAPSHOT, Read, Scan, ScanRange, Session, Touched};
 use crate::txn::registry::State;
-use crate::txn::session::{Health, NO_SNAPSHOT, Read, Scan, ScanRange, Session, Touched};
 use crate::txn::visibility::{Sees, visible_to_view};
 
 /// After so many waits for pages without having read a row, a transaction reads them past the frames.

@@ -25,9 +25,8 @@ use thermocline_base::io::{Io, IoError, LockGuard, OverlayIo};
 use thermocline_base::sync::{AtomicBool, AtomicU64, Mutex};
 use thermocline_pool::store::{OwnerPosition, StoreEnd};
 
-use crate::catalog::schema::{Redefined, decode_catalog};
+use crate::catalog::Catalog;
 use crate::catalog::table::{TableEntry, TableForm};
-use crate::catalog::{Catalog, Tiering};
 use crate::checkpoint::manifest::manifest_name;
 use crate::checkpoint::superblock::LOCK_FILE;
 use crate::checkpoint::{
@@ -50,6 +49,8 @@ use crate::ops::define::redefine;
 use crate::ops::freeze::Settled;
 use crate::ops::leave::left_of;
 use crate::options::{ColdStoreKind, Durability, Options};
+use crate::schema::Tiering;
+use crate::schema::{Redefined, decode_catalog};
 use crate::txn::locks::Locks;
 use crate::txn::prune::Garbage;
 use crate::txn::registry::Registry;

@@ -9,7 +9,7 @@ use thermocline_base::sync::Ordering;
 
 use crate::hot::version::Begin;
 use crate::mutation::{self, Rule};
-use crate::txn::session::{Health, Session, Turn, Write};
+use crate::session::{Health, Session, Turn, Write};
 
 /// A point that a transaction can go back to.
 ///

@@ -28,7 +28,7 @@ use crate::index::tree::{Batch, Direction};
 use crate::ops::cold::{ColdRow, Seen};
 use crate::ops::handle::{SeenPlace, SeenRow};
 use crate::ops::{PageWait, Step, Wait, step};
-use crate::txn::session::{Scan, ScanRange, Session};
+use crate::session::{Scan, ScanRange, Session};
 use crate::txn::visibility::{Sees, visible_to_view};
 
 /// Slots that a scan of a whole table looks at under one epoch pin.

@@ -21,7 +21,7 @@ use thermocline_base::epoch::Guard;
 use crate::hot::version::{Begin, Version};
 use crate::mutation::{self, Rule};
 use crate::options::Isolation;
-use crate::txn::session::{NO_SNAPSHOT, Session, View};
+use crate::session::{NO_SNAPSHOT, Session, View};
 
 /// Writes of a statement that its reads look through, before an index is made.
 const LOOKED_THROUGH: usize = 32;

@@ -20,8 +20,8 @@ use crate::ops::read::Lookup;
 use crate::ops::{Step, Wait, step};
 use crate::options::Isolation;
 use crate::row::KeyBuf;
+use crate::session::Session;
 use crate::txn::in_the_way::InTheWay;
-use crate::txn::session::Session;
 use crate::txn::visibility::{Resolved, resolve};
 
 /// Where a row stands in memory that is to be changed.

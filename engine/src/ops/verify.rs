@@ -11,7 +11,6 @@ use thermocline_pool::store::{
     Found, IndexId as StoreIndex, KeyRange, OwnerPosition, StoreEnd, StoreError, StoreOptions,
 };
 
-use crate::catalog::schema::{Redefined, StoredTable, decode_catalog};
 use crate::checkpoint::{
     CheckpointError, DurableEnds, FROZEN_ROWS, FoundEnds, Images, Manifest, RunState, Superblock, dir_of,
 };
@@ -26,6 +25,7 @@ use crate::ops::recover::{known_store, lock_to_read, missing_before_store, newes
 use crate::ops::verify_rows::RowChecks;
 use crate::options::{ColdStoreKind, Options};
 use crate::row::{KeySpec, Layout};
+use crate::schema::{Redefined, StoredTable, decode_catalog};
 
 /// The cold store is opened as that of a database with this limit: beside its filters and fences it takes some 8 MiB.
 const STORE_MEMORY_BYTES: u64 = 64 << 20;

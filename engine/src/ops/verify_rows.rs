@@ -12,9 +12,9 @@ use thermocline_frozen::BlockMeta;
 use thermocline_pool::store::{BatchId, IndexId as StoreIndex};
 
 use crate::catalog::past::RowCheck;
-use crate::catalog::schema::StoredTable;
 use crate::cold::store::is_secondary;
 use crate::row::{KeySpec, RowError};
+use crate::schema::StoredTable;
 
 /// Rows of a table that are named one by one.
 const NAMED: u64 = 8;

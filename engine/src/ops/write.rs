@@ -51,9 +51,9 @@ use crate::ops::claim::{Claim, Claimant};
 use crate::ops::target::{ColdTarget, Place, Purpose, Sought, Target};
 use crate::ops::{Step, Wait, step};
 use crate::row::{ColumnSet, KeyBuf, MAX_ROW_BYTES, RowEditor, RowError, RowRef};
+use crate::session::{Followed, Session, Write};
 use crate::txn::in_the_way::InTheWay;
 use crate::txn::locks::Intent;
-use crate::txn::session::{Followed, Session, Write};
 
 /// What an insert remembers while it waits.
 #[derive(Debug, Default, Clone, Copy)]

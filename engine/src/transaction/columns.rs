@@ -12,7 +12,7 @@ use crate::ops::cursor::CursorView;
 use crate::ops::scan::advance;
 use crate::ops::{Step, Wait};
 use crate::row::Layout;
-use crate::txn::session::Session;
+use crate::session::Session;
 
 /// A scan by column that is being put together: see [`Transaction::scan_columns`].
 #[derive(Debug)]

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use super::Transaction;
-use crate::catalog::schema::{IndexSchema, TableSchema, Tiering};
 use crate::db::{Index, Table, Tables};
 use crate::error::{Error, Result};
 use crate::ops::Step;
@@ -12,7 +11,8 @@ use crate::ops::commit::PartsState;
 use crate::ops::define::ColumnChange;
 use crate::ops::progress::{Advance, silent};
 use crate::row::Column;
-use crate::txn::session::Session;
+use crate::schema::{IndexSchema, TableSchema, Tiering};
+use crate::session::Session;
 
 /// # Definitions
 ///

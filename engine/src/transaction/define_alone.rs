@@ -9,7 +9,6 @@ use thermocline_base::ids::RowId;
 use thermocline_base::multiplex::block_on;
 
 use super::Transaction;
-use crate::catalog::schema::{IndexSchema, TableSchema, Tiering};
 use crate::cold::store::StoreMemory;
 use crate::counters::WaitKind;
 use crate::db::{Database, Index, Inner, Table};
@@ -20,6 +19,7 @@ use crate::ops::define::ColumnChange;
 use crate::ops::freeze::Settled;
 use crate::ops::progress::{Advance, silent};
 use crate::row::Column;
+use crate::schema::{IndexSchema, TableSchema, Tiering};
 
 impl Inner {
     /// Runs a change in a transaction of its own; `make_room` is called before each wait for memory. Blocks.

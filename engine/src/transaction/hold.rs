@@ -20,9 +20,9 @@ use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::mutation::{self, Rule};
 use crate::ops::Wait;
+use crate::session::Session;
 use crate::txn::bodies;
 use crate::txn::registry::WaitsFor;
-use crate::txn::session::Session;
 
 /// How long a changer waits before it looks again.
 const PAUSE_NS: u64 = 200_000;
@@ -263,7 +263,7 @@ impl Session {
     /// # Errors
     /// A cursor of the transaction is open on it.
     fn may_change(&self, entry: &TableEntry) -> Result<()> {
-        let is_open = |mark: &crate::txn::session::CursorMark| {
+        let is_open = |mark: &crate::session::CursorMark| {
             mark.table == entry.id && mark.is_open.load(Ordering::Relaxed)
         };
         if self.cursors.iter().any(|mark| is_open(mark)) {

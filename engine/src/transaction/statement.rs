@@ -351,7 +351,7 @@ impl Statement<'_> {
 
 impl Transaction {
     /// Ends the statement that is open, if the transaction still is.
-    fn end_statement(&mut self, end: impl FnOnce(&mut crate::txn::session::Session)) {
+    fn end_statement(&mut self, end: impl FnOnce(&mut crate::session::Session)) {
         if self.become_busy() {
             let session = self.session();
             if session.is_open() {

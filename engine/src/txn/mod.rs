@@ -2,12 +2,10 @@
 
 pub(crate) mod bodies;
 pub(crate) mod definitions;
-pub(crate) mod handle;
 pub(crate) mod in_the_way;
 pub(crate) mod locks;
 pub(crate) mod marks;
 pub(crate) mod prune;
 pub(crate) mod registry;
-pub(crate) mod session;
 pub(crate) mod undurable;
 pub(crate) mod visibility;

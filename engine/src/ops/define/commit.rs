@@ -19,7 +19,6 @@ use std::sync::Arc;
 use thermocline_base::ids::{Lsn, TableId, Timestamp};
 use thermocline_pool::store::{BatchId, IndexId as StoreIndex};
 
-use crate::catalog::schema::{Redefined, StoredTable};
 use crate::catalog::table::{TableEntry, TableForm};
 use crate::cold::Cold;
 use crate::cold::store::{primary_of, secondary_of};
@@ -27,8 +26,9 @@ use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::log::record::WRITE_BYTES;
 use crate::mutation::{self, Rule};
+use crate::schema::{Redefined, StoredTable};
+use crate::session::Session;
 use crate::txn::definitions::{Changed, Definitions, OwnForm, What};
-use crate::txn::session::Session;
 
 /// What changes of definitions have left to be freed.
 #[derive(Debug)]

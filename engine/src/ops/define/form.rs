@@ -5,7 +5,6 @@ use std::sync::Arc;
 use thermocline_base::ids::{IndexId, TableId};
 
 use crate::catalog::past::Past;
-use crate::catalog::schema::{IndexSchema, SchemaError, StoredTable, TableSchema};
 use crate::catalog::table::{IndexForm, KeySource, Settled, Structure, TableCounters, TableForm};
 use crate::cold::memo::is_system;
 use crate::db::Inner;
@@ -16,6 +15,7 @@ use crate::hot::store::Store;
 use crate::index::hash::HashIndex;
 use crate::index::tree::Tree;
 use crate::row::{ColumnSet, KeySpec, Layout, RowError};
+use crate::schema::{IndexSchema, SchemaError, StoredTable, TableSchema};
 
 impl Inner {
     pub(super) fn schema_error(table: &str, source: RowError) -> Error {
@@ -111,12 +111,12 @@ impl Inner {
         let kind = |kind| if is_memo { MemoryKind::Memo } else { kind };
         let refused = |memory: &Memory| Error::OutOfMemory(memory.refusal(4096));
         let (memory, structure) = match schema.kind {
-            crate::catalog::IndexKind::Hash => {
+            crate::schema::IndexKind::Hash => {
                 let memory = self.index_memory(kind(MemoryKind::Hash))?;
                 let hash = HashIndex::new(Arc::clone(&memory)).map_err(|_| refused(&memory))?;
                 (memory, Structure::Hash(hash))
             }
-            crate::catalog::IndexKind::Ordered => {
+            crate::schema::IndexKind::Ordered => {
                 let memory = self.index_memory(kind(MemoryKind::Tree))?;
                 let tree = Tree::new(Arc::clone(&memory)).map_err(|_| refused(&memory))?;
                 (memory, Structure::Tree(tree))

@@ -30,18 +30,16 @@ use thermocline_base::ids::Timestamp;
 use thermocline_base::sync::Ordering;
 
 use crate::catalog::past::{KEPT, Past, may_be_too_long, most_bytes};
-use crate::catalog::schema::{
-    IndexSchema, PastChange, PastColumns, SchemaError, StoredTable, TableSchema, Tiering,
-};
 use crate::catalog::table::{FormRef, Settled, TableEntry, TableForm};
 use crate::cold::store::secondary_of;
 use crate::db::{Index, Inner, Table};
 use crate::error::{Error, Result};
 use crate::ops::progress::Advance;
 use crate::row::{Column, Layout, MAX_ROW_BYTES, Value};
+use crate::schema::{IndexSchema, PastChange, PastColumns, SchemaError, StoredTable, TableSchema, Tiering};
+use crate::session::{Health, Session, Touched};
 use crate::statistics::entries_of;
 use crate::txn::definitions::{Changed, Definitions, OwnForm, What};
-use crate::txn::session::{Health, Session, Touched};
 
 /// Another name for the table, and what stands for the names from then on.
 type NewNames = Vec<(String, Option<Arc<TableEntry>>)>;
@@ -336,7 +334,7 @@ impl Session {
         change: &ColumnChange,
         longest: u64,
         advance: &mut Advance<'_>,
-    ) -> Result<Vec<crate::txn::session::Write>> {
+    ) -> Result<Vec<crate::session::Write>> {
         let db = self.db();
         let new_form = new.reference().get();
         let added = change.added_bytes();

@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::hot::version::{Begin, TxnId, Version};
 use crate::ops::progress::Advance;
 use crate::row::KeyBuf;
+use crate::session::Write;
 use crate::txn::prune::Item;
-use crate::txn::session::Write;
 
 impl Inner {
     /// Enters all versions of all rows of `form` into one of its indexes. The table is held. `step` hears of each row.

@@ -2,6 +2,8 @@
 //!
 //! Sessions are kept and used again, so that a transaction allocates nothing in the steady state.
 
+pub(crate) mod handle;
+
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -21,9 +23,9 @@ use crate::hot::version::{TxnId, Version};
 use crate::mutation::{self, Rule};
 use crate::options::{Isolation, TransactionOptions};
 use crate::row::KeyBuf;
+use crate::session::handle::RowHandle;
 use crate::temperature::Sampler;
 use crate::txn::definitions::Definitions;
-use crate::txn::handle::RowHandle;
 use crate::txn::locks::{LockKey, LockMode};
 use crate::txn::registry::Place;
 

@@ -3,7 +3,7 @@
 use thermocline_base::ids::{RowId, TableId};
 
 use crate::cold::memo::RecordName;
-use crate::txn::session::Turn;
+use crate::session::Turn;
 
 /// Names a row that a read or scan of a [`Statement`](crate::Statement) has shown.
 ///

@@ -30,13 +30,13 @@ use thermocline_base::sync::{AtomicU64, Ordering};
 use crate::hot::version::Version;
 
 /// Age classes.
-pub(super) const CLASSES: usize = 16;
+pub(crate) const CLASSES: usize = 16;
 /// Moments after which each begins.
 const BEGINS: [u8; CLASSES] = [0, 1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 90, 128, 160];
 /// What is older than the last of them was used so long ago, about.
 const LAST_SECONDS: f64 = 100.0;
 /// Length of a moment.
-pub(super) const MOMENT_NS: u64 = 500_000_000;
+pub(crate) const MOMENT_NS: u64 = 500_000_000;
 /// Moments that are told apart; 0 is none of them.
 const MOMENTS: u64 = 255;
 /// What was used longer ago is forgotten when a hand passes, before it looks as if it had been used just now. If no hand
@@ -44,7 +44,7 @@ const MOMENTS: u64 = 255;
 const FORGOTTEN: u8 = 200;
 /// One row in so many is taken for so many classes younger.
 const EXPLORERS: u64 = 64;
-pub(super) const EXPLORED: usize = 4;
+pub(crate) const EXPLORED: usize = 4;
 /// What is expected of rows of which nothing is known: to be used so many times in the time that has passed since they were
 /// used, and so many uses seen weigh as much.
 const EXPECTED: f64 = 0.25;
@@ -56,7 +56,7 @@ const COST_WEIGHT: f64 = 64.0;
 /// In that time what was seen counts for half.
 const HALF_LIFE: f64 = 20.0;
 /// A share that is all.
-pub(super) const ALL: u16 = 256;
+pub(crate) const ALL: u16 = 256;
 
 /// The class of each age in moments.
 static CLASS_OF: [u8; 256] = {
@@ -78,14 +78,14 @@ pub(crate) struct Moment(pub(crate) u8);
 
 impl Moment {
     /// The moment at a time.
-    pub(super) fn at(ns: u64) -> Self {
+    pub(crate) fn at(ns: u64) -> Self {
         Self((ns / MOMENT_NS % MOMENTS) as u8 + 1)
     }
 
     /// The class of a version, by its last use before this moment. `None`: that is not known. Forgets a use that was too
     /// long ago.
     #[inline]
-    pub(super) fn class(self, version: Version) -> Option<usize> {
+    pub(crate) fn class(self, version: Version) -> Option<usize> {
         let used = version.last_use();
         if used == 0 {
             return None;
@@ -100,7 +100,7 @@ impl Moment {
 }
 
 /// How old what begins a class is, in nanoseconds.
-pub(super) fn begin_ns(class: usize) -> u64 {
+pub(crate) fn begin_ns(class: usize) -> u64 {
     u64::from(BEGINS[class]) * MOMENT_NS
 }
 
@@ -142,7 +142,7 @@ impl Reuse {
 
 /// What is known of one table.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Census {
+pub(crate) struct Census {
     uses: [f64; CLASSES],
     /// Over so many seconds.
     seconds: f64,
@@ -160,7 +160,7 @@ pub(super) struct Census {
 
 impl Census {
     /// Counts from now on.
-    pub(super) fn new(reuse: &Reuse) -> Self {
+    pub(crate) fn new(reuse: &Reuse) -> Self {
         let counted = std::array::from_fn(|class| reuse.uses[class].load(Ordering::Relaxed));
         Self {
             counted,
@@ -172,17 +172,17 @@ impl Census {
 
     /// A hand has passed a row.
     #[inline]
-    pub(super) fn see(&mut self, class: usize) {
+    pub(crate) fn see(&mut self, class: usize) {
         self.seen[class] += 1.0;
     }
 
     /// A hand has come on by so many times round.
-    pub(super) fn come_on(&mut self, laps: f64) {
+    pub(crate) fn come_on(&mut self, laps: f64) {
         self.laps += laps;
     }
 
     /// So many seconds later.
-    pub(super) fn count(&mut self, reuse: &Reuse, seconds: f64) {
+    pub(crate) fn count(&mut self, reuse: &Reuse, seconds: f64) {
         let kept = 0.5_f64.powf(seconds / HALF_LIFE);
         for class in 0..CLASSES {
             let uses = reuse.uses[class].load(Ordering::Relaxed);
@@ -201,7 +201,7 @@ impl Census {
     }
 
     /// What a use of a cold row costs, if it costs 1 without a read of the device.
-    pub(super) fn cost(&self) -> f64 {
+    pub(crate) fn cost(&self) -> f64 {
         let reads = (self.device + COST_WEIGHT) / (self.cold + COST_WEIGHT);
         1.0 + DEVICE_COST * reads.min(1.0)
     }
@@ -253,11 +253,11 @@ fn seconds(moments: u8) -> f64 {
 
 /// Which rows of a table are to leave: of each class, so many of [`ALL`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Leaving([u16; CLASSES]);
+pub(crate) struct Leaving([u16; CLASSES]);
 
 impl Leaving {
     /// All rows from a class on.
-    pub(super) const fn from(first: usize) -> Self {
+    pub(crate) const fn from(first: usize) -> Self {
         let mut shares = [0; CLASSES];
         let mut class = first;
         while class < CLASSES {
@@ -269,7 +269,7 @@ impl Leaving {
 
     /// Does this row leave? `lap`: which time round it is, so that of a class it is not always the same ones.
     #[inline]
-    pub(super) fn takes(&self, class: usize, row: RowId, lap: u64) -> bool {
+    pub(crate) fn takes(&self, class: usize, row: RowId, lap: u64) -> bool {
         const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
         let mixed = row.0.wrapping_mul(MIX);
         let explores = mixed >> 32 & (EXPLORERS - 1) == 0;
@@ -280,16 +280,16 @@ impl Leaving {
 }
 
 /// A table in [`plan`].
-pub(super) struct Planned<'a> {
-    pub(super) table: TableId,
-    pub(super) census: &'a Census,
+pub(crate) struct Planned<'a> {
+    pub(crate) table: TableId,
+    pub(crate) census: &'a Census,
     /// Bytes of a row with its entries in indexes.
-    pub(super) row_bytes: f64,
+    pub(crate) row_bytes: f64,
 }
 
 /// Plans which rows leave, if so large a share of all bytes of rows is to. Tables of which nothing was seen yet
 /// are not in it.
-pub(super) fn plan(tables: &[Planned<'_>], share: f64) -> BTreeMap<TableId, Leaving> {
+pub(crate) fn plan(tables: &[Planned<'_>], share: f64) -> BTreeMap<TableId, Leaving> {
     let mut classes = Vec::with_capacity(tables.len() * CLASSES);
     for (at, planned) in tables.iter().enumerate() {
         let worth = planned.census.cost() / planned.row_bytes;
