@@ -25,6 +25,16 @@ pub struct AbortCounts {
     pub other: u64,
 }
 
+/// Notices that the update memo holds of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoNotices {
+    /// Of batches: moves that some reader may not see yet.
+    pub batches: u64,
+    /// Of ends: records that are to be removed from the cold store, or wait for readers.
+    pub ends: u64,
+}
+
 /// What operations wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WaitKind {

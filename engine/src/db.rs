@@ -17,6 +17,7 @@ use thermocline_base::timer::Timer;
 use thermocline_pool::store::StoreEnd;
 
 use crate::catalog::Catalog;
+use crate::catalog::make::FormMaker;
 use crate::catalog::table::{FormRef, TableEntry, TableForm};
 use crate::checkpoint::Ends;
 use crate::cold::Cold;
@@ -135,6 +136,12 @@ impl std::fmt::Debug for Inner {
 }
 
 impl Inner {
+    /// What makes forms of its tables.
+    pub(crate) fn forms(&self) -> FormMaker<'_> {
+        let Self { epochs, budget, address_bytes, catalog, .. } = self;
+        FormMaker { epochs, budget, address_bytes: *address_bytes, catalog }
+    }
+
     /// Waits, and counts that unless it is over at once.
     pub(crate) async fn counted<T>(&self, kind: WaitKind, wait: impl Future<Output = T>) -> T {
         let mut wait = std::pin::pin!(wait);
@@ -277,7 +284,7 @@ impl Database {
     /// Options that make no sense.
     pub fn open_in_memory(options: Options) -> Result<Self> {
         let options = Options { durability: Durability::Off, ..options };
-        Self::open_with(Path::new(crate::ops::recover::IN_MEMORY), options, Arc::new(MemoryIo::new()), true)
+        Self::open_with(Path::new(crate::options::IN_MEMORY), options, Arc::new(MemoryIo::new()), true)
     }
 
     /// Opens a database over any [`Io`], with or without background threads (tests drive the steps themselves).

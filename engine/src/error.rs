@@ -9,6 +9,7 @@ use thermocline_base::io::IoError;
 
 use crate::checkpoint::CheckpointError;
 use crate::hot::budget::OutOfMemory;
+use crate::hot::store::RowAbsent;
 use crate::row::{RowError, Value};
 use crate::schema::SchemaError;
 
@@ -481,6 +482,13 @@ impl std::error::Error for Error {
             Self::Paged { source, .. } => Some(source),
             _ => None,
         }
+    }
+}
+
+impl From<RowAbsent> for Error {
+    fn from(RowAbsent(row): RowAbsent) -> Self {
+        let what = format!("row {row} is on the paged side and cannot be read; open the database again");
+        Self::PageLost { what }
     }
 }
 

@@ -200,7 +200,7 @@ impl Governor {
 
 /// Does this database get a governor?
 pub(crate) fn is_wanted(inner: &Inner) -> bool {
-    let in_memory = inner.dir == std::path::Path::new(crate::ops::recover::IN_MEMORY);
+    let in_memory = inner.dir == std::path::Path::new(crate::options::IN_MEMORY);
     !inner.options.read_only && (!in_memory || inner.options.cold_store == ColdStoreKind::Memory)
 }
 
@@ -761,7 +761,7 @@ fn row_bytes(inner: &Inner) -> u64 {
     for entry in inner.catalog.all() {
         let form = entry.form_pinned(&guard);
         bytes += form.store.memory.used_bytes();
-        rows += crate::statistics::entries_of(form);
+        rows += form.primary().len();
     }
     (bytes / rows.max(1)).clamp(32, 1 << 20)
 }

@@ -92,7 +92,7 @@ mod steps;
 mod transaction;
 mod txn;
 
-pub use counters::{AbortCounts, WaitTotal, Waits};
+pub use counters::{AbortCounts, MemoNotices, WaitTotal, Waits};
 pub use db::{BodyFuture, Database, Index, Table, Tables};
 pub use error::{Error, Result, SerializationCause, TakenKey};
 pub use freezer::Freezer;
@@ -122,7 +122,7 @@ pub use reservation::Reservation;
 pub use schema::{IndexKind, IndexSchema, SchemaError, TableSchema, Tiering};
 pub use ssd::{IndexOnSsd, SsdShares};
 pub use statistics::{
-    CheckpointCounts, ColdStatistics, FrozenStatistics, MemoNotices, MemoryUse, PagedStatistics, Statistics,
+    CheckpointCounts, ColdStatistics, FrozenStatistics, MemoryUse, PagedStatistics, Statistics,
     TableStatistics,
 };
 pub use thermocline_base::backing::Backing;

@@ -14,6 +14,9 @@ pub use thermocline_pool::simulate::capture::PageCapture;
 use crate::error::{Error, Result};
 use crate::schema::Tiering;
 
+/// Path of databases that live in memory only.
+pub(crate) const IN_MEMORY: &str = ":memory:";
+
 /// When a commit is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {

@@ -9,6 +9,14 @@ use thermocline_base::ids::{IndexId, TableId, Timestamp};
 
 use crate::row::{Column, RowError};
 
+/// Ids from here on are those of the engine's own tables and indexes.
+pub(crate) const FIRST_INTERNAL_ID: u32 = u32::MAX - 15;
+
+/// True for a table of the engine's own, which users do not see.
+pub(crate) const fn is_internal(table: TableId) -> bool {
+    table.0 >= FIRST_INTERNAL_ID
+}
+
 /// How an index finds its entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IndexKind {

@@ -5,8 +5,8 @@ use thermocline_base::ids::TableId;
 use thermocline_base::sync::{AtomicU64, Ordering};
 use thermocline_pool::ssd::SsdStats;
 
-use crate::catalog::table::{Structure, TableForm};
-use crate::counters::{AbortCounts, Waits};
+use crate::catalog::table::TableForm;
+use crate::counters::{AbortCounts, MemoNotices, Waits};
 use crate::db::{Database, Inner, Table};
 use crate::error::Result;
 use crate::hot::budget::MemoryKind;
@@ -302,16 +302,6 @@ pub struct TableStatistics {
     pub filter_error_rate: f64,
 }
 
-/// Notices that the update memo holds of a table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MemoNotices {
-    /// Of batches: moves that some reader may not see yet.
-    pub batches: u64,
-    /// Of ends: records that are to be removed from the cold store, or wait for readers.
-    pub ends: u64,
-}
-
 /// Counters and sizes of a database since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
@@ -375,10 +365,7 @@ impl Database {
             version_bytes_used += form.store.memory.used_bytes();
             frozen.add(form, &guard);
             for index in &form.indexes {
-                index_entries += match &index.structure {
-                    Structure::Hash(hash) => hash.len(),
-                    Structure::Tree(tree) => tree.len(),
-                };
+                index_entries += index.len();
             }
         }
         frozen.add_done(inner);
@@ -478,7 +465,7 @@ impl Table {
     #[must_use]
     pub fn rows_about(&self) -> u64 {
         let (hot, may_be_cold) =
-            self.with_form(|form| (entries_of(form), form.counters.cold.load(Ordering::Relaxed)));
+            self.with_form(|form| (form.primary().len(), form.counters.cold.load(Ordering::Relaxed)));
         if may_be_cold { hot + self.db.cold_records(self.entry.id) } else { hot }
     }
 
@@ -488,7 +475,7 @@ impl Table {
         let mut found = TableStatistics::default();
         self.with_form(|form| {
             found.tiering = form.schema.row_tiering();
-            found.rows_hot = entries_of(form);
+            found.rows_hot = form.primary().len();
             found.bytes_hot = form.store.memory.used_bytes();
             let mut frozen = FrozenStatistics::default();
             frozen.add(form, &self.db.epochs.pin());
@@ -503,14 +490,6 @@ impl Table {
     }
 }
 
-/// Entries of the primary key.
-pub(crate) fn entries_of(form: &TableForm) -> u64 {
-    match &form.primary().structure {
-        Structure::Hash(hash) => hash.len(),
-        Structure::Tree(tree) => tree.len(),
-    }
-}
-
 fn cold_statistics(inner: &Inner, guard: &Guard<'_>) -> ColdStatistics {
     let (Some(cold), Some(memo)) = (inner.cold.get(), inner.memo.get()) else {
         return ColdStatistics::default();
@@ -518,7 +497,7 @@ fn cold_statistics(inner: &Inner, guard: &Guard<'_>) -> ColdStatistics {
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let (usage, counters) = (cold.store.usage(), &cold.counters);
     let memo_rows =
-        [&memo.batches, &memo.ends].map(|entry| entries_of(entry.form_pinned(guard))).iter().sum();
+        [&memo.batches, &memo.ends].map(|entry| entry.form_pinned(guard).primary().len()).iter().sum();
     let migrated_rows = get(&counters.migrated_rows);
     let tables = cold.store.tables();
     // A store that cannot tell tables apart knows them all together.

@@ -7,6 +7,7 @@
 //! second waits, and looks again.
 
 pub(crate) mod hold;
+pub(crate) mod make;
 pub(crate) mod past;
 pub(crate) mod table;
 
@@ -17,7 +18,7 @@ use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, TableId};
 
 use crate::catalog::table::TableEntry;
-use crate::cold::memo::is_system;
+use crate::schema::is_internal;
 use crate::schema::{Redefined, StoredTable, encode_catalog};
 
 /// Names and ids of all tables.
@@ -160,7 +161,7 @@ impl Catalog {
         let stored: Vec<StoredTable> = tables
             .by_id
             .values()
-            .filter(|entry| !is_system(entry.id))
+            .filter(|entry| !is_internal(entry.id))
             .map(|entry| {
                 let form = entry.form_pinned(guard);
                 StoredTable { id: entry.id, ..form.stored() }

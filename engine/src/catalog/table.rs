@@ -460,6 +460,14 @@ pub(crate) struct IndexForm {
 }
 
 impl IndexForm {
+    /// The number of its entries.
+    pub(crate) fn len(&self) -> u64 {
+        match &self.structure {
+            Structure::Hash(hash) => hash.len(),
+            Structure::Tree(tree) => tree.len(),
+        }
+    }
+
     /// Is it unique?
     pub(crate) fn is_unique(&self) -> bool {
         self.schema.unique

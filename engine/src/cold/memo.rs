@@ -41,30 +41,24 @@ use std::sync::Arc;
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
 
+use crate::catalog::make::FormMaker;
 use crate::catalog::table::{FormRef, Structure, TableEntry, TableForm};
 use crate::cold::store::{primary_of, push_secondary, secondary_of};
-use crate::db::Inner;
+use crate::counters::MemoNotices;
 use crate::error::Result;
+use crate::hot::store::RowAbsent;
 use crate::hot::version::{TxnId, Version};
 use crate::index::hash_of;
 use crate::mutation::{self, Rule};
 use crate::row::{Column, KeyBuf, Type, Value};
-use crate::schema::{IndexSchema, StoredTable, TableSchema};
-use crate::statistics::MemoNotices;
+use crate::schema::{FIRST_INTERNAL_ID, IndexSchema, StoredTable, TableSchema};
 use crate::txn::registry::Registry;
 use crate::txn::visibility::{Resolved, resolve};
 
-/// Ids from here on are the engine's own tables and indexes.
-pub(crate) const FIRST_SYSTEM_ID: u32 = u32::MAX - 15;
 /// The table of batch notices.
-pub(crate) const BATCHES: TableId = TableId(FIRST_SYSTEM_ID);
+pub(crate) const BATCHES: TableId = TableId(FIRST_INTERNAL_ID);
 /// The table of notices of ends.
-pub(crate) const ENDS: TableId = TableId(FIRST_SYSTEM_ID + 1);
-
-/// Is this a table that users do not see?
-pub(crate) const fn is_system(table: TableId) -> bool {
-    table.0 >= FIRST_SYSTEM_ID
-}
+pub(crate) const ENDS: TableId = TableId(FIRST_INTERNAL_ID + 1);
 
 /// What a batch's notice says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,7 +162,7 @@ mod end_column {
 
 impl Memo {
     /// An empty memo, entered into the catalog.
-    pub(crate) fn create(inner: &Inner) -> Result<Self> {
+    pub(crate) fn create(forms: FormMaker<'_>) -> Result<Self> {
         let table = |id: TableId, schema: TableSchema| -> Result<Arc<TableEntry>> {
             let stored = StoredTable {
                 id,
@@ -183,9 +177,8 @@ impl Memo {
                 auto: 0,
                 hidden: 0,
             };
-            let entry =
-                Arc::new(TableEntry::new(id, &inner.epochs, inner.make_form(stored, Arc::default())?));
-            inner.catalog.add_system(Arc::clone(&entry));
+            let entry = Arc::new(TableEntry::new(id, forms.epochs, forms.form(stored, Arc::default())?));
+            forms.catalog.add_system(Arc::clone(&entry));
             Ok(entry)
         };
         let batches = TableSchema::new("cold batches")
@@ -270,7 +263,7 @@ impl Memo {
             let mut count = 0;
             let _ = entry.form_pinned(guard).store.for_each_row(guard, |_, version| {
                 count += u64::from(!version.is_tombstone() && table_of(version) == table);
-                Ok(())
+                Ok::<(), RowAbsent>(())
             });
             count
         };

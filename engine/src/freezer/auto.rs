@@ -181,7 +181,7 @@ impl Auto {
             .into_iter()
             .filter(|entry| {
                 let tiering = entry.form_pinned(&inner.epochs.pin()).schema.row_tiering();
-                tiering == Tiering::Auto && !crate::cold::memo::is_system(entry.id) && !entry.is_held()
+                tiering == Tiering::Auto && !crate::schema::is_internal(entry.id) && !entry.is_held()
             })
             .collect();
         // The largest first: there is most to win.

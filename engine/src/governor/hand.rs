@@ -23,7 +23,6 @@ use thermocline_base::ids::{CHUNK_SLOTS, RowId, TableId, Timestamp};
 
 use super::warmth::Hot;
 use crate::catalog::table::{TableCounters, TableEntry, TableForm};
-use crate::cold::memo::is_system;
 use crate::db::Inner;
 use crate::hot::chunk::Found;
 use crate::hot::reuse::{self, CLASSES, Census, Leaving, Moment, Planned};
@@ -31,7 +30,7 @@ use crate::hot::version::{Begin, HEADER_BYTES, Version};
 use crate::index::hash_of;
 use crate::row::KeyBuf;
 use crate::schema::Tiering;
-use crate::statistics::entries_of;
+use crate::schema::is_internal;
 
 /// Slots that are looked at under one pin.
 const SLOTS_A_PIN: u32 = 512;
@@ -309,13 +308,14 @@ impl Hands {
     /// The tables whose rows may leave, each with a hand. A new one starts as far round as the last of the others.
     fn sources(&mut self, inner: &Inner) -> Vec<Source> {
         let guard = inner.epochs.pin();
-        let leave = inner.catalog.all().into_iter().filter(|entry| !is_system(entry.id) && !entry.is_held());
+        let leave =
+            inner.catalog.all().into_iter().filter(|entry| !is_internal(entry.id) && !entry.is_held());
         let sources: Vec<Source> = leave
             .filter_map(|entry| {
                 let form = entry.form_pinned(&guard);
                 let migrates = form.schema.row_tiering().goes_away();
                 let chunks = form.store.directory.len();
-                let rows = entries_of(form);
+                let rows = form.primary().len();
                 let migrates = migrates && rows > 0;
                 let paged = form.schema.row_tiering() == Tiering::Paged;
                 let (row_bytes, counters) =

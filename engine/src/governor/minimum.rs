@@ -14,12 +14,12 @@
 use std::fmt::Write;
 
 use super::{GOAL, fixed_bytes, is_wanted};
-use crate::cold::memo::is_system;
 use crate::cold::store::StoreMemory;
 use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::budget::reserve_bytes;
 use crate::options::ColdStoreKind;
+use crate::schema::is_internal;
 
 /// What a table's rows, its slots and each of its indexes take, at the least: a page of metadata, and one of cells.
 const SMALL_BYTES: u64 = 8 << 10;
@@ -70,7 +70,7 @@ impl Need {
 fn schema_part(inner: &Inner) -> (String, u64) {
     let guard = inner.epochs.pin();
     let (mut tables, mut indexes) = (0, 0);
-    for entry in inner.catalog.all().into_iter().filter(|entry| !is_system(entry.id)) {
+    for entry in inner.catalog.all().into_iter().filter(|entry| !is_internal(entry.id)) {
         tables += 1;
         indexes += entry.form_pinned(&guard).indexes.len() as u64;
     }

@@ -56,6 +56,10 @@ pub(crate) struct Store {
     cursors: [CachePadded<Mutex<Cursor>>; CURSORS],
 }
 
+/// This row is on the paged side and cannot be read there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowAbsent(pub(crate) RowId);
+
 impl Store {
     /// An empty store whose memories may span `reserve_bytes` each; `is_memo`: of the update memo.
     ///
@@ -331,11 +335,11 @@ impl Store {
     ///
     /// # Errors
     /// Those of `see`.
-    pub(crate) fn for_each_row(
+    pub(crate) fn for_each_row<E: From<RowAbsent>>(
         &self,
         guard: &Guard<'_>,
-        mut see: impl FnMut(RowId, Version) -> crate::error::Result<()>,
-    ) -> crate::error::Result<()> {
+        mut see: impl FnMut(RowId, Version) -> Result<(), E>,
+    ) -> Result<(), E> {
         for number in 0..self.directory.len() {
             let Some(chunk) = self.directory.get(number, guard) else { continue };
             for slot in chunk.occupied(guard) {
@@ -343,10 +347,7 @@ impl Store {
                 let _frame = guard.frame();
                 if let Some(newest) = self.directory.newest(row, guard) {
                     if newest.is_absent() {
-                        let reason = format!(
-                            "row {row} is on the paged side and cannot be read; open the database again"
-                        );
-                        return Err(crate::Error::PageLost { what: reason });
+                        return Err(RowAbsent(row).into());
                     }
                     see(row, newest)?;
                 }

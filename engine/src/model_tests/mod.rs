@@ -23,7 +23,7 @@ use thermocline_base::io::MemoryIo;
 use thermocline_base::sync::model;
 
 use crate::mutation::{self, Rule};
-use crate::ops::recover::IN_MEMORY;
+use crate::options::IN_MEMORY;
 use crate::row::{Column, KeyBuf, Layout, RowEditor, RowError, Type, Value};
 use crate::{
     Database, Durability, Error, Index, IndexSchema, Isolation, LockMode, Options, Table, TableSchema,

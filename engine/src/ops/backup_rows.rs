@@ -15,12 +15,13 @@ use thermocline_pool::store::{Batch, BatchId, Direction, IndexId as StoreIndex, 
 
 use super::backup::{RowsCut, Teller};
 use crate::cold::Cold;
-use crate::cold::memo::{NoticeKind, is_system};
+use crate::cold::memo::NoticeKind;
 use crate::cold::store::{ColdStore, StoreMemory, StoreTies, primary_of, secondary_of};
 use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::governor::Trimmer;
 use crate::mutation::{self, Rule};
+use crate::schema::is_internal;
 
 /// What a batch takes without its entries, from here until it is durable.
 const BATCH_OVERHEAD_BYTES: usize = 768;
@@ -66,7 +67,8 @@ impl Inner {
     pub(super) fn cold_tables(&self) -> Vec<(String, Timestamp, Vec<StoreIndex>)> {
         let guard = self.epochs.pin();
         let tables = self.catalog.all();
-        let forms = tables.iter().filter(|entry| !is_system(entry.id)).map(|entry| entry.form_pinned(&guard));
+        let forms =
+            tables.iter().filter(|entry| !is_internal(entry.id)).map(|entry| entry.form_pinned(&guard));
         forms
             .filter(|form| form.counters.cold.load(Ordering::SeqCst))
             .map(|form| {

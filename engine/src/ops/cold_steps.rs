@@ -9,6 +9,7 @@ use thermocline_base::sync::Ordering;
 use crate::catalog::table::TableEntry;
 use crate::db::{Database, Inner, Table};
 use crate::error::Result;
+use crate::hot::store::RowAbsent;
 use crate::ops::freeze::Settled;
 use crate::ops::migrate::Migration;
 
@@ -95,7 +96,7 @@ impl ColdSteps {
             if !version.is_tombstone() && which(form.row(version)) {
                 rows.push(row);
             }
-            Ok(())
+            Ok::<(), RowAbsent>(())
         });
         rows
     }
@@ -291,7 +292,7 @@ impl ColdSteps {
             let mut count = 0;
             let _ = entry.form_pinned(&guard).store.for_each_row(&guard, |_, version| {
                 count += usize::from(!version.is_tombstone());
-                Ok(())
+                Ok::<(), RowAbsent>(())
             });
             count
         };

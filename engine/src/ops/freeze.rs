@@ -29,7 +29,6 @@ use thermocline_base::sync::{Backoff, Ordering};
 use thermocline_frozen::{Builder, Choice};
 
 use crate::catalog::table::{TableEntry, TableForm};
-use crate::cold::memo::is_system;
 use crate::db::{Database, Inner};
 use crate::error::{Error, Result};
 use crate::hot::block::{Begins, Block, Rows};
@@ -39,6 +38,7 @@ use crate::hot::chunk::{Chunk, Found};
 use crate::hot::store::Store;
 use crate::mutation::{self, Rule};
 use crate::row::Layout;
+use crate::schema::is_internal;
 
 /// Slots that are looked at under one pin.
 const SLOTS_A_PIN: u32 = 256;
@@ -137,7 +137,7 @@ impl Inner {
     /// There is no room for a block below the memory limit, or the table was dropped.
     pub(crate) fn freeze_table(&self, entry: &TableEntry, which: Settled) -> Result<Freezing> {
         let mut done = Freezing::default();
-        if is_system(entry.id) {
+        if is_internal(entry.id) {
             return Ok(done);
         }
         let chunks = entry.form_pinned(&self.epochs.pin()).store.directory.len();

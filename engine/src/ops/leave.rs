@@ -38,7 +38,7 @@ use thermocline_pool::store::{BatchId, IndexId as StoreIndex, StoreError};
 
 use crate::catalog::table::{Structure, TableEntry, TableForm};
 use crate::cold::ColdCounters;
-use crate::cold::memo::{Heir, Memo, NoticeKind, RecordName, is_system, pack_keys};
+use crate::cold::memo::{Heir, Memo, NoticeKind, RecordName, pack_keys};
 use crate::cold::store::{BlockBatch, BlockEntries, PackedKeys, primary_of, push_secondary, secondary_of};
 use crate::db::Inner;
 use crate::error::Result;
@@ -55,6 +55,7 @@ use crate::ops::commit::Record;
 use crate::ops::migrate::{END_BYTES, FormStamp, Running};
 use crate::ops::{Step, Wait};
 use crate::row::{KeyBuf, MAX_KEY_BYTES};
+use crate::schema::is_internal;
 use crate::session::{ChunkLeaves, Session};
 
 /// Rows that are copied, or whose entries go, under one pin.
@@ -175,7 +176,7 @@ impl Inner {
         entry: &Arc<TableEntry>,
         number: u32,
     ) -> Result<Option<Leaving>> {
-        if is_system(entry.id) || !self.may_leave(entry, number) {
+        if is_internal(entry.id) || !self.may_leave(entry, number) {
             return Ok(None);
         }
         let (memo, cold) = self.open_cold()?;
@@ -570,7 +571,7 @@ impl Inner {
     pub(crate) fn clear_left(&self, rows: usize) -> usize {
         let mut cleared = 0;
         for entry in self.catalog.all() {
-            if entry.is_held() || is_system(entry.id) {
+            if entry.is_held() || is_internal(entry.id) {
                 continue;
             }
             for HasLeft { chunk, block, .. } in self.left_blocks(&entry) {

@@ -474,7 +474,7 @@ impl Inner {
         let memo = match self.memo.get() {
             Some(memo) => memo,
             None => {
-                let memo = Memo::create(self)?;
+                let memo = Memo::create(self.forms())?;
                 self.memo.get_or_init(|| memo)
             }
         };

@@ -149,7 +149,7 @@ impl Inner {
     /// # Errors
     /// There is no directory that their pages could lie in.
     pub(crate) fn check_tiering(&self, tiering: Tiering) -> Result<()> {
-        let in_memory = self.dir == std::path::Path::new(crate::ops::recover::IN_MEMORY);
+        let in_memory = self.dir == std::path::Path::new(crate::options::IN_MEMORY);
         let has_place = self.options.paged_dir.is_some() || self.options.paged_backing.is_some();
         if tiering == Tiering::Paged && in_memory && !has_place {
             return Err(Error::InvalidOption {

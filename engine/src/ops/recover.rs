@@ -32,7 +32,7 @@ use crate::checkpoint::superblock::LOCK_FILE;
 use crate::checkpoint::{
     ChunkImage, DurableEnds, Ends, FROZEN_ROWS, FoundEnds, Images, Manifest, RunState, Superblock, dir_of,
 };
-use crate::cold::memo::{Memo, NoticeKind, is_system};
+use crate::cold::memo::{Memo, NoticeKind};
 use crate::cold::store::{primary_of, secondary_of};
 use crate::counters::Counters;
 use crate::db::Inner;
@@ -48,15 +48,11 @@ use crate::ops::checkpoint::{Checkpoints, is_of};
 use crate::ops::define::redefine;
 use crate::ops::freeze::Settled;
 use crate::ops::leave::left_of;
-use crate::options::{ColdStoreKind, Durability, Options};
-use crate::schema::Tiering;
-use crate::schema::{Redefined, decode_catalog};
+use crate::options::{ColdStoreKind, Durability, IN_MEMORY, Options};
+use crate::schema::{Redefined, Tiering, decode_catalog, is_internal};
 use crate::txn::locks::Locks;
 use crate::txn::prune::Garbage;
 use crate::txn::registry::Registry;
-
-/// Path of databases that live in memory only.
-pub(crate) const IN_MEMORY: &str = ":memory:";
 
 /// How much address space each memory of a table or index reserves.
 fn address_bytes(limit: Option<u64>) -> usize {
@@ -309,7 +305,7 @@ fn open_catalog(inner: &Inner, manifest: &Manifest) -> Result<()> {
     inner.catalog.reach(next_table, next_index);
     for stored in tables {
         let (id, name) = (stored.id, stored.schema.name.clone());
-        let form = inner.make_form(stored, Arc::default())?;
+        let form = inner.forms().form(stored, Arc::default())?;
         inner.catalog.add(&name, Arc::new(TableEntry::new(id, &inner.epochs, form)));
     }
     Ok(())
@@ -464,8 +460,8 @@ pub(crate) fn missing_before_store(end: Lsn, manifest: u64, position: OwnerPosit
 
 /// The memo's tables, if one of them is meant.
 fn memo_of(inner: &Inner, table: TableId) -> Result<()> {
-    if is_system(table) && inner.memo.get().is_none() {
-        let memo = Memo::create(inner)?;
+    if is_internal(table) && inner.memo.get().is_none() {
+        let memo = Memo::create(inner.forms())?;
         inner.memo.get_or_init(|| memo);
     }
     Ok(())
@@ -733,7 +729,7 @@ impl Replay<'_> {
             return Ok(());
         }
         if self.last.as_ref().is_none_or(|(storage, _)| *storage != write.table) {
-            if is_system(write.table) && !self.storages.contains_key(&write.table) {
+            if is_internal(write.table) && !self.storages.contains_key(&write.table) {
                 memo_of(self.inner, write.table)?;
                 self.storages.extend(storages_of(self.inner));
             }

@@ -308,7 +308,7 @@ mod tests {
     fn any_order(seed: u64) {
         let options = Options::default().with_durability(Durability::Off).with_memory_limit(Some(64 << 20));
         let io = Arc::new(MemoryIo::new());
-        let db = Database::open_with(Path::new(crate::ops::recover::IN_MEMORY), options, io, false)
+        let db = Database::open_with(Path::new(crate::options::IN_MEMORY), options, io, false)
             .expect("the options are fine");
         let schema = TableSchema::new("t")
             .column(Column::new("id", Type::Int8))

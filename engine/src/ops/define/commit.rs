@@ -292,7 +292,7 @@ impl Inner {
             for entry in tables {
                 let guard = self.epochs.pin();
                 let old = entry.form_pinned(&guard);
-                if let Ok(empty) = self.make_form(old.stored(), Arc::clone(&old.counters)) {
+                if let Ok(empty) = self.forms().form(old.stored(), Arc::clone(&old.counters)) {
                     self.retire_form(entry.replace(old.emptied_as(empty)));
                 }
             }
@@ -330,7 +330,7 @@ pub(crate) fn redefine(
                 redefine_table(inner, &entry, stored)?;
                 entry
             }
-            None => Arc::new(TableEntry::new(id, &inner.epochs, inner.make_form(stored, Arc::default())?)),
+            None => Arc::new(TableEntry::new(id, &inner.epochs, inner.forms().form(stored, Arc::default())?)),
         };
         kept.push((entry, name));
     }
@@ -357,7 +357,7 @@ fn redefine_table(inner: &Inner, entry: &TableEntry, stored: StoredTable) -> Res
     let guard = inner.epochs.pin();
     let old = entry.form_pinned(&guard);
     let is_same = old.storage == stored.storage;
-    let mut new = inner.make_form(stored, Arc::clone(&old.counters))?;
+    let mut new = inner.forms().form(stored, Arc::clone(&old.counters))?;
     if is_same && new.layout_version == old.layout_version {
         new.store = Arc::clone(&old.store);
     } else if is_same {

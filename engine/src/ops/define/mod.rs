@@ -19,7 +19,6 @@
 //! that is added, the longest row in the cold store is looked for: that may take seconds, and users go on meanwhile.
 
 mod commit;
-mod form;
 mod rows;
 
 pub(crate) use commit::{Replaced, redefine};
@@ -29,6 +28,7 @@ use std::sync::Arc;
 use thermocline_base::ids::Timestamp;
 use thermocline_base::sync::Ordering;
 
+use crate::catalog::make::schema_error;
 use crate::catalog::past::{KEPT, Past, may_be_too_long, most_bytes};
 use crate::catalog::table::{FormRef, Settled, TableEntry, TableForm};
 use crate::cold::store::secondary_of;
@@ -38,7 +38,6 @@ use crate::ops::progress::Advance;
 use crate::row::{Column, Layout, MAX_ROW_BYTES, Value};
 use crate::schema::{IndexSchema, PastChange, PastColumns, SchemaError, StoredTable, TableSchema, Tiering};
 use crate::session::{Health, Session, Touched};
-use crate::statistics::entries_of;
 use crate::txn::definitions::{Changed, Definitions, OwnForm, What};
 
 /// Another name for the table, and what stands for the names from then on.
@@ -143,7 +142,7 @@ impl Session {
             auto: 0,
             hidden: 0,
         };
-        let form = db.make_form(stored, Arc::default())?;
+        let form = db.forms().form(stored, Arc::default())?;
         let entry = Arc::new(TableEntry::new(id, &db.epochs, form));
         // SAFETY: the mark is entered, and nobody else knows of the table.
         let form = unsafe { FormRef::of(&entry) };
@@ -178,7 +177,7 @@ impl Session {
         let storage = db.catalog.fresh_table_id();
         let stored =
             StoredTable { storage, since: Timestamp(0), emptied: Timestamp(u64::MAX), ..old.stored() };
-        let new = db.make_form(stored, Arc::clone(&old.counters))?;
+        let new = db.forms().form(stored, Arc::clone(&old.counters))?;
         let new = TableForm { changed: Settled::at_commit(), ..new };
         self.enter_form(entry, OwnForm::new(new), Vec::new());
         Ok(())
@@ -219,8 +218,7 @@ impl Session {
             }
         }
         schema.check()?;
-        let layout =
-            Layout::new(&schema.columns).map_err(|error| Inner::schema_error(&schema.name, error))?;
+        let layout = Layout::new(&schema.columns).map_err(|error| schema_error(&schema.name, error))?;
         // The indexes stay as they are: only their own memory of the names in messages is older.
         let mut stored = old.stored();
         self.db().note_past(old, &mut stored, PastChange::Renamed);
@@ -241,11 +239,11 @@ impl Session {
         let maintenance = db.maintenance.lock();
         let old = self.present(entry);
         let looks = 1 + u64::from(index.unique);
-        advance.begin(looks * (entries_of(old) + db.cold_records(old.id)))?;
+        advance.begin(looks * (old.primary().len() + db.cold_records(old.id)))?;
         let mut schema = old.schema.clone();
         schema.indexes.push(index.clone());
         schema.check()?;
-        let fresh = db.make_index(db.catalog.fresh_index_id(), &schema, index, &old.layout)?;
+        let fresh = db.forms().index(db.catalog.fresh_index_id(), &schema, index, &old.layout)?;
         let id = fresh.id;
         let guard = db.epochs.pin();
         db.fill_index(old, &fresh, &guard, &mut || advance.row())?;
@@ -308,7 +306,7 @@ impl Session {
         let of = change.apply(&mut stored.schema)?;
         stored.layout_version += 1;
         db.note_past(old, &mut stored, of);
-        let new = db.make_form(stored, Arc::clone(&old.counters))?;
+        let new = db.forms().form(stored, Arc::clone(&old.counters))?;
         let new = OwnForm::new(TableForm { changed: Settled::at_commit(), ..new });
         let made = self.write_anew(old, &new, change, longest, advance);
         let writes = match made {
@@ -419,7 +417,7 @@ impl ColumnChange {
     pub(crate) fn look(&self, db: &Inner, form: &TableForm, advance: &mut Advance<'_>) -> Result<u64> {
         let looks_cold = matches!(self, Self::Added(_)) && may_be_too_long(&form.schema);
         let cold = if looks_cold { db.cold_records(form.id) } else { 0 };
-        advance.begin(entries_of(form) * (1 + form.indexes.len() as u64) + cold)?;
+        advance.begin(form.primary().len() * (1 + form.indexes.len() as u64) + cold)?;
         if looks_cold { db.longest_cold_row(form, advance) } else { Ok(0) }
     }
 }

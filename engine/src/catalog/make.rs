@@ -4,43 +4,56 @@ use std::sync::Arc;
 
 use thermocline_base::ids::{IndexId, TableId};
 
+use thermocline_base::epoch::Epochs;
+
+use crate::catalog::Catalog;
 use crate::catalog::past::Past;
 use crate::catalog::table::{IndexForm, KeySource, Settled, Structure, TableCounters, TableForm};
-use crate::cold::memo::is_system;
-use crate::db::Inner;
 use crate::error::{Error, Result};
-use crate::hot::budget::MemoryKind;
+use crate::hot::budget::{Budget, MemoryKind};
 use crate::hot::memory::Memory;
 use crate::hot::store::Store;
 use crate::index::hash::HashIndex;
 use crate::index::tree::Tree;
 use crate::row::{ColumnSet, KeySpec, Layout, RowError};
-use crate::schema::{IndexSchema, SchemaError, StoredTable, TableSchema};
+use crate::schema::{IndexKind, IndexSchema, SchemaError, StoredTable, TableSchema, is_internal};
 
-impl Inner {
-    pub(super) fn schema_error(table: &str, source: RowError) -> Error {
-        Error::Schema(SchemaError::Column { table: table.to_owned(), source })
-    }
+/// The error of a column of a table that is being defined.
+pub(crate) fn schema_error(table: &str, source: RowError) -> Error {
+    Error::Schema(SchemaError::Column { table: table.to_owned(), source })
+}
 
+/// Makes forms: what a table takes of its database.
+#[derive(Clone, Copy)]
+pub(crate) struct FormMaker<'d> {
+    pub(crate) epochs: &'d Arc<Epochs>,
+    pub(crate) budget: &'d Arc<Budget>,
+    /// Address space that each memory of a table or index reserves.
+    pub(crate) address_bytes: usize,
+    /// Gives indexes their ids.
+    pub(crate) catalog: &'d Catalog,
+}
+
+impl FormMaker<'_> {
     /// A fresh, empty form for a schema; index ids are new unless given. Batches of any time may take rows of it.
-    pub(crate) fn make_form(&self, stored: StoredTable, counters: Arc<TableCounters>) -> Result<TableForm> {
+    pub(crate) fn form(self, stored: StoredTable, counters: Arc<TableCounters>) -> Result<TableForm> {
         let schema = stored.schema;
         schema.check()?;
-        let layout = Layout::new(&schema.columns).map_err(|error| Self::schema_error(&schema.name, error))?;
+        let layout = Layout::new(&schema.columns).map_err(|error| schema_error(&schema.name, error))?;
         let past = Past::new(&stored.past, &schema)?;
-        let is_memo = is_system(stored.id);
-        let store = Store::new(self.address_bytes, is_memo, &self.budget, &self.epochs)?;
+        let is_memo = is_internal(stored.id);
+        let store = Store::new(self.address_bytes, is_memo, self.budget, self.epochs)?;
         let mut indexes = Vec::new();
         let mut ids = stored.index_ids.into_iter();
         let mut next_id = || ids.next().unwrap_or_else(|| self.catalog.fresh_index_id());
         match &schema.primary {
             Some(primary) => {
-                indexes.push(self.make_index_of(next_id(), &schema, primary, &layout, is_memo)?);
+                indexes.push(self.index_of(next_id(), &schema, primary, &layout, is_memo)?);
             }
-            None => indexes.push(self.make_hidden_index(next_id())?),
+            None => indexes.push(self.hidden_index(next_id())?),
         }
         for index in &schema.indexes {
-            indexes.push(self.make_index_of(next_id(), &schema, index, &layout, is_memo)?);
+            indexes.push(self.index_of(next_id(), &schema, index, &layout, is_memo)?);
         }
         counters.auto.fetch_max(stored.auto, std::sync::atomic::Ordering::Relaxed);
         counters.hidden.fetch_max(stored.hidden, std::sync::atomic::Ordering::Relaxed);
@@ -62,27 +75,22 @@ impl Inner {
         })
     }
 
-    fn index_memory(&self, kind: MemoryKind) -> Result<Arc<Memory>> {
-        Ok(Arc::new(Memory::new(
-            kind,
-            self.address_bytes,
-            Arc::clone(&self.budget),
-            Arc::clone(&self.epochs),
-        )?))
+    fn index_memory(self, kind: MemoryKind) -> Result<Arc<Memory>> {
+        Ok(Arc::new(Memory::new(kind, self.address_bytes, Arc::clone(self.budget), Arc::clone(self.epochs))?))
     }
 
-    pub(super) fn make_index(
-        &self,
+    pub(crate) fn index(
+        self,
         id: IndexId,
         table: &TableSchema,
         schema: &IndexSchema,
         layout: &Layout,
     ) -> Result<Arc<IndexForm>> {
-        self.make_index_of(id, table, schema, layout, false)
+        self.index_of(id, table, schema, layout, false)
     }
 
-    fn make_index_of(
-        &self,
+    fn index_of(
+        self,
         id: IndexId,
         table: &TableSchema,
         schema: &IndexSchema,
@@ -90,18 +98,18 @@ impl Inner {
         is_memo: bool,
     ) -> Result<Arc<IndexForm>> {
         let spec = KeySpec::new(layout, &table.key_columns(schema))
-            .map_err(|error| Self::schema_error(&table.name, error))?;
+            .map_err(|error| schema_error(&table.name, error))?;
         let columns = spec.columns().clone();
-        self.build_structure(id, schema.clone(), KeySource::Columns(spec), columns, is_memo)
+        self.build(id, schema.clone(), KeySource::Columns(spec), columns, is_memo)
     }
 
-    fn make_hidden_index(&self, id: IndexId) -> Result<Arc<IndexForm>> {
+    fn hidden_index(self, id: IndexId) -> Result<Arc<IndexForm>> {
         let schema = IndexSchema::hash("hidden key", &[]).unique();
-        self.build_structure(id, schema, KeySource::Hidden, ColumnSet::default(), false)
+        self.build(id, schema, KeySource::Hidden, ColumnSet::default(), false)
     }
 
-    fn build_structure(
-        &self,
+    fn build(
+        self,
         id: IndexId,
         schema: IndexSchema,
         key: KeySource,
@@ -111,12 +119,12 @@ impl Inner {
         let kind = |kind| if is_memo { MemoryKind::Memo } else { kind };
         let refused = |memory: &Memory| Error::OutOfMemory(memory.refusal(4096));
         let (memory, structure) = match schema.kind {
-            crate::schema::IndexKind::Hash => {
+            IndexKind::Hash => {
                 let memory = self.index_memory(kind(MemoryKind::Hash))?;
                 let hash = HashIndex::new(Arc::clone(&memory)).map_err(|_| refused(&memory))?;
                 (memory, Structure::Hash(hash))
             }
-            crate::schema::IndexKind::Ordered => {
+            IndexKind::Ordered => {
                 let memory = self.index_memory(kind(MemoryKind::Tree))?;
                 let tree = Tree::new(Arc::clone(&memory)).map_err(|_| refused(&memory))?;
                 (memory, Structure::Tree(tree))
@@ -164,7 +172,7 @@ impl TableForm {
     }
 
     /// `empty`, under this form's name: what handles of a dropped table see.
-    pub(super) fn emptied_as(&self, empty: Self) -> Self {
+    pub(crate) fn emptied_as(&self, empty: Self) -> Self {
         Self { id: TableId(self.id.0), ..empty }
     }
 
