@@ -14,7 +14,8 @@ use thermocline_base::io::OpenMode;
 use thermocline_base::rng::fresh_id;
 
 use crate::Database;
-use crate::governor::Warmth;
+use crate::governor::warmth_of;
+use crate::pressure::Warmth;
 use crate::temperature::{LogError, LogOptions, LogWriter};
 
 impl Database {
@@ -62,7 +63,7 @@ impl Database {
     /// When it is no such share.
     pub fn set_sampling(&self, share: f64) {
         assert!((0.0..=1.0).contains(&share), "a share from 0 to 1 is needed, not {share}");
-        Warmth::of(self.inner()).set_sampling(share);
+        warmth_of(self.inner()).set_sampling(share);
     }
 
     fn access_log_options(&self) -> LogOptions {
@@ -70,7 +71,7 @@ impl Database {
     }
 
     fn begin_access_log(&self, log: LogWriter) -> Result<(), LogError> {
-        Warmth::of(self.inner()).begin_log(log)
+        warmth_of(self.inner()).begin_log(log)
     }
 }
 
@@ -110,7 +111,7 @@ mod tests {
                 });
                 assert_eq!(found.expect("it can be read"), Some(()));
             }
-            Warmth::of(db.inner()).collect();
+            warmth_of(db.inner()).collect();
         }
     }
 
@@ -186,7 +187,7 @@ mod tests {
         let ended = (0..10_000).find_map(|_| {
             read(&db, &table);
             std::thread::sleep(std::time::Duration::from_millis(5));
-            Warmth::of(db.inner()).log_failure()
+            warmth_of(db.inner()).log_failure()
         });
         assert!(ended.is_some_and(|error| error.contains("stream broke")));
         assert!(matches!(db.end_access_log(), Err(LogError::Stream(_))));

@@ -25,7 +25,6 @@ use crate::cold::memo::Memo;
 use crate::cold::store::ColdStore;
 use crate::counters::{Counters, WaitKind};
 use crate::error::{Error, Result};
-use crate::governor::{Governor, Warmth};
 use crate::hot::budget::Budget;
 use crate::hot::paged::Paged;
 use crate::log::error::LogError;
@@ -33,6 +32,7 @@ use crate::log::{Log, ReserveError};
 use crate::ops::checkpoint::Checkpoints;
 use crate::ops::define::Replaced;
 use crate::options::{Durability, Isolation, Options, TransactionOptions};
+use crate::pressure::{Governor, Warmth, take_turn};
 use crate::row::{EncodedRow, KeyBuf, Layout, RowError, Type, Value};
 use crate::schema::TableSchema;
 use crate::session::Session;
@@ -458,7 +458,9 @@ impl Database {
     async fn before_begin(&self, options: TransactionOptions) {
         let inner = self.inner();
         if !options.read_only && inner.governor.is_pressing(&inner.budget) {
-            inner.counted(WaitKind::Memory, inner.take_turn(None)).await;
+            inner
+                .counted(WaitKind::Memory, take_turn(&inner.governor, &inner.budget, &*inner.clock, None))
+                .await;
         }
     }
 

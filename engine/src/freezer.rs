@@ -23,7 +23,6 @@ use crate::ops::freeze::Settled;
 use crate::schema::Tiering;
 
 use self::auto::Auto;
-pub(crate) use self::auto::Done;
 
 mod auto;
 

@@ -37,7 +37,6 @@ mod hand;
 mod minimum;
 #[cfg(all(test, feature = "model"))]
 mod pressed_tests;
-mod room;
 #[cfg(test)]
 mod tests;
 mod warmth;
@@ -45,33 +44,30 @@ mod warmth;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
-use std::thread::Thread;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thermocline_base::ids::Timestamp;
 use thermocline_base::multiplex::run_tasks;
-use thermocline_base::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
+use thermocline_base::sync::{Mutex, Ordering};
 
 use crate::catalog::table::TableForm;
 use crate::cold::store::{StoreMemory, StoreMemoryUse};
 use crate::db::Inner;
 use crate::error::Error;
-use crate::freezer::Done;
-use crate::hot::budget::{Budget, MemoryKind, OutOfMemory, OutOfMemoryCause};
+use crate::hot::budget::MemoryKind;
 use crate::hot::memory::Memory;
 use crate::hot::reuse::{self, Leaving, Moment};
 use crate::mutation::{self, Rule};
 use crate::ops::maintain::Rounds;
 use crate::options::ColdStoreKind;
+use crate::pressure::{Trimmer, Verdict, Wanted};
 
 use self::ages::{Ages, Held};
 use self::hand::{Choice, Hands, Mood, Portion, Rules};
 pub(crate) use self::minimum::check as check_minimum;
-pub(crate) use self::room::Verdict;
-use self::room::Waiters;
-use self::warmth::{Thermometer, Wanted};
-pub(crate) use self::warmth::{Warmth, store_now_and_then, temperatures, verify_temperatures};
+use self::warmth::Thermometer;
+pub(crate) use self::warmth::{store_now_and_then, temperatures, verify_temperatures, warmth_of};
 
 /// The soft mark, in thousandths of the limit.
 const SOFT: u64 = 880;
@@ -124,80 +120,6 @@ const PRESSING_SHARE: u64 = 3;
 /// So long an operation waits for room in all, although the governor gets somewhere.
 const WAIT_NS: u64 = 10_000_000_000;
 
-/// What writers and the governor's thread share.
-#[derive(Debug, Default)]
-pub(crate) struct Governor {
-    there: AtomicBool,
-    /// When more is used, nobody should begin to write. 0: everybody may.
-    brake: AtomicU64,
-    /// Now, as what is read is marked with; 0: there is no governor.
-    moment: AtomicU32,
-    thread: OnceLock<Thread>,
-    /// The threads that freeze.
-    freezers: Mutex<Vec<Thread>>,
-    /// What they have done.
-    pub(crate) freezer: Done,
-    waiters: Mutex<Waiters>,
-    /// Rows cannot leave memory, since the disk of the cold store, or of the log, is full.
-    disk_is_full: AtomicBool,
-    pub(crate) counters: GovernorCounters,
-}
-
-/// Counters since the database was opened.
-#[derive(Debug, Default)]
-pub(crate) struct GovernorCounters {
-    /// CPU time of the governor's thread.
-    pub(crate) cpu_ns: AtomicU64,
-    /// Rounds over the soft mark.
-    pub(crate) rounds: AtomicU64,
-    /// Snapshots that were cancelled.
-    pub(crate) cancelled: AtomicU64,
-    /// Waits of operations and beginning transactions for room, and how long the longest of them took.
-    pub(crate) waits: AtomicU64,
-    pub(crate) longest_wait_ns: AtomicU64,
-}
-
-impl GovernorCounters {
-    /// Somebody has waited for room.
-    pub(crate) fn note_wait(&self, ns: u64) {
-        self.waits.fetch_add(1, Ordering::Relaxed);
-        self.longest_wait_ns.fetch_max(ns, Ordering::Relaxed);
-    }
-}
-
-impl Governor {
-    /// Is there somebody to wait for?
-    pub(crate) fn is_there(&self) -> bool {
-        self.there.load(Ordering::SeqCst)
-    }
-
-    /// What a transaction is told that found no room: the disk's fault, if rows cannot leave memory for want of space there.
-    pub(crate) fn refusal(&self, inner: &Inner, refused: OutOfMemory) -> Error {
-        match self.disk_is_full.load(Ordering::Relaxed) && refused.cause == OutOfMemoryCause::Limit {
-            true => Error::DiskFull { directory: inner.cold_dir.clone() },
-            false => Error::OutOfMemory(refused),
-        }
-    }
-
-    /// Wakes this thread, too, when memory gets short.
-    pub(crate) fn wakes(&self, thread: Thread) {
-        self.freezers.lock().push(thread);
-    }
-
-    /// What a row that is used now is marked with.
-    #[inline]
-    pub(crate) fn moment(&self) -> Moment {
-        Moment(self.moment.load(Ordering::Relaxed) as u8)
-    }
-
-    /// Should who has not written anything yet wait before he does?
-    #[inline]
-    pub(crate) fn is_pressing(&self, budget: &Budget) -> bool {
-        let brake = self.brake.load(Ordering::Relaxed);
-        brake != 0 && budget.used() > brake
-    }
-}
-
 /// Does this database get a governor?
 pub(crate) fn is_wanted(inner: &Inner) -> bool {
     let in_memory = inner.dir == std::path::Path::new(crate::options::IN_MEMORY);
@@ -207,14 +129,14 @@ pub(crate) fn is_wanted(inner: &Inner) -> bool {
 /// The thread's main function.
 pub(crate) fn run(inner: &Arc<Inner>) {
     let governor = &inner.governor;
-    let _ = governor.thread.set(std::thread::current());
+    governor.bind_thread();
     inner.budget.set_governed(true);
     inner.look_for_paged_tables();
     // What has been allocated since recovery ended, log and cold store among it, is no reason to leave a database that
     // was opened beyond its limit there for ever.
     note_memory(inner);
     inner.budget.note_beginning();
-    governor.there.store(true, Ordering::SeqCst);
+    governor.begin();
     std::thread::scope(|scope| {
         // Inside, so that those who wait learn of a panic before the cleaner ends.
         let _ended = Ended(inner);
@@ -274,9 +196,7 @@ struct Ended<'a>(&'a Inner);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        self.0.governor.brake.store(0, Ordering::Relaxed);
-        self.0.governor.there.store(false, Ordering::SeqCst);
-        self.0.governor.settle_all(Verdict::Refused);
+        self.0.governor.end();
     }
 }
 
@@ -356,7 +276,7 @@ impl<'a> Work<'a> {
     fn round(&mut self) -> Duration {
         let now = self.inner.clock.now_ns();
         let passed = now.saturating_sub(std::mem::replace(&mut self.round_ns, now));
-        self.inner.governor.moment.store(u32::from(Moment::at(now).0), Ordering::Relaxed);
+        self.inner.governor.set_moment(Moment::at(now));
         self.ages.look(&self.inner.registry, now);
         if now.saturating_sub(self.paged_ns) > PAGED_NS {
             self.paged_ns = now;
@@ -369,7 +289,7 @@ impl<'a> Work<'a> {
         let budget = &self.inner.budget;
         budget.note_progress();
         let (Some(limit), Some(room)) = (budget.limit(), budget.room()) else {
-            self.inner.governor.brake.store(0, Ordering::Relaxed);
+            self.inner.governor.set_brake(0);
             self.inner.governor.settle_all(Verdict::TryAgain);
             return PAUSE;
         };
@@ -380,12 +300,12 @@ impl<'a> Work<'a> {
                 cold.store.set_frame_bytes(StoreMemory::within(Some(limit)).frame_bytes);
             }
             if let Some(warmth) = self.inner.warmth.get() {
-                warmth.fit(limit);
+                warmth::fit(warmth, limit);
             }
         }
         self.measure(now, of(self.goal));
         let brake = if self.futile { 0 } else { of(BRAKE) };
-        self.inner.governor.brake.store(brake, Ordering::Relaxed);
+        self.inner.governor.set_brake(brake);
         let waiting = self.inner.governor.longest_wait();
         self.inner.governor.waiting_places().into_iter().for_each(|place| self.ages.excuse(place));
         let waits = waiting.is_some() || now.saturating_sub(self.waited_ns) <= STUCK_NS;
@@ -398,13 +318,13 @@ impl<'a> Work<'a> {
                 self.hands.relax();
             }
             if budget.used() > limit / 2 {
-                self.trimmer.trim(self.inner, TRIMMING_CALM_NS, TRIMMING_SHARE);
+                self.trimmer.trim(&*self.inner.clock, TRIMMING_CALM_NS, TRIMMING_SHARE);
             }
             self.promote();
             return PAUSE;
         }
         self.inner.governor.counters.rounds.fetch_add(1, Ordering::Relaxed);
-        self.inner.governor.freezers.lock().iter().for_each(Thread::unpark);
+        self.inner.governor.wake_freezers();
         let before = live_bytes(self.inner);
         let used_before = budget.used();
         let leaving = self.leaving_bytes();
@@ -423,7 +343,7 @@ impl<'a> Work<'a> {
             self.shrinking_ns =
                 if paid { SHRINKING_NS } else { (self.shrinking_ns * 2).min(SHRINKING_NS_MAX) };
         }
-        self.trimmer.trim(self.inner, TRIMMING_NS, TRIMMING_SHARE);
+        self.trimmer.trim(&*self.inner.clock, TRIMMING_NS, TRIMMING_SHARE);
         note_memory(self.inner);
         self.futile &= moved.rows == 0;
         let after = live_bytes(self.inner);
@@ -525,7 +445,10 @@ impl<'a> Work<'a> {
                 false => self.ages.newest_before(now.saturating_sub(self.ages.lasting_ns())),
                 true => self.ages.oldest().map(|_| Timestamp(u64::MAX)),
             },
-            hot: self.inner.warmth.get().and_then(|warmth| warmth.hot(self.hands.mood)),
+            hot: self.inner.warmth.get().and_then(|warmth| {
+                let mood = self.hands.mood;
+                warmth.hot(|bytes| mood.hot_of(bytes))
+            }),
         };
         let wanted = self.wanted();
         let portion = Portion { batches, rows: self.batch_rows, bytes: moving_bytes_max(self.inner) };
@@ -562,7 +485,7 @@ impl<'a> Work<'a> {
         let (moved, failure) = (*moved.lock(), failure.lock().take());
         if !choices.is_empty() {
             let full = failure.as_ref().is_some_and(is_full);
-            self.inner.governor.disk_is_full.store(full, Ordering::Relaxed);
+            self.inner.governor.set_disk_is_full(full);
         }
         note_failure(&mut self.failure, failure, "rows could not leave memory");
         let (stayed, asked) = (moved.stayed, moved.rows + moved.stayed);
@@ -668,7 +591,7 @@ impl<'a> Work<'a> {
         self.ages.look(&self.inner.registry, now);
         let Some(oldest) = self.ages.oldest() else { return false };
         // While rows cannot leave for want of space on disk, readers go on, and writers are told.
-        if mutation::off(Rule::PinnedGivesWay) || self.inner.governor.disk_is_full.load(Ordering::Relaxed) {
+        if mutation::off(Rule::PinnedGivesWay) || self.inner.governor.disk_is_full() {
             return false;
         }
         let pinned = self.pinned_bytes();
@@ -764,26 +687,6 @@ fn row_bytes(inner: &Inner) -> u64 {
         rows += form.primary().len();
     }
     (bytes / rows.max(1)).clamp(32, 1 << 20)
-}
-
-/// Has the allocator give back what moves, merges and copies have left in it.
-#[derive(Default)]
-pub(crate) struct Trimmer {
-    ended_ns: u64,
-    took_ns: u64,
-}
-
-impl Trimmer {
-    /// Trims the heap, `pause_ns` after the last time at the earliest, and so that it takes one `share`th of the time.
-    pub(crate) fn trim(&mut self, inner: &Inner, pause_ns: u64, share: u64) {
-        let began = inner.clock.now_ns();
-        if began < self.ended_ns + pause_ns.max(share * self.took_ns) {
-            return;
-        }
-        thermocline_base::vm::trim_heap();
-        self.ended_ns = inner.clock.now_ns();
-        self.took_ns = self.ended_ns.saturating_sub(began);
-    }
 }
 
 /// What the process takes for an open database apart from what is counted: stacks of its threads, tables with a place for

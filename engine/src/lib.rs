@@ -81,6 +81,7 @@ mod options;
 mod paged_fault_tests;
 #[cfg(all(test, not(feature = "model")))]
 mod paged_tests;
+mod pressure;
 mod reservation;
 mod schema;
 mod session;

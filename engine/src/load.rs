@@ -19,6 +19,7 @@ use crate::db::{Database, Inner, Table};
 use crate::error::{Error, Result};
 use crate::ops::load::{Batch, LoadState};
 use crate::options::{Isolation, TransactionOptions};
+use crate::pressure::take_turn;
 use crate::row::{EncodedRow, RowRef, Value};
 use crate::transaction::Transaction;
 
@@ -316,7 +317,7 @@ impl BulkLoad {
         self.portion_bytes = 0;
         outcome?;
         if db.governor.is_pressing(&db.budget) {
-            db.counted(WaitKind::Memory, db.take_turn(None)).await;
+            db.counted(WaitKind::Memory, take_turn(&db.governor, &db.budget, &*db.clock, None)).await;
         }
         Ok(self.rows)
     }

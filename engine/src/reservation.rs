@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::db::{Database, Inner};
 use crate::error::{Error, Result};
-use crate::governor::Verdict;
 use crate::hot::budget::{Charge, MemoryKind, OutOfMemory, OutOfMemoryCause};
+use crate::pressure::Verdict;
 
 /// The first bytes of a limit, of which queries have less: what a process takes beside what is counted is much there.
 const SMALL: u64 = 256 << 20;

@@ -19,7 +19,6 @@ use thermocline_base::sync::{Backoff, Ordering};
 use crate::counters::WaitKind;
 use crate::db::{Index, Inner, Table};
 use crate::error::{Error, Result};
-use crate::governor::Verdict;
 use crate::hot::budget::OutOfMemoryCause;
 use crate::hot::version::TxnId;
 use crate::index::tree::Direction;
@@ -36,6 +35,7 @@ use crate::ops::rollback::Savepoint;
 use crate::ops::scan::KeyRange;
 use crate::ops::write::InsertState;
 use crate::ops::{Step, Wait};
+use crate::pressure::{Verdict, take_turn};
 use crate::row::{EncodedRow, KeyBuf, RowEditor, RowRef, TypedRow, Value};
 use crate::session::{Health, NO_SNAPSHOT, Session};
 use crate::txn::bodies::held_up;
@@ -292,7 +292,7 @@ impl Transaction {
                 // Who is cancelled is told so below.
                 let is_cancelled = self.place().cancelled.load(Ordering::Relaxed) != 0;
                 if verdict == Verdict::Refused && !is_cancelled {
-                    return Err(self.failed(db.governor.refusal(db, refused)));
+                    return Err(self.failed(db.governor.refusal(&db.cold_dir, refused)));
                 }
             }
             Wait::Cold(wait) => match db.counted(WaitKind::ColdReads, fetch(db, &wait)).await {
@@ -324,7 +324,11 @@ impl Transaction {
             let session = self.session();
             if session.writes.is_empty() && session.may_renew_snapshot() {
                 session.let_snapshot_go();
-                db.counted(WaitKind::Memory, db.take_turn(Some(session.place_index))).await;
+                db.counted(
+                    WaitKind::Memory,
+                    take_turn(&db.governor, &db.budget, &*db.clock, Some(session.place_index)),
+                )
+                .await;
             }
         }
     }
@@ -351,7 +355,7 @@ impl Transaction {
         }
         match verdict {
             Verdict::TryAgain => Ok(()),
-            Verdict::Refused => Err(self.failed(db.governor.refusal(db, wanted))),
+            Verdict::Refused => Err(self.failed(db.governor.refusal(&db.cold_dir, wanted))),
         }
     }
 

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use thermocline_base::clock::thread_cpu_ns;
 use thermocline_base::ids::{TableId, Timestamp};
 use thermocline_base::multiplex::run_tasks;
-use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
+use thermocline_base::sync::{Mutex, Ordering};
 
 use crate::catalog::table::TableEntry;
 use crate::db::Inner;
@@ -88,16 +88,6 @@ const MOMENTS: usize = 1024;
 fn watched_ns(inner: &Inner) -> u64 {
     let after = u64::try_from(inner.options.freeze_after.as_nanos()).unwrap_or(u64::MAX / WATCHED);
     after.saturating_mul(WATCHED)
-}
-
-/// What the threads have done since the database was opened.
-#[derive(Debug, Default)]
-pub(crate) struct Done {
-    /// Processor time that freezing took, and the rows that were frozen by that.
-    pub(crate) freezing_cpu_ns: AtomicU64,
-    pub(crate) frozen_rows: AtomicU64,
-    /// The same of leaving, letting go in memory included.
-    pub(crate) leaving_cpu_ns: AtomicU64,
 }
 
 /// When a chunk is looked at next, and how many quarters after the look before.

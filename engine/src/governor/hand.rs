@@ -21,13 +21,13 @@ use std::sync::Arc;
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{CHUNK_SLOTS, RowId, TableId, Timestamp};
 
-use super::warmth::Hot;
 use crate::catalog::table::{TableCounters, TableEntry, TableForm};
 use crate::db::Inner;
 use crate::hot::chunk::Found;
 use crate::hot::reuse::{self, CLASSES, Census, Leaving, Moment, Planned};
 use crate::hot::version::{Begin, HEADER_BYTES, Version};
 use crate::index::hash_of;
+use crate::pressure::Hot;
 use crate::row::KeyBuf;
 use crate::schema::Tiering;
 use crate::schema::is_internal;

@@ -51,7 +51,7 @@ impl World {
         let inner = db.inner();
         inner.budget.set_governed(true);
         inner.budget.note_beginning();
-        inner.governor.there.store(true, Ordering::SeqCst);
+        inner.governor.begin();
         Self { db, clock, table }
     }
 

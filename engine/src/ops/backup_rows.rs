@@ -19,8 +19,8 @@ use crate::cold::memo::NoticeKind;
 use crate::cold::store::{ColdStore, StoreMemory, StoreTies, primary_of, secondary_of};
 use crate::db::Inner;
 use crate::error::{Error, Result};
-use crate::governor::Trimmer;
 use crate::mutation::{self, Rule};
+use crate::pressure::Trimmer;
 use crate::schema::is_internal;
 
 /// What a batch takes without its entries, from here until it is durable.
@@ -128,7 +128,7 @@ impl Inner {
                         teller.more(bytes as u64)?;
                         bytes = 0;
                         if self.budget.limit().is_some() {
-                            trimmer.trim(self, 0, TRIMMING_SHARE);
+                            trimmer.trim(&*self.clock, 0, TRIMMING_SHARE);
                         }
                     }
                 }

@@ -13,11 +13,11 @@ use crate::cold::store::StoreMemory;
 use crate::counters::WaitKind;
 use crate::db::{Database, Index, Inner, Table};
 use crate::error::{Error, Result};
-use crate::governor::Verdict;
 use crate::hot::budget::OutOfMemoryCause;
 use crate::ops::define::ColumnChange;
 use crate::ops::freeze::Settled;
 use crate::ops::progress::{Advance, silent};
+use crate::pressure::Verdict;
 use crate::row::Column;
 use crate::schema::{IndexSchema, TableSchema, Tiering};
 
@@ -76,7 +76,7 @@ impl Inner {
             let mut count = 0_usize;
             form.store.for_each_row(&guard, |_, newest| {
                 count += usize::from(!newest.is_tombstone());
-                Ok(())
+                Ok::<(), Error>(())
             })?;
             (count, form.store.directory.len())
         };

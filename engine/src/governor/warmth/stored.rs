@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thermocline_base::io::{File, Io, IoError, OpenMode};
-use thermocline_base::sync::Ordering;
 
 use crate::db::Inner;
 use crate::temperature::{Classifier, STORED_HEADER_BYTES, StoredHeader, Temperatures, check_stored};
@@ -23,9 +22,8 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// Writes what is known of temperatures, if anything is. A failure is told to the log of events, and costs nothing else.
 pub(crate) fn store(inner: &Inner) {
     let Some(warmth) = inner.warmth.get().filter(|_| inner.checkpoints.are_kept()) else { return };
-    let _turn = warmth.storing.lock();
-    warmth.stored_ns.store(inner.clock.now_ns(), Ordering::Relaxed);
-    if let Err(error) = write(inner, &warmth.classifier) {
+    let _turn = warmth.storing(inner.clock.now_ns());
+    if let Err(error) = write(inner, warmth.classifier()) {
         tracing::warn!(%error, "temperatures were not written: after a restart older ones are known, or none");
     }
 }
@@ -33,7 +31,7 @@ pub(crate) fn store(inner: &Inner) {
 /// The same, if the last time is long ago.
 pub(crate) fn store_now_and_then(inner: &Inner) {
     let is_due = |stored_ns: u64| inner.clock.now_ns().saturating_sub(stored_ns) > STORE_NS;
-    if inner.warmth.get().is_some_and(|warmth| is_due(warmth.stored_ns.load(Ordering::Relaxed))) {
+    if inner.warmth.get().is_some_and(|warmth| is_due(warmth.stored_ns())) {
         store(inner);
     }
 }
@@ -141,7 +139,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::governor::Warmth;
+    use crate::governor::warmth_of;
     use crate::{Database, Options};
 
     #[test]
@@ -149,7 +147,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let options = || Options::default().with_memory_limit(Some(64 << 20));
         let db = Database::open(dir.path(), options()).expect("a new database");
-        Warmth::of(db.inner());
+        warmth_of(db.inner());
         store(db.inner());
         db.close().expect("closed");
         let findings = || Database::verify(dir.path()).expect("it can be read").findings;
@@ -167,7 +165,7 @@ mod tests {
             }
             let db = Database::open(dir.path(), options()).expect("it opens all the same");
             assert!(db.temperatures().is_none_or(|found| found.sampled_rows == 0));
-            Warmth::of(db.inner());
+            warmth_of(db.inner());
             db.close().expect("closed");
         }
     }

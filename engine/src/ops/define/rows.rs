@@ -135,7 +135,7 @@ impl Inner {
                 .expect("chunks with a number have one size")
                 .fill(below.expect("a row has a version"));
             chunk.mark_dirty();
-            Ok(())
+            Ok::<(), Error>(())
         })?;
         new.store.seal_all(guard);
         Ok(writes)

@@ -9,10 +9,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use thermocline_base::clock::Clock;
 use thermocline_base::sync::{Mutex, Ordering};
 
 use super::Governor;
-use crate::db::Inner;
+use crate::hot::budget::Budget;
 
 /// So long a transaction waits for its turn to write.
 const TURN_NS: u64 = 300_000_000;
@@ -41,16 +42,16 @@ struct Waiter {
 
 /// All that wait.
 #[derive(Debug, Default)]
-pub(super) struct Waiters {
+pub(crate) struct Waiters {
     next: u64,
     waiting: BTreeMap<u64, Waiter>,
 }
 
 /// Who waits, in short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Longest {
+pub(crate) struct Longest {
     /// When the first of them began.
-    pub(super) since_ns: u64,
+    pub(crate) since_ns: u64,
 }
 
 impl Waiters {
@@ -84,26 +85,26 @@ impl Governor {
     }
 
     /// Since when somebody has been waiting who has no verdict yet.
-    pub(super) fn longest_wait(&self) -> Option<Longest> {
+    pub(crate) fn longest_wait(&self) -> Option<Longest> {
         let waiters = self.waiters.lock();
         let since = waiters.waiting.values().filter(|waiter| waiter.verdict.is_none());
         since.map(|waiter| waiter.since_ns).min().map(|since_ns| Longest { since_ns })
     }
 
     /// The places of the transactions that wait, or have just been told to try again.
-    pub(super) fn waiting_places(&self) -> BTreeSet<u32> {
+    pub(crate) fn waiting_places(&self) -> BTreeSet<u32> {
         self.waiters.lock().waiting.values().filter_map(|waiter| waiter.place).collect()
     }
 
     /// Tells everybody who waits.
-    pub(super) fn settle_all(&self, verdict: Verdict) {
+    pub(crate) fn settle_all(&self, verdict: Verdict) {
         let mut waiters = self.waiters.lock();
         let numbers: Vec<u64> = waiters.waiting.keys().copied().collect();
         numbers.into_iter().for_each(|number| waiters.settle(number, verdict));
     }
 
     /// Tells those whose operation has waited since `since_ns` or longer, in all.
-    pub(super) fn settle_since(&self, since_ns: u64, verdict: Verdict) {
+    pub(crate) fn settle_since(&self, since_ns: u64, verdict: Verdict) {
         let mut waiters = self.waiters.lock();
         let due = waiters.waiting.iter().filter(|(_, waiter)| waiter.since_ns <= since_ns);
         let numbers: Vec<u64> = due.map(|(number, _)| *number).collect();
@@ -111,7 +112,7 @@ impl Governor {
     }
 
     /// Refuses the one whose own writes take most memory. `false`: nobody who waits has written anything.
-    pub(super) fn refuse_largest(&self) -> bool {
+    pub(crate) fn refuse_largest(&self) -> bool {
         let mut waiters = self.waiters.lock();
         let waiting =
             waiters.waiting.iter().filter(|(_, waiter)| waiter.verdict.is_none() && waiter.pins > 0);
@@ -123,7 +124,7 @@ impl Governor {
     }
 
     /// Wakes the transaction in this place, if it waits: its snapshot was cancelled.
-    pub(super) fn settle_place(&self, place: u32) {
+    pub(crate) fn settle_place(&self, place: u32) {
         let mut waiters = self.waiters.lock();
         let waiting = waiters.waiting.iter().filter(|(_, waiter)| waiter.place == Some(place));
         let numbers: Vec<u64> = waiting.map(|(number, _)| *number).collect();
@@ -138,20 +139,17 @@ impl Governor {
     }
 }
 
-impl Inner {
-    /// Memory is short, and a transaction is about to begin, or to write for the first time: waits until it is not, for
-    /// a while.
-    #[cold]
-    pub(crate) async fn take_turn(&self, place: Option<u32>) {
-        let (governor, since) = (&self.governor, self.clock.now_ns());
-        let waited = || self.clock.now_ns().saturating_sub(since);
-        while governor.is_pressing(&self.budget) && waited() < TURN_NS {
-            if governor.wait_for_room(place, 0, since).await == Verdict::Refused {
-                break;
-            }
+/// Memory is short, and a transaction is about to begin, or to write for the first time: waits until it is not, for a while.
+#[cold]
+pub(crate) async fn take_turn(governor: &Governor, budget: &Budget, clock: &dyn Clock, place: Option<u32>) {
+    let since = clock.now_ns();
+    let waited = || clock.now_ns().saturating_sub(since);
+    while governor.is_pressing(budget) && waited() < TURN_NS {
+        if governor.wait_for_room(place, 0, since).await == Verdict::Refused {
+            break;
         }
-        governor.counters.note_wait(waited());
     }
+    governor.counters.note_wait(waited());
 }
 
 /// Resolves when the governor has decided.
