@@ -357,7 +357,7 @@ impl Database {
         if inner.checkpoints.are_kept() && !inner.options.read_only {
             start("thermocline-checkpoint", Box::new(|inner| crate::ops::checkpoint::run(inner)))?;
         }
-        if crate::governor::is_wanted(inner) {
+        if crate::ops::memory::is_wanted(inner) {
             start("thermocline-governor", Box::new(crate::governor::run))?;
         }
         if !inner.options.read_only {

@@ -34,7 +34,6 @@
 
 mod ages;
 mod hand;
-mod minimum;
 #[cfg(all(test, feature = "model"))]
 mod pressed_tests;
 #[cfg(test)]
@@ -51,42 +50,34 @@ use thermocline_base::ids::Timestamp;
 use thermocline_base::multiplex::run_tasks;
 use thermocline_base::sync::{Mutex, Ordering};
 
-use crate::catalog::table::TableForm;
-use crate::cold::store::{StoreMemory, StoreMemoryUse};
+use crate::cold::store::StoreMemory;
 use crate::db::Inner;
 use crate::error::Error;
 use crate::hot::budget::MemoryKind;
-use crate::hot::memory::Memory;
 use crate::hot::reuse::{self, Leaving, Moment};
 use crate::mutation::{self, Rule};
 use crate::ops::maintain::Rounds;
-use crate::options::ColdStoreKind;
+use crate::ops::memory::{
+    BATCH_ROWS, GOAL, each_memory, live_bytes, moving_bytes_max, note_memory, row_bytes,
+};
+use crate::ops::temperatures;
 use crate::pressure::{Trimmer, Verdict, Wanted};
 
 use self::ages::{Ages, Held};
 use self::hand::{Choice, Hands, Mood, Portion, Rules};
-pub(crate) use self::minimum::check as check_minimum;
 use self::warmth::Thermometer;
-pub(crate) use self::warmth::{store_now_and_then, temperatures, verify_temperatures, warmth_of};
+pub(crate) use self::warmth::warmth_of;
 
 /// The soft mark, in thousandths of the limit.
 const SOFT: u64 = 880;
 /// Where who has not written yet waits before he does, in thousandths of the limit.
 const BRAKE: u64 = 920;
-/// Where what is live is to be, in thousandths of the limit: at best, and at the least when writers wait all the same.
-const GOAL: u64 = 840;
 const GOAL_MIN: u64 = 300;
 /// By how much the goal goes down when writers wait in vain, and up again.
 const GOAL_STEP: u64 = 20;
 /// Time between two steps down: so long shrinking has to give free cells back.
 const LOWERING_NS: u64 = 50_000_000;
-/// Rows of one batch, at first and within bounds.
-const BATCH_ROWS: usize = 512;
 const BATCH_ROWS_MIN: usize = 128;
-/// What is written down about a row that moves, in bytes.
-const MOVING_ROW_BYTES: u64 = 128;
-/// What part of the limit batches of rows that are being moved take, at most.
-const MOVING_SHARE: u64 = 32;
 /// Rows that are brought back in one round.
 const PROMOTIONS: usize = 256;
 /// Time between two rounds when there is nothing to do.
@@ -120,12 +111,6 @@ const PRESSING_SHARE: u64 = 3;
 /// So long an operation waits for room in all, although the governor gets somewhere.
 const WAIT_NS: u64 = 10_000_000_000;
 
-/// Does this database get a governor?
-pub(crate) fn is_wanted(inner: &Inner) -> bool {
-    let in_memory = inner.dir == std::path::Path::new(crate::options::IN_MEMORY);
-    !inner.options.read_only && (!in_memory || inner.options.cold_store == ColdStoreKind::Memory)
-}
-
 /// The thread's main function.
 pub(crate) fn run(inner: &Arc<Inner>) {
     let governor = &inner.governor;
@@ -156,7 +141,7 @@ pub(crate) fn run(inner: &Arc<Inner>) {
             }
         }
     });
-    warmth::store(inner);
+    temperatures::store(inner);
 }
 
 /// Cleans beside the governor's rounds: a round of cleaning may wait long for the store, and nobody waits for it.
@@ -300,7 +285,7 @@ impl<'a> Work<'a> {
                 cold.store.set_frame_bytes(StoreMemory::within(Some(limit)).frame_bytes);
             }
             if let Some(warmth) = self.inner.warmth.get() {
-                warmth::fit(warmth, limit);
+                warmth.fit(temperatures::classifier_within(limit).memory_bytes);
             }
         }
         self.measure(now, of(self.goal));
@@ -639,100 +624,4 @@ pub(crate) fn press(inner: &Arc<Inner>) -> usize {
     work.prune();
     inner.shrink_eagerly(&mut work.rounds);
     moved.rows
-}
-
-/// Calls `see` with the memories of all tables.
-fn each_memory(inner: &Inner, mut see: impl FnMut(&Memory)) {
-    let guard = inner.epochs.pin();
-    for entry in inner.catalog.all() {
-        memories_of(entry.form_pinned(&guard), &mut see);
-    }
-}
-
-fn memories_of(form: &TableForm, see: &mut impl FnMut(&Memory)) {
-    see(&form.store.memory);
-    see(&form.store.slots);
-    form.indexes.iter().for_each(|index| see(&index.memory));
-}
-
-/// What is used, without the free cells of rows and indexes.
-pub(crate) fn live_bytes(inner: &Inner) -> u64 {
-    let mut free = 0;
-    each_memory(inner, |memory| free += memory.committed_bytes().saturating_sub(memory.used_bytes()));
-    inner.budget.used().saturating_sub(free)
-}
-
-/// What a database takes under a limit, however few of its rows are in memory, by what it is for.
-pub(crate) fn fixed_bytes(inner: &Inner, limit: u64) -> Vec<(&'static str, u64)> {
-    use MemoryKind::{ColdFences, ColdFilters, Log, Process, Temperature};
-    let used = |kind: MemoryKind| (kind.name(), inner.budget.used_by(kind));
-    let temperature = if is_wanted(inner) { warmth::bytes_within(inner, limit) } else { 0 };
-    let parts = [
-        used(Log),
-        (Process.name(), PROCESS_BYTES + limit / MOVING_SHARE),
-        used(ColdFilters),
-        used(ColdFences),
-        (Temperature.name(), temperature),
-    ];
-    parts.into_iter().filter(|(_, bytes)| *bytes > 0).collect()
-}
-
-/// What a row takes with its entries, about.
-fn row_bytes(inner: &Inner) -> u64 {
-    let guard = inner.epochs.pin();
-    let (mut bytes, mut rows) = (0, 0);
-    for entry in inner.catalog.all() {
-        let form = entry.form_pinned(&guard);
-        bytes += form.store.memory.used_bytes();
-        rows += form.primary().len();
-    }
-    (bytes / rows.max(1)).clamp(32, 1 << 20)
-}
-
-/// What the process takes for an open database apart from what is counted: stacks of its threads, tables with a place for
-/// each thread, what sessions keep, and what the allocator keeps between all these. Measured (docs/internals/governor.md).
-const PROCESS_BYTES: u64 = 2 << 20;
-
-/// What the governor has in its hands while rows move: batches as they are being made, and lists of what is in them. A bound
-/// of it, since it is asked about at other times.
-fn moving_bytes(inner: &Inner) -> u64 {
-    if inner.cold.get().is_none() || inner.budget.limit().is_none() {
-        return 0;
-    }
-    let rows = (inner.options.batches_in_flight * BATCH_ROWS) as u64;
-    (rows * (row_bytes(inner) + MOVING_ROW_BYTES)).min(moving_bytes_max(inner))
-}
-
-/// What it may have in its hands, but for one row of each batch: under a small limit, batches of large rows are of few rows.
-fn moving_bytes_max(inner: &Inner) -> u64 {
-    inner.budget.limit().map_or(u64::MAX, |limit| limit / MOVING_SHARE)
-}
-
-/// Lets the budget know what others have allocated.
-pub(crate) fn note_memory(inner: &Inner) {
-    let budget = &inner.budget;
-    let copying = inner.checkpoints.copying_bytes.load(Ordering::Relaxed);
-    budget.note(MemoryKind::Process, PROCESS_BYTES + moving_bytes(inner) + copying);
-    if let Some(log) = inner.log() {
-        budget.note(MemoryKind::Log, log.memory_bytes());
-    }
-    crate::ops::page::note_paged(inner);
-    if let Some(cold) = inner.cold.get() {
-        let (copies, batches) = {
-            let copies = inner.copies.lock();
-            let batches = copies.len() * StoreMemory::within(budget.limit()).block_bytes;
-            (copies.iter().map(|store| store.memory()).sum(), batches as u64)
-        };
-        let mut memory = [cold.store.memory(), copies].into_iter().sum::<StoreMemoryUse>();
-        memory.buffers += batches;
-        budget.note(MemoryKind::ColdFilters, memory.filters);
-        budget.note(MemoryKind::ColdFences, memory.fences);
-        budget.note(MemoryKind::ColdBuffers, memory.buffers);
-        budget.note(MemoryKind::ColdFrames, memory.frames);
-        if inner.options.cold_store == ColdStoreKind::Pages {
-            let most = StoreMemory::within(budget.limit());
-            let buffers = most.buffer_bytes().saturating_sub(memory.buffers);
-            budget.keep(buffers + most.frame_bytes.saturating_sub(memory.frames));
-        }
-    }
 }

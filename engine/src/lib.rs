@@ -103,7 +103,6 @@ pub use load::{BulkLoad, LoadRow};
 pub use ops::backup::BackupProgress;
 pub use ops::change::{Change, Changed};
 #[doc(hidden)]
-pub use ops::cold_steps::ColdSteps;
 pub use ops::columns::ColumnBatch;
 pub use ops::freeze::Freezing;
 pub use ops::handle::{RowHandle, SeenRow};
@@ -126,6 +125,7 @@ pub use statistics::{
     CheckpointCounts, ColdStatistics, FrozenStatistics, MemoryUse, PagedStatistics, Statistics,
     TableStatistics,
 };
+pub use steps::cold::ColdSteps;
 pub use thermocline_base::backing::Backing;
 pub use thermocline_base::multiplex::{block_on, run_tasks, yield_now};
 pub use thermocline_pool::ssd::{SavedCounts, SsdCounts, SsdState, SsdStats};

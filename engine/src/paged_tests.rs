@@ -331,7 +331,7 @@ fn frames_count_as_soon_as_a_table_is_paged() {
     let options = Options::default().with_durability(Durability::Async).with_memory_limit(Some(limit));
     let db = Database::open(dir.path(), options).unwrap();
     let counted = || {
-        crate::governor::note_memory(db.inner());
+        crate::ops::memory::note_memory(db.inner());
         db.inner().budget.used_by(MemoryKind::Paged)
     };
     assert_eq!(counted(), 0);

@@ -354,7 +354,7 @@ impl Database {
     pub fn statistics(&self) -> Statistics {
         let inner = self.inner();
         if !inner.governor.is_there() {
-            crate::governor::note_memory(inner);
+            crate::ops::memory::note_memory(inner);
         }
         let sums = inner.counters.sums();
         let guard = inner.epochs.pin();
@@ -429,7 +429,7 @@ impl Database {
     /// `None`: nothing is known.
     #[must_use]
     pub fn temperatures(&self) -> Option<Temperatures> {
-        crate::governor::temperatures(self.inner())
+        crate::ops::temperatures::temperatures(self.inner())
     }
 
     /// Changes the memory limit while the database runs. While more is in use rows leave memory, and writers wait.
@@ -439,7 +439,7 @@ impl Database {
     /// in memory. The former limit stays.
     pub fn set_memory_limit(&self, limit: Option<u64>) -> Result<()> {
         let inner = self.inner();
-        crate::governor::check_minimum(inner, limit, u64::MAX)?;
+        crate::ops::minimum::check(inner, limit, u64::MAX)?;
         inner.budget.set_limit(limit);
         inner.governor.wake();
         Ok(())

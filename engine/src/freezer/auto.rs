@@ -185,9 +185,9 @@ impl Auto {
         let mut left = 0;
         if number == 0 {
             self.forget(inner, &tables, now);
-            if now >= self.again_ns && crate::governor::live_bytes(inner) >= mark(LEAVE) {
+            if now >= self.again_ns && crate::ops::memory::live_bytes(inner) >= mark(LEAVE) {
                 let candidates = self.candidates(inner, &tables, now);
-                let is_enough = || crate::governor::live_bytes(inner) < mark(LEAVE_UNTIL);
+                let is_enough = || crate::ops::memory::live_bytes(inner) < mark(LEAVE_UNTIL);
                 left = self.leave_until(inner, &candidates, is_enough);
             }
             left += Self::clear(inner);

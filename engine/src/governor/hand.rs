@@ -27,6 +27,7 @@ use crate::hot::chunk::Found;
 use crate::hot::reuse::{self, CLASSES, Census, Leaving, Moment, Planned};
 use crate::hot::version::{Begin, HEADER_BYTES, Version};
 use crate::index::hash_of;
+use crate::ops::memory::memories_of;
 use crate::pressure::Hot;
 use crate::row::KeyBuf;
 use crate::schema::Tiering;
@@ -473,7 +474,7 @@ fn row_bytes(form: &TableForm, rows: u64, paged: bool, guard: &Guard<'_>) -> f64
         let blocks = chunks.flat_map(|chunk| chunk.blocks(guard));
         rows = rows.saturating_sub(blocks.map(|block| u64::from(block.live())).sum());
     } else {
-        super::memories_of(form, &mut |memory| bytes += memory.used_bytes());
+        memories_of(form, &mut |memory| bytes += memory.used_bytes());
     }
     (bytes as f64 / rows.max(1) as f64).max(HEADER_BYTES as f64)
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use thermocline_base::clock::ManualClock;
 use thermocline_base::io::MemoryIo;
-use thermocline_base::sync::Ordering;
 
 use super::Work;
 use crate::mutation::{Rule, switch_off};

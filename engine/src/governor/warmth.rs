@@ -10,10 +10,6 @@
 //! that is once for 20 on average. A row is wanted only when it is well beyond the threshold, so that those around it do not go
 //! to and fro.
 
-mod stored;
-
-pub(crate) use self::stored::{store, store_now_and_then, temperatures, verify as verify_temperatures};
-
 use std::sync::Arc;
 
 use thermocline_base::sync::Ordering;
@@ -21,15 +17,14 @@ use thermocline_base::sync::Ordering;
 use crate::cold::Cold;
 use crate::db::Inner;
 use crate::hot::budget::MemoryKind;
+use crate::ops::temperatures;
 use crate::pressure::{Wanted, Warmth};
-use crate::temperature::{Classifier, ClassifierOptions, Collector, CollectorOptions};
+use crate::temperature::{Classifier, Collector, CollectorOptions};
 
 /// What temperatures are measured for where there is no memory limit.
 const LIMIT_EXPECTED: u64 = 1 << 30;
 /// Records of a session's ring: sessions are many.
 const RING_RECORDS: usize = 256;
-/// The classifier takes no more, however large the limit is.
-const CLASSIFIER_BYTES_MAX: usize = 64 << 20;
 /// While the hot set moves, or settles, so many times as many rows may come back.
 const SETTLING: u64 = 8;
 /// Promotions that may be saved up.
@@ -40,27 +35,13 @@ const SAMPLES: f64 = 1.5;
 const STEP_NS: u64 = 20_000_000;
 const BUDGET_NS: u64 = 1_000_000_000;
 
-/// A classifier's options under a limit.
-fn classifier_within(limit: u64) -> ClassifierOptions {
-    let options = ClassifierOptions::for_limit(limit, limit / 2);
-    ClassifierOptions { memory_bytes: options.memory_bytes.min(CLASSIFIER_BYTES_MAX), ..options }
-}
-
-/// What temperatures take under a limit, once they are measured.
-pub(super) fn bytes_within(inner: &Inner, limit: u64) -> u64 {
-    match inner.options.sampling > 0.0 {
-        true => classifier_within(limit).memory_bytes as u64,
-        false => 0,
-    }
-}
-
 fn measuring(inner: &Inner, limit: u64) -> Warmth {
     let (share, clock) = (inner.options.sampling, Arc::clone(&inner.clock));
-    let options = classifier_within(limit);
+    let options = temperatures::classifier_within(limit);
     let floor = (SAMPLES * options.alpha / share.clamp(1e-3, 1.0)) as f32;
     let classifier = Arc::new(Classifier::new(&options));
     if inner.checkpoints.are_kept() {
-        stored::restore(inner, &classifier);
+        temperatures::restore(inner, &classifier);
     }
     let options = CollectorOptions { share, ring_records: RING_RECORDS, ..CollectorOptions::default() };
     let collector = Collector::new(options, clock, Some(Arc::clone(&classifier)));
@@ -70,11 +51,6 @@ fn measuring(inner: &Inner, limit: u64) -> Warmth {
 /// What a database knows of temperatures; it begins to measure with this if it does not yet.
 pub(crate) fn warmth_of(inner: &Inner) -> &Warmth {
     inner.warmth.get_or_init(|| measuring(inner, inner.budget.limit().unwrap_or(LIMIT_EXPECTED)))
-}
-
-/// Fits what is known into another memory limit.
-pub(super) fn fit(warmth: &Warmth, limit: u64) {
-    warmth.fit(classifier_within(limit).memory_bytes);
 }
 
 /// The governor's side: what it has collected, and what may come back.

@@ -185,7 +185,7 @@ pub(crate) fn run(inner: &Inner) {
             pause = AFTER_FAILURE.min(inner.options.checkpoint_interval);
         } else {
             (last_tail, asked, pause) = (tail, false, Duration::ZERO);
-            crate::governor::store_now_and_then(inner);
+            crate::ops::temperatures::store_now_and_then(inner);
         }
         last_end = inner.clock.now_ns();
     }

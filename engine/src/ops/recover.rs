@@ -195,8 +195,8 @@ pub(crate) fn open(
         }
     }
     thermocline_base::vm::trim_heap();
-    crate::governor::note_memory(&inner);
-    crate::governor::check_minimum(&inner, inner.budget.limit(), known.ends.memory_limit)?;
+    crate::ops::memory::note_memory(&inner);
+    crate::ops::minimum::check(&inner, inner.budget.limit(), known.ends.memory_limit)?;
     crate::ops::checkpoint::seal(&inner);
     crate::ops::checkpoint::catch_up(&inner);
     Ok((Arc::new(inner), lock))

@@ -131,7 +131,7 @@ pub(crate) fn verify(directory: &Path, io: &Arc<dyn Io>) -> Result<Verification>
         report.findings.extend(missing);
     }
     report.findings.extend(rows.finish());
-    report.findings.extend(crate::governor::verify_temperatures(&**io, directory, &superblock.database));
+    report.findings.extend(crate::ops::temperatures::verify(&**io, directory, &superblock.database));
     Ok(report)
 }
 

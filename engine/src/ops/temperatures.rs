@@ -10,7 +10,9 @@ use std::sync::Arc;
 use thermocline_base::io::{File, Io, IoError, OpenMode};
 
 use crate::db::Inner;
-use crate::temperature::{Classifier, STORED_HEADER_BYTES, StoredHeader, Temperatures, check_stored};
+use crate::temperature::{
+    Classifier, ClassifierOptions, STORED_HEADER_BYTES, StoredHeader, Temperatures, check_stored,
+};
 
 /// The file's name in the database's directory.
 pub(crate) const FILE: &str = "temperatures";
@@ -18,6 +20,23 @@ pub(crate) const FILE: &str = "temperatures";
 const STORE_NS: u64 = 300_000_000_000;
 /// What is read and written at a time.
 const BUFFER_BYTES: usize = 64 << 10;
+
+/// The classifier takes no more, however large the limit is.
+const CLASSIFIER_BYTES_MAX: usize = 64 << 20;
+
+/// A classifier's options under a limit.
+pub(crate) fn classifier_within(limit: u64) -> ClassifierOptions {
+    let options = ClassifierOptions::for_limit(limit, limit / 2);
+    ClassifierOptions { memory_bytes: options.memory_bytes.min(CLASSIFIER_BYTES_MAX), ..options }
+}
+
+/// What temperatures take under a limit, once they are measured.
+pub(crate) fn bytes_within(inner: &Inner, limit: u64) -> u64 {
+    match inner.options.sampling > 0.0 {
+        true => classifier_within(limit).memory_bytes as u64,
+        false => 0,
+    }
+}
 
 /// Writes what is known of temperatures, if anything is. A failure is told to the log of events, and costs nothing else.
 pub(crate) fn store(inner: &Inner) {
@@ -73,7 +92,7 @@ pub(crate) fn verify(io: &dyn Io, dir: &Path, database: &[u8; 16]) -> Option<Str
 }
 
 /// Gives the classifier what the file says, if there is one.
-pub(super) fn restore(inner: &Inner, classifier: &Classifier) {
+pub(crate) fn restore(inner: &Inner, classifier: &Classifier) {
     let Some(mut reader) = open(inner) else { return };
     if let Err(reason) = classifier.restore(&inner.database, |piece| reader.read(piece)) {
         let file = inner.dir.join(FILE);

@@ -1,6 +1,6 @@
 //! The least memory limit that a database can be opened with, or be given while it runs.
 //!
-//! Rows can leave memory; what stays is what does not depend on how many of them are there ([`super::fixed_bytes`]), a block
+//! Rows can leave memory; what stays is what does not depend on how many of them are there ([`fixed_bytes`]), a block
 //! each for the rows, the slots and every index of a table, and the rows that are in use at the moment. Under a governor all of
 //! that has to lie below its *goal*: what is above, it brings out of memory, whatever it is needed for.
 //!
@@ -13,11 +13,11 @@
 
 use std::fmt::Write;
 
-use super::{GOAL, fixed_bytes, is_wanted};
 use crate::cold::store::StoreMemory;
 use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::budget::reserve_bytes;
+use crate::ops::memory::{GOAL, fixed_bytes, is_wanted};
 use crate::options::ColdStoreKind;
 use crate::schema::is_internal;
 

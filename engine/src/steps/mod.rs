@@ -1,6 +1,8 @@
 //! What background threads do, as single steps: for tests that open a database without threads
 //! ([`Database::open_with`]) and decide themselves what happens when.
 
+pub(crate) mod cold;
+
 use std::path::Path;
 use std::sync::Arc;
 
