@@ -9,12 +9,12 @@ use thermocline_base::checksum::{Seed, crc32c_append};
 use thermocline_base::ids::{Lsn, TableId, Timestamp};
 use thermocline_base::io::{Io, MemoryIo, OpenMode};
 
+use crate::api::Database;
 use crate::checkpoint::format::{BLOCK_HEADER_BYTES, image_seed};
 use crate::checkpoint::manifest::{image_path, manifest_name};
 use crate::checkpoint::{
     CheckpointError, ChunkHeader, ChunkImage, ImageWriter, Images, Manifest, ManifestBuilder,
 };
-use crate::db::Database;
 use crate::options::Options;
 use crate::row::{Column, Type};
 use crate::schema::{PastChange, PastColumns, StoredTable, decode_catalog, encode_catalog};

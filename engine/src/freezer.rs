@@ -18,7 +18,8 @@ use std::time::Duration;
 use thermocline_base::ids::{TableId, Timestamp};
 use thermocline_base::sync::Ordering;
 
-use crate::db::{Database, Inner};
+use crate::api::Database;
+use crate::db::Inner;
 use crate::ops::freeze::Settled;
 use crate::schema::Tiering;
 

@@ -40,10 +40,10 @@
 pub mod columns {
     pub use thermocline_frozen::{Array, Batch, Bitmap, Condition, Function, GroupRow, Strings, Values};
 
-    pub use crate::transaction::Aggregate;
+    pub use crate::api::transaction::Aggregate;
 }
 
-mod access_log;
+mod api;
 mod catalog;
 mod checkpoint;
 mod cold;
@@ -69,7 +69,6 @@ mod hot;
 pub mod index;
 #[cfg(test)]
 mod leave_tests;
-mod load;
 mod log;
 #[cfg(all(test, feature = "model"))]
 mod model_tests;
@@ -82,24 +81,27 @@ mod paged_fault_tests;
 #[cfg(all(test, not(feature = "model")))]
 mod paged_tests;
 mod pressure;
-mod reservation;
 mod schema;
 mod session;
-mod ssd;
 #[cfg(test)]
 mod statement_tests;
-mod statistics;
 mod steps;
-mod transaction;
 mod txn;
 
+pub use api::load::{BulkLoad, LoadRow};
+pub use api::reservation::Reservation;
+pub use api::ssd::{IndexOnSsd, SsdShares};
+pub use api::statistics::{
+    CheckpointCounts, ColdStatistics, FrozenStatistics, MemoryUse, PagedStatistics, Statistics,
+    TableStatistics,
+};
+pub use api::transaction::{ColumnScan, ColumnScanBuilder, Cursor, LockWait, Statement, Stop, Transaction};
+pub use api::{BodyFuture, Database, Index, Table, Tables};
 pub use counters::{AbortCounts, MemoNotices, WaitTotal, Waits};
-pub use db::{BodyFuture, Database, Index, Table, Tables};
 pub use error::{Error, Result, SerializationCause, TakenKey};
 pub use freezer::Freezer;
 pub use hot::budget::OutOfMemory;
 pub use index::tree::Direction;
-pub use load::{BulkLoad, LoadRow};
 pub use ops::backup::BackupProgress;
 pub use ops::change::{Change, Changed};
 #[doc(hidden)]
@@ -118,13 +120,7 @@ pub use ops::verify::Verification;
 #[doc(hidden)]
 pub use options::PageCapture;
 pub use options::{ColdStoreKind, Durability, Isolation, Options, PagerKind, SsdPolicy, TransactionOptions};
-pub use reservation::Reservation;
 pub use schema::{IndexKind, IndexSchema, SchemaError, TableSchema, Tiering};
-pub use ssd::{IndexOnSsd, SsdShares};
-pub use statistics::{
-    CheckpointCounts, ColdStatistics, FrozenStatistics, MemoryUse, PagedStatistics, Statistics,
-    TableStatistics,
-};
 pub use steps::cold::ColdSteps;
 pub use thermocline_base::backing::Backing;
 pub use thermocline_base::multiplex::{block_on, run_tasks, yield_now};
@@ -132,5 +128,4 @@ pub use thermocline_pool::ssd::{SavedCounts, SsdCounts, SsdState, SsdStats};
 pub use thermocline_pool::store::SsdShare;
 pub use thermocline_row::{self as row, row};
 pub use thermocline_temperature as temperature;
-pub use transaction::{ColumnScan, ColumnScanBuilder, Cursor, LockWait, Statement, Stop, Transaction};
 pub use txn::locks::LockMode;

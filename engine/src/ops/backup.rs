@@ -33,10 +33,11 @@ use thermocline_base::io::{Copier, File, OpenMode};
 use thermocline_base::sync::{Backoff, Ordering};
 use thermocline_pool::store::{IndexId as StoreIndex, Pinned, StoreEnd, StoreError};
 
+use crate::api::Database;
 use crate::checkpoint::manifest::image_path;
 use crate::checkpoint::{DurableEnds, Manifest, Superblock, dir_of};
 use crate::cold::Cold;
-use crate::db::{Database, Inner};
+use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::mutation::{self, Rule};
 use crate::options::ColdStoreKind;

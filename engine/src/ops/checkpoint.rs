@@ -40,13 +40,14 @@ use thermocline_base::ids::{Lsn, TableId};
 use thermocline_base::io::Action;
 use thermocline_base::sync::{AtomicU64, Backoff, Mutex, Ordering};
 
+use crate::api::Database;
 use crate::catalog::table::{FormRef, TableForm};
 use crate::checkpoint::manifest::{image_path, manifest_name};
 use crate::checkpoint::{
     Base, CheckpointError, ChunkHeader, ChunkImage, ImageFile, ImageWriter, Manifest, ManifestBuilder,
     RunState, dir_of,
 };
-use crate::db::{Database, Inner};
+use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::block::Block;
 use crate::hot::chunk::{Chunk, Found as Slot};

@@ -28,8 +28,9 @@ use thermocline_base::ids::{RowId, Timestamp};
 use thermocline_base::sync::{Backoff, Ordering};
 use thermocline_frozen::{Builder, Choice};
 
+use crate::api::Database;
 use crate::catalog::table::{TableEntry, TableForm};
-use crate::db::{Database, Inner};
+use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::block::{Begins, Block, Rows};
 use crate::hot::budget::{Charge, MemoryKind};

@@ -25,8 +25,9 @@ use thermocline_base::sync::{Backoff, Ordering};
 use thermocline_pool::policy::PolicyKind;
 use thermocline_region::{OsOptions, OsPager, Pager, Paging, RegionError};
 
+use crate::api::Database;
 use crate::catalog::table::{TableEntry, TableForm};
-use crate::db::{Database, Inner};
+use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::block::{Begins, Block};
 use crate::hot::budget::{Charge, MemoryKind};

@@ -9,7 +9,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::db::{Database, Index};
+use crate::api::{Database, Index};
 use crate::error::{Error, Result};
 use crate::ops::define::ColumnChange;
 use crate::row::Column;

@@ -11,9 +11,9 @@ use thermocline_base::io::{Copier, Io, OpenMode, SystemIo};
 
 use super::backup::{BUFFER_BYTES, BUFFERS, BURST_BYTES, BackupProgress, advance, ended, full, remove_copy};
 use super::recover::lock_to_read;
+use crate::api::Database;
 use crate::checkpoint::Superblock;
 use crate::checkpoint::superblock::{FILE as SUPERBLOCK, LOCK_FILE};
-use crate::db::Database;
 use crate::error::{Error, Result};
 
 impl Database {

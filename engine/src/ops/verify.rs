@@ -11,13 +11,13 @@ use thermocline_pool::store::{
     Found, IndexId as StoreIndex, KeyRange, OwnerPosition, StoreEnd, StoreError, StoreOptions,
 };
 
+use crate::api::Database;
 use crate::checkpoint::{
     CheckpointError, DurableEnds, FROZEN_ROWS, FoundEnds, Images, Manifest, RunState, Superblock, dir_of,
 };
 use crate::cold::objects::Fronts;
 use crate::cold::place;
 use crate::cold::store::{SECONDARY, StoreMemory, is_secondary};
-use crate::db::Database;
 use crate::error::{Error, Result};
 use crate::log::record::{Commit, Kind, Op, Part};
 use crate::log::{LogEnd, LogReader};

@@ -6,8 +6,9 @@ use thermocline_base::ids::RowId;
 use thermocline_base::multiplex::block_on;
 use thermocline_base::sync::Ordering;
 
+use crate::api::{Database, Table};
 use crate::catalog::table::TableEntry;
-use crate::db::{Database, Inner, Table};
+use crate::db::Inner;
 use crate::error::Result;
 use crate::hot::store::RowAbsent;
 use crate::ops::freeze::Settled;

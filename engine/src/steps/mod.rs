@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use thermocline_base::io::Io;
 
-use crate::db::Database;
+use crate::api::Database;
 use crate::error::Result;
 use crate::ops::maintain::Rounds;
 use crate::ops::verify::{Verification, verify};

@@ -28,11 +28,12 @@ use std::sync::Arc;
 use thermocline_base::ids::Timestamp;
 use thermocline_base::sync::Ordering;
 
+use crate::api::{Index, Table};
 use crate::catalog::make::schema_error;
 use crate::catalog::past::{KEPT, Past, may_be_too_long, most_bytes};
 use crate::catalog::table::{FormRef, Settled, TableEntry, TableForm};
 use crate::cold::store::secondary_of;
-use crate::db::{Index, Inner, Table};
+use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::ops::progress::Advance;
 use crate::row::{Column, Layout, MAX_ROW_BYTES, Value};

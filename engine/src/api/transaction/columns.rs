@@ -4,8 +4,8 @@ use thermocline_base::multiplex::{give_way, has_company};
 use thermocline_frozen::{Aggregator, BATCH_ROWS, Condition, GroupRow, Measure, Predicate};
 
 use super::Transaction;
+use crate::api::Table;
 use crate::counters::WaitKind;
-use crate::db::Table;
 use crate::error::{Error, Result};
 use crate::ops::columns::{ColumnBatch, ColumnQuery, ColumnScanState};
 use crate::ops::cursor::CursorView;

@@ -14,14 +14,15 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::api::transaction::Transaction;
+use crate::api::{Database, Table};
 use crate::counters::WaitKind;
-use crate::db::{Database, Inner, Table};
+use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::ops::load::{Batch, LoadState};
 use crate::options::{Isolation, TransactionOptions};
 use crate::pressure::take_turn;
 use crate::row::{EncodedRow, RowRef, Value};
-use crate::transaction::Transaction;
 
 /// Of the memory limit, 1 in so many bytes makes a portion, within bounds: many writers load at a time, and what is
 /// loaded takes more than its rows.

@@ -8,10 +8,10 @@ use thermocline_base::sync::Ordering;
 use thermocline_pool::store::StoreError;
 
 use super::Transaction;
+use crate::api::{Index, Table};
 use crate::catalog::table::TableEntry;
 use crate::cold::cursor::ColdCursor;
 use crate::counters::WaitKind;
-use crate::db::{Index, Table};
 use crate::error::Result;
 use crate::index::tree::Direction;
 use crate::ops::handle::{RowHandle, SeenRow};

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use thermocline_base::multiplex::{give_way, has_company};
 
 use super::Transaction;
+use crate::api::{Index, Table};
 use crate::counters::WaitKind;
-use crate::db::{Index, Table};
 use crate::error::Result;
 use crate::index::tree::Direction;
 use crate::ops::cursor::CursorView;

@@ -9,8 +9,8 @@ use thermocline_base::io::{Io, IoError, SystemIo};
 use thermocline_pool::ssd::{SavedCounts, saved_map};
 use thermocline_pool::store::SsdShare;
 
+use crate::api::Database;
 use crate::cold::store::{primary_of, secondary_of};
-use crate::db::Database;
 
 /// An index with its share of the SSD.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -9,9 +9,10 @@ use thermocline_base::ids::RowId;
 use thermocline_base::multiplex::block_on;
 
 use super::Transaction;
+use crate::api::{Database, Index, Table};
 use crate::cold::store::StoreMemory;
 use crate::counters::WaitKind;
-use crate::db::{Database, Index, Inner, Table};
+use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::budget::OutOfMemoryCause;
 use crate::ops::define::ColumnChange;

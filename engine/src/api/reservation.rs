@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::db::{Database, Inner};
+use crate::api::Database;
+use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::budget::{Charge, MemoryKind, OutOfMemory, OutOfMemoryCause};
 use crate::pressure::Verdict;

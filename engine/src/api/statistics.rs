@@ -5,9 +5,10 @@ use thermocline_base::ids::TableId;
 use thermocline_base::sync::{AtomicU64, Ordering};
 use thermocline_pool::ssd::SsdStats;
 
+use crate::api::{Database, Table};
 use crate::catalog::table::TableForm;
 use crate::counters::{AbortCounts, MemoNotices, Waits};
-use crate::db::{Database, Inner, Table};
+use crate::db::Inner;
 use crate::error::Result;
 use crate::hot::budget::MemoryKind;
 use crate::schema::Tiering;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Transaction;
-use crate::db::{Index, Table, Tables};
+use crate::api::{Index, Table, Tables};
 use crate::error::{Error, Result};
 use crate::ops::Step;
 use crate::ops::commit::PartsState;

@@ -8,8 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::{Stop, Transaction};
+use crate::api::{Index, Table};
 use crate::catalog::table::TableEntry;
-use crate::db::{Index, Table};
 use crate::error::{Error, Result};
 use crate::index::tree::Direction;
 use crate::ops::change::{BothRows, Change, Changed, Named};

@@ -16,8 +16,9 @@ use serde::de::DeserializeOwned;
 use thermocline_base::ids::RowId;
 use thermocline_base::sync::{Backoff, Ordering};
 
+use crate::api::{Index, Table};
 use crate::counters::WaitKind;
-use crate::db::{Index, Inner, Table};
+use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::budget::OutOfMemoryCause;
 use crate::hot::version::TxnId;
