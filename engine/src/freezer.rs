@@ -18,7 +18,6 @@ use std::time::Duration;
 use thermocline_base::ids::{TableId, Timestamp};
 use thermocline_base::sync::Ordering;
 
-use crate::api::Database;
 use crate::db::Inner;
 use crate::ops::freeze::Settled;
 use crate::schema::Tiering;
@@ -79,17 +78,8 @@ pub(crate) fn run(inner: &Arc<Inner>, number: u32) {
     }
 }
 
-impl Database {
-    /// A thread that freezes, for a test to drive.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn freezer(&self) -> Freezer {
-        Freezer::new(self.inner(), 0, 1)
-    }
-}
-
 impl Freezer {
-    fn new(inner: &Arc<Inner>, number: u32, of: u32) -> Self {
+    pub(crate) fn new(inner: &Arc<Inner>, number: u32, of: u32) -> Self {
         let (inner, nothing) = (Arc::clone(inner), Timestamp(0));
         Self {
             inner,

@@ -1,6 +1,7 @@
 //! What a user of the crate holds: handles, and the loops that await.
 
 pub(crate) mod access_log;
+pub(crate) mod admin;
 pub(crate) mod database;
 pub(crate) mod load;
 pub(crate) mod reservation;

@@ -28,6 +28,7 @@ pub(crate) mod error;
 pub(crate) mod format;
 pub(crate) mod loader;
 pub(crate) mod manifest;
+pub(crate) mod state;
 pub(crate) mod superblock;
 pub(crate) mod writer;
 
@@ -41,6 +42,7 @@ pub(crate) use error::CheckpointError;
 pub(crate) use format::{Base, ChunkHeader, ChunkImage, FROZEN_ROWS};
 pub(crate) use loader::Images;
 pub(crate) use manifest::{Manifest, ManifestBuilder, RunState};
+pub(crate) use state::{Checkpoints, Durable};
 pub(crate) use superblock::Superblock;
 pub(crate) use writer::{ImageFile, ImageWriter};
 

@@ -33,13 +33,13 @@ use thermocline_base::io::{Copier, File, OpenMode};
 use thermocline_base::sync::{Backoff, Ordering};
 use thermocline_pool::store::{IndexId as StoreIndex, Pinned, StoreEnd, StoreError};
 
-use crate::api::Database;
 use crate::checkpoint::manifest::image_path;
 use crate::checkpoint::{DurableEnds, Manifest, Superblock, dir_of};
 use crate::cold::Cold;
 use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::mutation::{self, Rule};
+use crate::ops::checkpoint;
 use crate::options::ColdStoreKind;
 
 /// Buffers that are under way at a time, and their length. More would be faster only where nobody else wants the disk.
@@ -212,56 +212,40 @@ impl Drop for Teller<'_> {
     }
 }
 
-impl Database {
-    /// Copies the database into `directory`, which must be empty or missing, while it goes on working. The copy opens
-    /// as a database and has everything that was committed before the call.
-    ///
-    /// # Errors
-    /// The directory is not empty; the database is in memory, read-only or keeps no log; the disk is full or failed. What
-    /// was written of the copy is removed then.
-    pub fn backup(&self, directory: impl AsRef<Path>) -> Result<()> {
-        self.backup_with(directory, |_| ControlFlow::Continue(()))
+/// Copies a database into `directory`: see [`Database::backup_with`](crate::Database::backup_with).
+pub(crate) fn copy(
+    inner: &Inner,
+    directory: &Path,
+    told: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+) -> Result<()> {
+    if inner.cold.get().is_some() && inner.options.cold_store == ColdStoreKind::Memory {
+        return Err(Error::Unsupported {
+            operation: "backup",
+            reason: "cold_store = memory keeps its rows nowhere; use cold_store = pages".to_owned(),
+        });
     }
-
-    /// As [`Database::backup`], and tells how far it is, every some megabytes. `Break` ends it.
-    ///
-    /// # Errors
-    /// As [`Database::backup`], and when it was ended.
-    pub fn backup_with(
-        &self,
-        directory: impl AsRef<Path>,
-        mut told: impl FnMut(BackupProgress) -> ControlFlow<()>,
-    ) -> Result<()> {
-        let (inner, directory) = (self.inner(), directory.as_ref());
-        if inner.cold.get().is_some() && inner.options.cold_store == ColdStoreKind::Memory {
-            return Err(Error::Unsupported {
-                operation: "backup",
-                reason: "cold_store = memory keeps its rows nowhere; use cold_store = pages".to_owned(),
-            });
-        }
-        if inner.log().is_none() {
-            return Err(Error::Unsupported {
-                operation: "backup",
-                reason: "only an open database with a log can be copied; close it, and copy its directory"
-                    .to_owned(),
-            });
-        }
-        if inner.io.exists(directory)? && !inner.io.list(directory)?.is_empty() {
-            return Err(Error::NotADatabase {
-                directory: directory.to_path_buf(),
-                found: "it is not empty".to_owned(),
-            });
-        }
-        self.checkpoint()?;
-        let Some(cut) = inner.cut()? else { return Ok(()) };
-        let held = Held(inner);
-        let outcome = inner.write_copy(cut, directory, &mut told);
-        drop(held);
-        if outcome.is_err() {
-            remove_copy(&*inner.io, directory);
-        }
-        outcome.map_err(|error| full(error, directory))
+    if inner.log().is_none() {
+        return Err(Error::Unsupported {
+            operation: "backup",
+            reason: "only an open database with a log can be copied; close it, and copy its directory"
+                .to_owned(),
+        });
     }
+    if inner.io.exists(directory)? && !inner.io.list(directory)?.is_empty() {
+        return Err(Error::NotADatabase {
+            directory: directory.to_path_buf(),
+            found: "it is not empty".to_owned(),
+        });
+    }
+    checkpoint::now(inner)?;
+    let Some(cut) = inner.cut()? else { return Ok(()) };
+    let held = Held(inner);
+    let outcome = inner.write_copy(cut, directory, told);
+    drop(held);
+    if outcome.is_err() {
+        remove_copy(&*inner.io, directory);
+    }
+    outcome.map_err(|error| full(error, directory))
 }
 
 impl Inner {

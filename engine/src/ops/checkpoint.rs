@@ -38,14 +38,13 @@ use std::time::Duration;
 
 use thermocline_base::ids::{Lsn, TableId};
 use thermocline_base::io::Action;
-use thermocline_base::sync::{AtomicU64, Backoff, Mutex, Ordering};
+use thermocline_base::sync::{Backoff, Mutex, Ordering};
 
-use crate::api::Database;
 use crate::catalog::table::{FormRef, TableForm};
 use crate::checkpoint::manifest::{image_path, manifest_name};
 use crate::checkpoint::{
-    Base, CheckpointError, ChunkHeader, ChunkImage, ImageFile, ImageWriter, Manifest, ManifestBuilder,
-    RunState, dir_of,
+    Base, CheckpointError, ChunkHeader, ChunkImage, Durable, ImageFile, ImageWriter, Manifest,
+    ManifestBuilder, RunState, dir_of,
 };
 use crate::db::Inner;
 use crate::error::{Error, Result};
@@ -62,60 +61,6 @@ const TICK: Duration = Duration::from_millis(50);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// An opening that had to read this part of `checkpoint_log_bytes`, or a segment, asks for a checkpoint.
 const REPLAYED_SHARE: u64 = 16;
-
-/// What is known of the checkpoints of an open database.
-#[derive(Debug, Default)]
-pub(crate) struct Checkpoints {
-    /// The newest manifest and what the next one must not reuse; `None` for a database in memory.
-    durable: Option<Mutex<Durable>>,
-    /// Held by who makes a checkpoint.
-    turn: Mutex<()>,
-    pub(crate) completed: AtomicU64,
-    pub(crate) begun: AtomicU64,
-    pub(crate) bytes: AtomicU64,
-    pub(crate) lost_volatile_session: bool,
-    /// Bytes of the log that the opening has read.
-    pub(crate) replayed_bytes: u64,
-    /// Memory of the buffers that backups copy through.
-    pub(crate) copying_bytes: AtomicU64,
-}
-
-#[derive(Debug)]
-struct Durable {
-    manifest: Manifest,
-    next_sequence: u64,
-    next_file: u64,
-    /// While backups copy files, none is removed: how many do.
-    holds: u32,
-    /// What waits for that: image files and manifests.
-    waiting: (Vec<u64>, Vec<u64>),
-}
-
-impl Checkpoints {
-    /// Those of a database whose newest manifest is this one.
-    pub(crate) fn of(manifest: Manifest, replayed_to: Lsn, lost_volatile_session: bool) -> Self {
-        let replayed_bytes = replayed_to.0.saturating_sub(manifest.log_start.0);
-        let durable = Durable {
-            next_sequence: manifest.sequence + 1,
-            next_file: manifest.next_file,
-            manifest,
-            holds: 0,
-            waiting: Default::default(),
-        };
-        let durable = Some(Mutex::new(durable));
-        Self { durable, lost_volatile_session, replayed_bytes, ..Self::default() }
-    }
-
-    /// Sequence of the newest manifest.
-    pub(crate) fn newest_sequence(&self) -> u64 {
-        self.durable.as_ref().map_or(0, |durable| durable.lock().manifest.sequence)
-    }
-
-    /// Does the database keep anything on disk?
-    pub(crate) fn are_kept(&self) -> bool {
-        self.durable.is_some()
-    }
-}
 
 /// Is the image one of this form's rows, maybe as they were before their columns changed, and not from before they were removed?
 pub(crate) fn is_of(image: &ChunkImage, form: &TableForm) -> bool {
@@ -192,6 +137,17 @@ pub(crate) fn run(inner: &Inner) {
     }
 }
 
+/// Makes a checkpoint now: see [`Database::checkpoint`](crate::Database::checkpoint).
+pub(crate) fn now(inner: &Inner) -> Result<()> {
+    if inner.options.read_only {
+        return Err(Error::ReadOnly);
+    }
+    if inner.log().is_none() {
+        return Ok(());
+    }
+    inner.checkpoint(RunState::Logged)
+}
+
 /// The last step of an opening: where the log has become as long as it may, nothing is served before a checkpoint has made
 /// it short. Else a process that crashes soon after each opening would leave a little more of it every time.
 pub(crate) fn catch_up(inner: &Inner) {
@@ -220,24 +176,6 @@ pub(crate) fn seal(inner: &Inner) {
     if let (Some(ends), Some(durable)) = (&inner.ends, &inner.checkpoints.durable) {
         ends.note_memory_limit(inner.budget.limit());
         ends.seal(durable.lock().manifest.sequence);
-    }
-}
-
-impl Database {
-    /// Makes a checkpoint now, and returns when it is durable. A database that keeps no log (`durability = off`) makes
-    /// one only when it is closed: without a log, images of different moments do not fit together.
-    ///
-    /// # Errors
-    /// The disk is full or failed; the checkpoint before stays valid.
-    pub fn checkpoint(&self) -> Result<()> {
-        let inner = self.inner();
-        if inner.options.read_only {
-            return Err(Error::ReadOnly);
-        }
-        if inner.log().is_none() {
-            return Ok(());
-        }
-        inner.checkpoint(RunState::Logged)
     }
 }
 

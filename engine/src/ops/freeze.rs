@@ -28,10 +28,9 @@ use thermocline_base::ids::{RowId, Timestamp};
 use thermocline_base::sync::{Backoff, Ordering};
 use thermocline_frozen::{Builder, Choice};
 
-use crate::api::Database;
 use crate::catalog::table::{TableEntry, TableForm};
 use crate::db::Inner;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hot::block::{Begins, Block, Rows};
 use crate::hot::budget::{Charge, MemoryKind};
 use crate::hot::chunk::freeze::settled;
@@ -354,32 +353,5 @@ impl Inner {
                 }
             }
         }
-    }
-}
-
-impl Database {
-    /// Compresses the rows of a table in memory, now and in place: chunk by chunk, beside transactions, which go on as before.
-    /// Rows that are being changed stay as they are, and so does a last chunk that is less than a quarter full. A frozen row
-    /// is read at some hundred nanoseconds more; a change makes an ordinary row of it first. Nothing about a row changes by
-    /// that. Blocks the calling thread.
-    ///
-    /// # Errors
-    /// [`Error::UnknownTable`]; [`Error::ReadOnly`]: the database is open for reading; [`Error::OutOfMemory`]: there is no room for
-    /// one more block beside its rows. What was frozen by then stays so.
-    pub fn freeze(&self, table: &str) -> Result<Freezing> {
-        if self.inner().options.read_only {
-            return Err(Error::ReadOnly);
-        }
-        let entry = self.table(table)?.entry;
-        self.inner().freeze_table(&entry, Settled::MOST)
-    }
-
-    /// Makes ordinary rows of all frozen rows of a table: how many. Blocks the calling thread.
-    ///
-    /// # Errors
-    /// As [`Database::freeze`]; what was thawed by then stays so.
-    pub fn thaw(&self, table: &str) -> Result<u64> {
-        let entry = self.table(table)?.entry;
-        self.inner().thaw_table(&entry)
     }
 }

@@ -25,7 +25,6 @@ use thermocline_base::sync::{Backoff, Ordering};
 use thermocline_pool::policy::PolicyKind;
 use thermocline_region::{OsOptions, OsPager, Pager, Paging, RegionError};
 
-use crate::api::Database;
 use crate::catalog::table::{TableEntry, TableForm};
 use crate::db::Inner;
 use crate::error::{Error, Result};
@@ -421,29 +420,6 @@ fn may_go(oldest: Timestamp) -> impl Fn(Version) -> Option<(Version, Timestamp)>
     move |version| {
         let begin = settled(version)?;
         (!version.is_promoted() || begin <= oldest).then_some((version, begin))
-    }
-}
-
-impl Database {
-    /// Lets all rows of a table go over to the paged side, now, but for the last ones where they came in just now, and what is in use. They come back as they
-    /// are used. The table is `paged`. Nothing about a row changes by that. Blocks the calling thread.
-    ///
-    /// # Errors
-    /// [`Error::UnknownTable`]; [`Error::ReadOnly`]; [`Error::InvalidOption`]: the table is not `paged`; [`Error::Paged`]: the paged side cannot be
-    /// had, or not be written; [`Error::OutOfMemory`]: there is no room for what is written beside the rows. What has gone over by then stays so.
-    pub fn page_out(&self, table: &str) -> Result<WentOver> {
-        if self.inner().options.read_only {
-            return Err(Error::ReadOnly);
-        }
-        let entry = self.table(table)?.entry;
-        let tiering = entry.form_pinned(&self.inner().epochs.pin()).schema.row_tiering();
-        if tiering != Tiering::Paged {
-            return Err(Error::InvalidOption {
-                option: "tiering",
-                reason: format!("the rows of table {table:?} do not go over: it is {tiering}, not paged"),
-            });
-        }
-        self.inner().page_table(&entry, Settled::MOST)
     }
 }
 

@@ -9,11 +9,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::api::{Database, Index};
 use crate::error::{Error, Result};
-use crate::ops::define::ColumnChange;
-use crate::row::Column;
-use crate::schema::IndexSchema;
 
 /// So many rows lie between two calls.
 const ROWS: u64 = 1024;
@@ -79,55 +75,4 @@ impl<'a> Advance<'a> {
 /// For changes that nobody wants to hear of.
 pub(crate) fn silent(_: DefinitionProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
-}
-
-impl Database {
-    /// As [`Database::create_index`], and tells how far it is, every thousand rows. `Break` ends it: there is no index then.
-    ///
-    /// `told` runs on this thread, mostly while the table is held: it must not use the table, and not block for long.
-    ///
-    /// # Errors
-    /// As [`Database::create_index`], and when it was ended.
-    pub fn create_index_with(
-        &self,
-        table: &str,
-        index: IndexSchema,
-        mut told: impl FnMut(DefinitionProgress) -> ControlFlow<()>,
-    ) -> Result<Index> {
-        let mut advance = Advance::new(&mut told);
-        self.create_index_telling(table, &index, &mut advance)
-    }
-
-    /// As [`Database::add_column`], and tells how far it is, every thousand rows. `Break` ends it: there is no column then.
-    ///
-    /// `told` runs on this thread, mostly while the table is held: it must not use the table, and not block for long.
-    ///
-    /// # Errors
-    /// As [`Database::add_column`], and when it was ended.
-    pub fn add_column_with(
-        &self,
-        table: &str,
-        column: Column,
-        mut told: impl FnMut(DefinitionProgress) -> ControlFlow<()>,
-    ) -> Result<()> {
-        let change = ColumnChange::added(table, &column)?;
-        self.change_columns_telling(table, &change, Advance::new(&mut told))
-    }
-
-    /// As [`Database::drop_column`], and tells how far it is, every thousand rows. `Break` ends it: the column stays then.
-    ///
-    /// `told` runs on this thread, mostly while the table is held: it must not use the table, and not block for long.
-    ///
-    /// # Errors
-    /// As [`Database::drop_column`], and when it was ended.
-    pub fn drop_column_with(
-        &self,
-        table: &str,
-        column: &str,
-        mut told: impl FnMut(DefinitionProgress) -> ControlFlow<()>,
-    ) -> Result<()> {
-        let position = self.table(table)?.with_form(|form| form.column(column))?;
-        let change = ColumnChange::Dropped(column.to_owned(), position);
-        self.change_columns_telling(table, &change, Advance::new(&mut told))
-    }
 }

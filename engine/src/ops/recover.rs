@@ -30,7 +30,8 @@ use crate::catalog::table::{TableEntry, TableForm};
 use crate::checkpoint::manifest::manifest_name;
 use crate::checkpoint::superblock::LOCK_FILE;
 use crate::checkpoint::{
-    ChunkImage, DurableEnds, Ends, FROZEN_ROWS, FoundEnds, Images, Manifest, RunState, Superblock, dir_of,
+    Checkpoints, ChunkImage, DurableEnds, Ends, FROZEN_ROWS, FoundEnds, Images, Manifest, RunState,
+    Superblock, dir_of,
 };
 use crate::cold::memo::{Memo, NoticeKind};
 use crate::cold::store::{primary_of, secondary_of};
@@ -43,7 +44,7 @@ use crate::hot::version::Begin;
 use crate::log::record::{Commit, DecodeError, Kind, Op, Part, Write};
 use crate::log::{FlushMode, Log, LogEnd, LogOptions, LogOwner, LogReader};
 use crate::mutation::{self, Rule};
-use crate::ops::checkpoint::{Checkpoints, is_of};
+use crate::ops::checkpoint::is_of;
 use crate::ops::define::redefine;
 use crate::ops::freeze::Settled;
 use crate::ops::leave::left_of;

@@ -7,30 +7,13 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use thermocline_base::io::{Copier, Io, OpenMode, SystemIo};
+use thermocline_base::io::{Copier, Io, OpenMode};
 
 use super::backup::{BUFFER_BYTES, BUFFERS, BURST_BYTES, BackupProgress, advance, ended, full, remove_copy};
 use super::recover::lock_to_read;
-use crate::api::Database;
 use crate::checkpoint::Superblock;
 use crate::checkpoint::superblock::{FILE as SUPERBLOCK, LOCK_FILE};
 use crate::error::{Error, Result};
-
-impl Database {
-    /// Copies the database in `from`, which no process has open for writing, into `to`, which must be empty or missing, and
-    /// checks every checksum of the copy. Tells how far it is; `Break` ends it. The backup is not changed.
-    ///
-    /// # Errors
-    /// `from` is no database or damaged, `to` is not empty, the disk is full or failed, and when it was ended. What was
-    /// written of the copy is removed then.
-    pub fn restore(
-        from: impl AsRef<Path>,
-        to: impl AsRef<Path>,
-        mut told: impl FnMut(BackupProgress) -> ControlFlow<()>,
-    ) -> Result<()> {
-        restore(&(Arc::new(SystemIo::new()) as Arc<dyn Io>), from.as_ref(), to.as_ref(), &mut told)
-    }
-}
 
 /// Restores over any [`Io`].
 pub(crate) fn restore(

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thermocline_base::ids::Lsn;
-use thermocline_base::io::{Io, OverlayIo, StdIo};
+use thermocline_base::io::{Io, OverlayIo};
 use thermocline_pool::store::{
     Found, IndexId as StoreIndex, KeyRange, OwnerPosition, StoreEnd, StoreError, StoreOptions,
 };
 
-use crate::api::Database;
 use crate::checkpoint::{
     CheckpointError, DurableEnds, FROZEN_ROWS, FoundEnds, Images, Manifest, RunState, Superblock, dir_of,
 };
@@ -48,26 +47,6 @@ pub struct Verification {
     pub cold_entries: u64,
     /// Everything that is wrong, in words that name the file.
     pub findings: Vec<String>,
-}
-
-impl Database {
-    /// Reads every file of the database in this directory and checks every checksum, and changes nothing: what a start would
-    /// repair of a crash's last write is repaired in memory. No process may have the database open for writing.
-    ///
-    /// # Errors
-    /// The directory is no database, is open, or cannot be read at all. Damage is a finding, not an error.
-    pub fn verify(directory: impl AsRef<Path>) -> Result<Verification> {
-        verify(directory.as_ref(), &(Arc::new(StdIo) as Arc<dyn Io>))
-    }
-
-    /// Which kind of cold store the database in this directory has; `None`: no row has left memory yet, or what had
-    /// left it was in memory only. Opens nothing.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
-    pub fn cold_store_in(directory: impl AsRef<Path>) -> Result<Option<ColdStoreKind>> {
-        Ok(crate::cold::kind_in(&StdIo, &crate::cold::location::find(&StdIo, directory.as_ref())?)?)
-    }
 }
 
 /// Verifies over any [`Io`].

@@ -3,6 +3,7 @@
 //! Sessions are kept and used again, so that a transaction allocates nothing in the steady state.
 
 pub(crate) mod handle;
+pub(crate) mod replaced;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

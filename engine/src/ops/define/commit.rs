@@ -28,27 +28,8 @@ use crate::log::record::WRITE_BYTES;
 use crate::mutation::{self, Rule};
 use crate::schema::{Redefined, StoredTable};
 use crate::session::Session;
+use crate::session::replaced::{ColdGarbage, Replaced};
 use crate::txn::definitions::{Changed, Definitions, OwnForm, What};
-
-/// What changes of definitions have left to be freed.
-#[derive(Debug)]
-pub(crate) enum Replaced {
-    /// A form that nobody begins to follow any more.
-    Form(OwnForm),
-    /// A dropped table, whose handles keep it.
-    Table(Arc<TableEntry>),
-    /// The log has to be durable up to here before this goes.
-    Cold(Lsn, ColdGarbage),
-}
-
-/// What goes from the cold store.
-#[derive(Clone, Debug)]
-pub(crate) enum ColdGarbage {
-    Table(TableId),
-    Index(StoreIndex),
-    /// What the indexes have of batches up to this one.
-    Batches(Vec<StoreIndex>, Timestamp),
-}
 
 impl ColdGarbage {
     fn drop_from(&self, cold: &Cold) {

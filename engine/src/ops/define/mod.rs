@@ -21,7 +21,7 @@
 mod commit;
 mod rows;
 
-pub(crate) use commit::{Replaced, redefine};
+pub(crate) use commit::redefine;
 
 use std::sync::Arc;
 
