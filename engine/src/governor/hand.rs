@@ -454,7 +454,7 @@ impl Hands {
                     }
                 }
                 found.rows.push(row);
-                found.bytes += version.cell_bytes() as u64;
+                found.bytes += version.len() as u64;
             }
         }
         census.come_on(hand.progress(chunks) - kept.progress(chunks));

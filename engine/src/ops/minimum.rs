@@ -281,7 +281,7 @@ mod tests {
                 let io = std::sync::Arc::clone(&io);
                 Database::open_with(std::path::Path::new("/db"), within(mebibytes), io, true)
             };
-            let (least, _) = least_of(open(1));
+            let (least, _) = least_of(open(16));
             let mut limit = least + [0, 1, 5, 20, 60][rng.below(5) as usize];
             let db = open(limit).expect("a new database");
             let tables = fill(&db, &mut rng);
