@@ -30,6 +30,16 @@ impl Tables {
         Self { db: Arc::clone(db), names: None, definitions: 0 }
     }
 
+    /// As a transaction has them.
+    pub(crate) fn of_session(session: &Session) -> Self {
+        let own = session.definitions.as_ref();
+        Self {
+            db: Arc::clone(&session.db),
+            names: own.map(|definitions| Arc::clone(&definitions.names)),
+            definitions: own.map_or(0, |definitions| definitions.number),
+        }
+    }
+
     /// The table with this name.
     ///
     /// # Errors
@@ -53,18 +63,6 @@ impl Tables {
     }
 }
 
-impl Session {
-    /// The tables as the transaction has them.
-    pub(crate) fn own_tables(&self) -> Tables {
-        let own = self.definitions.as_ref();
-        Tables {
-            db: Arc::clone(&self.db),
-            names: own.map(|definitions| Arc::clone(&definitions.names)),
-            definitions: own.map_or(0, |definitions| definitions.number),
-        }
-    }
-}
-
 /// A handle to a table. Stays valid when the table's definition changes. Operations with it fail once the table is dropped
 /// ([`Error::TableDropped`], even if another one has its name by now), and in transactions of another database or of
 /// another opening of the same one ([`Error::ForeignHandle`]).
@@ -77,6 +75,12 @@ pub struct Table {
 }
 
 impl Table {
+    /// The handle of a transaction, for which the table may be another one than for others.
+    pub(crate) fn of_session(session: &Session, entry: Arc<TableEntry>) -> Self {
+        let definitions = session.definitions.as_ref().map_or(0, |definitions| definitions.number);
+        Self { db: Arc::clone(&session.db), entry, definitions }
+    }
+
     pub(crate) fn with_form<R>(&self, see: impl FnOnce(&TableForm) -> R) -> R {
         let guard = self.db.epochs.pin();
         see(self.entry.form_for(self.definitions, &guard))
@@ -240,6 +244,12 @@ pub struct Index {
 }
 
 impl Index {
+    /// The index with this id of a table.
+    pub(crate) fn of(table: Table, id: IndexId) -> Self {
+        let Table { db, entry, definitions } = table;
+        Self { db, entry, id, definitions }
+    }
+
     /// The same index, as everybody has it.
     pub(crate) fn everybodys(self) -> Self {
         Self { definitions: 0, ..self }

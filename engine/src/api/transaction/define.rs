@@ -49,7 +49,7 @@ impl Transaction {
     /// The transaction was aborted for idleness.
     pub fn tables(&mut self) -> Result<Tables> {
         let _busy = self.enter()?;
-        Ok(self.session().own_tables())
+        Ok(Tables::of_session(self.session()))
     }
 
     /// The table with this name, as the transaction has it.
@@ -59,7 +59,7 @@ impl Transaction {
     pub fn table(&mut self, name: &str) -> Result<Table> {
         let _busy = self.enter()?;
         let session = self.session();
-        session.entry(name).map(|entry| session.own_handle(&entry))
+        session.entry(name).map(|entry| Table::of_session(session, entry))
     }
 
     /// Creates a table.
@@ -69,7 +69,8 @@ impl Transaction {
     pub async fn create_table(&mut self, schema: TableSchema) -> Result<Table> {
         let _busy = self.begin_definition()?;
         self.claim(&schema.name).await?;
-        self.with_room(|session| session.create_table(schema.clone())).await
+        let entry = self.with_room(|session| session.create_table(schema.clone())).await?;
+        Ok(Table::of_session(self.session(), entry))
     }
 
     /// Drops a table with all its rows.
@@ -172,7 +173,7 @@ impl Transaction {
     /// Goes over a table before it is held: its form stays what it is from then on, its rows do not.
     fn look(&mut self, table: &str, change: &ColumnChange, advance: &mut Advance<'_>) -> Result<u64> {
         let session = self.session();
-        let handle = session.own_handle(&session.entry(table)?);
+        let handle = Table::of_session(session, session.entry(table)?);
         // Nothing that takes long may be pinned.
         let form = handle.with_form(crate::catalog::table::TableForm::share);
         change.look(session.db(), &form, advance)
@@ -186,7 +187,10 @@ impl Transaction {
     pub async fn create_index(&mut self, table: &str, index: IndexSchema) -> Result<Index> {
         let _busy = self.begin_definition()?;
         let entry = self.get(table, || Ok(())).await?;
-        self.with_room(|session| session.create_index(&entry, &index, &mut Advance::new(&mut silent))).await
+        let made =
+            |session: &mut Session| session.create_index(&entry, &index, &mut Advance::new(&mut silent));
+        let id = self.with_room(made).await?;
+        Ok(Index::of(Table::of_session(self.session(), entry), id))
     }
 
     /// The same, which tells how far it is, and does not wait for memory.
@@ -198,7 +202,8 @@ impl Transaction {
     ) -> Result<Index> {
         let _busy = self.begin_definition()?;
         let entry = self.get(table, || advance.tell()).await?;
-        self.session().create_index(&entry, index, advance)
+        let id = self.session().create_index(&entry, index, advance)?;
+        Ok(Index::of(Table::of_session(self.session(), entry), id))
     }
 
     /// Drops a secondary index.

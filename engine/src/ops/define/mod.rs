@@ -25,10 +25,9 @@ pub(crate) use commit::redefine;
 
 use std::sync::Arc;
 
-use thermocline_base::ids::Timestamp;
+use thermocline_base::ids::{IndexId, Timestamp};
 use thermocline_base::sync::Ordering;
 
-use crate::api::{Index, Table};
 use crate::catalog::make::schema_error;
 use crate::catalog::past::{KEPT, Past, may_be_too_long, most_bytes};
 use crate::catalog::table::{FormRef, Settled, TableEntry, TableForm};
@@ -89,12 +88,6 @@ impl Session {
         found.ok_or_else(|| Error::UnknownTable { name: name.to_owned() })
     }
 
-    /// The table that is another one for this transaction than for others.
-    pub(crate) fn own_handle(&self, entry: &Arc<TableEntry>) -> Table {
-        let definitions = self.definitions.as_ref().map_or(0, |definitions| definitions.number);
-        Table { db: Arc::clone(&self.db), entry: Arc::clone(entry), definitions }
-    }
-
     /// Where a held table stands in the list of tables that the transaction uses.
     fn place_of(&self, entry: &TableEntry) -> usize {
         let place = self.tables.iter().position(|touched| std::ptr::eq(touched.entry, entry));
@@ -122,7 +115,7 @@ impl Session {
     }
 
     /// Makes a table whose name has been claimed.
-    pub(crate) fn create_table(&mut self, mut schema: TableSchema) -> Result<Table> {
+    pub(crate) fn create_table(&mut self, mut schema: TableSchema) -> Result<Arc<TableEntry>> {
         let db = self.db();
         schema.check()?;
         db.check_tiering(*schema.tiering.get_or_insert(db.options.tiering))?;
@@ -150,7 +143,7 @@ impl Session {
         let place = self.enter_mark(&entry, form);
         let change = Changed::new(&entry, What::Created, place, form);
         self.defined().enter(change, vec![(name, Some(Arc::clone(&entry)))]);
-        Ok(self.own_handle(&entry))
+        Ok(entry)
     }
 
     /// Uses a table from now on that nobody else can begin to use.
@@ -229,13 +222,13 @@ impl Session {
         Ok(())
     }
 
-    /// Makes an index on the rows of a held table.
+    /// Makes an index on the rows of a held table, and says which it is.
     pub(crate) fn create_index(
         &mut self,
         entry: &Arc<TableEntry>,
         index: &IndexSchema,
         advance: &mut Advance<'_>,
-    ) -> Result<Index> {
+    ) -> Result<IndexId> {
         let db = self.db();
         let maintenance = db.maintenance.lock();
         let old = self.present(entry);
@@ -270,8 +263,7 @@ impl Session {
             last.cold_index = Some(secondary_of(old.id, id));
             filled.keep();
         }
-        let Table { db, entry, definitions } = self.own_handle(entry);
-        Ok(Index { db, entry, id, definitions })
+        Ok(id)
     }
 
     /// Drops an index of a held table.
