@@ -26,7 +26,7 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// The longest range that the portable twin grants.
 pub const PORTABLE_MAX_BYTES: usize = 256 << 20;
 
-/// What [`Reservation::up_to`] shares out of a process's 128 TiB of addresses; the rest is for ranges of [`LEAST_BYTES`].
+/// Addresses of a process's 128 TiB that [`Reservation::up_to`] shares out; the rest is for ranges of [`LEAST_BYTES`].
 const SHARED_BYTES: u64 = 80 << 40;
 /// A range gets at most one part in so many of what has not been shared out yet.
 const PARTS: u64 = 512;
@@ -69,7 +69,7 @@ impl Reservation {
     }
 
     /// Reserves at most `bytes`: fewer the more the process has reserved already, so that thousands of ranges find room
-    /// of which nobody knows which will grow. Ask [`bytes`](Self::bytes).
+    /// beside each other, whichever will grow. Ask [`bytes`](Self::bytes).
     ///
     /// # Errors
     /// As [`Reservation::new`].

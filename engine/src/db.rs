@@ -96,7 +96,7 @@ pub(crate) struct Inner {
     pub(crate) misused: Mutex<Vec<Box<crate::catalog::table::TableForm>>>,
     /// Held by who commits a change of definitions, and by who looks which have been committed by when.
     pub(crate) definition: Mutex<()>,
-    /// What changes of definitions have left to be freed.
+    /// A remain of a changed definition that is to be freed.
     pub(crate) replaced: Mutex<Vec<Replaced>>,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) sessions: Pool,
@@ -125,7 +125,7 @@ impl std::fmt::Debug for Inner {
 }
 
 impl Inner {
-    /// What makes forms of its tables.
+    /// The maker of forms of its tables.
     pub(crate) fn forms(&self) -> FormMaker<'_> {
         let Self { epochs, budget, address_bytes, catalog, .. } = self;
         FormMaker { epochs, budget, address_bytes: *address_bytes, catalog }

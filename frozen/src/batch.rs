@@ -134,7 +134,7 @@ impl Default for Strings {
 }
 
 impl Strings {
-    /// How many there are.
+    /// The number of handles.
     #[must_use]
     pub fn len(&self) -> usize {
         self.offsets.len() - 1

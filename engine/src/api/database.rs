@@ -17,7 +17,7 @@ use crate::options::{Durability, IN_MEMORY, Options, TransactionOptions};
 use crate::pressure::{Warmth, take_turn};
 use crate::txn::bodies::Running;
 
-/// What a background thread does.
+/// The work of a background thread.
 type Work = Box<dyn FnOnce(&Arc<Inner>) + Send>;
 
 /// A handle to an open database. Cloning it is cheap; the last one that is dropped closes the database.

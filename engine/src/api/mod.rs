@@ -1,4 +1,4 @@
-//! What a user of the crate holds: handles, and the loops that await.
+//! Handles of users, and the loops that await.
 
 pub(crate) mod access_log;
 pub(crate) mod admin;

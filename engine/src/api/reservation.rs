@@ -14,7 +14,7 @@ use crate::pressure::Verdict;
 /// The first bytes of a limit, of which queries have less: what a process takes beside what is counted is much there.
 const SMALL: u64 = 256 << 20;
 
-/// What queries keep of a memory limit, at the most: a sixth of a small one, and half of what it has beyond.
+/// The share of a memory limit that queries keep at the most: a sixth of a small one, and half of what it has beyond.
 fn share(limit: u64) -> u64 {
     limit.min(SMALL) / 6 + limit.saturating_sub(SMALL) / 2
 }

@@ -1,17 +1,17 @@
-//! What is known of the checkpoints of an open database.
+//! The state of the checkpoints of an open database.
 
 use thermocline_base::ids::Lsn;
 use thermocline_base::sync::{AtomicU64, Mutex};
 
 use super::Manifest;
 
-/// What is known of the checkpoints of an open database.
+/// The state of the checkpoints of an open database.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoints {
     /// The newest manifest and what the next one must not reuse; `None` for a database in memory.
-    pub(crate) durable: Option<Mutex<Durable>>,
-    /// Held by who makes a checkpoint.
-    pub(crate) turn: Mutex<()>,
+    durable: Option<Mutex<Durable>>,
+    /// Held while a checkpoint is made.
+    turn: Mutex<()>,
     pub(crate) completed: AtomicU64,
     pub(crate) begun: AtomicU64,
     pub(crate) bytes: AtomicU64,
@@ -30,7 +30,7 @@ pub(crate) struct Durable {
     pub(crate) next_file: u64,
     /// While backups copy files, none is removed: how many do.
     pub(crate) holds: u32,
-    /// What waits for that: image files and manifests.
+    /// Files that are removed when the holds end: images and manifests.
     pub(crate) waiting: (Vec<u64>, Vec<u64>),
 }
 
@@ -47,6 +47,16 @@ impl Checkpoints {
         };
         let durable = Some(Mutex::new(durable));
         Self { durable, lost_volatile_session, replayed_bytes, ..Self::default() }
+    }
+
+    /// The newest manifest, under its lock; `None` for a database in memory.
+    pub(crate) fn durable(&self) -> Option<&Mutex<Durable>> {
+        self.durable.as_ref()
+    }
+
+    /// Keeps others from making a checkpoint meanwhile.
+    pub(crate) fn enter(&self) -> impl Drop {
+        self.turn.lock()
     }
 
     /// Sequence of the newest manifest.

@@ -199,7 +199,7 @@ impl Gathered {
     }
 }
 
-/// How much is chosen: batches, and what makes one full.
+/// The size of a choice: batches, and the rows and bytes that make one full.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Portion {
     pub(super) batches: usize,

@@ -48,7 +48,7 @@ fn measuring(inner: &Inner, limit: u64) -> Warmth {
     Warmth::new(collector, classifier, limit / 2, floor, inner.clock.now_ns())
 }
 
-/// What a database knows of temperatures; it begins to measure with this if it does not yet.
+/// The temperatures of a database, which begins to measure with this if it does not yet.
 pub(crate) fn warmth_of(inner: &Inner) -> &Warmth {
     inner.warmth.get_or_init(|| measuring(inner, inner.budget.limit().unwrap_or(LIMIT_EXPECTED)))
 }

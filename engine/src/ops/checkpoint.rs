@@ -173,7 +173,7 @@ pub(crate) fn close(inner: &Inner) -> Result<()> {
 
 /// The last of an opening and of a close: where everything ends is known elsewhere, too, and the limit that suffices.
 pub(crate) fn seal(inner: &Inner) {
-    if let (Some(ends), Some(durable)) = (&inner.ends, &inner.checkpoints.durable) {
+    if let (Some(ends), Some(durable)) = (&inner.ends, inner.checkpoints.durable()) {
         ends.note_memory_limit(inner.budget.limit());
         ends.seal(durable.lock().manifest.sequence);
     }
@@ -212,8 +212,8 @@ impl Inner {
 
     /// Makes a checkpoint.
     pub(crate) fn checkpoint(&self, state: RunState) -> Result<()> {
-        let Some(durable) = &self.checkpoints.durable else { return Ok(()) };
-        let _turn = self.checkpoints.turn.lock();
+        let Some(durable) = self.checkpoints.durable() else { return Ok(()) };
+        let _turn = self.checkpoints.enter();
         self.checkpoints.begun.fetch_add(1, Ordering::Relaxed);
         let (number, old) = {
             let mut durable = durable.lock();
@@ -507,7 +507,7 @@ impl Inner {
         &self,
         change: impl FnOnce(&mut ManifestBuilder, &Forms<'_>) -> (RunState, Option<Lsn>),
     ) -> Result<()> {
-        let Some(durable) = &self.checkpoints.durable else { return Ok(()) };
+        let Some(durable) = self.checkpoints.durable() else { return Ok(()) };
         let mut durable = durable.lock();
         let mut builder = ManifestBuilder::new(&durable.manifest);
         let guard = self.epochs.pin();
@@ -572,7 +572,7 @@ impl Inner {
 
     /// Removes a new image file that turned out to hold nothing.
     fn remove_if_unused(&self, number: u64) {
-        let Some(durable) = &self.checkpoints.durable else { return };
+        let Some(durable) = self.checkpoints.durable() else { return };
         let mut durable = durable.lock();
         if !durable.manifest.files.contains_key(&number) {
             durable.waiting.0.push(number);
@@ -603,14 +603,14 @@ impl Inner {
 
     /// Keeps all files of the newest checkpoint, and the log behind it, in place until `release_files`.
     pub(crate) fn hold_files(&self) -> Option<Manifest> {
-        let mut durable = self.checkpoints.durable.as_ref()?.lock();
+        let mut durable = self.checkpoints.durable()?.lock();
         durable.holds += 1;
         Some(durable.manifest.clone())
     }
 
     /// Ends [`Inner::hold_files`].
     pub(crate) fn release_files(&self) {
-        if let Some(durable) = &self.checkpoints.durable {
+        if let Some(durable) = self.checkpoints.durable() {
             let mut durable = durable.lock();
             durable.holds -= 1;
             if durable.holds == 0 {
@@ -623,7 +623,7 @@ impl Inner {
     /// store's files.
     pub(crate) fn write_cold_mark(&self) -> Result<()> {
         let marked = |durable: &Mutex<Durable>| durable.lock().manifest.cold;
-        let Some(durable) = &self.checkpoints.durable else { return Ok(()) };
+        let Some(durable) = self.checkpoints.durable() else { return Ok(()) };
         // Without a log the manifest of the close counts.
         if self.log().is_none() || marked(durable) {
             return Ok(());
@@ -655,7 +655,7 @@ impl Inner {
 
     /// The lowest version of a layout that an image of the table's rows may have, or the log where a chunk has no image.
     pub(crate) fn oldest_layout(&self, form: &TableForm) -> u32 {
-        let Some(durable) = &self.checkpoints.durable else { return u32::MAX };
+        let Some(durable) = self.checkpoints.durable() else { return u32::MAX };
         let (durable, guard) = (durable.lock(), self.epochs.pin());
         let version = |number: u32| {
             durable

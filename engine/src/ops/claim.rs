@@ -27,7 +27,7 @@ pub(crate) enum Claim {
     Held,
     /// By this version of a row.
     Taken(RowId, Version),
-    /// By a row that an unfinished transaction changes, but not its key: for who only looks.
+    /// By a row that an unfinished transaction changes, but not its key: for a look.
     Kept(RowId),
     /// By a row in the cold store.
     TakenCold(RecordName, Box<[u8]>),
@@ -109,11 +109,11 @@ impl Session {
     /// Looks, at present, for any row with this key, whatever the snapshot: for referential checks. A row that is found is one
     /// that was read; a look that finds none has read nothing.
     ///
-    /// What unfinished transactions do counts by what may become of the key:
+    /// A change of an unfinished transaction counts by what may become of the key:
     ///
     /// | committed | unfinished | answer |
     /// |---|---|---|
-    /// | has the key | has it, too | there; it was not read, since whoever locks its key is not concerned by the change |
+    /// | has the key | has it, too | there; it was not read, since the change does not concern a lock of its key |
     /// | has the key | deleted, or has another key | waits |
     /// | has not | has the key | not there |
     ///

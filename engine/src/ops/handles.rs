@@ -23,7 +23,7 @@ const NAME_BYTES: usize = 20;
 /// Handles of rows, numbered from 0 on.
 #[derive(Debug, Default)]
 pub struct RowHandles {
-    /// What the handles are good for from this number on.
+    /// Stamps of the handles from this number on.
     stamps: Vec<(usize, Stamp)>,
     places: Vec<Vec<u64>>,
     records: Vec<Vec<u8>>,
@@ -31,7 +31,7 @@ pub struct RowHandles {
 }
 
 impl RowHandles {
-    /// How many there are.
+    /// The number of handles.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count

@@ -1,4 +1,4 @@
-//! What a database takes of memory: counted for the budget, and told to those who decide what leaves.
+//! The memory of a database: counted for the budget, and told to the governor, which decides what leaves.
 
 use thermocline_base::sync::Ordering;
 
@@ -12,9 +12,9 @@ use crate::options::{ColdStoreKind, IN_MEMORY};
 
 /// Rows of one batch, at first and within bounds.
 pub(crate) const BATCH_ROWS: usize = 512;
-/// What is written down about a row that moves, in bytes.
+/// Bytes that are written down about a row that moves.
 pub(crate) const MOVING_ROW_BYTES: u64 = 128;
-/// What part of the limit batches of rows that are being moved take, at most.
+/// Batches of rows that are being moved take one part in so many of the limit at most.
 pub(crate) const MOVING_SHARE: u64 = 32;
 /// Where what is live is to be, in thousandths of the limit: at best, and at the least when writers wait all the same.
 pub(crate) const GOAL: u64 = 840;
@@ -39,14 +39,14 @@ pub(crate) fn memories_of(form: &TableForm, see: &mut impl FnMut(&Memory)) {
     form.indexes.iter().for_each(|index| see(&index.memory));
 }
 
-/// What is used, without the free cells of rows and indexes.
+/// Bytes that are used, without the free cells of rows and indexes.
 pub(crate) fn live_bytes(inner: &Inner) -> u64 {
     let mut free = 0;
     each_memory(inner, |memory| free += memory.committed_bytes().saturating_sub(memory.used_bytes()));
     inner.budget.used().saturating_sub(free)
 }
 
-/// What a database takes under a limit, however few of its rows are in memory, by what it is for.
+/// Bytes that a database takes under a limit however few of its rows are in memory, by purpose.
 pub(crate) fn fixed_bytes(inner: &Inner, limit: u64) -> Vec<(&'static str, u64)> {
     use MemoryKind::{ColdFences, ColdFilters, Log, Process, Temperature};
     let used = |kind: MemoryKind| (kind.name(), inner.budget.used_by(kind));
@@ -61,7 +61,7 @@ pub(crate) fn fixed_bytes(inner: &Inner, limit: u64) -> Vec<(&'static str, u64)>
     parts.into_iter().filter(|(_, bytes)| *bytes > 0).collect()
 }
 
-/// What a row takes with its entries, about.
+/// Bytes of a row with its entries, about.
 pub(crate) fn row_bytes(inner: &Inner) -> u64 {
     let guard = inner.epochs.pin();
     let (mut bytes, mut rows) = (0, 0);
@@ -73,11 +73,11 @@ pub(crate) fn row_bytes(inner: &Inner) -> u64 {
     (bytes / rows.max(1)).clamp(32, 1 << 20)
 }
 
-/// What the process takes for an open database apart from what is counted: stacks of its threads, tables with a place for
+/// Bytes of the process for an open database apart from what is counted: stacks of its threads, tables with a place for
 /// each thread, what sessions keep, and what the allocator keeps between all these. Measured (docs/internals/governor.md).
 const PROCESS_BYTES: u64 = 2 << 20;
 
-/// What the governor has in its hands while rows move: batches as they are being made, and lists of what is in them. A bound
+/// Bytes that the governor has in its hands while rows move: batches as they are being made, and lists of what is in them. A bound
 /// of it, since it is asked about at other times.
 pub(crate) fn moving_bytes(inner: &Inner) -> u64 {
     if inner.cold.get().is_none() || inner.budget.limit().is_none() {
@@ -87,7 +87,7 @@ pub(crate) fn moving_bytes(inner: &Inner) -> u64 {
     (rows * (row_bytes(inner) + MOVING_ROW_BYTES)).min(moving_bytes_max(inner))
 }
 
-/// What it may have in its hands, but for one row of each batch: under a small limit, batches of large rows are of few rows.
+/// Bytes that it may have in its hands, but for one row of each batch: under a small limit, batches of large rows are of few rows.
 pub(crate) fn moving_bytes_max(inner: &Inner) -> u64 {
     inner.budget.limit().map_or(u64::MAX, |limit| limit / MOVING_SHARE)
 }

@@ -271,7 +271,7 @@ mod tests {
         tables.into_iter().map(|(table, rows, _)| (table, rows)).collect()
     }
 
-    /// What could be closed can be opened again, at the limit that it was closed with, and has what it had.
+    /// A database that could be closed can be opened again, at the limit that it was closed with, and has its rows.
     #[test]
     fn drawn_databases_open_at_the_limit_that_they_were_closed_with() {
         for number in 0..depth::either(10, 100) {

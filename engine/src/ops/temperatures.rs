@@ -30,7 +30,7 @@ pub(crate) fn classifier_within(limit: u64) -> ClassifierOptions {
     ClassifierOptions { memory_bytes: options.memory_bytes.min(CLASSIFIER_BYTES_MAX), ..options }
 }
 
-/// What temperatures take under a limit, once they are measured.
+/// Bytes that temperatures take under a limit, once they are measured.
 pub(crate) fn bytes_within(inner: &Inner, limit: u64) -> u64 {
     match inner.options.sampling > 0.0 {
         true => classifier_within(limit).memory_bytes as u64,

@@ -1,4 +1,4 @@
-//! Pressure on memory, as those feel it who need some: who governs, who waits for room, what is warm.
+//! Pressure on memory, as transactions feel it: the governor that they wait for, their waits, temperatures.
 //!
 //! The thread that governs ([`crate::governor`]) stands above: it knows the database, what is here does not.
 
@@ -19,18 +19,18 @@ use crate::error::Error;
 use crate::hot::budget::{Budget, OutOfMemory, OutOfMemoryCause};
 use crate::hot::reuse::Moment;
 
-/// What writers and the governor's thread share.
+/// The state that writers and the governor's thread share.
 #[derive(Debug, Default)]
 pub(crate) struct Governor {
     there: AtomicBool,
-    /// When more is used, nobody should begin to write. 0: everybody may.
+    /// When more is used, no transaction should begin to write. 0: all may.
     brake: AtomicU64,
     /// Now, as what is read is marked with; 0: there is no governor.
     moment: AtomicU32,
     thread: OnceLock<Thread>,
     /// The threads that freeze.
     freezers: Mutex<Vec<Thread>>,
-    /// What they have done.
+    /// The work that they have done.
     pub(crate) freezer: Done,
     waiters: Mutex<Waiters>,
     /// Rows cannot leave memory, since the disk of the cold store, or of the log, is full.
@@ -53,7 +53,7 @@ pub(crate) struct GovernorCounters {
 }
 
 impl GovernorCounters {
-    /// Somebody has waited for room.
+    /// Notes a wait for room.
     pub(crate) fn note_wait(&self, ns: u64) {
         self.waits.fetch_add(1, Ordering::Relaxed);
         self.longest_wait_ns.fetch_max(ns, Ordering::Relaxed);
@@ -61,12 +61,12 @@ impl GovernorCounters {
 }
 
 impl Governor {
-    /// Is there somebody to wait for?
+    /// True if a thread governs, so that waiting makes sense.
     pub(crate) fn is_there(&self) -> bool {
         self.there.load(Ordering::SeqCst)
     }
 
-    /// What a transaction is told that found no room: the disk's fault, if rows cannot leave memory for want of space there.
+    /// The error of a transaction that found no room: the disk's fault, if rows cannot leave memory for want of space there.
     pub(crate) fn refusal(&self, directory: &Path, refused: OutOfMemory) -> Error {
         match self.disk_is_full() && refused.cause == OutOfMemoryCause::Limit {
             true => Error::DiskFull { directory: directory.to_owned() },
@@ -79,12 +79,12 @@ impl Governor {
         let _ = self.thread.set(std::thread::current());
     }
 
-    /// There is somebody to wait for from now on.
+    /// Transactions may wait for the governor from now on.
     pub(crate) fn begin(&self) {
         self.there.store(true, Ordering::SeqCst);
     }
 
-    /// Nobody governs any more: whoever waits is refused.
+    /// The governor has ended: all waiters are refused.
     pub(crate) fn end(&self) {
         self.brake.store(0, Ordering::Relaxed);
         self.there.store(false, Ordering::SeqCst);
@@ -96,7 +96,7 @@ impl Governor {
         self.moment.store(u32::from(moment.0), Ordering::Relaxed);
     }
 
-    /// Sets from how many bytes on nobody should begin to write; 0: everybody may.
+    /// Sets from how many bytes on no transaction should begin to write; 0: all may.
     pub(crate) fn set_brake(&self, bytes: u64) {
         self.brake.store(bytes, Ordering::Relaxed);
     }
@@ -121,13 +121,13 @@ impl Governor {
         self.freezers.lock().push(thread);
     }
 
-    /// What a row that is used now is marked with.
+    /// The mark of rows that are used now.
     #[inline]
     pub(crate) fn moment(&self) -> Moment {
         Moment(self.moment.load(Ordering::Relaxed) as u8)
     }
 
-    /// Should who has not written anything yet wait before he does?
+    /// True if a transaction that has not written anything yet should wait before it does.
     #[inline]
     pub(crate) fn is_pressing(&self, budget: &Budget) -> bool {
         let brake = self.brake.load(Ordering::Relaxed);
@@ -135,7 +135,7 @@ impl Governor {
     }
 }
 
-/// What the threads have done since the database was opened.
+/// The work of the threads since the database was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     /// Processor time that freezing took, and the rows that were frozen by that.

@@ -22,11 +22,11 @@ pub(crate) struct Wanted {
     pub(crate) key: Box<[u8]>,
 }
 
-/// What is known of temperatures.
+/// The temperatures of a database.
 #[derive(Debug)]
 pub(crate) struct Warmth {
     collector: Arc<Collector>,
-    /// Collects while an access log is written: that may wait for whoever receives it, and the governor must not.
+    /// Collects while an access log is written: that may wait for the receiver, and the governor must not.
     logging: Mutex<Option<CollectorThread>>,
     is_logging: AtomicBool,
     classifier: Arc<Classifier>,
@@ -34,9 +34,9 @@ pub(crate) struct Warmth {
     /// When temperatures were written to their file.
     stored_ns: AtomicU64,
     storing: Mutex<()>,
-    /// How many bytes of rows may be hot.
+    /// Bytes of rows that may be hot.
     budget: AtomicU64,
-    /// Whose temperature is lower is not hot, however much room there is.
+    /// The least temperature of a hot row, however much room there is.
     floor: f32,
 }
 
@@ -159,12 +159,12 @@ impl Warmth {
         self.collector.sampler()
     }
 
-    /// How temperatures spread over rows.
+    /// The spread of temperatures over rows.
     pub(crate) fn temperatures(&self) -> Temperatures {
         self.classifier.temperatures()
     }
 
-    /// Who knows what is hot, if of the bytes that may be so many are to be. `None`: nothing is.
+    /// Knows what is hot, if of the bytes that may be so many are to be. `None`: nothing is.
     pub(crate) fn hot(&self, share: impl FnOnce(u64) -> u64) -> Option<Hot<'_>> {
         let all = self.budget.load(Ordering::Relaxed);
         let density = match share(all) {
@@ -182,7 +182,7 @@ impl Warmth {
         if temperature == 0.0 || temperature < CLEARLY * self.classifier.threshold() * size {
             return;
         }
-        // Who finds somebody else here has better things to do; the row will be read again.
+        // A reader that finds another one here has better things to do; the row will be read again.
         if let Some(mut wanted) = self.wanted.try_lock()
             && wanted.len() < WANTED
         {

@@ -1,4 +1,4 @@
-//! What changes of definitions leave behind until nobody needs it any more.
+//! Remains of changed definitions, kept until they can be freed.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use thermocline_pool::store::IndexId as StoreIndex;
 use crate::catalog::table::TableEntry;
 use crate::txn::definitions::OwnForm;
 
-/// What changes of definitions have left to be freed.
+/// A remain of a changed definition that is to be freed.
 #[derive(Debug)]
 pub(crate) enum Replaced {
-    /// A form that nobody begins to follow any more.
+    /// A form that no transaction begins to follow any more.
     Form(OwnForm),
     /// A dropped table, whose handles keep it.
     Table(Arc<TableEntry>),
@@ -19,11 +19,11 @@ pub(crate) enum Replaced {
     Cold(Lsn, ColdGarbage),
 }
 
-/// What goes from the cold store.
+/// Entries that go from the cold store.
 #[derive(Clone, Debug)]
 pub(crate) enum ColdGarbage {
     Table(TableId),
     Index(StoreIndex),
-    /// What the indexes have of batches up to this one.
+    /// The indexes' entries of batches up to this one.
     Batches(Vec<StoreIndex>, Timestamp),
 }

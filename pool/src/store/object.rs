@@ -56,7 +56,7 @@ pub struct ObjectEntries {
 }
 
 impl ObjectEntries {
-    /// How many there are.
+    /// The number of handles.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()

@@ -43,7 +43,7 @@ impl Drop for Scratch {
     }
 }
 
-/// How a client makes a row with a number, or something that is named by it.
+/// Ways in which a client makes a row with a number, or something that is named by it.
 const KINDS: [&[&str]; 13] = [
     &["insert into t values ({})"],
     &["begin", "insert into t values ({})", "commit"],
@@ -100,7 +100,7 @@ fn cancel(address: SocketAddr, (id, secret): (i32, i32)) {
     }
 }
 
-/// What clients were told.
+/// The answers that clients were told.
 #[derive(Default)]
 struct Told {
     done: BTreeSet<i64>,
@@ -270,7 +270,7 @@ impl Process {
         (process, told.expect("it says where it listens"))
     }
 
-    /// What [`Process::start`] has started.
+    /// The process that [`Process::start`] has started.
     fn run(directory: &OsStr) -> ! {
         let running = serve(Path::new(directory));
         println!("\nlistens on {}", running.server().addresses()[0]);

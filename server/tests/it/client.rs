@@ -107,7 +107,7 @@ impl Client {
         }
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize - 4;
         let mut body = vec![0; length];
-        // Whoever is killed has no time to end a message.
+        // A server that is killed may leave a message unfinished.
         self.stream.read_exact(&mut body).ok()?;
         Some(Message(head[0].into(), body))
     }

@@ -43,7 +43,7 @@ use table::Table;
 pub struct ClassifierOptions {
     /// What the classifier itself may take; at least [`Classifier::MEMORY_MIN`]. For a database: 3 % of its limit, or less.
     pub memory_bytes: usize,
-    /// How many bytes of rows may be hot.
+    /// Bytes of rows that may be hot.
     pub budget_bytes: u64,
     /// The share of the last quantum in an estimate.
     pub alpha: f64,
