@@ -1,27 +1,23 @@
-//! The arrows between crates and between the engine's modules, as ARCHITECTURE.md draws them.
+//! The arrows between crates, as ARCHITECTURE.md draws them.
 //!
-//! The page is the only place where they stand: this module reads its two tables and compares them with the manifests
-//! and with the paths that the sources name. A crate or module without a row is a mistake too, so nothing grows
-//! unseen. A module whose second cell says `any other`
-//! imports nothing of the engine but itself, and what stands behind a `but`. Tests are free: development dependencies and code under `cfg(test)` are not looked at.
+//! The page is the only place where they stand: this module reads its table of crates and compares it with the manifests. A
+//! crate without a row is a mistake too, so nothing grows unseen. Development dependencies are free. The modules of a crate
+//! have floors instead (see [`crate::floors`]).
 
-use crate::lexer::{code, is_word, line, without_tests};
+use crate::lexer::{line, without_tests};
 use crate::markdown::{quoted, table};
-use crate::repository::{File, Repository};
+use crate::repository::Repository;
 use std::collections::{BTreeMap, BTreeSet};
 
 const PAGE: &str = "ARCHITECTURE.md";
 const SOURCES: &str = "engine/src/";
-/// First header cells of the two tables.
+/// First header cell of the table.
 const CRATES: &str = "crate";
-const MODULES: &str = "module";
-/// Instead of the names of all other modules.
-const ANY_OTHER: &str = "any other";
-/// What the engine never depends on: runtimes, sockets and what knows SQL or Arrow.
+/// Dependencies that the engine never has: runtimes, sockets, and crates that know SQL or Arrow.
 const NOT_IN_ENGINE: [&str; 10] =
     ["tokio", "async-std", "smol", "futures", "mio", "socket2", "hyper", "datafusion", "arrow", "sqlparser"];
 
-/// A name and the names that it may use, or may not.
+/// A crate and those that it may use.
 type Rows<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
 /// Runs the checks of this module.
@@ -32,10 +28,6 @@ pub(crate) fn check(repository: &Repository) -> Vec<String> {
         Some(rows) => crates(repository, &rows, &mut problems),
         None => problems.push(format!("{PAGE}: no table of crates (its first header cell is `{CRATES}`)")),
     }
-    match rows(page, MODULES) {
-        Some(rows) => modules(repository, &rows, &mut problems),
-        None => problems.push(format!("{PAGE}: no table of modules (its first header cell is `{MODULES}`)")),
-    }
     problems
 }
 
@@ -44,8 +36,7 @@ fn rows<'a>(page: &'a str, first: &str) -> Option<Rows<'a>> {
     let mut found = Rows::new();
     for row in table(page, first)? {
         let cell = row.get(1).copied().unwrap_or_default();
-        let any_other = cell.starts_with(ANY_OTHER).then_some(ANY_OTHER);
-        let names: BTreeSet<&str> = quoted(cell).chain(any_other).collect();
+        let names: BTreeSet<&str> = quoted(cell).collect();
         for name in quoted(row.first().copied().unwrap_or_default()) {
             found.insert(name.trim_end_matches('/'), names.clone());
         }
@@ -98,7 +89,7 @@ fn crates(repository: &Repository, allowed: &Rows<'_>, problems: &mut Vec<String
         }
     }
     for file in repository.rust().filter(|file| file.path.starts_with(SOURCES)) {
-        let code = without_tests(&code(&file.text));
+        let code = without_tests(file.code());
         for (at, found) in code.match_indices("std::net") {
             problems.push(format!(
                 "{}:{}: `{found}`: the engine knows no sockets",
@@ -121,107 +112,11 @@ fn dependencies(manifest: &toml::Table, used: &mut BTreeSet<String>) {
     }
 }
 
-fn modules(repository: &Repository, forbidden: &Rows<'_>, problems: &mut Vec<String>) {
-    let files: Vec<(&File, Vec<&str>)> =
-        repository.rust().filter_map(|file| Some((file, module_path(&file.path)?))).collect();
-    let known: BTreeSet<&str> = files.iter().filter_map(|(_, path)| path.first().copied()).collect();
-    if known.is_empty() {
-        return;
-    }
-    for name in known.iter().filter(|name| !forbidden.contains_key(**name)) {
-        problems
-            .push(format!("{PAGE}: no row for the module `{name}` of the engine in the table of modules"));
-    }
-    let named = forbidden.values().flatten().filter(|name| **name != ANY_OTHER).chain(forbidden.keys());
-    for name in named.filter(|name| !known.contains(**name)) {
-        problems
-            .push(format!("{PAGE}: `{name}` stands in the table of modules and is no module of the engine"));
-    }
-    for (file, path) in &files {
-        let Some(forbidden) = path.first().and_then(|module| forbidden.get(module)) else { continue };
-        if path.last() == Some(&"tests") {
-            continue;
-        }
-        let code = without_tests(&code(&file.text));
-        for (at, name) in imports(&code, path.len()) {
-            let other = known.contains(name) && name != path[0];
-            // Behind "any other but" stand the exceptions.
-            if other && forbidden.contains(ANY_OTHER) != forbidden.contains(name) {
-                let (line, module) = (line(&code, at), path[0]);
-                problems
-                    .push(format!("{}:{line}: `{module}` imports nothing of `{name}` ({PAGE})", file.path));
-            }
-        }
-    }
-}
-
-/// The path of the engine's module that a file holds: none for files of other crates, empty for the crate's root.
-fn module_path(path: &str) -> Option<Vec<&str>> {
-    let inner = path.strip_prefix(SOURCES)?.strip_suffix(".rs")?;
-    let mut parts: Vec<&str> = inner.split('/').collect();
-    if ["mod", "lib"].contains(parts.last()?) {
-        parts.pop();
-    }
-    Some(parts)
-}
-
-/// Top-level modules that code at module depth `depth` names through `crate::…` or enough `super::`s, with positions.
-fn imports(code: &str, depth: usize) -> Vec<(usize, &str)> {
-    let mut found = Vec::new();
-    let bytes = code.as_bytes();
-    for (at, _) in code.match_indices("crate::").chain(code.match_indices("super::")) {
-        if at > 0 && (is_word(bytes[at - 1]) || code[..at].ends_with("super::")) {
-            continue;
-        }
-        let mut rest = &code[at..];
-        let mut supers = 0;
-        while let Some(next) = rest.strip_prefix("super::") {
-            rest = next;
-            supers += 1;
-        }
-        match rest.strip_prefix("crate::") {
-            Some(next) => rest = next,
-            None if supers == depth => {}
-            None => continue,
-        }
-        found.extend(heads(rest).into_iter().map(|name| (at, name)));
-    }
-    found
-}
-
-/// The first names of a path or of a group of paths `{a::b, c::{d, e}}` at the start of `text`.
-fn heads(text: &str) -> Vec<&str> {
-    let word = |text: &'_ str| text.bytes().take_while(|&byte| is_word(byte)).count();
-    if !text.starts_with('{') {
-        return vec![&text[..word(text)]];
-    }
-    let mut found = Vec::new();
-    let mut depth = 0_usize;
-    let mut expected = false;
-    for (at, byte) in text.bytes().enumerate() {
-        match byte {
-            b'{' => depth += 1,
-            b'}' => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            break;
-        }
-        if depth == 1 && (byte == b',' || (byte == b'{' && at == 0)) {
-            expected = true;
-        } else if expected && is_word(byte) {
-            found.push(&text[at..at + word(&text[at..])]);
-            expected = false;
-        }
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TABLES: &str = "| crate | may depend on | knows nothing of |\n|---|---|---|\n| `base` | – | tables |\n| `engine` | `base` | sockets |\n\n| module | imports nothing of |\n|---|---|\n| `row/` | `txn`, `hot` |\n| `hot` | `txn` |\n| `txn` | – |\n| `log` | any other |\n";
+    const TABLES: &str = "| crate | may depend on | knows nothing of |\n|---|---|---|\n| `base` | – | tables |\n| `engine` | `base` | sockets |\n";
 
     fn problems_with(path: &str, text: &str) -> Vec<String> {
         let mut files = vec![
@@ -233,11 +128,6 @@ mod tests {
                 "[dependencies]\nthermocline-base = \"1\"\n[dev-dependencies]\ntokio = \"1\"\n",
             ),
             ("engine/src/lib.rs", "//! E.\nuse crate::txn::A;\n"),
-            ("engine/src/row/mod.rs", "//! R.\n"),
-            ("engine/src/row/key.rs", "//! K. See [`crate::txn`].\nuse super::A;\n"),
-            ("engine/src/hot.rs", "//! H.\nuse crate::row;\n#[cfg(test)]\nmod tests { use crate::txn; }\n"),
-            ("engine/src/txn/mod.rs", "//! T.\nuse crate::{hot, row};\n"),
-            ("engine/src/log/mod.rs", "//! L.\nuse crate::log::a;\nuse crate::SomeType;\n"),
         ];
         files.retain(|(at, _)| *at != path);
         files.push((path, text));
@@ -246,15 +136,12 @@ mod tests {
 
     #[test]
     fn passes_what_is_drawn() {
-        assert_eq!(
-            problems_with("engine/src/txn/mod.rs", "//! T.\nuse crate::{hot, row};\n"),
-            Vec::<String>::new()
-        );
+        assert_eq!(problems_with("engine/src/lib.rs", "//! E. std::net\n"), Vec::<String>::new());
     }
 
     #[test]
     fn finds_each() {
-        let no_row = TABLES.replace("| `txn` | – |\n", "");
+        let no_row = TABLES.replace("| `engine` | `base` | sockets |\n", "");
         let ghost = format!("{TABLES}| `ghost` | – |\n");
         let cases = [
             ("base/Cargo.toml", "[dependencies]\nthermocline-engine = \"1\"\n", "no such arrow"),
@@ -266,21 +153,7 @@ mod tests {
             ("engine/Cargo.toml", "[dependencies]\ntokio-util = \"1\"\n", "no runtime"),
             ("Cargo.toml", "[workspace]\nmembers = [\"engine\"]\n", "no member"),
             ("engine/src/lib.rs", "//! E.\nuse std::net::TcpStream;\n", "no sockets"),
-            ("engine/src/row/mod.rs", "//! R.\nuse crate::txn::{A, B};\n", "`row` imports nothing of `txn`"),
-            ("engine/src/row/mod.rs", "//! R.\nuse super::hot::A;\n", "`row` imports nothing of `hot`"),
-            ("engine/src/row/key.rs", "//! K.\nuse super::super::{txn};\n", "`row` imports nothing of `txn`"),
-            (
-                "engine/src/row/key.rs",
-                "//! K.\nfn a() -> crate::hot::A {}\n",
-                "`row` imports nothing of `hot`",
-            ),
-            (
-                "engine/src/hot.rs",
-                "//! H.\nuse crate::{row::{A, hot}, txn::B};\n",
-                "`hot` imports nothing of `txn`",
-            ),
-            ("engine/src/log/mod.rs", "//! L.\nuse crate::row;\n", "`log` imports nothing of `row`"),
-            (PAGE, &no_row, "no row for the module `txn`"),
+            (PAGE, &no_row, "no row for the crate `engine`"),
             (PAGE, &ghost, "`ghost` stands in"),
         ];
         for (path, text, expected) in cases {
@@ -288,11 +161,5 @@ mod tests {
             assert_eq!(problems.len(), 1, "{path} {text}: {problems:?}");
             assert!(problems[0].contains(expected), "{problems:?}");
         }
-    }
-
-    #[test]
-    fn heads_of_groups() {
-        assert_eq!(heads("{a::b, c::{d, e}, f as g}, h"), ["a", "c", "f"]);
-        assert_eq!(heads("a::b"), ["a"]);
     }
 }

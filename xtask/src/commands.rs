@@ -1,4 +1,4 @@
-//! The commands of README, CONTRIBUTING and `docs/`: each is run by somebody, or says why not.
+//! The commands of README, CONTRIBUTING and `docs/`: each is run by a suite, or says why not.
 //!
 //! A block whose fence says `sh` holds one command a line and is run, from the root of the repository, by
 //! `cargo xtask docs-commands --run`; what `.ci/run` has as a step of its own is left to it. A block that cannot be run
@@ -78,7 +78,7 @@ fn shortened(command: &str, seconds: u32) -> String {
     words.join(" ")
 }
 
-/// Prints the commands and who runs them.
+/// Prints the commands, each with the suite that runs it.
 ///
 /// # Errors
 /// Never.

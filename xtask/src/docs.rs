@@ -1,4 +1,4 @@
-//! What the documentation keeps.
+//! The rules that the documentation keeps.
 //!
 //! - Links to files and headings of the repository lead somewhere.
 //! - Each page under `docs/` can be reached from `docs/README.md`.

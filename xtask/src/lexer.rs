@@ -3,35 +3,68 @@
 //! Blanking keeps every byte position and line number, so that what is found in the blanked text can be reported in
 //! the original one.
 
-/// `source` with comments and the insides of string and character literals replaced by spaces.
-pub(crate) fn code(source: &str) -> String {
+use std::ops::Range;
+
+/// The kinds of text that are no code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Up to the end of its line, or of its block.
+    Comment,
+    /// A string or a character, with its quotes.
+    Literal,
+}
+
+/// Where comments and literals stand, in their order.
+pub(crate) fn pieces(source: &str) -> Vec<(Range<usize>, Kind)> {
     let bytes = source.as_bytes();
-    let mut out = bytes.to_vec();
+    let mut found = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
         let rest = &bytes[at..];
-        let end = if rest.starts_with(b"//") {
-            at + rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len())
+        let (length, kind) = if rest.starts_with(b"//") {
+            (rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len()), Kind::Comment)
         } else if rest.starts_with(b"/*") {
-            at + block_comment(rest)
+            (block_comment(rest), Kind::Comment)
         } else if let Some(length) = raw_string(bytes, at) {
-            at + length
+            (length, Kind::Literal)
         } else if rest[0] == b'"' {
-            at + quoted(rest, b'"')
+            (quoted(rest, b'"'), Kind::Literal)
         } else if rest[0] == b'\'' && is_character(rest) {
-            at + quoted(rest, b'\'')
+            (quoted(rest, b'\''), Kind::Literal)
         } else {
             at += 1;
             continue;
         };
-        for byte in &mut out[at..end] {
+        found.push((at..at + length, kind));
+        at += length;
+    }
+    found
+}
+
+/// `source` with comments and the insides of string and character literals replaced by spaces.
+pub(crate) fn code(source: &str) -> String {
+    let mut out = source.as_bytes().to_vec();
+    for (range, _) in pieces(source) {
+        for byte in &mut out[range] {
             if *byte != b'\n' {
                 *byte = b' ';
             }
         }
-        at = end;
     }
     String::from_utf8(out).expect("whole literals and comments were blanked, so no character was cut")
+}
+
+/// The words of `source` without its comments; a literal is one word.
+pub(crate) fn without_comments(source: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut from = 0;
+    for (range, kind) in pieces(source) {
+        found.extend(source[from..range.start].split_whitespace());
+        from = range.end;
+        found.extend((kind == Kind::Literal).then_some(&source[range]));
+    }
+    found.extend(source[from..].split_whitespace());
+    found
 }
 
 /// `code` (as [`code`] returns it) with items under `#[cfg(test)]` or `#[cfg(all(test, …))]` blanked as well.
@@ -133,7 +166,7 @@ fn is_character(bytes: &[u8]) -> bool {
     match bytes.get(1) {
         Some(b'\\') => true,
         Some(byte) if byte.is_ascii() => bytes.get(2) == Some(&b'\''),
-        // A character outside of ASCII: lifetimes may be spelt with those, but nobody does.
+        // A character outside of ASCII: lifetimes may be spelt with those, but ours never are.
         Some(_) => true,
         None => false,
     }
@@ -171,6 +204,12 @@ mod tests {
         assert!(!blanked.contains('x'), "{blanked}");
         let left: String = blanked.split_whitespace().collect();
         assert_eq!(left, "abcdef'lifeghbi");
+    }
+
+    #[test]
+    fn words_without_comments() {
+        let source = "//! A.\nfn a() { // b\n    f(\"// c  d\", 'e') /* f */\n}\n";
+        assert_eq!(without_comments(source), ["fn", "a()", "{", "f(", "\"// c  d\"", ",", "'e'", ")", "}"]);
     }
 
     #[test]

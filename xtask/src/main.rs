@@ -1,7 +1,9 @@
 //! Chores of the repository: `cargo xtask <chore>`.
 //!
-//! - `tidy [--tighten]` checks the habits of the house (see [`tidy`]); `--tighten` lowers the ratchets to what the
-//!   files have become. `cargo test -p xtask` runs the same checks.
+//! - `tidy [--tighten]` checks the habits of the house (see [`tidy`]); `--tighten` lowers the numbers of the ratchet to what
+//!   is left (see [`ratchet`]). `cargo test -p xtask` runs the same checks.
+//! - `places <table> [folder]` lists what the ratchet counts.
+//! - `prose <revision>` proves that since a commit only comments have changed (see [`prose`]).
 //! - `docs-commands [--run] [--seconds n]` lists or runs the commands of README and docs (see [`commands`]).
 //! - `docs-sql` writes the pages of `docs/sql` from the registries of crate `sql` (see [`mod@reference`]).
 //!
@@ -10,8 +12,14 @@
 mod arrows;
 mod commands;
 mod docs;
+mod floors;
 mod lexer;
 mod markdown;
+mod measure;
+mod modules;
+mod parts;
+mod prose;
+mod ratchet;
 mod reference;
 mod repository;
 mod rules;
@@ -22,6 +30,8 @@ use repository::Repository;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask tidy [--tighten]
+       cargo xtask places <table> [<folder>]
+       cargo xtask prose <revision>
        cargo xtask docs-commands [--run] [--seconds <n>]
        cargo xtask docs-sql";
 
@@ -31,7 +41,12 @@ fn main() -> ExitCode {
     let repository = Repository::here();
     let outcome = match words.as_slice() {
         ["tidy"] => tidy::report(&repository),
-        ["tidy", "--tighten"] => sources::tighten(&repository).and_then(|()| tidy::report(&repository)),
+        ["tidy", "--tighten"] => {
+            ratchet::tighten(&repository).and_then(|()| tidy::report(&Repository::here()))
+        }
+        ["places", name] => ratchet::list(&repository, name, None),
+        ["places", name, key] => ratchet::list(&repository, name, Some(key)),
+        ["prose", revision] => prose::prove(&repository, revision),
         ["docs-sql"] => reference::write(&repository),
         ["docs-commands"] => commands::list(&repository),
         ["docs-commands", "--run"] => commands::run(&repository, 2),

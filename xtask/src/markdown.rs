@@ -4,7 +4,7 @@
 pub(crate) struct Block<'a> {
     /// Line of the opening fence, from 1.
     pub(crate) line: usize,
-    /// What stands behind the opening fence.
+    /// The words behind the opening fence.
     pub(crate) info: &'a str,
     /// The lines between the fences.
     pub(crate) lines: Vec<&'a str>,

@@ -1,4 +1,4 @@
-//! The rules of the protocols that a test can switch off, and who misses them.
+//! The rules of the protocols that a test can switch off, and the tests that miss them.
 //!
 //! The table under `## Rules that are switched off` of `docs/internals/testing.md` has a row for each file that switches some
 //! off. Each rule of an `enum Rule` stands in a row, and the file of that row names it.

@@ -1,19 +1,17 @@
-//! What every source file keeps.
+//! The rules that every source file keeps.
 //!
 //! - A Rust file opens with `//!`.
 //! - No unfinished work: no `todo!`, `dbg!`, `unimplemented!`, and none of the words that mark some.
 //! - `#[ignore]` gives a reason.
-//! - At most [`LINES_MAX`] lines; those of `xtask/ratchet.toml` may only shrink.
-//! - No path of somebody's machine in any text file.
+//! - At most [`LINES_MAX`] lines.
+//! - No path of one machine in any text file.
 //! - The engine's atomics and locks are those of `base::sync`, or the model checker would not see them.
 
-use crate::lexer::{code, line, without_tests, words};
+use crate::lexer::{line, without_tests, words};
+use crate::measure::{Measure, Place};
 use crate::repository::{File, Repository};
-use std::collections::BTreeMap;
-use std::fs;
 
 const LINES_MAX: usize = 1000;
-const RATCHET: &str = "xtask/ratchet.toml";
 
 /// Macros that mark unfinished work, without their `!`.
 const MACROS: [&str; 3] = ["todo", "dbg", "unimplemented"];
@@ -24,7 +22,7 @@ const MACHINE: [(&str, &str); 4] = [("/wo", "rk/"), ("/ro", "ot/"), ("/ho", "me/
 /// Words in front of a number, in halves as well.
 const NUMBERED: [(&str, &str); 4] =
     [("inter", "leaving "), ("Inter", "leaving "), ("se", "ed 00"), ("architec", "ture §")];
-/// What the engine takes from `base::sync` and not from `std`.
+/// Types that the engine takes from `base::sync` and not from `std`.
 const BEHIND_FACADE: [&str; 4] =
     ["std::sync::atomic", "std::sync::Mutex", "std::sync::RwLock", "std::hint::spin_loop"];
 
@@ -39,13 +37,13 @@ pub(crate) fn check(repository: &Repository) -> Vec<String> {
         unfinished_macros(file, &mut problems);
         ignored(file, &mut problems);
         facade(file, &mut problems);
+        length(file, &mut problems);
     }
     for file in &repository.files {
         marks(file, &mut problems);
         machine_paths(file, &mut problems);
         references(file, &mut problems);
     }
-    lengths(repository, &mut problems);
     problems
 }
 
@@ -56,20 +54,20 @@ fn opening(file: &File, problems: &mut Vec<String>) {
 }
 
 fn unfinished_macros(file: &File, problems: &mut Vec<String>) {
-    let code = code(&file.text);
+    let code = file.code();
     for name in MACROS {
-        for at in words(&code, name).filter(|at| code[at + name.len()..].starts_with('!')) {
-            problems.push(format!("{}:{}: `{name}!`: finish it", file.path, line(&code, at)));
+        for at in words(code, name).filter(|at| code[at + name.len()..].starts_with('!')) {
+            problems.push(format!("{}:{}: `{name}!`: finish it", file.path, line(code, at)));
         }
     }
 }
 
 fn ignored(file: &File, problems: &mut Vec<String>) {
-    let code = code(&file.text);
+    let code = file.code();
     for (at, found) in code.match_indices("#[ignore") {
         let reason = file.text[at + found.len()..].trim_start().strip_prefix('=').map(str::trim_start);
         if !reason.is_some_and(|reason| reason.starts_with('"') && !reason.starts_with("\"\"")) {
-            let line = line(&code, at);
+            let line = line(code, at);
             problems.push(format!(
                 "{}:{line}: a test is ignored without a reason: `#[ignore = \"…\"]`",
                 file.path
@@ -83,7 +81,7 @@ fn facade(file: &File, problems: &mut Vec<String>) {
     if !file.path.starts_with("engine/src/") || test || NOT_MODELLED.contains(&&*file.path) {
         return;
     }
-    let code = without_tests(&code(&file.text));
+    let code = without_tests(file.code());
     for path in BEHIND_FACADE {
         // An `Ordering` is the same type wherever it is taken from.
         for at in words(&code, path).filter(|at| !code[at + path.len()..].starts_with("::Ordering")) {
@@ -132,62 +130,34 @@ fn machine_paths(file: &File, problems: &mut Vec<String>) {
     }
 }
 
-fn lengths(repository: &Repository, problems: &mut Vec<String>) {
-    let allowed = match ratchet(repository) {
-        Ok(allowed) => allowed,
-        Err(problem) => return problems.push(problem),
-    };
+fn length(file: &File, problems: &mut Vec<String>) {
+    let lines = file.text.lines().count();
+    if lines > LINES_MAX {
+        problems
+            .push(format!("{}: {lines} lines: part it (over {LINES_MAX} are too many to read)", file.path));
+    }
+}
+
+/// Counts the blocks of unsafe code, those of tests included.
+pub(crate) fn unsafe_blocks(repository: &Repository) -> Measure {
+    let mut places = Vec::new();
     for file in repository.rust() {
-        let lines = file.text.lines().count();
-        let path = &file.path;
-        match allowed.get(path) {
-            None if lines > LINES_MAX => {
-                problems
-                    .push(format!("{path}: {lines} lines: part it (over {LINES_MAX} are too many to read)"));
-            }
-            Some(&limit) if lines > limit => {
-                problems
-                    .push(format!("{path}: {lines} lines, {limit} allowed by {RATCHET}: it may only shrink"));
-            }
-            Some(&limit) if lines < limit => {
-                problems.push(format!("{path}: only {lines} lines: run `cargo xtask tidy --tighten`"));
-            }
-            _ => {}
+        let code = file.code();
+        for at in words(code, "unsafe").filter(|at| code[at + "unsafe".len()..].trim_start().starts_with('{'))
+        {
+            places.push(Place {
+                path: file.path.clone(),
+                line: line(code, at),
+                what: "an unsafe block".to_owned(),
+            });
         }
     }
-    for path in allowed.keys().filter(|path| repository.text(path).is_none()) {
-        problems.push(format!("{RATCHET}: {path} is gone: run `cargo xtask tidy --tighten`"));
+    Measure {
+        name: "unsafe",
+        is: "blocks of unsafe code",
+        advice: "use a safe wrapper that is there, or take another block away",
+        places,
     }
-}
-
-fn ratchet(repository: &Repository) -> Result<BTreeMap<String, usize>, String> {
-    let text = repository.text(RATCHET).ok_or_else(|| format!("{RATCHET}: missing"))?;
-    let table: toml::Table = text.parse().map_err(|error| format!("{RATCHET}: {error}"))?;
-    let lines =
-        table.get("lines").and_then(toml::Value::as_table).ok_or(format!("{RATCHET}: no table `lines`"))?;
-    let entry = |(path, lines): (&String, &toml::Value)| {
-        let lines = lines.as_integer().and_then(|lines| usize::try_from(lines).ok());
-        lines.map(|lines| (path.clone(), lines)).ok_or(format!("{RATCHET}: {path}: not a number of lines"))
-    };
-    lines.iter().map(entry).collect()
-}
-
-/// Lowers the entries of the ratchet to the lines that the files have, and drops those that need none.
-///
-/// # Errors
-/// If the ratchet cannot be read or written.
-pub(crate) fn tighten(repository: &Repository) -> Result<(), String> {
-    let head = repository.text(RATCHET).ok_or_else(|| format!("{RATCHET}: missing"))?;
-    let comments = head.lines().take_while(|line| line.starts_with('#'));
-    let mut text: String = comments.map(|line| format!("{line}\n")).collect();
-    text.push_str("[lines]\n");
-    for (path, limit) in ratchet(repository)? {
-        let lines = repository.text(&path).map_or(0, |text| text.lines().count()).min(limit);
-        if lines > LINES_MAX {
-            text.push_str(&format!("\"{path}\" = {lines}\n"));
-        }
-    }
-    fs::write(repository.root.join(RATCHET), text).map_err(|error| format!("{RATCHET}: {error}"))
 }
 
 #[cfg(test)]
@@ -195,11 +165,7 @@ mod tests {
     use super::*;
 
     fn problems_of(path: &str, text: &str) -> Vec<String> {
-        check(&Repository::of(&[
-            (path, text),
-            (RATCHET, "[lines]\n\"long.rs\" = 1200\n"),
-            ("long.rs", &long(1200)),
-        ]))
+        check(&Repository::of(&[(path, text)]))
     }
 
     fn long(lines: usize) -> String {
@@ -249,13 +215,9 @@ mod tests {
     }
 
     #[test]
-    fn the_ratchet_only_tightens() {
-        for (lines, expected) in [(1201, "may only shrink"), (1199, "--tighten")] {
-            let files = [(RATCHET, "[lines]\n\"long.rs\" = 1200\n"), ("long.rs", &*long(lines))];
-            let problems = check(&Repository::of(&files));
-            assert!(problems.len() == 1 && problems[0].contains(expected), "{problems:?}");
-        }
-        let gone = check(&Repository::of(&[(RATCHET, "[lines]\n\"gone.rs\" = 1200\n")]));
-        assert!(gone.len() == 1 && gone[0].contains("gone.rs is gone"), "{gone:?}");
+    fn unsafe_blocks_are_counted() {
+        let text = "//! A. unsafe {}\nunsafe fn a() { unsafe { b() } }\nunsafe impl C {}\nfn d() {\n    unsafe\n    {}\n}\n";
+        let places = unsafe_blocks(&Repository::of(&[("a.rs", text)])).places;
+        assert_eq!(places.iter().map(|place| place.line).collect::<Vec<_>>(), [2, 5]);
     }
 }

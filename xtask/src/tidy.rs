@@ -5,18 +5,30 @@
 //!
 //! | module | checks |
 //! |---|---|
-//! | [`sources`] | `//!` on top, no unfinished work, reasons of ignored tests, lengths, paths of somebody's machine |
-//! | [`arrows`] | imports between crates and between modules as ARCHITECTURE.md draws them |
+//! | [`sources`] | `//!` on top, no unfinished work, reasons of ignored tests, lengths, paths of one machine |
+//! | [`arrows`] | dependencies between crates as ARCHITECTURE.md draws them |
+//! | [`floors`] | each module has a floor in ARCHITECTURE.md |
+//! | [`ratchet`] | counts that may only fall: imports against the floors, circles, open fields, riddles in comments, unsafe blocks |
+//! | [`parts`] | the structs whose fields are counted stand where they are looked for |
 //! | [`docs`] | links, reachable pages, the README's example, dependencies that are explained |
 //! | [`commands`] | commands in the docs are marked as such and known |
 //! | [`rules`] | each rule that a test can switch off is in the table of the tests that miss it |
 
 use crate::repository::Repository;
-use crate::{arrows, commands, docs, rules, sources};
+use crate::{arrows, commands, docs, floors, parts, ratchet, rules, sources};
 
 /// Everything that is wrong.
 fn problems(repository: &Repository) -> Vec<String> {
-    let checks = [sources::check, arrows::check, docs::check, commands::check, rules::check];
+    let checks = [
+        sources::check,
+        arrows::check,
+        floors::check,
+        parts::check,
+        docs::check,
+        commands::check,
+        rules::check,
+        ratchet::check,
+    ];
     checks.iter().flat_map(|check| check(repository)).collect()
 }
 
