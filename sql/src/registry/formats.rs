@@ -59,7 +59,8 @@ fn field_at(text: &str) -> Option<(&'static str, Case)> {
             return Some((name, Case::Lower));
         }
         let words = ["MONTH", "MON", "DAY", "DY"];
-        if words.contains(name) && found[1..] == name[1..].to_ascii_lowercase() && found[..1] == name[..1] {
+        let is_word = words.contains(name) && found.is_ascii();
+        if is_word && found[1..] == name[1..].to_ascii_lowercase() && found[..1] == name[..1] {
             return Some((name, Case::Capital));
         }
     }

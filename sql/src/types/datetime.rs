@@ -266,7 +266,9 @@ fn read_date(
         {
             (number(&digits[..4])?, number(&digits[4..6])?, number(&digits[6..])?)
         }
-        [digits] if digits.len() == 6 && fields.date.is_some() && fields.time.is_none() => {
+        [digits]
+            if digits.len() == 6 && digits.is_ascii() && fields.date.is_some() && fields.time.is_none() =>
+        {
             let (hour, minute, second) =
                 (number(&digits[..2])?, number(&digits[2..4])?, number(&digits[4..])?);
             if hour > 24 || minute > 59 || second > 60 {
@@ -330,7 +332,9 @@ fn read_offset(word: &str, text: &str) -> std::result::Result<i64, Option<Error>
     let digits = word.strip_prefix(['+', '-']).ok_or(None)?;
     let parts: Vec<&str> = digits.split(':').collect();
     let (hours, minutes, seconds) = match parts[..] {
-        [digits] if digits.len() == 4 => (number(&digits[..2])?, number(&digits[2..])?, 0),
+        [digits] if digits.len() == 4 && digits.is_ascii() => {
+            (number(&digits[..2])?, number(&digits[2..])?, 0)
+        }
         [hours] => (number(hours)?, 0, 0),
         [hours, minutes] => (number(hours)?, number(minutes)?, 0),
         [hours, minutes, seconds] => (number(hours)?, number(minutes)?, number(seconds)?),
