@@ -445,8 +445,8 @@ fn read(text: &str, pattern: &str) -> Result<Read> {
                     rest = rest.get(2..).unwrap_or("");
                 }
             }
-            // A separator stands for any one; blanks are passed over.
-            Node::Sign(sign) if sign.is_alphanumeric() => {
+            // A separator of ASCII stands for any one; blanks are passed over. Another sign stands for one of any kind.
+            Node::Sign(sign) if sign.is_alphanumeric() || !sign.is_ascii() => {
                 let mut signs = rest.chars();
                 signs.next();
                 rest = signs.as_str();
