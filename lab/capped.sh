@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs a command in a memory cgroup, and tells whether the kernel had to kill anything there. As root, on Linux.
 #
-#   bench/capped.sh LIMIT_MIB COMMAND …
+#   lab/capped.sh LIMIT_MIB COMMAND …
 #
 # The cgroup may take LIMIT_MIB and 15 %, no swap: that is what a database with this memory limit has to survive. What the
 # system keeps of files counts there, too, and goes first. Ends with 0 if the command does and nothing was killed; with 77 if

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Measures variants of a benchmark against each other: interleaved, several rounds, medians with their spread.
 
-    bench/rounds.py                     all comparisons, three rounds each
-    bench/rounds.py tpcc --rounds 5     one of them
-    bench/rounds.py --seconds 10        shorter windows
+    lab/rounds.py                     all comparisons, three rounds each
+    lab/rounds.py tpcc --rounds 5     one of them
+    lab/rounds.py --seconds 10        shorter windows
 
-Needs Python 3 only, and builds the release binary first. The machine should have nothing else to do.
+Needs Python 3 only, and builds the binary first. The machine should have nothing else to do.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BINARY = ROOT / "target" / "release" / "thermocline"
+BINARY = ROOT / "target" / "dist" / "thermocline-lab"
 
 ASYNC = ["--durability", "async"]
 LARGE = ["ycsb", "--workload", "a", "--records", "10000000", "--fields", "1", "--field-bytes", "100", *ASYNC]
@@ -63,7 +63,7 @@ def main():
     unknown = [name for name in options.names if name not in COMPARISONS]
     if unknown:
         parser.error(f"no such comparison: {', '.join(unknown)}; there are {', '.join(COMPARISONS)}")
-    subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
+    subprocess.run(["cargo", "build", "--profile", "dist", "--quiet", "-p", "thermocline-lab"], cwd=ROOT, check=True)
     kept = []
     for name in options.names or COMPARISONS:
         seconds, variants = COMPARISONS[name]

@@ -8,7 +8,7 @@ use thermocline_bench::report::{conditions_text, grouped};
 use thermocline_bench::run::{Checked, check};
 use thermocline_engine::Error;
 
-use crate::failure::Failure;
+use thermocline_bench::command_line::Failure;
 
 /// Options of `check`.
 #[derive(Debug, Args)]

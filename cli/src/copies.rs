@@ -8,9 +8,9 @@ use thermocline_bench::progress::Progress;
 use thermocline_bench::report::size;
 use thermocline_engine::{BackupProgress, Database, Error};
 
-use crate::failure::Failure;
 use crate::opened;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::values;
 
 /// Options of `backup`.
 #[derive(Debug, Args)]

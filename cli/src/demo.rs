@@ -8,10 +8,10 @@ use thermocline_bench::machine;
 use thermocline_bench::run::{MakeBacking, RunOptions};
 use thermocline_bench::settings::{Benchmark, Settings};
 
-use crate::data_dir::DataDir;
-use crate::failure::Failure;
-use crate::paging::PagingArguments;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::data_dir::DataDir;
+use thermocline_bench::command_line::paging::PagingArguments;
+use thermocline_bench::command_line::values;
 
 /// Options of `demo`.
 #[derive(Debug, Args)]
@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
 /// Runs both and prints them side by side.
 pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
     for file in [&arguments.plot, &arguments.json].into_iter().flatten() {
-        crate::bench::can_be_written(file)?;
+        thermocline_bench::command_line::can_be_written(file)?;
     }
     let data_dir = DataDir::prepare(arguments.data_dir.as_deref())?;
     let settings = Settings {
@@ -83,10 +83,10 @@ pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
         })?;
     print!("{}", demo.to_table());
     if let Some(file) = &arguments.json {
-        crate::bench::write(file, std::fs::write(file, demo.to_json()))?;
+        thermocline_bench::command_line::write(file, std::fs::write(file, demo.to_json()))?;
     }
     if let Some(file) = &arguments.plot {
-        crate::bench::write(file, demo.plot(file))?;
+        thermocline_bench::command_line::write(file, demo.plot(file))?;
     }
     if demo.is_consistent() { Ok(()) } else { Err(Failure::Found) }
 }

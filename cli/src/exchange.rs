@@ -10,9 +10,9 @@ use thermocline_bench::report::grouped;
 use thermocline_engine::Error;
 use thermocline_exchange::{ExchangeError, Format, describe, dump, load};
 
-use crate::failure::Failure;
 use crate::opened;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::values;
 
 /// Options of `tables`.
 #[derive(Debug, Args)]

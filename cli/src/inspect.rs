@@ -7,8 +7,8 @@ use thermocline_bench::inspect::inspect;
 use thermocline_bench::progress::Progress;
 use thermocline_engine::{ColdStoreKind, Error};
 
-use crate::failure::Failure;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::values;
 
 /// Options of `inspect`.
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@ use std::path::Path;
 use thermocline_bench::run::open_to_look;
 use thermocline_engine::{Database, Error, Options};
 
-use crate::failure::Failure;
+use thermocline_bench::command_line::Failure;
 
 /// Opens an existing database to look at it; nothing of it changes.
 pub(crate) fn to_read(dir: &Path) -> Result<Database, Failure> {

@@ -1,20 +1,16 @@
-//! The binary `thermocline-server`, which `thermocline serve` runs.
-//!
-//! Exit codes: 0 it was asked to end and did; 1 it could not start, or end cleanly; 2 it was asked for something that cannot be.
+//! `thermocline serve`: a database for clients of PostgreSQL; `thermocline passwd`: the file with their password.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
-use clap::Parser;
+use clap::Args;
+use thermocline_bench::command_line::{Failure, values};
 use thermocline_engine::{Database, Durability, Options};
 use thermocline_server::{Config, Passwords, Server};
-use tokio::signal::unix::{SignalKind, signal};
 
-/// A PostgreSQL server over a Thermocline database.
-#[derive(Debug, Parser)]
-#[command(name = "thermocline-server", version)]
-struct Arguments {
+/// Options of `serve`.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
     /// Directory of the database; made if it is not there
     #[arg(long, value_name = "DIR", default_value = "thermocline-data")]
     data_dir: PathBuf,
@@ -25,8 +21,8 @@ struct Arguments {
     #[arg(long, value_name = "DIR")]
     socket_dir: Option<PathBuf>,
     /// Most memory for rows and indexes; rows that do not fit go to disk
-    #[arg(long, value_name = "SIZE")]
-    memory_limit: Option<bytesize::ByteSize>,
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    memory_limit: Option<u64>,
     /// When a commit counts: group (on disk), async (soon on disk), off (at a clean end)
     #[arg(long, value_name = "WHEN")]
     durability: Option<Durability>,
@@ -42,42 +38,27 @@ struct Arguments {
     /// Other machines may read what Prometheus is told, without a password
     #[arg(long, requires = "metrics")]
     metrics_for_others: bool,
-    /// Write a password file for the password that stands on standard input, and end
-    #[arg(long, value_name = "FILE")]
-    write_password_file: Option<PathBuf>,
 }
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
-    thermocline_server::tell_panics_in_a_line();
-    let done = match &arguments.write_password_file {
-        Some(path) => write_password_file(path),
-        None => run(arguments),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err((code, message)) => {
-            eprintln!("error: {message}");
-            ExitCode::from(code)
-        }
-    }
+/// Options of `passwd`.
+#[derive(Debug, Args)]
+pub(crate) struct Passwd {
+    /// The password file; what it says is replaced
+    file: PathBuf,
 }
 
-type Failure = (u8, String);
-
-/// Reads a password file, which nobody else may read.
+/// Reads a password file that only its owner may read.
 fn read_passwords(path: &Path) -> Result<Passwords, Failure> {
     use std::os::unix::fs::PermissionsExt;
     let shown = path.display();
-    let unread = |error: std::io::Error| (2, format!("cannot read {shown}: {error}"));
+    let unread = |error: std::io::Error| Failure::Usage(format!("cannot read {shown}: {error}"));
     let mode = std::fs::metadata(path).map_err(unread)?.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         let message = format!("others may read {shown} (its mode is {mode:04o}); say chmod 600 {shown}");
-        return Err((2, message));
+        return Err(Failure::Usage(message));
     }
     let text = std::fs::read_to_string(path).map_err(unread)?;
-    let passwords = Passwords::parse(&text).map_err(|error| (2, format!("{shown}: {error}")))?;
+    let passwords = Passwords::parse(&text).map_err(|error| Failure::Usage(format!("{shown}: {error}")))?;
     if passwords.in_clear() {
         tracing::warn!(
             "{shown} says a password in clear; `thermocline passwd {shown}` writes what proves it instead"
@@ -86,19 +67,20 @@ fn read_passwords(path: &Path) -> Result<Passwords, Failure> {
     Ok(passwords)
 }
 
-/// Writes a password file that its owner alone may read.
-fn write_password_file(path: &Path) -> Result<(), Failure> {
+/// Writes a password file that only its owner may read.
+pub(crate) fn passwd(arguments: &Passwd) -> Result<(), Failure> {
     use std::io::{IsTerminal, Write};
     use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    let path = &arguments.file;
     let mut password = String::new();
     if std::io::stdin().is_terminal() {
         eprint!("The password of {} (it is shown): ", thermocline_server::ROLE);
     }
     std::io::stdin()
         .read_line(&mut password)
-        .map_err(|error| (1, format!("cannot read a password: {error}")))?;
-    let line =
-        Passwords::line(password.trim_end_matches(['\n', '\r'])).map_err(|error| (2, error.to_owned()))?;
+        .map_err(|error| Failure::Failed(format!("cannot read a password: {error}")))?;
+    let line = Passwords::line(password.trim_end_matches(['\n', '\r']))
+        .map_err(|error| Failure::Usage(error.to_owned()))?;
     let write = || {
         let mut file =
             std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
@@ -106,10 +88,13 @@ fn write_password_file(path: &Path) -> Result<(), Failure> {
         file.write_all(line.as_bytes())?;
         file.sync_all()
     };
-    write().map_err(|error: std::io::Error| (1, format!("cannot write {}: {error}", path.display())))
+    write()
+        .map_err(|error: std::io::Error| Failure::Failed(format!("cannot write {}: {error}", path.display())))
 }
 
-fn run(arguments: Arguments) -> Result<(), Failure> {
+/// Serves a database until a signal ends the process.
+pub(crate) fn run(arguments: Serve) -> Result<(), Failure> {
+    thermocline_server::tell_panics_in_a_line();
     thermocline_server::allow_all_files();
     let passwords = match &arguments.password_file {
         Some(path) => read_passwords(path)?,
@@ -118,16 +103,19 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     if let Some(wide) = arguments.metrics.filter(|address| !address.ip().is_loopback())
         && !arguments.metrics_for_others
     {
-        let message = format!("other machines would read metrics at {wide}; that needs --metrics-for-others");
-        return Err((2, message));
+        return Err(Failure::Usage(format!(
+            "other machines would read metrics at {wide}; that needs --metrics-for-others"
+        )));
     }
     if passwords.is_empty()
         && let Some(wide) = arguments.listen.iter().find(|address| !address.ip().is_loopback())
     {
-        return Err((2, format!("{wide} can be reached from other machines; that needs --password-file")));
+        return Err(Failure::Usage(format!(
+            "{wide} can be reached from other machines; that needs --password-file"
+        )));
     }
     let dir = &arguments.data_dir;
-    let mut options = Options::default().with_memory_limit(arguments.memory_limit.map(|size| size.as_u64()));
+    let mut options = Options::default().with_memory_limit(arguments.memory_limit);
     if let Some(durability) = arguments.durability {
         options = options.with_durability(durability);
     }
@@ -136,7 +124,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         let kind = kind.unwrap_or(options.cold_store);
         Database::open(dir, options.clone().with_cold_store(kind))
     };
-    let db = open().map_err(|error| (1, format!("cannot open {}: {error}", dir.display())))?;
+    let db = open().map_err(|error| Failure::Failed(format!("cannot open {}: {error}", dir.display())))?;
     let config = Config {
         listen: arguments.listen,
         socket_dir: arguments.socket_dir,
@@ -145,32 +133,15 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         max_connections: arguments.max_connections,
         ..Config::default()
     };
-    let server = Server::start(db, config).map_err(|error| (1, error.to_string()))?;
+    let server = Server::start(db, config).map_err(|error| Failure::Failed(error.to_string()))?;
     for address in server.addresses() {
         tracing::info!(%address, "listening; psql -h {} -p {} -U postgres", address.ip(), address.port());
     }
     if let Some(socket) = server.socket() {
         tracing::info!(socket = %socket.display(), "listening");
     }
-    wait_for_end().map_err(|error| (1, format!("cannot hear signals: {error}")))?;
+    thermocline_server::wait_for_end()
+        .map_err(|error| Failure::Failed(format!("cannot hear signals: {error}")))?;
     tracing::info!("ending: connections are closed, the database too; a second signal ends at once");
-    server.stop().map_err(|error| (1, format!("cannot close the database: {error}")))
-}
-
-/// Waits for SIGTERM or SIGINT; from then on another one ends the process at once.
-fn wait_for_end() -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (mut term, mut int) = runtime.block_on(async {
-        std::io::Result::Ok((signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?))
-    })?;
-    runtime.block_on(async {
-        tokio::select! { _ = term.recv() => {} _ = int.recv() => {} }
-    });
-    std::thread::spawn(move || {
-        runtime.block_on(async {
-            tokio::select! { _ = term.recv() => {} _ = int.recv() => {} }
-        });
-        std::process::exit(130);
-    });
-    Ok(())
+    server.stop().map_err(|error| Failure::Failed(format!("cannot close the database: {error}")))
 }

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::Args;
 use thermocline_sql::{Answer, Session, Type};
 
-use crate::failure::Failure;
 use crate::opened;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::values;
 
 /// Options of `sql`.
 #[derive(Debug, Args)]
@@ -124,7 +124,7 @@ fn is_number(ty: Type) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{located, table};
-    use crate::failure::Failure;
+    use thermocline_bench::command_line::Failure;
     use thermocline_engine::{Database, Options};
     use thermocline_sql::Session;
 

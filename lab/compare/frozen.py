@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Compares the bytes of blocks with those of DuckDB's file for the same rows.
 
-    bench/compare/frozen.py                      1,000,000 order lines, each kind of strings
-    bench/compare/frozen.py --rows 5000000 ch
+    lab/compare/frozen.py                      1,000,000 order lines, each kind of strings
+    lab/compare/frozen.py --rows 5000000 ch
 
-Needs the release binary and the Python module duckdb (pip install duckdb). DuckDB checkpoints its file once after the load, in
+Needs the binary of the profile dist and the Python module duckdb (pip install duckdb). DuckDB checkpoints its file once after the load, in
 the order of the rows, with its newest storage format; its bytes are the file's, and beside that those of the blocks in use.
 """
 
@@ -17,7 +17,7 @@ import tempfile
 import duckdb
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-BINARY = ROOT / "target" / "release" / "thermocline"
+BINARY = ROOT / "target" / "dist" / "thermocline-lab"
 COLUMNS = {
     "ol_o_id": "INTEGER", "ol_d_id": "SMALLINT", "ol_w_id": "INTEGER", "ol_number": "SMALLINT", "ol_i_id": "INTEGER",
     "ol_supply_w_id": "INTEGER", "ol_delivery_d": "TIMESTAMP", "ol_quantity": "SMALLINT", "ol_amount": "DECIMAL(6,2)",

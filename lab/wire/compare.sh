@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# PostgreSQL and thermocline-server beside each other, in a temporary directory, on sockets only, measured with one client.
+# PostgreSQL and `thermocline serve` beside each other, in a temporary directory, on sockets only, measured with one client.
 #
-#   bench/wire/compare.sh [warehouses, default 4] [seconds a round, default 10] [rounds, default 3]
+#   lab/wire/compare.sh [warehouses, default 4] [seconds a round, default 10] [rounds, default 3]
 #
 # Needs PostgreSQL's programs (Debian: postgresql; PG_BIN says where else), and builds what it measures.
 set -euo pipefail
@@ -10,15 +10,15 @@ warehouses=${1:-4} seconds=${2:-10} rounds=${3:-3}
 bin=${PG_BIN:-$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1)}
 [ -x "$bin/initdb" ] || { echo "there is no PostgreSQL here: install it, or set PG_BIN" >&2; exit 2; }
 
-server=${THERMOCLINE_SERVER:-}
-if [ -z "$server" ]; then
-  cargo build --release -p thermocline-server
-  server=${CARGO_TARGET_DIR:-target}/release/thermocline-server
+thermocline=${THERMOCLINE:-}
+if [ -z "$thermocline" ]; then
+  cargo build --profile dist -p thermocline-cli
+  thermocline=${CARGO_TARGET_DIR:-target}/dist/thermocline
 fi
 wire=${THERMOCLINE_WIRE:-}
 if [ -z "$wire" ]; then
-  (cd bench/wire && cargo build --release)
-  wire=${CARGO_TARGET_DIR:-bench/wire/target}/release/thermocline-wire
+  (cd lab/wire && cargo build --release)
+  wire=${CARGO_TARGET_DIR:-lab/wire/target}/release/thermocline-wire
 fi
 
 dir=$(mktemp -d)
@@ -39,7 +39,7 @@ trap finish EXIT
 "${as[@]}" "$bin/initdb" -D "$dir/pg/data" -U postgres --locale=C.UTF-8 -E UTF8 >/dev/null
 "${as[@]}" "$bin/pg_ctl" -D "$dir/pg/data" -w -l "$dir/pg/log" \
   -o "-k $dir/pg -h '' -c shared_buffers=2GB -c max_parallel_workers_per_gather=0" start >/dev/null
-"$server" --data-dir "$dir/data" --listen 127.0.0.1:0 --socket-dir "$dir/sock" --memory-limit 2GiB >"$dir/log" 2>&1 &
+"$thermocline" serve --data-dir "$dir/data" --listen 127.0.0.1:0 --socket-dir "$dir/sock" --memory-limit 2GiB >"$dir/log" 2>&1 &
 ours=$!
 for _ in $(seq 100); do
   port=$(ls -A "$dir/sock" | sed -n 's/^\.s\.PGSQL\.\([0-9]*\)$/\1/p')

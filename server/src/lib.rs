@@ -34,6 +34,7 @@
 //! | `metrics` | counts for Prometheus |
 //! | `log` | how many lines a minute the log gets |
 //! | `fuzzing` | entrances for fuzz targets |
+//! | `signals` | what asks a process to end |
 //! | `stream` | TCP and Unix sockets as one |
 //! | `shared` | what all threads share: clients, counts |
 //!
@@ -58,6 +59,7 @@ mod out;
 mod panic_tests;
 mod server;
 mod shared;
+mod signals;
 mod stream;
 mod wire;
 
@@ -65,6 +67,7 @@ pub use config::{Config, Passwords};
 pub use lobby::allow_all_files;
 pub use log::tell_panics_in_a_line;
 pub use server::{Server, StartError};
+pub use signals::wait_for_end;
 
 /// The only role.
 pub const ROLE: &str = "postgres";

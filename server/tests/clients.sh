@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# clients.sh SERVER: psql, pgbench and drivers against a server with an empty database; nothing of it stays. Drivers come from
+# clients.sh THERMOCLINE: psql, pgbench and drivers against a server with an empty database; nothing of it stays. Drivers come from
 # their registries into the temporary directory.
 set -euo pipefail
-server=$1
+thermocline=$1
 here=$(dirname "${BASH_SOURCE[0]}")
 dir=$(mktemp -d -t thermocline-clients.XXXXXX)
-"$server" --data-dir "$dir/data" --listen 127.0.0.1:0 --socket-dir "$dir" 2>"$dir/log" &
+"$thermocline" serve --data-dir "$dir/data" --listen 127.0.0.1:0 --socket-dir "$dir" 2>"$dir/log" &
 pid=$!
 stop() {
     kill -TERM "$pid" 2>/dev/null || true

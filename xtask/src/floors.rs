@@ -114,10 +114,11 @@ pub(crate) fn measures(repository: &Repository) -> Vec<Measure> {
     vec![upward, impls, cycles]
 }
 
-/// The folders at the root that are crates.
+/// The folders that are crates.
 fn folders(repository: &Repository) -> BTreeSet<&str> {
     let roots = repository.rust().filter_map(|file| file.path.split_once("/src/"));
-    roots.map(|(folder, _)| folder).filter(|folder| !folder.contains('/')).collect()
+    let is_crate = |folder: &&str| repository.file(&format!("{folder}/Cargo.toml")).is_some();
+    roots.map(|(folder, _)| folder).filter(is_crate).collect()
 }
 
 /// Adds a place for each file and module on a higher floor that it imports from.

@@ -14,47 +14,14 @@ fn refused(arguments: &[&str], said: &[&str]) {
 }
 
 #[test]
-fn numbers_that_cannot_be() {
-    refused(&["bench", "tpcc", "--warehouses", "0"], &["--warehouses", "at least 1"]);
-    refused(&["bench", "ycsb", "--records", "none"], &["--records", "no whole number"]);
-    refused(&["bench", "ycsb", "--theta", "-1"], &["--theta", "0 (uniform)"]);
-    refused(
-        &["bench", "ycsb", "--shift", "20", "--seconds", "20", "--no-calibration"],
-        &["--shift", "not before the end"],
-    );
-    refused(&["bench", "ycsb", "--read-percent", "101"], &["--read-percent", "from 0 to 100"]);
-    refused(&["bench", "point", "--threads", "0"], &["--threads", "at least 1"]);
-    refused(&["bench", "point", "--seconds", "0"], &["--seconds", "more than 0"]);
-    refused(&["bench", "point", "--seconds", "-1"], &["--seconds"]);
-    refused(&["bench", "delete", "--percent", "120"], &["--percent", "from 0 to 100"]);
-}
-
-#[test]
-fn sizes_that_are_none() {
-    refused(&["bench", "tpcc", "--memory-limit", "lots"], &["--memory-limit", "lots", "1GiB"]);
-    refused(&["bench", "tpcc", "--memory-limit", "0"], &["--memory-limit", "more than 0"]);
-}
-
-#[test]
-fn names_that_are_none() {
-    refused(&["bench", "ycsb", "--workload", "g"], &["--workload", "'g'"]);
-    refused(&["bench", "tpcc", "--durability", "maybe"], &["--durability", "'maybe'"]);
-    refused(&["bench", "tpcc", "--isolation", "none"], &["--isolation", "'none'"]);
-    refused(&["bench", "tpch"], &["tpch"]);
-    let ycsb = ["bench", "ycsb", "--no-calibration", "--quiet"];
-    let with = |more: &[&'static str]| [&ycsb[..], more].concat();
-    refused(&with(&["--profile", "floppy"]), &["--profile", "network-volume"]);
-    refused(&with(&["--ssd", "cache"]), &["--ssd-size"]);
-    refused(
-        &with(&["--ssd", "cache", "--ssd-size", "1MiB", "--ssd-policy", "best"]),
-        &["--ssd-policy", "tac"],
-    );
-    refused(&["bench", "ssd", "--ssd-size", "0%"], &["--ssd-size"]);
-}
-
-#[test]
-fn options_that_exclude_each_other() {
-    refused(&["bench", "ycsb", "--workload", "a", "--read-percent", "50"], &["cannot be used with"]);
+fn values_that_cannot_be() {
+    refused(&["demo", "--warehouses", "0"], &["--warehouses", "at least 1"]);
+    refused(&["demo", "--seconds", "-1"], &["--seconds"]);
+    refused(&["serve", "--memory-limit", "lots"], &["--memory-limit", "lots", "1GiB"]);
+    refused(&["serve", "--durability", "maybe"], &["--durability"]);
+    refused(&["memory-server"], &["--memory"]);
+    refused(&["memory-server", "--memory", "64MiB"], &["--listen HOST:PORT or --socket PATH"]);
+    refused(&["tpch"], &["tpch"]);
 }
 
 #[test]
@@ -66,18 +33,55 @@ fn directories_and_files_that_cannot_be_written() {
     let below = below.to_str().expect("a temporary path is text");
     let outer = outer.path().to_str().expect("a temporary path is text");
     let json = format!("{outer}/not/there/result.json");
-    refused(&["bench", "point", "--data-dir", below], &["data directory", below, "--data-dir"]);
-    refused(&["bench", "point", "--data-dir", outer], &["is not empty"]);
-    refused(&["bench", "point", "--json", &json], &[&json]);
-    refused(&["bench", "point", "--plot", outer], &[outer, "is a directory"]);
+    refused(&["demo", "--data-dir", below], &["data directory", below, "--data-dir"]);
+    refused(&["demo", "--data-dir", outer], &["is not empty"]);
+    refused(&["demo", "--json", &json], &[&json]);
+    refused(&["demo", "--plot", outer], &[outer, "is a directory"]);
     refused(&["check", below], &[below, "is no directory"]);
 }
 
 #[test]
+fn commands_that_have_moved_say_where() {
+    let to = "cargo run --release -p thermocline-lab -- ";
+    for arguments in [
+        &["bench", "tpcc", "--warehouses", "4"][..],
+        &["bench", "--help"],
+        &["repro", "table1"],
+        &["simulate", "--trace", "model:ods"],
+        &["classify", "access.log"],
+    ] {
+        refused(arguments, &["thermocline-lab", &format!("{to}{}", arguments.join(" "))]);
+    }
+}
+
+#[test]
 fn help_and_version_are_answers() {
-    for arguments in [&["--help"][..], &["--version"], &["bench", "tpcc", "--help"], &["help", "check"]] {
+    for arguments in [&["--help"][..], &["--version"], &["serve", "--help"], &["help", "check"]] {
         let output = thermocline(arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", errors(&output));
         assert!(!output.stdout.is_empty());
     }
+    let output = thermocline(&["--help"]);
+    let help = String::from_utf8_lossy(&output.stdout).into_owned();
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names: Vec<_> = commands
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    let expected = [
+        "demo",
+        "sql",
+        "serve",
+        "passwd",
+        "tables",
+        "dump",
+        "load",
+        "backup",
+        "restore",
+        "check",
+        "inspect",
+        "memory-server",
+        "help",
+    ];
+    assert_eq!(names, expected, "{help}");
 }

@@ -2,27 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{directory, errors, results, thermocline};
+use thermocline_bench::settings::Benchmark;
+
+use crate::{directory, errors, leave, results, thermocline};
 
 /// Runs a tiny TPC-C that leaves its database in `dir`.
 fn leave_a_database(dir: &Path) {
-    let output = thermocline(&[
-        "bench",
-        "tpcc",
-        "--warehouses",
-        "1",
-        "--threads",
-        "2",
-        "--warm-up",
-        "0",
-        "--seconds",
-        "0.5",
-        "--no-calibration",
-        "--quiet",
-        "--data-dir",
-        dir.to_str().expect("a path of text"),
-    ]);
-    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    leave(Benchmark::Tpcc { warehouses: 1, skewed_growth: false }, dir, 0.5, None);
 }
 
 fn check(dir: &Path) -> std::process::Output {

@@ -6,7 +6,9 @@ use serde_json::Value as Json;
 use thermocline_engine::row::{Column, Type, Value};
 use thermocline_engine::{ColdStoreKind, Database, Durability, IndexSchema, Options, TableSchema};
 
-use crate::{directory, errors, results, thermocline};
+use thermocline_bench::settings::Benchmark;
+
+use crate::{directory, errors, leave, results, thermocline};
 
 /// Leaves a database in `dir`, of whose 20,000 rows 14,000 are cold.
 fn leave_cold_rows(dir: &Path, store: &str) -> PathBuf {
@@ -88,30 +90,30 @@ fn rows_are_found_in_memory_and_in_both_stores() {
 }
 
 #[test]
+fn an_ssd_that_is_not_there_is_refused() {
+    let outer = directory();
+    let data = leave_cold_rows(outer.path(), "pages");
+    let (code, said) = inspect(&data, &["--ssd", "nowhere"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("nowhere is no file"), "{said}");
+}
+
+#[test]
 fn temperatures_survive_the_end_of_a_session() {
     let outer = directory();
     let data = outer.path().join("ycsb");
-    let output = thermocline(&[
-        "bench",
-        "ycsb",
-        "--workload",
-        "b",
-        "--records",
-        "60k",
-        "--memory-limit",
-        "64MiB",
-        "--warm-up",
-        "0",
-        "--seconds",
-        "4",
-        "--threads",
-        "2",
-        "--no-calibration",
-        "--quiet",
-        "--data-dir",
-        text(&data),
-    ]);
-    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let ycsb = Benchmark::Ycsb {
+        workload: "b".to_owned(),
+        read_percent: None,
+        records: 60_000,
+        fields: 10,
+        field_bytes: 100,
+        theta: 0.99,
+        shift_seconds: None,
+        shift_every_seconds: None,
+        restart: false,
+    };
+    leave(ycsb, &data, 4.0, Some(64 << 20));
     let (code, said) = inspect(&data, &["--json", "--memory-limit", "512MiB"]);
     assert_eq!(code, Some(0), "{said}");
     let value: Json = serde_json::from_str(&said).expect("one JSON object");

@@ -2,22 +2,17 @@
 
 mod arguments;
 mod check;
-mod classify;
 mod demo;
 mod exchange;
 mod inspect;
-mod paged;
-mod paging;
-mod remote;
-mod repro;
-mod runs;
-mod simulate;
-mod ssd;
+mod serve;
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
+use thermocline_bench::run::{self, RunOptions};
+use thermocline_bench::settings::{Benchmark, Settings};
 
 /// The binary, with a directory of its own for temporary files.
 fn command(temporary: &Path, arguments: &[&str]) -> Command {
@@ -47,4 +42,30 @@ fn errors(output: &Output) -> String {
 /// What a command printed to standard output.
 fn results(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs a benchmark in a second or so, and leaves its database in the directory.
+fn leave(benchmark: Benchmark, dir: &Path, seconds: f64, memory_limit: Option<u64>) {
+    let settings = Settings {
+        benchmark,
+        threads: 2,
+        in_flight: 32,
+        warm_up_seconds: 0.0,
+        seconds,
+        isolation: "snapshot".to_owned(),
+        durability: "group".to_owned(),
+        memory_limit_bytes: memory_limit,
+        access_log: None,
+        data_dir: dir.to_owned(),
+        seed: 1,
+        hold_snapshot: false,
+        grow_rows: None,
+        freeze_threads: None,
+        checkpoint_interval_seconds: None,
+        storage: Default::default(),
+        paging: Default::default(),
+    };
+    let options = RunOptions { calibrate: false, check: false, quiet: true, backing: None };
+    let report = run::run(&settings, &options, &|_| Err("no other process is needed".to_owned()));
+    assert!(report.expect("it runs").is_consistent());
 }

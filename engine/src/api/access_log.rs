@@ -1,7 +1,7 @@
 //! The access log of an open database: which rows are accessed, for classification elsewhere.
 //!
 //! ```text
-//!   sessions ── samples ──► rings ── a thread of its own ──► file, or stream to another machine ──► `thermocline classify`
+//!   sessions ── samples ──► rings ── a thread of its own ──► file, or stream to another machine ──► `thermocline-lab classify`
 //! ```
 //!
 //! The thread may wait for the file or for whoever receives the stream. Nobody waits for it: when rings fill up sessions
@@ -21,7 +21,7 @@ use crate::temperature::{LogError, LogOptions, LogWriter};
 impl Database {
     /// Writes which rows are accessed to a new file from now on: a share of the accesses to rows in memory
     /// ([`Options::sampling`](crate::Options::sampling)), and all reads of cold rows. A log that was being written ends.
-    /// [`classify`](crate::temperature::classify), or `thermocline classify FILE`, tells which rows belong into memory.
+    /// [`classify`](crate::temperature::classify), or `thermocline-lab classify FILE`, tells which rows belong into memory.
     ///
     /// # Errors
     /// The file is there already, or cannot be written. An error later on ends the log; [`Database::end_access_log`] tells.
@@ -30,7 +30,7 @@ impl Database {
         self.begin_access_log(LogWriter::to_file(file, &self.access_log_options())?)
     }
 
-    /// The same to a stream, for instance to `thermocline classify --listen` on another machine. Give a socket a timeout for
+    /// The same to a stream, for instance to `thermocline-lab classify --listen` on another machine. Give a socket a timeout for
     /// writes: ending the log, and closing the database, waits for what is being written.
     ///
     /// ```no_run

@@ -4,11 +4,12 @@
 //!   settings ─► calibration ─► load ─► drive (warm-up, measured seconds) ─► report ─► table, JSON, plot
 //! ```
 //!
-//! Invariant: nothing in here reads the command line or decides how the process ends; `cli` does.
+//! Invariant: nothing in here but [`command_line`] knows what a user types, or how a process ends.
 
 pub mod backup_bench;
 pub mod calibration;
 pub mod classify_bench;
+pub mod command_line;
 pub mod demo;
 pub mod drive;
 pub mod freeze_bench;

@@ -1,4 +1,4 @@
-//! `thermocline classify LOG`: which rows of an access log belong into memory?
+//! `thermocline-lab classify LOG`: which rows of an access log belong into memory?
 
 use std::path::{Path, PathBuf};
 
@@ -8,8 +8,8 @@ use thermocline_bench::machine;
 use thermocline_engine::temperature::LogError;
 use thermocline_engine::temperature::classify::{Algorithm, Budget, ClassifyOptions};
 
-use crate::failure::Failure;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::values;
 
 /// From which end a log is read.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
     };
     apart(&[("the log", &arguments.log), ("--out", &arguments.out), ("--json", &arguments.json)])?;
     for file in [&arguments.json, &arguments.out].into_iter().flatten() {
-        crate::bench::can_be_written(file)?;
+        thermocline_bench::command_line::can_be_written(file)?;
     }
     match (&arguments.log, &arguments.listen) {
         (Some(log), None) => classify(log, arguments, &options),
@@ -125,7 +125,7 @@ fn classify(log: &Path, arguments: &Arguments, options: &ClassifyOptions) -> Res
     let report = report(log, options, arguments.out.as_deref()).map_err(failure)?;
     print!("{}", report.to_table());
     if let Some(file) = &arguments.json {
-        crate::bench::write(file, std::fs::write(file, report.to_json()))?;
+        thermocline_bench::command_line::write(file, std::fs::write(file, report.to_json()))?;
     }
     if report.damage.is_empty() { Ok(()) } else { Err(Failure::Found) }
 }

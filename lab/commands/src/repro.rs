@@ -1,4 +1,4 @@
-//! `thermocline repro FIGURE…`: the experiments of the Siberia paper, beside what it says.
+//! `thermocline-lab repro FIGURE…`: the experiments of the Siberia paper, beside what it says.
 
 use std::path::PathBuf;
 
@@ -6,9 +6,9 @@ use clap::Args;
 use thermocline_bench::machine;
 use thermocline_bench::repro::{Figure, FigureReport, ReproError, ReproSettings, run as measure};
 
-use crate::data_dir::DataDir;
-use crate::failure::Failure;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::data_dir::DataDir;
+use thermocline_bench::command_line::values;
 
 /// Options of `repro`.
 #[derive(Debug, Args)]
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
         std::fs::create_dir_all(out).map_err(|error| {
             Failure::Usage(format!("cannot make {}: {error}; choose another --out", out.display()))
         })?;
-        crate::bench::can_be_written(&out.join("figure"))?;
+        thermocline_bench::command_line::can_be_written(&out.join("figure"))?;
     }
     for (number, figure) in figures.iter().enumerate() {
         // Each in a directory of its own, which is gone before the next one begins, unless it is to be kept.
@@ -83,7 +83,7 @@ fn save(report: &FigureReport, arguments: &Arguments) -> Result<(), Failure> {
     let Some(out) = &arguments.out else { return Ok(()) };
     for (ending, text) in [("txt", report.to_table()), ("json", report.to_json())] {
         let file = out.join(format!("{}.{ending}", report.figure));
-        crate::bench::write(&file, std::fs::write(&file, text))?;
+        thermocline_bench::command_line::write(&file, std::fs::write(&file, text))?;
     }
-    crate::bench::write(out, report.plot(out).map(drop))
+    thermocline_bench::command_line::write(out, report.plot(out).map(drop))
 }

@@ -1,4 +1,4 @@
-//! `thermocline simulate --trace FILE|model:NAME,…`: an SSD between memory and a slow disk, simulated over traces and page models.
+//! `thermocline-lab simulate --trace FILE|model:NAME,…`: an SSD between memory and a slow disk, simulated over traces and page models.
 
 use std::path::PathBuf;
 
@@ -8,8 +8,8 @@ use thermocline_bench::simulate::{
     CacheKind, Devices, SimulateError, SimulateSettings, TraceFormat, WriteMode, run as simulate,
 };
 
-use crate::failure::Failure;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::values;
 
 /// Formats of traces.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -134,21 +134,21 @@ pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
         seed: arguments.seed,
     };
     if let Some(file) = &arguments.json {
-        crate::bench::can_be_written(file)?;
+        thermocline_bench::command_line::can_be_written(file)?;
     }
     if let Some(out) = &arguments.out {
         std::fs::create_dir_all(out).map_err(|error| {
             Failure::Usage(format!("cannot make {}: {error}; choose another --out", out.display()))
         })?;
-        crate::bench::can_be_written(&out.join("simulate.json"))?;
+        thermocline_bench::command_line::can_be_written(&out.join("simulate.json"))?;
     }
     let report = simulate(&settings, quiet).map_err(failure)?;
     print!("{}", report.to_table());
     if let Some(file) = &arguments.json {
-        crate::bench::write(file, std::fs::write(file, report.to_json()))?;
+        thermocline_bench::command_line::write(file, std::fs::write(file, report.to_json()))?;
     }
     if let Some(out) = &arguments.out {
-        crate::bench::write(out, report.write(out).map(drop))?;
+        thermocline_bench::command_line::write(out, report.write(out).map(drop))?;
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! The server over sockets, asked by a small client of our own: nothing has to be installed for it.
 
 mod activity;
-mod binary;
 mod cancels;
 mod client;
 mod extended;

@@ -5,11 +5,11 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use crate::failure::Failure;
+use super::Failure;
 
 /// A directory for a database.
 #[derive(Debug)]
-pub(crate) struct DataDir {
+pub struct DataDir {
     path: PathBuf,
     temporary: Option<tempfile::TempDir>,
 }
@@ -19,14 +19,14 @@ static REMOVE_ON_INTERRUPT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 impl DataDir {
     /// The user's directory, made if it is not there; or a temporary one.
-    pub(crate) fn prepare(wanted: Option<&Path>) -> Result<Self, Failure> {
+    pub fn prepare(wanted: Option<&Path>) -> Result<Self, Failure> {
         match wanted {
             Some(path) => Self::given(path),
             None => Self::temporary(),
         }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 /// Why a command did not succeed.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// It was asked for something that cannot be: exit code 2.
     Usage(String),
     /// It ran and failed: exit code 1.
@@ -14,14 +14,14 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    pub(crate) fn print(&self) {
+    pub fn print(&self) {
         match self {
             Self::Usage(text) | Self::Failed(text) => eprintln!("error: {text}"),
             Self::Found => {}
         }
     }
 
-    pub(crate) fn code(&self) -> ExitCode {
+    pub fn code(&self) -> ExitCode {
         match self {
             Self::Usage(_) => ExitCode::from(2),
             Self::Failed(_) | Self::Found => ExitCode::from(1),

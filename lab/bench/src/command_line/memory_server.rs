@@ -11,12 +11,12 @@ use thermocline_remote::key::Key;
 use thermocline_remote::server::{SEGMENT_BYTES, Server, ServerOptions};
 use thermocline_remote::tcp::{Address, TcpConnect};
 
-use crate::failure::Failure;
-use crate::values;
+use super::Failure;
+use super::values;
 
 /// Options of `memory-server`.
 #[derive(Debug, Args)]
-pub(crate) struct Arguments {
+pub struct Arguments {
     /// Memory to export, in segments of 64 MiB, for instance 4GiB
     #[arg(long, value_name = "SIZE", value_parser = values::size, required_unless_present = "status")]
     memory: Option<u64>,
@@ -70,7 +70,7 @@ fn end_with(parent: i32) -> Result<(), Failure> {
 }
 
 /// Serves until it is ended.
-pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
+pub fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
     let key = match &arguments.key_file {
         Some(file) => Some(Key::read(file).map_err(|error| Failure::Usage(error.to_string()))?),
         None => None,

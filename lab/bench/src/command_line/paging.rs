@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::settings::Paging;
 use clap::Args;
-use thermocline_bench::settings::Paging;
 use thermocline_engine::{Backing, PagerKind, Tiering};
 use thermocline_remote::key::Key;
 use thermocline_remote::pages::{Copies, RemotePages};
 use thermocline_remote::profile::Profile;
 
-use crate::bench::remote;
-use crate::data_dir::DataDir;
-use crate::failure::Failure;
-use crate::values;
+use super::Failure;
+use super::data_dir::DataDir;
+use super::servers;
+use super::values;
 
 /// Who pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +34,7 @@ impl Pager {
 
 /// See the module.
 #[derive(Debug, Args)]
-pub(crate) struct PagingArguments {
+pub struct PagingArguments {
     /// Where the rows of all tables may go: auto, hot, cold, frozen, paged [default: the engine's own]
     #[arg(long, value_name = "NAME", value_parser = tiering, hide_short_help = true)]
     tiering: Option<Tiering>,
@@ -66,7 +66,7 @@ pub(crate) struct PagingArguments {
     #[arg(long, hide_short_help = true)]
     remote_seal: bool,
     /// Have the servers answer as over a network: ib-2007, rdma-100g, ethernet-25g, ethernet-1g (emulated)
-    #[arg(long, value_name = "NAME", value_parser = remote::profile, hide_short_help = true)]
+    #[arg(long, value_name = "NAME", value_parser = servers::profile, hide_short_help = true)]
     remote_profile: Option<Profile>,
 }
 
@@ -87,23 +87,23 @@ fn copies(name: &str) -> Result<Copies, String> {
 }
 
 /// Memory servers, and those of them that end with this.
-pub(crate) struct Servers {
+pub struct Servers {
     pages: RemotePages,
-    _started: Vec<remote::Started>,
+    _started: Vec<servers::KillOnDrop>,
     /// The key of servers that are started does not stay in a directory of the user's.
     _keys: DataDir,
 }
 
 impl Servers {
     /// What a database that is opened has its pages in.
-    pub(crate) fn backing(&self) -> Result<Arc<dyn Backing>, String> {
+    pub fn backing(&self) -> Result<Arc<dyn Backing>, String> {
         self.pages.open()
     }
 }
 
 impl PagingArguments {
     /// The settings of a run.
-    pub(crate) fn settings(&self) -> Paging {
+    pub fn settings(&self) -> Paging {
         let is_remote = self.pager == Some(Pager::Remote);
         Paging {
             tiering: self.tiering.map(|tiering| tiering.to_string()),
@@ -120,15 +120,15 @@ impl PagingArguments {
     }
 
     /// The memory servers of a database in a directory, if it has any; started where that is asked for.
-    pub(crate) fn servers(&self, dir: &Path) -> Result<Option<Servers>, Failure> {
+    pub fn servers(&self, dir: &Path) -> Result<Option<Servers>, Failure> {
         if self.pager != Some(Pager::Remote) {
             return Ok(None);
         }
         let keys = DataDir::prepare(None)?;
-        let (servers, key, started): (_, Option<Key>, _) =
-            remote::servers(&self.remote, self.remote_key.as_deref(), self.remote_bytes, keys.path())?;
+        let (addresses, key, started): (_, Option<Key>, _) =
+            servers::servers(&self.remote, self.remote_key.as_deref(), self.remote_bytes, keys.path())?;
         let pages = RemotePages {
-            servers,
+            servers: addresses,
             key,
             copies: self.remote_copies,
             dir: self.paged_dir.clone().unwrap_or_else(|| dir.to_owned()),

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use bytesize::ByteSize;
 
 /// A number of bytes: `512MiB`, `1GiB`, `2GB`, `1073741824`.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
+pub fn size(text: &str) -> Result<u64, String> {
     match text.parse::<ByteSize>() {
         Ok(size) if size.as_u64() > 0 => Ok(size.as_u64()),
         Ok(_) => Err("must be more than 0, for instance 512MiB".to_owned()),
@@ -15,7 +15,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 
 /// A number of bytes, or a share of something.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum SizeOrShare {
+pub enum SizeOrShare {
     /// Bytes.
     Bytes(u64),
     /// From above 0 on.
@@ -23,7 +23,7 @@ pub(crate) enum SizeOrShare {
 }
 
 /// A number of bytes, or a share: `1GiB`, `25%`.
-pub(crate) fn size_or_share(text: &str) -> Result<SizeOrShare, String> {
+pub fn size_or_share(text: &str) -> Result<SizeOrShare, String> {
     let Some(percent) = text.strip_suffix('%') else { return size(text).map(SizeOrShare::Bytes) };
     match percent.trim().parse::<f64>() {
         Ok(percent) if percent > 0.0 && percent.is_finite() => Ok(SizeOrShare::Share(percent / 100.0)),
@@ -32,7 +32,7 @@ pub(crate) fn size_or_share(text: &str) -> Result<SizeOrShare, String> {
 }
 
 /// A whole number of at least 1; `1_000_000` is easier to read than `1000000`, and `10M` still more.
-pub(crate) fn count(text: &str) -> Result<u64, String> {
+pub fn count(text: &str) -> Result<u64, String> {
     let (digits, factor) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1_000),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 1_000_000),
@@ -48,7 +48,7 @@ pub(crate) fn count(text: &str) -> Result<u64, String> {
 }
 
 /// A whole number of at least 1 that counts few things.
-pub(crate) fn few(text: &str) -> Result<u32, String> {
+pub fn few(text: &str) -> Result<u32, String> {
     u32::try_from(count(text)?)
         .ok()
         .filter(|number| *number <= 1 << 20)
@@ -56,7 +56,7 @@ pub(crate) fn few(text: &str) -> Result<u32, String> {
 }
 
 /// A number of MiB.
-pub(crate) fn mebibytes(text: &str) -> Result<u64, String> {
+pub fn mebibytes(text: &str) -> Result<u64, String> {
     match count(text)? {
         number if number <= 1 << 24 => Ok(number),
         _ => Err("is too much; at most 16777216 (16 TiB) are possible".to_owned()),
@@ -64,7 +64,7 @@ pub(crate) fn mebibytes(text: &str) -> Result<u64, String> {
 }
 
 /// Threads: at least 1, at most as many as the engine has places for.
-pub(crate) fn threads(text: &str) -> Result<usize, String> {
+pub fn threads(text: &str) -> Result<usize, String> {
     // The engine's own threads and the caller need places as well.
     const MOST: u64 = thermocline_base::sync::MAX_THREADS as u64 - 64;
     match count(text)? {
@@ -74,7 +74,7 @@ pub(crate) fn threads(text: &str) -> Result<usize, String> {
 }
 
 /// Transactions in flight on a thread.
-pub(crate) fn in_flight(text: &str) -> Result<usize, String> {
+pub fn in_flight(text: &str) -> Result<usize, String> {
     match count(text)? {
         number if number <= 65_536 => Ok(number as usize),
         _ => Err("is too many; at most 65536 are possible".to_owned()),
@@ -82,7 +82,7 @@ pub(crate) fn in_flight(text: &str) -> Result<usize, String> {
 }
 
 /// Reads in flight on a thread.
-pub(crate) fn depth(text: &str) -> Result<usize, String> {
+pub fn depth(text: &str) -> Result<usize, String> {
     match count(text)? {
         number if number <= 4_096 => Ok(number as usize),
         _ => Err("is too many; at most 4096 are possible".to_owned()),
@@ -90,7 +90,7 @@ pub(crate) fn depth(text: &str) -> Result<usize, String> {
 }
 
 /// Seconds, parts of one included; more than 0.
-pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+pub fn seconds(text: &str) -> Result<f64, String> {
     match seconds_or_zero(text)? {
         0.0 => Err("must be more than 0".to_owned()),
         seconds => Ok(seconds),
@@ -98,18 +98,18 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
 }
 
 /// Seconds, parts of one included.
-pub(crate) fn seconds_or_zero(text: &str) -> Result<f64, String> {
+pub fn seconds_or_zero(text: &str) -> Result<f64, String> {
     const WEEK: f64 = 7.0 * 86_400.0;
     number(text, 0.0..=WEEK, "seconds, for instance 20 or 0.5, up to a week")
 }
 
 /// A skew of the Zipf distribution.
-pub(crate) fn theta(text: &str) -> Result<f64, String> {
+pub fn theta(text: &str) -> Result<f64, String> {
     number(text, 0.0..=2.0, "a skew from 0 (uniform) to 2, for instance 0.99")
 }
 
 /// A share above 0 and below 1.
-pub(crate) fn share(text: &str) -> Result<f64, String> {
+pub fn share(text: &str) -> Result<f64, String> {
     match number(text, 0.0..=1.0, SHARE)? {
         share if share > 0.0 && share < 1.0 => Ok(share),
         _ => Err(format!("is not {SHARE}")),
@@ -117,7 +117,7 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
 }
 
 /// A scale: above 0, up to 1.
-pub(crate) fn scale(text: &str) -> Result<f64, String> {
+pub fn scale(text: &str) -> Result<f64, String> {
     const SCALE: &str = "a scale above 0 and up to 1, for instance 0.01";
     match number(text, 0.0..=1.0, SCALE)? {
         scale if scale > 0.0 => Ok(scale),
@@ -126,14 +126,14 @@ pub(crate) fn scale(text: &str) -> Result<f64, String> {
 }
 
 /// How many times larger.
-pub(crate) fn times(text: &str) -> Result<f64, String> {
+pub fn times(text: &str) -> Result<f64, String> {
     number(text, 1.0..=100.0, "a number of times from 1 to 100, for instance 4")
 }
 
 const SHARE: &str = "a share above 0 and below 1, for instance 0.05";
 
 /// A whole percentage.
-pub(crate) fn percent(text: &str) -> Result<u32, String> {
+pub fn percent(text: &str) -> Result<u32, String> {
     let bare = text.trim_end_matches('%').trim_end();
     bare.parse()
         .ok()

@@ -1,4 +1,4 @@
-//! `thermocline simulate`: opens traces and models, runs the simulator of `pool` over them, and reports.
+//! `thermocline-lab simulate`: opens traces and models, runs the simulator of `pool` over them, and reports.
 //!
 //! ```text
 //!   file (perhaps gzip or zstd) ─► format by its first bytes ─┐

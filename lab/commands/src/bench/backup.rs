@@ -1,11 +1,11 @@
-//! `thermocline bench backup`.
+//! `thermocline-lab bench backup`.
 
 use clap::Args;
 use thermocline_bench::backup_bench::{self, BackupSettings};
 
 use super::RunArguments;
-use crate::failure::Failure;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::values;
 
 /// Options of `bench backup`.
 #[derive(Debug, Args)]

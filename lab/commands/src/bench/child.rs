@@ -4,7 +4,6 @@
 //! something to tell.
 
 use std::io::{Read, Write};
-use std::process::Child;
 
 /// Ends this process when its parent ends, however that happens.
 pub(super) fn end_with_parent() {
@@ -19,15 +18,4 @@ pub(super) fn tell_parent(line: &str) {
     let mut stdout = std::io::stdout().lock();
     // Without a reader there is nobody to wait for: the parent is gone, and so are we, soon.
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
-}
-
-/// Ends the process without letting it do anything more (SIGKILL on Unix).
-pub(crate) struct KillOnDrop(pub(super) Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        // Both fail only if it has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

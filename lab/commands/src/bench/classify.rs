@@ -1,12 +1,12 @@
-//! `thermocline bench classify`.
+//! `thermocline-lab bench classify`.
 
 use clap::Args;
 use thermocline_bench::classify_bench::{self, ClassifyError, ClassifySettings};
 use thermocline_bench::machine;
 
 use super::RunArguments;
-use crate::failure::Failure;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::values;
 
 /// Options of `bench classify`.
 #[derive(Debug, Args)]

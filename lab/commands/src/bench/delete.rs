@@ -1,11 +1,11 @@
-//! `thermocline bench delete`.
+//! `thermocline-lab bench delete`.
 
 use clap::Args;
 use thermocline_bench::settings::Benchmark;
 
 use super::{DatabaseArguments, Job};
-use crate::failure::Failure;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::values;
 
 /// Options of `bench delete`.
 #[derive(Debug, Args)]

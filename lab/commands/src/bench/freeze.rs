@@ -1,4 +1,4 @@
-//! `thermocline bench freeze`.
+//! `thermocline-lab bench freeze`.
 
 use std::path::PathBuf;
 
@@ -6,9 +6,9 @@ use clap::{Args, ValueEnum};
 use thermocline_bench::freeze_bench::{self, FreezeSettings};
 use thermocline_workloads::tpcc::lines::Strings;
 
-use super::{can_be_written, write};
-use crate::failure::Failure;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::values;
+use thermocline_bench::command_line::{can_be_written, write};
 
 /// What stands in `ol_dist_info`.
 #[derive(Clone, Copy, Debug, ValueEnum)]

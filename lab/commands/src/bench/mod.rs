@@ -1,4 +1,4 @@
-//! `thermocline bench`: what all benchmarks have in common on the command line, and what is done with their results.
+//! `thermocline-lab bench`: what all benchmarks have in common on the command line, and what is done with their results.
 
 mod backup;
 mod child;
@@ -9,7 +9,7 @@ mod paged;
 mod point;
 mod pool;
 mod recovery;
-pub(crate) mod remote;
+mod remote;
 mod siberia;
 mod ssd;
 mod store;
@@ -19,16 +19,14 @@ mod ycsb;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
+use thermocline_bench::command_line::data_dir::DataDir;
+use thermocline_bench::command_line::paging::PagingArguments;
+use thermocline_bench::command_line::{Failure, can_be_written, values, write};
 use thermocline_bench::machine;
 use thermocline_bench::plot;
 use thermocline_bench::report::{Outcome, Report};
 use thermocline_bench::run::{self, RunOptions};
 use thermocline_bench::settings::{Benchmark, Settings, Storage};
-
-use crate::data_dir::DataDir;
-use crate::failure::Failure;
-use crate::paging::PagingArguments;
-use crate::values;
 
 /// The benchmarks.
 #[derive(Debug, Subcommand)]
@@ -143,7 +141,7 @@ struct DatabaseArguments {
     /// The engine's memory limit, for instance 1GiB [default: the engine's own, 80 % of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory_limit: Option<u64>,
-    /// Write which rows are accessed to this file, or to HOST:PORT where `thermocline classify --listen` waits
+    /// Write which rows are accessed to this file, or to HOST:PORT where `thermocline-lab classify --listen` waits
     #[arg(long, value_name = "FILE|HOST:PORT", hide_short_help = true)]
     access_log: Option<String>,
     #[command(flatten)]
@@ -178,7 +176,7 @@ struct StorageArguments {
     /// Have the files of cold rows answer as another device would: network-volume, hdd-7200, object-store, …
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     profile: Option<String>,
-    /// Write a trace of what the page file of cold rows is asked for to this file, for `thermocline simulate`
+    /// Write a trace of what the page file of cold rows is asked for to this file, for `thermocline-lab simulate`
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     capture: Option<PathBuf>,
 }
@@ -329,24 +327,4 @@ fn title(report: &Report) -> String {
         settings.isolation,
         settings.durability
     )
-}
-
-pub(crate) fn can_be_written(file: &Path) -> Result<(), Failure> {
-    let folder = match file.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    if file.is_dir() {
-        return Err(Failure::Usage(format!("{} is a directory; name a file in it", file.display())));
-    }
-    tempfile::tempfile_in(folder).map(drop).map_err(|error| {
-        Failure::Usage(format!(
-            "cannot write {}: {error}; name a file in a directory that exists and is writable",
-            file.display()
-        ))
-    })
-}
-
-pub(crate) fn write(file: &Path, outcome: std::io::Result<()>) -> Result<(), Failure> {
-    outcome.map_err(|error| Failure::Failed(format!("cannot write {}: {error}", file.display())))
 }

@@ -1,4 +1,4 @@
-//! `thermocline bench paged`.
+//! `thermocline-lab bench paged`.
 
 use std::path::PathBuf;
 
@@ -6,11 +6,11 @@ use clap::Args;
 use thermocline_bench::paged_bench::{self, Contender, PagedError, PagedSettings};
 use thermocline_remote::profile::Profile;
 
-use super::remote;
-use super::{can_be_written, write};
-use crate::data_dir::DataDir;
-use crate::failure::Failure;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::data_dir::DataDir;
+use thermocline_bench::command_line::servers;
+use thermocline_bench::command_line::values;
+use thermocline_bench::command_line::{can_be_written, write};
 
 /// Options of `bench paged`.
 #[derive(Debug, Args)]
@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     remote_seal: bool,
     /// Have the servers answer as over a network: ib-2007, rdma-100g, ethernet-25g, ethernet-1g (emulated)
-    #[arg(long, value_name = "NAME", value_parser = remote::profile)]
+    #[arg(long, value_name = "NAME", value_parser = servers::profile)]
     remote_profile: Option<Profile>,
     /// Where the paged side's file is made: an empty directory; without it, a temporary one
     #[arg(long, value_name = "DIR")]
@@ -104,14 +104,14 @@ impl Arguments {
         // The key of servers that are started does not stay in a directory of the user's.
         let apart = self.data_dir.as_ref().map(|_| DataDir::prepare(None)).transpose()?;
         let keys = apart.as_ref().unwrap_or(&dir);
-        let (mut addresses, mut key, mut children) = remote::Servers::default();
+        let (mut addresses, mut key, mut children) = servers::Servers::default();
         if settings.contenders.contains(&Contender::Remote) {
             let bytes = self.records * u64::from(self.record_bytes) * 5 / 4;
             (addresses, key, children) =
-                remote::servers(&self.remote, self.remote_key.as_deref(), bytes, keys.path())?;
+                servers::servers(&self.remote, self.remote_key.as_deref(), bytes, keys.path())?;
         }
-        let connects = || remote::connects(&addresses, key.as_ref(), false, self.remote_profile);
-        let cpu = || remote::cpu_of(&children);
+        let connects = || servers::connects(&addresses, key.as_ref(), false, self.remote_profile);
+        let cpu = || servers::cpu_of(&children);
         let mut told = |run: &paged_bench::Run| {
             if !quiet {
                 eprintln!(

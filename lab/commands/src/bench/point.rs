@@ -1,11 +1,11 @@
-//! `thermocline bench point`.
+//! `thermocline-lab bench point`.
 
 use clap::Args;
 use thermocline_bench::settings::Benchmark;
 
 use super::{DatabaseArguments, Job, LoadArguments};
-use crate::failure::Failure;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::values;
 
 /// Options of `bench point`.
 #[derive(Debug, Args)]

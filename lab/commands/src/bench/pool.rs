@@ -1,11 +1,11 @@
-//! `thermocline bench pool`.
+//! `thermocline-lab bench pool`.
 
 use clap::Args;
 use thermocline_bench::pool_bench::{self, PoolBenchError, PoolSettings};
 
 use super::RunArguments;
-use crate::failure::Failure;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::values;
 
 /// Options of `bench pool`.
 #[derive(Debug, Args)]

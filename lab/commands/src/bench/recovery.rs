@@ -1,4 +1,4 @@
-//! `thermocline bench recovery`, and the process that builds the database for it and is killed.
+//! `thermocline-lab bench recovery`, and the process that builds the database for it and is killed.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -7,10 +7,11 @@ use clap::Args;
 use thermocline_bench::run::{Built, build_for_recovery};
 use thermocline_bench::settings::{Benchmark, Settings};
 
-use super::child::{KillOnDrop, end_with_parent, tell_parent};
+use super::child::{end_with_parent, tell_parent};
 use super::{DatabaseArguments, Job};
-use crate::failure::Failure;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::servers::KillOnDrop;
+use thermocline_bench::command_line::values;
 
 /// Options of `bench recovery`.
 #[derive(Debug, Args)]

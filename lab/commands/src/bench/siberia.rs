@@ -1,12 +1,12 @@
-//! `thermocline bench siberia`.
+//! `thermocline-lab bench siberia`.
 
 use clap::Args;
 use thermocline_bench::machine;
 use thermocline_bench::siberia_bench::{self, SiberiaError, SiberiaSettings};
 
 use super::RunArguments;
-use crate::failure::Failure;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::values;
 
 /// Options of `bench siberia`.
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! `thermocline bench ssd`.
+//! `thermocline-lab bench ssd`.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -12,10 +12,11 @@ use thermocline_bench::run::{
 use thermocline_bench::settings::{Benchmark, Settings};
 use thermocline_bench::simulate::SimulateError;
 
-use super::child::{KillOnDrop, end_with_parent, tell_parent};
+use super::child::{end_with_parent, tell_parent};
 use super::{DatabaseArguments, Job, LoadArguments};
-use crate::failure::Failure;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::servers::KillOnDrop;
+use thermocline_bench::command_line::values;
 
 /// What is run on cold rows.
 #[derive(Clone, Copy, Debug, ValueEnum)]

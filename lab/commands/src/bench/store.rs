@@ -1,11 +1,11 @@
-//! `thermocline bench store`.
+//! `thermocline-lab bench store`.
 
 use clap::Args;
 use thermocline_bench::store_bench::{self, StoreSettings};
 
 use super::RunArguments;
-use crate::failure::Failure;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::values;
 
 /// Options of `bench store`.
 #[derive(Debug, Args)]

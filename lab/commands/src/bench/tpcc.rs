@@ -1,11 +1,11 @@
-//! `thermocline bench tpcc`.
+//! `thermocline-lab bench tpcc`.
 
 use clap::Args;
 use thermocline_bench::settings::Benchmark;
 
 use super::{DatabaseArguments, Job, LoadArguments};
-use crate::failure::Failure;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::values;
 
 /// Options of `bench tpcc`.
 #[derive(Debug, Args)]

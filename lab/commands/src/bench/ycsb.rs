@@ -1,11 +1,11 @@
-//! `thermocline bench ycsb`.
+//! `thermocline-lab bench ycsb`.
 
 use clap::{Args, ValueEnum};
 use thermocline_bench::settings::Benchmark;
 
 use super::{DatabaseArguments, Job, LoadArguments};
-use crate::failure::Failure;
-use crate::values;
+use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::values;
 
 /// The core workloads.
 #[derive(Clone, Copy, Debug, ValueEnum)]

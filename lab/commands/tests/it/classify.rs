@@ -1,4 +1,4 @@
-//! `thermocline classify`: from a file and from a socket, and what it says of damage.
+//! `thermocline-lab classify`: from a file and from a socket, and what it says of damage.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::{command, directory, errors, results, thermocline};
+use crate::{command, directory, errors, lab, results};
 
 /// Runs the benchmark tiny, and leaves its log in `dir`.
 fn leave_a_log(dir: &Path) -> PathBuf {
@@ -27,7 +27,7 @@ fn leave_a_log(dir: &Path) -> PathBuf {
         "--data-dir",
         paths[1],
     ]);
-    let output = thermocline(&arguments);
+    let output = lab(&arguments);
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     assert!(results(&output).starts_with("classify"), "{}", results(&output));
     let value = json_of(&json);
@@ -55,7 +55,7 @@ fn a_log_is_classified_from_both_ends_and_damage_is_named() {
     for algorithm in ["forward", "backward"] {
         let arguments =
             ["classify", log_text, "--rows", "500", "--algorithm", algorithm, "--json", json_text];
-        let output = thermocline(&arguments);
+        let output = lab(&arguments);
         assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
         assert!(results(&output).contains("500 rows"), "{}", results(&output));
         let value = json_of(&json);
@@ -65,8 +65,7 @@ fn a_log_is_classified_from_both_ends_and_damage_is_named() {
     assert!((hot[0] / hot[1] - 1.0).abs() < 1e-6, "{hot:?}");
     let rows = outer.path().join("rows.csv");
     let rows_text = rows.to_str().expect("a path of text");
-    let output =
-        thermocline(&["classify", log_text, "--rows", "500", "--json", json_text, "--out", rows_text]);
+    let output = lab(&["classify", log_text, "--rows", "500", "--json", json_text, "--out", rows_text]);
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     let (rows, value) = (std::fs::read_to_string(&rows).expect("written"), json_of(&json));
     let mut lines = rows.lines();
@@ -89,7 +88,7 @@ fn a_log_is_classified_from_both_ends_and_damage_is_named() {
         ["--out", rows_text, "--json", log_text],
         ["--out", json_text, "--json", json_text],
     ] {
-        let output = thermocline(&[&["classify", log_text], &arguments[..]].concat());
+        let output = lab(&[&["classify", log_text], &arguments[..]].concat());
         assert_eq!(output.status.code(), Some(2), "{}", results(&output));
         assert!(errors(&output).contains("are one file"), "{}", errors(&output));
     }
@@ -97,24 +96,24 @@ fn a_log_is_classified_from_both_ends_and_damage_is_named() {
 
     // A full disk is told.
     if Path::new("/dev/full").exists() {
-        let output = thermocline(&["classify", log_text, "--rows", "500", "--out", "/dev/full"]);
+        let output = lab(&["classify", log_text, "--rows", "500", "--out", "/dev/full"]);
         assert_eq!(output.status.code(), Some(1), "{}", results(&output));
         assert!(errors(&output).contains("/dev/full"), "{}", errors(&output));
     }
 
-    let output = thermocline(&["classify", log_text, "--budget", "112000"]);
+    let output = lab(&["classify", log_text, "--budget", "112000"]);
     assert!(results(&output).contains("1,000 rows"), "{}", results(&output));
 
     let mut bytes = std::fs::read(&log).expect("readable");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 4;
     std::fs::write(&log, &bytes).expect("writable");
-    let output = thermocline(&["classify", log_text, "--rows", "500", "--algorithm", "forward"]);
+    let output = lab(&["classify", log_text, "--rows", "500", "--algorithm", "forward"]);
     assert_eq!(output.status.code(), Some(1), "{}", results(&output));
     assert!(results(&output).contains("DAMAGED"), "{}", results(&output));
 
     std::fs::write(&log, "dear diary").expect("writable");
-    let output = thermocline(&["classify", log_text]);
+    let output = lab(&["classify", log_text]);
     assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
     assert!(errors(&output).contains("no access log"), "{}", errors(&output));
 }
@@ -155,12 +154,11 @@ fn a_running_database_sends_its_log() {
     let text = received(&["--rows", "50"], |address| {
         let ycsb =
             ["bench", "ycsb", "--workload", "c", "--records", "2000", "--warm-up", "0", "--seconds", "2"];
-        let output =
-            thermocline(&[&ycsb[..], &["--no-calibration", "--quiet", "--access-log", address]].concat());
+        let output = lab(&[&ycsb[..], &["--no-calibration", "--quiet", "--access-log", address]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     });
     assert!(text.contains("50 rows"), "{text}");
-    let output = thermocline(&["bench", "point", "--records", "10", "--access-log", "127.0.0.1:1"]);
+    let output = lab(&["bench", "point", "--records", "10", "--access-log", "127.0.0.1:1"]);
     assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
     assert!(errors(&output).contains("cannot write an access log to 127.0.0.1:1"), "{}", errors(&output));
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{directory, errors, results, thermocline};
+use crate::{directory, errors, lab, results};
 
 #[test]
 fn each_pager_has_its_turns() {
@@ -19,7 +19,7 @@ fn each_pager_has_its_turns() {
         ["--seconds", "0.2", "--warm-up", "0.1", "--rounds", "1", "--in-flight", "8", "--pager", pagers];
     let to = ["--remote-profile", "ethernet-25g", "--json", json.to_str().expect("a path of text")];
     let all = [&arguments[..], &more[..], &to[..]].concat();
-    let output = thermocline(&all);
+    let output = lab(&all);
     let said = errors(&output);
     if output.status.code() == Some(1) && said.contains("name a directory on a disk") {
         // The temporary directory is in memory: nothing to page from.
@@ -55,7 +55,7 @@ fn settings_that_cannot_be() {
         (&["--memory", "16MiB", "--in-flight", "4K"], "more frames"),
     ];
     for (arguments, said) in cases {
-        let output = thermocline(&[&["bench", "paged"], arguments].concat());
+        let output = lab(&[&["bench", "paged"], arguments].concat());
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", errors(&output));
         assert!(errors(&output).contains(said), "{arguments:?}: no {said:?} in {}", errors(&output));
     }

@@ -10,7 +10,7 @@ use thermocline_remote::pages::{Copies, RemotePages};
 use thermocline_remote::tcp::Address;
 
 use crate::remote::Process;
-use crate::{directory, errors, runs, thermocline};
+use crate::{directory, errors, lab, runs};
 
 /// On more pages than the few that stay in memory.
 const ROWS: i64 = 12_000;
@@ -165,10 +165,9 @@ fn paging_that_cannot_be() {
         (&["--tiering", "paged", "--pager", "remote", "--remote", "/nowhere/socket"], "/nowhere/socket"),
     ];
     for (arguments, said) in cases {
-        let output = thermocline(
-            &[&["bench", "ycsb", "--records", "1K", "--seconds", "0.1", "--no-calibration"], arguments]
-                .concat(),
-        );
+        let output =
+            lab(&[&["bench", "ycsb", "--records", "1K", "--seconds", "0.1", "--no-calibration"], arguments]
+                .concat());
         assert!(output.status.code().is_some_and(|code| code > 0), "{arguments:?}");
         assert!(errors(&output).contains(said), "{arguments:?}: no {said:?} in {}", errors(&output));
     }

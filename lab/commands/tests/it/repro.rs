@@ -1,8 +1,8 @@
-//! `thermocline repro`: figures, tiny; their files, and what is refused.
+//! `thermocline-lab repro`: figures, tiny; their files, and what is refused.
 
 use serde_json::Value;
 
-use crate::{directory, errors, results, thermocline};
+use crate::{directory, errors, lab, results};
 
 #[test]
 fn a_figure_is_printed_and_its_files_are_written() {
@@ -11,7 +11,7 @@ fn a_figure_is_printed_and_its_files_are_written() {
     let out = out.to_str().expect("a path of text");
     let arguments =
         ["repro", "table1", "siberia-fig8", "--scale", "0.0002", "--seconds", "0.1", "--out", out, "-q"];
-    let output = thermocline(&arguments);
+    let output = lab(&arguments);
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     let text = results(&output);
     for part in ["table1, scale 0.0002", "empty memo", "11.1", "siberia-fig8", "no think time", "paper"] {
@@ -25,8 +25,7 @@ fn a_figure_is_printed_and_its_files_are_written() {
 
 #[test]
 fn json_goes_to_standard_output() {
-    let output =
-        thermocline(&["repro", "classify", "--scale", "0.0001", "--seconds", "0.1", "--json", "--quiet"]);
+    let output = lab(&["repro", "classify", "--scale", "0.0001", "--seconds", "0.1", "--json", "--quiet"]);
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     let value: Value = serde_json::from_str(&results(&output)).expect("one JSON object");
     assert_eq!(value["figure"], "classify");
@@ -43,7 +42,7 @@ fn what_cannot_be_is_refused() {
         (&["repro", "fig8", "--out", "/dev/null/figures"], "choose another --out"),
         (&["repro"], "FIGURE"),
     ] {
-        let output = thermocline(arguments);
+        let output = lab(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", errors(&output));
         assert!(errors(&output).contains(says), "{arguments:?}: {}", errors(&output));
     }

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::{command, directory, errors, results, thermocline};
+use crate::{command, directory, errors, lab, results};
 
 /// Runs a benchmark with `--json`, checks what all results have in common, and returns the result.
 fn result(benchmark: &str, arguments: &[&str]) -> Value {
@@ -12,7 +12,7 @@ fn result(benchmark: &str, arguments: &[&str]) -> Value {
     let json = outer.path().join("result.json");
     let mut all = vec!["bench", benchmark, "--quiet", "--json", json.to_str().expect("a path of text")];
     all.extend(arguments);
-    let output = thermocline(&all);
+    let output = lab(&all);
     assert_eq!(output.status.code(), Some(0), "{all:?}: {}", errors(&output));
     assert!(
         errors(&output).is_empty() || errors(&output).starts_with("note:"),
@@ -188,7 +188,7 @@ fn the_store_gets_what_suits_a_limit() {
         let json = outer.path().join("result.json");
         let json_text = json.to_str().expect("a path of text");
         let all = ["bench", "store", "--quiet", "--no-calibration", "--records", "50k", "--seconds", "0.1"];
-        let output = thermocline(&[&all[..], &["--json", json_text], limit].concat());
+        let output = lab(&[&all[..], &["--json", json_text], limit].concat());
         assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
         let text = std::fs::read_to_string(&json).expect("written");
         let value: Value = serde_json::from_str(&text).expect("JSON");
@@ -212,7 +212,7 @@ fn recovery_opens_what_a_killed_process_left() {
 
 #[test]
 fn progress_goes_to_standard_error() {
-    let output = thermocline(&[
+    let output = lab(&[
         "bench",
         "point",
         "--records",

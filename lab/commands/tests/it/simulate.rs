@@ -1,8 +1,8 @@
-//! `thermocline simulate`: a trace and a model, their files, and what is refused.
+//! `thermocline-lab simulate`: a trace and a model, their files, and what is refused.
 
 use serde_json::Value;
 
-use crate::{directory, errors, results, thermocline};
+use crate::{directory, errors, lab, results};
 
 #[test]
 fn a_trace_and_a_model_are_simulated() {
@@ -12,7 +12,7 @@ fn a_trace_and_a_model_are_simulated() {
     std::fs::write(path("trace.csv"), lines).expect("writable");
     let traces = format!("{},model:ods", path("trace.csv"));
     let (json, out) = (path("result.json"), path("plots"));
-    let output = thermocline(&[
+    let output = lab(&[
         "simulate",
         "--trace",
         &traces,
@@ -60,7 +60,7 @@ fn what_cannot_be_is_refused() {
         (&["--trace", foreign, "--ssd", "1GiB"], 1, "neither ours nor text"),
         (&["--ssd", "1GiB"], 2, "--trace"),
     ] {
-        let output = thermocline(&[&["simulate", "-q"], arguments].concat());
+        let output = lab(&[&["simulate", "-q"], arguments].concat());
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", errors(&output));
         assert!(errors(&output).contains(says), "{arguments:?}: {}", errors(&output));
     }

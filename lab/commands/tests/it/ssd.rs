@@ -1,8 +1,11 @@
-//! `thermocline bench ssd`, and traces that benchmarks of databases capture: what comes out can be simulated and replayed.
+//! `thermocline-lab bench ssd`, and traces that benchmarks of databases capture: what comes out can be simulated and replayed.
+
+use std::path::Path;
 
 use serde_json::Value;
+use thermocline_bench::inspect::inspect;
 
-use crate::{directory, errors, results, thermocline};
+use crate::{directory, errors, lab, results};
 
 fn json(path: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).expect("it was written")).expect("JSON")
@@ -14,7 +17,7 @@ fn a_benchmark_captures_what_can_be_simulated_and_replayed() {
     let path = |name: &str| dir.path().join(name).to_str().expect("text").to_owned();
     let trace = path("reads.trace");
     // Some 40 MB of rows in 30 MiB: most reads go to the page file.
-    let output = thermocline(&[
+    let output = lab(&[
         "bench",
         "ycsb",
         "--workload",
@@ -40,7 +43,7 @@ fn a_benchmark_captures_what_can_be_simulated_and_replayed() {
     ]);
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     let out = path("simulated.json");
-    let output = thermocline(&[
+    let output = lab(&[
         "simulate",
         "--trace",
         &trace,
@@ -60,7 +63,7 @@ fn a_benchmark_captures_what_can_be_simulated_and_replayed() {
     let rows = json(&out)["rows"].as_array().expect("rows").len();
     assert!(rows >= 2, "a row a policy");
     let replayed = path("replayed.json");
-    let output = thermocline(&[
+    let output = lab(&[
         "bench",
         "ssd",
         "--trace",
@@ -91,7 +94,7 @@ fn the_three_ways_are_measured_with_all_that_explains_them() {
     let file = file.to_str().expect("text");
     let data = dir.path().join("data");
     let data = data.to_str().expect("text");
-    let output = thermocline(&[
+    let output = lab(&[
         "bench",
         "ssd",
         "--workload",
@@ -138,14 +141,11 @@ fn the_three_ways_are_measured_with_all_that_explains_them() {
     }
     assert!(found["best_hit_ratio"].as_f64() >= found["simulated_hit_ratio"].as_f64());
     assert!(results(&output).contains("in the simulator"));
-    // What lies on the SSD is told afterwards, by whoever looks.
+    // What lies on the SSD is told afterwards.
     let (database, ssd) = (format!("{data}/database"), format!("{data}/ssd-cache"));
-    let output = thermocline(&["inspect", &database, "--ssd", &ssd, "-q"]);
-    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
-    let text = results(&output);
+    let inspected = inspect(Path::new(&database), None, None, Some(Path::new(&ssd))).expect("it opens");
+    let text = inspected.to_table();
     assert!(text.contains("in the cold store") && text.contains("(filters, fences)"), "{text}");
-    let output = thermocline(&["inspect", &database, "--ssd", "nowhere", "-q"]);
-    assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
 }
 
 #[test]
@@ -165,12 +165,12 @@ fn a_trace_that_is_none_is_refused() {
         (&foreign, &["--restart"], 2, "cannot be used with"),
     ] {
         let arguments = [&["bench", "ssd", "--trace", trace, "--ssd-size", "1MiB", "-q"], more].concat();
-        let output = thermocline(&arguments);
+        let output = lab(&arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", errors(&output));
         assert!(errors(&output).contains(says), "{arguments:?}: {}", errors(&output));
     }
     let nowhere = dir.path().join("no/such/folder/trace");
-    let output = thermocline(&[
+    let output = lab(&[
         "bench",
         "ycsb",
         "--records",

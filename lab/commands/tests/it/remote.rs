@@ -11,7 +11,7 @@ use thermocline_remote::client::{Client, ClientOptions, Event, PageError};
 use thermocline_remote::tcp::{Address, TcpConnect};
 use thermocline_remote::transport::Connect;
 
-use crate::{command, directory, errors, results, thermocline};
+use crate::{command, directory, errors, lab, results};
 
 /// A server on a unix socket.
 pub(crate) struct Process {
@@ -74,7 +74,7 @@ fn a_server_says_what_it_exports_and_ends_when_it_is_told() {
     let dir = directory();
     let mut server = Process::start(dir.path(), "socket", "3600");
     let path = dir.path().join("socket");
-    let status = || thermocline(&["memory-server", "--status", "--socket", path.to_str().expect("UTF-8")]);
+    let status = || lab(&["memory-server", "--status", "--socket", path.to_str().expect("UTF-8")]);
     let mut client =
         Client::new(ClientOptions::default(), Arc::new(SystemClock), vec![connect(dir.path(), "socket")]);
     while client.statistics().leases < 1 || !results(&status()).contains("leases: 1") {
@@ -110,7 +110,7 @@ fn servers_that_cannot_be() {
         (&["bench", "remote", "--remote", "/a,/a"], "twice"),
     ];
     for (arguments, said) in cases {
-        let output = thermocline(arguments);
+        let output = lab(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", errors(&output));
         assert!(errors(&output).contains(said), "{arguments:?}: no {said:?} in {}", errors(&output));
     }
@@ -184,7 +184,7 @@ fn clients_are_killed_and_no_server_keeps_their_memory() {
     let server = Process::start(dir.path(), "socket", "0.2");
     let path = dir.path().join("socket");
     let path = path.to_str().expect("UTF-8");
-    let status = || results(&thermocline(&["memory-server", "--status", "--socket", path]));
+    let status = || results(&lab(&["memory-server", "--status", "--socket", path]));
     for round in 0..rounds() {
         let temporary = directory();
         let mut client = command(temporary.path(), &["bench", "remote", "--remote", path, "--pages", "5000"])
