@@ -580,11 +580,12 @@ fn a_scan_warms_the_cold_rows_that_it_shows() {
         let cold_accesses = |index: &str, (from, to): (i64, i64)| {
             let mut tx = world.begin(Isolation::Snapshot);
             let sampler = collector.sampler();
-            tx.with_session(|session| {
-                session.sampler = Some(sampler);
-                Ok(())
-            })
-            .expect("it is open");
+            tx.driver
+                .with_session(|session| {
+                    session.sampler = Some(sampler);
+                    Ok(())
+                })
+                .expect("it is open");
             collector.step();
             let before = collector.statistics().recorded_cold;
             let found = world.range(&mut tx, index, (from, to), Direction::Forward, 1000).expect("a scan");

@@ -11,7 +11,11 @@ use crate::checkpoint::CheckpointError;
 use crate::hot::budget::OutOfMemory;
 use crate::hot::store::RowAbsent;
 use crate::row::{RowError, Value};
-use crate::schema::SchemaError;
+
+mod schema;
+
+pub(crate) use schema::NAME_BYTES;
+pub use schema::SchemaError;
 
 /// Result of the engine.
 pub type Result<T> = std::result::Result<T, Error>;

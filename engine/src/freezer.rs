@@ -18,9 +18,9 @@ use std::time::Duration;
 use thermocline_base::ids::{TableId, Timestamp};
 use thermocline_base::sync::Ordering;
 
-use crate::db::Inner;
 use crate::ops::freeze::Settled;
 use crate::schema::Tiering;
+use crate::session::db::Inner;
 
 use self::auto::Auto;
 

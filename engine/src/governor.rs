@@ -51,17 +51,18 @@ use thermocline_base::multiplex::run_tasks;
 use thermocline_base::sync::{Mutex, Ordering};
 
 use crate::cold::store::StoreMemory;
-use crate::db::Inner;
 use crate::error::Error;
 use crate::hot::budget::MemoryKind;
 use crate::hot::reuse::{self, Leaving, Moment};
 use crate::mutation::{self, Rule};
+use crate::ops::drive::reap;
 use crate::ops::maintain::Rounds;
 use crate::ops::memory::{
     BATCH_ROWS, GOAL, each_memory, live_bytes, moving_bytes_max, note_memory, row_bytes,
 };
 use crate::ops::temperatures;
 use crate::pressure::{Trimmer, Verdict, Wanted};
+use crate::session::db::Inner;
 
 use self::ages::{Ages, Held};
 use self::hand::{Choice, Hands, Mood, Portion, Rules};
@@ -607,7 +608,7 @@ impl<'a> Work<'a> {
         place.cancelled.store(held.snapshot.0 + 1, Ordering::SeqCst);
         let is_it = || place.snapshot() == Some(held.snapshot);
         // One that is in the middle of an operation finds the mark itself.
-        self.inner.reap(place, is_it, || Error::SnapshotTooOld { age_ms, pinned_bytes });
+        reap(self.inner, place, is_it, || Error::SnapshotTooOld { age_ms, pinned_bytes });
         self.ages.excuse(held.place);
         self.inner.governor.settle_place(held.place);
         self.inner.governor.counters.cancelled.fetch_add(1, Ordering::Relaxed);

@@ -52,7 +52,6 @@ mod cold_tests;
 mod counters;
 #[cfg(test)]
 mod crash_tests;
-mod db;
 #[cfg(test)]
 mod define_tests;
 #[cfg(test)]
@@ -98,7 +97,7 @@ pub use api::statistics::{
 pub use api::transaction::{ColumnScan, ColumnScanBuilder, Cursor, LockWait, Statement, Stop, Transaction};
 pub use api::{BodyFuture, Database, Index, Table, Tables};
 pub use counters::{AbortCounts, MemoNotices, WaitTotal, Waits};
-pub use error::{Error, Result, SerializationCause, TakenKey};
+pub use error::{Error, Result, SchemaError, SerializationCause, TakenKey};
 pub use freezer::Freezer;
 pub use hot::budget::OutOfMemory;
 pub use index::tree::Direction;
@@ -110,8 +109,6 @@ pub use ops::freeze::Freezing;
 pub use ops::handle::{RowHandle, SeenRow};
 pub use ops::handles::RowHandles;
 pub use ops::lock::Locked;
-#[doc(hidden)]
-pub use ops::maintain::MaintenanceSteps;
 pub use ops::page::WentOver;
 pub use ops::progress::DefinitionProgress;
 pub use ops::rollback::Savepoint;
@@ -120,7 +117,9 @@ pub use ops::verify::Verification;
 #[doc(hidden)]
 pub use options::PageCapture;
 pub use options::{ColdStoreKind, Durability, Isolation, Options, PagerKind, SsdPolicy, TransactionOptions};
-pub use schema::{IndexKind, IndexSchema, SchemaError, TableSchema, Tiering};
+pub use schema::{IndexKind, IndexSchema, TableSchema, Tiering};
+#[doc(hidden)]
+pub use steps::MaintenanceSteps;
 pub use steps::cold::ColdSteps;
 pub use thermocline_base::backing::Backing;
 pub use thermocline_base::multiplex::{block_on, run_tasks, yield_now};

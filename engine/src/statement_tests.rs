@@ -345,7 +345,7 @@ fn many_statements_that_change_one_row_cost_what_one_does() {
             assert_eq!(changed.expect("nobody competes"), Changed::Updated(()));
             drop(statement);
             world.db.inner().epochs.collect();
-            let writes = tx.with_session(|session| Ok(session.writes.len())).expect("it is open");
+            let writes = tx.driver.with_session(|session| Ok(session.writes.len())).expect("it is open");
             sizes.push((
                 writes,
                 world.db.statistics().version_bytes_used,
@@ -627,7 +627,7 @@ fn a_statement_may_write_many_rows() {
         assert_eq!(handles.len(), rows.len());
         assert!(world.all(&mut statement).iter().all(|row| row.1 == round), "it sees what was before");
     }
-    let writes = tx.with_session(|session| Ok(session.writes.len())).expect("it is open");
+    let writes = tx.driver.with_session(|session| Ok(session.writes.len())).expect("it is open");
     assert_eq!(writes, rows.len());
     block_on(tx.commit()).expect("nobody competes");
     assert!(world.end().iter().all(|row| row.1 == 3));
@@ -960,7 +960,12 @@ fn cursors_end_in_good_order() {
         world.db.inner().registry.place(*place).session.load(std::sync::atomic::Ordering::SeqCst) == 1
     });
     let place = world.db.inner().registry.place(oldest.expect("the cursor holds one").0);
-    assert!(world.db.inner().reap(place, || true, || unreachable!("no transaction is aborted")));
+    assert!(crate::ops::drive::reap(
+        world.db.inner(),
+        place,
+        || true,
+        || unreachable!("no transaction is aborted")
+    ));
     let error = block_on(tx.fetch(&mut before, 1, |_| ())).expect_err("it was cancelled");
     assert_eq!(error.sqlstate(), "72000", "{error}");
     world.insert(&mut tx, 5, 50).expect("the transaction goes on");

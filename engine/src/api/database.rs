@@ -11,10 +11,10 @@ use thermocline_base::sync::{Mutex, Ordering};
 
 use super::{Table, Tables, Transaction};
 use crate::counters::WaitKind;
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::options::{Durability, IN_MEMORY, Options, TransactionOptions};
 use crate::pressure::{Warmth, take_turn};
+use crate::session::db::Inner;
 use crate::txn::bodies::Running;
 
 /// The work of a background thread.
@@ -153,7 +153,7 @@ impl Database {
     /// # Errors
     /// Too many are open, or the database is closed.
     pub fn begin(&self, options: TransactionOptions) -> Result<Transaction> {
-        self.inner().begin(options, false)
+        Transaction::begin(self.inner(), options, false)
     }
 
     /// Runs `body` in a transaction and commits it; runs it again when it could not be serialized (at most
@@ -169,8 +169,8 @@ impl Database {
         let mut attempt = 0;
         loop {
             self.before_begin(options).await;
-            let mut transaction = self.inner().begin(options, true)?;
-            let place = transaction.place_index();
+            let mut transaction = Transaction::begin(self.inner(), options, true)?;
+            let place = transaction.driver.place_index();
             let outcome = {
                 let body = std::pin::pin!(body(&mut transaction));
                 Running { registry: &self.inner().registry, place, body }.await
@@ -206,8 +206,8 @@ impl Database {
         let mut attempt = 0;
         loop {
             self.before_begin(options).await;
-            let mut transaction = self.inner().begin(options, true)?;
-            let place = transaction.place_index();
+            let mut transaction = Transaction::begin(self.inner(), options, true)?;
+            let place = transaction.driver.place_index();
             let outcome = {
                 let body = std::pin::pin!(body(&mut transaction));
                 Running { registry: &self.inner().registry, place, body }.await

@@ -17,12 +17,12 @@ use serde::Serialize;
 use crate::api::transaction::Transaction;
 use crate::api::{Database, Table};
 use crate::counters::WaitKind;
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::ops::load::{Batch, LoadState};
 use crate::options::{Isolation, TransactionOptions};
 use crate::pressure::take_turn;
 use crate::row::{EncodedRow, RowRef, Value};
+use crate::session::db::Inner;
 
 /// Of the memory limit, 1 in so many bytes makes a portion, within bounds: many writers load at a time, and what is
 /// loaded takes more than its rows.
@@ -209,7 +209,7 @@ impl Database {
 
 /// The transaction of a load. It reads nothing, so it needs no snapshot, and holds no pruning up however long it takes.
 fn begin(inner: &Arc<Inner>) -> Result<Transaction> {
-    inner.begin(TransactionOptions::new().isolation(Isolation::ReadCommitted), true)
+    Transaction::begin(inner, TransactionOptions::new().isolation(Isolation::ReadCommitted), true)
 }
 
 /// A load on its way; see [`Database::begin_bulk_load`]. Dropping it takes all its rows back.
@@ -313,7 +313,7 @@ impl BulkLoad {
         // The new transaction has neither a snapshot nor a row, so it is in nobody's way meanwhile.
         let transaction = std::mem::replace(&mut self.transaction, begin(&db)?);
         let mut state = std::mem::take(&mut self.state);
-        let outcome = transaction.commit_parts(&mut state.parts, || ()).await;
+        let outcome = transaction.driver.commit(&mut state.parts, || ()).await;
         self.failed = outcome.is_err();
         self.portion_bytes = 0;
         outcome?;
@@ -330,7 +330,7 @@ impl BulkLoad {
     pub async fn commit(mut self) -> Result<u64> {
         self.insert_batch().await?;
         let Self { transaction, mut state, rows, .. } = self;
-        transaction.commit_parts(&mut state.parts, || ()).await?;
+        transaction.driver.commit(&mut state.parts, || ()).await?;
         Ok(rows)
     }
 

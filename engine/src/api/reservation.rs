@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use crate::api::Database;
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::budget::{Charge, MemoryKind, OutOfMemory, OutOfMemoryCause};
 use crate::pressure::Verdict;
+use crate::session::db::Inner;
 
 /// The first bytes of a limit, of which queries have less: what a process takes beside what is counted is much there.
 const SMALL: u64 = 256 << 20;

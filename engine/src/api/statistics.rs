@@ -8,10 +8,10 @@ use thermocline_pool::ssd::SsdStats;
 use crate::api::{Database, Table};
 use crate::catalog::table::TableForm;
 use crate::counters::{AbortCounts, MemoNotices, Waits};
-use crate::db::Inner;
 use crate::error::Result;
 use crate::hot::budget::MemoryKind;
 use crate::schema::Tiering;
+use crate::session::db::Inner;
 use crate::temperature::Temperatures;
 
 /// Bytes of memory by what they are for. Whole blocks as they were taken from the system, so that the sum is what the

@@ -7,11 +7,11 @@ use thermocline_base::ids::IndexId;
 use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::{FormRef, TableEntry, TableForm};
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::row::{EncodedRow, KeyBuf, Layout, RowError, Type, Value};
 use crate::schema::TableSchema;
 use crate::session::Session;
+use crate::session::db::Inner;
 use crate::txn::definitions::Names;
 
 /// The tables that there are: as everybody has them ([`Database::tables`]), or as a transaction has them that has changed definitions

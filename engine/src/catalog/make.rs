@@ -9,6 +9,7 @@ use thermocline_base::epoch::Epochs;
 use crate::catalog::Catalog;
 use crate::catalog::past::Past;
 use crate::catalog::table::{IndexForm, KeySource, Settled, Structure, TableCounters, TableForm};
+use crate::error::SchemaError;
 use crate::error::{Error, Result};
 use crate::hot::budget::{Budget, MemoryKind};
 use crate::hot::memory::Memory;
@@ -16,7 +17,7 @@ use crate::hot::store::Store;
 use crate::index::hash::HashIndex;
 use crate::index::tree::Tree;
 use crate::row::{ColumnSet, KeySpec, Layout, RowError};
-use crate::schema::{IndexKind, IndexSchema, SchemaError, StoredTable, TableSchema, is_internal};
+use crate::schema::{IndexKind, IndexSchema, StoredTable, TableSchema, is_internal};
 
 /// The error of a column of a table that is being defined.
 pub(crate) fn schema_error(table: &str, source: RowError) -> Error {

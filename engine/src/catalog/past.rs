@@ -23,8 +23,9 @@ use thermocline_base::ids::Timestamp;
 use std::borrow::Cow;
 
 use crate::catalog::table::{Settled, TableForm};
+use crate::error::SchemaError;
 use crate::row::{Column, Layout, MAX_ROW_BYTES, RowError, RowRef, Type, Value};
-use crate::schema::{PastChange, PastColumns, SchemaError, StoredTable, TableSchema};
+use crate::schema::{PastChange, PastColumns, StoredTable, TableSchema};
 
 /// Layouts that are kept for programs, at most.
 pub(crate) const KEPT: usize = 64;

@@ -36,12 +36,12 @@ use thermocline_base::multiplex::run_tasks;
 use thermocline_base::sync::{Mutex, Ordering};
 
 use crate::catalog::table::TableEntry;
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::store::{Store, age_class};
 use crate::ops::freeze::Settled;
 use crate::ops::leave::Leaving;
 use crate::schema::Tiering;
+use crate::session::db::Inner;
 
 use super::YOUNG_PERCENT;
 

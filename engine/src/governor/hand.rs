@@ -22,7 +22,6 @@ use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{CHUNK_SLOTS, RowId, TableId, Timestamp};
 
 use crate::catalog::table::{TableCounters, TableEntry, TableForm};
-use crate::db::Inner;
 use crate::hot::chunk::Found;
 use crate::hot::reuse::{self, CLASSES, Census, Leaving, Moment, Planned};
 use crate::hot::version::{Begin, HEADER_BYTES, Version};
@@ -32,6 +31,7 @@ use crate::pressure::Hot;
 use crate::row::KeyBuf;
 use crate::schema::Tiering;
 use crate::schema::is_internal;
+use crate::session::db::Inner;
 
 /// Slots that are looked at under one pin.
 const SLOTS_A_PIN: u32 = 512;

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use thermocline_base::sync::Ordering;
 
 use crate::cold::Cold;
-use crate::db::Inner;
 use crate::hot::budget::MemoryKind;
 use crate::ops::temperatures;
 use crate::pressure::{Wanted, Warmth};
+use crate::session::db::Inner;
 use crate::temperature::{Classifier, Collector, CollectorOptions};
 
 /// What temperatures are measured for where there is no memory limit.

@@ -17,10 +17,10 @@ use thermocline_pool::store::{Direction, IndexId as StoreIndex};
 use crate::catalog::table::{Structure, TableEntry, TableForm};
 use crate::cold::Cold;
 use crate::cold::store::{behind, primary_of, secondary_of, split_secondary};
-use crate::db::Inner;
 use crate::index::hash_of;
 use crate::ops::Step;
 use crate::session::Session;
+use crate::session::db::Inner;
 
 /// Keys that are read at a time, at most.
 const TOGETHER: usize = 32;

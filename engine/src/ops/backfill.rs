@@ -28,7 +28,6 @@ use crate::catalog::table::{IndexForm, TableForm};
 use crate::cold::memo::{BatchState, Memo, NoticeKind, RecordName, pack_keys, unpack_keys};
 use crate::cold::store::{StoreMemory, primary_of, push_secondary, secondary_of, split_secondary};
 use crate::cold::{CleaningRound, Cold};
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::budget::{Charge, MemoryKind};
 use crate::ops::backup_rows::write_all;
@@ -37,6 +36,7 @@ use crate::ops::cold::{EndNow, PRESENT};
 use crate::ops::progress::Advance;
 use crate::options::ColdStoreKind;
 use crate::row::{KeyBuf, MAX_KEY_BYTES, RowError};
+use crate::session::db::Inner;
 
 /// A share of the memory limit, 1 in so many, that the entries of a portion take, within bounds.
 const PORTION: u64 = 128;

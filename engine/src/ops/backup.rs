@@ -36,11 +36,11 @@ use thermocline_pool::store::{IndexId as StoreIndex, Pinned, StoreEnd, StoreErro
 use crate::checkpoint::manifest::image_path;
 use crate::checkpoint::{DurableEnds, Manifest, Superblock, dir_of};
 use crate::cold::Cold;
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::mutation::{self, Rule};
 use crate::ops::checkpoint;
 use crate::options::ColdStoreKind;
+use crate::session::db::Inner;
 
 /// Buffers that are under way at a time, and their length. More would be faster only where nobody else wants the disk.
 pub(super) const BUFFERS: usize = 4;

@@ -17,11 +17,11 @@ use super::backup::{RowsCut, Teller};
 use crate::cold::Cold;
 use crate::cold::memo::NoticeKind;
 use crate::cold::store::{ColdStore, StoreMemory, StoreTies, primary_of, secondary_of};
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::mutation::{self, Rule};
 use crate::pressure::Trimmer;
 use crate::schema::is_internal;
+use crate::session::db::Inner;
 
 /// What a batch takes without its entries, from here until it is durable.
 const BATCH_OVERHEAD_BYTES: usize = 768;

@@ -46,12 +46,12 @@ use crate::checkpoint::{
     Base, CheckpointError, ChunkHeader, ChunkImage, Durable, ImageFile, ImageWriter, Manifest,
     ManifestBuilder, RunState, dir_of,
 };
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::block::Block;
 use crate::hot::chunk::{Chunk, Found as Slot};
 use crate::hot::version::{Begin, Version};
 use crate::mutation::{self, Rule};
+use crate::session::db::Inner;
 use crate::txn::registry::State;
 use crate::txn::visibility::{Sees, visible};
 

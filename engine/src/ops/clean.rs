@@ -21,10 +21,12 @@ use thermocline_pool::store::{Batch, BatchId, IndexId as StoreIndex, Removal, St
 use crate::catalog::table::FormRef;
 use crate::cold::memo::{Memo, NoticeKind, unpack_keys};
 use crate::cold::{Cold, ColdCounters, NoticeTable, Removed};
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::version::{Begin, Version};
 use crate::mutation::{self, Rule};
+use crate::ops::commit::PartsState;
+use crate::ops::drive::Driver;
+use crate::session::db::Inner;
 use crate::session::{Session, Write};
 
 /// Records that are removed in one batch.
@@ -259,7 +261,7 @@ impl Inner {
 
     /// Drops notices, in a transaction.
     async fn drop_notices(self: &Arc<Self>, form: FormRef, rows: &[RowId]) -> Result<usize> {
-        let mut tx = self.begin_internal()?;
+        let mut tx = Driver::internal(self)?;
         let dropped = tx.with_session(|session| {
             let guard = session.db().epochs.pin();
             let mut dropped = 0;
@@ -268,7 +270,7 @@ impl Inner {
             }
             Ok(dropped)
         })?;
-        tx.commit().await?;
+        tx.commit(&mut PartsState::default(), || ()).await?;
         Ok(dropped)
     }
 }

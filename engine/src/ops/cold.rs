@@ -23,12 +23,12 @@ use crate::catalog::table::{FormRef, IndexForm, TableEntry, TableForm};
 use crate::cold::cache::Fetched;
 use crate::cold::memo::{BatchState, EndState, Memo, RecordName};
 use crate::cold::store::{Look, Record, primary_of, secondary_of};
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::version::{Begin, HEADER_BYTES, TxnId, Version};
 use crate::index::hash_of;
 use crate::mutation::{self, Rule};
 use crate::ops::{Step, Wait, step};
+use crate::session::db::Inner;
 use crate::session::{ColdRead, Followed, Session};
 use crate::txn::visibility::{Resolved, resolve};
 

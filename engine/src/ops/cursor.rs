@@ -10,9 +10,9 @@ use std::sync::Arc;
 use thermocline_base::ids::{TableId, Timestamp};
 use thermocline_base::sync::{AtomicBool, Ordering};
 
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::options::Isolation;
+use crate::session::db::Inner;
 use crate::session::{CursorMark, NO_SNAPSHOT, Session, Turn, View};
 use crate::txn::registry::{MAX_TRANSACTIONS, Place, activity};
 

@@ -29,7 +29,6 @@ use thermocline_base::sync::{Backoff, Ordering};
 use thermocline_frozen::{Builder, Choice};
 
 use crate::catalog::table::{TableEntry, TableForm};
-use crate::db::Inner;
 use crate::error::Result;
 use crate::hot::block::{Begins, Block, Rows};
 use crate::hot::budget::{Charge, MemoryKind};
@@ -39,6 +38,7 @@ use crate::hot::store::Store;
 use crate::mutation::{self, Rule};
 use crate::row::Layout;
 use crate::schema::is_internal;
+use crate::session::db::Inner;
 
 /// Slots that are looked at under one pin.
 const SLOTS_A_PIN: u32 = 256;

@@ -13,14 +13,14 @@ use std::task::{Context, Poll};
 
 use thermocline_base::sync::Ordering;
 
-use super::Transaction;
+use super::drive::Driver;
 use crate::catalog::table::{FormRef, TableEntry};
 use crate::counters::WaitKind;
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::mutation::{self, Rule};
 use crate::ops::Wait;
 use crate::session::Session;
+use crate::session::db::Inner;
 use crate::txn::bodies;
 use crate::txn::registry::WaitsFor;
 
@@ -83,18 +83,17 @@ impl Patience {
     }
 }
 
-impl Inner {
-    async fn pause(&self) -> Result<()> {
-        #[cfg(feature = "model")]
-        if thermocline_base::sync::model::active() {
-            // No time passes: somebody else has a turn.
-            thermocline_base::sync::Backoff::new().wait();
-        }
-        let sleep = self.timer.sleep_until(self.clock.now_ns() + PAUSE_NS);
-        let sleep = sleep.map_err(|error| Error::Refused(format!("no thread for a wait: {error}")))?;
-        self.counted(WaitKind::Definitions, sleep).await;
-        Ok(())
+/// Pauses between two looks.
+async fn pause(db: &Inner) -> Result<()> {
+    #[cfg(feature = "model")]
+    if thermocline_base::sync::model::active() {
+        // No time passes: another thread has a turn.
+        thermocline_base::sync::Backoff::new().wait();
     }
+    let sleep = db.timer.sleep_until(db.clock.now_ns() + PAUSE_NS);
+    let sleep = sleep.map_err(|error| Error::Refused(format!("no thread for a wait: {error}")))?;
+    db.counted(WaitKind::Definitions, sleep).await;
+    Ok(())
 }
 
 /// Whoever holds the table.
@@ -109,16 +108,11 @@ fn users_of(entry: &TableEntry, me: u32) -> WaitsFor {
     WaitsFor::new(move |registry| registry.other_users(table, me).collect())
 }
 
-impl Session {
-    /// The wait for the table that another transaction is changing.
-    ///
-    /// # Errors
-    /// The other one waits for this one, or has begun it.
-    pub(crate) fn held_error(&self, entry: &TableEntry) -> Option<Error> {
-        let owner = entry.hold.owner()?;
-        let outer = bodies::places(&self.db.registry);
-        outer.contains(&owner).then(|| waits_for_itself(&entry.name()))
-    }
+/// The refusal of a wait for a table whose changer waits for this transaction, or has begun it.
+fn held_error(db: &Inner, entry: &TableEntry) -> Option<Error> {
+    let owner = entry.hold.owner()?;
+    let outer = bodies::places(&db.registry);
+    outer.contains(&owner).then(|| waits_for_itself(&entry.name()))
 }
 
 fn waits_for_itself(table: &str) -> Error {
@@ -129,12 +123,12 @@ fn deadlock(table: &str) -> Error {
     Error::Deadlock { table: table.to_owned(), key: DEFINITION.to_owned() }
 }
 
-impl Transaction {
+impl Driver {
     /// Waits until another transaction lets a table go.
     pub(crate) async fn wait_until_let_go(&mut self, entry: &Arc<TableEntry>) -> Result<()> {
         let session = self.session();
         let db = session.db();
-        if let Some(error) = session.held_error(entry) {
+        if let Some(error) = held_error(db, entry) {
             return Err(error);
         }
         let edge = db.registry.wait_for_places(session.place_index, owner_of(entry));
@@ -173,7 +167,7 @@ impl Transaction {
         let session = self.session();
         let (db, place) = (session.db(), session.place_index);
         if session.holds(entry) {
-            return session.may_change(entry).map(|()| true);
+            return may_change(session, entry).map(|()| true);
         }
         let is_user = session.tables.iter().any(|touched| std::ptr::eq(touched.entry, Arc::as_ptr(entry)));
         let mut claim = Claim { entry, place, secured: false };
@@ -208,7 +202,7 @@ impl Transaction {
             told()?;
             let edge = db.registry.wait_for_places(place, users_of(entry, place));
             let _edge = edge.ok_or_else(|| deadlock(name))?;
-            db.pause().await?;
+            pause(db).await?;
             self.check_cancelled()?;
         }
         claim.secured = true;
@@ -220,7 +214,7 @@ impl Transaction {
             let form = unsafe { FormRef::of(entry) };
             session.enter_mark(entry, form);
         }
-        session.may_change(entry).map(|()| true)
+        may_change(session, entry).map(|()| true)
     }
 
     /// Claims a name that is about to be given to a table, or taken away, until the transaction ends or goes back to before.
@@ -251,24 +245,18 @@ impl Transaction {
                 WaitsFor::new(move |_| of.catalog.claimed_by(&claimed).into_iter().collect()),
             );
             let _edge = edge.ok_or_else(|| deadlock(name))?;
-            db.pause().await?;
+            pause(db).await?;
             self.check_cancelled()?;
         }
     }
 }
 
-impl Session {
-    /// May the definition of a table that is held be changed now?
-    ///
-    /// # Errors
-    /// A cursor of the transaction is open on it.
-    fn may_change(&self, entry: &TableEntry) -> Result<()> {
-        let is_open = |mark: &crate::session::CursorMark| {
-            mark.table == entry.id && mark.is_open.load(Ordering::Relaxed)
-        };
-        if self.cursors.iter().any(|mark| is_open(mark)) {
-            return Err(Error::InUse { table: entry.name(), by: "an open cursor of this transaction" });
-        }
-        Ok(())
+/// Refuses to change a table on which a cursor of the transaction is open.
+fn may_change(session: &Session, entry: &TableEntry) -> Result<()> {
+    let is_open =
+        |mark: &crate::session::CursorMark| mark.table == entry.id && mark.is_open.load(Ordering::Relaxed);
+    if session.cursors.iter().any(|mark| is_open(mark)) {
+        return Err(Error::InUse { table: entry.name(), by: "an open cursor of this transaction" });
     }
+    Ok(())
 }

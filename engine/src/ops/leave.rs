@@ -40,7 +40,6 @@ use crate::catalog::table::{Structure, TableEntry, TableForm};
 use crate::cold::ColdCounters;
 use crate::cold::memo::{Heir, Memo, NoticeKind, RecordName, pack_keys};
 use crate::cold::store::{BlockBatch, BlockEntries, PackedKeys, primary_of, push_secondary, secondary_of};
-use crate::db::Inner;
 use crate::error::Result;
 use crate::hot::block::Block;
 use crate::hot::budget::{Charge, MemoryKind};
@@ -52,10 +51,12 @@ use crate::log::ReserveError;
 use crate::log::record::{COMMIT_BYTES, Kind, Op, WRITE_BYTES};
 use crate::mutation::{self, Rule};
 use crate::ops::commit::Record;
+use crate::ops::drive::Driver;
 use crate::ops::migrate::{END_BYTES, FormStamp, Running};
 use crate::ops::{Step, Wait};
 use crate::row::{KeyBuf, MAX_KEY_BYTES};
 use crate::schema::is_internal;
+use crate::session::db::Inner;
 use crate::session::{ChunkLeaves, Session};
 
 /// Rows that are copied, or whose entries go, under one pin.
@@ -215,7 +216,7 @@ impl Inner {
             tell();
         }
         let the_move = Move { chunk, block, leaving, stamp, keys_max };
-        let mut tx = self.begin_internal()?;
+        let mut tx = Driver::internal(self)?;
         let left = tx.finish_step(|session| session.try_leave(memo, entry, id, &the_move)).await?;
         let Some(rows) = left else { return abandon() };
         tell();

@@ -17,14 +17,13 @@ use thermocline_base::ids::TableId;
 use thermocline_base::sync::{Ordering, thread_index};
 
 use crate::catalog::table::{Structure, TableEntry, TableForm};
-use crate::db::Inner;
 use crate::hot::memory::{BlockId, Memory};
 use crate::index::TreePlace;
-use crate::mutation::{self, Rule};
 use crate::ops::cursor::CURSOR;
-use crate::session::Session;
+use crate::ops::drive::reap;
+use crate::session::db::Inner;
 use crate::txn::prune::{Item, approach_rows, prune_row};
-use crate::txn::registry::{ActiveSnapshots, Place, activity};
+use crate::txn::registry::{ActiveSnapshots, activity};
 
 /// Rows that are pruned under one pin, and whose lines are asked for together.
 const PRUNED_TOGETHER: usize = 32;
@@ -106,51 +105,6 @@ pub(crate) fn run(inner: &Inner) {
     }
 }
 
-/// Drives maintenance step by step, for tests of a database without background threads.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct MaintenanceSteps {
-    inner: std::sync::Arc<Inner>,
-    rounds: Rounds,
-}
-
-impl MaintenanceSteps {
-    /// Prunes, and frees what nobody can reach any more.
-    pub fn prune(&self) {
-        self.inner.prune_all(false);
-        self.inner.free_replaced();
-        self.inner.epochs.collect();
-    }
-
-    /// Aborts transactions that have been idle for the limit, since the call before.
-    pub fn abort_idle(&mut self) {
-        self.inner.abort_idle(&mut self.rounds);
-    }
-
-    /// Gives memory back: packs, drops and shrinks.
-    pub fn shrink(&mut self) {
-        self.inner.clear_left(usize::MAX);
-        self.inner.shrink(&mut self.rounds);
-        self.inner.compact_indexes(&mut self.rounds);
-    }
-
-    /// All that the maintenance thread does, once.
-    pub fn step(&mut self) {
-        self.prune();
-        self.abort_idle();
-        self.shrink();
-    }
-}
-
-impl crate::Database {
-    /// Maintenance for a test to drive.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn maintenance_steps(&self) -> MaintenanceSteps {
-        MaintenanceSteps { inner: std::sync::Arc::clone(self.inner()), rounds: Rounds::default() }
-    }
-}
-
 impl Inner {
     /// Prunes what the calling thread's commits have left.
     pub(crate) fn prune_own(&self) {
@@ -205,7 +159,7 @@ impl Inner {
             }
             if now.saturating_sub(*since) > limit_ns {
                 let is_idle = || place.operations.load(Ordering::Relaxed) == operations;
-                if self.reap(place, is_idle, || {
+                if reap(self, place, is_idle, || {
                     tracing::warn!(?limit, "an idle transaction was aborted");
                     crate::Error::IdleTimeout { limit_ms: limit_ns / 1_000_000 }
                 }) {
@@ -213,45 +167,6 @@ impl Inner {
                 }
             }
         }
-    }
-
-    /// Aborts the transaction in this place, if it does nothing and `is_it` finds that it is the right one. `false`: it
-    /// does something.
-    pub(crate) fn reap(
-        &self,
-        place: &Place,
-        is_it: impl Fn() -> bool,
-        why: impl FnOnce() -> crate::Error,
-    ) -> bool {
-        if place
-            .activity
-            .compare_exchange(activity::REST, activity::REAPING, Ordering::AcqRel, Ordering::Relaxed)
-            .is_err()
-        {
-            return false;
-        }
-        // It may have ended, or another may have begun in its place, since it was looked at.
-        let session = place.session.load(Ordering::Acquire);
-        if session == CURSOR && is_it() {
-            // The snapshot of a cursor: the cursor ends, its transaction does not.
-            place.drop_snapshot();
-            place.activity.store(activity::REAPED, Ordering::Release);
-        } else if session != 0 && session != CURSOR && is_it() {
-            // SAFETY: the owner puts the pointer there for as long as the session is its own, and keeps its hands off
-            // while `activity` says *reaping*.
-            let session = unsafe { &mut *std::ptr::with_exposed_provenance_mut::<Session>(session) };
-            if mutation::off(Rule::IdleAbortUndoesFirst) {
-                place.activity.store(activity::REAPED, Ordering::Release);
-            }
-            if session.is_open() {
-                self.counters.failed(&why());
-                session.rollback();
-            }
-            place.activity.store(activity::REAPED, Ordering::Release);
-        } else {
-            place.activity.store(activity::REST, Ordering::Release);
-        }
-        true
     }
 
     /// One bounded step of giving memory back, for every table.

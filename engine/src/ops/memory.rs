@@ -4,11 +4,11 @@ use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::TableForm;
 use crate::cold::store::{StoreMemory, StoreMemoryUse};
-use crate::db::Inner;
 use crate::hot::budget::MemoryKind;
 use crate::hot::memory::Memory;
 use crate::ops::temperatures;
 use crate::options::{ColdStoreKind, IN_MEMORY};
+use crate::session::db::Inner;
 
 /// Rows of one batch, at first and within bounds.
 pub(crate) const BATCH_ROWS: usize = 512;

@@ -39,17 +39,19 @@ use crate::catalog::table::{FormRef, TableEntry, TableForm};
 use crate::cold::memo::{Heir, Memo, NoticeKind, RecordName, pack_keys, unpack_keys};
 use crate::cold::store::{ColdStore, StoreMemory, StoreTies, primary_of};
 use crate::cold::{Cold, ColdCounters};
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::version::{Begin, Moved, Version};
 use crate::index::hash_of;
 use crate::log::ReserveError;
 use crate::log::record::{COMMIT_BYTES, Kind, WRITE_BYTES};
 use crate::mutation::{self, Rule};
+use crate::ops::commit::PartsState;
 use crate::ops::commit::Record;
+use crate::ops::drive::Driver;
 use crate::ops::write::Origin;
 use crate::ops::{Step, Wait};
 use crate::row::{KeyBuf, MAX_KEY_BYTES};
+use crate::session::db::Inner;
 use crate::session::{Session, Write};
 
 /// A share of the rows, 1 in so many, may leave a batch before the move is given up.
@@ -301,13 +303,13 @@ impl Inner {
         entry: &TableEntry,
         batch: u64,
     ) -> Result<()> {
-        let mut tx = self.begin_internal()?;
+        let mut tx = Driver::internal(self)?;
         tx.with_session(|session| {
             let guard = session.db().epochs.pin();
             let row = memo.batch_row(batch, NoticeKind::None, entry.id);
             session.claim_row(memo.batches_form(), &row, Origin::Fresh, &guard).map(drop)
         })?;
-        tx.commit().await
+        tx.commit(&mut PartsState::default(), || ()).await
     }
 
     /// Moves the rows of a batch that is in the store: how many, and their bytes. `None`: it was given up.
@@ -318,7 +320,7 @@ impl Inner {
         batch: u64,
         copied: &Copied,
     ) -> Result<Option<(usize, usize)>> {
-        let mut tx = self.begin_internal()?;
+        let mut tx = Driver::internal(self)?;
         tx.finish_step(|session| session.try_move(memo, entry, batch, copied)).await
     }
 }

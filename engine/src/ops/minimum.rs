@@ -14,12 +14,12 @@
 use std::fmt::Write;
 
 use crate::cold::store::StoreMemory;
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::budget::reserve_bytes;
 use crate::ops::memory::{GOAL, fixed_bytes, is_wanted};
 use crate::options::ColdStoreKind;
 use crate::schema::is_internal;
+use crate::session::db::Inner;
 
 /// What a table's rows, its slots and each of its indexes take, at the least: a page of metadata, and one of cells.
 const SMALL_BYTES: u64 = 8 << 10;

@@ -26,7 +26,6 @@ use thermocline_pool::policy::PolicyKind;
 use thermocline_region::{OsOptions, OsPager, Pager, Paging, RegionError};
 
 use crate::catalog::table::{TableEntry, TableForm};
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::block::{Begins, Block};
 use crate::hot::budget::{Charge, MemoryKind};
@@ -40,6 +39,7 @@ use crate::mutation::{self, Rule};
 use crate::ops::freeze::Settled;
 use crate::options::PagerKind;
 use crate::schema::Tiering;
+use crate::session::db::Inner;
 
 /// Rows that are looked at under one pin.
 const ROWS_A_PIN: usize = 256;
@@ -443,19 +443,5 @@ pub(crate) fn note_paged(inner: &Inner) {
     if before < frames {
         // Rows have to be able to go over from there.
         inner.budget.note_beginning();
-    }
-}
-
-/// Brings a row back into memory that was read on the paged side, if nothing speaks against it.
-#[cold]
-pub(crate) fn come_back(inner: &Inner, form: &TableForm, image: Version) {
-    if inner.governor.is_pressing(&inner.budget) {
-        return;
-    }
-    let guard = inner.epochs.pin();
-    // Whether that succeeds matters to nobody.
-    if let Ok(Some(version)) = form.store.thaw_image(image, false, &guard) {
-        version.note_use(inner.governor.moment().0);
-        inner.came_back.fetch_add(1, Ordering::Relaxed);
     }
 }

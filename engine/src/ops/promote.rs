@@ -13,17 +13,18 @@ use thermocline_base::sync::Ordering;
 use crate::catalog::table::TableEntry;
 use crate::cold::ColdCounters;
 use crate::cold::memo::{BatchState, Heir, Memo, pack_keys};
-use crate::db::Inner;
 use crate::error::Result;
 use crate::log::ReserveError;
 use crate::log::record::{COMMIT_BYTES, Kind, WRITE_BYTES};
 use crate::mutation::{self, Rule};
 use crate::ops::cold::{EndNow, PRESENT};
 use crate::ops::commit::Record;
+use crate::ops::drive::Driver;
 use crate::ops::read::Lookup;
 use crate::ops::write::Origin;
 use crate::ops::{Step, Wait, step};
 use crate::session::Session;
+use crate::session::db::Inner;
 
 impl Inner {
     /// Brings the row with this primary key back into memory. `false`: it is not in the cold store, or cannot be moved
@@ -33,7 +34,7 @@ impl Inner {
     /// The log or the cold store has failed, or memory is at its end.
     pub(crate) async fn promote(self: &Arc<Self>, entry: &Arc<TableEntry>, key: &[u8]) -> Result<bool> {
         let (Some(memo), Some(cold)) = (self.memo.get(), self.cold.get()) else { return Ok(false) };
-        let mut tx = self.begin_internal()?;
+        let mut tx = Driver::internal(self)?;
         let promoted = tx.finish_step(|session| session.try_promote(memo, entry, key)).await?;
         ColdCounters::add(&cold.counters.promoted_rows, usize::from(promoted));
         Ok(promoted)

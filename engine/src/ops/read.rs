@@ -383,7 +383,7 @@ impl Session {
         let wanted = u64::from(db.options.reads_a_promotion);
         let reads = form.counters.paged_reads.fetch_add(1, Ordering::Relaxed);
         if wanted > 0 && reads.is_multiple_of((wanted / BACK_SOONER).max(1)) {
-            crate::ops::page::come_back(db, form, image);
+            come_back(db, form, image);
         }
     }
 
@@ -490,5 +490,19 @@ impl Session {
                 Lookup::Changed => {}
             }
         }
+    }
+}
+
+/// Brings a row back into memory that was read on the paged side, if nothing speaks against it.
+#[cold]
+fn come_back(inner: &crate::session::db::Inner, form: &TableForm, image: Version) {
+    if inner.governor.is_pressing(&inner.budget) {
+        return;
+    }
+    let guard = inner.epochs.pin();
+    // Without room the row stays where it is.
+    if let Ok(Some(version)) = form.store.thaw_image(image, false, &guard) {
+        version.note_use(inner.governor.moment().0);
+        inner.came_back.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -36,7 +36,6 @@ use crate::checkpoint::{
 use crate::cold::memo::{Memo, NoticeKind};
 use crate::cold::store::{primary_of, secondary_of};
 use crate::counters::Counters;
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::block::{Begins, Block, Rows};
 use crate::hot::budget::Budget;
@@ -51,6 +50,7 @@ use crate::ops::leave::left_of;
 use crate::options::{ColdStoreKind, Durability, IN_MEMORY, Options};
 use crate::pressure::Governor;
 use crate::schema::{Redefined, Tiering, decode_catalog, is_internal};
+use crate::session::db::Inner;
 use crate::txn::locks::Locks;
 use crate::txn::prune::Garbage;
 use crate::txn::registry::Registry;
@@ -117,7 +117,7 @@ pub(crate) fn open(
         definition: Mutex::new(()),
         replaced: Mutex::default(),
         checkpoints: Checkpoints::default(),
-        sessions: crate::db::empty_pool(),
+        sessions: crate::session::db::empty_pool(),
         governor: Governor::default(),
         warmth: std::sync::OnceLock::new(),
         closed: AtomicBool::new(false),

@@ -20,7 +20,6 @@ use crate::catalog::table::{FormRef, IndexForm, Structure, TableEntry, TableForm
 use crate::cold::cursor::{ColdCursor, ColdEntry};
 use crate::cold::memo::RecordName;
 use crate::cold::store::{Record, behind, primary_of, secondary_of};
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::version::TxnId;
 use crate::index::hash_of;
@@ -28,6 +27,7 @@ use crate::index::tree::{Batch, Direction};
 use crate::ops::cold::{ColdRow, Seen};
 use crate::ops::handle::{SeenPlace, SeenRow};
 use crate::ops::{PageWait, Step, Wait, step};
+use crate::session::db::Inner;
 use crate::session::{Scan, ScanRange, Session};
 use crate::txn::visibility::{Sees, visible_to_view};
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use thermocline_base::io::{File, Io, IoError, OpenMode};
 
-use crate::db::Inner;
+use crate::session::db::Inner;
 use crate::temperature::{
     Classifier, ClassifierOptions, STORED_HEADER_BYTES, StoredHeader, Temperatures, check_stored,
 };

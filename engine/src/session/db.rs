@@ -1,7 +1,4 @@
-//! A database: what all its transactions share, and the handles that users hold.
-//!
-//! [`Database`] is a cheap handle. The last one that goes closes the database: background threads end, the log is
-//! flushed, and transactions that are still open can only be rolled back.
+//! What all transactions of a database share.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -13,7 +10,8 @@ use thermocline_base::sync::{AtomicBool, AtomicU64, CachePadded, Mutex, Ordering
 use thermocline_base::timer::Timer;
 use thermocline_pool::store::StoreEnd;
 
-use crate::api::transaction::Transaction;
+use super::Session;
+use super::replaced::Replaced;
 use crate::catalog::Catalog;
 use crate::catalog::make::FormMaker;
 use crate::checkpoint::Checkpoints;
@@ -27,10 +25,8 @@ use crate::hot::budget::Budget;
 use crate::hot::paged::Paged;
 use crate::log::error::LogError;
 use crate::log::{Log, ReserveError};
-use crate::options::{Durability, Isolation, Options, TransactionOptions};
+use crate::options::{Durability, Options};
 use crate::pressure::{Governor, Warmth};
-use crate::session::Session;
-use crate::session::replaced::Replaced;
 use crate::txn::locks::Locks;
 use crate::txn::prune::Garbage;
 use crate::txn::registry::{MAX_TRANSACTIONS, Registry};
@@ -199,7 +195,7 @@ impl Inner {
     }
 
     /// Takes a session out of the pool, or makes one.
-    fn take_session(self: &Arc<Self>) -> Result<Box<Session>> {
+    pub(crate) fn take_session(self: &Arc<Self>) -> Result<Box<Session>> {
         if let Some(session) = self.sessions[thread_index() % POOL_SHARDS].lock().pop() {
             return Ok(session);
         }
@@ -226,20 +222,5 @@ impl Inner {
         drop(pool);
         self.registry.give_place(session.place_index);
         Some(session)
-    }
-
-    /// Begins a transaction of the engine's own. Its snapshot is that of its first read.
-    pub(crate) fn begin_internal(self: &Arc<Self>) -> Result<Transaction> {
-        self.begin(TransactionOptions::new().isolation(Isolation::Snapshot), true)
-    }
-
-    /// Begins a transaction.
-    pub(crate) fn begin(self: &Arc<Self>, options: TransactionOptions, late: bool) -> Result<Transaction> {
-        if self.closed.load(Ordering::Relaxed) {
-            return Err(Error::Closed);
-        }
-        let mut session = self.take_session()?;
-        session.begin(options, late);
-        Ok(Transaction::start(session))
     }
 }

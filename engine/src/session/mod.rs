@@ -2,6 +2,7 @@
 //!
 //! Sessions are kept and used again, so that a transaction allocates nothing in the steady state.
 
+pub(crate) mod db;
 pub(crate) mod handle;
 pub(crate) mod replaced;
 
@@ -15,7 +16,6 @@ use thermocline_base::sync::{AtomicBool, Ordering};
 use crate::catalog::table::{FormRef, TableEntry};
 use crate::cold::cache::PrivateCache;
 use crate::cold::memo::RecordName;
-use crate::db::Inner;
 use crate::error::Result;
 use crate::hot::budget::{MemoryKind, OutOfMemory};
 use crate::hot::chunk::leave::SlotSet;
@@ -24,6 +24,7 @@ use crate::mutation::{self, Rule};
 use crate::options::{Isolation, TransactionOptions};
 use crate::pressure::Warmth;
 use crate::row::KeyBuf;
+use crate::session::db::Inner;
 use crate::session::handle::RowHandle;
 use crate::temperature::Sampler;
 use crate::txn::definitions::Definitions;

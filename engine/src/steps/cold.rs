@@ -8,11 +8,11 @@ use thermocline_base::sync::Ordering;
 
 use crate::api::{Database, Table};
 use crate::catalog::table::TableEntry;
-use crate::db::Inner;
 use crate::error::Result;
 use crate::hot::store::RowAbsent;
 use crate::ops::freeze::Settled;
 use crate::ops::migrate::Migration;
+use crate::session::db::Inner;
 
 /// Drives what is cold by hand.
 #[doc(hidden)]

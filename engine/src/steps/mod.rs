@@ -12,9 +12,16 @@ use crate::api::Database;
 use crate::error::Result;
 use crate::ops::maintain::Rounds;
 use crate::ops::verify::{Verification, verify};
+use crate::session::db::Inner;
 
 #[doc(hidden)]
 impl Database {
+    /// Maintenance for a test to drive.
+    #[must_use]
+    pub fn maintenance_steps(&self) -> MaintenanceSteps {
+        MaintenanceSteps { inner: Arc::clone(self.inner()), rounds: Rounds::default() }
+    }
+
     /// One flush of the log.
     ///
     /// # Errors
@@ -51,5 +58,41 @@ impl Database {
     /// As [`Database::verify`].
     pub fn verify_with(directory: &Path, io: Arc<dyn Io>) -> Result<Verification> {
         verify(directory, &io)
+    }
+}
+
+/// Drives maintenance step by step, for tests of a database without background threads.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct MaintenanceSteps {
+    inner: Arc<Inner>,
+    rounds: Rounds,
+}
+
+impl MaintenanceSteps {
+    /// Prunes, and frees what nobody can reach any more.
+    pub fn prune(&self) {
+        self.inner.prune_all(false);
+        self.inner.free_replaced();
+        self.inner.epochs.collect();
+    }
+
+    /// Aborts transactions that have been idle for the limit, since the call before.
+    pub fn abort_idle(&mut self) {
+        self.inner.abort_idle(&mut self.rounds);
+    }
+
+    /// Gives memory back: packs, drops and shrinks.
+    pub fn shrink(&mut self) {
+        self.inner.clear_left(usize::MAX);
+        self.inner.shrink(&mut self.rounds);
+        self.inner.compact_indexes(&mut self.rounds);
+    }
+
+    /// All that the maintenance thread does, once.
+    pub fn step(&mut self) {
+        self.prune();
+        self.abort_idle();
+        self.shrink();
     }
 }

@@ -211,7 +211,7 @@ impl ColumnScanBuilder<'_> {
 fn open(tx: &mut Transaction, table: &Table, layout: &Layout, query: ColumnQuery) -> Result<ColumnScan> {
     let state = ColumnScanState::new(layout, query, &table.db.budget)
         .map_err(|source| table.with_form(|form| Session::columns_error(form, source)))?;
-    let view = tx.with_session(|session| {
+    let view = tx.driver.with_session(|session| {
         session.check_handle(&table.entry)?;
         session.open_cursor_view(table.entry.id)
     })?;
@@ -284,7 +284,7 @@ impl Transaction {
     /// ended (0A000); [`Error::SnapshotTooOld`] at read committed: the scan has ended, the transaction goes on; batches that are kept
     /// take more memory than there is (53200).
     pub async fn next_batch(&mut self, scan: &mut ColumnScan) -> Result<Option<ColumnBatch>> {
-        let _busy = self.enter()?;
+        let _busy = self.driver.enter()?;
         if has_company() {
             give_way().await;
         }
@@ -293,19 +293,19 @@ impl Transaction {
         }
         loop {
             let ColumnScan { state, table, view } = &mut *scan;
-            let session = self.session();
+            let session = self.driver.session();
             let before = session.enter_cursor(view)?;
             let step = session.try_scan_columns(&table.entry, state);
             session.leave_cursor(view, before);
             match step {
                 Ok(Step::Done(batch)) => return Ok(batch),
                 Ok(Step::Wait(Wait::ColdScan)) => {
-                    let db = self.session().db();
+                    let db = self.driver.session().db();
                     let read = db.counted(WaitKind::ColdScans, advance(state.cold())).await;
                     self.read_cold(&table.entry, read)?;
                 }
-                Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                Err(error) => return Err(self.failed(error)),
+                Ok(Step::Wait(wait)) => self.driver.wait(wait).await?,
+                Err(error) => return Err(self.driver.failed(error)),
             }
         }
     }

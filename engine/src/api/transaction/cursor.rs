@@ -85,7 +85,7 @@ impl Transaction {
     ) -> Result<Cursor> {
         let mut state = Box::new(ScanState::new(range, direction));
         state.pauses = true;
-        let view = self.with_session(|session| {
+        let view = self.driver.with_session(|session| {
             session.check_handle(&index.entry)?;
             session.open_cursor_view(index.entry.id)
         })?;
@@ -98,7 +98,7 @@ impl Transaction {
     /// As [`Transaction::open_cursor`].
     pub fn open_table_cursor(&mut self, table: &Table) -> Result<Cursor> {
         let state = Box::<TableScanState>::default();
-        let view = self.with_session(|session| {
+        let view = self.driver.with_session(|session| {
             session.check_handle(&table.entry)?;
             session.open_cursor_view(table.entry.id)
         })?;
@@ -117,7 +117,7 @@ impl Transaction {
         rows: usize,
         mut see: impl FnMut(SeenRow<'_>),
     ) -> Result<usize> {
-        let _busy = self.enter()?;
+        let _busy = self.driver.enter()?;
         if has_company() {
             give_way().await;
         }
@@ -129,7 +129,7 @@ impl Transaction {
         };
         while rows > 0 && !cursor.is_finished() {
             let Cursor { scan, view } = &mut *cursor;
-            let session = self.session();
+            let session = self.driver.session();
             let before = session.enter_cursor(view)?;
             let step = match scan {
                 CursorScan::Range(index, state) => session.try_scan(&index.entry, index.id, state, &mut show),
@@ -139,8 +139,8 @@ impl Transaction {
             match step {
                 Ok(Step::Done(())) => break,
                 Ok(Step::Wait(Wait::ColdScan)) => self.read_on(cursor).await?,
-                Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                Err(error) => return Err(self.failed(error)),
+                Ok(Step::Wait(wait)) => self.driver.wait(wait).await?,
+                Err(error) => return Err(self.driver.failed(error)),
             }
         }
         Ok(count)
@@ -149,7 +149,7 @@ impl Transaction {
     /// Reads on in the cold store.
     async fn read_on(&mut self, cursor: &mut Cursor) -> Result<()> {
         let Cursor { scan, view } = cursor;
-        let db = self.session().db();
+        let db = self.driver.session().db();
         match scan {
             CursorScan::Table(table, state) => {
                 let read = db.counted(WaitKind::ColdScans, advance(state.cold())).await;
@@ -158,7 +158,7 @@ impl Transaction {
             CursorScan::Range(index, state) => {
                 let read = db.counted(WaitKind::ColdScans, advance(state.cold())).await;
                 self.read_cold(&index.entry, read)?;
-                let session = self.session();
+                let session = self.driver.session();
                 let before = session.enter_cursor(view)?;
                 let primary = session.look_ahead(&index.entry, state.cold());
                 session.leave_cursor(view, before);

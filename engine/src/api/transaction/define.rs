@@ -48,8 +48,8 @@ impl Transaction {
     /// # Errors
     /// The transaction was aborted for idleness.
     pub fn tables(&mut self) -> Result<Tables> {
-        let _busy = self.enter()?;
-        Ok(Tables::of_session(self.session()))
+        let _busy = self.driver.enter()?;
+        Ok(Tables::of_session(self.driver.session()))
     }
 
     /// The table with this name, as the transaction has it.
@@ -57,8 +57,8 @@ impl Transaction {
     /// # Errors
     /// There is none; the transaction was aborted for idleness.
     pub fn table(&mut self, name: &str) -> Result<Table> {
-        let _busy = self.enter()?;
-        let session = self.session();
+        let _busy = self.driver.enter()?;
+        let session = self.driver.session();
         session.entry(name).map(|entry| Table::of_session(session, entry))
     }
 
@@ -70,7 +70,7 @@ impl Transaction {
         let _busy = self.begin_definition()?;
         self.claim(&schema.name).await?;
         let entry = self.with_room(|session| session.create_table(schema.clone())).await?;
-        Ok(Table::of_session(self.session(), entry))
+        Ok(Table::of_session(self.driver.session(), entry))
     }
 
     /// Drops a table with all its rows.
@@ -81,7 +81,7 @@ impl Transaction {
         let _busy = self.begin_definition()?;
         self.claim(name).await?;
         let entry = self.get(name, || Ok(())).await?;
-        self.session().drop_table(&entry);
+        self.driver.session().drop_table(&entry);
         Ok(())
     }
 
@@ -167,12 +167,12 @@ impl Transaction {
         let _busy = self.begin_definition()?;
         let longest = self.look(table, change, advance)?;
         let entry = self.get(table, || advance.tell()).await?;
-        self.session().change_columns(&entry, change, longest, advance)
+        self.driver.session().change_columns(&entry, change, longest, advance)
     }
 
     /// Goes over a table before it is held: its form stays what it is from then on, its rows do not.
     fn look(&mut self, table: &str, change: &ColumnChange, advance: &mut Advance<'_>) -> Result<u64> {
-        let session = self.session();
+        let session = self.driver.session();
         let handle = Table::of_session(session, session.entry(table)?);
         // Nothing that takes long may be pinned.
         let form = handle.with_form(crate::catalog::table::TableForm::share);
@@ -190,7 +190,7 @@ impl Transaction {
         let made =
             |session: &mut Session| session.create_index(&entry, &index, &mut Advance::new(&mut silent));
         let id = self.with_room(made).await?;
-        Ok(Index::of(Table::of_session(self.session(), entry), id))
+        Ok(Index::of(Table::of_session(self.driver.session(), entry), id))
     }
 
     /// The same, which tells how far it is, and does not wait for memory.
@@ -202,8 +202,8 @@ impl Transaction {
     ) -> Result<Index> {
         let _busy = self.begin_definition()?;
         let entry = self.get(table, || advance.tell()).await?;
-        let id = self.session().create_index(&entry, index, advance)?;
-        Ok(Index::of(Table::of_session(self.session(), entry), id))
+        let id = self.driver.session().create_index(&entry, index, advance)?;
+        Ok(Index::of(Table::of_session(self.driver.session(), entry), id))
     }
 
     /// Drops a secondary index.
@@ -226,14 +226,14 @@ impl Transaction {
         self.get(name, || Ok(())).await.map(drop)
     }
 
-    fn begin_definition(&mut self) -> Result<super::Busy> {
-        let busy = self.enter()?;
-        self.session().may_define()?;
+    fn begin_definition(&mut self) -> Result<crate::ops::drive::Busy> {
+        let busy = self.driver.enter()?;
+        self.driver.session().may_define()?;
         Ok(busy)
     }
 
     async fn claim(&mut self, name: &str) -> Result<()> {
-        self.claim_name(name).await.map_err(|error| self.failed(error))
+        self.driver.claim_name(name).await.map_err(|error| self.driver.failed(error))
     }
 
     async fn get(
@@ -241,15 +241,17 @@ impl Transaction {
         table: &str,
         told: impl FnMut() -> Result<()>,
     ) -> Result<Arc<crate::catalog::table::TableEntry>> {
-        self.hold_table(table, told).await.map_err(|error| self.failed(error))
+        self.driver.hold_table(table, told).await.map_err(|error| self.driver.failed(error))
     }
 
     /// Makes a change, and again when there is room, if memory was short.
     async fn with_room<T>(&mut self, mut change: impl FnMut(&mut Session) -> Result<T>) -> Result<T> {
-        let (writes, mut since) = (self.session().writes.len(), None);
+        let (writes, mut since) = (self.driver.session().writes.len(), None);
         loop {
-            match change(self.session()) {
-                Err(error @ Error::OutOfMemory(_)) => self.make_room(error, writes, &mut since).await?,
+            match change(self.driver.session()) {
+                Err(error @ Error::OutOfMemory(_)) => {
+                    self.driver.make_room(error, writes, &mut since).await?;
+                }
                 outcome => return outcome,
             }
         }
@@ -258,16 +260,16 @@ impl Transaction {
     /// Commits, and sees to it that the log is durable then, whatever the setting, with its own thread or without one.
     pub(crate) async fn commit_now(mut self) -> Result<()> {
         let (db, ticket) = {
-            let _busy = self.enter()?;
+            let _busy = self.driver.enter()?;
             let mut parts = PartsState::default();
             let ticket = loop {
-                match self.session().try_commit(&mut parts) {
+                match self.driver.session().try_commit(&mut parts) {
                     Ok(Step::Done(ticket)) => break ticket,
-                    Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                    Err(error) => return Err(self.failed(error)),
+                    Ok(Step::Wait(wait)) => self.driver.wait(wait).await?,
+                    Err(error) => return Err(self.driver.failed(error)),
                 }
             };
-            (self.session().db(), ticket)
+            (self.driver.session().db(), ticket)
         };
         if let Some(log) = db.log().filter(|_| ticket.wrote) {
             db.make_durable(log, ticket.lsn)?;

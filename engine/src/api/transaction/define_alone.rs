@@ -12,7 +12,6 @@ use super::Transaction;
 use crate::api::{Database, Index, Table};
 use crate::cold::store::StoreMemory;
 use crate::counters::WaitKind;
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::budget::OutOfMemoryCause;
 use crate::ops::define::ColumnChange;
@@ -21,6 +20,7 @@ use crate::ops::progress::{Advance, silent};
 use crate::pressure::Verdict;
 use crate::row::Column;
 use crate::schema::{IndexSchema, TableSchema, Tiering};
+use crate::session::db::Inner;
 
 impl Inner {
     /// Runs a change in a transaction of its own; `make_room` is called before each wait for memory. Blocks.
@@ -33,7 +33,7 @@ impl Inner {
         loop {
             self.may_define()?;
             let outcome = block_on(async {
-                let mut transaction = self.begin_internal()?;
+                let mut transaction = Transaction::internal(self)?;
                 let made = change(&mut transaction).await?;
                 transaction.commit_now().await?;
                 Ok(made)

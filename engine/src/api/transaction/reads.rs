@@ -46,14 +46,14 @@ impl Transaction {
         key: &[u8],
         see: impl FnOnce(SeenRow<'_>) -> R,
     ) -> Result<Option<R>> {
-        let _busy = self.enter()?;
+        let _busy = self.driver.enter()?;
         self.approach(index, key).await;
         let mut see = Some(see);
         loop {
-            match self.session().try_read(&index.entry, index.id, key, &mut see) {
+            match self.driver.session().try_read(&index.entry, index.id, key, &mut see) {
                 Ok(Step::Done(result)) => return Ok(result),
-                Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                Err(error) => return Err(self.failed(error)),
+                Ok(Step::Wait(wait)) => self.driver.wait(wait).await?,
+                Err(error) => return Err(self.driver.failed(error)),
             }
         }
     }
@@ -65,13 +65,13 @@ impl Transaction {
         handle: &RowHandle,
         see: impl FnOnce(SeenRow<'_>) -> R,
     ) -> Result<Option<R>> {
-        let _busy = self.enter()?;
+        let _busy = self.driver.enter()?;
         let mut see = Some(see);
         loop {
-            match self.session().try_read_handle(&table.entry, handle, &mut see) {
+            match self.driver.session().try_read_handle(&table.entry, handle, &mut see) {
                 Ok(Step::Done(result)) => return Ok(result),
-                Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                Err(error) => return Err(self.failed(error)),
+                Ok(Step::Wait(wait)) => self.driver.wait(wait).await?,
+                Err(error) => return Err(self.driver.failed(error)),
             }
         }
     }
@@ -83,14 +83,14 @@ impl Transaction {
         key: &[u8],
         mut see: impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        let _busy = self.enter()?;
+        let _busy = self.driver.enter()?;
         let mut state = KeyState::default();
         loop {
-            match self.session().try_read_all(&index.entry, index.id, key, &mut state, &mut see) {
+            match self.driver.session().try_read_all(&index.entry, index.id, key, &mut state, &mut see) {
                 Ok(Step::Done(())) => return Ok(()),
                 Ok(Step::Wait(Wait::ColdScan)) => self.read_cold_on(&index.entry, state.cold()).await?,
-                Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                Err(error) => return Err(self.failed(error)),
+                Ok(Step::Wait(wait)) => self.driver.wait(wait).await?,
+                Err(error) => return Err(self.driver.failed(error)),
             }
         }
     }
@@ -103,24 +103,24 @@ impl Transaction {
         direction: Direction,
         mut see: impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        let _busy = self.enter()?;
+        let _busy = self.driver.enter()?;
         let mut state = ScanState::new(range, direction);
         loop {
-            match self.session().try_scan(&index.entry, index.id, &mut state, &mut see) {
+            match self.driver.session().try_scan(&index.entry, index.id, &mut state, &mut see) {
                 Ok(Step::Done(())) => return Ok(()),
                 Ok(Step::Wait(Wait::ColdScan)) => self.read_cold_on(&index.entry, state.cold()).await?,
-                Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                Err(error) => return Err(self.failed(error)),
+                Ok(Step::Wait(wait)) => self.driver.wait(wait).await?,
+                Err(error) => return Err(self.driver.failed(error)),
             }
         }
     }
 
     /// Reads on in the cold store: entries, and of a secondary index the records that the snapshot may see.
     async fn read_cold_on(&mut self, entry: &Arc<TableEntry>, cursor: &mut Option<ColdCursor>) -> Result<()> {
-        let db = self.session().db();
+        let db = self.driver.session().db();
         let read = db.counted(WaitKind::ColdScans, advance(cursor)).await;
         self.read_cold(entry, read)?;
-        if let Some(primary) = self.session().look_ahead(entry, cursor) {
+        if let Some(primary) = self.driver.session().look_ahead(entry, cursor) {
             db.counted(WaitKind::ColdScans, fetch_ahead_of(db, cursor, primary)).await;
             self.read_cold(entry, Ok(()))?;
         }
@@ -136,13 +136,13 @@ impl Transaction {
         mut see: impl FnMut(SeenRow<'_>) -> ControlFlow<Stop>,
         mut pause: impl AsyncFnMut(),
     ) -> Result<()> {
-        let _busy = self.enter()?;
+        let _busy = self.driver.enter()?;
         let mut state = ScanState::new(range, direction);
         state.pauses = true;
         let stop = Cell::new(None);
         let mut show = |row: SeenRow<'_>| see(row).map_break(|why| stop.set(Some(why)));
         loop {
-            match self.session().try_scan(&index.entry, index.id, &mut state, &mut show) {
+            match self.driver.session().try_scan(&index.entry, index.id, &mut state, &mut show) {
                 Ok(Step::Done(())) if state.finished => return Ok(()),
                 Ok(Step::Done(())) => {}
                 Ok(Step::Wait(Wait::ColdScan)) => {
@@ -150,10 +150,10 @@ impl Transaction {
                     continue;
                 }
                 Ok(Step::Wait(wait)) => {
-                    self.wait(wait).await?;
+                    self.driver.wait(wait).await?;
                     continue;
                 }
-                Err(error) => return Err(self.failed(error)),
+                Err(error) => return Err(self.driver.failed(error)),
             }
             if paused(stop.take(), &mut pause).await.is_break() {
                 return Ok(());
@@ -168,25 +168,25 @@ impl Transaction {
         mut see: impl FnMut(SeenRow<'_>) -> ControlFlow<Stop>,
         mut pause: impl AsyncFnMut(),
     ) -> Result<()> {
-        let _busy = self.enter()?;
+        let _busy = self.driver.enter()?;
         let mut state = TableScanState::default();
         let stop = Cell::new(None);
         let mut show = |row: SeenRow<'_>| see(row).map_break(|why| stop.set(Some(why)));
         loop {
-            match self.session().try_scan_table(&table.entry, &mut state, &mut show) {
+            match self.driver.session().try_scan_table(&table.entry, &mut state, &mut show) {
                 Ok(Step::Done(())) if state.finished => return Ok(()),
                 Ok(Step::Done(())) => {}
                 Ok(Step::Wait(Wait::ColdScan)) => {
-                    let db = self.session().db();
+                    let db = self.driver.session().db();
                     let read = db.counted(WaitKind::ColdScans, advance(state.cold())).await;
                     self.read_cold(&table.entry, read)?;
                     continue;
                 }
                 Ok(Step::Wait(wait)) => {
-                    self.wait(wait).await?;
+                    self.driver.wait(wait).await?;
                     continue;
                 }
-                Err(error) => return Err(self.failed(error)),
+                Err(error) => return Err(self.driver.failed(error)),
             }
             if paused(stop.take(), &mut pause).await.is_break() {
                 return Ok(());
@@ -200,18 +200,18 @@ impl Transaction {
         table: &Table,
         mut see: impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        let _busy = self.enter()?;
+        let _busy = self.driver.enter()?;
         let mut state = TableScanState::default();
         loop {
-            match self.session().try_scan_table(&table.entry, &mut state, &mut see) {
+            match self.driver.session().try_scan_table(&table.entry, &mut state, &mut see) {
                 Ok(Step::Done(())) => return Ok(()),
                 Ok(Step::Wait(Wait::ColdScan)) => {
-                    let db = self.session().db();
+                    let db = self.driver.session().db();
                     let read = db.counted(WaitKind::ColdScans, advance(state.cold())).await;
                     self.read_cold(&table.entry, read)?;
                 }
-                Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                Err(error) => return Err(self.failed(error)),
+                Ok(Step::Wait(wait)) => self.driver.wait(wait).await?,
+                Err(error) => return Err(self.driver.failed(error)),
             }
         }
     }
@@ -222,15 +222,15 @@ impl Transaction {
         entry: &TableEntry,
         read: std::result::Result<(), StoreError>,
     ) -> Result<()> {
-        if let Some(cold) = self.session().db().cold.get() {
+        if let Some(cold) = self.driver.session().db().cold.get() {
             cold.counters.reads.fetch_add(1, Ordering::Relaxed);
         }
         read.map_err(|source| {
-            let error = self.session().db().cold_error(entry, source);
-            self.failed(error)
+            let error = self.driver.session().db().cold_error(entry, source);
+            self.driver.failed(error)
         })?;
-        if self.place().cancelled.load(Ordering::Relaxed) != 0 {
-            self.check_cancelled()?;
+        if self.driver.place().cancelled.load(Ordering::Relaxed) != 0 {
+            self.driver.check_cancelled()?;
         }
         Ok(())
     }

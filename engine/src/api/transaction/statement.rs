@@ -1,10 +1,7 @@
 //! Statements as users see them: several operations under one snapshot, which do not see what they write.
 
-use std::future::Future;
 use std::ops::ControlFlow;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use super::{Stop, Transaction};
@@ -96,8 +93,8 @@ impl Transaction {
     /// # Errors
     /// The transaction was aborted for idleness, or its snapshot was cancelled.
     pub fn statement(&mut self) -> Result<Statement<'_>> {
-        let busy = self.enter()?;
-        let session = self.session();
+        let busy = self.driver.enter()?;
+        let session = self.driver.session();
         session.note_hint();
         session.open_statement();
         drop(busy);
@@ -107,7 +104,7 @@ impl Transaction {
 
 impl Drop for Statement<'_> {
     fn drop(&mut self) {
-        self.transaction.end_statement(|session| session.close_statement());
+        self.transaction.driver.end_statement(|session| session.close_statement());
     }
 }
 
@@ -219,7 +216,7 @@ impl Statement<'_> {
     /// True if the transaction keeps its snapshot from one statement to the next: at all levels but read committed.
     #[must_use]
     pub fn keeps_snapshot(&mut self) -> bool {
-        self.transaction.session().isolation != Isolation::ReadCommitted
+        self.transaction.driver.session().isolation != Isolation::ReadCommitted
     }
 
     /// A handle of the row that has refused a key, after an error of a duplicate key: for `on conflict do update`. A change
@@ -229,7 +226,7 @@ impl Statement<'_> {
     /// # Errors
     /// The transaction was aborted for idleness, or its snapshot was cancelled.
     pub fn take_refusing_row(&mut self) -> Result<Option<RowHandle>> {
-        self.transaction.with_session(|session| Ok(session.refused_by.take()))
+        self.transaction.driver.with_session(|session| Ok(session.refused_by.take()))
     }
 
     /// Looks, at present, for a row with this key of an index, unique or not, whatever the snapshot: what a referential check
@@ -243,12 +240,12 @@ impl Statement<'_> {
     /// As [`Transaction::read`]; a deadlock.
     pub async fn look_at_present(&mut self, index: &Index, key: &[u8]) -> Result<Option<RowHandle>> {
         let transaction = &mut *self.transaction;
-        let _busy = transaction.enter()?;
+        let _busy = transaction.driver.enter()?;
         loop {
-            match transaction.session().try_look_at_present(&index.entry, index.id, key) {
+            match transaction.driver.session().try_look_at_present(&index.entry, index.id, key) {
                 Ok(Step::Done(found)) => return Ok(found),
-                Ok(Step::Wait(wait)) => transaction.wait(wait).await?,
-                Err(error) => return Err(transaction.failed(error)),
+                Ok(Step::Wait(wait)) => transaction.driver.wait(wait).await?,
+                Err(error) => return Err(transaction.driver.failed(error)),
             }
         }
     }
@@ -327,7 +324,7 @@ impl Statement<'_> {
     /// # Errors
     /// The transaction was aborted for idleness.
     pub fn holds(&mut self, table: &Table) -> Result<bool> {
-        self.transaction.with_session(|session| Ok(session.holds(&table.entry)))
+        self.transaction.driver.with_session(|session| Ok(session.holds(&table.entry)))
     }
 
     /// The row of the last change that was made, as it was before.
@@ -345,24 +342,11 @@ impl Statement<'_> {
     /// Takes back what the statement has written, and ends it. What it has read stays part of the transaction, and so do
     /// locks.
     pub fn undo(self) {
-        self.transaction.end_statement(|session| session.undo_statement());
+        self.transaction.driver.end_statement(|session| session.undo_statement());
     }
 }
 
 impl Transaction {
-    /// Ends the statement that is open, if the transaction still is.
-    fn end_statement(&mut self, end: impl FnOnce(&mut crate::session::Session)) {
-        if self.become_busy() {
-            let session = self.session();
-            if session.is_open() {
-                end(session);
-            }
-            self.place()
-                .activity
-                .store(crate::txn::registry::activity::REST, thermocline_base::sync::Ordering::Release);
-        }
-    }
-
     /// Locks the row that is named.
     pub(super) async fn lock_named<R>(
         &mut self,
@@ -372,25 +356,27 @@ impl Transaction {
         how: LockWait,
         see: impl FnOnce(SeenRow<'_>) -> R,
     ) -> Result<Locked<R>> {
-        let _busy = self.enter()?;
+        let _busy = self.driver.enter()?;
         let mut see = Some(see);
-        let (writes, mut since, mut until) = (self.session().writes.len(), None, None);
+        let (writes, mut since, mut until) = (self.driver.session().writes.len(), None, None);
         loop {
-            match self.session().try_lock(entry, named, mode, &mut see) {
+            match self.driver.session().try_lock(entry, named, mode, &mut see) {
                 Ok(Step::Done(locked)) => return Ok(locked),
                 // Only users' locks and versions: a move is waited out, by whoever skips, too.
                 Ok(Step::Wait(Wait::Holder { table, key, id, since })) => match how {
-                    LockWait::Wait => self.wait_for(Wait::Holder { id, since, table, key }, true).await?,
+                    LockWait::Wait => {
+                        self.driver.wait_for(Wait::Holder { id, since, table, key }, true).await?;
+                    }
                     LockWait::AtMost(limit) => {
                         let until = *until.get_or_insert_with(|| self.after(limit));
                         let error = Error::WouldWait { table: table.clone(), key: key.clone() };
-                        self.wait_until(Wait::Holder { id, since, table, key }, until, error).await?;
+                        self.driver.wait_until(Wait::Holder { id, since, table, key }, until, error).await?;
                     }
-                    LockWait::NoWait => return Err(self.failed(Error::WouldWait { table, key })),
+                    LockWait::NoWait => return Err(self.driver.failed(Error::WouldWait { table, key })),
                     LockWait::Skip => return Ok(Locked::Skipped),
                 },
-                Ok(Step::Wait(wait)) => self.wait_for(wait, true).await?,
-                Err(error) => self.make_room(error, writes, &mut since).await?,
+                Ok(Step::Wait(wait)) => self.driver.wait_for(wait, true).await?,
+                Err(error) => self.driver.make_room(error, writes, &mut since).await?,
             }
         }
     }
@@ -398,22 +384,7 @@ impl Transaction {
     /// The time on the database's clock that is `limit` from now, in nanoseconds.
     fn after(&mut self, limit: Duration) -> u64 {
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-        self.session().db().clock.now_ns().saturating_add(limit)
-    }
-
-    /// Waits for what is in the way, until a time on the database's clock: then this is the error.
-    pub(crate) async fn wait_until(&mut self, wait: Wait, at_ns: u64, error: Error) -> Result<()> {
-        let sleep = self.session().db().timer.sleep_until(at_ns);
-        let sleep = sleep.map_err(|error| Error::Refused(format!("no thread for timers: {error}")))?;
-        let waited = {
-            let (mut waiting, mut sleep) = (pin!(self.wait_for(wait, true)), pin!(sleep));
-            std::future::poll_fn(|context| match waiting.as_mut().poll(context) {
-                Poll::Ready(waited) => Poll::Ready(Some(waited)),
-                Poll::Pending => sleep.as_mut().poll(context).map(|()| None),
-            })
-            .await
-        };
-        waited.unwrap_or_else(|| Err(self.failed(error)))
+        self.driver.session().db().clock.now_ns().saturating_add(limit)
     }
 
     /// Changes the row that is named.
@@ -424,15 +395,15 @@ impl Transaction {
         mut decide: impl FnMut(&mut RowEditor<'_>) -> Result<(Change, R)>,
         rows: &mut BothRows,
     ) -> Result<Changed<R>> {
-        let _busy = self.enter()?;
-        self.before_write().await;
+        let _busy = self.driver.enter()?;
+        self.driver.before_write().await;
         let mut contested = false;
-        let (writes, mut since) = (self.session().writes.len(), None);
+        let (writes, mut since) = (self.driver.session().writes.len(), None);
         loop {
-            match self.session().try_change(&table.entry, named, &mut decide, &mut contested, rows) {
+            match self.driver.session().try_change(&table.entry, named, &mut decide, &mut contested, rows) {
                 Ok(Step::Done(changed)) => return Ok(changed),
-                Ok(Step::Wait(wait)) => self.wait(wait).await?,
-                Err(error) => self.make_room(error, writes, &mut since).await?,
+                Ok(Step::Wait(wait)) => self.driver.wait(wait).await?,
+                Err(error) => self.driver.make_room(error, writes, &mut since).await?,
             }
         }
     }

@@ -22,12 +22,12 @@ use thermocline_pool::store::{BatchId, IndexId as StoreIndex};
 use crate::catalog::table::{TableEntry, TableForm};
 use crate::cold::Cold;
 use crate::cold::store::{primary_of, secondary_of};
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::log::record::WRITE_BYTES;
 use crate::mutation::{self, Rule};
 use crate::schema::{Redefined, StoredTable};
 use crate::session::Session;
+use crate::session::db::Inner;
 use crate::session::replaced::{ColdGarbage, Replaced};
 use crate::txn::definitions::{Changed, Definitions, OwnForm, What};
 

@@ -32,11 +32,12 @@ use crate::catalog::make::schema_error;
 use crate::catalog::past::{KEPT, Past, may_be_too_long, most_bytes};
 use crate::catalog::table::{FormRef, Settled, TableEntry, TableForm};
 use crate::cold::store::secondary_of;
-use crate::db::Inner;
+use crate::error::SchemaError;
 use crate::error::{Error, Result};
 use crate::ops::progress::Advance;
 use crate::row::{Column, Layout, MAX_ROW_BYTES, Value};
-use crate::schema::{IndexSchema, PastChange, PastColumns, SchemaError, StoredTable, TableSchema, Tiering};
+use crate::schema::{IndexSchema, PastChange, PastColumns, StoredTable, TableSchema, Tiering};
+use crate::session::db::Inner;
 use crate::session::{Health, Session, Touched};
 use crate::txn::definitions::{Changed, Definitions, OwnForm, What};
 

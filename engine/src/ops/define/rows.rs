@@ -3,12 +3,12 @@
 use thermocline_base::epoch::Guard;
 
 use crate::catalog::table::{FormRef, IndexForm, TableForm};
-use crate::db::Inner;
 use crate::error::{Error, Result};
 use crate::hot::version::{Begin, TxnId, Version};
 use crate::ops::progress::Advance;
 use crate::row::KeyBuf;
 use crate::session::Write;
+use crate::session::db::Inner;
 use crate::txn::prune::Item;
 
 impl Inner {
