@@ -47,18 +47,8 @@ mod api;
 mod catalog;
 mod checkpoint;
 mod cold;
-#[cfg(test)]
-mod cold_tests;
 mod counters;
-#[cfg(test)]
-mod crash_tests;
-#[cfg(test)]
-mod define_tests;
-#[cfg(test)]
-mod define_within_tests;
 mod error;
-#[cfg(test)]
-mod freeze_tests;
 mod freezer;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -66,25 +56,17 @@ mod governor;
 mod hot;
 #[doc(hidden)]
 pub mod index;
-#[cfg(test)]
-mod leave_tests;
 mod log;
-#[cfg(all(test, feature = "model"))]
-mod model_tests;
 #[doc(hidden)]
 pub mod mutation;
 mod ops;
 mod options;
-#[cfg(all(test, not(feature = "model")))]
-mod paged_fault_tests;
-#[cfg(all(test, not(feature = "model")))]
-mod paged_tests;
 mod pressure;
 mod schema;
 mod session;
-#[cfg(test)]
-mod statement_tests;
 mod steps;
+#[cfg(test)]
+mod tests;
 mod txn;
 
 pub use api::load::{BulkLoad, LoadRow};

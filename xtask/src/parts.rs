@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// The files of the structs, and their names.
 const WHOLES: [(&str, &str); 3] = [
     ("engine/src/session/mod.rs", "Session"),
-    ("engine/src/db.rs", "Inner"),
+    ("engine/src/session/db.rs", "Inner"),
     ("sql/src/session/mod.rs", "Session"),
 ];
 /// Types that only point to a value.

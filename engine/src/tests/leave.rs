@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use thermocline_base::io::{Io, MemoryIo};
 use thermocline_base::multiplex::block_on;
 
-use crate::freeze_tests::{ROWS, check, frozen, in_blocks, insert, key, memory, open, read, row, set};
+use crate::tests::freeze::{ROWS, check, frozen, in_blocks, insert, key, memory, open, read, row, set};
 use crate::{Database, Isolation, LockMode, Table, Transaction, TransactionOptions};
 
 /// Nothing of it is in memory any more.
@@ -203,7 +203,7 @@ fn a_locked_row_stays() {
 fn a_chunk_with_begins_stays() {
     let db = open(&memory());
     let mut old = db.begin(TransactionOptions::new().isolation(Isolation::Snapshot)).expect("it begins");
-    let other = db.create_table(crate::freeze_tests::schema_of("other")).expect("the definition is fine");
+    let other = db.create_table(crate::tests::freeze::schema_of("other")).expect("the definition is fine");
     assert_eq!(block_on(count(&mut old, &other)), 0);
     let table = frozen(&db);
     let_go(&db);

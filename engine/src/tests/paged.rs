@@ -4,9 +4,9 @@ use std::path::Path;
 
 use thermocline_base::ids::RowId;
 
-use crate::freeze_tests::{check, insert, key, read, schema, set};
 use crate::hot::budget::{Charge, MemoryKind};
 use crate::row::{Column, Type, Value};
+use crate::tests::freeze::{check, insert, key, read, schema, set};
 use crate::{
     Database, Durability, Error, IndexSchema, Options, PagedStatistics, PagerKind, Table, TableSchema,
     Tiering, TransactionOptions,
@@ -94,7 +94,7 @@ fn what_is_rolled_back_on_the_paged_side_is_as_before() {
                     assert!(updated.is_some());
                 }
                 _ => {
-                    let twice = tx.insert_values(&table, &crate::freeze_tests::row(id, 0)).await;
+                    let twice = tx.insert_values(&table, &crate::tests::freeze::row(id, 0)).await;
                     assert_eq!(twice.expect_err("the key is taken").sqlstate(), "23505");
                 }
             }

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use thermocline_base::backing::{Backing, PAGE_BYTES, PageName};
 use thermocline_base::io::{Action, AlignedBytes, Completion, IoError, Result as IoResult};
 
-use crate::freeze_tests::{check, insert, key, read, row, schema, set};
 use crate::row::Value;
+use crate::tests::freeze::{check, insert, key, read, row, schema, set};
 use crate::{Database, Durability, Error, Options, Result, Table, Tiering, TransactionOptions};
 
 /// On more pages than a pager of 64 frames has in memory.
