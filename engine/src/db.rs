@@ -1,6 +1,6 @@
 //! A database: what all its transactions share, and the handles that users hold.
 //!
-//! [`Database`] is a cheap handle. The last one that goes closes the database: background threads end, the log is
+//! [`Database`](crate::Database) is a cheap handle. The last one that goes closes the database: background threads end, the log is
 //! flushed, and transactions that are still open can only be rolled back.
 
 use std::path::PathBuf;
