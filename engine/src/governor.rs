@@ -10,7 +10,7 @@
 //! One thread works in rounds. A round over the soft mark chooses rows ([`hand`]), migrates them in batches, several in
 //! flight so that the waits for the log and the store overlap, cleans the update memo beside that, prunes, and gives
 //! memory back: chunks are packed, versions moved out of sparse memory, indexes shrunk. Then it wakes the writers that
-//! wait for room ([`room`]).
+//! wait for room ([`crate::pressure`]).
 //!
 //! What counts is what the [budget](crate::hot::budget) says: memory that was taken from the system, whole blocks. Part of
 //! that is free cells, which new rows can have, so the goal is about what is *live*: migration ends when that is below

@@ -14,8 +14,8 @@ use crate::session::Session;
 use crate::session::db::Inner;
 use crate::txn::definitions::Names;
 
-/// The tables that there are: as everybody has them ([`Database::tables`]), or as a transaction has them that has changed definitions
-/// ([`Transaction::tables`]). Cheap to clone.
+/// The tables that there are: as everybody has them ([`Database::tables`](crate::Database::tables)), or as a transaction has them that has changed definitions
+/// ([`Transaction::tables`](crate::Transaction::tables)). Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Tables {
     db: Arc<Inner>,

@@ -1,7 +1,7 @@
 //! Operations: one file each, its whole control flow readable top-down. Operations decide; the other modules do.
 //!
 //! Each operation is a synchronous step (`try_…`) that either finishes or says what it has to wait for ([`Step`]);
-//! [`crate::transaction`] awaits in between and tries again. No pointer into version memory survives a step.
+//! [`crate::Transaction`] awaits in between and tries again. No pointer into version memory survives a step.
 
 pub(crate) mod ahead;
 pub(crate) mod backfill;

@@ -55,6 +55,23 @@ fn rows_on_the_paged_side_are_read_in_every_way() {
     db.close().unwrap();
 }
 
+/// Has so many rows go over. Only a row of one version does, and the maintenance thread may have taken an older one that it has
+/// not freed yet: such a row goes later.
+fn go_over(db: &Database, rows: usize) {
+    let mut gone = 0;
+    for _ in 0..60_000 {
+        db.maintenance_steps().prune();
+        let over = db.page_out("t").expect("there is room");
+        gone += over.rows as usize;
+        assert!(gone <= rows, "{over:?}");
+        if gone == rows {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("{gone} of {rows} rows went over");
+}
+
 #[test]
 fn rows_on_the_paged_side_are_changed_and_go_over_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -67,10 +84,7 @@ fn rows_on_the_paged_side_are_changed_and_go_over_again() {
             set(&db, &table, id, id + 10_000);
             changed.push((id, Some(id + 10_000)));
         }
-        // Only a row of one version goes over.
-        db.maintenance_steps().prune();
-        let over = db.page_out("t").expect("there is room");
-        assert_eq!(over.rows as usize, (0..ROWS).filter(|id| of_round(*id)).count(), "{over:?}");
+        go_over(&db, (0..ROWS).filter(|id| of_round(*id)).count());
         check(&db, &table, ROWS, &changed);
     }
     // Blocks of before are taken in: dead rows do not pile up.
