@@ -4,7 +4,7 @@
 //! A body that runs another transaction (`db.run` in `db.run`, or an inner one that is awaited) does not go on before that one
 //! has ended. If the inner one waited for a row of the outer one, neither would ever end, and the graph of waits would not know,
 //! because the outer transaction waits for nothing: its thread does. So the stack is kept, and whatever the inner transaction
-//! waits for counts as waited for by all outer ones ([`crate::api::transaction::Transaction::wait`]).
+//! waits for counts as waited for by all outer ones ([`crate::ops::drive::Driver::wait`]).
 //!
 //! ```text
 //!  thread 1                                  graph of waits
