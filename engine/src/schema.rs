@@ -1,6 +1,6 @@
 //! Definitions of tables and indexes, and their durable form.
 //!
-//! The durable form is part of the checkpoint manifest (`docs/internals/checkpoint.md`): a version byte, then tables
+//! The durable form is part of the checkpoint manifest (`docs/understand/checkpoint.md`): a version byte, then tables
 //! in order of their ids, each with name, columns (see [`mod@crate::row`]), primary key and indexes.
 
 use std::fmt;

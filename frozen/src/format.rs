@@ -1,4 +1,4 @@
-//! The bytes of a block: header, directories, entries. The byte diagrams stand in `docs/internals/frozen.md`.
+//! The bytes of a block: header, directories, entries. The byte diagrams stand in `docs/understand/frozen.md`.
 //!
 //! ```text
 //! header 64 | a column 32 each | a group 24 each | zones 32 each, column by column | dictionaries | to 64 |

@@ -3,8 +3,8 @@
 //! - Links to files and headings of the repository lead somewhere.
 //! - Each page under `docs/` can be reached from `docs/README.md`.
 //! - The README's Rust example is `engine/examples/quickstart.rs`, which compiles and runs.
-//! - Each Rust program in `docs/guide/` is an `engine/examples/guide_*.rs`, and each of these is in the guide.
-//! - Each dependency is explained in `docs/decisions/dependencies.md`, and each that is explained is one.
+//! - Each Rust program in `docs/use/` is an `engine/examples/guide_*.rs`, and each of these is in the guide.
+//! - Each dependency is explained in `docs/change/dependencies.md`, and each that is explained is one.
 
 use crate::markdown::{anchors, blocks, links, prose, quoted};
 use crate::repository::{File, Repository};
@@ -13,9 +13,9 @@ use std::collections::BTreeSet;
 const INDEX: &str = "docs/README.md";
 const README: &str = "README.md";
 const EXAMPLE: &str = "engine/examples/quickstart.rs";
-const GUIDE: &str = "docs/guide/";
+const GUIDE: &str = "docs/use/";
 const GUIDE_EXAMPLES: &str = "engine/examples/guide_";
-const DEPENDENCIES: &str = "docs/decisions/dependencies.md";
+const DEPENDENCIES: &str = "docs/change/dependencies.md";
 
 /// Runs the checks of this module.
 pub(crate) fn check(repository: &Repository) -> Vec<String> {
@@ -182,7 +182,7 @@ mod tests {
             INDEX,
             "# Pages\n\n[dependencies](decisions/dependencies.md) [up](../README.md) [guide](guide/a.md)\n",
         ),
-        ("docs/guide/a.md", "```rust\nfn main() {}\n```\n"),
+        ("docs/use/a.md", "```rust\nfn main() {}\n```\n"),
         (
             "engine/examples/guide_a.rs",
             "//! Example.\n\nfn main() {}\n\n#[cfg(test)]\n#[test]\nfn it_runs() {}\n",
@@ -206,11 +206,11 @@ mod tests {
             (README, "```rust\nfn main() {}\n```\n[x](../../x)", "leaves the repository"),
             (README, "```rust\nfn main() { }\n```", "not what stands in"),
             (
-                "docs/guide/a.md",
+                "docs/use/a.md",
                 "```rust\nfn main() {}\n```\n\n```rust\nfn main() { }\n```",
                 "copy it from there",
             ),
-            ("docs/guide/a.md", "# A guide\n", "no page of docs/guide/ shows it"),
+            ("docs/use/a.md", "# A guide\n", "no page of docs/use/ shows it"),
             (INDEX, "# Pages\n\n[guide](guide/a.md)\n", "no way leads here"),
             (DEPENDENCIES, "| `c` | good |\n| `b` | good |\n", "`c` is explained and not used"),
             (

@@ -5,7 +5,7 @@
 //! - `places <table> [folder]` lists what the ratchet counts.
 //! - `prose <revision>` proves that since a commit only comments have changed (see [`prose`]).
 //! - `docs-commands [--run] [--seconds n]` lists or runs the commands of README and docs (see [`commands`]).
-//! - `docs-sql` writes the pages of `docs/sql` from the registries of crate `sql` (see [`mod@reference`]).
+//! - `docs-sql` writes the pages of `docs/use/sql` from the registries of crate `sql` (see [`mod@reference`]).
 //!
 //! Nothing in here is part of the product, and the product depends on nothing in here.
 

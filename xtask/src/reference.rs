@@ -1,4 +1,4 @@
-//! `cargo xtask docs-sql`: writes the pages of `docs/sql`.
+//! `cargo xtask docs-sql`: writes the pages of `docs/use/sql`.
 //!
 //! They are made from the registries of crate `sql`, of which nothing in here knows: a test of that crate writes them when it is
 //! told to, and fails otherwise when they are not current.
@@ -16,5 +16,5 @@ pub(crate) fn write(repository: &Repository) -> Result<(), String> {
     cargo.args(["test", "--quiet", "--package", "thermocline-sql", "--lib", "reference::"]);
     cargo.env("THERMOCLINE_WRITE_REFERENCE", "1").current_dir(&repository.root);
     let status = cargo.status().map_err(|error| format!("cargo does not start: {error}"))?;
-    if status.success() { Ok(()) } else { Err("the pages of docs/sql were not written".to_owned()) }
+    if status.success() { Ok(()) } else { Err("the pages of docs/use/sql were not written".to_owned()) }
 }

@@ -1,6 +1,6 @@
 //! The rules of the protocols that a test can switch off, and the tests that miss them.
 //!
-//! The table under `## Rules that are switched off` of `docs/internals/testing.md` has a row for each file that switches some
+//! The table under `## Rules that are switched off` of `docs/change/testing.md` has a row for each file that switches some
 //! off. Each rule of an `enum Rule` stands in a row, and the file of that row names it.
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use crate::markdown::{prose, quoted};
 use crate::repository::Repository;
 
-const PAGE: &str = "docs/internals/testing.md";
+const PAGE: &str = "docs/change/testing.md";
 const HEADING: &str = "## Rules that are switched off";
 
 /// Runs the checks of this module.

@@ -1,7 +1,7 @@
 //! The cold store `pages`: sorted runs of pages, by the store of crate `pool`, whose filters and fences stand in memory.
 //!
 //! What is here is the way from the engine's words to that store's; the store itself is described with it
-//! (`docs/internals/store.md`).
+//! (`docs/understand/store.md`).
 //!
 //! Rules:
 //! - Rows of a frozen chunk stand in one object ([`super::objects`]); above this file a record is a record.

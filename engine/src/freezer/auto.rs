@@ -23,7 +23,7 @@
 //! ([`crate::hot::block::Block::note_use`]), and forgets half of them in each round.
 //!
 //! Chunks are watched for a minute before they freeze, since what was just loaded is in no use at all, and in the next second
-//! perhaps in all: faster settings lost throughput (`docs/decisions/0014-freezing-late.md`).
+//! perhaps in all: faster settings lost throughput (`docs/understand/decisions/0014-freezing-late.md`).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;

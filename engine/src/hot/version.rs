@@ -17,7 +17,7 @@
 //!
 //! A version has no end timestamp of its own: it ends where the next newer one begins, and a deletion is a version
 //! without a row, a *tombstone*. That takes 8 bytes from every row and makes publishing a write one store instead of
-//! two (`docs/decisions/0002-end-is-the-next-begin.md`).
+//! two (`docs/understand/decisions/0002-end-is-the-next-begin.md`).
 //!
 //! A row that has moved to the cold store ends with a *moved mark*: a tombstone whose 16 bytes say into which batch the
 //! row went, and when the version that moved had begun. Moved is not deleted: who wants to change the row, or validates

@@ -74,7 +74,7 @@ pub(crate) fn row_bytes(inner: &Inner) -> u64 {
 }
 
 /// Bytes of the process for an open database apart from what is counted: stacks of its threads, tables with a place for
-/// each thread, what sessions keep, and what the allocator keeps between all these. Measured (docs/internals/governor.md).
+/// each thread, what sessions keep, and what the allocator keeps between all these. Measured (docs/understand/governor.md).
 const PROCESS_BYTES: u64 = 2 << 20;
 
 /// Bytes that the governor has in its hands while rows move: batches as they are being made, and lists of what is in them. A bound

@@ -28,7 +28,7 @@ const MEMO_BYTES: u64 = 6 * (64 << 10);
 /// Of a schema, at the least: a database that was opened without tables is to be opened again with a few.
 const SCHEMA_BYTES: u64 = 1 << 20;
 /// Of rows in use: with 2.2 MiB eight threads that change rows of 400 bytes at random (YCSB A, 200,000 rows) are refused memory,
-/// with 3.6 they are not, with 4.9 they are three times as fast (docs/internals/governor.md).
+/// with 3.6 they are not, with 4.9 they are three times as fast (docs/understand/governor.md).
 const WORKING_BYTES: u64 = 4 << 20;
 /// No limit that is looked at is larger: more than that is needed only where the schema alone takes it.
 const LARGEST: u64 = 1 << 46;

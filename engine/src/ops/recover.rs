@@ -1,7 +1,7 @@
 //! Opening a database: lock, superblock, newest manifest, images, log, indexes.
 //!
 //! The table of all states that a start can find, and what is done about each, stands in
-//! `docs/internals/recovery.md`.
+//! `docs/understand/recovery.md`.
 //!
 //! ```text
 //!  lock ─► superblock ─► manifest ─► catalog ─► images (parallel) ─► log from the replay start ─► indexes (parallel)

@@ -76,7 +76,7 @@ pub use health::SsdState;
 pub use map::{SavedCounts, SavedMap, saved_map};
 use table::Table;
 
-/// The policy that is used where none is named: see `docs/internals/ssd-cache.md`.
+/// The policy that is used where none is named: see `docs/understand/ssd-cache.md`.
 pub const DEFAULT_POLICY: CacheKind = CacheKind::TacPages;
 
 /// What a level is made of.

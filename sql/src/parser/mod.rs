@@ -15,7 +15,7 @@
 //! | `session` | transactions, SET, SHOW, and what is known and refused |
 //!
 //! Depth is bounded ([`MAX_DEPTH`]): a text of nothing but parentheses is refused (54001) and ends nothing. Why this is
-//! written here and no library's: `docs/decisions/0013-parser.md`.
+//! written here and no library's: `docs/understand/decisions/0013-parser.md`.
 
 pub(crate) mod ast;
 mod change;

@@ -1,4 +1,4 @@
-//! The pages of `docs/sql`, written from the registries, and the test that they are current.
+//! The pages of `docs/use/sql`, written from the registries, and the test that they are current.
 //!
 //! `cargo xtask docs-sql` writes them: it runs this test with [`WRITE`] set. What stands in no registry (statements, and functions
 //! that the binder knows by their names) is listed in [`examples`] with an example, which has to parse or to run.
@@ -172,7 +172,7 @@ fn pages() -> [(&'static str, String); 5] {
 
 #[test]
 fn the_pages_are_current() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/sql");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/use/sql");
     for (name, text) in pages() {
         let path = directory.join(name);
         if std::env::var_os(WRITE).is_some() {
@@ -180,7 +180,7 @@ fn the_pages_are_current() {
             continue;
         }
         let there = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(there == text, "docs/sql/{name} is not what the registries say: run `cargo xtask docs-sql`");
+        assert!(there == text, "docs/use/sql/{name} is not what the registries say: run `cargo xtask docs-sql`");
     }
 }
 
