@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thermocline_base::ids::{TableId, Timestamp};
-use thermocline_base::sync::Ordering;
 
 use crate::ops::freeze::Settled;
 use crate::schema::Tiering;
@@ -65,7 +64,7 @@ pub(crate) fn run(inner: &Arc<Inner>, number: u32) {
     inner.governor.wakes(std::thread::current());
     let mut begun = inner.clock.now_ns();
     let mut was_busy = false;
-    while !inner.closed.load(Ordering::SeqCst) {
+    while !inner.closing.has_begun() {
         if !was_busy {
             std::thread::park_timeout(TICK.min(inner.options.freeze_after));
         }
@@ -110,7 +109,7 @@ impl Freezer {
             }
             for number in (0..chunks).filter(|chunk| chunk.wrapping_add(entry.id.0) % self.of == self.number)
             {
-                if self.inner.closed.load(Ordering::SeqCst) {
+                if self.inner.closing.has_begun() {
                     return frozen;
                 }
                 let look = self.looks.entry((entry.id, number)).or_insert(Look { round: 0, after: 1 });

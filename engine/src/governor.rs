@@ -134,7 +134,7 @@ pub(crate) fn run(inner: &Arc<Inner>) {
             tracing::error!(%error, "the cold store is not cleaned: there is no thread for it");
         }
         let mut work = Work::new(inner);
-        while !inner.closed.load(Ordering::SeqCst) {
+        while !inner.closing.has_begun() {
             let pause = work.round();
             governor.counters.cpu_ns.store(thermocline_base::clock::thread_cpu_ns(), Ordering::Relaxed);
             if !pause.is_zero() {
@@ -148,7 +148,7 @@ pub(crate) fn run(inner: &Arc<Inner>) {
 /// Cleans beside the governor's rounds: a round of cleaning may wait long for the store, and nobody waits for it.
 fn clean_on(inner: &Arc<Inner>) {
     let mut failure = None;
-    while !inner.closed.load(Ordering::SeqCst) {
+    while !inner.closing.has_begun() {
         let outcome = thermocline_base::multiplex::block_on(inner.clean());
         let was_idle = outcome.as_ref().is_ok_and(|cleaning| cleaning.is_empty());
         note_failure(&mut failure, outcome.err(), "the cold store could not be cleaned");
@@ -285,7 +285,7 @@ impl<'a> Work<'a> {
             if let Some(cold) = self.inner.cold.get() {
                 cold.store.set_frame_bytes(StoreMemory::within(Some(limit)).frame_bytes);
             }
-            if let Some(warmth) = self.inner.warmth.get() {
+            if let Some(warmth) = self.inner.warm.get() {
                 warmth.fit(temperatures::classifier_within(limit).memory_bytes);
             }
         }
@@ -431,7 +431,7 @@ impl<'a> Work<'a> {
                 false => self.ages.newest_before(now.saturating_sub(self.ages.lasting_ns())),
                 true => self.ages.oldest().map(|_| Timestamp(u64::MAX)),
             },
-            hot: self.inner.warmth.get().and_then(|warmth| {
+            hot: self.inner.warm.get().and_then(|warmth| {
                 let mood = self.hands.mood;
                 warmth.hot(|bytes| mood.hot_of(bytes))
             }),
@@ -510,7 +510,7 @@ impl<'a> Work<'a> {
 
     /// Rows that are to come back from the cold store now.
     fn wanted(&mut self) -> Vec<Wanted> {
-        let (Some(warmth), Some(cold)) = (self.inner.warmth.get(), self.inner.cold.get()) else {
+        let (Some(warmth), Some(cold)) = (self.inner.warm.get(), self.inner.cold.get()) else {
             return Vec::new();
         };
         if self.inner.budget.used() >= self.inner.budget.hard_mark() {

@@ -26,7 +26,7 @@ impl Database {
     /// # Errors
     /// The file is there already, or cannot be written. An error later on ends the log; [`Database::end_access_log`] tells.
     pub fn log_accesses_to_file(&self, path: impl AsRef<Path>) -> Result<(), LogError> {
-        let file = self.inner().io.open(path.as_ref(), OpenMode::CreateNew).map_err(LogError::Io)?;
+        let file = self.inner().files.io().open(path.as_ref(), OpenMode::CreateNew).map_err(LogError::Io)?;
         self.begin_access_log(LogWriter::to_file(file, &self.access_log_options())?)
     }
 
@@ -53,7 +53,7 @@ impl Database {
     /// # Errors
     /// The log could not be written to its end.
     pub fn end_access_log(&self) -> Result<u64, LogError> {
-        self.inner().warmth.get().map_or(Ok(0), Warmth::end_log)
+        self.inner().warm.get().map_or(Ok(0), Warmth::end_log)
     }
 
     /// Changes which share of the accesses to rows in memory is sampled, from 0 to 1, while the database runs. Begins to

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use thermocline_base::clock::SystemClock;
 use thermocline_base::ids::Timestamp;
 use thermocline_base::io::{Io, LockGuard, MemoryIo, StdIo, SystemIo};
-use thermocline_base::sync::{Mutex, Ordering};
+use thermocline_base::sync::Mutex;
 
 use super::{Table, Tables, Transaction};
 use crate::counters::WaitKind;
@@ -326,7 +326,7 @@ async fn pause(attempt: u32) {
 impl Handle {
     fn shut_down(&self) -> Result<()> {
         let inner = &self.inner;
-        if inner.closed.swap(true, Ordering::SeqCst) {
+        if !inner.closing.begin() {
             return Ok(());
         }
         let mut threads = self.threads.lock();
@@ -344,11 +344,9 @@ impl Handle {
             cold.store.close();
         }
         crate::ops::checkpoint::seal(inner);
-        for shard in &inner.sessions {
-            shard.lock().clear();
-        }
+        inner.sessions.clear();
         // Behind the sessions, so that it has all that they have sampled.
-        if let Some(Err(error)) = inner.warmth.get().map(Warmth::end_log) {
+        if let Some(Err(error)) = inner.warm.get().map(Warmth::end_log) {
             tracing::warn!(%error, "the access log was not written to its end");
         }
         self.lock.lock().take();

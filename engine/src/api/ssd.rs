@@ -50,7 +50,7 @@ impl Database {
                 let io: Arc<dyn Io> =
                     inner.options.ssd_io.clone().unwrap_or_else(|| Arc::new(SystemIo::new()));
                 let failed = |error: IoError| crate::Error::from(error);
-                match saved_map(&*io, path, inner.database).map_err(failed)? {
+                match saved_map(&*io, path, inner.files.id()).map_err(failed)? {
                     Some(map) => Some(map),
                     None => return Ok(None),
                 }

@@ -265,7 +265,7 @@ impl PagedStatistics {
             rows_over: paged.over.rows.load(Ordering::Relaxed),
             row_bytes_over: paged.over.row_bytes.load(Ordering::Relaxed),
             over_cpu_ns: paged.over.cpu_ns.load(Ordering::Relaxed),
-            came_back: inner.came_back.load(Ordering::Relaxed),
+            came_back: inner.paged.came_back(),
             past_reads: usage.past_reads,
             resident_bytes: region.resident_bytes,
             page_ins: region.page_ins,
@@ -457,7 +457,7 @@ impl Table {
     /// What the update memo holds of it. Goes through all notices, of other tables too: not for every second.
     #[must_use]
     pub fn memo_notices(&self) -> MemoNotices {
-        let memo = self.db.memo.get();
+        let memo = self.db.cold.memo();
         memo.map(|memo| memo.notices_of(self.entry.id, &self.db.epochs.pin())).unwrap_or_default()
     }
 
@@ -492,7 +492,7 @@ impl Table {
 }
 
 fn cold_statistics(inner: &Inner, guard: &Guard<'_>) -> ColdStatistics {
-    let (Some(cold), Some(memo)) = (inner.cold.get(), inner.memo.get()) else {
+    let (Some(cold), Some(memo)) = (inner.cold.get(), inner.cold.memo()) else {
         return ColdStatistics::default();
     };
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -255,7 +255,7 @@ impl Auto {
         let which = Settled { since, young_percent: YOUNG_PERCENT, ..Settled::FULL };
         let mut count = 0;
         for number in self.full_chunks(inner, entry).into_iter().filter(|chunk| is_mine(*chunk)) {
-            if inner.closed.load(Ordering::SeqCst) || inner.budget.used() >= inner.budget.hard_mark() {
+            if inner.closing.has_begun() || inner.budget.used() >= inner.budget.hard_mark() {
                 break;
             }
             let look =
@@ -368,7 +368,7 @@ impl Auto {
     ) -> usize {
         let mut left = 0;
         for candidates in candidates.chunks(TOGETHER) {
-            if is_enough() || inner.closed.load(Ordering::SeqCst) {
+            if is_enough() || inner.closing.has_begun() {
                 break;
             }
             let begun = thread_cpu_ns();

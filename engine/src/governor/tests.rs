@@ -727,7 +727,7 @@ fn hands_take_what_was_not_read_lately() {
     let inner = db.inner();
     // More than half of the limit, and less than lets rows leave.
     inner.budget.charge(MemoryKind::Other, 36 * MIB).expect("there is room");
-    wait_until("measuring temperatures", || inner.warmth.get().is_some());
+    wait_until("measuring temperatures", || inner.warm.get().is_some());
     let scan = async {
         let mut tx = db.begin(TransactionOptions::new().read_only())?;
         tx.scan_table(&table, |_| ControlFlow::Continue(())).await?;

@@ -50,7 +50,7 @@ fn measuring(inner: &Inner, limit: u64) -> Warmth {
 
 /// The temperatures of a database, which begins to measure with this if it does not yet.
 pub(crate) fn warmth_of(inner: &Inner) -> &Warmth {
-    inner.warmth.get_or_init(|| measuring(inner, inner.budget.limit().unwrap_or(LIMIT_EXPECTED)))
+    inner.warm.get_or_begin(|| measuring(inner, inner.budget.limit().unwrap_or(LIMIT_EXPECTED)))
 }
 
 /// The governor's side: what it has collected, and what may come back.
@@ -70,7 +70,7 @@ impl Thermometer {
             return;
         }
         self.stepped_ns = now;
-        let Some(warmth) = inner.warmth.get() else { return self.begin(inner) };
+        let Some(warmth) = inner.warm.get() else { return self.begin(inner) };
         warmth.step();
         if now.saturating_sub(self.budgeted_ns) > BUDGET_NS {
             self.budgeted_ns = now;

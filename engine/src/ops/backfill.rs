@@ -122,7 +122,7 @@ impl Inner {
         index: &IndexForm,
         advance: &mut Advance<'_>,
     ) -> Result<Option<ColdFill<'_>>> {
-        let (Some(memo), Some(cold)) = (self.memo.get(), self.cold.get()) else { return Ok(None) };
+        let (Some(memo), Some(cold)) = (self.cold.memo(), self.cold.get()) else { return Ok(None) };
         if !form.counters.cold.load(Ordering::SeqCst) {
             return Ok(None);
         }
@@ -231,7 +231,7 @@ impl Inner {
     /// # Errors
     /// One does not; the cold store has failed.
     pub(crate) fn check_cold_lengths(&self, form: &TableForm, advance: &mut Advance<'_>) -> Result<()> {
-        let (Some(memo), Some(cold)) = (self.memo.get(), self.cold.get()) else { return Ok(()) };
+        let (Some(memo), Some(cold)) = (self.cold.memo(), self.cold.get()) else { return Ok(()) };
         let table = || form.schema.name.clone();
         let mut scan = cold.store.scan(primary_of(form.id), &[], None, Direction::Forward);
         loop {

@@ -231,7 +231,7 @@ pub(crate) fn copy(
                 .to_owned(),
         });
     }
-    if inner.io.exists(directory)? && !inner.io.list(directory)?.is_empty() {
+    if inner.files.io().exists(directory)? && !inner.files.io().list(directory)?.is_empty() {
         return Err(Error::NotADatabase {
             directory: directory.to_path_buf(),
             found: "it is not empty".to_owned(),
@@ -243,7 +243,7 @@ pub(crate) fn copy(
     let outcome = inner.write_copy(cut, directory, told);
     drop(held);
     if outcome.is_err() {
-        remove_copy(&*inner.io, directory);
+        remove_copy(&**inner.files.io(), directory);
     }
     outcome.map_err(|error| full(error, directory))
 }
@@ -257,7 +257,7 @@ impl Inner {
             let held = Held(self);
             // An index that the log knows of has its entries in the store that is pinned, and what the store is told to copy is
             // what the log knows of. Behind the lock of the manifest, as whoever writes one has it.
-            let _definition = self.definition.lock();
+            let _definition = self.redefining.lock();
             if let Some(log) = self.log().filter(|_| paused.is_some())
                 && let Err(error) = self.make_durable(log, log.tail())
             {
@@ -329,7 +329,7 @@ impl Inner {
         let segments = log.segments(manifest.log_start, end);
         if segments.is_empty() {
             // Not even the least one has found its space yet.
-            return Err(Error::DiskFull { directory: self.dir.clone() });
+            return Err(Error::DiskFull { directory: self.files.dir().to_path_buf() });
         }
         let images: u64 = manifest.files.values().sum();
         let cold_bytes = match &cold {
@@ -339,20 +339,20 @@ impl Inner {
         };
         let bytes = images + segments.iter().map(|(_, bytes)| bytes).sum::<u64>() + cold_bytes;
         let mut teller = Teller::new(self, bytes, told);
-        self.io.create_dir_all(directory)?;
-        let (from, to) = (dir_of(&self.dir), dir_of(directory));
-        self.io.create_dir_all(&to)?;
+        self.files.io().create_dir_all(directory)?;
+        let (from, to) = (dir_of(self.files.dir()), dir_of(directory));
+        self.files.io().create_dir_all(&to)?;
         for &number in manifest.files.keys() {
             self.copy_file(&image_path(&from, number), &image_path(&to, number), u64::MAX, &mut teller)?;
         }
-        manifest.write(&*self.io, &to)?;
+        manifest.write(&**self.files.io(), &to)?;
         let to = crate::log::dir_of(directory);
-        self.io.create_dir_all(&to)?;
+        self.files.io().create_dir_all(&to)?;
         for (from, bytes) in segments {
             let name = from.file_name().expect("a segment has a name");
             self.copy_file(&from, &to.join(name), bytes, &mut teller)?;
         }
-        self.io.sync_dir(&to)?;
+        self.files.io().sync_dir(&to)?;
         // The log of the copy may name the ends of this store: the copy's is another one.
         let store = match cold {
             Some(ColdCut::Pinned(pinned)) => self.copy_pinned(*pinned, directory, &mut teller)?,
@@ -363,12 +363,12 @@ impl Inner {
             Some(ColdCut::Rows(rows)) => self.copy_cold_rows(&rows, directory, &mut teller)?,
             None => StoreEnd::default(),
         };
-        self.io.sync_dir(directory)?;
+        self.files.io().sync_dir(directory)?;
         // Last: without it the directory is no database.
         let superblock = Superblock::new(manifest.database, self.clock.wall_us());
         let memory_limit = self.budget.limit().unwrap_or(u64::MAX);
         let ends = DurableEnds { manifest: manifest.sequence, memory_limit, log: end, store };
-        superblock.create_with(ends, &*self.io, directory)?;
+        superblock.create_with(ends, &**self.files.io(), directory)?;
         tracing::info!(directory = %directory.display(), bytes, "backed up");
         Ok(())
     }
@@ -376,7 +376,7 @@ impl Inner {
     fn copy_pinned(&self, pinned: Pinned, directory: &Path, teller: &mut Teller<'_>) -> Result<StoreEnd> {
         let dir = crate::cold::store::dir_of(directory);
         let Teller { copier, pace } = teller;
-        let outcome = pinned.copy(&self.cold_io, &dir, copier, &mut |bytes| pace.burst(bytes));
+        let outcome = pinned.copy(self.cold.io(), &dir, copier, &mut |bytes| pace.burst(bytes));
         ended(outcome.map_err(|source| Error::ColdStore {
             table: "(backup)".to_owned(),
             rows: None,
@@ -386,8 +386,8 @@ impl Inner {
 
     /// Copies the first `bytes` of a file; the copy is as long as the file.
     fn copy_file(&self, from: &Path, to: &Path, bytes: u64, teller: &mut Teller<'_>) -> Result<()> {
-        let source = self.cold_io.open_direct(from, OpenMode::Read)?;
-        let target = self.cold_io.open_direct(to, OpenMode::Create)?;
+        let source = self.cold.io().open_direct(from, OpenMode::Read)?;
+        let target = self.cold.io().open_direct(to, OpenMode::Create)?;
         let len = source.len()?;
         teller.copy(&*source, &*target, len.min(bytes))?;
         target.set_len(len)?;

@@ -37,14 +37,14 @@ struct Counted<'a> {
 
 impl<'a> Counted<'a> {
     fn new(inner: &'a Inner, store: &'a Arc<dyn ColdStore>) -> Self {
-        inner.copies.lock().push(Arc::clone(store));
+        inner.cold.copies().lock().push(Arc::clone(store));
         Self { inner, store }
     }
 }
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.inner.copies.lock().retain(|store| !Arc::ptr_eq(store, self.store));
+        self.inner.cold.copies().lock().retain(|store| !Arc::ptr_eq(store, self.store));
     }
 }
 
@@ -52,7 +52,7 @@ impl Inner {
     /// Batches whose migration has failed. None is running.
     pub(super) fn failed_batches(&self) -> HashSet<u64> {
         let mut failed = HashSet::new();
-        if let Some(memo) = self.memo.get() {
+        if let Some(memo) = self.cold.memo() {
             self.each_notice(memo.batches_form(), &mut |_, version, _| {
                 let (batch, kind, _) = memo.read_batch(version);
                 if kind == NoticeKind::None {
@@ -95,7 +95,7 @@ impl Inner {
         // Nobody reads from it.
         let memory = StoreMemory { frame_bytes: 0, ..StoreMemory::within(self.memory_limit()) };
         let store =
-            crate::cold::open_store(&self.options, &self.cold_io, &dir, self.database, memory, None, ties)
+            crate::cold::open_store(&self.options, self.cold.io(), &dir, self.files.id(), memory, None, ties)
                 .map_err(failed("(backup)"))?;
         let copy = Cold::new(store, self.options.cold_threads == 0);
         let _counted = Counted::new(self, &copy.store);
@@ -136,7 +136,7 @@ impl Inner {
         }
         write_all(&copy, batches.into_values()).map_err(failed("(backup)"))?;
         copy.store.close();
-        self.io.sync_dir(&dir)?;
+        self.files.io().sync_dir(&dir)?;
         Ok(copy.store.end())
     }
 }

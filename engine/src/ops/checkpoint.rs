@@ -109,11 +109,11 @@ type Forms<'f> = BTreeMap<TableId, &'f TableForm>;
 /// The thread's main function.
 pub(crate) fn run(inner: &Inner) {
     // What the opening has read counts: a process that crashes before each checkpoint would never make one.
-    let mut last_tail = Lsn(inner.log_end.0 - inner.checkpoints.replayed_bytes);
+    let mut last_tail = Lsn(inner.files.log_end().0 - inner.checkpoints.replayed_bytes);
     let mut asked = inner.has_replayed_much();
     let mut last_end = inner.clock.now_ns();
     let mut pause = Duration::ZERO;
-    while !inner.closed.load(Ordering::SeqCst) {
+    while !inner.closing.has_begun() {
         std::thread::park_timeout(TICK);
         let Some(log) = inner.log() else { continue };
         let grown = log.tail().0 - last_tail.0;
@@ -173,7 +173,7 @@ pub(crate) fn close(inner: &Inner) -> Result<()> {
 
 /// The last of an opening and of a close: where everything ends is known elsewhere, too, and the limit that suffices.
 pub(crate) fn seal(inner: &Inner) {
-    if let (Some(ends), Some(durable)) = (&inner.ends, inner.checkpoints.durable()) {
+    if let (Some(ends), Some(durable)) = (inner.files.ends(), inner.checkpoints.durable()) {
         ends.note_memory_limit(inner.budget.limit());
         ends.seal(durable.lock().manifest.sequence);
     }
@@ -185,7 +185,7 @@ impl Inner {
         match error {
             // A full disk while names are made durable leaves as much in doubt as any other failure.
             CheckpointError::Io(io) if io.is_full() && io.action() != Action::SyncDir => {
-                Error::DiskFull { directory: self.dir.clone() }
+                Error::DiskFull { directory: self.files.dir().to_path_buf() }
             }
             error => error.into(),
         }
@@ -194,7 +194,7 @@ impl Inner {
     /// Replay that starts here misses nothing that a later reading of the clock does not cover: all records before
     /// are filled, and no transaction is between its parts.
     pub(crate) fn replay_position(&self) -> Lsn {
-        let Some(log) = self.log() else { return self.log_end };
+        let Some(log) = self.log() else { return self.files.log_end() };
         let filled = log.filled();
         self.registry.places().map(|place| place.parts_from.load(Ordering::SeqCst)).fold(
             filled,
@@ -224,11 +224,11 @@ impl Inner {
         let mut findings = Findings::new();
         let late = mutation::off(Rule::ReplayPositionBeforeTimestamp);
         let start = {
-            let _definition = self.definition.lock();
+            let _definition = self.redefining.lock();
             self.replay_position()
         };
-        let dir = dir_of(&self.dir);
-        let closed = || self.closed.load(Ordering::Relaxed);
+        let dir = dir_of(self.files.dir());
+        let closed = || self.closing.has_begun();
         let mut pace = |bytes: u64| {
             self.checkpoints.bytes.fetch_add(bytes, Ordering::Relaxed);
             // Two processors are few: leave the users' threads a chance between writes.
@@ -236,7 +236,7 @@ impl Inner {
                 std::thread::yield_now();
             }
         };
-        let mut writer = ImageWriter::create(&self.io, &dir, &old.database, number, &mut pace)
+        let mut writer = ImageWriter::create(self.files.io(), &dir, &old.database, number, &mut pace)
             .map_err(|error| self.checkpoint_error(error))?;
         let outcome = self.image_all(&old, &dead, &mut writer, &mut findings);
         let file = outcome
@@ -299,7 +299,7 @@ impl Inner {
             };
             for number in 0..chunks {
                 // Definitions do not change, and chunks are not dropped, while one chunk is imaged.
-                let _maintenance = self.maintenance.lock();
+                let _maintenance = self.standstill.enter();
                 if entry.is_dropped() {
                     break;
                 }
@@ -479,7 +479,7 @@ impl Inner {
 
     /// Writes the manifest of a round, and removes what it makes superfluous.
     fn install(&self, state: RunState, start: Lsn, file: ImageFile, findings: &Findings) -> Result<()> {
-        let _maintenance = self.maintenance.lock();
+        let _maintenance = self.standstill.enter();
         self.write_manifest(|builder, forms| {
             builder.add_file(file);
             let mut is_current = true;
@@ -514,7 +514,7 @@ impl Inner {
         let (tables, catalog, clock);
         {
             // What has been committed by now, and nothing else.
-            let _definition = self.definition.lock();
+            let _definition = self.redefining.lock();
             clock = self.registry.clock.now();
             tables = self.catalog.all();
             catalog = self.catalog.encode(&guard);
@@ -555,9 +555,9 @@ impl Inner {
             },
             start,
         );
-        let dir = dir_of(&self.dir);
-        manifest.write(&*self.io, &dir).map_err(|error| self.checkpoint_error(error))?;
-        if let Some(ends) = &self.ends {
+        let dir = dir_of(self.files.dir());
+        manifest.write(&**self.files.io(), &dir).map_err(|error| self.checkpoint_error(error))?;
+        if let Some(ends) = self.files.ends() {
             ends.seal(sequence);
         }
         let mut dropped = durable.manifest.files_dropped_by(&manifest);
@@ -584,12 +584,12 @@ impl Inner {
 
     /// Removes what no manifest needs any more.
     fn remove_superfluous(&self, durable: &mut Durable) {
-        let dir = dir_of(&self.dir);
+        let dir = dir_of(self.files.dir());
         let (images, manifests) = std::mem::take(&mut durable.waiting);
         let images = images.into_iter().map(|number| image_path(&dir, number));
         let manifests = manifests.into_iter().map(|sequence| dir.join(manifest_name(sequence)));
         for path in images.chain(manifests) {
-            if let Err(error) = self.io.remove(&path) {
+            if let Err(error) = self.files.io().remove(&path) {
                 // The next start removes it.
                 tracing::debug!(%error, "a superfluous file was not removed");
             }
@@ -629,7 +629,7 @@ impl Inner {
             return Ok(());
         }
         // No definition is half changed.
-        let _maintenance = self.maintenance.lock();
+        let _maintenance = self.standstill.enter();
         if marked(durable) { Ok(()) } else { self.write_definitions() }
     }
 

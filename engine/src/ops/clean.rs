@@ -74,7 +74,7 @@ impl Inner {
     /// # Errors
     /// The log or the cold store has failed or is full. The next round tries again.
     pub(crate) async fn clean(self: &Arc<Self>) -> Result<Cleaning> {
-        let (Some(memo), Some(cold)) = (self.memo.get(), self.cold.get()) else {
+        let (Some(memo), Some(cold)) = (self.cold.memo(), self.cold.get()) else {
             return Ok(Cleaning::default());
         };
         let Some(_round) = cold.begin_cleaning() else { return Ok(Cleaning::default()) };

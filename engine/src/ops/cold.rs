@@ -152,7 +152,7 @@ impl Session {
         }
         let db = self.db();
         let at = if mutation::off(Rule::BothLooksAtOneTime) { db.registry.clock.now() } else { at };
-        let Some(memo) = db.memo.get() else { return Seen::Live };
+        let Some(memo) = db.cold.memo() else { return Seen::Live };
         memo.prefetch_end(name, guard);
         match memo.batch_at(name.batch, &db.registry, at, self.id, guard) {
             BatchState::Hidden => return Seen::No,
@@ -324,7 +324,7 @@ impl Session {
     /// An entry of a secondary index leads to no record.
     pub(crate) fn lost_record(&self, form: &TableForm, index: &IndexForm, key: &[u8]) -> Error {
         Error::Damaged {
-            file: self.db().cold_dir.clone(),
+            file: self.db().cold.dir().to_path_buf(),
             what: format!(
                 "table {:?}: index {:?} leads from {} to a row that is not there",
                 form.schema.name,
@@ -346,7 +346,7 @@ impl Session {
         let Some(sampler) = &mut self.sampler else { return };
         let (hash, bytes) = (hash_of(key), record_bytes + HEADER_BYTES);
         sampler.touch_cold(table, hash, u32::try_from(bytes).unwrap_or(u32::MAX));
-        if let Some(warmth) = self.db.warmth.get() {
+        if let Some(warmth) = self.db.warm.get() {
             warmth.note_cold(table, key, hash, bytes);
         }
     }
@@ -376,7 +376,7 @@ impl Session {
         guard: &Guard<'_>,
     ) -> Step<ColdClaim> {
         let db = self.db();
-        let (true, Some(memo)) = (form.counters.cold.load(Ordering::SeqCst), db.memo.get()) else {
+        let (true, Some(memo)) = (form.counters.cold.load(Ordering::SeqCst), db.cold.memo()) else {
             return Step::Done(ColdClaim::Free);
         };
         let primary = index.id == form.primary().id;
@@ -421,7 +421,7 @@ impl Session {
         guard: &Guard<'_>,
     ) -> Result<()> {
         let db = self.db();
-        let Some(memo) = db.memo.get() else { return Ok(()) };
+        let Some(memo) = db.cold.memo() else { return Ok(()) };
         if mutation::off(Rule::ValidationProbesAgain) {
             return Ok(());
         }
@@ -485,7 +485,7 @@ impl Session {
     #[cold]
     fn is_among_followed(&self, form: &TableForm, row: RowId, guard: &Guard<'_>) -> bool {
         let db = self.db();
-        let Some(memo) = db.memo.get() else { return false };
+        let Some(memo) = db.cold.memo() else { return false };
         // The change may have been rolled back to a savepoint.
         self.followed.iter().any(|followed| {
             followed.row == row
@@ -502,7 +502,7 @@ impl Session {
         row: RowId,
         guard: &Guard<'_>,
     ) -> Option<Option<RowId>> {
-        let memo = self.db().memo.get().filter(|_| !self.followed.is_empty())?;
+        let memo = self.db().cold.memo().filter(|_| !self.followed.is_empty())?;
         let of_row = |followed: &&Followed| followed.row == row && followed.table == form.id;
         let mut ends =
             self.followed.iter().filter(of_row).filter_map(|followed| {
@@ -514,7 +514,7 @@ impl Session {
     /// Has this transaction ended the record that a row of memory became, seen by its view or not?
     pub(crate) fn has_ended_what_moved(&self, form: &TableForm, row: RowId, guard: &Guard<'_>) -> bool {
         let db = self.db();
-        let Some(memo) = db.memo.get() else { return false };
+        let Some(memo) = db.cold.memo() else { return false };
         self.followed.iter().any(|followed| {
             followed.row == row
                 && followed.table == form.id

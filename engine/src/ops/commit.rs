@@ -131,7 +131,7 @@ impl Session {
             return Ok(Step::Done(ticket));
         }
         let db = self.db();
-        let _definitions = defines.then(|| db.definition.lock());
+        let _definitions = defines.then(|| db.redefining.lock());
         let redefined = if defines { self.redefined() } else { None };
         let Some(log) = db.log() else {
             let end = self.decide(None)?;

@@ -75,7 +75,7 @@ impl Drop for Busy {
 impl Driver {
     /// Begins a transaction. Its snapshot is that of its first read if that may be `late`.
     pub(crate) fn begin(db: &Arc<Inner>, options: TransactionOptions, late: bool) -> Result<Self> {
-        if db.closed.load(Ordering::Relaxed) {
+        if db.closing.has_begun() {
             return Err(Error::Closed);
         }
         let mut session = db.take_session()?;
@@ -285,7 +285,7 @@ impl Driver {
                 // Who is cancelled is told so below.
                 let is_cancelled = self.place().cancelled.load(Ordering::Relaxed) != 0;
                 if verdict == Verdict::Refused && !is_cancelled {
-                    return Err(self.failed(db.governor.refusal(&db.cold_dir, refused)));
+                    return Err(self.failed(db.governor.refusal(db.cold.dir(), refused)));
                 }
             }
             Wait::Cold(wait) => match db.counted(WaitKind::ColdReads, fetch(db, &wait)).await {
@@ -353,7 +353,7 @@ impl Driver {
         }
         match verdict {
             Verdict::TryAgain => Ok(()),
-            Verdict::Refused => Err(self.failed(db.governor.refusal(&db.cold_dir, wanted))),
+            Verdict::Refused => Err(self.failed(db.governor.refusal(db.cold.dir(), wanted))),
         }
     }
 

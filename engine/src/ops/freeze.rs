@@ -25,7 +25,7 @@
 use std::sync::Arc;
 
 use thermocline_base::ids::{RowId, Timestamp};
-use thermocline_base::sync::{Backoff, Ordering};
+use thermocline_base::sync::Backoff;
 use thermocline_frozen::{Builder, Choice};
 
 use crate::catalog::table::{TableEntry, TableForm};
@@ -142,7 +142,7 @@ impl Inner {
         }
         let chunks = entry.form_pinned(&self.epochs.pin()).store.directory.len();
         for number in 0..chunks {
-            if self.closed.load(Ordering::SeqCst) || entry.is_dropped() {
+            if self.closing.has_begun() || entry.is_dropped() {
                 break;
             }
             if let Some((rows, bytes)) = self.freeze_chunk(entry, number, which)? {
@@ -182,7 +182,7 @@ impl Inner {
         };
         let block = Block::new(rows, begins, &self.budget)?;
         let bytes = block.rows().bytes_len() as u64;
-        let _maintenance = self.maintenance.lock();
+        let _maintenance = self.standstill.enter();
         if !self.is_current(entry, &store, number) {
             return Ok(None);
         }
@@ -325,7 +325,7 @@ impl Inner {
                 }
                 slot = end;
             }
-            let _maintenance = self.maintenance.lock();
+            let _maintenance = self.standstill.enter();
             let guard = self.epochs.pin();
             let store = &entry.form_pinned(&guard).store;
             if let Some(chunk) = store.directory.get(number, &guard) {

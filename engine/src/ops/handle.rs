@@ -158,7 +158,7 @@ impl Session {
             Seen::No => {}
         }
         // Only the transaction itself can have ended it for its own view, or changed it after it was promoted.
-        let Some(memo) = db.memo.get() else { return Ok(Step::Done(Found::Nowhere)) };
+        let Some(memo) = db.cold.memo() else { return Ok(Step::Done(Found::Nowhere)) };
         let own = self.own_end(memo, name, guard).map(|end| memo.successor(end));
         let row = own.unwrap_or_else(|| self.promoted_and_changed(form, memo, name, guard));
         Ok(row.map_or(Step::Done(Found::Nowhere), |row| self.find_in_memory(form, row, guard)))

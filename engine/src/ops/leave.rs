@@ -578,7 +578,7 @@ impl Inner {
             for HasLeft { chunk, block, .. } in self.left_blocks(&entry) {
                 let mut next = Some(0);
                 while let Some(first) = next {
-                    if cleared >= rows || self.closed.load(Ordering::Relaxed) {
+                    if cleared >= rows || self.closing.has_begun() {
                         return cleared;
                     }
                     let (count, then) = self.clear_rows(&entry, chunk, block, first);
@@ -614,7 +614,7 @@ impl Inner {
     /// A step of it: how many rows, and where to go on.
     fn clear_rows(&self, entry: &TableEntry, number: u32, block: u64, first: u16) -> (usize, Option<u16>) {
         // Definitions do not change meanwhile, nor does anybody else clear.
-        let _maintenance = self.maintenance.lock();
+        let _maintenance = self.standstill.enter();
         let guard = self.epochs.pin();
         let form = entry.form_pinned(&guard);
         let Some(chunk) = form.store.directory.get(number, &guard).filter(|_| !entry.is_held()) else {

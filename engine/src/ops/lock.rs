@@ -79,7 +79,7 @@ impl Session {
                         || purpose == Purpose::KeyShare && keys_stay(form, newest, Keys::Of(target.base))
                 }
                 Place::Cold(target) => {
-                    let memo = db.memo.get().expect("where a record is, there is a memo");
+                    let memo = db.cold.memo().expect("where a record is, there is a memo");
                     db.end_now(memo, target.name, Some(me), &guard) == EndNow::Open
                 }
             };

@@ -90,7 +90,7 @@ pub(crate) struct Rounds {
 pub(crate) fn run(inner: &Inner) {
     let mut rounds = Rounds::default();
     let mut ticks = 0_u32;
-    while !inner.closed.load(Ordering::SeqCst) {
+    while !inner.closing.has_begun() {
         std::thread::park_timeout(TICK);
         ticks = ticks.wrapping_add(1);
         inner.prune_all(true);
@@ -181,10 +181,10 @@ impl Inner {
 
     fn shrink_to(&self, rounds: &mut Rounds, effort: &Effort) {
         for entry in self.catalog.all() {
-            if self.closed.load(Ordering::SeqCst) {
+            if self.closing.has_begun() {
                 return;
             }
-            let _maintenance = self.maintenance.lock();
+            let _maintenance = self.standstill.enter();
             if entry.is_held() {
                 continue;
             }
@@ -277,7 +277,7 @@ impl Inner {
         for number in first..first + indexes.len() {
             let (entry, at) = indexes[number % indexes.len()];
             *next = (number + 1) % indexes.len();
-            let _maintenance = self.maintenance.lock();
+            let _maintenance = self.standstill.enter();
             let guard = self.epochs.pin();
             let Some(index) = entry.form_pinned(&guard).indexes.get(at).filter(|_| !entry.is_held()) else {
                 continue;
@@ -305,7 +305,7 @@ impl Inner {
     fn go_on_with(&self, mut walk: Walk) -> Option<Walk> {
         let until_ns = self.clock.now_ns() + WALK_NS;
         let entry = self.catalog.by_id(walk.table)?;
-        let _maintenance = self.maintenance.lock();
+        let _maintenance = self.standstill.enter();
         if entry.is_held() {
             return Some(walk);
         }

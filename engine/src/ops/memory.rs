@@ -21,7 +21,7 @@ pub(crate) const GOAL: u64 = 840;
 
 /// Does this database get a governor?
 pub(crate) fn is_wanted(inner: &Inner) -> bool {
-    let in_memory = inner.dir == std::path::Path::new(IN_MEMORY);
+    let in_memory = inner.files.dir() == std::path::Path::new(IN_MEMORY);
     !inner.options.read_only && (!in_memory || inner.options.cold_store == ColdStoreKind::Memory)
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn note_memory(inner: &Inner) {
     crate::ops::page::note_paged(inner);
     if let Some(cold) = inner.cold.get() {
         let (copies, batches) = {
-            let copies = inner.copies.lock();
+            let copies = inner.cold.copies().lock();
             let batches = copies.len() * StoreMemory::within(budget.limit()).block_bytes;
             (copies.iter().map(|store| store.memory()).sum(), batches as u64)
         };

@@ -469,22 +469,22 @@ impl Inner {
     /// # Errors
     /// The store cannot be opened.
     pub(crate) fn open_cold(&self) -> Result<(&Memo, &Cold)> {
-        if let (Some(memo), Some(cold)) = (self.memo.get(), self.cold.get()) {
+        if let (Some(memo), Some(cold)) = (self.cold.memo(), self.cold.get()) {
             return Ok((memo, cold));
         }
-        let _maintenance = self.maintenance.lock();
-        let memo = match self.memo.get() {
+        let _maintenance = self.standstill.enter();
+        let memo = match self.cold.memo() {
             Some(memo) => memo,
             None => {
                 let memo = Memo::create(self.forms())?;
-                self.memo.get_or_init(|| memo)
+                self.cold.keep_memo(memo)
             }
         };
         let cold = match self.cold.get() {
             Some(cold) => cold,
             None => {
                 let store = self.open_store()?;
-                self.cold.get_or_init(|| Cold::new(store, self.options.cold_threads == 0))
+                self.cold.keep(Cold::new(store, self.options.cold_threads == 0))
             }
         };
         Ok((memo, cold))
@@ -494,13 +494,13 @@ impl Inner {
     fn open_store(&self) -> Result<Arc<dyn ColdStore>> {
         let memory = StoreMemory::within(self.memory_limit());
         let ssd = crate::cold::ssd_options(&self.options);
-        let owner = self.ends.clone().map(|ends| ends as Arc<dyn StoreOwner>);
-        let ties = StoreTies { owner, least: self.store_least };
+        let owner = self.files.ends().cloned().map(|ends| ends as Arc<dyn StoreOwner>);
+        let ties = StoreTies { owner, least: self.files.store_least() };
         crate::cold::open_store(
             &self.options,
-            &self.cold_io,
-            &self.cold_dir,
-            self.database,
+            self.cold.io(),
+            self.cold.dir(),
+            self.files.id(),
             memory,
             ssd,
             ties,

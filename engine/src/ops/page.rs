@@ -99,17 +99,11 @@ impl Inner {
     /// # Errors
     /// There is no directory for it, or the system refuses what the pager needs.
     pub(crate) fn paged_side(&self) -> Result<&Arc<Paged>> {
-        if let Some(paged) = self.paged.get() {
-            return Ok(paged);
-        }
-        let _turn = self.paged_opening.lock();
-        if self.paged.get().is_none() {
+        self.paged.get_or_open(|| {
             let frames = frames(self);
             let pager = self.open_pager(frames).map_err(|error| self.paged_error(None, error))?;
-            let paged = Paged::new(pager, (frames * PAGE_BYTES) as u64);
-            let _ = self.paged.set(Arc::new(paged));
-        }
-        Ok(self.paged.get().expect("just made"))
+            Ok(Paged::new(pager, (frames * PAGE_BYTES) as u64))
+        })
     }
 
     fn open_pager(&self, frames: usize) -> std::result::Result<Box<dyn Paging>, RegionError> {
@@ -117,7 +111,7 @@ impl Inner {
             limit.saturating_mul(REGION_SHARE).clamp(REGION_MIN, REGION_MAX)
         });
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let dir = self.options.paged_dir.as_deref().unwrap_or(&self.dir);
+        let dir = self.options.paged_dir.as_deref().unwrap_or(self.files.dir());
         let epochs = Arc::clone(&self.epochs);
         let own = |backing: Arc<dyn Backing>| -> std::result::Result<Box<dyn Paging>, RegionError> {
             let options = thermocline_region::Options { bytes, frames, policy: PolicyKind::default() };
@@ -128,18 +122,18 @@ impl Inner {
                 if let Some(backing) = &self.options.paged_backing {
                     return own(Arc::clone(backing));
                 }
-                let id = u64::from_le_bytes(self.database[..8].try_into().expect("an id has 16 bytes"));
+                let id = u64::from_le_bytes(self.files.id()[..8].try_into().expect("an id has 16 bytes"));
                 let path = dir.join(format!("paged-{id:016x}"));
                 // Of a process that was killed before it could take the name away.
-                let _ = self.cold_io.remove(&path);
-                let backing = FileBacking::new(&*self.cold_io, &path)
+                let _ = self.cold.io().remove(&path);
+                let backing = FileBacking::new(&**self.cold.io(), &path)
                     .map_err(|source| RegionError::NoFile { source })?;
                 own(Arc::new(backing))
             }
             PagerKind::Os => {
-                let _ = self.cold_io.remove(&dir.join("paged"));
+                let _ = self.cold.io().remove(&dir.join("paged"));
                 let options = OsOptions { bytes, resident_pages: Some(frames) };
-                Ok(Box::new(OsPager::new(options, epochs, &*self.cold_io, dir)?))
+                Ok(Box::new(OsPager::new(options, epochs, &**self.cold.io(), dir)?))
             }
         }
     }
@@ -149,7 +143,7 @@ impl Inner {
     /// # Errors
     /// There is no directory that their pages could lie in.
     pub(crate) fn check_tiering(&self, tiering: Tiering) -> Result<()> {
-        let in_memory = self.dir == std::path::Path::new(crate::options::IN_MEMORY);
+        let in_memory = self.files.dir() == std::path::Path::new(crate::options::IN_MEMORY);
         let has_place = self.options.paged_dir.is_some() || self.options.paged_backing.is_some();
         if tiering == Tiering::Paged && in_memory && !has_place {
             return Err(Error::InvalidOption {
@@ -159,7 +153,7 @@ impl Inner {
             });
         }
         if tiering == Tiering::Paged {
-            self.has_paged_tables.store(true, Ordering::Relaxed);
+            self.paged.set_wanted(true);
         }
         Ok(())
     }
@@ -169,7 +163,7 @@ impl Inner {
         let guard = self.epochs.pin();
         let is_paged =
             |entry: &Arc<TableEntry>| entry.form_pinned(&guard).schema.row_tiering() == Tiering::Paged;
-        self.has_paged_tables.store(self.catalog.all().iter().any(is_paged), Ordering::Relaxed);
+        self.paged.set_wanted(self.catalog.all().iter().any(is_paged));
     }
 
     /// An error of the paged side; of a table, where that is known.
@@ -276,7 +270,7 @@ impl Inner {
         })?;
         drop(room);
         let block = Block::paged(run, begins, &self.budget)?;
-        let _maintenance = self.maintenance.lock();
+        let _maintenance = self.standstill.enter();
         if !self.is_current(entry, &store, number) {
             return Ok(stay(u16::MAX));
         }
@@ -434,7 +428,7 @@ fn frames(inner: &Inner) -> usize {
 pub(crate) fn note_paged(inner: &Inner) {
     let (frames, tables) = match inner.paged.get() {
         Some(paged) => (paged.frame_bytes(), paged.table_bytes()),
-        None if inner.has_paged_tables.load(Ordering::Relaxed) => ((frames(inner) * PAGE_BYTES) as u64, 0),
+        None if inner.paged.is_wanted() => ((frames(inner) * PAGE_BYTES) as u64, 0),
         None => (0, 0),
     };
     let of_backing = inner.options.paged_backing.as_ref().map_or(0, |backing| backing.table_bytes());

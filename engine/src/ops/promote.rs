@@ -33,7 +33,7 @@ impl Inner {
     /// # Errors
     /// The log or the cold store has failed, or memory is at its end.
     pub(crate) async fn promote(self: &Arc<Self>, entry: &Arc<TableEntry>, key: &[u8]) -> Result<bool> {
-        let (Some(memo), Some(cold)) = (self.memo.get(), self.cold.get()) else { return Ok(false) };
+        let (Some(memo), Some(cold)) = (self.cold.memo(), self.cold.get()) else { return Ok(false) };
         let mut tx = Driver::internal(self)?;
         let promoted = tx.finish_step(|session| session.try_promote(memo, entry, key)).await?;
         ColdCounters::add(&cold.counters.promoted_rows, usize::from(promoted));

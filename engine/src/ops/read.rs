@@ -503,6 +503,6 @@ fn come_back(inner: &crate::session::db::Inner, form: &TableForm, image: Version
     // Without room the row stays where it is.
     if let Ok(Some(version)) = form.store.thaw_image(image, false, &guard) {
         version.note_use(inner.governor.moment().0);
-        inner.came_back.fetch_add(1, Ordering::Relaxed);
+        inner.paged.note_come_back();
     }
 }

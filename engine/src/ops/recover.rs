@@ -19,13 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering as Plain};
 
 use thermocline_base::clock::Clock;
-use thermocline_base::epoch::Epochs;
 use thermocline_base::ids::{Lsn, RowId, TableId, Timestamp};
 use thermocline_base::io::{Io, IoError, LockGuard, OverlayIo};
-use thermocline_base::sync::{AtomicBool, AtomicU64, Mutex};
+use thermocline_base::sync::Mutex;
 use thermocline_pool::store::{OwnerPosition, StoreEnd};
 
-use crate::catalog::Catalog;
 use crate::catalog::table::{TableEntry, TableForm};
 use crate::checkpoint::manifest::manifest_name;
 use crate::checkpoint::superblock::LOCK_FILE;
@@ -35,10 +33,8 @@ use crate::checkpoint::{
 };
 use crate::cold::memo::{Memo, NoticeKind};
 use crate::cold::store::{primary_of, secondary_of};
-use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::hot::block::{Begins, Block, Rows};
-use crate::hot::budget::Budget;
 use crate::hot::version::Begin;
 use crate::log::record::{Commit, DecodeError, Kind, Op, Part, Write};
 use crate::log::{FlushMode, Log, LogEnd, LogOptions, LogOwner, LogReader};
@@ -48,12 +44,10 @@ use crate::ops::define::redefine;
 use crate::ops::freeze::Settled;
 use crate::ops::leave::left_of;
 use crate::options::{ColdStoreKind, Durability, IN_MEMORY, Options};
-use crate::pressure::Governor;
 use crate::schema::{Redefined, Tiering, decode_catalog, is_internal};
+use crate::session::cold_side::ColdSide;
 use crate::session::db::Inner;
-use crate::txn::locks::Locks;
-use crate::txn::prune::Garbage;
-use crate::txn::registry::Registry;
+use crate::session::files::Files;
 
 /// How much address space each memory of a table or index reserves.
 fn address_bytes(limit: Option<u64>) -> usize {
@@ -81,48 +75,9 @@ pub(crate) fn open(
     } else {
         (io, cold_io)
     };
-    let mut inner = Inner {
-        epochs: Arc::new(Epochs::new()),
-        // Set when everything is in: a database that is at its limit, or beyond a lower one, opens all the same, and
-        // refuses writers.
-        budget: Arc::new(Budget::new(None)),
-        address_bytes: address_bytes(limit),
-        registry: Registry::new(Timestamp(0)),
-        locks: Locks::new(),
-        garbage: Garbage::new(),
-        undurable: crate::txn::undurable::Undurable::new(),
-        counters: Counters::new(),
-        catalog: Catalog::default(),
-        memo: std::sync::OnceLock::new(),
-        cold: std::sync::OnceLock::new(),
-        paged: std::sync::OnceLock::new(),
-        paged_opening: Mutex::new(()),
-        has_paged_tables: AtomicBool::new(false),
-        came_back: AtomicU64::new(0),
-        log: None,
-        ends: None,
-        store_least: StoreEnd::default(),
-        log_end: Lsn(0),
-        io,
-        cold_io,
-        database: thermocline_base::rng::fresh_id(),
-        timer: thermocline_base::timer::Timer::new(Arc::clone(&clock)),
-        clock,
-        dir: path.to_path_buf(),
-        cold_dir: crate::cold::store::dir_of(path),
-        maintenance: Mutex::new(()),
-        #[cfg(feature = "model")]
-        misused: Mutex::default(),
-        copies: Mutex::default(),
-        definition: Mutex::new(()),
-        replaced: Mutex::default(),
-        checkpoints: Checkpoints::default(),
-        sessions: crate::session::db::empty_pool(),
-        governor: Governor::default(),
-        warmth: std::sync::OnceLock::new(),
-        closed: AtomicBool::new(false),
-        options,
-    };
+    let files = Files::new(io, path.to_path_buf());
+    let cold = ColdSide::new(cold_io, crate::cold::store::dir_of(path));
+    let mut inner = Inner::new(options, address_bytes(limit), files, cold, clock);
     if path == Path::new(IN_MEMORY) {
         inner.budget.set_limit(limit);
         return Ok((Arc::new(inner), None));
@@ -130,28 +85,30 @@ pub(crate) fn open(
     // The limit is of what the process takes, not of what is in use of that.
     thermocline_base::vm::bound_heap();
     let (lock, superblock) = claim(&inner, path)?;
-    inner.database = superblock.database;
+    inner.files.found_id(superblock.database);
     let (wanted, writes) = (inner.options.cold_dir.as_deref(), !inner.options.read_only);
-    inner.cold_dir = crate::cold::location::settle(&*inner.io, path, wanted, writes)?;
+    let cold_dir = crate::cold::location::settle(&**inner.files.io(), path, wanted, writes)?;
+    inner.cold.found_dir(cold_dir);
     let checkpoints = dir_of(path);
-    let known = FoundEnds::read(&*inner.io, path, &superblock)?;
-    let found = newest_manifest(&*inner.io, path, superblock.database, known.ends.manifest)?;
+    let known = FoundEnds::read(&**inner.files.io(), path, &superblock)?;
+    let found = newest_manifest(&**inner.files.io(), path, superblock.database, known.ends.manifest)?;
     let fresh = found.is_none();
     let mut manifest = found.unwrap_or_else(|| Manifest::empty(superblock.database));
     if !inner.options.read_only {
-        inner.io.create_dir_all(&checkpoints)?;
-        manifest.sweep(&*inner.io, &checkpoints)?;
-        inner.io.create_dir_all(&crate::log::dir_of(path))?;
+        inner.files.io().create_dir_all(&checkpoints)?;
+        manifest.sweep(&**inner.files.io(), &checkpoints)?;
+        inner.files.io().create_dir_all(&crate::log::dir_of(path))?;
         // The names of both directories.
-        inner.io.sync_dir(path)?;
+        inner.files.io().sync_dir(path)?;
         if !superblock.has_ends() {
-            Superblock::new(superblock.database, superblock.created_us).create(&*inner.io, path)?;
+            Superblock::new(superblock.database, superblock.created_us).create(&**inner.files.io(), path)?;
         }
-        inner.ends = Some(Arc::new(Ends::open(&*inner.io, path, &superblock, known)?));
+        let ends = Ends::open(&**inner.files.io(), path, &superblock, known)?;
+        inner.files.keep_ends(Arc::new(ends));
         if fresh {
             // Before the first segment of the log: where that is, a manifest has been.
             manifest.sequence = 1;
-            manifest.write(&*inner.io, &checkpoints)?;
+            manifest.write(&**inner.files.io(), &checkpoints)?;
         }
     }
     inner.registry.clock.reach(manifest.clock);
@@ -173,14 +130,14 @@ pub(crate) fn open(
     thermocline_base::vm::trim_heap();
     let cold = manifest.cold;
     if !crashed_volatile {
-        inner.store_least = known_store(&known.ends, &manifest, &end);
+        inner.files.found_store(known_store(&known.ends, &manifest, &end));
     }
-    if let Some(ends) = &inner.ends {
+    if let Some(ends) = inner.files.ends() {
         ends.found_log(end.lsn);
     }
     inner.budget.set_limit(limit);
     inner.checkpoints = Checkpoints::of(manifest, end.lsn, crashed_volatile);
-    inner.log_end = end.lsn;
+    inner.files.found_log_end(end.lsn);
     // Whatever is missing is missed before anything is written that a second opening would go on from.
     open_cold_rows(&inner, cold)?;
     if !inner.options.read_only {
@@ -188,7 +145,7 @@ pub(crate) fn open(
     }
     decide_batches(&inner)?;
     if !inner.options.read_only {
-        if inner.log.is_none() {
+        if inner.log().is_none() {
             // What earlier sessions left is in the images from now on, and the manifest says how this one runs.
             inner.checkpoint(RunState::Volatile)?;
         } else if crashed_volatile {
@@ -251,7 +208,7 @@ pub(crate) fn newest_manifest(
 
 /// Locks the directory and reads its superblock, or makes one.
 fn claim(inner: &Inner, path: &Path) -> Result<(Option<LockGuard>, Superblock)> {
-    let io = &inner.io;
+    let io = inner.files.io();
     // Before anything is written into a directory, it must turn out to be ours or empty.
     let existing = Superblock::open(io, path)?;
     if inner.options.read_only {
@@ -294,7 +251,7 @@ pub(crate) fn lock_to_read(io: &dyn Io, path: &Path) -> Result<Option<LockGuard>
 }
 
 fn manifest_path(inner: &Inner, manifest: &Manifest) -> PathBuf {
-    dir_of(&inner.dir).join(manifest_name(manifest.sequence))
+    dir_of(inner.files.dir()).join(manifest_name(manifest.sequence))
 }
 
 fn open_catalog(inner: &Inner, manifest: &Manifest) -> Result<()> {
@@ -342,17 +299,17 @@ fn in_parallel<J: Sync>(inner: &Inner, jobs: &[J], work: impl Fn(&J) -> Result<(
 /// After a crash of a session without a log: what was in the cold store before it may have been removed meanwhile. So
 /// all rows are gone, those of the images too, if there was a cold store.
 fn forget_cold_rows(inner: &Inner, manifest: &mut Manifest) -> Result<()> {
-    let dir = inner.cold_dir.clone();
-    if !inner.io.exists(&dir)? || mutation::off(Rule::VolatileForgets) {
+    let dir = inner.cold.dir().to_path_buf();
+    if !inner.files.io().exists(&dir)? || mutation::off(Rule::VolatileForgets) {
         return Ok(());
     }
-    if let Some(ends) = &inner.ends {
+    if let Some(ends) = inner.files.ends() {
         ends.forget_store()?;
     }
-    for name in inner.io.list(&dir)?.iter().filter(|name| crate::cold::is_name_of_store(name)) {
-        inner.io.remove(&dir.join(name))?;
+    for name in inner.files.io().list(&dir)?.iter().filter(|name| crate::cold::is_name_of_store(name)) {
+        inner.files.io().remove(&dir.join(name))?;
     }
-    inner.io.sync_dir(&dir)?;
+    inner.files.io().sync_dir(&dir)?;
     manifest.cold = false;
     manifest.store = StoreEnd::default();
     manifest.chunks.clear();
@@ -362,8 +319,8 @@ fn forget_cold_rows(inner: &Inner, manifest: &mut Manifest) -> Result<()> {
 
 /// Opens the cold store, if there is one. `known`: the manifest says that there is.
 fn open_cold_rows(inner: &Inner, known: bool) -> Result<()> {
-    let dir = inner.cold_dir.clone();
-    let (found, wanted) = (crate::cold::kind_in(&*inner.io, &dir)?, inner.options.cold_store);
+    let dir = inner.cold.dir().to_path_buf();
+    let (found, wanted) = (crate::cold::kind_in(&**inner.files.io(), &dir)?, inner.options.cold_store);
     match found {
         Some(found) if found != wanted => {
             return Err(Error::InvalidOption {
@@ -374,7 +331,7 @@ fn open_cold_rows(inner: &Inner, known: bool) -> Result<()> {
                 ),
             });
         }
-        None if (known || inner.store_least.identity != 0) && wanted != ColdStoreKind::Memory => {
+        None if (known || inner.files.store_least().identity != 0) && wanted != ColdStoreKind::Memory => {
             return Err(Error::Damaged {
                 file: dir,
                 what: "the cold store is missing, though rows are in it".to_owned(),
@@ -382,7 +339,7 @@ fn open_cold_rows(inner: &Inner, known: bool) -> Result<()> {
         }
         _ => {}
     }
-    if inner.memo.get().is_none() && !inner.io.exists(&dir)? {
+    if inner.cold.memo().is_none() && !inner.files.io().exists(&dir)? {
         return Ok(());
     }
     if inner.options.read_only && found.is_none() {
@@ -391,8 +348,8 @@ fn open_cold_rows(inner: &Inner, known: bool) -> Result<()> {
     }
     let (_, cold) = inner.open_cold()?;
     let manifest = inner.checkpoints.newest_sequence();
-    match missing_before_store(inner.log_end, manifest, cold.store.owner_position()) {
-        Some(what) => Err(Error::Damaged { file: inner.dir.clone(), what }),
+    match missing_before_store(inner.files.log_end(), manifest, cold.store.owner_position()) {
+        Some(what) => Err(Error::Damaged { file: inner.files.dir().to_path_buf(), what }),
         None => Ok(()),
     }
 }
@@ -401,7 +358,7 @@ fn open_cold_rows(inner: &Inner, known: bool) -> Result<()> {
 /// gone had been B, since N goes only after its batch. A batch from beyond the log's end is of a history that has not happened.
 /// The log has been made durable by now, so that no decision is ahead of it.
 fn decide_batches(inner: &Inner) -> Result<()> {
-    let (Some(memo), Some(cold)) = (inner.memo.get(), inner.cold.get()) else { return Ok(()) };
+    let (Some(memo), Some(cold)) = (inner.cold.memo(), inner.cold.get()) else { return Ok(()) };
     let failed = |source| Error::ColdStore { table: Error::ALL_TABLES.to_owned(), rows: None, source };
     let guard = inner.epochs.pin();
     let now = inner.registry.clock.now();
@@ -461,9 +418,9 @@ pub(crate) fn missing_before_store(end: Lsn, manifest: u64, position: OwnerPosit
 
 /// The memo's tables, if one of them is meant.
 fn memo_of(inner: &Inner, table: TableId) -> Result<()> {
-    if is_internal(table) && inner.memo.get().is_none() {
+    if is_internal(table) && inner.cold.memo().is_none() {
         let memo = Memo::create(inner.forms())?;
-        inner.memo.get_or_init(|| memo);
+        inner.cold.keep_memo(memo);
     }
     Ok(())
 }
@@ -478,7 +435,7 @@ fn storages_of(inner: &Inner) -> Storages {
 }
 
 fn load_images(inner: &Inner, manifest: &Manifest) -> Result<()> {
-    let images = Images::new(Arc::clone(&inner.io), dir_of(&inner.dir), manifest.database);
+    let images = Images::new(Arc::clone(inner.files.io()), dir_of(inner.files.dir()), manifest.database);
     let guard = inner.epochs.pin();
     let mut jobs: Vec<(Arc<TableEntry>, &ChunkImage)> = Vec::new();
     for &(storage, _) in manifest.chunks.keys() {
@@ -548,7 +505,7 @@ fn is_filling_up(inner: &Inner) -> bool {
 }
 
 fn bad_row(inner: &Inner, form: &TableForm, row_id: RowId, what: &dyn std::fmt::Display) -> Error {
-    let (file, table) = (inner.dir.clone(), &form.schema.name);
+    let (file, table) = (inner.files.dir().to_path_buf(), &form.schema.name);
     Error::Damaged { file, what: format!("row {row_id} of table {table:?}: {what}") }
 }
 
@@ -637,10 +594,10 @@ fn put(inner: &Inner, form: &TableForm, row_id: RowId, begin: Timestamp, payload
 
 /// Replays the log; where it ends. `durable`: up to where it is known to have been durable.
 fn replay(inner: &Inner, manifest: &Manifest, durable: Lsn) -> Result<LogEnd> {
-    let dir = crate::log::dir_of(&inner.dir);
+    let dir = crate::log::dir_of(inner.files.dir());
     let failed = |error| inner.log_error(&error);
     let mut reader = LogReader::open(
-        Arc::clone(&inner.io),
+        Arc::clone(inner.files.io()),
         &dir,
         manifest.database,
         manifest.log_start,
@@ -669,7 +626,7 @@ struct Replay<'a> {
 impl Replay<'_> {
     fn apply(&mut self, lsn: Lsn, kind: Kind, payload: &[u8]) -> Result<()> {
         let bad = |error: DecodeError| Error::Damaged {
-            file: crate::log::dir_of(&self.inner.dir),
+            file: crate::log::dir_of(self.inner.files.dir()),
             what: format!("the record at position {lsn} cannot be read: {error}"),
         };
         match kind {
@@ -718,7 +675,7 @@ impl Replay<'_> {
             return Ok(());
         }
         let redefined = Redefined::decode(bytes, timestamp).map_err(|what| Error::Damaged {
-            file: crate::log::dir_of(&self.inner.dir),
+            file: crate::log::dir_of(self.inner.files.dir()),
             what: format!("the definitions of the record at position {lsn} cannot be read: {what}"),
         })?;
         self.last = None;
@@ -743,7 +700,7 @@ impl Replay<'_> {
             }
             // A table stands in the log before its first row, or else in the manifest.
             return Err(Error::Damaged {
-                file: dir_of(&self.inner.dir),
+                file: dir_of(self.inner.files.dir()),
                 what: format!(
                     "the log has rows of a table with id {}, of which the newest manifest ({}) knows nothing: a \
                      newer one is missing",
@@ -779,7 +736,7 @@ impl Replay<'_> {
             Op::Define => {}
             Op::Left => {
                 let bad = || Error::Damaged {
-                    file: crate::log::dir_of(&self.inner.dir),
+                    file: crate::log::dir_of(self.inner.files.dir()),
                     what: format!("what it says of the rows of chunk {number} that have left cannot be read"),
                 };
                 let (_, slots) = left_of(write.bytes).ok_or_else(bad)?;
@@ -837,17 +794,17 @@ fn open_log(inner: &mut Inner, database: [u8; 16], end: &LogEnd) -> Result<()> {
         segment_bytes: inner.options.log_segment_bytes,
     };
     let log = Log::open(
-        Arc::clone(&inner.io),
-        &crate::log::dir_of(&inner.dir),
+        Arc::clone(inner.files.io()),
+        &crate::log::dir_of(inner.files.dir()),
         database,
         end,
         options,
         Arc::clone(&inner.clock),
     )
     .map_err(|error| inner.log_error(&error))?;
-    if let Some(ends) = &inner.ends {
+    if let Some(ends) = inner.files.ends() {
         log.set_owner(Arc::clone(ends) as Arc<dyn LogOwner>);
     }
-    inner.log = Some(log);
+    inner.files.keep_log(log);
     Ok(())
 }

@@ -434,7 +434,7 @@ impl Session {
     ) -> Result<Step<Option<Sought>>> {
         let form = form_ref.get();
         let db = self.db();
-        let Some(memo) = db.memo.get() else { unreachable!("where a record is, there is a memo") };
+        let Some(memo) = db.cold.memo() else { unreachable!("where a record is, there is a memo") };
         let index = wanted.index;
         let holder = |id, in_the_way: &mut InTheWay| {
             let since = in_the_way.since(id, &db.registry);

@@ -40,7 +40,7 @@ pub(crate) fn bytes_within(inner: &Inner, limit: u64) -> u64 {
 
 /// Writes what is known of temperatures, if anything is. A failure is told to the log of events, and costs nothing else.
 pub(crate) fn store(inner: &Inner) {
-    let Some(warmth) = inner.warmth.get().filter(|_| inner.checkpoints.are_kept()) else { return };
+    let Some(warmth) = inner.warm.get().filter(|_| inner.checkpoints.are_kept()) else { return };
     let _turn = warmth.storing(inner.clock.now_ns());
     if let Err(error) = write(inner, warmth.classifier()) {
         tracing::warn!(%error, "temperatures were not written: after a restart older ones are known, or none");
@@ -50,28 +50,28 @@ pub(crate) fn store(inner: &Inner) {
 /// The same, if the last time is long ago.
 pub(crate) fn store_now_and_then(inner: &Inner) {
     let is_due = |stored_ns: u64| inner.clock.now_ns().saturating_sub(stored_ns) > STORE_NS;
-    if inner.warmth.get().is_some_and(|warmth| is_due(warmth.stored_ns())) {
+    if inner.warm.get().is_some_and(|warmth| is_due(warmth.stored_ns())) {
         store(inner);
     }
 }
 
 fn write(inner: &Inner, classifier: &Classifier) -> Result<(), IoError> {
-    let temporary = inner.dir.join(format!("{FILE}.tmp"));
-    let file = inner.io.open(&temporary, OpenMode::Create)?;
+    let temporary = inner.files.dir().join(format!("{FILE}.tmp"));
+    let file = inner.files.io().open(&temporary, OpenMode::Create)?;
     file.set_len(0)?;
     let mut offset = 0;
-    classifier.store(&inner.database, |piece| {
+    classifier.store(&inner.files.id(), |piece| {
         file.write_at(offset, piece)?;
         offset += piece.len() as u64;
         Ok(())
     })?;
     file.sync_data()?;
-    inner.io.rename(&temporary, &inner.dir.join(FILE))?;
-    inner.io.sync_dir(&inner.dir)
+    inner.files.io().rename(&temporary, &inner.files.dir().join(FILE))?;
+    inner.files.io().sync_dir(inner.files.dir())
 }
 
 fn open(inner: &Inner) -> Option<Reader> {
-    let opened = Reader::open(&*inner.io, &inner.dir);
+    let opened = Reader::open(&**inner.files.io(), inner.files.dir());
     opened
         .inspect_err(|error| tracing::warn!(%error, "temperatures cannot be read: they are unknown"))
         .ok()
@@ -94,24 +94,24 @@ pub(crate) fn verify(io: &dyn Io, dir: &Path, database: &[u8; 16]) -> Option<Str
 /// Gives the classifier what the file says, if there is one.
 pub(crate) fn restore(inner: &Inner, classifier: &Classifier) {
     let Some(mut reader) = open(inner) else { return };
-    if let Err(reason) = classifier.restore(&inner.database, |piece| reader.read(piece)) {
-        let file = inner.dir.join(FILE);
+    if let Err(reason) = classifier.restore(&inner.files.id(), |piece| reader.read(piece)) {
+        let file = inner.files.dir().join(FILE);
         tracing::warn!(file = %file.display(), reason, "temperatures are unknown: their file is no use");
     }
 }
 
 /// What is known of temperatures: by the classifier, or, while nothing is measured, by the file.
 pub(crate) fn temperatures(inner: &Inner) -> Option<Temperatures> {
-    if let Some(warmth) = inner.warmth.get() {
+    if let Some(warmth) = inner.warm.get() {
         return Some(warmth.temperatures());
     }
     let mut reader = open(inner)?;
     let mut header = [0; STORED_HEADER_BYTES];
     reader.read(&mut header).ok()?;
-    let header = StoredHeader::read(&inner.database, &header).ok()?;
+    let header = StoredHeader::read(&inner.files.id(), &header).ok()?;
     let mut sample = vec![0; header.sample_bytes()];
     reader.read(&mut sample).ok()?;
-    header.temperatures(&inner.database, &sample).ok()
+    header.temperatures(&inner.files.id(), &sample).ok()
 }
 
 /// Reads the file from its beginning.

@@ -506,7 +506,7 @@ impl Session {
         heir: Heir,
         guard: &Guard<'_>,
     ) -> Result<bool> {
-        let Some(memo) = self.db().memo.get() else { unreachable!("where a record is, there is a memo") };
+        let Some(memo) = self.db().cold.memo() else { unreachable!("where a record is, there is a memo") };
         let end = memo.end_row(name, table, heir, keys);
         let ends = memo.ends_form();
         let mine = self.claim_row(ends, &end, Origin::Fresh, guard)?;

@@ -1,45 +1,33 @@
 //! What all transactions of a database share.
 
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use thermocline_base::epoch::Epochs;
-use thermocline_base::ids::Lsn;
-use thermocline_base::io::Io;
-use thermocline_base::sync::{AtomicBool, AtomicU64, CachePadded, Mutex, Ordering, thread_index};
+use thermocline_base::ids::Timestamp;
 use thermocline_base::timer::Timer;
-use thermocline_pool::store::StoreEnd;
 
 use super::Session;
-use super::replaced::Replaced;
+use super::cold_side::ColdSide;
+use super::files::Files;
+use super::paged_side::PagedSide;
+use super::pool::Pool;
+use super::redefining::Redefining;
+use super::standstill::{Closing, Standstill};
+use super::warm::Warm;
 use crate::catalog::Catalog;
 use crate::catalog::make::FormMaker;
 use crate::checkpoint::Checkpoints;
-use crate::checkpoint::Ends;
-use crate::cold::Cold;
-use crate::cold::memo::Memo;
-use crate::cold::store::ColdStore;
 use crate::counters::{Counters, WaitKind};
 use crate::error::{Error, Result};
 use crate::hot::budget::Budget;
-use crate::hot::paged::Paged;
 use crate::log::error::LogError;
 use crate::log::{Log, ReserveError};
 use crate::options::{Durability, Options};
-use crate::pressure::{Governor, Warmth};
+use crate::pressure::Governor;
 use crate::txn::locks::Locks;
 use crate::txn::prune::Garbage;
 use crate::txn::registry::{MAX_TRANSACTIONS, Registry};
 use crate::txn::undurable::Undurable;
-
-const POOL_SHARDS: usize = 64;
-
-type Pool = Box<[CachePadded<Mutex<Vec<Box<Session>>>>]>;
-
-/// A pool without sessions.
-pub(crate) fn empty_pool() -> Pool {
-    (0..POOL_SHARDS).map(|_| CachePadded::default()).collect()
-}
 
 /// What all transactions of a database share.
 pub(crate) struct Inner {
@@ -47,59 +35,24 @@ pub(crate) struct Inner {
     pub(crate) epochs: Arc<Epochs>,
     pub(crate) budget: Arc<Budget>,
     /// Address space that each memory of a table or index reserves.
-    pub(crate) address_bytes: usize,
+    address_bytes: usize,
     pub(crate) registry: Registry,
     pub(crate) locks: Locks,
     pub(crate) garbage: Garbage,
     pub(crate) undurable: Undurable,
     pub(crate) counters: Counters,
     pub(crate) catalog: Catalog,
-    /// Made when the first row leaves memory, or when it is found at the start.
-    pub(crate) memo: OnceLock<Memo>,
-    /// As `memo`.
-    pub(crate) cold: OnceLock<Cold>,
-    /// Made when the first row goes over to it.
-    pub(crate) paged: OnceLock<Arc<Paged>>,
-    /// Is any table paged? As of a moment ago.
-    pub(crate) has_paged_tables: AtomicBool,
-    /// Held by who makes it.
-    pub(crate) paged_opening: Mutex<()>,
-    /// Rows that came back from it since their readers wanted them in memory.
-    pub(crate) came_back: AtomicU64,
-    pub(crate) log: Option<Log>,
-    /// Remembers the ends of log and cold store; none while nothing is written.
-    pub(crate) ends: Option<Arc<Ends>>,
-    /// Up to where the cold store had been durable, as was found when the database was opened.
-    pub(crate) store_least: StoreEnd,
-    /// Where the log ended when the database was opened.
-    pub(crate) log_end: Lsn,
-    pub(crate) io: Arc<dyn Io>,
-    /// That of the cold store: workers wait for its reads, so they must not happen on the calling thread.
-    pub(crate) cold_io: Arc<dyn Io>,
-    /// The id that all files of the database carry.
-    pub(crate) database: [u8; 16],
+    pub(crate) cold: ColdSide,
+    pub(crate) paged: PagedSide,
+    pub(crate) files: Files,
     pub(crate) clock: Arc<dyn thermocline_base::clock::Clock>,
-    pub(crate) dir: PathBuf,
-    /// Where the cold store lies.
-    pub(crate) cold_dir: PathBuf,
-    /// Stores that backups are being written to.
-    pub(crate) copies: Mutex<Vec<Arc<dyn ColdStore>>>,
-    /// Held by who moves things about: maintenance, checkpoints, whoever goes over all rows for a change of definitions.
-    pub(crate) maintenance: Mutex<()>,
-    /// Forms that transactions may follow though they must not, while a rule is switched off: kept as long as the database.
-    #[cfg(feature = "model")]
-    #[expect(clippy::vec_box, reason = "they are followed where they are")]
-    pub(crate) misused: Mutex<Vec<Box<crate::catalog::table::TableForm>>>,
-    /// Held by who commits a change of definitions, and by who looks which have been committed by when.
-    pub(crate) definition: Mutex<()>,
-    /// A remain of a changed definition that is to be freed.
-    pub(crate) replaced: Mutex<Vec<Replaced>>,
+    pub(crate) standstill: Standstill,
+    pub(crate) redefining: Redefining,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) sessions: Pool,
     pub(crate) governor: Governor,
-    /// Made when memory begins to be short.
-    pub(crate) warmth: OnceLock<Warmth>,
-    pub(crate) closed: AtomicBool,
+    pub(crate) warm: Warm,
+    pub(crate) closing: Closing,
     /// Wakes those who wait until a time.
     pub(crate) timer: Timer,
 }
@@ -116,11 +69,46 @@ impl Drop for Inner {
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Database").field("dir", &self.dir).finish_non_exhaustive()
+        f.debug_struct("Database").field("dir", &self.files.dir()).finish_non_exhaustive()
     }
 }
 
 impl Inner {
+    /// A database without tables and without a log, as it is while it is being opened: it has no memory limit yet.
+    pub(crate) fn new(
+        options: Options,
+        address_bytes: usize,
+        files: Files,
+        cold: ColdSide,
+        clock: Arc<dyn thermocline_base::clock::Clock>,
+    ) -> Self {
+        Self {
+            options,
+            epochs: Arc::new(Epochs::new()),
+            // A database that is at its limit, or beyond a lower one, opens all the same, and refuses writers.
+            budget: Arc::new(Budget::new(None)),
+            address_bytes,
+            registry: Registry::new(Timestamp(0)),
+            locks: Locks::new(),
+            garbage: Garbage::new(),
+            undurable: Undurable::new(),
+            counters: Counters::new(),
+            catalog: Catalog::default(),
+            cold,
+            paged: PagedSide::default(),
+            files,
+            timer: Timer::new(Arc::clone(&clock)),
+            clock,
+            standstill: Standstill::default(),
+            redefining: Redefining::default(),
+            checkpoints: Checkpoints::default(),
+            sessions: Pool::default(),
+            governor: Governor::default(),
+            warm: Warm::default(),
+            closing: Closing::default(),
+        }
+    }
+
     /// The maker of forms of its tables.
     pub(crate) fn forms(&self) -> FormMaker<'_> {
         let Self { epochs, budget, address_bytes, catalog, .. } = self;
@@ -149,14 +137,14 @@ impl Inner {
     /// The log, unless the database keeps none.
     #[inline]
     pub(crate) fn log(&self) -> Option<&Log> {
-        self.log.as_ref()
+        self.files.log()
     }
 
     /// The log, if commits are acknowledged only when it is on disk.
     #[inline]
     pub(crate) fn log_to_wait_for(&self) -> Option<&Log> {
         match self.options.durability {
-            Durability::Sync | Durability::Group => self.log.as_ref(),
+            Durability::Sync | Durability::Group => self.files.log(),
             Durability::Async | Durability::Off => None,
         }
     }
@@ -164,7 +152,7 @@ impl Inner {
     /// What a failure of the log means for a user.
     pub(crate) fn log_error(&self, error: &LogError) -> Error {
         match error {
-            LogError::DiskFull(_) => Error::DiskFull { directory: self.dir.clone() },
+            LogError::DiskFull(_) => Error::DiskFull { directory: self.files.dir().to_owned() },
             LogError::Closed => Error::Closed,
             LogError::Damaged { file, offset, what, .. } => {
                 Error::Damaged { file: file.clone(), what: format!("at byte {offset}: {what}") }
@@ -196,30 +184,19 @@ impl Inner {
 
     /// Takes a session out of the pool, or makes one.
     pub(crate) fn take_session(self: &Arc<Self>) -> Result<Box<Session>> {
-        if let Some(session) = self.sessions[thread_index() % POOL_SHARDS].lock().pop() {
+        if let Some(session) = self.sessions.take() {
             return Ok(session);
         }
-        let place = self.registry.take_place().ok_or(Error::TooManyTransactions { limit: MAX_TRANSACTIONS });
-        let place = match place {
-            Ok(place) => place,
+        match self.registry.take_place() {
+            Some(place) => Ok(Box::new(Session::new(Arc::clone(self), place))),
             // Idle sessions of other threads' shards have places, too.
-            Err(error) => {
-                return self.sessions.iter().find_map(|shard| shard.lock().pop()).ok_or(error);
-            }
-        };
-        Ok(Box::new(Session::new(Arc::clone(self), place)))
+            None => self.sessions.take_any().ok_or(Error::TooManyTransactions { limit: MAX_TRANSACTIONS }),
+        }
     }
 
     /// Takes a session back into the pool; one that is not kept is returned, for the caller to drop.
     pub(crate) fn give_session(&self, session: Box<Session>) -> Option<Box<Session>> {
-        const KEEP: usize = 256;
-        let mut pool = self.sessions[thread_index() % POOL_SHARDS].lock();
-        // Who closes the database empties the pools after setting the flag, each under its lock.
-        if pool.len() < KEEP && !self.closed.load(Ordering::Acquire) {
-            pool.push(session);
-            return None;
-        }
-        drop(pool);
+        let session = self.sessions.give(session, || self.closing.has_begun())?;
         self.registry.give_place(session.place_index);
         Some(session)
     }

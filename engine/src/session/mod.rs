@@ -2,9 +2,16 @@
 //!
 //! Sessions are kept and used again, so that a transaction allocates nothing in the steady state.
 
+pub(crate) mod cold_side;
 pub(crate) mod db;
+pub(crate) mod files;
 pub(crate) mod handle;
+pub(crate) mod paged_side;
+mod pool;
+mod redefining;
 pub(crate) mod replaced;
+pub(crate) mod standstill;
+pub(crate) mod warm;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -361,7 +368,7 @@ impl Session {
         self.health = Health::Well;
         self.late = late;
         if self.sampler.is_none() {
-            self.sampler = self.db.warmth.get().map(Warmth::sampler);
+            self.sampler = self.db.warm.get().map(Warmth::sampler);
         }
         (self.watches, self.saw_undurable) = (false, false);
         self.looked = false;

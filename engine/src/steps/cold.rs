@@ -287,7 +287,7 @@ impl ColdSteps {
     /// Notices in the memo: of batches, and of ends.
     #[must_use]
     pub fn notices(&self) -> (usize, usize) {
-        let Some(memo) = self.inner.memo.get() else { return (0, 0) };
+        let Some(memo) = self.inner.cold.memo() else { return (0, 0) };
         let guard = self.inner.epochs.pin();
         let count = |entry: &TableEntry| {
             let mut count = 0;

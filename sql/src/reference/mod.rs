@@ -180,7 +180,10 @@ fn the_pages_are_current() {
             continue;
         }
         let there = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(there == text, "docs/use/sql/{name} is not what the registries say: run `cargo xtask docs-sql`");
+        assert!(
+            there == text,
+            "docs/use/sql/{name} is not what the registries say: run `cargo xtask docs-sql`"
+        );
     }
 }
 

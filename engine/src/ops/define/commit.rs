@@ -112,8 +112,7 @@ impl Session {
         for entry in tables.iter().filter(|entry| definitions.has_dropped(entry)) {
             entry.mark_dropped();
         }
-        let mut replaced = db.replaced.lock();
-        replaced.extend(garbage.into_iter().map(|what| Replaced::Cold(lsn, what)));
+        db.redefining.leave(garbage.into_iter().map(|what| Replaced::Cold(lsn, what)));
     }
 
     /// Undoes changes of definitions down to the first `changes`, whose rows have been undone, and gives up what was held and
@@ -167,8 +166,7 @@ impl Session {
         for name in &definitions.claimed {
             self.db.catalog.release(name);
         }
-        let mut replaced = self.db.replaced.lock();
-        replaced.extend(definitions.into_replaced());
+        self.db.redefining.leave(definitions.into_replaced());
     }
 }
 
@@ -242,30 +240,24 @@ impl Inner {
     /// Frees what changes of definitions have replaced, as far as it may go. Waits for what maintenance is at.
     pub(crate) fn free_replaced(&self) {
         let durable = self.log().map_or(Lsn(u64::MAX), crate::log::Log::durable);
+        let is_due = |lsn| lsn <= durable || mutation::off(Rule::DefinitionAfterLog);
+        let due = self.redefining.take_due(is_due);
+        if due.is_empty() {
+            return;
+        }
         let (mut forms, mut tables, mut cold_garbage) = (Vec::new(), Vec::new(), Vec::new());
-        {
-            let mut replaced = self.replaced.lock();
-            if replaced.is_empty() {
-                return;
-            }
-            for what in std::mem::take(&mut *replaced) {
-                match what {
-                    Replaced::Form(form) => forms.push(form),
-                    Replaced::Table(entry) => tables.push(entry),
-                    Replaced::Cold(lsn, garbage)
-                        if lsn <= durable || mutation::off(Rule::DefinitionAfterLog) =>
-                    {
-                        cold_garbage.push(garbage);
-                    }
-                    waiting => replaced.push(waiting),
-                }
+        for what in due {
+            match what {
+                Replaced::Form(form) => forms.push(form),
+                Replaced::Table(entry) => tables.push(entry),
+                Replaced::Cold(_, garbage) => cold_garbage.push(garbage),
             }
         }
         if let Some(cold) = self.cold.get().filter(|cold| cold.may_drop()) {
             cold_garbage.iter().for_each(|garbage| garbage.drop_from(cold));
         }
         {
-            let _maintenance = self.maintenance.lock();
+            let _maintenance = self.standstill.enter();
             for form in forms {
                 self.retire_form(form.into_box());
             }
@@ -286,7 +278,7 @@ impl Inner {
         // A transaction that was missed still follows it, and is to do its harm in words.
         #[cfg(feature = "model")]
         if mutation::off(Rule::HoldBeforeLook) || mutation::off(Rule::MarkBeforeLook) {
-            return self.misused.lock().push(form);
+            return self.redefining.keep_misused(form);
         }
         self.epochs.defer(move || drop(form));
     }

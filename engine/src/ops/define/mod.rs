@@ -49,7 +49,7 @@ impl Inner {
         if self.options.read_only {
             return Err(Error::ReadOnly);
         }
-        if self.closed.load(std::sync::atomic::Ordering::SeqCst) {
+        if self.closing.has_begun() {
             return Err(Error::Closed);
         }
         Ok(())
@@ -231,7 +231,7 @@ impl Session {
         advance: &mut Advance<'_>,
     ) -> Result<IndexId> {
         let db = self.db();
-        let maintenance = db.maintenance.lock();
+        let maintenance = db.standstill.enter();
         let old = self.present(entry);
         let looks = 1 + u64::from(index.unique);
         advance.begin(looks * (old.primary().len() + db.cold_records(old.id)))?;
@@ -335,7 +335,7 @@ impl Session {
         if added != 0 && may_be_too_long(&new_form.schema) && longest + added > MAX_ROW_BYTES as u64 {
             db.check_cold_lengths(new_form, advance)?;
         }
-        let _maintenance = db.maintenance.lock();
+        let _maintenance = db.standstill.enter();
         let row_error = |source| Error::Row { table: old.schema.name.clone(), source };
         let convert = |row: &[u8], out: &mut Vec<u8>| {
             let mut values = old.layout.decode(row).map_err(row_error)?;

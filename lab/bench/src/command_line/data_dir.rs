@@ -26,6 +26,8 @@ impl DataDir {
         }
     }
 
+    /// Where it lies.
+    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -14,6 +14,7 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Prints it to standard error, unless the command has.
     pub fn print(&self) {
         match self {
             Self::Usage(text) | Self::Failed(text) => eprintln!("error: {text}"),
@@ -21,6 +22,8 @@ impl Failure {
         }
     }
 
+    /// The exit code of the process.
+    #[must_use]
     pub fn code(&self) -> ExitCode {
         match self {
             Self::Usage(_) => ExitCode::from(2),
