@@ -58,20 +58,34 @@ mod switch {
         }
     }
 
-    /// Is `rule` switched off?
+    /// True if `rule` is switched off.
     #[must_use]
     pub fn off(rule: impl Switchable) -> bool {
         OFF.get() == Some(rule.number())
     }
+
+    /// True unless `rule` is switched off.
+    #[must_use]
+    pub fn on(rule: impl Switchable) -> bool {
+        !off(rule)
+    }
 }
 
 #[cfg(feature = "model")]
-pub use switch::{SwitchedOff, off, switch_off};
+pub use switch::{SwitchedOff, off, on, switch_off};
 
-/// Is `rule` switched off? Always `false` outside of model builds.
+/// True if `rule` is switched off: never outside of model builds.
 #[cfg(not(feature = "model"))]
 #[inline(always)]
 #[must_use]
 pub fn off(_rule: impl Switchable) -> bool {
     false
+}
+
+/// True unless `rule` is switched off: always outside of model builds.
+#[cfg(not(feature = "model"))]
+#[inline(always)]
+#[must_use]
+pub fn on(_rule: impl Switchable) -> bool {
+    true
 }

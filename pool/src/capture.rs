@@ -19,10 +19,9 @@ use std::ops::Range;
 
 use thermocline_base::sync::Mutex;
 
-use super::trace::{TraceKind, TraceRequest, TraceWriter};
+use crate::trace::{TraceKind, TraceRequest, TraceWriter};
 use crate::cache::Told;
-use crate::device::ReadReason;
-use crate::space::EXTENT_PAGES;
+use crate::page::{EXTENT_PAGES, ReadReason};
 
 /// What a trace is written to.
 pub type Sink = Box<dyn Write + Send>;

@@ -32,7 +32,7 @@ use thermocline_base::rng::fresh_id;
 
 use crate::error::{DeviceError, WrongFile};
 use crate::page::{MAX_PAGE_NUMBER, PageSeal, PageSize};
-use crate::simulate::capture::PageCapture;
+use crate::capture::PageCapture;
 use crate::ssd::{Primary, SsdFile, SsdLevel};
 
 /// The format of files that this program writes, and the newest that it reads.
@@ -45,73 +45,7 @@ const HEADER_USED: usize = HEADER_SUMMED + 4;
 /// The number of a file's first page that is not its header.
 pub const FIRST_PAGE: u64 = 1;
 
-/// Why pages are read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ReadReason {
-    /// A reader wants this page.
-    #[default]
-    Point,
-    /// A reader will want them soon, one after the other.
-    Ahead,
-    /// A scan has come this far and goes on, or a long record is read.
-    Scan,
-    /// A flush or merge reads them once, and then they go.
-    Merge,
-    /// They are verified: the bytes of this file count, and no copy of them.
-    Verify,
-    /// The tail of a piece, when a store is opened.
-    Tail,
-}
-
-/// What the reader of pages knows of them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Wanted {
-    /// The version that they have to have. Without it nothing proves a copy of the page current.
-    pub version: Option<u64>,
-    /// What for.
-    pub reason: ReadReason,
-    /// They were read before and were not as they have to be: no copy of them is asked.
-    pub again: bool,
-}
-
-impl Wanted {
-    /// Pages of a version.
-    #[must_use]
-    pub const fn of(version: u64, reason: ReadReason) -> Self {
-        Self { version: Some(version), reason, again: false }
-    }
-}
-
-/// How warm a page is, for whoever moves what is in it.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct PageHeat {
-    /// The temperature of its extent as long as nobody has divided it, in a scale of the SSD's policy.
-    pub temperature: f32,
-    /// How much of it can be had from the SSD, from 0 to 1.
-    pub cached: f32,
-}
-
-impl PageHeat {
-    /// Is there anything to move?
-    #[must_use]
-    pub fn is_any(self) -> bool {
-        self.temperature > 0.0 || self.cached > 0.0
-    }
-
-    /// One of so many equal parts.
-    #[must_use]
-    pub fn over(self, parts: u32) -> Self {
-        let parts = parts.max(1) as f32;
-        Self { temperature: self.temperature / parts, cached: self.cached / parts }
-    }
-}
-
-impl std::ops::AddAssign for PageHeat {
-    fn add_assign(&mut self, other: Self) {
-        self.temperature += other.temperature;
-        self.cached += other.cached;
-    }
-}
+pub use crate::page::{PageHeat, ReadReason, Wanted};
 
 /// A file of pages. Shared by reference or in an `Arc`.
 pub struct PageDevice {

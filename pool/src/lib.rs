@@ -3,6 +3,8 @@
 //! Invariant: this crate knows nothing of tables' columns, transactions or versions. Keys and records are byte strings.
 
 pub mod cache;
+#[doc(hidden)]
+pub mod capture;
 pub mod device;
 pub mod error;
 pub mod frames;
@@ -14,3 +16,5 @@ pub mod simulate;
 pub mod space;
 pub mod ssd;
 pub mod store;
+#[doc(hidden)]
+pub mod trace;

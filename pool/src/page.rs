@@ -35,6 +35,77 @@ pub const HEADER_BYTES: usize = 24;
 /// The format of pages that this program writes.
 pub const PAGE_FORMAT: u8 = 2;
 
+/// Pages of an extent.
+pub const EXTENT_PAGES: u64 = 32;
+
+/// The reason for a read of pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReadReason {
+    /// A reader wants this page.
+    #[default]
+    Point,
+    /// A reader will want them soon, one after the other.
+    Ahead,
+    /// A scan has come this far and goes on, or a long record is read.
+    Scan,
+    /// A flush or merge reads them once, and then they go.
+    Merge,
+    /// They are verified: the bytes of this file count, and no copy of them.
+    Verify,
+    /// The tail of a piece, when a store is opened.
+    Tail,
+}
+
+/// The knowledge of a reader about the pages that it wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Wanted {
+    /// The version that they have to have. Without it nothing proves a copy of the page current.
+    pub version: Option<u64>,
+    /// The reason of the read.
+    pub reason: ReadReason,
+    /// They were read before and were not as they have to be: no copy of them is asked.
+    pub again: bool,
+}
+
+impl Wanted {
+    /// Pages of a version.
+    #[must_use]
+    pub const fn of(version: u64, reason: ReadReason) -> Self {
+        Self { version: Some(version), reason, again: false }
+    }
+}
+
+/// The warmth of a page, for a merge that moves its contents.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct PageHeat {
+    /// The temperature of its extent as long as it is not divided, in a scale of the SSD's policy.
+    pub temperature: f32,
+    /// The part of it that the SSD has, from 0 to 1.
+    pub cached: f32,
+}
+
+impl PageHeat {
+    /// True if there is anything to move.
+    #[must_use]
+    pub fn is_any(self) -> bool {
+        self.temperature > 0.0 || self.cached > 0.0
+    }
+
+    /// One of so many equal parts.
+    #[must_use]
+    pub fn over(self, parts: u32) -> Self {
+        let parts = parts.max(1) as f32;
+        Self { temperature: self.temperature / parts, cached: self.cached / parts }
+    }
+}
+
+impl std::ops::AddAssign for PageHeat {
+    fn add_assign(&mut self, other: Self) {
+        self.temperature += other.temperature;
+        self.cached += other.cached;
+    }
+}
+
 const CHECKSUM: usize = 0;
 const KIND: usize = 4;
 const FORMAT: usize = 6;

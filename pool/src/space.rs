@@ -38,8 +38,7 @@ use thermocline_base::sync::{Mutex, MutexGuard};
 
 use crate::device::PageDevice;
 
-/// Pages of an extent.
-pub const EXTENT_PAGES: u64 = 32;
+pub use crate::page::EXTENT_PAGES;
 
 /// The file grows by an eighth of its length, if that is more than what it has to spare always.
 const GROW_SHARE: u64 = 8;

@@ -21,7 +21,7 @@ use thermocline_base::sync::Ordering;
 
 use crate::error::RegionError;
 use crate::frames::{Frames, Waiter};
-use crate::mutation::{Rule, off};
+use crate::mutation::{Rule, off, on};
 use crate::own::{Inner, Span, tell};
 use crate::statistics::add;
 use crate::word::{State, Word};
@@ -208,7 +208,7 @@ impl<'p> Claim<'p> {
                 Grant::Lacks(_) => {}
             }
         }
-        if !off(Rule::TenderWatchesEpochs) {
+        if on(Rule::TenderWatchesEpochs) {
             self.inner().tender.watch();
         }
         Ok(false)
@@ -219,7 +219,7 @@ impl<'p> Claim<'p> {
         let inner = self.inner();
         let ticket = self.ticket.expect("a waiter has its ticket");
         let mut frames = inner.frames.lock();
-        let ordered = !off(Rule::FramesBeforeReads);
+        let ordered = on(Rule::FramesBeforeReads);
         let turn = frames.waiters.range(..ticket).all(|(_, older)| older.granted);
         let mut need = 0;
         let mut moving = false;
@@ -302,7 +302,7 @@ impl Inner {
         let problem = match outcome.result {
             Err(source) => Some(RegionError::Unreadable { page: name, source }),
             Ok(length) if length < PAGE_BYTES => Some(RegionError::Damaged { page: name }),
-            Ok(_) if self.word(reading.page) != reading.word && !off(Rule::ReadEndsOwnReading) => {
+            Ok(_) if self.word(reading.page) != reading.word && on(Rule::ReadEndsOwnReading) => {
                 return Ok(());
             }
             Ok(_) => (!self.is_whole(name, bytes)).then_some(RegionError::Damaged { page: name }),

@@ -19,7 +19,7 @@ use thermocline_base::epoch::Epochs;
 use thermocline_base::sync::{AtomicU16, AtomicU64, Ordering};
 use thermocline_pool::policy::{Candidates, Policy, PolicyKind};
 
-use crate::mutation::{Rule, off};
+use crate::mutation::{Rule, off, on};
 use crate::word::{State, Word};
 
 /// Pages that are dropped together.
@@ -232,7 +232,7 @@ impl Frames {
         let safe = epochs.safe();
         while taken.len() < BATCH {
             let Some(&Leaving { frame, page, word, stamp }) = self.leaving.front() else { break };
-            if stamp >= safe && !off(Rule::PageOutThroughEpoch) {
+            if stamp >= safe && on(Rule::PageOutThroughEpoch) {
                 break;
             }
             self.leaving.pop_front();

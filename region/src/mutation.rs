@@ -1,7 +1,7 @@
 //! The rules of this crate's protocols that a test can switch off ([`thermocline_base::mutation`]).
 
 use thermocline_base::mutation::Switchable;
-pub(crate) use thermocline_base::mutation::off;
+pub(crate) use thermocline_base::mutation::{off, on};
 
 /// A rule of paging.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::io;
 
 use crate::message::{Ask, Message, Refusal, Told, VERSION};
-use crate::mutation::{Rule, off};
+use crate::mutation::{Rule, on};
 
 /// The memory behind the grants.
 pub trait Memory {
@@ -149,7 +149,7 @@ impl Grants {
         let Some(at) = self.segments.iter().position(|segment| *segment == Segment::Dirty) else {
             return Ok(false);
         };
-        if !off(Rule::WipeBeforeGrant) {
+        if on(Rule::WipeBeforeGrant) {
             memory.wipe(at as u32)?;
         }
         self.segments[at] = Segment::Free;
@@ -206,7 +206,7 @@ impl Grants {
     /// Is this request of a living lease, and younger than what was seen of it?
     fn admit(&mut self, now_ns: u64, lease: u64, number: u64) -> Result<(), Refusal> {
         let lease = self.leases.get_mut(&lease).ok_or(Refusal::NoLease)?;
-        if number <= lease.last_number && !off(Rule::RequestsInOrder) {
+        if number <= lease.last_number && on(Rule::RequestsInOrder) {
             return Err(Refusal::OutOfOrder);
         }
         lease.last_number = lease.last_number.max(number);
@@ -265,7 +265,7 @@ impl Grants {
         if !(1..=64).contains(&pages) || first + pages > of {
             return Err(Refusal::Malformed);
         }
-        if *owner != Segment::Of(lease) && !off(Rule::OwnerOnly) {
+        if *owner != Segment::Of(lease) && on(Rule::OwnerOnly) {
             return Err(Refusal::NotOwner);
         }
         Ok((segment as u32, first as u32))

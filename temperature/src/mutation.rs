@@ -1,6 +1,6 @@
 //! Rules of the access rings that a test can switch off: see [`thermocline_base::mutation`].
 
-pub use thermocline_base::mutation::off;
+pub use thermocline_base::mutation::{off, on};
 #[cfg(feature = "model")]
 pub use thermocline_base::mutation::{SwitchedOff, switch_off};
 

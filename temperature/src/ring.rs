@@ -89,7 +89,7 @@ impl Writer {
         if self.tail - self.head_seen >= capacity {
             self.head_seen = shared.head.load(Ordering::Acquire);
             let full = self.tail - self.head_seen >= capacity;
-            if full && !mutation::off(Rule::AccessRingWaitsForReader) {
+            if full && mutation::on(Rule::AccessRingWaitsForReader) {
                 self.lose();
                 return false;
             }

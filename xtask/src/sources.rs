@@ -5,6 +5,7 @@
 //! - `#[ignore]` gives a reason.
 //! - At most [`LINES_MAX`] lines.
 //! - No path of one machine in any text file.
+//! - A rule that stands is asked for by `on(…)`, not by `!off(…)`.
 //! - The engine's atomics and locks are those of `base::sync`, or the model checker would not see them.
 
 use crate::lexer::{line, without_tests, words};
@@ -37,6 +38,7 @@ pub(crate) fn check(repository: &Repository) -> Vec<String> {
         unfinished_macros(file, &mut problems);
         ignored(file, &mut problems);
         facade(file, &mut problems);
+        negated(file, &mut problems);
         length(file, &mut problems);
     }
     for file in &repository.files {
@@ -87,6 +89,18 @@ fn facade(file: &File, problems: &mut Vec<String>) {
         for at in words(&code, path).filter(|at| !code[at + path.len()..].starts_with("::Ordering")) {
             let line = line(&code, at);
             problems.push(format!("{}:{line}: `{path}`: take it from `thermocline_base::sync`", file.path));
+        }
+    }
+}
+
+/// A rule that is not switched off is asked for by `on`: a `!` before `off` is easily missed.
+fn negated(file: &File, problems: &mut Vec<String>) {
+    const OWN: &str = "base/src/mutation.rs";
+    let code = file.code();
+    for at in words(code, "off").filter(|at| code[at + "off".len()..].starts_with('(') && file.path != OWN) {
+        let path = code[..at].trim_end_matches(|part: char| part == ':' || part == '_' || part.is_alphanumeric());
+        if path.ends_with('!') {
+            problems.push(format!("{}:{}: `!off(…)`: say `on(…)`", file.path, line(code, at)));
         }
     }
 }
@@ -185,6 +199,7 @@ mod tests {
             ("a.rs", "//! A.\n#[ignore = \"\"]\nfn a() {}\n".to_owned(), "a.rs:2: a test is ignored"),
             ("a.md", format!("see {machine}\n"), "a.md:1: `/wo"),
             ("a.md", format!("see {}{}1\n", NUMBERED[2].0, NUMBERED[2].1), "leads nowhere"),
+            ("a.rs", "//! A.\nfn a() { if b && !mutation::off(Rule::C) {} }\n".to_owned(), "a.rs:2: `!off(…)`"),
             ("a.rs", long(1001), "a.rs: 1001 lines: part it"),
             (
                 "engine/src/a.rs",
@@ -204,6 +219,7 @@ mod tests {
         let cases = [
             ("a.rs", "//! A.\n// a dbg!() in a comment\nconst A: &str = \"todo!()\";\n"),
             ("a.rs", "//! A.\n#[ignore = \"takes minutes; run by the nightly job\"]\nfn a() {}\n"),
+            ("a.rs", "//! A.\nfn a() { if b || mutation::off(Rule::C) || on(Rule::D) {} }\n"),
             ("a.md", "https://example.org/work/x and ./work/ and frame/work/\n"),
             ("base/src/a.rs", "//! A.\nuse std::sync::atomic::AtomicU8;\n"),
             ("engine/src/a.rs", "//! A.\nuse std::sync::atomic::Ordering;\n"),

@@ -295,7 +295,7 @@ impl Memo {
     /// The row in memory that goes on where a record has ended, promoted or changed. `None`: it was deleted.
     pub(crate) fn successor(&self, end: Version) -> Option<RowId> {
         let target = if end.is_tombstone() { None } else { self.written_target(end) };
-        target.filter(|_| !mutation::off(Rule::EndNamesSuccessor)).map(|target| RowId(target & !CHANGED))
+        target.filter(|_| mutation::on(Rule::EndNamesSuccessor)).map(|target| RowId(target & !CHANGED))
     }
 
     fn written_target(&self, end: Version) -> Option<u64> {

@@ -376,7 +376,7 @@ impl<M: NodeMemory> HashIndex<M> {
             }
             let link = if head.has_overflow() { Some(line.link(head)) } else { None };
             // The mutation trusts what it has read, but follows no link that it has not checked.
-            if !first.still(first_head) && (link.is_some() || !mutation::off(Rule::OptimisticRecheck)) {
+            if !first.still(first_head) && (link.is_some() || mutation::on(Rule::OptimisticRecheck)) {
                 return Err(Changed);
             }
             for row in &rows[..count] {

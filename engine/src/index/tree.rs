@@ -363,7 +363,7 @@ impl<M: NodeMemory, const N: usize> Tree<M, N> {
             count += 1;
             at += 1;
         }
-        if !mutation::off(Rule::OptimisticRecheck) {
+        if mutation::on(Rule::OptimisticRecheck) {
             leaf.check()?;
         }
         Ok((count, more))

@@ -407,7 +407,7 @@ impl Core {
         match result {
             Ok(()) => Ok(Lsn(self.ring.durable())),
             Err(LogError::Failed(error)) => {
-                if !mutation::off(Rule::SyncFailureIsFinal) {
+                if mutation::on(Rule::SyncFailureIsFinal) {
                     self.fail(&error);
                 }
                 Err(LogError::Failed(error))

@@ -299,8 +299,8 @@ impl Inner {
         loop {
             let busy = {
                 let progress = cold.progress.lock();
-                let moving = !progress.running.is_empty() && !mutation::off(Rule::BackupPausesMoves);
-                moving || progress.cleaning && !mutation::off(Rule::BackupPausesRemovals)
+                let moving = !progress.running.is_empty() && mutation::on(Rule::BackupPausesMoves);
+                moving || progress.cleaning && mutation::on(Rule::BackupPausesRemovals)
             };
             if !busy {
                 return Ok(paused);

@@ -110,7 +110,7 @@ impl Inner {
                 while let Some(found) = cold.finish(scan.next()).map_err(failed(table))? {
                     for entry in found.entries {
                         let id = entry.batch.0;
-                        let later = id > cut.clock.0 && !mutation::off(Rule::BackupPausesMoves);
+                        let later = id > cut.clock.0 && mutation::on(Rule::BackupPausesMoves);
                         if id <= since.0 || later || cut.failed.contains(&id) {
                             continue;
                         }

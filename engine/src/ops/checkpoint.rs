@@ -244,7 +244,7 @@ impl Inner {
             .inspect_err(|_| self.mark_again(&findings))
             .map_err(|error| self.checkpoint_error(error))?;
         if let Some(log) = self.log()
-            && !mutation::off(Rule::CheckpointAfterLog)
+            && mutation::on(Rule::CheckpointAfterLog)
         {
             self.make_durable(log, log.tail()).inspect_err(|_| self.mark_again(&findings))?;
         }
@@ -531,7 +531,7 @@ impl Inner {
         drop(forms);
         drop(guard);
         if let Some(log) = self.log()
-            && !mutation::off(Rule::CheckpointAfterLog)
+            && mutation::on(Rule::CheckpointAfterLog)
         {
             // The catalog must not be of commits that a crash takes back.
             self.make_durable(log, log.tail())?;

@@ -145,7 +145,7 @@ impl Session {
     /// Notes that a row has refused a key, as one that was read.
     fn note_refusal(&mut self, form_ref: FormRef, claim: &Claim) -> RowHandle {
         let form = form_ref.get();
-        let is_read = !mutation::off(Rule::RefusalIsRead);
+        let is_read = mutation::on(Rule::RefusalIsRead);
         match claim {
             Claim::Taken(row, version) => {
                 if is_read {

@@ -90,7 +90,7 @@ impl Inner {
             cold.store.confirm(BatchId(batch)).await.map_err(failed)?;
         }
         for (row, batch) in found.failed {
-            if !mutation::off(Rule::DiscardAfterWrite) {
+            if mutation::on(Rule::DiscardAfterWrite) {
                 cold.store.quiescent(BatchId(batch)).await.map_err(failed)?;
             }
             cold.store.discard(BatchId(batch)).await.map_err(failed)?;

@@ -147,7 +147,7 @@ impl Session {
         guard: &Guard<'_>,
     ) -> Seen {
         // What was in a table before it was emptied.
-        if name.batch <= form.emptied.get().0 && !mutation::off(Rule::EmptiedForGood) {
+        if name.batch <= form.emptied.get().0 && mutation::on(Rule::EmptiedForGood) {
             return Seen::No;
         }
         let db = self.db();
@@ -403,7 +403,7 @@ impl Session {
                 EndNow::Open => return Step::Done(ColdClaim::Taken(name, record.key.into())),
                 EndNow::Unfinished(id, Some(_)) => return Step::Wait(Wait::Decision(id)),
                 EndNow::Unfinished(id, None) => return Step::Done(ColdClaim::Contested(id)),
-                EndNow::At(end, _) if end <= since && !mutation::off(Rule::ColdClaimAtOneTime) => {}
+                EndNow::At(end, _) if end <= since && mutation::on(Rule::ColdClaimAtOneTime) => {}
                 EndNow::At(_, _) if mutation::off(Rule::ColdClaimAtOneTime) => {}
                 EndNow::At(end, _) if moved == Some(end) => {}
                 EndNow::At(..) => return Step::Done(ColdClaim::Again),

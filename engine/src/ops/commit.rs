@@ -250,7 +250,7 @@ impl Session {
             return Ok(());
         }
         let guard = self.db.epochs.pin();
-        if !mutation::off(Rule::ValidateReads) {
+        if mutation::on(Rule::ValidateReads) {
             for read in &self.reads {
                 self.validate_read(read, end, &guard)?;
             }
@@ -258,7 +258,7 @@ impl Session {
                 self.validate_cold_read(read.form, read.name, end, &guard)?;
             }
         }
-        if !mutation::off(Rule::ValidateScans) {
+        if mutation::on(Rule::ValidateScans) {
             for scan in &self.scans {
                 self.validate_scan(scan, end, &guard)?;
             }
@@ -310,7 +310,7 @@ impl Session {
     /// Do both begins mean one version? Two that the snapshot saw do: a frozen row, or the mark of one that has left, may have
     /// forgotten when it began.
     fn is_one_begin(&self, now: Timestamp, read: Timestamp) -> bool {
-        now == read || now.max(read) <= self.snapshot && !mutation::off(Rule::OldBeginsAreOne)
+        now == read || now.max(read) <= self.snapshot && mutation::on(Rule::OldBeginsAreOne)
     }
 
     fn read_changed(&self, form: &TableForm, version: Version) -> Error {
@@ -408,7 +408,7 @@ impl Session {
                     };
                     // A promotion brings back what was there before.
                     if begin <= self.snapshot
-                        || version.is_promoted() && !mutation::off(Rule::PromotedIsNoPhantom)
+                        || version.is_promoted() && mutation::on(Rule::PromotedIsNoPhantom)
                     {
                         return false;
                     }

@@ -474,14 +474,14 @@ pub(crate) fn reap(
 async fn acknowledge(db: &Inner, ticket: Ticket) -> Result<()> {
     if ticket.wrote {
         if let Some(log) = db.log()
-            && !mutation::off(Rule::AckAfterDurable)
+            && mutation::on(Rule::AckAfterDurable)
         {
             let acknowledged = db.counted(WaitKind::LogSync, log.wait_acknowledged(ticket.lsn)).await;
             acknowledged.map_err(|error| db.log_error(&error))?;
         }
     } else if let Some(log) = db.log_to_wait_for()
         && !ticket.harmless
-        && !mutation::off(Rule::ReadOnlyAckAfterDurable)
+        && mutation::on(Rule::ReadOnlyAckAfterDurable)
     {
         let durable = db.counted(WaitKind::LogSync, log.wait_durable(ticket.lsn)).await;
         durable.map_err(|error| db.log_error(&error))?;

@@ -346,7 +346,7 @@ impl Inner {
             };
             chunk.drop_dead_blocks(&self.epochs, &guard);
             for block in chunk.blocks(&guard) {
-                if !mutation::off(Rule::BeginsOutliveSnapshots) {
+                if mutation::on(Rule::BeginsOutliveSnapshots) {
                     block.forget_begins(oldest, &self.epochs);
                 } else {
                     block.forget_begins(Timestamp(u64::MAX), &self.epochs);

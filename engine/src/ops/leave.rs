@@ -212,7 +212,7 @@ impl Inner {
             counters.longest_moved.fetch_max(longest as u64, Ordering::Relaxed);
             counters.cold.store(true, Ordering::SeqCst);
         };
-        if !mutation::off(Rule::ColdBeforeMove) {
+        if mutation::on(Rule::ColdBeforeMove) {
             tell();
         }
         let the_move = Move { chunk, block, leaving, stamp, keys_max };
@@ -489,7 +489,7 @@ impl Session {
         // Somebody may have been refused a key by one of the rows since they were copied, and build on its staying. He says so
         // before he looks at words, and here it is the other way round.
         let stays = block.youngest() > db.registry.oldest_validating();
-        if stays && !mutation::off(Rule::RefusersStayLate) && !mutation::off(Rule::YoungStay) {
+        if stays && mutation::on(Rule::RefusersStayLate) && mutation::on(Rule::YoungStay) {
             return Ok(self.give_up());
         }
         self.renew_notice(memo, batch, &notice, &guard)?;
@@ -524,7 +524,7 @@ impl Session {
     pub(crate) fn mark_leaves_dirty(&self, guard: &Guard<'_>) {
         if let Some(leaves) = &self.leaves
             && let Some(chunk) = leaves.form.get().store.directory.get(leaves.chunk, guard)
-            && !mutation::off(Rule::LeftIsDirty)
+            && mutation::on(Rule::LeftIsDirty)
         {
             chunk.mark_dirty();
         }

@@ -124,7 +124,7 @@ impl<'a> Running<'a> {
     /// Draws the id of a batch of the table, which runs from now on. `None`: nothing may move now.
     pub(super) fn begin(inner: &Inner, cold: &'a Cold, entry: &TableEntry) -> Option<Self> {
         let mut progress = cold.progress.lock();
-        let paused = progress.no_moves > 0 && !mutation::off(Rule::BackupPausesMoves);
+        let paused = progress.no_moves > 0 && mutation::on(Rule::BackupPausesMoves);
         if paused || entry.is_held() {
             return None;
         }
@@ -179,7 +179,7 @@ impl Inner {
         self.mark_store(cold);
         // Readers look into the store from the move's timestamp on.
         let tell = || entry.form_pinned(&self.epochs.pin()).counters.cold.store(true, Ordering::SeqCst);
-        if !mutation::off(Rule::ColdBeforeMove) {
+        if mutation::on(Rule::ColdBeforeMove) {
             tell();
         }
         let Some(moved) = self.move_rows(memo, entry, id, &copied).await? else {
@@ -210,7 +210,7 @@ impl Inner {
     /// Waits until all that was committed so far is on disk, whatever the durability setting. `rule`: why.
     pub(crate) async fn log_durable(&self, rule: Rule) -> Result<()> {
         match self.log() {
-            Some(log) if !mutation::off(rule) => {
+            Some(log) if mutation::on(rule) => {
                 log.wait_durable(log.tail()).await.map_err(|error| self.log_error(&error))
             }
             _ => Ok(()),
@@ -241,7 +241,7 @@ impl Inner {
             for &row in rows {
                 let Some(version) = form.store.directory.newest(row, &guard) else { continue };
                 let Begin::At(begin) = version.begin() else { continue };
-                let again = version.is_promoted() && begin > oldest && !mutation::off(Rule::MovesOnce);
+                let again = version.is_promoted() && begin > oldest && mutation::on(Rule::MovesOnce);
                 if version.is_tombstone() || begin > youngest || again {
                     continue;
                 }
@@ -382,7 +382,7 @@ impl Session {
         // says so before he looks for marks, and here it is the other way round.
         let youngest = candidates.iter().map(|candidate| candidate.begin).max();
         let stays = youngest > Some(db.registry.oldest_validating());
-        if stays && !mutation::off(Rule::RefusersStayLate) && !mutation::off(Rule::YoungStay) {
+        if stays && mutation::on(Rule::RefusersStayLate) && mutation::on(Rule::YoungStay) {
             return Ok(self.give_up());
         }
         self.renew_notice(memo, batch, &notice, &guard)?;

@@ -62,7 +62,7 @@ impl Session {
             BatchState::There(moved) => moved,
             BatchState::Hidden | BatchState::Undecided(_) => return Ok(Step::Done(false)),
         };
-        let too_young = moved.is_some_and(|moved| moved > oldest) && !mutation::off(Rule::MovesOnce);
+        let too_young = moved.is_some_and(|moved| moved > oldest) && mutation::on(Rule::MovesOnce);
         if too_young
             || form.counters.locks.load(Ordering::SeqCst) != 0 && db.locks.is_locked(form.id, key)
             || db.end_now(memo, name, None, &guard) != EndNow::Open

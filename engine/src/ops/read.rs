@@ -225,7 +225,7 @@ impl Session {
     /// is on disk.
     #[inline]
     pub(crate) fn take_snapshot(&mut self) {
-        if !mutation::off(Rule::CacheEndsWithSnapshot) {
+        if mutation::on(Rule::CacheEndsWithSnapshot) {
             self.cold_cache.clear();
         }
         self.snapshots += 1;

@@ -59,7 +59,7 @@ impl Session {
     #[cold]
     fn is_hidden(&self, own: Version) -> bool {
         self.position_of(own).is_some_and(|number| number >= self.view.hidden_from)
-            && !mutation::off(Rule::StatementPassesOwn)
+            && mutation::on(Rule::StatementPassesOwn)
     }
 
     /// Ends the statement. What later statements see is the newest of the transaction's versions of a row: those below, as

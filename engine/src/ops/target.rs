@@ -323,7 +323,7 @@ impl Session {
         id: TxnId,
         in_the_way: &mut InTheWay,
     ) -> Step<Option<Sought>> {
-        if newest.moved().is_some() && !mutation::off(Rule::MovesAreWaitedOut) {
+        if newest.moved().is_some() && mutation::on(Rule::MovesAreWaitedOut) {
             return Step::Wait(Wait::Decision(id));
         }
         let since = in_the_way.since(id, &self.db.registry);

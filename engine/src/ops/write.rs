@@ -462,7 +462,7 @@ impl Session {
     ) -> Result<Option<Step<()>>> {
         let form = form_ref.get();
         if form.counters.locks.load(Ordering::SeqCst) != 0
-            && !mutation::off(Rule::EndLooksForLocks)
+            && mutation::on(Rule::EndLooksForLocks)
             && let Some(wait) = self.forbidden(form, &target.key, new.map(|(_, changed)| changed))
         {
             return Ok(Some(Step::Wait(wait)));
@@ -478,7 +478,7 @@ impl Session {
             return ended.map(|_| None);
         }
         if form.counters.locks.load(Ordering::SeqCst) != 0
-            && !mutation::off(Rule::EndLooksForLocks)
+            && mutation::on(Rule::EndLooksForLocks)
             && let Some(wait) = self.forbidden(form, &target.key, new.map(|(_, changed)| changed))
         {
             slot.into_iter().for_each(|slot| form.store.directory.give_back(slot, guard));

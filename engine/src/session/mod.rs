@@ -190,7 +190,7 @@ impl View {
     /// Is one open that has its snapshot?
     #[inline]
     pub(crate) fn has_begun(&self) -> bool {
-        self.is_open() && !self.fresh && !mutation::off(Rule::StatementKeepsSnapshot)
+        self.is_open() && !self.fresh && mutation::on(Rule::StatementKeepsSnapshot)
     }
 }
 

@@ -178,7 +178,7 @@ pub(crate) fn prune_row(
     let mut all_parked = true;
     // The last version that stays, and the one that was looked at last.
     let (mut newer, mut last) = (newest, newest);
-    while !last.is_settled() || waiting.is_some() && !mutation::off(Rule::WaiterPassesSettled) {
+    while !last.is_settled() || waiting.is_some() && mutation::on(Rule::WaiterPassesSettled) {
         let Some(version) = last.older(memory) else { break };
         let begin = committed(version, registry);
         if let (Some(begin), Some(end), Some(waited_for)) = (begin, end, waiting)

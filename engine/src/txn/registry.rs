@@ -159,7 +159,7 @@ impl Place {
 
     /// Notes that the transaction has undone something without ending: who found that in its way looks again.
     pub(crate) fn note_undone(&self) {
-        if !mutation::off(Rule::UndoingIsTold) {
+        if mutation::on(Rule::UndoingIsTold) {
             self.undone.fetch_add(1, Ordering::SeqCst);
             self.wake_waiters();
         }

@@ -479,7 +479,7 @@ impl PageMap {
             }
         }
         let is_it = found.bucket.pages[found.lane].load(Ordering::Relaxed) == page;
-        if !is_it && !mutation::off(Rule::PinComparesPage) {
+        if !is_it && mutation::on(Rule::PinComparesPage) {
             return Err(Some(found.slot()));
         }
         found.touch(most);
@@ -515,7 +515,7 @@ impl PageMap {
         let state = self.state(slot);
         let mut now = state.load(Ordering::SeqCst);
         loop {
-            let pinned = now & PINS_MASK != 0 && !mutation::off(Rule::PinnedPageStays);
+            let pinned = now & PINS_MASK != 0 && mutation::on(Rule::PinnedPageStays);
             if pinned || now & RESIDENT == 0 || now & (LATCHED | unless) != 0 {
                 return None;
             }

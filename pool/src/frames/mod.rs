@@ -558,7 +558,7 @@ impl PagePool {
             at = until;
         }
         async move {
-            if count > 0 && !mutation::off(Rule::DiscardWaitsForWrites) {
+            if count > 0 && mutation::on(Rule::DiscardWaitsForWrites) {
                 self.written(first, first + count - 1).await;
             }
         }

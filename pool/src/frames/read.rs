@@ -273,7 +273,7 @@ impl Drop for ReadWait<'_> {
         };
         drop(waker);
         if let Some(slot) = granted
-            && !mutation::off(Rule::DroppedPinIsGivenBack)
+            && mutation::on(Rule::DroppedPinIsGivenBack)
         {
             self.shared.unpin(slot);
         }

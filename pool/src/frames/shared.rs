@@ -372,7 +372,7 @@ impl Shared {
 
     #[inline(always)]
     fn someone_waits(&self) -> bool {
-        self.waiting.load(Ordering::SeqCst) != 0 && !mutation::off(Rule::LastUnpinNotifies)
+        self.waiting.load(Ordering::SeqCst) != 0 && mutation::on(Rule::LastUnpinNotifies)
     }
 
     #[cold]

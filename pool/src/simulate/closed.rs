@@ -22,7 +22,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use super::device::{Device, DeviceModel, Operation};
 use super::frames::Frames;
 use super::level::DATA_OFFSET;
-use super::trace::{TraceKind, TraceRequest};
+use crate::trace::{TraceKind, TraceRequest};
 use crate::cache::{Admission, CachePolicy, Request, RequestKind};
 
 /// What a stream does next.

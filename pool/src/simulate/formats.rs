@@ -10,7 +10,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 
-use super::trace::{BATCH, Result, TraceError, TraceKind, TraceRequest, TraceSource};
+use crate::trace::{BATCH, Result, TraceError, TraceKind, TraceRequest, TraceSource};
 use crate::cache::Told;
 
 /// Pages of one disk of MSR's.

@@ -8,7 +8,7 @@
 //!
 //! Difference from a database: changed pages are written when they leave, not some time before by a cleaner.
 
-use super::trace::{TraceKind, TraceRequest};
+use crate::trace::{TraceKind, TraceRequest};
 use crate::cache::{Admission, CacheKind, CachePolicy, CacheSetup, Request, RequestKind, Told};
 
 /// What became of the requests.

@@ -22,13 +22,13 @@
 //! Limits: pages of one length. OPT keeps the misses of the whole trace in memory, 20 bytes each; without it a trace may be of
 //! any length.
 
-pub mod capture;
+pub use crate::capture;
 pub mod closed;
 pub mod formats;
 pub mod frames;
 mod level;
 mod replay;
-pub mod trace;
+pub use crate::trace;
 
 pub use level::{Counts, Mode};
 pub use replay::{Outcome, Row, Simulation, replay};

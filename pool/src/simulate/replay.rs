@@ -18,7 +18,7 @@ use thermocline_base::clock::{Clock, SystemClock, thread_cpu_ns};
 use super::device::DeviceModel;
 use super::frames::{FrameCounts, Frames};
 use super::level::{Counts, Level, Mode};
-use super::trace::{Result, TraceError, TraceRequest, TraceSource};
+use crate::trace::{Result, TraceError, TraceRequest, TraceSource};
 use crate::cache::{CacheKind, CachePolicy, CacheSetup, Future, Opt, Request, Savings};
 
 /// What is simulated.

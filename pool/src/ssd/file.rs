@@ -24,7 +24,7 @@ use thermocline_base::sync::Backoff;
 use super::SsdError;
 use crate::error::WrongFile;
 use crate::page::PageSize;
-use crate::space::EXTENT_PAGES;
+use crate::page::EXTENT_PAGES;
 
 /// The format of files that this program writes, and the newest that it reads.
 pub const SSD_FORMAT: u32 = 1;

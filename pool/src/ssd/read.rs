@@ -23,7 +23,7 @@ use thermocline_base::sync::Mutex;
 use super::table::{Source, Ticket};
 use super::{SsdLevel, file};
 use crate::cache::Slot;
-use crate::device::Wanted;
+use crate::page::Wanted;
 use crate::mutation::{self, Rule};
 use crate::page;
 

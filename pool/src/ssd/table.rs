@@ -22,9 +22,9 @@ use thermocline_base::io::AlignedBytes;
 
 use super::{SsdCounts, SsdOptions};
 use crate::cache::{Admission, CachePolicy, CacheSetup, Request, RequestKind, Savings, Slot, Told};
-use crate::device::{PageHeat, ReadReason, Wanted};
+use crate::page::{PageHeat, ReadReason, Wanted};
 use crate::mutation::{self, Rule};
-use crate::space::EXTENT_PAGES;
+use crate::page::EXTENT_PAGES;
 
 /// Where a page of a read comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -397,7 +397,7 @@ impl Table {
             .extents
             .iter()
             .any(|(known, voided)| *known == extent && self.reads[known].voided == *voided);
-        if !stands && !mutation::off(Rule::SsdCountsDiscards) {
+        if !stands && mutation::on(Rule::SsdCountsDiscards) {
             self.counts.voided += 1;
             return false;
         }

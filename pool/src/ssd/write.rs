@@ -174,7 +174,7 @@ pub(super) fn pump(level: &Arc<SsdLevel>) -> bool {
 pub(super) fn through(level: &Arc<SsdLevel>, first: u64, offset: u64, buffer: Buffer) -> Completion {
     let pages = first..first + (buffer.as_slice().len() / level.page_size.bytes()) as u64;
     let (completer, completion) = Completion::pending_with(&buffer);
-    if !mutation::off(Rule::SsdVoidsWrites) {
+    if mutation::on(Rule::SsdVoidsWrites) {
         level.void(pages.clone(), false);
     }
     let job = Overwrite { level: Arc::clone(level), pages, completer: Mutex::new(Some(completer)) };
@@ -190,7 +190,7 @@ struct Overwrite {
 
 impl Job for Overwrite {
     fn answered(&self, outcome: Outcome) -> Option<Completion> {
-        if !mutation::off(Rule::SsdVoidsWrites) {
+        if mutation::on(Rule::SsdVoidsWrites) {
             self.level.void(self.pages.clone(), false);
         }
         let completer = self.completer.lock().unwrap_or_else(PoisonError::into_inner).take();

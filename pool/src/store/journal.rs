@@ -543,7 +543,7 @@ impl Journal {
     /// first generation that is needed then. The segment being written stays.
     pub(super) fn floor(&self, flushed: u64, pinned: Option<u64>) -> u64 {
         let keep = match pinned {
-            Some(pinned) if !mutation::off(Rule::SegmentOutlivesBatches) => pinned.min(flushed + 1),
+            Some(pinned) if mutation::on(Rule::SegmentOutlivesBatches) => pinned.min(flushed + 1),
             _ => flushed + 1,
         };
         let mut kept = self.segments.iter().enumerate();

@@ -346,7 +346,7 @@ impl Dead {
             // A batch that was discarded took its object with it.
             let Some(object) = state.objects.get(&batch) else { continue };
             let live = object.live.checked_sub(dead).expect("no more entries go than there were");
-            if live > 0 && !mutation::off(Rule::ObjectsOutliveEntries) {
+            if live > 0 && mutation::on(Rule::ObjectsOutliveEntries) {
                 changes.push(Change::SetLive { batch, live });
             } else {
                 changes.push(Change::RemoveObject(batch));

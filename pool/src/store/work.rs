@@ -565,7 +565,7 @@ impl Inner {
                 .collect();
             // Of these keys nothing is left. If their leaf went, its neighbour's young pieces would count for them, and
             // some of those may be what was merged here.
-            let stays = !mutation::off(Rule::EmptyLeafStays) || first == 0 || !young.is_empty();
+            let stays = mutation::on(Rule::EmptyLeafStays) || first == 0 || !young.is_empty();
             if fresh.is_empty() && stays {
                 fresh.push(Arc::new(Leaf::new(lowers[0].clone(), young, None)));
             }
@@ -653,13 +653,13 @@ impl Inner {
         }
         self.counters.manifest_bytes.store(manifest.bytes_written, Ordering::Relaxed);
         {
-            let _control = (!mutation::off(Rule::VersionChangesUnderControl)).then(|| self.control.lock());
+            let _control = (mutation::on(Rule::VersionChangesUnderControl)).then(|| self.control.lock());
             let mut version = Version::clone(&self.current());
             gone.extend(update(&mut version)?);
             gone.extend(object::without(&mut version, &objects));
             self.publish(version);
         }
-        if !mutation::off(Rule::FreeAfterManifest) {
+        if mutation::on(Rule::FreeAfterManifest) {
             gone.iter().for_each(|piece| piece.give_up());
         }
         discarded.iter().for_each(|(_, piece)| piece.give_up());
@@ -711,7 +711,7 @@ impl Inner {
             )
         };
         let mut manifest = self.manifest.lock();
-        if place(&self.current()).is_none() && !mutation::off(Rule::SpillLooksAgain) {
+        if place(&self.current()).is_none() && mutation::on(Rule::SpillLooksAgain) {
             // Its owner has decided meanwhile, and the journal may have forgotten the decision already: a manifest that
             // said that the batch waits would bring it back after a crash.
             piece.give_up();

@@ -232,7 +232,7 @@ impl Chunk {
             let word = match self.place(slot, guard) {
                 Place::Nowhere | Place::Left(_) => return Ok(false),
                 Place::Slot(slot) => slot.0,
-                Place::Frozen(found) if found != number && !mutation::off(Rule::BlocksAreNotMistaken) => {
+                Place::Frozen(found) if found != number && mutation::on(Rule::BlocksAreNotMistaken) => {
                     return Ok(false);
                 }
                 Place::Frozen(number) => {

@@ -216,7 +216,7 @@ impl<M: NodeMemory, const N: usize> Tree<M, N> {
             leaf.append_key(slot, &out.prefix, &mut out.bytes)?;
             out.entries.push((out.bytes.len(), RowId(slot.value())));
         }
-        if !mutation::off(Rule::OptimisticRecheck) {
+        if mutation::on(Rule::OptimisticRecheck) {
             leaf.check()?;
         }
         if wanted < range.len()

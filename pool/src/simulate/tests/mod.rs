@@ -8,7 +8,7 @@ use thermocline_base::rng::Rng;
 
 use super::closed::{ClosedLoop, Streams};
 use super::device::DeviceModel;
-use super::trace::{TraceKind, TraceRequest};
+use crate::trace::{TraceKind, TraceRequest};
 use super::*;
 use crate::cache::CacheKind;
 

@@ -1,7 +1,7 @@
 //! Traces: formats round trip; truncated, damaged and foreign ones are named.
 
 use super::super::formats::{CsvReader, MsrReader, OracleReader, is_msr};
-use super::super::trace::{TraceError, TraceReader, TraceSource, TraceWriter};
+use super::crate::trace::{TraceError, TraceReader, TraceSource, TraceWriter};
 use super::*;
 use crate::cache::Told;
 use proptest::prelude::*;

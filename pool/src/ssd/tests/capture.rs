@@ -4,8 +4,8 @@ use std::io::Write;
 use std::sync::Mutex;
 
 use super::*;
-use crate::simulate::capture::PageCapture;
-use crate::simulate::trace::{TraceReader, TraceSource};
+use crate::capture::PageCapture;
+use crate::trace::{TraceReader, TraceSource};
 
 /// A trace in memory, of which a test keeps a handle.
 #[derive(Clone, Default)]

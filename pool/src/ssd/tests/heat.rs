@@ -1,7 +1,7 @@
 //! Heat that a merge hands over: pages written a moment ago are warm and cached, and what is freed is as cold as new.
 
 use super::*;
-use crate::device::PageHeat;
+use crate::page::PageHeat;
 
 fn tac(slots: u64) -> SsdOptions {
     SsdOptions { policy: DEFAULT_POLICY, ..options(slots) }

@@ -20,7 +20,7 @@ use super::*;
 use crate::device::PageDevice;
 use crate::page::{self, HEADER_BYTES, PageKind};
 use crate::simulate::device::DeviceModel;
-use crate::simulate::trace::{TraceKind, TraceRequest};
+use crate::trace::{TraceKind, TraceRequest};
 use crate::simulate::{Mode, Simulation, replay};
 
 pub(super) const DATABASE: [u8; 16] = [9; 16];
