@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use thermocline_row as row;
 
-use crate::system::Objects;
-use crate::system::rows::ActionRow;
-use crate::system::sequences::SessionSequences;
+use crate::objects::Objects;
+use crate::objects::rows::ActionRow;
+use crate::objects::sequences::SessionSequences;
 use crate::types::{NO_MOD, Type, numeric_mod};
 
 /// Definitions by name.
@@ -22,11 +22,11 @@ pub(crate) trait Catalog {
     /// What is known beside tables: views, sequences, comments.
     fn objects(&self) -> &Objects;
     /// What sessions share; none where there is no session.
-    fn common(&self) -> Option<&crate::common::Common>;
+    fn common(&self) -> Option<&crate::shared::Common>;
     /// Positions of sequences.
     fn sequences(&self) -> &SessionSequences;
     /// A table of the system catalogs, with its rows.
-    fn system(&self, schema: &str, name: &str) -> Option<System>;
+    fn pg_table(&self, schema: &str, name: &str) -> Option<System>;
     /// Definitions of indexes, or of the constraints that are indexes, by OID.
     fn definitions(&self, constraints: bool) -> Vec<(i64, String)>;
     /// Full names of relations by OID.

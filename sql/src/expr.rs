@@ -137,17 +137,17 @@ pub(crate) struct Context {
     /// The time at which the statement began.
     pub(crate) statement: i64,
     /// The session's sequences; none where constants are computed.
-    pub(crate) sequences: Option<crate::system::sequences::SessionSequences>,
+    pub(crate) sequences: Option<crate::objects::sequences::SessionSequences>,
     /// The session, for functions that ask it; none where nothing does.
-    pub(crate) facts: Option<Arc<crate::common::facts::Facts>>,
+    pub(crate) facts: Option<Arc<crate::shared::facts::Facts>>,
     /// The longest wait for a row's lock.
     pub(crate) lock_timeout: Option<std::time::Duration>,
     /// What counts the work of each operator, for EXPLAIN ANALYZE.
-    pub(crate) meter: Option<Arc<crate::run::meter::Meter>>,
+    pub(crate) meter: Option<Arc<crate::exec::meter::Meter>>,
     /// When it lets others have a turn.
-    pub(crate) pace: crate::run::pace::Pace,
+    pub(crate) pace: crate::exec::pace::Pace,
     /// What it keeps.
-    pub(crate) memory: crate::run::memory::Memory,
+    pub(crate) memory: crate::exec::memory::Memory,
 }
 
 /// What an expression may look at.

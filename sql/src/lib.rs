@@ -19,24 +19,24 @@
 //! A text becomes an answer in four steps:
 //!
 //! ```text
-//! text ─ parser ─► statement ─ bind ─► bound tree (plan) ─ run ─► rows
-//!                               ▲ registry: types, functions, operators, casts
-//!                               ▲ catalog: tables, columns, indexes          ▲ engine, through the trait `Source`
+//! text ─ parser ─► statement ─ bind ─► bound tree (plan) ─ exec ─► rows
+//!                               ▲ functions: operators, casts, aggregates too
+//!                               ▲ catalog: tables, columns, indexes           ▲ engine, through the trait `Source`
 //! ```
 //!
 //! | module | holds |
 //! |---|---|
 //! | `parser` | text to statements |
 //! | `types` | types, values, their text |
-//! | `registry` | functions, operators, casts, aggregates and how overloads are chosen |
+//! | `functions` | functions, operators, casts, aggregates and how overloads are chosen |
 //! | `expr` | bound expressions and their evaluation |
 //! | `bind` | statements to bound trees (`plan`), over a `catalog` |
-//! | `run` | the executor |
+//! | `exec` | the executor |
 //! | `explain` | plans as text |
-//! | `system` | what definitions say that the engine does not keep, in hidden tables |
+//! | `objects` | what definitions say that the engine does not keep, in hidden tables |
 //! | `depth` | how deep and how large a statement may be |
 //! | `names` | names within schemas, search paths |
-//! | `common` | what sessions share, and what expressions ask of theirs |
+//! | `shared` | what sessions share, and what expressions ask of theirs |
 //! | `fuzzing` | an entrance for a fuzz target |
 //! | `session` | what a user holds: transactions, settings, definitions |
 //!
@@ -46,32 +46,32 @@
 
 mod bind;
 mod catalog;
-mod common;
 mod depth;
 mod error;
+mod exec;
 mod explain;
 mod expr;
+mod functions;
 #[doc(hidden)]
 pub mod fuzzing;
 mod names;
+mod objects;
 mod parser;
 mod plan;
 #[cfg(test)]
 mod reference;
-mod registry;
-mod run;
 mod session;
-mod system;
+mod shared;
 mod types;
 
-pub use common::Common;
-pub use common::activity::Client;
 pub use error::{About, Error, Result};
+pub use exec::memory::Held;
+pub use exec::pace::GiveWay;
 pub use expr::{Cause, Interrupt};
 pub use plan::Column;
-pub use run::memory::Held;
-pub use run::pace::GiveWay;
 pub use session::{Answer, CopyFormat, CopyIn, Copying, Notice, Prepared, Rows, Session};
+pub use shared::Common;
+pub use shared::activity::Client;
 pub use types::{Datum, Numeric, Type};
 
 /// What `version()` says.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use crate::catalog::Table;
 use crate::expr::{Comparison, Expr};
+use crate::functions::aggregates::Aggregate;
 use crate::parser::ast::{JoinKind, LockWait, SetOp, Strength};
-use crate::registry::aggregates::Aggregate;
 use crate::types::{Datum, Type};
 
 /// A column of a result.

@@ -260,7 +260,7 @@ impl Binder<'_> {
             return Ok(None);
         }
         let (last, called) = self.catalog.sequences().position(name)?;
-        self.system = true;
+        self.rebinds = true;
         let values = [
             ("last_value", Type::Int8, crate::types::Datum::Int(last)),
             ("log_cnt", Type::Int8, crate::types::Datum::Int(0)),

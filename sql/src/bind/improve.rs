@@ -3,9 +3,9 @@
 
 use super::access::in_order;
 use crate::expr::Expr;
+use crate::functions::aggregates::Aggregate;
 use crate::parser::ast::JoinKind;
 use crate::plan::{Access, AggregateCall, Plan, SortKey, Sub, SubKind};
-use crate::registry::aggregates::Aggregate;
 use crate::types::Datum;
 
 /// Improves a whole plan.

@@ -96,7 +96,7 @@ pub(crate) struct Binder<'c> {
     /// Rows are locked.
     locks: bool,
     /// It looks at definitions, and so is bound anew each time.
-    pub(crate) system: bool,
+    pub(crate) rebinds: bool,
     /// Its expressions ask the session.
     pub(crate) asks: bool,
     /// Views that are being bound, the innermost last.
@@ -138,7 +138,7 @@ impl<'c> Binder<'c> {
             now,
             named: 0,
             locks: false,
-            system: false,
+            rebinds: false,
             asks: false,
             views: Vec::new(),
             scalars: Vec::new(),

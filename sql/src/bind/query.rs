@@ -692,7 +692,7 @@ pub(super) fn has_aggregate(expr: &ast::Expr) -> bool {
     match &expr.kind {
         ExprKind::Call(call) => {
             (call.over.is_none()
-                && call.name.last().is_some_and(|name| crate::registry::aggregates::is_aggregate(name)))
+                && call.name.last().is_some_and(|name| crate::functions::aggregates::is_aggregate(name)))
                 || any(&call.args)
                 || call.over.as_deref().is_some_and(super::window::window_has_aggregate)
         }

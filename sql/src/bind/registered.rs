@@ -48,7 +48,7 @@ impl Binder<'_> {
         let owned = |(oid, name): &(i64, &str)| (*oid, (*name).to_owned());
         match kind {
             Type::Regclass => {
-                self.system = true;
+                self.rebinds = true;
                 let named = |(oid, full): (i64, String)| (oid, names::visible(&full, self.is_visible(&full)));
                 let mut all: Vec<_> = self.catalog.relation_names().into_iter().map(named).collect();
                 all.extend(SYSTEM.iter().map(owned));
@@ -57,7 +57,7 @@ impl Binder<'_> {
             }
             Type::Regtype => Type::all().map(|ty| (ty.oid().into(), ty.sql_name().to_owned())).collect(),
             Type::Regnamespace => {
-                self.system = true;
+                self.rebinds = true;
                 let all = self.catalog.schema_names().into_iter();
                 all.map(|(oid, name)| (oid, crate::catalog::quoted(&name))).collect()
             }
@@ -93,7 +93,7 @@ impl Binder<'_> {
 
     /// The OID of a relation, an index among them: the system's come first.
     fn relation_oid(&mut self, schema: Option<&str>, name: &str) -> Option<i64> {
-        self.system = true;
+        self.rebinds = true;
         let system = SYSTEM.iter().find(|(_, known)| *known == name).map(|(oid, _)| *oid);
         if let Some(oid) = system.filter(|_| schema.is_none_or(|schema| schema == "pg_catalog")) {
             return Some(oid);

@@ -8,8 +8,8 @@ use crate::catalog::OWN;
 use crate::error::{Error, Result};
 use crate::expr::{Call, Env, Expr, Made};
 use crate::names;
+use crate::objects::sequences::SessionSequences;
 use crate::parser::ast::{self, ExprKind};
-use crate::system::sequences::SessionSequences;
 use crate::types::{Datum, Type};
 
 impl Binder<'_> {

@@ -6,10 +6,10 @@ mod write;
 
 use std::collections::HashSet;
 
+use crate::exec::meter::{Measured, Meter};
 use crate::names::plain as plain_name;
 use crate::parser::ast::JoinKind;
 use crate::plan::{Access, Bound, Extension, Join, KeyPart, Plan, SetExpr};
-use crate::run::meter::{Measured, Meter};
 
 pub(crate) use write::{json, text};
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{Node, Times};
-use crate::run::meter::Measured;
+use crate::exec::meter::Measured;
 
 fn ms(ns: u64) -> f64 {
     ns as f64 / 1e6

@@ -11,8 +11,8 @@ use std::path::Path;
 
 use thermocline_engine::{Database, Options};
 
-use crate::registry::aggregates::AGGREGATES;
-use crate::registry::{function_groups, operators_all};
+use crate::functions::aggregates::AGGREGATES;
+use crate::functions::{function_groups, operators_all};
 use crate::session::Session;
 use crate::types::{Category, Type};
 

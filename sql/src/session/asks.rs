@@ -5,11 +5,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::{Answer, Prepared, Rows, Session};
-use crate::common::Common;
-use crate::common::advisory::Lock;
-use crate::common::facts::{Facts, Kept};
 use crate::error::{Error, Result};
 use crate::expr::Cause;
+use crate::shared::Common;
+use crate::shared::advisory::Lock;
+use crate::shared::facts::{Facts, Kept};
 use crate::types::Datum;
 
 impl Session {

@@ -6,9 +6,9 @@ use super::system;
 use crate::catalog::{
     Catalog, Column as TableColumn, Foreign, HIDDEN_KEY, Identity, Index, OWN, System, Table, sql_type,
 };
-use crate::system::Objects;
-use crate::system::rows::{DefaultRow, ForeignRow};
-use crate::system::sequences::SessionSequences;
+use crate::objects::Objects;
+use crate::objects::rows::{DefaultRow, ForeignRow};
+use crate::objects::sequences::SessionSequences;
 use crate::types::Type;
 
 /// All definitions, at one moment.
@@ -19,7 +19,7 @@ pub(crate) struct EngineCatalog<'d> {
     pub(crate) tables: &'d Tables,
     pub(crate) objects: &'d Objects,
     pub(crate) sequences: &'d SessionSequences,
-    pub(crate) common: &'d crate::common::Common,
+    pub(crate) common: &'d crate::shared::Common,
     /// The schemas in which names without one are looked for.
     pub(crate) path: &'d [String],
 }
@@ -135,7 +135,7 @@ impl Catalog for EngineCatalog<'_> {
         self.objects
     }
 
-    fn common(&self) -> Option<&crate::common::Common> {
+    fn common(&self) -> Option<&crate::shared::Common> {
         Some(self.common)
     }
 
@@ -143,7 +143,7 @@ impl Catalog for EngineCatalog<'_> {
         self.sequences
     }
 
-    fn system(&self, schema: &str, name: &str) -> Option<System> {
+    fn pg_table(&self, schema: &str, name: &str) -> Option<System> {
         system::system(self, schema, name)
     }
 

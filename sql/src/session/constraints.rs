@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::{Answer, EngineCatalog, Session};
 use crate::error::{Error, Result};
+use crate::exec::foreign::{self, Pending};
 use crate::parser::ast::ObjectName;
-use crate::run::foreign::{self, Pending};
 
 /// What SET CONSTRAINTS has said in this transaction.
 #[derive(Debug, Default)]

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::{Answer, Rows, Session};
 use crate::error::{Error, Result};
+use crate::exec::memory::Held;
 use crate::parser::ast::Fetch;
 use crate::plan::Column;
-use crate::run::memory::Held;
 use crate::types::Datum;
 
 #[derive(Default)]

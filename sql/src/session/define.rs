@@ -8,11 +8,11 @@ use super::{Answer, Session};
 use crate::bind::Binder;
 use crate::catalog::{Catalog, Column, HIDDEN_KEY, Identity, quoted, sql_type};
 use crate::error::{Error, Result};
+use crate::exec::source::stored_value;
 use crate::names;
+use crate::objects::Change;
+use crate::objects::rows::{ColumnRow, DefaultRow, Object};
 use crate::parser::ast::{ColumnDef, CreateIndex, CreateTable, Names, ObjectName, Statement, Written};
-use crate::run::source::stored_value;
-use crate::system::Change;
-use crate::system::rows::{ColumnRow, DefaultRow, Object};
 use crate::types::{Datum, NO_MOD, Type, display, numeric_parts};
 
 /// The name given to a key, and its columns.

@@ -7,10 +7,10 @@ use super::{Answer, Session};
 use crate::catalog::{Catalog, quoted, sql_type};
 use crate::error::{Error, Result};
 use crate::names;
+use crate::objects::Change;
+use crate::objects::rows::{CheckRow, ColumnRow, DefaultRow, ForeignRow, Kind, Object};
 use crate::parser::ast::{Alter, ColumnDef, ObjectName, Written};
 use crate::parser::renamed;
-use crate::system::Change;
-use crate::system::rows::{CheckRow, ColumnRow, DefaultRow, ForeignRow, Kind, Object};
 
 impl Session {
     pub(super) async fn alter_table(

@@ -11,9 +11,9 @@ use crate::bind::Binder;
 use crate::catalog::{Catalog, Index, Table, quoted, sql_type};
 use crate::error::{Error, Result};
 use crate::names;
+use crate::objects::Change;
+use crate::objects::rows::{ActionRow, CheckRow, ForeignRow, Kind, Object};
 use crate::parser::ast::{Action, CheckDef, CreateTable, ForeignDef, ObjectName};
-use crate::system::Change;
-use crate::system::rows::{ActionRow, CheckRow, ForeignRow, Kind, Object};
 use crate::types::{Datum, Type};
 
 fn action(action: Action) -> ActionRow {
@@ -311,7 +311,7 @@ impl Session {
         if let Some(orphan) = self.internal(&orphans).await?.first() {
             let message =
                 format!("insert or update on table \"{table}\" violates foreign key constraint \"{name}\"");
-            let shown = crate::run::foreign::shown(&found, &row.columns, orphan);
+            let shown = crate::exec::foreign::shown(&found, &row.columns, orphan);
             let detail = format!("Key {shown} is not present in table \"{}\".", row.parent);
             return Err(Error::new("23503", message).detail(detail).table(table).constraint(name));
         }

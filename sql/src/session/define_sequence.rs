@@ -5,9 +5,9 @@ use super::{Answer, Session};
 use crate::bind::Binder;
 use crate::error::{Error, Result};
 use crate::names;
+use crate::objects::Change;
+use crate::objects::rows::{ColumnRow, DefaultRow, Object, SequenceRow};
 use crate::parser::ast::{ObjectName, SequenceOptions};
-use crate::system::Change;
-use crate::system::rows::{ColumnRow, DefaultRow, Object, SequenceRow};
 use crate::types::{Type, text};
 
 fn invalid(message: String) -> Error {

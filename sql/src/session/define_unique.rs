@@ -3,8 +3,8 @@
 
 use super::{Answer, Session};
 use crate::error::{Error, Result};
-use crate::system::Change;
-use crate::system::rows::{Kind, Object, UniqueIndexRow};
+use crate::objects::Change;
+use crate::objects::rows::{Kind, Object, UniqueIndexRow};
 use crate::types::Type;
 
 /// May a column of this type stand in an index? An array's bytes are in another order than the array is.

@@ -6,9 +6,9 @@
 use super::{Answer, Session};
 use crate::bind::Binder;
 use crate::error::{Error, Result};
+use crate::objects::Change;
+use crate::objects::rows::{CommentRow, Kind, Object, ViewRow};
 use crate::parser::ast::{Commented, CreateView, ObjectName, Statement};
-use crate::system::Change;
-use crate::system::rows::{CommentRow, Kind, Object, ViewRow};
 
 impl Session {
     pub(super) async fn create_view(&mut self, view: &CreateView) -> Result<Answer> {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::{Prepared, Rows, Session};
 use crate::error::{Error, Result};
+use crate::exec::meter::{Measured, Meter};
 use crate::explain::{self, Times};
 use crate::parser::Parsed;
 use crate::parser::ast::{ExplainOptions, Statement};
 use crate::plan::Bound;
-use crate::run::meter::{Measured, Meter};
 use crate::types::{Datum, Type};
 
 /// Takes rows that nobody sees.

@@ -42,17 +42,17 @@ use thermocline_engine::{Database, Isolation, Savepoint, Tables, Transaction, bl
 
 use crate::bind::Binder;
 use crate::catalog::{Identity, quoted};
-use crate::common::Common;
-use crate::common::facts::{Facts, TransactionLocks};
 use crate::error::{Error, Result, aborted};
+use crate::exec;
+use crate::exec::memory::{Held, Spare};
+use crate::exec::pace::{GiveWay, Pace};
 use crate::expr::{Context, Deadline, Interrupt};
+use crate::objects::sequences::SessionSequences;
 use crate::parser::ast::{Copy, Statement};
 use crate::parser::parse_within;
 use crate::plan::{Bound, Column};
-use crate::run;
-use crate::run::memory::{Held, Spare};
-use crate::run::pace::{GiveWay, Pace};
-use crate::system::sequences::SessionSequences;
+use crate::shared::Common;
+use crate::shared::facts::{Facts, TransactionLocks};
 use crate::types::{Datum, Type, text};
 pub(crate) use catalog::EngineCatalog;
 use settings::Settings;
@@ -129,7 +129,7 @@ struct Open {
     /// What SET CONSTRAINTS has said.
     constraints: constraints::ConstraintModes,
     /// What foreign keys ask for when it commits.
-    deferred: Vec<crate::run::foreign::Pending>,
+    deferred: Vec<crate::exec::foreign::Pending>,
     /// It has changed the system tables: what they say is `Session::objects`, and nobody else's.
     defines: bool,
     failed: bool,
@@ -154,7 +154,7 @@ struct Open {
 /// What binding a statement has shown of it.
 struct Noted {
     /// It looks at definitions.
-    system: bool,
+    rebinds: bool,
     /// It asks the session.
     asks: bool,
     /// Tables that it would mean, were they there.
@@ -176,21 +176,21 @@ pub struct Session {
     /// What SQL's PREPARE has kept.
     prepares: prepares::Prepares,
     /// What the system tables say, as the statement that runs knows it.
-    objects: std::sync::Arc<crate::system::Objects>,
+    objects: std::sync::Arc<crate::objects::Objects>,
     /// The schemas of the search path that are there.
     path: std::sync::Arc<[String]>,
     /// The states of settings and system tables that it was made of, and a number that changes with it.
     path_of: (u64, u64),
     path_number: u64,
-    shared: Option<std::sync::Arc<crate::system::Shared>>,
+    shared: Option<std::sync::Arc<crate::objects::Shared>>,
     sequences: SessionSequences,
     /// What expressions know of it.
     facts: std::sync::Arc<Facts>,
     /// What the list of clients was told last, and of which settings.
-    resting: Option<crate::common::activity::Doing>,
+    resting: Option<crate::shared::activity::Doing>,
     noted_settings: Option<u64>,
     /// Counts what the statement does that runs, if it is explained.
-    meter: Option<std::sync::Arc<run::meter::Meter>>,
+    meter: Option<std::sync::Arc<exec::meter::Meter>>,
     /// How statements let others have a turn.
     give_way: GiveWay,
     spare: Spare,
@@ -396,7 +396,7 @@ impl Session {
         let (bound, parameters, noted) = bound?;
         statement.definitions = bound.as_ref().map_or(Vec::new(), Bound::tables);
         statement.parameters = parameters;
-        statement.volatile = noted.system;
+        statement.volatile = noted.rebinds;
         statement.asks = noted.asks;
         statement.absent = noted.absent;
         statement.objects = self.objects.version;
@@ -597,7 +597,7 @@ impl Session {
             _ => None,
         };
         let bound = binder.statement(within.as_ref().unwrap_or(statement))?;
-        let noted = Noted { system: binder.system, asks: binder.asks, absent: binder.absent };
+        let noted = Noted { rebinds: binder.rebinds, asks: binder.asks, absent: binder.absent };
         Ok((bound, binder.parameters, noted))
     }
 
@@ -746,7 +746,7 @@ impl Session {
         loop {
             tries += 1;
             match self.statement_bound(prepared, &mut parameters, rows, fixed).await {
-                Err(error) if error.message == run::source::REDEFINED && tries < REBINDS => {
+                Err(error) if error.message == exec::source::REDEFINED && tries < REBINDS => {
                     self.refresh_objects()?;
                     rows.restart();
                 }
@@ -800,7 +800,7 @@ impl Session {
             }
             // What was noted of the old plan stays as long as that does.
             prepared.asks |= noted.asks;
-            prepared.volatile = noted.system;
+            prepared.volatile = noted.rebinds;
             prepared.absent = noted.absent;
             prepared.definitions = bound.as_ref().map_or(Vec::new(), Bound::tables);
             prepared.bound = bound;

@@ -6,7 +6,7 @@ use thermocline_engine::TransactionOptions;
 
 use super::{EngineCatalog, Session};
 use crate::error::Result;
-use crate::system::{self, Change, Committing, Objects, Shared};
+use crate::objects::{self, Change, Committing, Objects, Shared};
 
 impl Session {
     /// Definitions, as the statement that runs knows them.
@@ -32,7 +32,7 @@ impl Session {
         if self.open.as_ref().is_some_and(|open| open.defines) {
             return Ok(());
         }
-        if self.shared.is_none() && self.db.has_table(system::OBJECTS) {
+        if self.shared.is_none() && self.db.has_table(objects::OBJECTS) {
             self.shared = Shared::of(&self.db);
         }
         let Some(shared) = &self.shared else { return Ok(()) };
@@ -47,7 +47,7 @@ impl Session {
     /// The objects of a transaction that has changed them, after it went back to a savepoint.
     pub(super) async fn reload_objects(&mut self) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        self.objects = Arc::new(system::load(&self.db, &mut open.transaction).await?);
+        self.objects = Arc::new(objects::load(&self.db, &mut open.transaction).await?);
         self.sequences.refresh(self.shared.clone(), self.objects.clone());
         Ok(())
     }
@@ -57,16 +57,16 @@ impl Session {
         if changes.is_empty() {
             return Ok(());
         }
-        system::tables(&self.db)?;
+        objects::tables(&self.db)?;
         if self.shared.is_none() {
             self.shared = Shared::of(&self.db);
         }
         if let Some(open) = &mut self.open {
-            system::write(&self.db, &mut open.transaction, changes).await?;
+            objects::write(&self.db, &mut open.transaction, changes).await?;
             open.defines = true;
             let mut objects: Objects = (*self.objects).clone();
             changes.iter().for_each(|change| objects.apply(change));
-            objects.version = system::fresh_version();
+            objects.version = objects::fresh_version();
             self.objects = Arc::new(objects);
             self.sequences.refresh(self.shared.clone(), self.objects.clone());
             for change in changes {
@@ -81,7 +81,7 @@ impl Session {
             return Ok(());
         }
         let mut transaction = self.db.begin(TransactionOptions::new())?;
-        system::write(&self.db, &mut transaction, changes).await?;
+        objects::write(&self.db, &mut transaction, changes).await?;
         let committing = self.committing(true);
         transaction.commit().await?;
         drop(committing);
@@ -111,7 +111,7 @@ impl Session {
             .filter(|(name, ..)| known(name))
             .map(|(name, last, called)| Change::Position(name, last, called))
             .collect();
-        system::write(&self.db, &mut open.transaction, &changes).await
+        objects::write(&self.db, &mut open.transaction, &changes).await
     }
 
     /// A transaction begins to commit, which has changed the system tables if it `defines`.

@@ -33,7 +33,7 @@ pub struct Prepared {
     /// Tables that it would mean, were they there: full names.
     pub(super) absent: Vec<String>,
     /// The memory that a long text takes.
-    pub(super) _held: Option<std::sync::Arc<crate::run::memory::Held>>,
+    pub(super) _held: Option<std::sync::Arc<crate::exec::memory::Held>>,
 }
 
 impl Prepared {

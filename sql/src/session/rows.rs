@@ -4,13 +4,13 @@ use thermocline_engine::{Isolation, Transaction, TransactionOptions};
 
 use super::{EngineCatalog, Open};
 use crate::error::{Error, Result};
+use crate::exec::Executor;
+use crate::exec::change::{Outcome, STALE};
+use crate::exec::foreign::{self, Pending};
+use crate::exec::memory::size_of_row;
+use crate::exec::source::{EngineSource, REDEFINED};
 use crate::expr::Context;
 use crate::plan::Bound;
-use crate::run::Executor;
-use crate::run::change::{Outcome, STALE};
-use crate::run::foreign::{self, Pending};
-use crate::run::memory::size_of_row;
-use crate::run::source::{EngineSource, REDEFINED};
 use crate::types::Datum;
 
 /// How often a statement runs again that others were in the way of.
@@ -57,7 +57,7 @@ async fn run_bound<'e, 't>(
     let outcome: Outcome<'_> = match bound {
         Bound::Query(query) => {
             let mut count = 0;
-            let mut see = |row: &mut crate::run::Row| {
+            let mut see = |row: &mut crate::exec::Row| {
                 count += 1;
                 kept.add(rows.row(row))?;
                 Ok(std::ops::ControlFlow::Continue(()))
@@ -157,7 +157,7 @@ async fn run_statement(
             .within(context);
         let count = match run_bound(&mut source, bound, context, rows, &mut pending).await {
             // What has to wait for an advisory lock runs again when that is there.
-            Err(error) if error.message == crate::common::facts::must_wait().message => {
+            Err(error) if error.message == crate::shared::facts::must_wait().message => {
                 source.undo();
                 return Err(error);
             }

@@ -9,9 +9,9 @@ use super::define::next_value_of;
 use super::{Answer, Session};
 use crate::error::{Error, Result};
 use crate::names;
+use crate::objects::Change;
+use crate::objects::rows::{ColumnRow, DefaultRow, Kind, Object, SchemaRow};
 use crate::parser::ast::{Alter, Commented, ForeignDef, ObjectName, SchemaOf, SequenceOptions, Statement};
-use crate::system::Change;
-use crate::system::rows::{ColumnRow, DefaultRow, Kind, Object, SchemaRow};
 
 impl Session {
     /// Makes the search path of what the setting says and of the schemas that are there.

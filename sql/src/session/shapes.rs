@@ -14,9 +14,9 @@ use std::sync::Arc;
 use super::system;
 use crate::bind::Binder;
 use crate::catalog::{Catalog, System, Table};
+use crate::objects::Objects;
+use crate::objects::sequences::SessionSequences;
 use crate::plan::Column;
-use crate::system::Objects;
-use crate::system::sequences::SessionSequences;
 
 /// A catalog that is asked for columns of views.
 pub(super) struct Shapes<'c> {
@@ -73,7 +73,7 @@ impl Catalog for Shapes<'_> {
         self.inner.objects()
     }
 
-    fn common(&self) -> Option<&crate::common::Common> {
+    fn common(&self) -> Option<&crate::shared::Common> {
         self.inner.common()
     }
 
@@ -81,7 +81,7 @@ impl Catalog for Shapes<'_> {
         self.inner.sequences()
     }
 
-    fn system(&self, schema: &str, name: &str) -> Option<System> {
+    fn pg_table(&self, schema: &str, name: &str) -> Option<System> {
         system::columns_only(self, schema, name)
     }
 

@@ -7,8 +7,8 @@ use super::shapes::Shapes;
 use super::system_more::{category_of, information, input_of, more, opclass_of};
 use crate::catalog::{Catalog, Index, System, Table, quoted};
 use crate::names::{plain, qualified, schema_of, within};
+use crate::objects::Objects;
 use crate::plan::Column;
-use crate::system::Objects;
 use crate::types::{Category, Datum, Type};
 use Type::{Bool, Char, Float4, Int2, Int4, Name, Oid, Text};
 
@@ -526,7 +526,7 @@ pub(super) fn default_text(column: &crate::catalog::Column) -> Option<String> {
     if let Some(text) = &column.default_text {
         return Some(text.clone());
     }
-    let value = crate::run::datum_of(column.default.as_ref()?);
+    let value = crate::exec::datum_of(column.default.as_ref()?);
     let shown = crate::types::text::show(&value, column.ty);
     Some(match column.ty.category() {
         Category::Number | Category::Boolean if column.ty != Type::Bool => shown,

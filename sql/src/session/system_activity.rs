@@ -4,9 +4,9 @@
 
 use super::system::{OWNER, Relation, text, yes};
 use crate::catalog::{Catalog, System};
-use crate::common::activity::Doing;
-use crate::common::advisory::Key;
 use crate::names::{plain, schema_of};
+use crate::shared::activity::Doing;
+use crate::shared::advisory::Key;
 use crate::types::{Datum, Type};
 use Type::{Bool, Int2, Int4, Int8, Name, Oid, Text, TimestampTz};
 
@@ -54,7 +54,7 @@ fn pg_stat_activity(catalog: &dyn Catalog) -> System {
     ];
     let waits = catalog.common().map_or(Vec::new(), |common| common.locks.all());
     let backends = catalog.common().map_or(Vec::new(), |common| common.activity.backends());
-    let row = |backend: std::sync::Arc<crate::common::activity::Backend>| {
+    let row = |backend: std::sync::Arc<crate::shared::activity::Backend>| {
         let seen = backend.seen().clone();
         let waits = waits.iter().any(|(number, _, granted)| *number == backend.number && !granted);
         let event = match seen.doing {
@@ -112,7 +112,7 @@ fn pg_locks(catalog: &dyn Catalog) -> System {
         ("waitstart", TimestampTz),
     ];
     let all = catalog.common().map_or(Vec::new(), |common| common.locks.all());
-    let row = |(number, lock, granted): (i32, crate::common::advisory::Lock, bool)| {
+    let row = |(number, lock, granted): (i32, crate::shared::advisory::Lock, bool)| {
         let half = |value: i32| Datum::Int(i64::from(value as u32));
         let (class, object, kind) = match lock.key {
             Key::One(key) => (half((key >> 32) as i32), half(key as i32), 1),

@@ -5,8 +5,8 @@ use super::system::{
 };
 use crate::catalog::{Catalog, Foreign, System, Table, quoted};
 use crate::names::{plain, schema_of, within};
-use crate::system::Objects;
-use crate::system::rows::ActionRow;
+use crate::objects::Objects;
+use crate::objects::rows::ActionRow;
 use crate::types::{Datum, Type};
 use Type::{Bool, Char, Int4, Int8, Name, Oid, Text};
 

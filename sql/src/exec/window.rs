@@ -11,8 +11,8 @@ use super::sort::{order, sorted_places};
 use super::{Executor, Row, Sink, Source, emit};
 use crate::error::{Error, Result};
 use crate::expr::{Context, Env, Expr};
+use crate::functions::aggregates::Aggregate;
 use crate::plan::{FrameEnd, Plan, WindowCall, WindowFunction};
-use crate::registry::aggregates::Aggregate;
 use crate::types::Datum;
 
 impl<S: Source> Executor<'_, S> {

@@ -9,11 +9,11 @@ pub(crate) mod aggregates;
 mod casts;
 mod dates;
 mod formats;
-mod functions;
 pub(crate) mod json;
 mod maths;
 mod operators;
 pub(crate) mod patterns;
+mod proc;
 pub(crate) mod session;
 mod strings;
 #[cfg(test)]
@@ -35,22 +35,22 @@ pub(crate) struct Function {
 
 /// The functions with this name.
 pub(crate) fn functions_named(name: &str) -> Vec<&'static Function> {
-    functions::TABLES.iter().flat_map(|table| table.iter()).filter(|function| function.name == name).collect()
+    proc::TABLES.iter().flat_map(|table| table.iter()).filter(|function| function.name == name).collect()
 }
 
 /// Functions by what they are about.
 #[cfg(test)]
 pub(crate) fn function_groups() -> impl Iterator<Item = (&'static str, &'static [Function])> {
     let titles = ["Texts", "Numbers", "Times", "The server", "JSON", "Advisory locks", "The session"];
-    assert_eq!(titles.len(), functions::TABLES.len(), "each table has a title");
-    titles.into_iter().zip(functions::TABLES.iter().copied())
+    assert_eq!(titles.len(), proc::TABLES.len(), "each table has a title");
+    titles.into_iter().zip(proc::TABLES.iter().copied())
 }
 
 #[cfg(test)]
 pub(crate) use operators::all as operators_all;
 
 pub(crate) fn function_names() -> impl Iterator<Item = &'static str> {
-    functions::TABLES.iter().flat_map(|table| table.iter()).map(|function| function.name)
+    proc::TABLES.iter().flat_map(|table| table.iter()).map(|function| function.name)
 }
 
 /// The call of `concat` or `concat_ws`, which take any number of texts.

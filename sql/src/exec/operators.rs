@@ -13,9 +13,9 @@ use super::{Executor, Flow, KeptRows, Row, Sink, Source, emit};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::expr::{Call, Comparison, Context, Env, Expr};
+use crate::functions::aggregates::State;
 use crate::parser::ast::SetOp;
 use crate::plan::{Access, AggregateCall, KeyPart, Plan, SortKey, Used};
-use crate::registry::aggregates::State;
 use crate::types::Datum;
 
 /// A limit up to which the first rows are picked out while the others go by.

@@ -32,9 +32,9 @@ use crate::bind::Binder;
 use crate::catalog::{Catalog, Foreign, Table};
 use crate::error::{Error, Result};
 use crate::expr::{Context, Env, Expr};
+use crate::objects::rows::ActionRow;
 use crate::parser::ast::{LockWait, Strength};
 use crate::session::EngineCatalog;
-use crate::system::rows::ActionRow;
 use crate::types::{Datum, text};
 
 /// How often a row is looked at that changes meanwhile.

@@ -90,7 +90,7 @@ impl Values {
                     if *ahead { value.compare(to).is_le() } else { value.compare(to).is_ge() }
                 };
                 let Some(value) = next.take().filter(within) else { return Ok(None) };
-                *next = Some(crate::registry::later(&value, step)?);
+                *next = Some(crate::functions::later(&value, step)?);
                 Some(value)
             }
         })
