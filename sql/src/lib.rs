@@ -29,8 +29,10 @@
 //! | `parser` | text to statements |
 //! | `types` | types, values, their text |
 //! | `functions` | functions, operators, casts, aggregates and how overloads are chosen |
-//! | `expr` | bound expressions and their evaluation |
+//! | `expr` | bound expressions and their evaluation, memory and turns of a statement |
+//! | `optimize` | how the tables of a plan are read |
 //! | `bind` | statements to bound trees (`plan`), over a `catalog` |
+//! | `pg_catalog` | definitions behind `catalog`, and PostgreSQL's catalogs as rows |
 //! | `exec` | the executor |
 //! | `explain` | plans as text |
 //! | `objects` | what definitions say that the engine does not keep, in hidden tables |
@@ -56,7 +58,9 @@ mod functions;
 pub mod fuzzing;
 mod names;
 mod objects;
+mod optimize;
 mod parser;
+mod pg_catalog;
 mod plan;
 #[cfg(test)]
 mod reference;
@@ -65,8 +69,8 @@ mod shared;
 mod types;
 
 pub use error::{About, Error, Result};
-pub use exec::memory::Held;
-pub use exec::pace::GiveWay;
+pub use expr::memory::Held;
+pub use expr::pace::GiveWay;
 pub use expr::{Cause, Interrupt};
 pub use plan::Column;
 pub use session::{Answer, CopyFormat, CopyIn, Copying, Notice, Prepared, Rows, Session};

@@ -62,7 +62,7 @@ impl Binder<'_> {
                 all.map(|(oid, name)| (oid, crate::catalog::quoted(&name))).collect()
             }
             Type::Regproc => {
-                let all = crate::session::system_more::functions_by_oid();
+                let all = crate::pg_catalog::more::functions_by_oid();
                 all.map(|(oid, name)| (oid, name.to_owned())).collect()
             }
             _ => Vec::new(),

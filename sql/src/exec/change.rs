@@ -12,11 +12,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::foreign::{Pending, note_changed, note_deleted, note_inserted};
-use super::memory::Kept;
 use super::source::{Changed, Decision, Inserted, Which};
 use super::{Executor, Row, Source};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
+use crate::expr::memory::Kept;
 use crate::expr::{Context, Env, Expr};
 use crate::parser::ast::Strength;
 use crate::plan::{BoundConflict, BoundDelete, BoundInsert, BoundUpdate, Plan, Returning};

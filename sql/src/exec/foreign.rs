@@ -24,17 +24,17 @@ use std::sync::Arc;
 use thermocline_engine::{Isolation, Transaction};
 
 use super::change::{check_row, stale};
-use super::memory::size_of_row;
 use super::operators::Range;
 use super::source::{Changed, Decision, EngineSource, Locked, Seen, Which};
 use super::{Row, Source};
 use crate::bind::Binder;
 use crate::catalog::{Catalog, Foreign, Table};
 use crate::error::{Error, Result};
+use crate::expr::memory::size_of_row;
 use crate::expr::{Context, Env, Expr};
 use crate::objects::rows::ActionRow;
 use crate::parser::ast::{LockWait, Strength};
-use crate::session::EngineCatalog;
+use crate::pg_catalog::EngineCatalog;
 use crate::types::{Datum, text};
 
 /// How often a row is looked at that changes meanwhile.

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use super::inner::Bounds;
-use super::memory::size_of_row;
 use super::{Executor, KeptRows, Row, Sink, Source};
 use crate::error::Result;
+use crate::expr::memory::size_of_row;
 use crate::expr::{Env, Expr};
 use crate::parser::ast::JoinKind;
 use crate::plan::Join;

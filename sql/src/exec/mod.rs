@@ -18,8 +18,6 @@
 //! | `change` | INSERT, UPDATE, DELETE |
 //! | `foreign` | foreign keys: what a statement's changes ask of other tables |
 //! | `meter` | what EXPLAIN ANALYZE counts |
-//! | `pace` | when a statement lets others have a turn |
-//! | `memory` | what a statement keeps, charged to the memory limit |
 //! | `spool` | rows that a change keeps until all of them are known |
 //! | `sort` | orders, in pieces between which others have a turn |
 //! | `lock` | SELECT … FOR UPDATE and its like |
@@ -29,10 +27,8 @@ pub(crate) mod foreign;
 mod inner;
 mod join;
 mod lock;
-pub(crate) mod memory;
 pub(crate) mod meter;
 mod operators;
-pub(crate) mod pace;
 mod recursive;
 pub(crate) mod series;
 mod sort;
@@ -46,12 +42,12 @@ use std::ops::ControlFlow;
 use std::pin::Pin;
 
 use inner::Inner;
-use memory::Kept;
 pub(crate) use source::{Source, datum_of};
 use spool::Spool;
 
 use crate::depth;
 use crate::error::Result;
+use crate::expr::memory::Kept;
 use crate::expr::{Context, Env};
 use crate::plan::{Extension, Plan, Shared};
 use crate::types::Datum;

@@ -6,12 +6,12 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use super::inner::{Inner, KeptScan, is_outer};
-use super::memory::{Kept, size_behind, size_of_row};
 use super::sort::{First, order, sorted, sorted_places};
 use super::source::Seen;
 use super::{Executor, Flow, KeptRows, Row, Sink, Source, emit};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
+use crate::expr::memory::{Kept, size_behind, size_of_row};
 use crate::expr::{Call, Comparison, Context, Env, Expr};
 use crate::functions::aggregates::State;
 use crate::parser::ast::SetOp;

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use super::memory::size_of_row;
 use super::{Executor, Row, Sink, Source};
 use crate::error::Result;
+use crate::expr::memory::size_of_row;
 use crate::plan::Recursive;
 use crate::types::Datum;
 

@@ -3,10 +3,10 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::memory::size_of_row;
 use super::{Executor, KeptRows, Row, Sink, Source};
 use crate::error::{Error, Result};
 use crate::expr::Env;
+use crate::expr::memory::size_of_row;
 use crate::plan::{Plan, SetExpr};
 use crate::types::{Datum, Numeric};
 

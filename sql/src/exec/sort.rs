@@ -5,10 +5,10 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use super::memory::size_of_row;
 use super::{KeptRows, Row};
 use crate::error::Result;
 use crate::expr::Context;
+use crate::expr::memory::size_of_row;
 use crate::plan::SortKey;
 use crate::types::Datum;
 
@@ -124,7 +124,7 @@ pub(super) struct First<'k, 'e> {
     keys: &'k [SortKey],
     count: usize,
     heap: BinaryHeap<Entry<'k>>,
-    kept: super::memory::Kept<'e>,
+    kept: crate::expr::memory::Kept<'e>,
     arrived: u64,
 }
 

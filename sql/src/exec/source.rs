@@ -11,11 +11,11 @@ use thermocline_row::{
 };
 
 use super::Row;
-use super::memory::Kept;
 use super::operators::Range;
 use crate::catalog::{Identity, Table};
 use crate::error::{Error, Result};
 use crate::expr::Context;
+use crate::expr::memory::Kept;
 use crate::parser::ast::{LockWait, Strength};
 use crate::types::{Datum, Numeric};
 

@@ -17,9 +17,9 @@ use std::sync::Arc;
 use thermocline_row::Interval;
 
 use super::Row;
-use super::memory::{Kept, size_behind, size_of_row};
 use crate::error::Result;
 use crate::expr::Context;
+use crate::expr::memory::{Kept, size_behind, size_of_row};
 use crate::types::{Datum, Numeric};
 
 /// Rows that stay as they are.

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
-use super::memory::{size_behind, size_of_row};
 use super::{Executor, Row, Sink, Source};
 use crate::error::{Error, Result};
+use crate::expr::memory::{size_behind, size_of_row};
 use crate::expr::{Comparison, Env};
 use crate::plan::{Plan, Sub, SubKind};
 use crate::types::Datum;

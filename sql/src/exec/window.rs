@@ -6,10 +6,10 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::memory::{Kept, size_behind, size_of_row};
 use super::sort::{order, sorted_places};
 use super::{Executor, Row, Sink, Source, emit};
 use crate::error::{Error, Result};
+use crate::expr::memory::{Kept, size_behind, size_of_row};
 use crate::expr::{Context, Env, Expr};
 use crate::functions::aggregates::Aggregate;
 use crate::plan::{FrameEnd, Plan, WindowCall, WindowFunction};

@@ -11,7 +11,7 @@ use crate::bind::Binder;
 use crate::catalog::{Catalog, Table};
 use crate::error::{Error, Result};
 use crate::exec::Row;
-use crate::exec::pace::Pace;
+use crate::expr::pace::Pace;
 use crate::expr::{Context, Env, Expr};
 use crate::parser::ast::{Copy, CopyOptions, Statement};
 use crate::plan::{Bound, BoundInsert, Column, Plan};
@@ -274,7 +274,7 @@ impl Session {
                     if copy.batch.is_empty() {
                         copy.batch_line = copy.line;
                     }
-                    copy.batch_bytes += crate::exec::memory::size_of_row(&row);
+                    copy.batch_bytes += crate::expr::memory::size_of_row(&row);
                     copy.batch.push(row);
                 }
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{Answer, Rows, Session};
 use crate::error::{Error, Result};
-use crate::exec::memory::Held;
+use crate::expr::memory::Held;
 use crate::parser::ast::Fetch;
 use crate::plan::Column;
 use crate::types::Datum;

@@ -11,7 +11,6 @@
 
 mod activity;
 mod asks;
-mod catalog;
 mod constraints;
 mod copy;
 mod cursors;
@@ -30,11 +29,6 @@ mod prepares;
 mod rows;
 mod schemas;
 pub(crate) mod settings;
-mod shapes;
-mod system;
-mod system_activity;
-mod system_constraints;
-pub(crate) mod system_more;
 mod transactions;
 
 use thermocline_base::clock::{Clock, SystemClock};
@@ -44,17 +38,17 @@ use crate::bind::Binder;
 use crate::catalog::{Identity, quoted};
 use crate::error::{Error, Result, aborted};
 use crate::exec;
-use crate::exec::memory::{Held, Spare};
-use crate::exec::pace::{GiveWay, Pace};
+use crate::expr::memory::{Held, Spare};
+use crate::expr::pace::{GiveWay, Pace};
 use crate::expr::{Context, Deadline, Interrupt};
 use crate::objects::sequences::SessionSequences;
 use crate::parser::ast::{Copy, Statement};
 use crate::parser::parse_within;
+use crate::pg_catalog::EngineCatalog;
 use crate::plan::{Bound, Column};
 use crate::shared::Common;
 use crate::shared::facts::{Facts, TransactionLocks};
 use crate::types::{Datum, Type, text};
-pub(crate) use catalog::EngineCatalog;
 use settings::Settings;
 
 pub use copy::{CopyFormat, CopyIn, Copying};

@@ -33,7 +33,7 @@ pub struct Prepared {
     /// Tables that it would mean, were they there: full names.
     pub(super) absent: Vec<String>,
     /// The memory that a long text takes.
-    pub(super) _held: Option<std::sync::Arc<crate::exec::memory::Held>>,
+    pub(super) _held: Option<std::sync::Arc<crate::expr::memory::Held>>,
 }
 
 impl Prepared {

@@ -7,9 +7,9 @@ use crate::error::{Error, Result};
 use crate::exec::Executor;
 use crate::exec::change::{Outcome, STALE};
 use crate::exec::foreign::{self, Pending};
-use crate::exec::memory::size_of_row;
 use crate::exec::source::{EngineSource, REDEFINED};
 use crate::expr::Context;
+use crate::expr::memory::size_of_row;
 use crate::plan::Bound;
 use crate::types::Datum;
 

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::system;
+use super::tables;
 use crate::bind::Binder;
 use crate::catalog::{Catalog, System, Table};
 use crate::objects::Objects;
@@ -82,15 +82,15 @@ impl Catalog for Shapes<'_> {
     }
 
     fn pg_table(&self, schema: &str, name: &str) -> Option<System> {
-        system::columns_only(self, schema, name)
+        tables::columns_only(self, schema, name)
     }
 
     fn definitions(&self, constraints: bool) -> Vec<(i64, String)> {
-        system::definitions(self, constraints)
+        tables::definitions(self, constraints)
     }
 
     fn relation_names(&self) -> Vec<(i64, String)> {
-        system::names(self)
+        tables::names(self)
     }
 
     fn schema_names(&self) -> Vec<(i64, String)> {

@@ -26,7 +26,7 @@ const MOST_POINTS: usize = 256;
 const ELEMENTS: f64 = 10.0;
 
 /// Rows of a plan, about.
-pub(super) fn rows(plan: &Plan) -> f64 {
+pub(crate) fn rows(plan: &Plan) -> f64 {
     match plan {
         Plan::Unit => 1.0,
         Plan::Values(rows) => rows.len() as f64,
@@ -68,7 +68,7 @@ pub(super) fn rows(plan: &Plan) -> f64 {
 }
 
 /// Rows of a table that an access reads, about. `filter`: the conditions that it was made of.
-pub(super) fn rows_of(table: &Table, access: &Access, filter: &[Expr]) -> f64 {
+pub(crate) fn rows_of(table: &Table, access: &Access, filter: &[Expr]) -> f64 {
     let all = (table.rows as f64).max(FEWEST_ROWS);
     let behind = |index: &Index, columns: usize| {
         let whole = index.unique && columns == index.columns.len();
@@ -185,7 +185,7 @@ fn points(condition: &Expr) -> Option<Vec<Point>> {
 }
 
 /// The index that the conditions make best use of: most equal columns, unique ones first; a range or a list behind them.
-pub(super) fn choose(table: &Table, filter: &[Expr]) -> Access {
+pub(crate) fn choose(table: &Table, filter: &[Expr]) -> Access {
     let compared: Vec<(usize, Comparison, &Expr)> = filter.iter().filter_map(compared).collect();
     let lists: Vec<Vec<Point>> = filter.iter().filter_map(points).collect();
     let mut best: Option<((bool, usize, bool), Access)> = None;
@@ -287,7 +287,7 @@ fn keys_of(index: &Index, lists: &[Vec<Point>]) -> Vec<Vec<KeyPart>> {
 
 /// An access that gives the rows in the order of these columns (with whether each descends and has its nulls first), if there
 /// is one: the present one, or where few rows are wanted another index whose conditions are as good.
-pub(super) fn in_order(
+pub(crate) fn in_order(
     table: &Table,
     access: &Access,
     filter: &[Expr],

@@ -9,7 +9,7 @@ use crate::plan::{Access, AggregateCall, Plan, SortKey, Sub, SubKind};
 use crate::types::Datum;
 
 /// Improves a whole plan.
-pub(super) fn improve(plan: &mut Plan) {
+pub(crate) fn improve(plan: &mut Plan) {
     improve_under(plan, false);
 }
 

@@ -1,6 +1,6 @@
 //! Constraints and sequences in the system catalogs.
 
-use super::system::{
+use super::tables::{
     Relation, columns_of, hashed, is_primary, list as array_of, numbers, oid_of, schema_oid, text, yes,
 };
 use crate::catalog::{Catalog, Foreign, System, Table, quoted};

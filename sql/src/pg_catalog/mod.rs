@@ -1,8 +1,13 @@
 //! Definitions as the binder sees them: the engine's, and what the system tables say beside them.
 
+mod activity;
+mod constraints;
+pub(crate) mod more;
+mod shapes;
+mod tables;
+
 use thermocline_engine::{Database, Tables};
 
-use super::system;
 use crate::catalog::{
     Catalog, Column as TableColumn, Foreign, HIDDEN_KEY, Identity, Index, OWN, System, Table, sql_type,
 };
@@ -144,23 +149,23 @@ impl Catalog for EngineCatalog<'_> {
     }
 
     fn pg_table(&self, schema: &str, name: &str) -> Option<System> {
-        system::system(self, schema, name)
+        tables::pg_table(self, schema, name)
     }
 
     fn definitions(&self, constraints: bool) -> Vec<(i64, String)> {
-        system::definitions(self, constraints)
+        tables::definitions(self, constraints)
     }
 
     fn relation_names(&self) -> Vec<(i64, String)> {
-        system::names(self)
+        tables::names(self)
     }
 
     fn schema_names(&self) -> Vec<(i64, String)> {
-        system::schemas(self.objects)
+        tables::schemas(self.objects)
     }
 
     fn comments(&self) -> Vec<(i64, i64, String)> {
-        system::comments(self)
+        tables::comments(self)
     }
 
     fn size(&self, name: &str) -> u64 {
@@ -171,6 +176,6 @@ impl Catalog for EngineCatalog<'_> {
     }
 
     fn view_texts(&self) -> Vec<(i64, String)> {
-        system::view_texts(self)
+        tables::view_texts(self)
     }
 }

@@ -1,8 +1,8 @@
 //! System catalogs that tools ask for and that say little here: types' own, collations, operator classes, and views over the
 //! others (`pg_indexes`, `information_schema`).
 
-use super::system::{OWNER, PG_CATALOG, Relation, default_text, text, yes};
-use super::system_constraints::{Constraint, constraints};
+use super::constraints::{Constraint, constraints};
+use super::tables::{OWNER, PG_CATALOG, Relation, default_text, text, yes};
 use crate::catalog::{Catalog, System};
 use crate::names::{plain, schema_of};
 use crate::types::{Category, Datum, Type, display, numeric_parts};
@@ -277,7 +277,7 @@ pub(super) fn information(catalog: &dyn Catalog, relations: &[Relation<'_>], nam
     Some(match name {
         "schemata" => System {
             columns: vec![("catalog_name", Name), ("schema_name", Name), ("schema_owner", Name)],
-            rows: super::system::schemas(catalog.objects())
+            rows: super::tables::schemas(catalog.objects())
                 .into_iter()
                 .map(|(_, name)| vec![db(), text(name), text("postgres")])
                 .collect(),

@@ -2,7 +2,7 @@
 //!
 //! They have the columns of PostgreSQL 15; what neither engine nor server tells is null.
 
-use super::system::{OWNER, Relation, text, yes};
+use super::tables::{OWNER, Relation, text, yes};
 use crate::catalog::{Catalog, System};
 use crate::names::{plain, schema_of};
 use crate::shared::activity::Doing;

@@ -3,8 +3,8 @@
 //!
 //! OIDs of tables and indexes are made of their names: they stay as long as the names do, in this process and the next.
 
+use super::more::{category_of, information, input_of, more, opclass_of};
 use super::shapes::Shapes;
-use super::system_more::{category_of, information, input_of, more, opclass_of};
 use crate::catalog::{Catalog, Index, System, Table, quoted};
 use crate::names::{plain, qualified, schema_of, within};
 use crate::objects::Objects;
@@ -173,7 +173,7 @@ pub(super) fn definitions(catalog: &dyn Catalog, constraints: bool) -> Vec<(i64,
     let all = all_named(catalog);
     let relations = relations(&all);
     if constraints {
-        let found = super::system_constraints::constraints(&relations, catalog.objects());
+        let found = super::constraints::constraints(&relations, catalog.objects());
         return found.into_iter().map(|it| (it.oid, it.definition)).collect();
     }
     let indexes = relations.iter().filter_map(|it| it.index().map(|(table, index)| (it.oid, table, index)));
@@ -223,7 +223,7 @@ pub(super) fn comments(catalog: &dyn Catalog) -> Vec<(i64, i64, String)> {
             note(place + 1, objects.column_comment(&relation.full, name));
         }
     }
-    for one in super::system_constraints::constraints(&relations, objects) {
+    for one in super::constraints::constraints(&relations, objects) {
         if let Some(text) = objects.constraint_comment(&one.table, &one.name) {
             found.push((one.oid, 0, text.to_owned()));
         }
@@ -236,7 +236,7 @@ fn shown_columns(table: &Table) -> impl Iterator<Item = &crate::catalog::Column>
 }
 
 /// The system table with this name; none if there is no such one.
-pub(super) fn system(catalog: &dyn Catalog, schema: &str, name: &str) -> Option<System> {
+pub(super) fn pg_table(catalog: &dyn Catalog, schema: &str, name: &str) -> Option<System> {
     system_of(catalog, &all(catalog), schema, name)
 }
 
@@ -257,10 +257,10 @@ fn system_of(catalog: &dyn Catalog, all: &All, schema: &str, name: &str) -> Opti
         "pg_attribute" => pg_attribute(&relations),
         "pg_attrdef" => pg_attrdef(&relations),
         "pg_index" => pg_index(&relations),
-        "pg_constraint" => super::system_constraints::pg_constraint(&relations, catalog.objects()),
-        "pg_sequence" => super::system_constraints::pg_sequence(&relations, catalog),
-        "pg_sequences" => super::system_constraints::pg_sequences(catalog),
-        "pg_depend" => super::system_constraints::pg_depend(&relations, catalog),
+        "pg_constraint" => super::constraints::pg_constraint(&relations, catalog.objects()),
+        "pg_sequence" => super::constraints::pg_sequence(&relations, catalog),
+        "pg_sequences" => super::constraints::pg_sequences(catalog),
+        "pg_depend" => super::constraints::pg_depend(&relations, catalog),
         "pg_views" => System {
             columns: vec![
                 ("schemaname", Name),
@@ -344,7 +344,7 @@ fn system_of(catalog: &dyn Catalog, all: &All, schema: &str, name: &str) -> Opti
         | "pg_event_trigger" => System { columns: vec![("oid", Oid)], rows: Vec::new() },
         name => {
             return more(catalog, &relations, name)
-                .or_else(|| super::system_activity::activity(catalog, &relations, name));
+                .or_else(|| super::activity::activity(catalog, &relations, name));
         }
     })
 }

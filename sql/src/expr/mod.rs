@@ -6,6 +6,12 @@
 //! or a sum over them allocates nothing.
 //!
 //! Expressions never read tables: sub-queries are lifted out of them when they are bound, and stand here as columns.
+//!
+//! A statement's expressions share a [`Context`]: its parameters and times, the memory that it keeps ([`memory`]), and its turns
+//! between those of other statements ([`pace`]).
+
+pub(crate) mod memory;
+pub(crate) mod pace;
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -145,9 +151,9 @@ pub(crate) struct Context {
     /// What counts the work of each operator, for EXPLAIN ANALYZE.
     pub(crate) meter: Option<Arc<crate::exec::meter::Meter>>,
     /// When it lets others have a turn.
-    pub(crate) pace: crate::exec::pace::Pace,
+    pub(crate) pace: pace::Pace,
     /// What it keeps.
-    pub(crate) memory: crate::exec::memory::Memory,
+    pub(crate) memory: memory::Memory,
 }
 
 /// What an expression may look at.
