@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::names;
-
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -118,26 +116,6 @@ impl Error {
     /// Says which constraint it is about.
     pub(crate) fn constraint(mut self, constraint: &str) -> Self {
         self.about().constraint = Some(constraint.to_owned());
-        self
-    }
-
-    /// The error with names as users know them.
-    pub(crate) fn shown(mut self, path: &[String]) -> Self {
-        let show = |text: &mut String| {
-            if let Some(shown) = names::shown(text, path) {
-                *text = shown;
-            }
-        };
-        show(&mut self.message);
-        [&mut self.detail, &mut self.hint].into_iter().flatten().for_each(show);
-        if let Some(about) = &mut self.about {
-            for name in [&mut about.table, &mut about.constraint].into_iter().flatten() {
-                if name.starts_with(names::MARK) {
-                    *name = names::plain(name).to_owned();
-                }
-            }
-            about.context.iter_mut().for_each(show);
-        }
         self
     }
 

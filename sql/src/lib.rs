@@ -29,7 +29,7 @@
 //! | `parser` | text to statements |
 //! | `types` | types, values, their text |
 //! | `functions` | functions, operators, casts, aggregates and how overloads are chosen |
-//! | `expr` | bound expressions and their evaluation, memory and turns of a statement |
+//! | `expr` | bound expressions and their evaluation, memory, turns and counts of a statement |
 //! | `optimize` | how the tables of a plan are read |
 //! | `bind` | statements to bound trees (`plan`), over a `catalog` |
 //! | `pg_catalog` | definitions behind `catalog`, and PostgreSQL's catalogs as rows |
@@ -38,6 +38,7 @@
 //! | `objects` | what definitions say that the engine does not keep, in hidden tables |
 //! | `depth` | how deep and how large a statement may be |
 //! | `names` | names within schemas, search paths |
+//! | `settings` | the settings that can be set and shown |
 //! | `shared` | what sessions share, and what expressions ask of theirs |
 //! | `fuzzing` | an entrance for a fuzz target |
 //! | `session` | what a user holds: transactions, settings, definitions |
@@ -65,18 +66,18 @@ mod plan;
 #[cfg(test)]
 mod reference;
 mod session;
+mod settings;
 mod shared;
 mod types;
 
 pub use error::{About, Error, Result};
 pub use expr::memory::Held;
 pub use expr::pace::GiveWay;
-pub use expr::{Cause, Interrupt};
-pub use plan::Column;
 pub use session::{Answer, CopyFormat, CopyIn, Copying, Notice, Prepared, Rows, Session};
 pub use shared::Common;
 pub use shared::activity::Client;
-pub use types::{Datum, Numeric, Type};
+pub use shared::interrupt::{Cause, Interrupt};
+pub use types::{Column, Datum, Numeric, Type};
 
 /// What `version()` says.
 pub(crate) const VERSION_TEXT: &str =

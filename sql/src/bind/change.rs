@@ -33,7 +33,9 @@ impl Binder<'_> {
     pub(crate) fn default_of(&mut self, table: &Table, column: usize) -> Result<Expr> {
         let column = &table.columns[column];
         let Some(text) = &column.default_text else {
-            return Ok(Expr::Const(column.default.as_ref().map_or(Datum::Null, crate::exec::datum_of)));
+            return Ok(Expr::Const(
+                column.default.as_ref().map_or(Datum::Null, crate::types::stored::datum_of),
+            ));
         };
         let parsed = crate::parser::parse_expr(text);
         let bound =

@@ -59,10 +59,10 @@ impl Binder<'_> {
             Type::Regnamespace => {
                 self.rebinds = true;
                 let all = self.catalog.schema_names().into_iter();
-                all.map(|(oid, name)| (oid, crate::catalog::quoted(&name))).collect()
+                all.map(|(oid, name)| (oid, crate::names::quoted(&name))).collect()
             }
             Type::Regproc => {
-                let all = crate::pg_catalog::more::functions_by_oid();
+                let all = crate::functions::functions_by_oid();
                 all.map(|(oid, name)| (oid, name.to_owned())).collect()
             }
             _ => Vec::new(),
@@ -86,7 +86,7 @@ impl Binder<'_> {
         if kind == Type::Regclass {
             return self.relation_oid(schema, plain);
         }
-        let name = crate::catalog::quoted(plain);
+        let name = crate::names::quoted(plain);
         let found = self.names_of(kind).into_iter().find(|(_, known)| *known == name);
         found.map(|(oid, _)| oid).filter(|_| schema.is_none_or(|schema| schema == "pg_catalog"))
     }
@@ -144,7 +144,7 @@ impl Binder<'_> {
             let plain = Expr::Call(
                 Call::One(|name| {
                     let parts = names::written(text(name));
-                    let parts: Vec<String> = parts.iter().map(|part| crate::catalog::quoted(part)).collect();
+                    let parts: Vec<String> = parts.iter().map(|part| crate::names::quoted(part)).collect();
                     let name = parts.join(".");
                     Ok(Datum::text(name.strip_prefix("pg_catalog.").unwrap_or(&name)))
                 }),

@@ -4,10 +4,10 @@
 //! is written out is looked up when the statement is bound.
 
 use super::{Binder, Typed};
-use crate::catalog::OWN;
 use crate::error::{Error, Result};
 use crate::expr::{Call, Env, Expr, Made};
 use crate::names;
+use crate::names::OWN;
 use crate::objects::sequences::SessionSequences;
 use crate::parser::ast::{self, ExprKind};
 use crate::types::{Datum, Type};

@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::expr::{Call, Comparison, Expr};
 use crate::names;
 use crate::parser::ast::{ObjectName, Select, TableRef};
-use crate::plan::{BoundQuery, Column, Plan};
-use crate::types::{Datum, Type, display};
+use crate::plan::{BoundQuery, Plan};
+use crate::types::{Column, Datum, Type, display};
 
 impl Binder<'_> {
     /// The rows of a system table, if the name is one.
@@ -46,7 +46,7 @@ impl Binder<'_> {
         };
         let columns = ["name", "setting", "boot_val", "reset_val"];
         BoundQuery {
-            plan: Plan::Values(crate::session::settings::defaults().map(row).collect()),
+            plan: Plan::Values(crate::settings::defaults().map(row).collect()),
             columns: columns
                 .map(|name| Column { name: name.to_owned(), ty: Type::Text, modifier: -1 })
                 .into(),
@@ -255,7 +255,7 @@ impl Binder<'_> {
                 let owned = |table: String| (Datum::text(format!("{table}\0{column}")), shown.clone());
                 keys.push(owned(names::qualified(table)));
                 if self.is_visible(table) {
-                    keys.push(owned(crate::catalog::quoted(names::plain(table))));
+                    keys.push(owned(crate::names::quoted(names::plain(table))));
                 }
             }
         }
@@ -265,7 +265,7 @@ impl Binder<'_> {
                     unreachable!("texts are expected")
                 };
                 let parts = names::written(table);
-                let parts: Vec<String> = parts.iter().map(|part| crate::catalog::quoted(part)).collect();
+                let parts: Vec<String> = parts.iter().map(|part| crate::names::quoted(part)).collect();
                 Ok(Datum::text(format!("{}\0{column}", parts.join("."))))
             }),
             vec![table.expr, column.expr],

@@ -27,7 +27,7 @@ pub(crate) mod foreign;
 mod inner;
 mod join;
 mod lock;
-pub(crate) mod meter;
+mod meter;
 mod operators;
 mod recursive;
 pub(crate) mod series;
@@ -42,7 +42,8 @@ use std::ops::ControlFlow;
 use std::pin::Pin;
 
 use inner::Inner;
-pub(crate) use source::{Source, datum_of};
+pub(crate) use meter::measured;
+pub(crate) use source::Source;
 use spool::Spool;
 
 use crate::depth;

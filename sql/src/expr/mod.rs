@@ -11,96 +11,19 @@
 //! between those of other statements ([`pace`]).
 
 pub(crate) mod memory;
+pub(crate) mod meter;
 pub(crate) mod pace;
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering as Atomic};
 
 use crate::error::{Error, Result};
+use crate::shared::interrupt::{Cause, Interrupt};
 use crate::types::{Datum, Type, text};
 
 /// What functions make.
 pub(crate) type Made = Result<Datum>;
-
-/// Ends the statement that runs in a session, from any thread: a number that the executor looks at with each row it reads.
-///
-/// Once the statement's commit is decided it can no longer be ended: it happens, and the answer says so.
-#[derive(Clone, Debug, Default)]
-pub struct Interrupt(Arc<Asked>);
-
-#[derive(Debug, Default)]
-struct Asked {
-    cause: AtomicU8,
-    decided: AtomicBool,
-}
-
-/// Why a statement is to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Cause {
-    /// The user asked for it.
-    Cancelled = 1,
-    /// It took longer than `statement_timeout`.
-    TimedOut = 2,
-    /// The server ends.
-    Shutdown = 3,
-}
-
-impl Cause {
-    /// What the statement is refused with.
-    #[must_use]
-    pub fn error(self) -> Error {
-        match self {
-            Self::Cancelled => Error::new("57014", "canceling statement due to user request"),
-            Self::TimedOut => Error::new("57014", "canceling statement due to statement timeout"),
-            Self::Shutdown => Error::new("57P01", "terminating connection due to administrator command"),
-        }
-    }
-}
-
-impl Interrupt {
-    /// Asks the statement that runs to end.
-    pub fn raise(&self, cause: Cause) {
-        self.0.cause.store(cause as u8, Atomic::Relaxed);
-    }
-
-    /// Forgets what was asked for: another statement begins.
-    pub fn clear(&self) {
-        self.0.cause.store(0, Atomic::Relaxed);
-        self.0.decided.store(false, Atomic::Relaxed);
-    }
-
-    /// The statement's commit can no longer be taken back.
-    pub(crate) fn decide(&self) {
-        self.0.decided.store(true, Atomic::Relaxed);
-    }
-
-    /// True once the statement's commit is decided. It only waits for the disk then, and is to be waited for.
-    #[must_use]
-    pub fn is_decided(&self) -> bool {
-        self.0.decided.load(Atomic::Relaxed)
-    }
-
-    /// What was asked for.
-    #[must_use]
-    #[inline]
-    pub fn raised(&self) -> Option<Cause> {
-        match self.0.cause.load(Atomic::Relaxed) {
-            0 => None,
-            1 => Some(Cause::Cancelled),
-            2 => Some(Cause::TimedOut),
-            _ => Some(Cause::Shutdown),
-        }
-    }
-
-    /// Is the statement to go on?
-    #[inline]
-    pub(crate) fn check(&self) -> Result<()> {
-        self.raised().map_or(Ok(()), |cause| Err(cause.error()))
-    }
-}
 
 /// A time by which a statement has to be done; the clock is looked at with every so many rows.
 #[derive(Debug)]
@@ -149,7 +72,7 @@ pub(crate) struct Context {
     /// The longest wait for a row's lock.
     pub(crate) lock_timeout: Option<std::time::Duration>,
     /// What counts the work of each operator, for EXPLAIN ANALYZE.
-    pub(crate) meter: Option<Arc<crate::exec::meter::Meter>>,
+    pub(crate) meter: Option<Arc<meter::Meter>>,
     /// When it lets others have a turn.
     pub(crate) pace: pace::Pace,
     /// What it keeps.

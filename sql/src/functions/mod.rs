@@ -9,6 +9,7 @@ pub(crate) mod aggregates;
 mod casts;
 mod dates;
 mod formats;
+mod input;
 pub(crate) mod json;
 mod maths;
 mod operators;
@@ -20,6 +21,7 @@ mod strings;
 mod tests;
 
 pub(crate) use casts::{CastHow, Context, cast, is_coercible};
+pub(crate) use input::{functions_by_oid, input_of};
 pub(crate) use operators::{Operator, operators_named};
 
 use crate::expr::Call;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::Function;
 use super::casts::{int, str};
 use crate::error::{Error, Result};
-use crate::expr::{Call, Cause, Env, Made};
+use crate::expr::{Call, Env, Made};
 use crate::shared::advisory::{Key, Lock};
 use crate::shared::facts::Facts;
+use crate::shared::interrupt::Cause;
 use crate::types::{Datum, Type};
 use Type::{Bool, Int4, Int8, Text, Void};
 

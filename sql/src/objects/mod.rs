@@ -5,7 +5,7 @@
 //! | [`OBJECTS`] | an object of a table: see [`rows`] | kind, owner, name |
 //! | [`SEQUENCES`] | a sequence and its position | name |
 //!
-//! Both are made when the first row is written. Their names begin with [`OWN`](crate::catalog::OWN), which the parser refuses, so
+//! Both are made when the first row is written. Their names begin with [`OWN`](crate::names::OWN), which the parser refuses, so
 //! that no statement names them, and catalogs leave them out.
 //!
 //! Rules:

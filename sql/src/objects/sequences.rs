@@ -25,9 +25,9 @@ use thermocline_engine::{
 
 use super::rows::SequenceRow;
 use super::{Objects, SEQUENCES, Shared};
-use crate::catalog::OWN;
 use crate::error::{Error, Result};
 use crate::names;
+use crate::names::OWN;
 
 /// Values that are reserved at once, as PostgreSQL logs them.
 const RESERVED: u32 = 32;

@@ -3,8 +3,8 @@
 use super::tables::{
     Relation, columns_of, hashed, is_primary, list as array_of, numbers, oid_of, schema_oid, text, yes,
 };
-use crate::catalog::{Catalog, Foreign, System, Table, quoted};
-use crate::names::{plain, schema_of, within};
+use crate::catalog::{Catalog, Foreign, System, Table};
+use crate::names::{plain, quoted, schema_of, within};
 use crate::objects::Objects;
 use crate::objects::rows::ActionRow;
 use crate::types::{Datum, Type};

@@ -2,15 +2,16 @@
 
 mod activity;
 mod constraints;
-pub(crate) mod more;
+mod more;
 mod shapes;
 mod tables;
 
 use thermocline_engine::{Database, Tables};
 
 use crate::catalog::{
-    Catalog, Column as TableColumn, Foreign, HIDDEN_KEY, Identity, Index, OWN, System, Table, sql_type,
+    Catalog, Column as TableColumn, Foreign, HIDDEN_KEY, Identity, Index, System, Table, sql_type,
 };
+use crate::names::OWN;
 use crate::objects::Objects;
 use crate::objects::rows::{DefaultRow, ForeignRow};
 use crate::objects::sequences::SessionSequences;

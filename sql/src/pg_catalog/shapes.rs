@@ -16,7 +16,7 @@ use crate::bind::Binder;
 use crate::catalog::{Catalog, System, Table};
 use crate::objects::Objects;
 use crate::objects::sequences::SessionSequences;
-use crate::plan::Column;
+use crate::types::Column;
 
 /// A catalog that is asked for columns of views.
 pub(super) struct Shapes<'c> {

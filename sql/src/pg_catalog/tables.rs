@@ -3,12 +3,13 @@
 //!
 //! OIDs of tables and indexes are made of their names: they stay as long as the names do, in this process and the next.
 
-use super::more::{category_of, information, input_of, more, opclass_of};
+use super::more::{category_of, information, more, opclass_of};
 use super::shapes::Shapes;
-use crate::catalog::{Catalog, Index, System, Table, quoted};
-use crate::names::{plain, qualified, schema_of, within};
+use crate::catalog::{Catalog, Index, System, Table};
+use crate::functions::input_of;
+use crate::names::{plain, qualified, quoted, schema_of, within};
 use crate::objects::Objects;
-use crate::plan::Column;
+use crate::types::Column;
 use crate::types::{Category, Datum, Type};
 use Type::{Bool, Char, Float4, Int2, Int4, Name, Oid, Text};
 
@@ -526,7 +527,7 @@ pub(super) fn default_text(column: &crate::catalog::Column) -> Option<String> {
     if let Some(text) = &column.default_text {
         return Some(text.clone());
     }
-    let value = crate::exec::datum_of(column.default.as_ref()?);
+    let value = crate::types::stored::datum_of(column.default.as_ref()?);
     let shown = crate::types::text::show(&value, column.ty);
     Some(match column.ty.category() {
         Category::Number | Category::Boolean if column.ty != Type::Bool => shown,

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::{Answer, Prepared, Rows, Session};
 use crate::error::{Error, Result};
-use crate::expr::Cause;
 use crate::shared::Common;
 use crate::shared::advisory::Lock;
 use crate::shared::facts::{Facts, Kept};
+use crate::shared::interrupt::Cause;
 use crate::types::Datum;
 
 impl Session {

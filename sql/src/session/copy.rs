@@ -14,8 +14,8 @@ use crate::exec::Row;
 use crate::expr::pace::Pace;
 use crate::expr::{Context, Env, Expr};
 use crate::parser::ast::{Copy, CopyOptions, Statement};
-use crate::plan::{Bound, BoundInsert, Column, Plan};
-use crate::types::{Datum, text};
+use crate::plan::{Bound, BoundInsert, Plan};
+use crate::types::{Column, Datum, text};
 
 /// Rows that are inserted together.
 const BATCH: usize = 1000;

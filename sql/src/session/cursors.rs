@@ -10,7 +10,7 @@ use super::{Answer, Rows, Session};
 use crate::error::{Error, Result};
 use crate::expr::memory::Held;
 use crate::parser::ast::Fetch;
-use crate::plan::Column;
+use crate::types::Column;
 use crate::types::Datum;
 
 #[derive(Default)]

@@ -6,13 +6,13 @@ use thermocline_row as row;
 use super::define_unique::may_index;
 use super::{Answer, Session};
 use crate::bind::Binder;
-use crate::catalog::{Catalog, Column, HIDDEN_KEY, Identity, quoted, sql_type};
+use crate::catalog::{Catalog, Column, HIDDEN_KEY, Identity, sql_type};
 use crate::error::{Error, Result};
-use crate::exec::source::stored_value;
-use crate::names;
+use crate::names::{self, quoted};
 use crate::objects::Change;
 use crate::objects::rows::{ColumnRow, DefaultRow, Object};
 use crate::parser::ast::{ColumnDef, CreateIndex, CreateTable, Names, ObjectName, Statement, Written};
+use crate::types::stored::stored_value;
 use crate::types::{Datum, NO_MOD, Type, display, numeric_parts};
 
 /// The name given to a key, and its columns.

@@ -4,9 +4,9 @@ use thermocline_engine::{Error as EngineError, SchemaError};
 
 use super::define::plain_column;
 use super::{Answer, Session};
-use crate::catalog::{Catalog, quoted, sql_type};
+use crate::catalog::{Catalog, sql_type};
 use crate::error::{Error, Result};
-use crate::names;
+use crate::names::{self, quoted};
 use crate::objects::Change;
 use crate::objects::rows::{CheckRow, ColumnRow, DefaultRow, ForeignRow, Kind, Object};
 use crate::parser::ast::{Alter, ColumnDef, ObjectName, Written};

@@ -77,7 +77,7 @@ impl Session {
         if columns.len() < before.columns.len() {
             return Err(Error::new("42P16", "cannot drop columns from view"));
         }
-        let text = format!("select * from {}", crate::catalog::quoted(name));
+        let text = format!("select * from {}", crate::names::quoted(name));
         let old = crate::parser::parse(&text)?.pop().expect("it is a statement");
         let old = self.bind_own(&old.statement)?.expect("a query is bound");
         for (place, (old, name)) in old.columns().iter().zip(columns).enumerate() {

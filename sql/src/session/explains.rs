@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{Prepared, Rows, Session};
 use crate::error::{Error, Result};
-use crate::exec::meter::{Measured, Meter};
 use crate::explain::{self, Times};
+use crate::expr::meter::{Measured, Meter};
 use crate::parser::Parsed;
 use crate::parser::ast::{ExplainOptions, Statement};
 use crate::plan::Bound;

@@ -28,27 +28,30 @@ mod prepared;
 mod prepares;
 mod rows;
 mod schemas;
-pub(crate) mod settings;
+mod settings;
 mod transactions;
 
 use thermocline_base::clock::{Clock, SystemClock};
 use thermocline_engine::{Database, Isolation, Savepoint, Tables, Transaction, block_on};
 
 use crate::bind::Binder;
-use crate::catalog::{Identity, quoted};
+use crate::catalog::Identity;
 use crate::error::{Error, Result, aborted};
 use crate::exec;
 use crate::expr::memory::{Held, Spare};
 use crate::expr::pace::{GiveWay, Pace};
-use crate::expr::{Context, Deadline, Interrupt};
+use crate::expr::{Context, Deadline};
+use crate::names::{self, quoted};
 use crate::objects::sequences::SessionSequences;
 use crate::parser::ast::{Copy, Statement};
 use crate::parser::parse_within;
 use crate::pg_catalog::EngineCatalog;
-use crate::plan::{Bound, Column};
+use crate::plan::Bound;
+use crate::settings::{self as known_settings, Values};
 use crate::shared::Common;
 use crate::shared::facts::{Facts, TransactionLocks};
-use crate::types::{Datum, Type, text};
+use crate::shared::interrupt::Interrupt;
+use crate::types::{Column, Datum, Type, text};
 use settings::Settings;
 
 pub use copy::{CopyFormat, CopyIn, Copying};
@@ -138,7 +141,7 @@ struct Open {
     implicit: bool,
     read_only: bool,
     /// Settings before the first one that it has changed.
-    settings: Option<settings::Values>,
+    settings: Option<Values>,
     /// Settings are those of the transaction only.
     local_settings: bool,
     /// Gives its advisory locks back when it ends.
@@ -184,7 +187,7 @@ pub struct Session {
     resting: Option<crate::shared::activity::Doing>,
     noted_settings: Option<u64>,
     /// Counts what the statement does that runs, if it is explained.
-    meter: Option<std::sync::Arc<exec::meter::Meter>>,
+    meter: Option<std::sync::Arc<crate::expr::meter::Meter>>,
     /// How statements let others have a turn.
     give_way: GiveWay,
     spare: Spare,
@@ -219,7 +222,7 @@ impl Session {
             cursors: cursors::Cursors::default(),
             prepares: prepares::Prepares::default(),
             objects: std::sync::Arc::default(),
-            path: std::sync::Arc::from([crate::names::PUBLIC.to_owned()]),
+            path: std::sync::Arc::from([names::PUBLIC.to_owned()]),
             path_of: (0, 0),
             path_number: 0,
             shared: None,
@@ -399,7 +402,7 @@ impl Session {
             statement.shown = if name == "all" {
                 ["name", "setting"].map(text_column).into()
             } else {
-                vec![text_column(&Settings::name(name)?)]
+                vec![text_column(&known_settings::written(name)?)]
             };
         }
         if let Statement::Explain(_, options) = &statement.statement.statement {
@@ -474,7 +477,7 @@ impl Session {
         self.note_rest();
         let mut answer = answer?;
         for notice in &mut answer.notices {
-            if let Some(shown) = crate::names::shown(&notice.message, &self.path) {
+            if let Some(shown) = names::shown(&notice.message, &self.path) {
                 notice.message = shown;
             }
         }
@@ -505,7 +508,7 @@ impl Session {
 
     fn failed(&mut self, error: Error) -> Error {
         self.fail();
-        error.shown(&self.path)
+        names::shown_error(error, &self.path)
     }
 
     /// The time that `now()` tells: when the open transaction began, or now; microseconds since 1970.

@@ -1,12 +1,10 @@
 //! Prepared statements: a statement, what it was bound to, and the definitions that this stands on.
 
-use std::collections::HashSet;
-
 use crate::catalog::Identity;
 use crate::parser::Parsed;
 use crate::parser::ast::Statement;
-use crate::plan::{Bound, Column};
-use crate::types::Type;
+use crate::plan::Bound;
+use crate::types::{Column, Type};
 
 /// A statement that was parsed and bound, to be run any number of times.
 #[derive(Debug)]
@@ -111,97 +109,5 @@ impl Prepared {
     #[must_use]
     pub fn is_end(&self) -> bool {
         matches!(self.statement.statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_))
-    }
-}
-
-impl Bound {
-    /// Columns of the rows that it returns.
-    pub(super) fn columns(&self) -> &[Column] {
-        match self {
-            Bound::Query(query) => &query.columns,
-            Bound::Insert(it) => it.returning.as_ref().map_or(&[], |returning| &returning.columns),
-            Bound::Update(it) => it.returning.as_ref().map_or(&[], |returning| &returning.columns),
-            Bound::Delete(it) => it.returning.as_ref().map_or(&[], |returning| &returning.columns),
-        }
-    }
-
-    /// Does it lock rows?
-    pub(super) fn locks(&self) -> bool {
-        matches!(self, Bound::Query(query) if query.locks)
-    }
-
-    /// Does it change a table that foreign keys are about?
-    pub(super) fn has_foreign_keys(&self) -> bool {
-        let table = match self {
-            Bound::Query(_) => return false,
-            Bound::Insert(it) => &it.table,
-            Bound::Update(it) => &it.table,
-            Bound::Delete(it) => &it.table,
-        };
-        !table.foreign.is_empty() || !table.referenced.is_empty()
-    }
-
-    /// The tables that it depends on, as it was bound with them.
-    pub(super) fn tables(&self) -> Vec<(String, Identity)> {
-        let (mut names, mut seen) = (Vec::new(), HashSet::new());
-        match self {
-            Bound::Query(query) => tables_of(&query.plan, &mut seen, &mut names),
-            Bound::Insert(it) => {
-                names.push((it.table.name.clone(), it.table.identity));
-                tables_of(&it.plan, &mut seen, &mut names);
-            }
-            Bound::Update(it) => {
-                names.push((it.table.name.clone(), it.table.identity));
-                tables_of(&it.plan, &mut seen, &mut names);
-            }
-            Bound::Delete(it) => {
-                names.push((it.table.name.clone(), it.table.identity));
-                tables_of(&it.plan, &mut seen, &mut names);
-            }
-        }
-        names.sort();
-        names.dedup();
-        names
-    }
-}
-
-/// The tables that a plan reads, as it was bound with them.
-fn tables_of(plan: &crate::plan::Plan, seen: &mut HashSet<usize>, names: &mut Vec<(String, Identity)>) {
-    use crate::plan::Plan;
-    match plan {
-        Plan::Unit | Plan::Values(_) | Plan::Made(_) | Plan::Set(_) | Plan::Working(_) => {}
-        // It is asked for as often as it is named, so its tables are looked for once.
-        Plan::Shared(shared) => {
-            if seen.insert(shared.number) {
-                tables_of(&shared.plan, seen, names);
-            }
-        }
-        Plan::Scan { table, .. } => names.push((table.name.clone(), table.identity)),
-        Plan::Filter(input, _)
-        | Plan::Project(input, _)
-        | Plan::Sort(input, _)
-        | Plan::Distinct(input, _)
-        | Plan::Numbered(input)
-        | Plan::Extend(input, _)
-        | Plan::Cut(input, _)
-        | Plan::Lock { input, .. }
-        | Plan::Aggregate { input, .. }
-        | Plan::Limit { input, .. } => tables_of(input, seen, names),
-        Plan::Apply(input, subs) => {
-            tables_of(input, seen, names);
-            subs.iter().for_each(|sub| tables_of(&sub.plan, seen, names));
-        }
-        Plan::Recursive(query) => {
-            tables_of(&query.base, seen, names);
-            tables_of(&query.step, seen, names);
-        }
-        Plan::Join(join) => {
-            tables_of(&join.left, seen, names);
-            tables_of(&join.right, seen, names);
-        }
-        Plan::SetOp { left, right, .. } => {
-            tables_of(left, seen, names);
-            tables_of(right, seen, names);
-        }
     }
 }

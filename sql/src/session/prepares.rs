@@ -9,7 +9,7 @@ use crate::bind::Binder;
 use crate::error::{Error, Result};
 use crate::expr::{Context, Env};
 use crate::parser::ast::{Expr, TypeName};
-use crate::plan::Column;
+use crate::types::Column;
 use crate::types::Type;
 
 #[derive(Default)]

@@ -7,6 +7,7 @@ use thermocline_engine::{Isolation, TransactionOptions};
 
 use super::{Answer, Open, Session};
 use crate::error::{Error, Result};
+use crate::names;
 use crate::parser::ast::{Modes, Statement};
 
 /// Does a statement look at rows? Others leave the snapshot to those behind them.
@@ -243,7 +244,7 @@ impl Session {
         let ended = self.end_implicit_inner().await;
         self.end_definitions();
         self.note_rest();
-        ended.map_err(|error| error.shown(&self.path))
+        ended.map_err(|error| names::shown_error(error, &self.path))
     }
 
     async fn end_implicit_inner(&mut self) -> Result<()> {

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::advisory::SessionNumber;
-use crate::expr::Cause;
+use super::interrupt::Cause;
 
 /// The client of a session, as other sessions see and reach it.
 #[derive(Clone)]

@@ -13,9 +13,9 @@ use thermocline_engine::Isolation;
 use super::Common;
 use super::activity::Backend;
 use super::advisory::{Lock, SessionNumber};
+use super::interrupt::Cause;
 use crate::error::{Error, Result};
-use crate::expr::Cause;
-use crate::session::settings::{self, Values};
+use crate::settings::{self, Values};
 
 /// A setting that an expression asks for: name, value, whether for the transaction only.
 pub(crate) type Wish = (String, String, bool);

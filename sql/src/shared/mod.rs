@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `activity` | what clients do |
 //! | `advisory` | advisory locks: who holds which, who waits |
+//! | `interrupt` | how a statement is ended from outside |
 //! | `facts` | a session as its expressions see it: settings, its number, the advisory locks that they ask for |
 
 pub(crate) mod activity;
 pub(crate) mod advisory;
 pub(crate) mod facts;
+pub(crate) mod interrupt;
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, LazyLock};
