@@ -1,6 +1,7 @@
 //! Errors of SQL: PostgreSQL's code and words, the place in the statement, and what would help.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -20,8 +21,24 @@ pub struct Error {
     pub about: Option<Box<About>>,
     /// Where in the text of the statements, counted in characters from 1.
     pub position: Option<usize>,
-    /// Where, in bytes from 0; becomes `position` once the text is at hand.
-    pub(crate) at: Option<u32>,
+    /// Where, in bytes from 1; becomes `position` once the text is at hand.
+    at: Option<NonZeroU32>,
+    /// The reason for which the statement may run again.
+    again: Again,
+}
+
+/// A reason for which a statement runs again that has ended with an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// There is none.
+    #[default]
+    No,
+    /// A definition has changed since the statement was bound.
+    Rebind,
+    /// A row has changed since the statement read it, and nothing tells where it is now.
+    Stale,
+    /// Another session holds an advisory lock.
+    Lock,
 }
 
 /// The thing that an error is about.
@@ -49,9 +66,15 @@ impl Error {
     /// Says where, unless that is known already.
     #[cold]
     pub(crate) fn at(mut self, at: u32) -> Self {
-        if self.at.is_none() && at != NOWHERE {
-            self.at = Some(at);
-        }
+        // The place that is none becomes 0.
+        self.at = self.at.or(NonZeroU32::new(at.wrapping_add(1)));
+        self
+    }
+
+    /// Says that it stands where another error does.
+    #[cold]
+    pub(crate) fn at_that_of(mut self, other: &Self) -> Self {
+        self.at = other.at;
         self
     }
 
@@ -60,6 +83,18 @@ impl Error {
     pub(crate) fn nowhere(mut self) -> Self {
         (self.at, self.position) = (None, None);
         self
+    }
+
+    /// Says for which reason the statement may run again.
+    #[cold]
+    pub(crate) fn again_as(mut self, again: Again) -> Self {
+        self.again = again;
+        self
+    }
+
+    /// The reason for which the statement may run again.
+    pub(crate) fn again(&self) -> Again {
+        self.again
     }
 
     /// Says what to do.
@@ -122,7 +157,7 @@ impl Error {
     /// Counts the characters of `text` before the place.
     pub(crate) fn locate(mut self, text: &str) -> Self {
         if let Some(at) = self.at.take() {
-            let before = text.get(..at as usize).unwrap_or(text);
+            let before = text.get(..at.get() as usize - 1).unwrap_or(text);
             self.position = Some(before.chars().count() + 1);
         }
         self

@@ -71,9 +71,10 @@ mod shared;
 mod types;
 
 pub use error::{About, Error, Result};
+pub use exec::Rows;
 pub use expr::memory::Held;
 pub use expr::pace::GiveWay;
-pub use session::{Answer, CopyFormat, CopyIn, Copying, Notice, Prepared, Rows, Session};
+pub use session::{Answer, CopyFormat, CopyIn, Copying, Notice, Prepared, Session};
 pub use shared::Common;
 pub use shared::activity::Client;
 pub use shared::interrupt::{Cause, Interrupt};

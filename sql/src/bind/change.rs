@@ -70,10 +70,7 @@ impl Binder<'_> {
             "42703" | "42P01"
                 if error.message.starts_with("column ") || error.message.starts_with("missing FROM") =>
             {
-                Error {
-                    at: error.at,
-                    ..Error::new("0A000", "cannot use column reference in DEFAULT expression")
-                }
+                Error::new("0A000", "cannot use column reference in DEFAULT expression").at_that_of(&error)
             }
             _ => error,
         })

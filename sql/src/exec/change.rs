@@ -15,7 +15,7 @@ use super::foreign::{Pending, note_changed, note_deleted, note_inserted};
 use super::source::{Changed, Decision, Inserted, Which};
 use super::{Executor, Row, Source};
 use crate::catalog::Table;
-use crate::error::{Error, Result};
+use crate::error::{Again, Error, Result};
 use crate::expr::memory::Kept;
 use crate::expr::{Context, Env, Expr};
 use crate::parser::ast::Strength;
@@ -44,10 +44,8 @@ impl<'e> Outcome<'e> {
 }
 
 /// A row that was read is another one by now: the statement has to be run again.
-pub(crate) const STALE: &str = "a row has changed since the statement read it";
-
-pub(crate) fn stale() -> Error {
-    Error::new("40001", STALE)
+pub(super) fn stale() -> Error {
+    Error::new("40001", "a row has changed since the statement read it").again_as(Again::Stale)
 }
 
 impl<'e, S: Source> Executor<'e, S> {

@@ -21,19 +21,21 @@
 //! | `spool` | rows that a change keeps until all of them are known |
 //! | `sort` | orders, in pieces between which others have a turn |
 //! | `lock` | SELECT … FOR UPDATE and its like |
+//! | `statement` | one run of a statement: its rows, its changes, its foreign keys |
 
-pub(crate) mod change;
-pub(crate) mod foreign;
+mod change;
+mod foreign;
 mod inner;
 mod join;
 mod lock;
 mod meter;
 mod operators;
 mod recursive;
-pub(crate) mod series;
+mod series;
 mod sort;
-pub(crate) mod source;
+mod source;
 mod spool;
+mod statement;
 mod sub;
 mod window;
 
@@ -41,10 +43,13 @@ use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 
+pub(crate) use foreign::{Pending, settle, shown};
 use inner::Inner;
 pub(crate) use meter::measured;
-pub(crate) use source::Source;
+use source::Source;
 use spool::Spool;
+pub use statement::Rows;
+pub(crate) use statement::{Terms, run};
 
 use crate::depth;
 use crate::error::Result;

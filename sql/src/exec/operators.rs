@@ -10,7 +10,7 @@ use super::sort::{First, order, sorted, sorted_places};
 use super::source::Seen;
 use super::{Executor, Flow, KeptRows, Row, Sink, Source, emit};
 use crate::catalog::Table;
-use crate::error::{Error, Result};
+use crate::error::{Again, Error, Result};
 use crate::expr::memory::{Kept, size_behind, size_of_row};
 use crate::expr::{Call, Comparison, Context, Env, Expr};
 use crate::functions::aggregates::State;
@@ -227,9 +227,7 @@ impl<S: Source> Executor<'_, S> {
                 Ok(true)
             }
             // What a condition says of a row that nobody has asked for, or what does not fit, is no error.
-            Err(error)
-                if ["57014", "57P01"].contains(&error.code) || error.message == super::source::REDEFINED =>
-            {
+            Err(error) if ["57014", "57P01"].contains(&error.code) || error.again() == Again::Rebind => {
                 Err(error)
             }
             Err(_) => {

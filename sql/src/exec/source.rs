@@ -11,7 +11,7 @@ use thermocline_row::{EncodedRow, Layout, Value};
 use super::Row;
 use super::operators::Range;
 use crate::catalog::{Identity, Table};
-use crate::error::{Error, Result};
+use crate::error::{Again, Error, Result};
 use crate::expr::Context;
 use crate::expr::memory::Kept;
 use crate::parser::ast::{LockWait, Strength};
@@ -97,7 +97,11 @@ pub(crate) enum Locked {
 }
 
 /// A table is not as it was when the statement was bound: it is to be bound anew.
-pub(crate) const REDEFINED: &str = "a definition has changed since the statement was prepared";
+fn redefined() -> Error {
+    Error::new("40001", "a definition has changed since the statement was prepared")
+        .hint("Run the statement again.")
+        .again_as(Again::Rebind)
+}
 
 /// What became of a row that was handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,7 +217,6 @@ impl<'t> EngineSource<'t> {
         if let Some((_, found, layout)) = self.tables.iter().find(|(known, ..)| *known == table.identity) {
             return Ok((found.clone(), layout.clone()));
         }
-        let redefined = || Error::new("40001", REDEFINED).hint("Run the statement again.");
         let found = self.names.table(&table.name)?;
         // From here on the definition stays what it is. What was bound before must be of that.
         match self.statement.use_table(&found).await {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::casts::{CASTS, Context};
-use super::{aggregates, functions, operators};
+use super::{aggregates, operators, proc};
 use crate::types::Type;
 
 /// Functions that are syntax in PostgreSQL, and so no rows of `pg_proc` under these names.
@@ -18,7 +18,7 @@ fn names(types: &[Type]) -> String {
 fn every_row_is_one_of_postgresql() {
     let known: HashSet<&str> = include_str!("../../tests/catalog.txt").lines().collect();
     let mut ours = Vec::new();
-    for function in functions::TABLES.iter().flat_map(|table| table.iter()) {
+    for function in proc::TABLES.iter().flat_map(|table| table.iter()) {
         if !SYNTAX.contains(&function.name) && function.name != "user" {
             // The last argument of these has a default there.
             let bool_defaulted =

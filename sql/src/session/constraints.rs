@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::{Answer, EngineCatalog, Session};
+use super::{Answer, Session};
 use crate::error::{Error, Result};
-use crate::exec::foreign::{self, Pending};
+use crate::exec::{self, Pending};
 use crate::parser::ast::ObjectName;
 
 /// What SET CONSTRAINTS has said in this transaction.
@@ -60,19 +60,11 @@ impl Session {
             return Ok(());
         }
         let context = self.own_context();
-        let Some(open) = &mut self.open else { return Ok(()) };
+        let (catalog, Some(open)) = self.catalog_and_open() else { return Ok(()) };
         let modes = &open.constraints;
         let waits = |one: &Pending| !all && modes.deferred(&one.key().name, one.key().deferred);
         let (later, now) = std::mem::take(&mut open.deferred).into_iter().partition(waits);
         open.deferred = later;
-        let catalog = EngineCatalog {
-            db: &self.db,
-            tables: &self.tables,
-            objects: &self.objects,
-            sequences: &self.sequences,
-            common: self.facts.common(),
-            path: &self.path,
-        };
-        foreign::settle(catalog, &mut open.transaction, open.isolation, &context, now).await
+        exec::settle(catalog, &mut open.transaction, open.isolation, &context, now).await
     }
 }

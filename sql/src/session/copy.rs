@@ -5,12 +5,11 @@
 
 use std::sync::Arc;
 
-use super::{Answer, Prepared, Session, check_open, rows};
+use super::{Answer, Prepared, Session, check_open};
 use crate::bind::Binder;
 
 use crate::catalog::{Catalog, Table};
 use crate::error::{Error, Result};
-use crate::exec::Row;
 use crate::expr::pace::Pace;
 use crate::expr::{Context, Env, Expr};
 use crate::parser::ast::{Copy, CopyOptions, Statement};
@@ -48,7 +47,7 @@ pub struct CopyIn {
     defaults: Vec<Expr>,
     checks: Vec<(String, Expr)>,
     /// Rows that were read and not inserted.
-    batch: Vec<Row>,
+    batch: Vec<Vec<Datum>>,
     batch_bytes: usize,
     /// The line of the first of them.
     batch_line: u64,
@@ -315,26 +314,18 @@ impl Session {
         };
         let bound = Bound::Insert(Box::new(insert));
         self.take_snapshot()?;
-        let catalog = super::EngineCatalog {
-            db: &self.db,
-            tables: &self.tables,
-            objects: &self.objects,
-            sequences: &self.sequences,
-            common: self.facts.common(),
-            path: &self.path,
-        };
         let open =
             self.open.as_mut().ok_or_else(|| Error::new("25P01", "the transaction of the COPY has ended"))?;
         open.fresh = false;
-        copy.count += rows::run_open(catalog, open, &bound, context, &mut Vec::new()).await?;
+        copy.count += self.run_tree(&bound, context, &mut Vec::new()).await?;
         Ok(())
     }
 }
 
 /// A row of the table from a line.
-fn row(copy: &CopyIn, line: &str, context: &Context) -> Result<Row> {
+fn row(copy: &CopyIn, line: &str, context: &Context) -> Result<Vec<Datum>> {
     let env = Env { row: &[], outer: &[], context };
-    let mut row = Row::with_capacity(copy.defaults.len());
+    let mut row = Vec::with_capacity(copy.defaults.len());
     for default in &copy.defaults {
         row.push(default.eval(&env)?);
     }

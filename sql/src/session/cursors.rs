@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Answer, Rows, Session};
+use super::{Answer, Session};
 use crate::error::{Error, Result};
+use crate::exec::Rows;
 use crate::expr::memory::Held;
 use crate::parser::ast::Fetch;
 use crate::types::Column;

@@ -6,7 +6,7 @@ use thermocline_engine::TableSchema;
 use thermocline_row as row;
 
 use super::define::plain_column;
-use super::{Answer, Session, rows};
+use super::{Answer, Session};
 use crate::bind::Binder;
 use crate::catalog::{Catalog, Index, Table, sql_type};
 use crate::error::{Error, Result};
@@ -43,17 +43,8 @@ impl Session {
         let statement = crate::parser::parse(text)?.pop().expect("it is a statement").statement;
         let bound = self.bind_own(&statement)?.expect("it is one on rows");
         let context = self.own_context();
-        let catalog = super::EngineCatalog {
-            db: &self.db,
-            tables: &self.tables,
-            objects: &self.objects,
-            sequences: &self.sequences,
-            common: self.facts.common(),
-            path: &self.path,
-        };
         let mut found: Vec<Vec<Datum>> = Vec::new();
-        let open = self.open.as_mut().expect("definitions run in a transaction");
-        rows::run_open(catalog, open, &bound, &context, &mut found).await?;
+        self.run_tree(&bound, &context, &mut found).await?;
         Ok(found)
     }
 
@@ -311,7 +302,7 @@ impl Session {
         if let Some(orphan) = self.internal(&orphans).await?.first() {
             let message =
                 format!("insert or update on table \"{table}\" violates foreign key constraint \"{name}\"");
-            let shown = crate::exec::foreign::shown(&found, &row.columns, orphan);
+            let shown = crate::exec::shown(&found, &row.columns, orphan);
             let detail = format!("Key {shown} is not present in table \"{}\".", row.parent);
             return Err(Error::new("23503", message).detail(detail).table(table).constraint(name));
         }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Prepared, Rows, Session};
+use super::{Prepared, Session};
 use crate::error::{Error, Result};
+use crate::exec::Rows;
 use crate::explain::{self, Times};
 use crate::expr::meter::{Measured, Meter};
 use crate::parser::Parsed;

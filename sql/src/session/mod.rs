@@ -10,7 +10,7 @@
 //! do; a statement that meets a row that has changed since it read it is undone and runs again.
 
 mod activity;
-mod asks;
+mod attempt;
 mod constraints;
 mod copy;
 mod cursors;
@@ -26,7 +26,6 @@ mod keys;
 mod objects;
 mod prepared;
 mod prepares;
-mod rows;
 mod schemas;
 mod settings;
 mod transactions;
@@ -37,10 +36,10 @@ use thermocline_engine::{Database, Isolation, Savepoint, Tables, Transaction, bl
 use crate::bind::Binder;
 use crate::catalog::Identity;
 use crate::error::{Error, Result, aborted};
-use crate::exec;
+use crate::exec::{Pending, Rows};
+use crate::expr::Context;
 use crate::expr::memory::{Held, Spare};
 use crate::expr::pace::{GiveWay, Pace};
-use crate::expr::{Context, Deadline};
 use crate::names::{self, quoted};
 use crate::objects::sequences::SessionSequences;
 use crate::parser::ast::{Copy, Statement};
@@ -52,11 +51,11 @@ use crate::shared::Common;
 use crate::shared::facts::{Facts, TransactionLocks};
 use crate::shared::interrupt::Interrupt;
 use crate::types::{Column, Datum, Type, text};
+use attempt::changed_result;
 use settings::Settings;
 
 pub use copy::{CopyFormat, CopyIn, Copying};
 pub use prepared::Prepared;
-pub use rows::Rows;
 
 /// What a statement came to.
 #[derive(Clone, Debug, Default)]
@@ -115,9 +114,6 @@ impl Answer {
 /// What a token becomes, about: itself, an expression as it was written, and as it was bound.
 const TOKEN_BYTES: usize = 400;
 
-/// How often a statement is bound anew because definitions have changed between its binding and its first look at a table.
-const REBINDS: u32 = 100;
-
 /// An open transaction of a session.
 struct Open {
     transaction: Transaction,
@@ -126,7 +122,7 @@ struct Open {
     /// What SET CONSTRAINTS has said.
     constraints: constraints::ConstraintModes,
     /// What foreign keys ask for when it commits.
-    deferred: Vec<crate::exec::foreign::Pending>,
+    deferred: Vec<Pending>,
     /// It has changed the system tables: what they say is `Session::objects`, and nobody else's.
     defines: bool,
     failed: bool,
@@ -255,6 +251,13 @@ impl Session {
             memory: self.spare.take(&self.db),
             ..Context::default()
         }
+    }
+
+    /// The same session, sharing locks and numbers with others; `number`: what it is known by (`pg_backend_pid`).
+    #[must_use]
+    pub fn with_common(mut self, common: &std::sync::Arc<Common>, number: i32) -> Self {
+        self.facts = std::sync::Arc::new(Facts::new(common.clone(), Some(number)));
+        self
     }
 
     /// The same session, whose statements end when this is raised.
@@ -717,141 +720,6 @@ impl Session {
             definition => self.definition(definition).await,
         }
     }
-
-    async fn rows_statement(
-        &mut self,
-        prepared: &mut Prepared,
-        parameters: Vec<Datum>,
-        rows: &mut dyn Rows,
-        fixed: bool,
-    ) -> Result<Answer> {
-        if prepared.asks {
-            return self.asking_statement(prepared, parameters, rows, fixed).await;
-        }
-        self.statement_once(prepared, parameters, rows, fixed).await
-    }
-
-    /// Runs it, and binds it anew as long as definitions change between the two.
-    pub(super) async fn statement_once(
-        &mut self,
-        prepared: &mut Prepared,
-        parameters: Vec<Datum>,
-        rows: &mut dyn Rows,
-        fixed: bool,
-    ) -> Result<Answer> {
-        let (mut parameters, mut tries) = (parameters, 0);
-        loop {
-            tries += 1;
-            match self.statement_bound(prepared, &mut parameters, rows, fixed).await {
-                Err(error) if error.message == exec::source::REDEFINED && tries < REBINDS => {
-                    self.refresh_objects()?;
-                    rows.restart();
-                }
-                outcome => return outcome,
-            }
-        }
-    }
-
-    /// Binds a statement to tables and system tables of one moment: the latter are looked at once more when the numbers of the
-    /// tables' definitions have been taken, which a table that is used meanwhile is compared with.
-    fn bind_again(&mut self, prepared: &Prepared) -> Result<(Option<Bound>, Noted)> {
-        let mut tries = 0;
-        loop {
-            let (version, parameters) = (self.objects.version, prepared.parameters.clone());
-            let (bound, _, noted) = self.bind_noting(&prepared.statement.statement, parameters)?;
-            self.refresh_objects()?;
-            tries += 1;
-            // While somebody commits a definition each look is a new one.
-            if self.objects.version == version || tries == REBINDS {
-                return Ok((bound, noted));
-            }
-        }
-    }
-
-    /// Binds a statement anew if that has to be, and runs it once. The parameters are its own meanwhile.
-    async fn statement_bound(
-        &mut self,
-        prepared: &mut Prepared,
-        parameters: &mut Vec<Datum>,
-        rows: &mut dyn Rows,
-        fixed: bool,
-    ) -> Result<Answer> {
-        let needed = prepared.statement.parameters as usize;
-        if parameters.len() < needed {
-            let given = parameters.len();
-            let message =
-                format!("bind message supplies {given} parameters, but prepared statement requires {needed}");
-            return Err(Error::new("08P01", message));
-        }
-        let same = |(name, identity): &(String, Identity)| {
-            self.tables.table(name).is_ok_and(|table| Identity::of(&table) == *identity)
-        };
-        let is_current = prepared.objects == self.objects.version
-            && prepared.path == self.path_number
-            && prepared.absent.iter().all(|name| self.tables.table(name).is_err())
-            && prepared.definitions.iter().all(same);
-        if prepared.volatile || !is_current {
-            let (bound, noted) = self.bind_again(prepared)?;
-            if fixed && bound.as_ref().is_some_and(|bound| bound.columns() != prepared.columns()) {
-                return Err(changed_result());
-            }
-            // What was noted of the old plan stays as long as that does.
-            prepared.asks |= noted.asks;
-            prepared.volatile = noted.rebinds;
-            prepared.absent = noted.absent;
-            prepared.definitions = bound.as_ref().map_or(Vec::new(), Bound::tables);
-            prepared.bound = bound;
-            prepared.objects = self.objects.version;
-            prepared.path = self.path_number;
-        }
-        let bound = prepared.bound.as_ref().expect("a statement on rows is bound");
-        let statement = self.clock.wall_us();
-        let now = self.open.as_ref().map_or(statement, |open| open.now);
-        let limit = self.settings.statement_timeout;
-        let deadline =
-            limit.map(|limit| Deadline::new(self.clock.clone(), statement + limit.as_micros() as i64));
-        let sequences = Some(self.sequences.clone());
-        let interrupt = self.interrupt.clone();
-        let facts = prepared.asks.then(|| self.facts.clone());
-        let lock_timeout = self.settings.lock_timeout;
-        let meter = self.meter.clone();
-        // A plan that was bound anew stands elsewhere.
-        meter.iter().for_each(|meter| meter.clear());
-        let context = Context {
-            interrupt,
-            deadline,
-            parameters: std::mem::take(parameters),
-            now,
-            statement,
-            sequences,
-            facts,
-            lock_timeout,
-            meter,
-            pace: Pace::new(self.give_way),
-            memory: self.spare.take(&self.db),
-        };
-        let level = (self.settings.isolation, self.settings.read_only);
-        let catalog = EngineCatalog {
-            db: &self.db,
-            tables: &self.tables,
-            objects: &self.objects,
-            sequences: &self.sequences,
-            common: self.facts.common(),
-            path: &self.path,
-        };
-        let ran = match &mut self.open {
-            Some(open) => rows::run_open(catalog, open, bound, &context, rows).await,
-            None => rows::run_alone(catalog, bound, &context, level, rows).await,
-        };
-        *parameters = context.parameters;
-        let count = ran?;
-        let tag = match &prepared.statement.statement {
-            Statement::Copy(_) => format!("COPY {count}"),
-            _ => rows::tag_of(bound, count),
-        };
-        let held = self.spare.leave(context.memory).map(std::sync::Arc::new);
-        Ok(Answer { tag, count, held, ..Answer::default() })
-    }
 }
 
 /// Is the open transaction, if there is one, still good?
@@ -861,11 +729,6 @@ fn check_open(session: &Session) -> Result<()> {
 
 fn text_column(name: &str) -> Column {
     Column { name: name.to_owned(), ty: Type::Text, modifier: -1 }
-}
-
-/// The statement would return other columns than its user was told of.
-pub(super) fn changed_result() -> Error {
-    Error::new("0A000", "cached plan must not change result type").hint("Prepare the statement again.")
 }
 
 fn several() -> Error {

@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::{Answer, Prepared, Rows, Session};
+use super::{Answer, Prepared, Session};
 use crate::bind::Binder;
 use crate::error::{Error, Result};
+use crate::exec::Rows;
 use crate::expr::{Context, Env};
 use crate::parser::ast::{Expr, TypeName};
 use crate::types::Column;

@@ -14,7 +14,7 @@ use super::Common;
 use super::activity::Backend;
 use super::advisory::{Lock, SessionNumber};
 use super::interrupt::Cause;
-use crate::error::{Error, Result};
+use crate::error::{Again, Error, Result};
 use crate::settings::{self, Values};
 
 /// A setting that an expression asks for: name, value, whether for the transaction only.
@@ -178,8 +178,8 @@ impl Drop for Facts {
 }
 
 /// What ends an attempt that has to wait for an advisory lock.
-pub(crate) fn must_wait() -> Error {
-    Error::new("55P03", "the advisory lock is held by another session")
+fn must_wait() -> Error {
+    Error::new("55P03", "the advisory lock is held by another session").again_as(Again::Lock)
 }
 
 /// Gives a transaction's advisory locks back when it ends.
