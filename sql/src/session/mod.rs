@@ -14,21 +14,12 @@ mod attempt;
 mod constraints;
 mod copy;
 mod cursors;
-mod define;
-mod define_alter;
-mod define_constraint;
-mod define_sequence;
-mod define_unique;
-mod define_view;
-mod defining;
+mod ddl;
 mod explains;
-mod keys;
-mod objects;
 mod prepared;
 mod prepares;
-mod schemas;
 mod settings;
-mod transactions;
+mod transaction;
 
 use thermocline_base::clock::{Clock, SystemClock};
 use thermocline_engine::{Database, Isolation, Savepoint, Tables, Transaction, block_on};
@@ -44,7 +35,6 @@ use crate::names::{self, quoted};
 use crate::objects::sequences::SessionSequences;
 use crate::parser::ast::{Copy, Statement};
 use crate::parser::parse_within;
-use crate::pg_catalog::EngineCatalog;
 use crate::plan::Bound;
 use crate::settings::{self as known_settings, Values};
 use crate::shared::Common;
@@ -460,7 +450,7 @@ impl Session {
             self.refresh_objects().map_err(|error| self.failed(error))?;
         }
         let statement = &prepared.statement.statement;
-        if transactions::needs_snapshot(statement) {
+        if transaction::needs_snapshot(statement) {
             self.take_snapshot().map_err(|error| self.failed(error))?;
         }
         let boundary = matches!(statement, Statement::Begin(_) | Statement::SetTransaction(_));

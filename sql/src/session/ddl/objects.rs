@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use thermocline_engine::TransactionOptions;
 
-use super::{EngineCatalog, Session};
 use crate::error::Result;
 use crate::objects::{self, Change, Committing, Objects, Shared};
+use crate::pg_catalog::EngineCatalog;
+use crate::session::Session;
 
 impl Session {
     /// Definitions, as the statement that runs knows them.
@@ -22,7 +23,7 @@ impl Session {
     }
 
     /// Looks whether definitions have changed.
-    pub(super) fn refresh_objects(&mut self) -> Result<()> {
+    pub(in crate::session) fn refresh_objects(&mut self) -> Result<()> {
         let refreshed = self.refresh_rows();
         self.refresh_path();
         refreshed
@@ -45,7 +46,7 @@ impl Session {
     }
 
     /// The objects of a transaction that has changed them, after it went back to a savepoint.
-    pub(super) async fn reload_objects(&mut self) -> Result<()> {
+    pub(in crate::session) async fn reload_objects(&mut self) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
         self.objects = Arc::new(objects::load(&self.db, &mut open.transaction).await?);
         self.sequences.refresh(self.shared.clone(), self.objects.clone());
@@ -102,7 +103,7 @@ impl Session {
     }
 
     /// Writes the positions of sequences that the transaction has kept.
-    pub(super) async fn write_sequences(&mut self) -> Result<()> {
+    pub(in crate::session) async fn write_sequences(&mut self) -> Result<()> {
         let kept = self.sequences.kept();
         let Some(open) = &mut self.open else { return Ok(()) };
         let known = |name: &String| self.objects.sequence(name).is_some();
@@ -115,7 +116,7 @@ impl Session {
     }
 
     /// A transaction begins to commit, which has changed the system tables if it `defines`.
-    pub(super) fn committing(&self, defines: bool) -> Option<Committing> {
+    pub(in crate::session) fn committing(&self, defines: bool) -> Option<Committing> {
         self.shared.as_ref().filter(|_| defines).map(Shared::committing)
     }
 }

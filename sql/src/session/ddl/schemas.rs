@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use super::define::next_value_of;
-use super::{Answer, Session};
+use super::tables::next_value_of;
 use crate::error::{Error, Result};
 use crate::names;
 use crate::objects::Change;
 use crate::objects::rows::{ColumnRow, DefaultRow, Kind, Object, SchemaRow};
 use crate::parser::ast::{Alter, Commented, ForeignDef, ObjectName, SchemaOf, SequenceOptions, Statement};
+use crate::session::{Answer, Session};
 
 impl Session {
     /// Makes the search path of what the setting says and of the schemas that are there.
@@ -36,7 +36,7 @@ impl Session {
     }
 
     /// The full name of the relation that a name means.
-    pub(super) fn found(&self, name: &ObjectName) -> Option<String> {
+    pub(in crate::session) fn found(&self, name: &ObjectName) -> Option<String> {
         let there =
             |schema: &String| Some(names::within(schema, &name.name)).filter(|full| self.is_relation(full));
         match &name.schema {
@@ -73,14 +73,14 @@ impl Session {
     }
 
     /// The name with the full one in place of what was written; what nothing has is looked for where it would be first.
-    pub(super) fn settle(&self, name: &mut ObjectName) {
+    pub(in crate::session) fn settle(&self, name: &mut ObjectName) {
         name.name = self.found(name).unwrap_or_else(|| {
             let schema = name.schema.as_deref().or(self.path.first().map(String::as_str));
             names::within(schema.unwrap_or(names::PUBLIC), &name.name)
         });
     }
 
-    pub(super) fn settle_options(&self, options: &mut SequenceOptions) {
+    pub(in crate::session) fn settle_options(&self, options: &mut SequenceOptions) {
         if let Some(Some((table, _))) = &mut options.owner {
             self.settle(table);
         }

@@ -2,8 +2,7 @@
 
 use thermocline_engine::{Error as EngineError, SchemaError};
 
-use super::define::plain_column;
-use super::{Answer, Session};
+use super::tables::plain_column;
 use crate::catalog::{Catalog, sql_type};
 use crate::error::{Error, Result};
 use crate::names::{self, quoted};
@@ -11,6 +10,7 @@ use crate::objects::Change;
 use crate::objects::rows::{CheckRow, ColumnRow, DefaultRow, ForeignRow, Kind, Object};
 use crate::parser::ast::{Alter, ColumnDef, ObjectName, Written};
 use crate::parser::renamed;
+use crate::session::{Answer, Session};
 
 impl Session {
     pub(super) async fn alter_table(

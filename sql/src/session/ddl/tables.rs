@@ -3,8 +3,7 @@
 use thermocline_engine::{Error as EngineError, IndexSchema, SchemaError, TableSchema, Tiering};
 use thermocline_row as row;
 
-use super::define_unique::may_index;
-use super::{Answer, Session};
+use super::unique::may_index;
 use crate::bind::Binder;
 use crate::catalog::{Catalog, Column, HIDDEN_KEY, Identity, sql_type};
 use crate::error::{Error, Result};
@@ -12,6 +11,7 @@ use crate::names::{self, quoted};
 use crate::objects::Change;
 use crate::objects::rows::{ColumnRow, DefaultRow, Object};
 use crate::parser::ast::{ColumnDef, CreateIndex, CreateTable, Names, ObjectName, Statement, Written};
+use crate::session::{Answer, Session};
 use crate::types::stored::stored_value;
 use crate::types::{Datum, NO_MOD, Type, display, numeric_parts};
 
@@ -57,7 +57,7 @@ impl Session {
     }
 
     /// Is there a table with this name?
-    pub(super) fn known(&self, name: &ObjectName) -> Result<()> {
+    pub(in crate::session) fn known(&self, name: &ObjectName) -> Result<()> {
         if self.tables.table(&name.name).is_err() {
             if self.is_relation(&name.name) {
                 return Err(Error::new("42809", format!("\"{}\" is not a table", name.name)));
@@ -89,7 +89,7 @@ impl Session {
             let message = format!("relation \"{name}\" already exists");
             if create.if_not_exists {
                 let mut answer = Answer::tagged("CREATE TABLE");
-                answer.notices.push(super::Notice {
+                answer.notices.push(crate::session::Notice {
                     severity: "NOTICE",
                     code: "42P07",
                     message: format!("{message}, skipping"),

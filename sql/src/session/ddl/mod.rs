@@ -3,11 +3,21 @@
 //! The engine's definitions and the rows of the system tables change in one transaction. The session finds tables through
 //! [`Session::tables`]: those that everybody has, or, once the open transaction has changed definitions, those that it has.
 
+mod alter;
+mod constraints;
+mod keys;
+mod objects;
+mod schemas;
+mod sequences;
+mod tables;
+mod unique;
+mod views;
+
 use thermocline_engine::Transaction;
 
-use super::{Answer, Session};
 use crate::error::Result;
 use crate::parser::ast::Statement;
+use crate::session::{Answer, Session};
 
 impl Session {
     /// Runs a definition.

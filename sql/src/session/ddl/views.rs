@@ -3,12 +3,12 @@
 //! A view is kept as the text of its query, with stars written out, so that columns which its tables get later are not its own.
 //! It is bound anew where it stands in a statement.
 
-use super::{Answer, Session};
 use crate::bind::Binder;
 use crate::error::{Error, Result};
 use crate::objects::Change;
 use crate::objects::rows::{CommentRow, Kind, Object, ViewRow};
 use crate::parser::ast::{Commented, CreateView, ObjectName, Statement};
+use crate::session::{Answer, Session};
 
 impl Session {
     pub(super) async fn create_view(&mut self, view: &CreateView) -> Result<Answer> {

@@ -6,12 +6,12 @@
 use thermocline_engine::row::{EncodedRow, Value};
 use thermocline_engine::{Error as EngineError, IndexSchema, Table, TableSchema};
 
-use super::Session;
-use super::define_unique::may_index;
+use super::unique::may_index;
 use crate::catalog::{HIDDEN_KEY, sql_type};
 use crate::error::{Error, Result};
 use crate::names::plain;
 use crate::parser::ast::{CreateIndex, KeyDef, ObjectName};
+use crate::session::Session;
 use crate::types::Type;
 
 /// Rows that are copied together.

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use thermocline_engine::TableSchema;
 use thermocline_row as row;
 
-use super::define::plain_column;
-use super::{Answer, Session};
+use super::tables::plain_column;
 use crate::bind::Binder;
 use crate::catalog::{Catalog, Index, Table, sql_type};
 use crate::error::{Error, Result};
@@ -14,6 +13,7 @@ use crate::names::{self, quoted};
 use crate::objects::Change;
 use crate::objects::rows::{ActionRow, CheckRow, ForeignRow, Kind, Object};
 use crate::parser::ast::{Action, CheckDef, CreateTable, ForeignDef, ObjectName};
+use crate::session::{Answer, Session};
 use crate::types::{Datum, Type};
 
 fn action(action: Action) -> ActionRow {

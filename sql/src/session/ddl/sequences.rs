@@ -1,13 +1,13 @@
 //! CREATE, ALTER and DROP SEQUENCE.
 
-use super::define::next_value_of;
-use super::{Answer, Session};
+use super::tables::next_value_of;
 use crate::bind::Binder;
 use crate::error::{Error, Result};
 use crate::names;
 use crate::objects::Change;
 use crate::objects::rows::{ColumnRow, DefaultRow, Object, SequenceRow};
 use crate::parser::ast::{ObjectName, SequenceOptions};
+use crate::session::{Answer, Session};
 use crate::types::{Type, text};
 
 fn invalid(message: String) -> Error {
@@ -146,7 +146,7 @@ impl Session {
     }
 
     /// ALTER SEQUENCE: what is not said stays as it is.
-    pub(super) async fn alter_sequence(
+    pub(in crate::session) async fn alter_sequence(
         &mut self,
         name: &ObjectName,
         if_exists: bool,

@@ -1,10 +1,10 @@
 //! What stands in indexes, and unique indexes that are no constraints: CREATE UNIQUE INDEX makes one, UNIQUE in a table a constraint;
 //! the engine does not tell them apart, so that a row of the system tables does.
 
-use super::{Answer, Session};
 use crate::error::{Error, Result};
 use crate::objects::Change;
 use crate::objects::rows::{Kind, Object, UniqueIndexRow};
+use crate::session::{Answer, Session};
 use crate::types::Type;
 
 /// May a column of this type stand in an index? An array's bytes are in another order than the array is.
