@@ -23,7 +23,9 @@ use std::time::Duration;
 
 use thermocline_engine::{Isolation, Transaction, TransactionOptions};
 
-use super::{Answer, Noted, Open, Prepared, Session};
+use super::prepared::Noted;
+use super::transaction::Open;
+use super::{Answer, Prepared, Session};
 use crate::catalog::Identity;
 use crate::error::{Again, Error, Result};
 use crate::exec::{self, Pending, Rows, Terms};

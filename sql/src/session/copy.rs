@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use super::{Answer, Prepared, Session, check_open};
+use super::dispatch::check_open;
+use super::{Answer, Prepared, Session};
 use crate::bind::Binder;
 
 use crate::catalog::{Catalog, Table};

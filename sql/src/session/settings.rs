@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use thermocline_engine::Isolation;
 
-use super::Answer;
+use super::{Answer, Session};
 use crate::error::Result;
 use crate::settings::{Values, checked, defaults, level, show, time};
 
@@ -90,6 +90,40 @@ impl Settings {
 
     pub(super) fn show(&self, name: &str, isolation: Isolation, read_only: bool) -> Result<String> {
         show(&self.values, name, isolation, read_only)
+    }
+}
+
+impl Session {
+    /// Names and values of all settings.
+    pub(crate) fn settings(&self) -> Vec<(&'static str, String)> {
+        match &self.open {
+            Some(open) => self.settings.all(open.isolation, open.read_only),
+            None => self.settings.all(self.settings.isolation, self.settings.read_only),
+        }
+    }
+
+    pub(super) fn set_setting(
+        &mut self,
+        local: bool,
+        name: &str,
+        value: Option<&[String]>,
+    ) -> Result<Answer> {
+        let before = self.settings.values().clone();
+        let mut answer = self.settings.set(name, value)?;
+        match &mut self.open {
+            Some(open) if !open.implicit => {
+                open.settings.get_or_insert(before);
+                if local {
+                    open.local_settings = true;
+                }
+            }
+            _ if local => {
+                self.settings.restore(before);
+                answer.warn("25P01", "SET LOCAL can only be used in transaction blocks");
+            }
+            _ => {}
+        }
+        Ok(answer)
     }
 }
 

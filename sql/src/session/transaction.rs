@@ -2,13 +2,64 @@
 //!
 //! PostgreSQL runs the statements of one query string, and those between two `Sync`s of the extended protocol, as one
 //! transaction, the *implicit* one, unless they say BEGIN themselves: then it becomes the one that they began.
+//!
+//! SET CONSTRAINTS says when foreign keys are looked at; what waits is looked at before COMMIT.
 
-use thermocline_engine::{Isolation, TransactionOptions};
+use std::collections::HashMap;
 
-use super::{Answer, Open, Session};
+use thermocline_engine::{Isolation, Savepoint, Transaction, TransactionOptions};
+
+use super::{Answer, Session};
 use crate::error::{Error, Result};
+use crate::exec::{self, Pending};
 use crate::names;
-use crate::parser::ast::{Modes, Statement};
+use crate::parser::ast::{Modes, ObjectName, Statement};
+use crate::settings::Values;
+use crate::shared::facts::TransactionLocks;
+
+/// An open transaction of a session.
+pub(super) struct Open {
+    pub(super) transaction: Transaction,
+    /// Names, and how many looks of foreign keys were put off before each.
+    pub(super) savepoints: Vec<(String, Savepoint, usize)>,
+    /// What SET CONSTRAINTS has said.
+    pub(super) constraints: ConstraintModes,
+    /// What foreign keys ask for when it commits.
+    pub(super) deferred: Vec<Pending>,
+    /// It has changed the system tables: what they say is `Session::objects`, and nobody else's.
+    pub(super) defines: bool,
+    pub(super) failed: bool,
+    pub(super) isolation: Isolation,
+    /// When it began, in microseconds since 1970.
+    pub(super) now: i64,
+    /// No statement has run in it yet.
+    pub(super) fresh: bool,
+    /// No statement of it has needed a snapshot yet.
+    pub(super) unseeing: bool,
+    /// It stands round the statements of one request, none of which said BEGIN.
+    pub(super) implicit: bool,
+    pub(super) read_only: bool,
+    /// Settings before the first one that it has changed.
+    pub(super) settings: Option<Values>,
+    /// Settings are those of the transaction only.
+    pub(super) local_settings: bool,
+    /// Gives its advisory locks back when it ends.
+    pub(super) advisory: Option<TransactionLocks>,
+}
+
+/// What SET CONSTRAINTS has said in this transaction.
+#[derive(Debug, Default)]
+pub(super) struct ConstraintModes {
+    all: Option<bool>,
+    named: HashMap<String, bool>,
+}
+
+impl ConstraintModes {
+    /// Does a deferrable constraint wait for COMMIT?
+    pub(super) fn deferred(&self, name: &str, initially: bool) -> bool {
+        self.named.get(name).copied().or(self.all).unwrap_or(initially)
+    }
+}
 
 /// Does a statement look at rows? Others leave the snapshot to those behind them.
 pub(super) fn needs_snapshot(statement: &Statement) -> bool {
@@ -74,7 +125,7 @@ impl Session {
         self.open = Some(Open {
             transaction,
             savepoints: Vec::new(),
-            constraints: super::constraints::ConstraintModes::default(),
+            constraints: ConstraintModes::default(),
             deferred: Vec::new(),
             defines: false,
             failed: false,
@@ -86,7 +137,7 @@ impl Session {
             read_only,
             settings: None,
             local_settings: false,
-            advisory: Some(super::TransactionLocks(self.facts.clone())),
+            advisory: Some(TransactionLocks(self.facts.clone())),
         });
         Ok(answer)
     }
@@ -284,6 +335,69 @@ impl Session {
             self.rollback();
         }
         done
+    }
+
+    /// The open transaction has failed. What it did since its last savepoint, or all, is undone at once: others wait for its locks,
+    /// and its client may be long in saying ROLLBACK.
+    pub(super) fn fail(&mut self) {
+        let Some(open) = self.open.as_mut().filter(|open| !open.failed) else { return };
+        open.failed = true;
+        let undone = open.savepoints.last().map(|(_, savepoint, _)| open.transaction.rollback_to(savepoint));
+        if !matches!(undone, Some(Ok(()))) {
+            open.transaction.abort();
+            open.advisory = None;
+        }
+    }
+
+    /// Has the open transaction failed?
+    pub(super) fn is_failed(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.failed)
+    }
+
+    pub(super) async fn set_constraints(&mut self, names: &[ObjectName], deferred: bool) -> Result<Answer> {
+        for name in names {
+            let known: Vec<bool> = self
+                .objects
+                .foreign()
+                .filter(|(_, own, _)| *own == name.name)
+                .map(|(_, _, row)| row.deferrable)
+                .collect();
+            if known.is_empty() {
+                let message = format!("constraint \"{}\" does not exist", name.name);
+                return Err(Error::new("42704", message));
+            }
+            if known.contains(&false) {
+                return Err(Error::new("42809", format!("constraint \"{}\" is not deferrable", name.name)));
+            }
+        }
+        let mut answer = Answer::tagged("SET CONSTRAINTS");
+        let Some(open) = &mut self.open else {
+            answer.warn("25P01", "SET CONSTRAINTS can only be used in transaction blocks");
+            return Ok(answer);
+        };
+        if names.is_empty() {
+            open.constraints.named.clear();
+            open.constraints.all = Some(deferred);
+        }
+        for name in names {
+            open.constraints.named.insert(name.name.clone(), deferred);
+        }
+        self.settle_deferred(false).await?;
+        Ok(answer)
+    }
+
+    /// Looks at what has waited: at all of it, before COMMIT, or at what does not wait any more.
+    pub(super) async fn settle_deferred(&mut self, all: bool) -> Result<()> {
+        if self.open.as_ref().is_none_or(|open| open.deferred.is_empty()) {
+            return Ok(());
+        }
+        let context = self.own_context();
+        let (catalog, Some(open)) = self.catalog_and_open() else { return Ok(()) };
+        let modes = &open.constraints;
+        let waits = |one: &Pending| !all && modes.deferred(&one.key().name, one.key().deferred);
+        let (later, now) = std::mem::take(&mut open.deferred).into_iter().partition(waits);
+        open.deferred = later;
+        exec::settle(catalog, &mut open.transaction, open.isolation, &context, now).await
     }
 }
 

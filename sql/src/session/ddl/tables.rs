@@ -1,4 +1,4 @@
-//! Definitions of tables and indexes: made, dropped, emptied. First the engine's, then the rows of the system tables.
+//! Tables and indexes: made, dropped, emptied. First the engine's definition changes, then the rows of the hidden tables.
 
 use thermocline_engine::{Error as EngineError, IndexSchema, SchemaError, TableSchema, Tiering};
 use thermocline_row as row;
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::names::{self, quoted};
 use crate::objects::Change;
 use crate::objects::rows::{ColumnRow, DefaultRow, Object};
-use crate::parser::ast::{ColumnDef, CreateIndex, CreateTable, Names, ObjectName, Statement, Written};
+use crate::parser::ast::{ColumnDef, CreateIndex, CreateTable, Names, ObjectName, Written};
 use crate::session::{Answer, Session};
 use crate::types::stored::stored_value;
 use crate::types::{Datum, NO_MOD, Type, display, numeric_parts};
@@ -19,43 +19,6 @@ use crate::types::{Datum, NO_MOD, Type, display, numeric_parts};
 type Key = (Option<String>, Names);
 
 impl Session {
-    pub(super) async fn define(&mut self, statement: &Statement) -> Result<Answer> {
-        match &self.settled(statement)? {
-            Statement::CreateSchema { name, if_not_exists } => self.create_schema(name, *if_not_exists).await,
-            Statement::DropSchema { names, if_exists, cascade } => {
-                self.drop_schemas(names, *if_exists, *cascade).await
-            }
-            Statement::SetSchema { kind, name, if_exists, schema } => {
-                self.set_schema(*kind, name, *if_exists, schema).await
-            }
-            Statement::CreateTable(create) => self.create_table(create).await,
-            Statement::CreateIndex(create) => self.create_index(create).await,
-            Statement::DropTable { names, if_exists, cascade } => {
-                self.drop_tables(names, *if_exists, *cascade).await
-            }
-            Statement::DropIndex { names, if_exists } => self.drop_indexes(names, *if_exists).await,
-            Statement::AlterTable { name, if_exists, actions } => {
-                self.alter_table(name, *if_exists, actions).await
-            }
-            Statement::Truncate { names, restart, cascade } => self.truncate(names, *restart, *cascade).await,
-            Statement::CreateSequence { name, if_not_exists, options } => {
-                self.create_sequence(name, *if_not_exists, options).await
-            }
-            Statement::AlterSequence { name, if_exists, rename, .. } => {
-                self.rename_sequence(name, *if_exists, rename.as_deref()).await
-            }
-            Statement::DropSequence { names, if_exists, cascade } => {
-                self.drop_sequences(names, *if_exists, *cascade).await
-            }
-            Statement::CreateView(view) => self.create_view(view).await,
-            Statement::DropView { names, if_exists, cascade } => {
-                self.drop_views(names, *if_exists, *cascade).await
-            }
-            Statement::Comment { about, text } => self.comment(about, text.as_deref()).await,
-            other => unreachable!("no definition: {other:?}"),
-        }
-    }
-
     /// Is there a table with this name?
     pub(in crate::session) fn known(&self, name: &ObjectName) -> Result<()> {
         if self.tables.table(&name.name).is_err() {
@@ -83,7 +46,7 @@ impl Session {
             .expect("numbers do not end")
     }
 
-    async fn create_table(&mut self, create: &CreateTable) -> Result<Answer> {
+    pub(super) async fn create_table(&mut self, create: &CreateTable) -> Result<Answer> {
         let name = &create.name.name;
         if self.is_relation(name) {
             let message = format!("relation \"{name}\" already exists");
@@ -351,7 +314,12 @@ impl Session {
         })
     }
 
-    async fn drop_tables(&mut self, names: &[ObjectName], if_exists: bool, cascade: bool) -> Result<Answer> {
+    pub(super) async fn drop_tables(
+        &mut self,
+        names: &[ObjectName],
+        if_exists: bool,
+        cascade: bool,
+    ) -> Result<Answer> {
         let mut answer = Answer::tagged("DROP TABLE");
         let mut going: Vec<String> = Vec::new();
         for name in names {
@@ -388,7 +356,7 @@ impl Session {
         Ok(changes)
     }
 
-    async fn drop_indexes(&mut self, names: &[ObjectName], if_exists: bool) -> Result<Answer> {
+    pub(super) async fn drop_indexes(&mut self, names: &[ObjectName], if_exists: bool) -> Result<Answer> {
         let mut answer = Answer::tagged("DROP INDEX");
         for name in names {
             self.schema_there(name)?;
@@ -418,7 +386,12 @@ impl Session {
     }
 
     /// Empties tables.
-    async fn truncate(&mut self, names: &[ObjectName], restart: bool, cascade: bool) -> Result<Answer> {
+    pub(super) async fn truncate(
+        &mut self,
+        names: &[ObjectName],
+        restart: bool,
+        cascade: bool,
+    ) -> Result<Answer> {
         let mut answer = Answer::tagged("TRUNCATE TABLE");
         let all = self.truncated(names, cascade, &mut answer)?;
         for name in &all {
