@@ -6,18 +6,18 @@ use std::num::NonZeroU32;
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What a statement was refused for. The fields are those that PostgreSQL's protocol sends to a client.
+/// The refusal of a statement. The fields are those that PostgreSQL's protocol sends to a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Error {
     /// SQLSTATE.
     pub code: &'static str,
-    /// What happened, in one line.
+    /// The message, in one line.
     pub message: String,
     /// Particulars: keys and values.
     pub detail: Option<String>,
-    /// What to do.
+    /// Advice.
     pub hint: Option<String>,
-    /// What it is about, where that is known.
+    /// The thing that it is about, where that is known.
     pub about: Option<Box<About>>,
     /// Where in the text of the statements, counted in characters from 1.
     pub position: Option<usize>,
@@ -44,7 +44,7 @@ pub(crate) enum Again {
 /// The thing that an error is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
-    /// What was done when it happened: the line of a COPY.
+    /// The work during which it happened: the line of a COPY.
     pub context: Option<String>,
     /// The table.
     pub table: Option<String>,
@@ -191,7 +191,7 @@ impl From<thermocline_engine::Error> for Error {
     }
 }
 
-/// What every statement gets in a transaction that has failed.
+/// The refusal of every statement in a transaction that has failed.
 pub(crate) fn aborted() -> Error {
     Error::new("25P02", "current transaction is aborted, commands ignored until end of transaction block")
 }

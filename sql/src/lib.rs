@@ -80,6 +80,6 @@ pub use shared::activity::Client;
 pub use shared::interrupt::{Cause, Interrupt};
 pub use types::{Column, Datum, Numeric, Type};
 
-/// What `version()` says.
+/// The answer of `version()`.
 pub(crate) const VERSION_TEXT: &str =
     concat!("PostgreSQL 15.0 (Thermocline ", env!("CARGO_PKG_VERSION"), ")");

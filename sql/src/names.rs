@@ -8,7 +8,7 @@
 //! app.orders      ␂app␂orders
 //! ```
 //!
-//! Inside of this crate tables, views and sequences are known by these *full* names, in the system tables too. Three functions
+//! Inside of this crate tables, views and sequences are known by these *full* names, in the hidden tables too. Three functions
 //! lead out of them: [`plain`], [`schema_of`], and [`shown`] for messages. Indexes belong to their tables, in whose schema they
 //! are: the engine knows them by their plain names.
 //!
@@ -25,7 +25,7 @@ pub(crate) const MARK: char = '\u{2}';
 /// The schema whose relations have plain names.
 pub(crate) const PUBLIC: &str = "public";
 
-/// Schemas that are the system's.
+/// Schemas that are PostgreSQL's own.
 pub(crate) const SYSTEM: [&str; 2] = ["pg_catalog", "information_schema"];
 
 /// Bytes of a name that the engine takes.

@@ -7,7 +7,7 @@ use thermocline_engine::Isolation;
 
 use crate::error::{Error, Result, nearest};
 
-/// What values a setting takes.
+/// The kind of values that a setting takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Its default only.

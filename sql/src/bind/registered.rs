@@ -11,7 +11,7 @@ use crate::parser::ast;
 use crate::plan::{BoundQuery, Plan};
 use crate::types::{Datum, Type};
 
-/// The system's own relations: their names have OIDs, though nothing else shows them.
+/// PostgreSQL's own relations: their names have OIDs, though nothing else shows them.
 const SYSTEM: &[(i64, &str)] = &[
     (1213, "pg_tablespace"),
     (1247, "pg_type"),
@@ -91,7 +91,7 @@ impl Binder<'_> {
         found.map(|(oid, _)| oid).filter(|_| schema.is_none_or(|schema| schema == "pg_catalog"))
     }
 
-    /// The OID of a relation, an index among them: the system's come first.
+    /// The OID of a relation, an index among them: PostgreSQL's own come first.
     fn relation_oid(&mut self, schema: Option<&str>, name: &str) -> Option<i64> {
         self.rebinds = true;
         let system = SYSTEM.iter().find(|(_, known)| *known == name).map(|(oid, _)| *oid);

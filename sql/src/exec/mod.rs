@@ -60,23 +60,23 @@ use crate::types::Datum;
 
 /// A row.
 pub(crate) type Row = Vec<Datum>;
-/// Whether more rows are wanted.
+/// The sink's answer: more rows, or no more.
 pub(crate) type Flow = Result<ControlFlow<()>>;
 /// Where rows go. The row may be taken; what stands in it afterwards does not matter.
 pub(crate) type Sink<'s> = &'s mut dyn FnMut(&mut Row) -> Flow;
 /// A run of a plan.
 type Run<'r> = Pin<Box<dyn Future<Output = Result<()>> + 'r>>;
 
-/// What a plan runs with.
+/// A run of a plan, and all that it keeps.
 pub(crate) struct Executor<'e, S> {
     pub(crate) source: &'e mut S,
     pub(crate) context: &'e Context,
     /// The plan runs once more for these rows alone: the newest versions of rows that are changed or locked, by the scans that
     /// have found them.
     pub(crate) again: Vec<(usize, Row)>,
-    /// What recursive queries have made last, the innermost behind.
+    /// The rows that recursive queries have made last, the innermost behind.
     pub(crate) working: Vec<(usize, std::rc::Rc<Vec<Row>>)>,
-    /// How many rows an insert has passed.
+    /// Rows that an insert has passed.
     pub(crate) passed: usize,
     /// Operators that run within each other.
     pub(crate) levels: usize,

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::shared::interrupt::{Cause, Interrupt};
 use crate::types::{Datum, Type, text};
 
-/// What functions make.
+/// The result of a function.
 pub(crate) type Made = Result<Datum>;
 
 /// A time by which a statement has to be done; the clock is looked at with every so many rows.
@@ -54,7 +54,7 @@ impl Context {
     }
 }
 
-/// What does not change while a statement runs.
+/// The surroundings of a statement's expressions, which do not change while it runs.
 #[derive(Debug, Default)]
 pub(crate) struct Context {
     pub(crate) interrupt: Interrupt,
@@ -71,15 +71,15 @@ pub(crate) struct Context {
     pub(crate) facts: Option<Arc<crate::shared::facts::Facts>>,
     /// The longest wait for a row's lock.
     pub(crate) lock_timeout: Option<std::time::Duration>,
-    /// What counts the work of each operator, for EXPLAIN ANALYZE.
+    /// Counts the work of each operator, for EXPLAIN ANALYZE.
     pub(crate) meter: Option<Arc<meter::Meter>>,
     /// When it lets others have a turn.
     pub(crate) pace: pace::Pace,
-    /// What it keeps.
+    /// The memory that it keeps.
     pub(crate) memory: memory::Memory,
 }
 
-/// What an expression may look at.
+/// All that an expression may look at.
 #[derive(Clone, Copy)]
 pub(crate) struct Env<'e> {
     pub(crate) row: &'e [Datum],
@@ -88,7 +88,7 @@ pub(crate) struct Env<'e> {
     pub(crate) context: &'e Context,
 }
 
-/// How a function is called. All but `All` answer null when an argument is null.
+/// The form of a function. All but `All` answer null when an argument is null.
 #[derive(Clone, Copy)]
 pub(crate) enum Call {
     None(fn(&Env<'_>) -> Made),

@@ -1,4 +1,4 @@
-//! Changes of the system tables: a definition's rows, written in its transaction.
+//! Changes of the hidden tables: a definition's rows, written in its transaction.
 
 use thermocline_engine::row::{Column, EncodedRow, Type, Value};
 use thermocline_engine::{
@@ -42,7 +42,7 @@ impl Objects {
     }
 }
 
-/// Makes the system tables, if they are not there.
+/// Makes the hidden tables, if they are not there.
 pub(crate) fn tables(db: &Database) -> Result<()> {
     if db.table(SEQUENCES).is_ok() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! System tables of SQL: what definitions say that the engine does not keep, as rows of two hidden ordinary tables.
+//! The hidden tables of SQL: what definitions say that the engine does not keep, as rows of two hidden ordinary tables.
 //!
 //! | table | a row is | key |
 //! |---|---|---|
@@ -37,7 +37,7 @@ pub(crate) const OBJECTS: &str = "\u{1}objects";
 /// The table of sequences.
 pub(crate) const SEQUENCES: &str = "\u{1}sequences";
 
-/// What an object is called: its kind, the table it belongs to (empty: none), its name.
+/// The name of an object: its kind, the table it belongs to (empty: none), its name.
 pub(crate) type Name = (Kind, String, String);
 
 /// All objects, as some moment has them.
@@ -68,7 +68,7 @@ impl Objects {
         }
     }
 
-    /// What is kept of the columns of all tables: table, column, row.
+    /// The rows of the columns of all tables: table, column, row.
     pub(crate) fn columns(&self) -> impl Iterator<Item = (&str, &str, &ColumnRow)> {
         self.all.iter().filter_map(|((_, owner, name), object)| match object {
             Object::Column(row) => Some((owner.as_str(), name.as_str(), row)),
@@ -98,7 +98,7 @@ impl Objects {
         }
     }
 
-    /// Is there a schema with this name? The system's are always there, and `public` until it is dropped.
+    /// Is there a schema with this name? PostgreSQL's own are always there, and `public` until it is dropped.
     pub(crate) fn has_schema(&self, name: &str) -> bool {
         match self.one(Kind::Schema, "", name) {
             Some(Object::Schema(SchemaRow { dropped })) => !dropped,
@@ -106,7 +106,7 @@ impl Objects {
         }
     }
 
-    /// All schemas that are not the system's.
+    /// All schemas that are not PostgreSQL's own.
     pub(crate) fn schemas(&self) -> impl Iterator<Item = &str> {
         let public = Some(names::PUBLIC).filter(|name| self.has_schema(name));
         let others = self.of(Kind::Schema, "").map(|(name, _)| name);
@@ -169,18 +169,18 @@ fn text_of(object: Option<&Object>) -> Option<&str> {
     }
 }
 
-/// What all sessions of a database share.
+/// The state of the hidden tables, for all sessions of a database.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Counts changes of the rows.
     changes: AtomicU64,
-    /// Transactions that have changed rows and are committing. What is read meanwhile is nobody else's.
+    /// Transactions that have changed rows and are committing. A session keeps for itself what it reads meanwhile.
     committing: AtomicU64,
     cache: Mutex<Option<(u64, Arc<Objects>)>>,
     pub(crate) sequences: sequences::Ahead,
 }
 
-/// Databases with system tables in this process, told apart by the layout of [`OBJECTS`], of which each has its own.
+/// Databases with hidden tables in this process, told apart by the layout of [`OBJECTS`], of which each has its own.
 static SHARED: Mutex<Vec<(Weak<Layout>, Arc<Shared>)>> = Mutex::new(Vec::new());
 
 /// Numbers of states, over all databases and sessions.
@@ -192,7 +192,7 @@ pub(crate) fn fresh_version() -> u64 {
 }
 
 impl Shared {
-    /// What sessions of the database share; none before it has system tables.
+    /// The state that sessions of the database share; none before it has hidden tables.
     pub(crate) fn of(db: &Database) -> Option<Arc<Shared>> {
         let layout = db.table(OBJECTS).ok()?.layout();
         let mut all = SHARED.lock().unwrap_or_else(PoisonError::into_inner);

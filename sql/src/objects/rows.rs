@@ -1,4 +1,4 @@
-//! The kinds of rows of the system tables: what a definition of SQL says that the engine does not keep.
+//! The kinds of rows of the hidden tables: what a definition of SQL says that the engine does not keep.
 //!
 //! Each kind is a type of its own; in the table it stands as JSON, so that a later version can add fields.
 

@@ -1,4 +1,4 @@
-//! What runs, in the system catalogs: `pg_stat_activity`, `pg_locks`, `pg_stat_user_tables`.
+//! Running statements in the system catalogs: `pg_stat_activity`, `pg_locks`, `pg_stat_user_tables`.
 //!
 //! They have the columns of PostgreSQL 15; what neither engine nor server tells is null.
 

@@ -1,4 +1,4 @@
-//! Definitions as the binder sees them: the engine's, and what the system tables say beside them.
+//! Definitions as the binder sees them: the engine's, and what the hidden tables say beside them.
 
 mod activity;
 mod constraints;

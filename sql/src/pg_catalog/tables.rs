@@ -62,7 +62,7 @@ impl<'t> Relation<'t> {
     }
 }
 
-/// What relations are made of.
+/// The definitions of which relations are made.
 pub(super) struct All {
     tables: Vec<std::sync::Arc<Table>>,
     views: Vec<(String, Vec<Column>)>,

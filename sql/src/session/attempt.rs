@@ -83,7 +83,7 @@ struct Attempts {
     stale: u32,
 }
 
-/// What follows an attempt that has failed.
+/// The step that follows an attempt that has failed.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     GiveUp,
@@ -276,7 +276,7 @@ impl Session {
     /// Binds a statement anew if its plan is no longer that of the definitions. False: they have changed meanwhile, and it is to be
     /// bound once more.
     ///
-    /// A plan is made of tables and system tables of one moment: the latter are looked at once more when the numbers of the tables'
+    /// A plan is made of tables and hidden tables of one moment: the latter are looked at once more when the numbers of the tables'
     /// definitions have been taken, which a table that is used meanwhile is compared with.
     fn bind_if_needed(&mut self, run: &mut Run<'_>, made: &mut Attempts) -> Result<bool> {
         let prepared = &mut *run.prepared;
@@ -440,7 +440,7 @@ mod tests {
         Error::new(code, "it has failed").again_as(again)
     }
 
-    /// What follows, and how often, until something else does.
+    /// The step that follows, its number until another one follows, and that one.
     fn follows(attempts: &mut Attempts, error: &Error, terms: Terms) -> (Next, u32, Next) {
         let first = attempts.after(error, terms);
         let mut times = 1;

@@ -33,7 +33,7 @@ pub enum Copying {
     Out(CopyFormat),
 }
 
-/// How rows look as text.
+/// The look of rows as text.
 #[derive(Clone, Debug)]
 pub struct CopyFormat(CopyOptions);
 
@@ -44,7 +44,7 @@ pub struct CopyIn {
     /// Columns of the table, in the order of the lines.
     targets: Vec<usize>,
     options: CopyOptions,
-    /// What columns have that the lines do not.
+    /// The values of columns that the lines do not have.
     defaults: Vec<Expr>,
     checks: Vec<(String, Expr)>,
     /// Rows that were read and not inserted.

@@ -30,7 +30,7 @@ struct Cursor {
 }
 
 impl Cursors {
-    /// What a transaction leaves when it ends.
+    /// Closes the cursors that end with their transaction.
     pub(super) fn end(&mut self, committed: bool) {
         self.0.retain(|_, cursor| !cursor.fresh || (cursor.hold && committed));
         self.0.values_mut().for_each(|cursor| cursor.fresh = false);

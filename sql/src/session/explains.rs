@@ -12,7 +12,7 @@ use crate::parser::ast::{ExplainOptions, Statement};
 use crate::plan::Bound;
 use crate::types::{Datum, Type};
 
-/// Takes rows that nobody sees.
+/// Takes rows and shows them to no client.
 struct Unseen<'m>(&'m Meter);
 
 impl Rows for Unseen<'_> {
@@ -26,7 +26,7 @@ impl Rows for Unseen<'_> {
 }
 
 impl Session {
-    /// What EXPLAIN answers: lines, or one text of JSON.
+    /// The answer of EXPLAIN: lines, or one text of JSON.
     pub(super) async fn explain(
         &mut self,
         statement: &Statement,

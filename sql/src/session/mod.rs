@@ -55,7 +55,7 @@ use transaction::Open;
 pub use copy::{CopyFormat, CopyIn, Copying};
 pub use prepared::Prepared;
 
-/// What a statement came to.
+/// The result of a statement.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     /// PostgreSQL's command tag: `SELECT 3`, `INSERT 0 1`.
@@ -66,20 +66,20 @@ pub struct Answer {
     pub rows: Vec<Vec<Datum>>,
     /// Rows returned or changed.
     pub count: u64,
-    /// What PostgreSQL would have sent beside the answer.
+    /// Notices that PostgreSQL would have sent beside the answer.
     pub notices: Vec<Notice>,
     /// The memory that its rows take, charged to the memory limit for as long as this lives.
     pub held: Option<std::sync::Arc<Held>>,
 }
 
-/// What a client should know though nothing went wrong.
+/// A message for the client though nothing went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// `NOTICE` or `WARNING`.
     pub severity: &'static str,
     /// SQLSTATE.
     pub code: &'static str,
-    /// What happened, in one line.
+    /// The message, in one line.
     pub message: String,
 }
 
@@ -109,7 +109,7 @@ impl Answer {
     }
 }
 
-/// What a token becomes, about: itself, an expression as it was written, and as it was bound.
+/// Bytes that a token becomes, about: itself, an expression as it was written, and as it was bound.
 const TOKEN_BYTES: usize = 400;
 
 /// A connection to a database: runs statements one after the other.
@@ -124,25 +124,25 @@ pub struct Session {
     clock: std::sync::Arc<dyn Clock>,
     interrupt: Interrupt,
     cursors: cursors::Cursors,
-    /// What SQL's PREPARE has kept.
+    /// The statements that SQL's PREPARE has kept.
     prepares: prepared::Prepares,
-    /// What the system tables say, as the statement that runs knows it.
+    /// The hidden tables, as the statement that runs knows them.
     objects: std::sync::Arc<crate::objects::Objects>,
     /// The schemas of the search path that are there.
     path: std::sync::Arc<[String]>,
-    /// The states of settings and system tables that it was made of, and a number that changes with it.
+    /// The states of settings and hidden tables that it was made of, and a number that changes with it.
     path_of: (u64, u64),
     path_number: u64,
     shared: Option<std::sync::Arc<crate::objects::Shared>>,
     sequences: SessionSequences,
-    /// What expressions know of it.
+    /// The part of it that expressions know.
     facts: std::sync::Arc<Facts>,
-    /// What the list of clients was told last, and of which settings.
+    /// The list of clients was told last that it does this, and has these settings.
     resting: Option<crate::shared::activity::Doing>,
     noted_settings: Option<u64>,
     /// Counts what the statement does that runs, if it is explained.
     meter: Option<std::sync::Arc<crate::expr::meter::Meter>>,
-    /// How statements let others have a turn.
+    /// Lets other tasks have a turn.
     give_way: GiveWay,
     spare: Spare,
     /// Names of indexes by table, as they were when a name was looked for.
@@ -198,7 +198,7 @@ impl Session {
         self
     }
 
-    /// What statements of the database's own run with.
+    /// The context of statements of the database's own.
     fn own_context(&self) -> Context {
         Context {
             interrupt: self.interrupt.clone(),
@@ -401,7 +401,7 @@ impl Session {
         self.settings.show(name, isolation, read_only)
     }
 
-    /// How long a statement may take.
+    /// The longest time that a statement may take.
     #[must_use]
     pub fn statement_timeout(&self) -> Option<std::time::Duration> {
         self.settings.statement_timeout

@@ -35,7 +35,7 @@ pub struct Prepared {
     pub(super) shown: Vec<Column>,
     /// The tables that it was bound with, by the names by which it has found them.
     pub(super) definitions: Vec<(String, Identity)>,
-    /// The state of the system tables that it was bound with.
+    /// The state of the hidden tables that it was bound with.
     pub(super) objects: u64,
     /// The number of the search path that it was bound with.
     pub(super) path: u64,
@@ -123,7 +123,7 @@ impl Prepared {
     }
 }
 
-/// What binding a statement has shown of it.
+/// The properties of a statement that its binding has shown.
 pub(super) struct Noted {
     /// It looks at definitions.
     pub(super) rebinds: bool,

@@ -22,11 +22,11 @@ pub(super) struct Open {
     pub(super) transaction: Transaction,
     /// Names, and how many looks of foreign keys were put off before each.
     pub(super) savepoints: Vec<(String, Savepoint, usize)>,
-    /// What SET CONSTRAINTS has said.
+    /// The modes that SET CONSTRAINTS has set.
     pub(super) constraints: ConstraintModes,
-    /// What foreign keys ask for when it commits.
+    /// The questions of foreign keys that wait for its commit.
     pub(super) deferred: Vec<Pending>,
-    /// It has changed the system tables: what they say is `Session::objects`, and nobody else's.
+    /// It has changed the hidden tables: only `Session::objects` has them as they are in it.
     pub(super) defines: bool,
     pub(super) failed: bool,
     pub(super) isolation: Isolation,
@@ -47,7 +47,7 @@ pub(super) struct Open {
     pub(super) advisory: Option<TransactionLocks>,
 }
 
-/// What SET CONSTRAINTS has said in this transaction.
+/// The modes that SET CONSTRAINTS has set in this transaction.
 #[derive(Debug, Default)]
 pub(super) struct ConstraintModes {
     all: Option<bool>,
@@ -322,7 +322,7 @@ impl Session {
         }
     }
 
-    /// What an open transaction still has to do: it is rolled back if that is refused.
+    /// Does the rest of an open transaction's work, and rolls it back if that is refused.
     async fn before_commit(&mut self) -> Result<()> {
         if self.is_failed() || self.open.is_none() {
             return Ok(());

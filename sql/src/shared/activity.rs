@@ -1,4 +1,4 @@
-//! What clients do: the rows of `pg_stat_activity`, and how one reaches another to cancel or end it.
+//! The work of clients: the rows of `pg_stat_activity`, and how one reaches another to cancel or end it.
 //!
 //! Each session of a client has an entry here from its beginning to its end. It notes when a statement begins and when it rests; texts
 //! are shared, not copied. Sessions without a client (a database that a program embeds) have none.
@@ -25,7 +25,7 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// What a session is at.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Doing {
     Active,
@@ -46,7 +46,7 @@ impl Doing {
     }
 }
 
-/// What is known of a session now. Times are microseconds since 1970.
+/// The present of a session. Times are microseconds since 1970.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) doing: Doing,

@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::error::{Error, Result};
 
-/// What is locked: one number of 64 bits, or two of 32; the two kinds never meet.
+/// The name of a lock: one number of 64 bits, or two of 32; the two kinds never meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     One(i64),
@@ -40,7 +40,7 @@ pub(crate) struct Lock {
 /// A session among those that share locks.
 pub(crate) type SessionNumber = i32;
 
-/// How often a session holds a lock: for itself and for its transaction.
+/// The number of times that a session holds a lock: for itself and for its transaction.
 #[derive(Debug)]
 struct Hold {
     session: SessionNumber,
@@ -180,7 +180,7 @@ impl Locks {
         all
     }
 
-    /// Takes the lock if nobody is in its way.
+    /// Takes the lock if no other session is in its way.
     pub(crate) fn try_lock(&self, session: SessionNumber, lock: Lock) -> bool {
         let mut state = self.state();
         let free = state.blockers(session, lock, None).is_empty();

@@ -31,7 +31,7 @@ struct Inner {
     warnings: Vec<String>,
 }
 
-/// What expressions know of their session.
+/// The part of a session that its expressions know.
 #[derive(Debug)]
 pub(crate) struct Facts {
     common: Arc<Common>,
@@ -109,7 +109,7 @@ impl Facts {
         Ok(shown)
     }
 
-    /// What the statement has asked for, and what it warns of.
+    /// The wishes of the statement, and its warnings.
     pub(crate) fn take_wishes(&self) -> (Vec<Wish>, Vec<String>) {
         let mut inner = self.inner();
         (std::mem::take(&mut inner.wishes), std::mem::take(&mut inner.warnings))
@@ -177,7 +177,7 @@ impl Drop for Facts {
     }
 }
 
-/// What ends an attempt that has to wait for an advisory lock.
+/// The error that ends an attempt which has to wait for an advisory lock.
 fn must_wait() -> Error {
     Error::new("55P03", "the advisory lock is held by another session").again_as(Again::Lock)
 }

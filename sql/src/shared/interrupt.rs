@@ -30,7 +30,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// What the statement is refused with.
+    /// The error that the statement ends with.
     #[must_use]
     pub fn error(self) -> Error {
         match self {
@@ -64,7 +64,7 @@ impl Interrupt {
         self.0.decided.load(Ordering::Relaxed)
     }
 
-    /// What was asked for.
+    /// The cause that was asked for.
     #[must_use]
     #[inline]
     pub fn raised(&self) -> Option<Cause> {

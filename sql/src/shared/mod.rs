@@ -1,9 +1,9 @@
-//! What the sessions of a database have in common, and what expressions ask of the session that they run in.
+//! The state that the sessions of a database have in common, and the part of a session that expressions ask.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `activity` | what clients do |
-//! | `advisory` | advisory locks: who holds which, who waits |
+//! | `advisory` | advisory locks: their holders and waiters |
 //! | `interrupt` | how a statement is ended from outside |
 //! | `facts` | a session as its expressions see it: settings, its number, the advisory locks that they ask for |
 
@@ -18,7 +18,7 @@ use std::sync::{Arc, LazyLock};
 use thermocline_base::clock::SystemClock;
 use thermocline_base::timer::Timer;
 
-/// What sessions share: advisory locks, and numbers. A server has one for its database; sessions that are given none share that
+/// The state that sessions share: advisory locks, and numbers. A server has one for its database; sessions that are given none share that
 /// of the process, whatever their databases are.
 #[derive(Debug)]
 pub struct Common {

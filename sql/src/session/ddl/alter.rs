@@ -69,7 +69,7 @@ impl Session {
         Err(Error::new("42703", format!("column \"{column}\" of relation \"{table}\" does not exist")))
     }
 
-    /// What is kept of a column.
+    /// The row that is kept of a column.
     fn kept(&self, table: &str, column: &str) -> ColumnRow {
         self.objects.column(table, column).cloned().unwrap_or_default()
     }

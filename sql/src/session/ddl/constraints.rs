@@ -379,7 +379,7 @@ impl Session {
         Ok(changes)
     }
 
-    /// What needs tables or views that are to be dropped: an error, or, with CASCADE, the changes that drop it.
+    /// The dependents of tables or views that are to be dropped: an error, or, with CASCADE, the changes that drop it.
     pub(super) fn dependents(
         &self,
         going: &[String],
@@ -432,7 +432,7 @@ impl Session {
         Ok(changes)
     }
 
-    /// What needs a column that is to be dropped: its own constraints go with it, others are an error or go with CASCADE.
+    /// The dependents of a column that is to be dropped: its own constraints go with it, others are an error or go with CASCADE.
     pub(super) fn dependents_of_column(
         &self,
         table: &str,

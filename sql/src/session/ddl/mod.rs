@@ -1,6 +1,6 @@
 //! Definitions, which run in the open transaction, or in one of their own that stands round one of them.
 //!
-//! The engine's definitions and the rows of the system tables change in one transaction. The session finds tables through
+//! The engine's definitions and the rows of the hidden tables change in one transaction. The session finds tables through
 //! [`Session::tables`]: those that everybody has, or, once the open transaction has changed definitions, those that it has.
 //!
 //! | file | makes, changes and drops |

@@ -1,4 +1,4 @@
-//! What the session knows of the system tables, and how its definitions change them.
+//! The session's knowledge of the hidden tables, and the changes that its definitions make in them.
 
 use std::sync::Arc;
 
@@ -115,7 +115,7 @@ impl Session {
         objects::write(&self.db, &mut open.transaction, &changes).await
     }
 
-    /// A transaction begins to commit, which has changed the system tables if it `defines`.
+    /// A transaction begins to commit, which has changed the hidden tables if it `defines`.
     pub(in crate::session) fn committing(&self, defines: bool) -> Option<Committing> {
         self.shared.as_ref().filter(|_| defines).map(Shared::committing)
     }

@@ -364,7 +364,7 @@ impl Session {
         self.record(&changes).await
     }
 
-    /// What a name was meant to be, and nothing is.
+    /// The error of a name that no relation has.
     pub(super) fn no_relation(&self, name: &ObjectName) -> Error {
         if let Err(error) = self.schema_there(name) {
             return error;

@@ -273,7 +273,7 @@ impl Session {
         Ok(answer)
     }
 
-    /// What goes with a sequence: its comments, and the defaults that take its values.
+    /// The objects that go with a sequence: its comments, and the defaults that take its values.
     pub(super) fn sequence_gone(&self, name: &str, answer: &mut Answer) -> Vec<Change> {
         let mut changes = vec![Change::RemoveSequence(name.to_owned())];
         for (table, column, kept) in self.numbered_by(name) {

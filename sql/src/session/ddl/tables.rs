@@ -203,7 +203,7 @@ impl Session {
         Ok(stored_column)
     }
 
-    /// A default as the engine keeps it, if it is a constant, or else as a system row does.
+    /// A default as the engine keeps it, if it is a constant, or else as a hidden row does.
     pub(super) fn default_row(
         &self,
         default: &Written,

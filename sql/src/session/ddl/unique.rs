@@ -1,5 +1,5 @@
-//! What stands in indexes, and unique indexes that are no constraints: CREATE UNIQUE INDEX makes one, UNIQUE in a table a constraint;
-//! the engine does not tell them apart, so that a row of the system tables does.
+//! Columns that may stand in indexes, and unique indexes that are no constraints: CREATE UNIQUE INDEX makes one, UNIQUE in a table a constraint;
+//! the engine does not tell them apart, so that a row of the hidden tables does.
 
 use crate::error::{Error, Result};
 use crate::objects::Change;
