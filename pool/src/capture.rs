@@ -19,9 +19,9 @@ use std::ops::Range;
 
 use thermocline_base::sync::Mutex;
 
-use crate::trace::{TraceKind, TraceRequest, TraceWriter};
 use crate::cache::Told;
 use crate::page::{EXTENT_PAGES, ReadReason};
+use crate::trace::{TraceKind, TraceRequest, TraceWriter};
 
 /// What a trace is written to.
 pub type Sink = Box<dyn Write + Send>;

@@ -30,9 +30,9 @@ use thermocline_base::io::{
 };
 use thermocline_base::rng::fresh_id;
 
+use crate::capture::PageCapture;
 use crate::error::{DeviceError, WrongFile};
 use crate::page::{MAX_PAGE_NUMBER, PageSeal, PageSize};
-use crate::capture::PageCapture;
 use crate::ssd::{Primary, SsdFile, SsdLevel};
 
 /// The format of files that this program writes, and the newest that it reads.

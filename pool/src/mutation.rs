@@ -1,8 +1,8 @@
 //! Rules of the frames and the store that a test can switch off: see [`thermocline_base::mutation`].
 
-pub use thermocline_base::mutation::{off, on};
 #[cfg(feature = "model")]
 pub use thermocline_base::mutation::{SwitchedOff, switch_off};
+pub use thermocline_base::mutation::{off, on};
 
 /// A rule of the frames and the store that a test build can switch off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use thermocline_row as row;
 
-use crate::system::Objects;
-use crate::system::rows::ActionRow;
-use crate::system::sequences::SessionSequences;
+use crate::objects::Objects;
+use crate::objects::rows::ActionRow;
+use crate::objects::sequences::SessionSequences;
 use crate::types::{NO_MOD, Type, numeric_mod};
 
 /// Definitions by name.
@@ -22,11 +22,11 @@ pub(crate) trait Catalog {
     /// What is known beside tables: views, sequences, comments.
     fn objects(&self) -> &Objects;
     /// What sessions share; none where there is no session.
-    fn common(&self) -> Option<&crate::common::Common>;
+    fn common(&self) -> Option<&crate::shared::Common>;
     /// Positions of sequences.
     fn sequences(&self) -> &SessionSequences;
     /// A table of the system catalogs, with its rows.
-    fn system(&self, schema: &str, name: &str) -> Option<System>;
+    fn pg_table(&self, schema: &str, name: &str) -> Option<System>;
     /// Definitions of indexes, or of the constraints that are indexes, by OID.
     fn definitions(&self, constraints: bool) -> Vec<(i64, String)>;
     /// Full names of relations by OID.
@@ -38,7 +38,7 @@ pub(crate) trait Catalog {
     /// Bytes that a table's rows take, wherever they are.
     fn size(&self, name: &str) -> u64;
     /// The columns of a view, if columns are all that is asked for: its query is not bound then.
-    fn view_columns(&self, _: &str) -> Option<Vec<crate::plan::Column>> {
+    fn view_columns(&self, _: &str) -> Option<Vec<crate::types::Column>> {
         None
     }
     /// Queries of views by OID.
@@ -146,19 +146,6 @@ pub(crate) struct Index {
     pub(crate) unique: bool,
     /// Columns, and whether each descends.
     pub(crate) columns: Vec<(usize, bool)>,
-}
-
-/// The first sign of names that the database gives itself, and no statement can.
-pub(crate) const OWN: char = '\u{1}';
-
-/// A name as SQL has to write it; a full one of another schema than `public` with that.
-pub(crate) fn quoted(name: &str) -> String {
-    if name.starts_with(crate::names::MARK) {
-        return crate::names::qualified(name);
-    }
-    let plain = name.starts_with(|sign: char| sign.is_ascii_lowercase() || sign == '_')
-        && name.chars().all(|sign| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == '_');
-    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
 /// The name of the hidden key.

@@ -37,7 +37,7 @@ pub(crate) fn too_large(what: &str, most: usize) -> Error {
 /// Is there stack left for one more level?
 #[inline]
 pub(crate) fn has_stack() -> Result<()> {
-    // Where the system does not say how much is left, the counters have to do.
+    // Where the OS does not say how much is left, the counters have to do.
     if stacker::remaining_stack().is_some_and(|left| left < STACK_BYTES) { Err(too_deep()) } else { Ok(()) }
 }
 

@@ -1,35 +1,50 @@
 //! Errors of SQL: PostgreSQL's code and words, the place in the statement, and what would help.
 
 use std::fmt;
-
-use crate::names;
+use std::num::NonZeroU32;
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What a statement was refused for. The fields are those that PostgreSQL's protocol sends to a client.
+/// The refusal of a statement. The fields are those that PostgreSQL's protocol sends to a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Error {
     /// SQLSTATE.
     pub code: &'static str,
-    /// What happened, in one line.
+    /// The message, in one line.
     pub message: String,
     /// Particulars: keys and values.
     pub detail: Option<String>,
-    /// What to do.
+    /// Advice.
     pub hint: Option<String>,
-    /// What it is about, where that is known.
+    /// The thing that it is about, where that is known.
     pub about: Option<Box<About>>,
     /// Where in the text of the statements, counted in characters from 1.
     pub position: Option<usize>,
-    /// Where, in bytes from 0; becomes `position` once the text is at hand.
-    pub(crate) at: Option<u32>,
+    /// Where, in bytes from 1; becomes `position` once the text is at hand.
+    at: Option<NonZeroU32>,
+    /// The reason for which the statement may run again.
+    again: Again,
+}
+
+/// A reason for which a statement runs again that has ended with an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// There is none.
+    #[default]
+    No,
+    /// A definition has changed since the statement was bound.
+    Rebind,
+    /// A row has changed since the statement read it, and nothing tells where it is now.
+    Stale,
+    /// Another session holds an advisory lock.
+    Lock,
 }
 
 /// The thing that an error is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
-    /// What was done when it happened: the line of a COPY.
+    /// The work during which it happened: the line of a COPY.
     pub context: Option<String>,
     /// The table.
     pub table: Option<String>,
@@ -51,9 +66,15 @@ impl Error {
     /// Says where, unless that is known already.
     #[cold]
     pub(crate) fn at(mut self, at: u32) -> Self {
-        if self.at.is_none() && at != NOWHERE {
-            self.at = Some(at);
-        }
+        // The place that is none becomes 0.
+        self.at = self.at.or(NonZeroU32::new(at.wrapping_add(1)));
+        self
+    }
+
+    /// Says that it stands where another error does.
+    #[cold]
+    pub(crate) fn at_that_of(mut self, other: &Self) -> Self {
+        self.at = other.at;
         self
     }
 
@@ -62,6 +83,18 @@ impl Error {
     pub(crate) fn nowhere(mut self) -> Self {
         (self.at, self.position) = (None, None);
         self
+    }
+
+    /// Says for which reason the statement may run again.
+    #[cold]
+    pub(crate) fn again_as(mut self, again: Again) -> Self {
+        self.again = again;
+        self
+    }
+
+    /// The reason for which the statement may run again.
+    pub(crate) fn again(&self) -> Again {
+        self.again
     }
 
     /// Says what to do.
@@ -121,30 +154,10 @@ impl Error {
         self
     }
 
-    /// The error with names as users know them.
-    pub(crate) fn shown(mut self, path: &[String]) -> Self {
-        let show = |text: &mut String| {
-            if let Some(shown) = names::shown(text, path) {
-                *text = shown;
-            }
-        };
-        show(&mut self.message);
-        [&mut self.detail, &mut self.hint].into_iter().flatten().for_each(show);
-        if let Some(about) = &mut self.about {
-            for name in [&mut about.table, &mut about.constraint].into_iter().flatten() {
-                if name.starts_with(names::MARK) {
-                    *name = names::plain(name).to_owned();
-                }
-            }
-            about.context.iter_mut().for_each(show);
-        }
-        self
-    }
-
     /// Counts the characters of `text` before the place.
     pub(crate) fn locate(mut self, text: &str) -> Self {
         if let Some(at) = self.at.take() {
-            let before = text.get(..at as usize).unwrap_or(text);
+            let before = text.get(..at.get() as usize - 1).unwrap_or(text);
             self.position = Some(before.chars().count() + 1);
         }
         self
@@ -178,7 +191,7 @@ impl From<thermocline_engine::Error> for Error {
     }
 }
 
-/// What every statement gets in a transaction that has failed.
+/// The refusal of every statement in a transaction that has failed.
 pub(crate) fn aborted() -> Error {
     Error::new("25P02", "current transaction is aborted, commands ignored until end of transaction block")
 }

@@ -19,24 +19,27 @@
 //! A text becomes an answer in four steps:
 //!
 //! ```text
-//! text ─ parser ─► statement ─ bind ─► bound tree (plan) ─ run ─► rows
-//!                               ▲ registry: types, functions, operators, casts
-//!                               ▲ catalog: tables, columns, indexes          ▲ engine, through the trait `Source`
+//! text ─ parser ─► statement ─ bind ─► bound tree (plan) ─ exec ─► rows
+//!                               ▲ functions: operators, casts, aggregates too
+//!                               ▲ catalog: tables, columns, indexes           ▲ engine, through the trait `Source`
 //! ```
 //!
 //! | module | holds |
 //! |---|---|
 //! | `parser` | text to statements |
 //! | `types` | types, values, their text |
-//! | `registry` | functions, operators, casts, aggregates and how overloads are chosen |
-//! | `expr` | bound expressions and their evaluation |
+//! | `functions` | functions, operators, casts, aggregates and how overloads are chosen |
+//! | `expr` | bound expressions and their evaluation, memory, turns and counts of a statement |
+//! | `optimize` | how the tables of a plan are read |
 //! | `bind` | statements to bound trees (`plan`), over a `catalog` |
-//! | `run` | the executor |
+//! | `pg_catalog` | definitions behind `catalog`, and PostgreSQL's catalogs as rows |
+//! | `exec` | the executor |
 //! | `explain` | plans as text |
-//! | `system` | what definitions say that the engine does not keep, in hidden tables |
+//! | `objects` | what definitions say that the engine does not keep, in hidden tables |
 //! | `depth` | how deep and how large a statement may be |
 //! | `names` | names within schemas, search paths |
-//! | `common` | what sessions share, and what expressions ask of theirs |
+//! | `settings` | the settings that can be set and shown |
+//! | `shared` | what sessions share, and what expressions ask of theirs |
 //! | `fuzzing` | an entrance for a fuzz target |
 //! | `session` | what a user holds: transactions, settings, definitions |
 //!
@@ -46,34 +49,37 @@
 
 mod bind;
 mod catalog;
-mod common;
 mod depth;
 mod error;
+mod exec;
 mod explain;
 mod expr;
+mod functions;
 #[doc(hidden)]
 pub mod fuzzing;
 mod names;
+mod objects;
+mod optimize;
 mod parser;
+mod pg_catalog;
 mod plan;
 #[cfg(test)]
 mod reference;
-mod registry;
-mod run;
 mod session;
-mod system;
+mod settings;
+mod shared;
 mod types;
 
-pub use common::Common;
-pub use common::activity::Client;
 pub use error::{About, Error, Result};
-pub use expr::{Cause, Interrupt};
-pub use plan::Column;
-pub use run::memory::Held;
-pub use run::pace::GiveWay;
-pub use session::{Answer, CopyFormat, CopyIn, Copying, Notice, Prepared, Rows, Session};
-pub use types::{Datum, Numeric, Type};
+pub use exec::Rows;
+pub use expr::memory::Held;
+pub use expr::pace::GiveWay;
+pub use session::{Answer, CopyFormat, CopyIn, Copying, Notice, Prepared, Session};
+pub use shared::Common;
+pub use shared::activity::Client;
+pub use shared::interrupt::{Cause, Interrupt};
+pub use types::{Column, Datum, Numeric, Type};
 
-/// What `version()` says.
+/// The answer of `version()`.
 pub(crate) const VERSION_TEXT: &str =
     concat!("PostgreSQL 15.0 (Thermocline ", env!("CARGO_PKG_VERSION"), ")");

@@ -8,14 +8,16 @@
 //! app.orders      ␂app␂orders
 //! ```
 //!
-//! Inside of this crate tables, views and sequences are known by these *full* names, in the system tables too. Three functions
+//! Inside of this crate tables, views and sequences are known by these *full* names, in the hidden tables too. Three functions
 //! lead out of them: [`plain`], [`schema_of`], and [`shown`] for messages. Indexes belong to their tables, in whose schema they
 //! are: the engine knows them by their plain names.
 //!
 //! Limit: a full name of a table has at most 63 bytes, since the engine's names do.
 
-use crate::catalog::quoted;
 use crate::error::{Error, Result};
+
+/// The first sign of names that the database gives itself, and no statement can.
+pub(crate) const OWN: char = '\u{1}';
 
 /// Stands before and behind the schema in a full name.
 pub(crate) const MARK: char = '\u{2}';
@@ -23,7 +25,7 @@ pub(crate) const MARK: char = '\u{2}';
 /// The schema whose relations have plain names.
 pub(crate) const PUBLIC: &str = "public";
 
-/// Schemas that are the system's.
+/// Schemas that are PostgreSQL's own.
 pub(crate) const SYSTEM: [&str; 2] = ["pg_catalog", "information_schema"];
 
 /// Bytes of a name that the engine takes.
@@ -46,6 +48,16 @@ pub(crate) fn plain(full: &str) -> &str {
 /// The schema that a relation is in.
 pub(crate) fn schema_of(full: &str) -> &str {
     parts(full).0
+}
+
+/// A name as SQL has to write it; a full one of another schema than `public` with that.
+pub(crate) fn quoted(name: &str) -> String {
+    if name.starts_with(MARK) {
+        return qualified(name);
+    }
+    let plain = name.starts_with(|sign: char| sign.is_ascii_lowercase() || sign == '_')
+        && name.chars().all(|sign| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == '_');
+    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
 /// The name with its schema, as SQL writes it.
@@ -94,6 +106,26 @@ pub(crate) fn shown(text: &str, path: &[String]) -> Option<String> {
             }
         }
     }
+}
+
+/// The error with the names in it as users know them.
+pub(crate) fn shown_error(mut error: Error, path: &[String]) -> Error {
+    let show = |text: &mut String| {
+        if let Some(shown) = shown(text, path) {
+            *text = shown;
+        }
+    };
+    show(&mut error.message);
+    [&mut error.detail, &mut error.hint].into_iter().flatten().for_each(show);
+    if let Some(about) = &mut error.about {
+        for name in [&mut about.table, &mut about.constraint].into_iter().flatten() {
+            if name.starts_with(MARK) {
+                *name = plain(name).to_owned();
+            }
+        }
+        about.context.iter_mut().for_each(show);
+    }
+    error
 }
 
 /// The parts of a name as it is written: folded where they are not quoted.

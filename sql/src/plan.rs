@@ -4,25 +4,15 @@
 //! the row outside, whose values it finds as `Outer`; so it can be run for a row, and its answer kept for equal captures.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::catalog::Table;
+use crate::catalog::{Identity, Table};
 use crate::expr::{Comparison, Expr};
+use crate::functions::aggregates::Aggregate;
 use crate::parser::ast::{JoinKind, LockWait, SetOp, Strength};
-use crate::registry::aggregates::Aggregate;
-use crate::types::{Datum, Type};
-
-/// A column of a result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Column {
-    /// Its name.
-    pub name: String,
-    /// Its type.
-    pub ty: Type,
-    /// Its modifier as PostgreSQL encodes it; -1 is none.
-    pub modifier: i32,
-}
+use crate::types::{Column, Datum};
 
 /// Columns of a table that anything asks for.
 pub(crate) type Used = Rc<RefCell<Vec<bool>>>;
@@ -443,4 +433,95 @@ pub(crate) enum Bound {
     Insert(Box<BoundInsert>),
     Update(Box<BoundUpdate>),
     Delete(Box<BoundDelete>),
+}
+
+impl Bound {
+    /// Columns of the rows that it returns.
+    pub(crate) fn columns(&self) -> &[Column] {
+        match self {
+            Bound::Query(query) => &query.columns,
+            Bound::Insert(it) => it.returning.as_ref().map_or(&[], |returning| &returning.columns),
+            Bound::Update(it) => it.returning.as_ref().map_or(&[], |returning| &returning.columns),
+            Bound::Delete(it) => it.returning.as_ref().map_or(&[], |returning| &returning.columns),
+        }
+    }
+
+    /// Does it lock rows?
+    pub(crate) fn locks(&self) -> bool {
+        matches!(self, Bound::Query(query) if query.locks)
+    }
+
+    /// Does it change a table that foreign keys are about?
+    pub(crate) fn has_foreign_keys(&self) -> bool {
+        let table = match self {
+            Bound::Query(_) => return false,
+            Bound::Insert(it) => &it.table,
+            Bound::Update(it) => &it.table,
+            Bound::Delete(it) => &it.table,
+        };
+        !table.foreign.is_empty() || !table.referenced.is_empty()
+    }
+
+    /// The tables that it depends on, as it was bound with them.
+    pub(crate) fn tables(&self) -> Vec<(String, Identity)> {
+        let (mut names, mut seen) = (Vec::new(), HashSet::new());
+        match self {
+            Bound::Query(query) => tables_of(&query.plan, &mut seen, &mut names),
+            Bound::Insert(it) => {
+                names.push((it.table.name.clone(), it.table.identity));
+                tables_of(&it.plan, &mut seen, &mut names);
+            }
+            Bound::Update(it) => {
+                names.push((it.table.name.clone(), it.table.identity));
+                tables_of(&it.plan, &mut seen, &mut names);
+            }
+            Bound::Delete(it) => {
+                names.push((it.table.name.clone(), it.table.identity));
+                tables_of(&it.plan, &mut seen, &mut names);
+            }
+        }
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+/// The tables that a plan reads, as it was bound with them.
+fn tables_of(plan: &Plan, seen: &mut HashSet<usize>, names: &mut Vec<(String, Identity)>) {
+    match plan {
+        Plan::Unit | Plan::Values(_) | Plan::Made(_) | Plan::Set(_) | Plan::Working(_) => {}
+        // It is asked for as often as it is named, so its tables are looked for once.
+        Plan::Shared(shared) => {
+            if seen.insert(shared.number) {
+                tables_of(&shared.plan, seen, names);
+            }
+        }
+        Plan::Scan { table, .. } => names.push((table.name.clone(), table.identity)),
+        Plan::Filter(input, _)
+        | Plan::Project(input, _)
+        | Plan::Sort(input, _)
+        | Plan::Distinct(input, _)
+        | Plan::Numbered(input)
+        | Plan::Extend(input, _)
+        | Plan::Cut(input, _)
+        | Plan::Lock { input, .. }
+        | Plan::Aggregate { input, .. }
+        | Plan::Limit { input, .. } => tables_of(input, seen, names),
+        Plan::Apply(input, subs) => {
+            tables_of(input, seen, names);
+            subs.iter().for_each(|sub| tables_of(&sub.plan, seen, names));
+        }
+        Plan::Recursive(query) => {
+            tables_of(&query.base, seen, names);
+            tables_of(&query.step, seen, names);
+        }
+        Plan::Join(join) => {
+            tables_of(&join.left, seen, names);
+            tables_of(&join.right, seen, names);
+        }
+        Plan::SetOp { left, right, .. } => {
+            tables_of(left, seen, names);
+            tables_of(right, seen, names);
+        }
+    }
 }

@@ -98,7 +98,8 @@ fn negated(file: &File, problems: &mut Vec<String>) {
     const OWN: &str = "base/src/mutation.rs";
     let code = file.code();
     for at in words(code, "off").filter(|at| code[at + "off".len()..].starts_with('(') && file.path != OWN) {
-        let path = code[..at].trim_end_matches(|part: char| part == ':' || part == '_' || part.is_alphanumeric());
+        let path =
+            code[..at].trim_end_matches(|part: char| part == ':' || part == '_' || part.is_alphanumeric());
         if path.ends_with('!') {
             problems.push(format!("{}:{}: `!off(…)`: say `on(…)`", file.path, line(code, at)));
         }
@@ -199,7 +200,11 @@ mod tests {
             ("a.rs", "//! A.\n#[ignore = \"\"]\nfn a() {}\n".to_owned(), "a.rs:2: a test is ignored"),
             ("a.md", format!("see {machine}\n"), "a.md:1: `/wo"),
             ("a.md", format!("see {}{}1\n", NUMBERED[2].0, NUMBERED[2].1), "leads nowhere"),
-            ("a.rs", "//! A.\nfn a() { if b && !mutation::off(Rule::C) {} }\n".to_owned(), "a.rs:2: `!off(…)`"),
+            (
+                "a.rs",
+                "//! A.\nfn a() { if b && !mutation::off(Rule::C) {} }\n".to_owned(),
+                "a.rs:2: `!off(…)`",
+            ),
             ("a.rs", long(1001), "a.rs: 1001 lines: part it"),
             (
                 "engine/src/a.rs",

@@ -22,8 +22,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use super::device::{Device, DeviceModel, Operation};
 use super::frames::Frames;
 use super::level::DATA_OFFSET;
-use crate::trace::{TraceKind, TraceRequest};
 use crate::cache::{Admission, CachePolicy, Request, RequestKind};
+use crate::trace::{TraceKind, TraceRequest};
 
 /// What a stream does next.
 pub trait Streams {

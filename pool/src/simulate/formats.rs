@@ -10,8 +10,8 @@
 
 use std::io::{BufRead, BufReader, Read};
 
-use crate::trace::{BATCH, Result, TraceError, TraceKind, TraceRequest, TraceSource};
 use crate::cache::Told;
+use crate::trace::{BATCH, Result, TraceError, TraceKind, TraceRequest, TraceSource};
 
 /// Pages of one disk of MSR's.
 const DISK_PAGES: u64 = 1 << 40;

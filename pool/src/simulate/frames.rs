@@ -8,8 +8,8 @@
 //!
 //! Difference from a database: changed pages are written when they leave, not some time before by a cleaner.
 
-use crate::trace::{TraceKind, TraceRequest};
 use crate::cache::{Admission, CacheKind, CachePolicy, CacheSetup, Request, RequestKind, Told};
+use crate::trace::{TraceKind, TraceRequest};
 
 /// What became of the requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

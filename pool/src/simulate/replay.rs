@@ -18,8 +18,8 @@ use thermocline_base::clock::{Clock, SystemClock, thread_cpu_ns};
 use super::device::DeviceModel;
 use super::frames::{FrameCounts, Frames};
 use super::level::{Counts, Level, Mode};
-use crate::trace::{Result, TraceError, TraceRequest, TraceSource};
 use crate::cache::{CacheKind, CachePolicy, CacheSetup, Future, Opt, Request, Savings};
+use crate::trace::{Result, TraceError, TraceRequest, TraceSource};
 
 /// What is simulated.
 #[derive(Clone, Debug)]

@@ -23,8 +23,8 @@ use thermocline_base::sync::Backoff;
 
 use super::SsdError;
 use crate::error::WrongFile;
-use crate::page::PageSize;
 use crate::page::EXTENT_PAGES;
+use crate::page::PageSize;
 
 /// The format of files that this program writes, and the newest that it reads.
 pub const SSD_FORMAT: u32 = 1;

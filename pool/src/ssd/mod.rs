@@ -67,8 +67,8 @@ use thermocline_base::io::{AlignedBytes, Buffer, Completion, File, Io, IoError, 
 use thermocline_base::sync::Mutex;
 
 use crate::cache::{CacheKind, Savings};
-use crate::page::{PageHeat, ReadReason, Wanted};
 use crate::error::WrongFile;
+use crate::page::{PageHeat, ReadReason, Wanted};
 use crate::page::{PageSeal, PageSize};
 pub use file::SSD_FORMAT;
 use health::Health;

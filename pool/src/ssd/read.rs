@@ -23,9 +23,9 @@ use thermocline_base::sync::Mutex;
 use super::table::{Source, Ticket};
 use super::{SsdLevel, file};
 use crate::cache::Slot;
-use crate::page::Wanted;
 use crate::mutation::{self, Rule};
 use crate::page;
+use crate::page::Wanted;
 
 /// A read, for all of its parts.
 struct Flight {

@@ -22,9 +22,9 @@ use thermocline_base::io::AlignedBytes;
 
 use super::{SsdCounts, SsdOptions};
 use crate::cache::{Admission, CachePolicy, CacheSetup, Request, RequestKind, Savings, Slot, Told};
-use crate::page::{PageHeat, ReadReason, Wanted};
 use crate::mutation::{self, Rule};
 use crate::page::EXTENT_PAGES;
+use crate::page::{PageHeat, ReadReason, Wanted};
 
 /// Where a page of a read comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,10 +5,10 @@ use super::expr::as_set;
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
 use crate::expr::{Call, Comparison, Env, Expr, Made};
+use crate::functions::aggregates::Aggregate;
+use crate::functions::{Resolved, operators_named, resolve_operator};
 use crate::parser::ast::{self, ExprKind};
 use crate::plan::{AggregateCall, Plan, Sub, SubKind};
-use crate::registry::aggregates::Aggregate;
-use crate::registry::{Resolved, operators_named, resolve_operator};
 use crate::types::{Datum, NO_MOD, Type};
 
 impl Binder<'_> {

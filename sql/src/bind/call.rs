@@ -4,12 +4,12 @@ use super::scope::Barred;
 use super::{Binder, Typed};
 use crate::error::{Error, Result, nearest};
 use crate::expr::{Call, Expr};
-use crate::parser::ast;
-use crate::plan::{AggregateCall, SortKey};
-use crate::registry::aggregates::{Aggregate, aggregates_named, is_aggregate};
-use crate::registry::{
+use crate::functions::aggregates::{Aggregate, aggregates_named, is_aggregate};
+use crate::functions::{
     Resolved, function_names, functions_named, operators_named, resolve, resolve_operator,
 };
+use crate::parser::ast;
+use crate::plan::{AggregateCall, SortKey};
 use crate::types::{Datum, Type};
 
 impl Binder<'_> {
@@ -176,7 +176,7 @@ impl Binder<'_> {
     pub(super) fn function(&mut self, name: &str, args: Vec<Typed>, at: u32) -> Result<Typed> {
         let types = self.types(&args);
         let all = functions_named(name);
-        self.asks |= crate::registry::session::asks_session(name);
+        self.asks |= crate::functions::session::asks_session(name);
         match resolve(&all, &types, |function| function.args) {
             Resolved::One(function) => {
                 let mut exprs = Vec::with_capacity(args.len());
@@ -221,7 +221,7 @@ impl Binder<'_> {
                 exprs.push(self.as_text(arg)?);
             }
         }
-        let call = crate::registry::concat_call(name == "concat_ws");
+        let call = crate::functions::concat_call(name == "concat_ws");
         Ok(Typed::new(Expr::Call(call, exprs), Type::Text, at))
     }
 

@@ -33,7 +33,9 @@ impl Binder<'_> {
     pub(crate) fn default_of(&mut self, table: &Table, column: usize) -> Result<Expr> {
         let column = &table.columns[column];
         let Some(text) = &column.default_text else {
-            return Ok(Expr::Const(column.default.as_ref().map_or(Datum::Null, crate::run::datum_of)));
+            return Ok(Expr::Const(
+                column.default.as_ref().map_or(Datum::Null, crate::types::stored::datum_of),
+            ));
         };
         let parsed = crate::parser::parse_expr(text);
         let bound =
@@ -68,10 +70,7 @@ impl Binder<'_> {
             "42703" | "42P01"
                 if error.message.starts_with("column ") || error.message.starts_with("missing FROM") =>
             {
-                Error {
-                    at: error.at,
-                    ..Error::new("0A000", "cannot use column reference in DEFAULT expression")
-                }
+                Error::new("0A000", "cannot use column reference in DEFAULT expression").at_that_of(&error)
             }
             _ => error,
         })

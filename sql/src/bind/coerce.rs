@@ -3,8 +3,8 @@
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
 use crate::expr::Expr;
+use crate::functions::{CastHow, Context, cast, is_coercible};
 use crate::parser::ast::TypeName;
-use crate::registry::{CastHow, Context, cast, is_coercible};
 use crate::types::{Category, Datum, NO_MOD, Type, numeric_mod, text};
 
 impl Binder<'_> {

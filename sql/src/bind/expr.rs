@@ -8,9 +8,9 @@ use super::{Binder, SUB_BASE, Typed};
 use crate::depth;
 use crate::error::{Error, Result};
 use crate::expr::{Call, Comparison, Expr};
+use crate::functions::Context;
 use crate::parser::ast::{self, ExprKind, Like, Quantified};
 use crate::plan::{Sub, SubKind};
-use crate::registry::Context;
 use crate::types::{Datum, NO_MOD, Numeric, Type};
 
 /// From so many constants on a list is looked up by hash.

@@ -11,11 +11,12 @@ use std::rc::Rc;
 use super::query::{applied, place_subs};
 use super::recursive::Within;
 use super::scope::{FrameKind, Naming, ScopeColumn};
-use super::{Binder, SUB_BASE, Typed, access};
+use super::{Binder, SUB_BASE, Typed};
 use crate::catalog::Table;
 use crate::depth;
 use crate::error::{Error, NOWHERE, Result};
 use crate::expr::{Call, Comparison, Expr};
+use crate::optimize::access;
 use crate::parser::ast::{self, Alias, ExprKind, JoinKind, JoinOn, TableRef};
 use crate::plan::{Access, Join, Plan};
 use crate::types::Type;
@@ -211,7 +212,7 @@ impl Binder<'_> {
     }
 
     /// The columns of a view.
-    pub(crate) fn columns_of_view(&mut self, name: &str) -> Result<Vec<crate::plan::Column>> {
+    pub(crate) fn columns_of_view(&mut self, name: &str) -> Result<Vec<crate::types::Column>> {
         Ok(self.view_query(name)?.map_or(Vec::new(), |bound| bound.columns))
     }
 
@@ -260,13 +261,13 @@ impl Binder<'_> {
             return Ok(None);
         }
         let (last, called) = self.catalog.sequences().position(name)?;
-        self.system = true;
+        self.rebinds = true;
         let values = [
             ("last_value", Type::Int8, crate::types::Datum::Int(last)),
             ("log_cnt", Type::Int8, crate::types::Datum::Int(0)),
             ("is_called", Type::Bool, crate::types::Datum::Bool(called)),
         ];
-        let columns = values.iter().map(|(name, ty, _)| crate::plan::Column {
+        let columns = values.iter().map(|(name, ty, _)| crate::types::Column {
             name: (*name).to_owned(),
             ty: *ty,
             modifier: -1,
@@ -367,12 +368,12 @@ impl Binder<'_> {
         plan = with_answers(plan, subs, captures.len(), made.len());
         let table = alias.name.clone().unwrap_or(name);
         let mut names = alias.columns.iter();
-        let mut columns: Vec<crate::plan::Column> = made
+        let mut columns: Vec<crate::types::Column> = made
             .into_iter()
             .map(|(own, ty)| {
                 let name = names.next().cloned();
                 let name = name.or_else(|| own.map(str::to_owned)).unwrap_or_else(|| table.clone());
-                crate::plan::Column { name, ty, modifier: -1 }
+                crate::types::Column { name, ty, modifier: -1 }
             })
             .collect();
         if columns.len() == 1 && !ordinality {
@@ -381,7 +382,7 @@ impl Binder<'_> {
         if ordinality {
             plan = Plan::Numbered(Box::new(plan));
             let name = names.next().cloned().unwrap_or_else(|| "ordinality".to_owned());
-            columns.push(crate::plan::Column { name, ty: Type::Int8, modifier: -1 });
+            columns.push(crate::types::Column { name, ty: Type::Int8, modifier: -1 });
         }
         let lateral = (!captures.is_empty()).then_some(captures);
         derived(crate::plan::BoundQuery { plan, columns, locks: false }, &table, &[], lateral, call.at)

@@ -6,8 +6,8 @@
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
 use crate::expr::{Call, Env, Expr, Made};
+use crate::functions::aggregates::Aggregate;
 use crate::parser::ast::{self, ExprKind};
-use crate::registry::aggregates::Aggregate;
 use crate::types::{Category, Datum, NO_MOD, Type, json};
 
 fn text(value: &Datum) -> &str {

@@ -9,8 +9,6 @@
 //! | `coerce` | casts, common types |
 //! | `query` | SELECT and what stands around it |
 //! | `from` | tables and joins, and in which order they are joined |
-//! | `access` | by which index a table is read |
-//! | `improve` | orders and extremes that an index has |
 //! | `change` | INSERT, UPDATE, DELETE, and the defaults and conditions of their columns |
 //! | `sequence` | functions of sequences |
 //! | `recursive` | WITH, and WITH RECURSIVE |
@@ -22,14 +20,12 @@
 //! | `registered` | OIDs that are shown by names: `regclass` and its like |
 //! | `system` | system catalogs, and functions that know of definitions |
 
-mod access;
 mod array;
 mod call;
 mod change;
 mod coerce;
 mod expr;
 mod from;
-mod improve;
 mod json;
 mod layers;
 mod names;
@@ -52,6 +48,7 @@ use crate::catalog::{Catalog, Table};
 use crate::depth;
 use crate::error::{Error, Result};
 use crate::expr::Expr;
+use crate::optimize::improve;
 use crate::parser::ast::{ObjectName, Statement};
 use crate::plan::{Bound, Plan};
 use crate::types::{Datum, Type};
@@ -96,7 +93,7 @@ pub(crate) struct Binder<'c> {
     /// Rows are locked.
     locks: bool,
     /// It looks at definitions, and so is bound anew each time.
-    pub(crate) system: bool,
+    pub(crate) rebinds: bool,
     /// Its expressions ask the session.
     pub(crate) asks: bool,
     /// Views that are being bound, the innermost last.
@@ -138,7 +135,7 @@ impl<'c> Binder<'c> {
             now,
             named: 0,
             locks: false,
-            system: false,
+            rebinds: false,
             asks: false,
             views: Vec::new(),
             scalars: Vec::new(),

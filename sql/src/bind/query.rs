@@ -8,8 +8,8 @@ use crate::depth;
 use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::parser::ast::{self, ExprKind, LockWait, Locking, OrderItem, Query, Select, SetExpr, Strength};
-use crate::plan::{BoundQuery, Column, Join, LockTarget, Plan, SortKey, Sub, SubKind};
-use crate::types::Type;
+use crate::plan::{BoundQuery, Join, LockTarget, Plan, SortKey, Sub, SubKind};
+use crate::types::{Column, Type};
 
 /// Expressions of a select list, bound, with their names.
 struct Output {
@@ -445,7 +445,7 @@ impl Binder<'_> {
         let mut seen = Vec::new();
         if self.views.is_empty() {
             let written = |column: &ScopeColumn| {
-                format!("{}.{}", crate::catalog::quoted(&column.table), crate::catalog::quoted(&column.name))
+                format!("{}.{}", crate::names::quoted(&column.table), crate::names::quoted(&column.name))
             };
             self.stars.push((at, names.len(), columns.iter().map(written).collect()));
         }
@@ -692,7 +692,7 @@ pub(super) fn has_aggregate(expr: &ast::Expr) -> bool {
     match &expr.kind {
         ExprKind::Call(call) => {
             (call.over.is_none()
-                && call.name.last().is_some_and(|name| crate::registry::aggregates::is_aggregate(name)))
+                && call.name.last().is_some_and(|name| crate::functions::aggregates::is_aggregate(name)))
                 || any(&call.args)
                 || call.over.as_deref().is_some_and(super::window::window_has_aggregate)
         }

@@ -8,11 +8,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::from::{Relation, derived};
-use super::{Binder, Typed, access};
+use super::{Binder, Typed};
 use crate::error::{Error, NOWHERE, Result};
 use crate::expr::Expr;
+use crate::optimize::access;
 use crate::parser::ast::{Alias, Cte, ObjectName, Query, SetExpr, SetOp};
-use crate::plan::{BoundQuery, Column, Plan, Recursive, Shared};
+use crate::plan::{BoundQuery, Plan, Recursive, Shared};
+use crate::types::Column;
 
 /// A WITH query that names can mean.
 #[derive(Debug)]

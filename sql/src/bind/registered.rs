@@ -11,7 +11,7 @@ use crate::parser::ast;
 use crate::plan::{BoundQuery, Plan};
 use crate::types::{Datum, Type};
 
-/// The system's own relations: their names have OIDs, though nothing else shows them.
+/// PostgreSQL's own relations: their names have OIDs, though nothing else shows them.
 const SYSTEM: &[(i64, &str)] = &[
     (1213, "pg_tablespace"),
     (1247, "pg_type"),
@@ -48,7 +48,7 @@ impl Binder<'_> {
         let owned = |(oid, name): &(i64, &str)| (*oid, (*name).to_owned());
         match kind {
             Type::Regclass => {
-                self.system = true;
+                self.rebinds = true;
                 let named = |(oid, full): (i64, String)| (oid, names::visible(&full, self.is_visible(&full)));
                 let mut all: Vec<_> = self.catalog.relation_names().into_iter().map(named).collect();
                 all.extend(SYSTEM.iter().map(owned));
@@ -57,12 +57,12 @@ impl Binder<'_> {
             }
             Type::Regtype => Type::all().map(|ty| (ty.oid().into(), ty.sql_name().to_owned())).collect(),
             Type::Regnamespace => {
-                self.system = true;
+                self.rebinds = true;
                 let all = self.catalog.schema_names().into_iter();
-                all.map(|(oid, name)| (oid, crate::catalog::quoted(&name))).collect()
+                all.map(|(oid, name)| (oid, crate::names::quoted(&name))).collect()
             }
             Type::Regproc => {
-                let all = crate::session::system_more::functions_by_oid();
+                let all = crate::functions::functions_by_oid();
                 all.map(|(oid, name)| (oid, name.to_owned())).collect()
             }
             _ => Vec::new(),
@@ -86,14 +86,14 @@ impl Binder<'_> {
         if kind == Type::Regclass {
             return self.relation_oid(schema, plain);
         }
-        let name = crate::catalog::quoted(plain);
+        let name = crate::names::quoted(plain);
         let found = self.names_of(kind).into_iter().find(|(_, known)| *known == name);
         found.map(|(oid, _)| oid).filter(|_| schema.is_none_or(|schema| schema == "pg_catalog"))
     }
 
-    /// The OID of a relation, an index among them: the system's come first.
+    /// The OID of a relation, an index among them: PostgreSQL's own come first.
     fn relation_oid(&mut self, schema: Option<&str>, name: &str) -> Option<i64> {
-        self.system = true;
+        self.rebinds = true;
         let system = SYSTEM.iter().find(|(_, known)| *known == name).map(|(oid, _)| *oid);
         if let Some(oid) = system.filter(|_| schema.is_none_or(|schema| schema == "pg_catalog")) {
             return Some(oid);
@@ -144,7 +144,7 @@ impl Binder<'_> {
             let plain = Expr::Call(
                 Call::One(|name| {
                     let parts = names::written(text(name));
-                    let parts: Vec<String> = parts.iter().map(|part| crate::catalog::quoted(part)).collect();
+                    let parts: Vec<String> = parts.iter().map(|part| crate::names::quoted(part)).collect();
                     let name = parts.join(".");
                     Ok(Datum::text(name.strip_prefix("pg_catalog.").unwrap_or(&name)))
                 }),

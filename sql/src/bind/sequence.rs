@@ -4,12 +4,12 @@
 //! is written out is looked up when the statement is bound.
 
 use super::{Binder, Typed};
-use crate::catalog::OWN;
 use crate::error::{Error, Result};
 use crate::expr::{Call, Env, Expr, Made};
 use crate::names;
+use crate::names::OWN;
+use crate::objects::sequences::SessionSequences;
 use crate::parser::ast::{self, ExprKind};
-use crate::system::sequences::SessionSequences;
 use crate::types::{Datum, Type};
 
 impl Binder<'_> {

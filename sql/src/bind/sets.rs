@@ -6,9 +6,9 @@
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
 use crate::expr::{Call, Env, Expr, Made};
+use crate::functions::{json, patterns};
 use crate::parser::ast;
 use crate::plan::SetExpr;
-use crate::registry::{json, patterns};
 use crate::types::{Datum, Type};
 
 /// Columns from here on are values of functions that make rows, and have no place yet.

@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::expr::{Call, Comparison, Expr};
 use crate::names;
 use crate::parser::ast::{ObjectName, Select, TableRef};
-use crate::plan::{BoundQuery, Column, Plan};
-use crate::types::{Datum, Type, display};
+use crate::plan::{BoundQuery, Plan};
+use crate::types::{Column, Datum, Type, display};
 
 impl Binder<'_> {
     /// The rows of a system table, if the name is one.
@@ -27,8 +27,8 @@ impl Binder<'_> {
         if (schema, name.name.as_str()) == ("pg_catalog", "pg_settings") {
             return Some(self.settings_table());
         }
-        let system = self.catalog.system(schema, &name.name)?;
-        self.system = true;
+        let system = self.catalog.pg_table(schema, &name.name)?;
+        self.rebinds = true;
         let column = |(name, ty): &(&str, Type)| Column { name: (*name).to_owned(), ty: *ty, modifier: -1 };
         let columns = system.columns.iter().map(column).collect();
         let rows = system.rows.into_iter().map(|row| row.into_iter().map(Expr::Const).collect()).collect();
@@ -38,7 +38,7 @@ impl Binder<'_> {
     /// `pg_settings`: the values are asked when the statement runs.
     fn settings_table(&mut self) -> BoundQuery {
         self.asks = true;
-        let named = crate::registry::functions_named("current_setting");
+        let named = crate::functions::functions_named("current_setting");
         let call = named.iter().find(|function| function.args.len() == 1).expect("it is registered").call;
         let text = |text: &str| Expr::Const(Datum::text(text));
         let row = |(name, default): (&str, &str)| {
@@ -46,7 +46,7 @@ impl Binder<'_> {
         };
         let columns = ["name", "setting", "boot_val", "reset_val"];
         BoundQuery {
-            plan: Plan::Values(crate::session::settings::defaults().map(row).collect()),
+            plan: Plan::Values(crate::settings::defaults().map(row).collect()),
             columns: columns
                 .map(|name| Column { name: name.to_owned(), ty: Type::Text, modifier: -1 })
                 .into(),
@@ -80,7 +80,7 @@ impl Binder<'_> {
             let name = item.alias.clone().unwrap_or_else(|| column_name(&item.expr));
             Column { name, ty: Type::Text, modifier: -1 }
         };
-        self.system = true;
+        self.rebinds = true;
         Some(BoundQuery {
             plan: Plan::Values(Vec::new()),
             locks: false,
@@ -96,7 +96,7 @@ impl Binder<'_> {
             "pg_encoding_to_char" => said("UTF8", Type::Name),
             "pg_table_is_visible" => {
                 let oid = self.oid_argument(args, name, at)?;
-                self.system = true;
+                self.rebinds = true;
                 let all = self.catalog.relation_names().into_iter();
                 let seen = all.map(|(oid, full)| (Datum::Int(oid), Datum::Bool(self.is_visible(&full))));
                 Ok(Some(Typed::new(searched(oid, seen.collect()), Type::Bool, at)))
@@ -123,7 +123,7 @@ impl Binder<'_> {
             }
             "obj_description" => {
                 let answers = self.catalog.comments();
-                self.system = true;
+                self.rebinds = true;
                 let answers: Vec<(i64, String)> = answers
                     .into_iter()
                     .filter(|(_, column, _)| *column == 0)
@@ -133,7 +133,7 @@ impl Binder<'_> {
             }
             "col_description" => {
                 let answers = self.catalog.comments();
-                self.system = true;
+                self.rebinds = true;
                 let oid = self.oid_argument(args, name, at)?;
                 let Some(number) = args.get(1).cloned() else { return Ok(None) };
                 let number = self.implicit(number, Type::Int4)?.expr;
@@ -153,7 +153,7 @@ impl Binder<'_> {
             }
             "pg_get_viewdef" => {
                 let answers = self.catalog.view_texts();
-                self.system = true;
+                self.rebinds = true;
                 self.told(args, name, &answers, at)
             }
             "to_regclass" | "to_regtype" | "to_regnamespace" if args.len() == 1 => {
@@ -167,7 +167,7 @@ impl Binder<'_> {
             "pg_my_temp_schema" => Ok(Some(Typed::constant(Datum::Int(0), Type::Oid, at))),
             "current_schemas" if args.len() == 1 => {
                 let all = self.implicit(args[0].clone(), Type::Bool)?;
-                self.system = true;
+                self.rebinds = true;
                 let list =
                     |names: &[String]| Expr::Const(Datum::Array(names.iter().map(Datum::text).collect()));
                 let mut path = self.search_path();
@@ -180,7 +180,7 @@ impl Binder<'_> {
                 Ok(Some(Typed::new(expr, Type::NameArray, at)))
             }
             "current_schema" if args.is_empty() => {
-                self.system = true;
+                self.rebinds = true;
                 let first = self.search_path().first().map_or(Datum::Null, Datum::text);
                 Ok(Some(Typed::constant(first, Type::Name, at)))
             }
@@ -197,7 +197,7 @@ impl Binder<'_> {
             "pg_get_serial_sequence" if args.len() == 2 => self.serial_sequence(args, at).map(Some),
             "pg_table_size" | "pg_relation_size" | "pg_total_relation_size" if !args.is_empty() => {
                 let oid = self.oid_argument(&args[..1], name, at)?;
-                self.system = true;
+                self.rebinds = true;
                 let names = self.catalog.relation_names();
                 let mut sizes = Vec::new();
                 for table in self.catalog.names() {
@@ -211,7 +211,7 @@ impl Binder<'_> {
             "pg_get_indexdef" if args.len() == 3 => {
                 let oid = self.oid_argument(&args[..1], name, at)?;
                 let place = self.implicit(args[1].clone(), Type::Int4)?.expr;
-                self.system = true;
+                self.rebinds = true;
                 let answers = self.catalog.definitions(false);
                 let whole = looked_up(oid, &answers, Expr::Const(Datum::Null), at).expr;
                 Ok(Some(Typed::new(Expr::Call(Call::Many(index_part), vec![whole, place]), Type::Text, at)))
@@ -235,7 +235,7 @@ impl Binder<'_> {
             }
             "pg_get_indexdef" | "pg_get_constraintdef" => {
                 let answers = self.catalog.definitions(name == "pg_get_constraintdef");
-                self.system = true;
+                self.rebinds = true;
                 self.told(args, name, &answers, at)
             }
             _ => Ok(None),
@@ -246,7 +246,7 @@ impl Binder<'_> {
     fn serial_sequence(&mut self, args: &[Typed], at: u32) -> Result<Typed> {
         let (table, column) =
             (self.implicit(args[0].clone(), Type::Text)?, self.implicit(args[1].clone(), Type::Text)?);
-        self.system = true;
+        self.rebinds = true;
         let objects = self.catalog.objects();
         let mut keys = Vec::new();
         for (name, row) in objects.sequences() {
@@ -255,7 +255,7 @@ impl Binder<'_> {
                 let owned = |table: String| (Datum::text(format!("{table}\0{column}")), shown.clone());
                 keys.push(owned(names::qualified(table)));
                 if self.is_visible(table) {
-                    keys.push(owned(crate::catalog::quoted(names::plain(table))));
+                    keys.push(owned(crate::names::quoted(names::plain(table))));
                 }
             }
         }
@@ -265,7 +265,7 @@ impl Binder<'_> {
                     unreachable!("texts are expected")
                 };
                 let parts = names::written(table);
-                let parts: Vec<String> = parts.iter().map(|part| crate::catalog::quoted(part)).collect();
+                let parts: Vec<String> = parts.iter().map(|part| crate::names::quoted(part)).collect();
                 Ok(Datum::text(format!("{}\0{column}", parts.join("."))))
             }),
             vec![table.expr, column.expr],

@@ -5,9 +5,9 @@ use super::scope::Barred;
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
 use crate::expr::Expr;
+use crate::functions::aggregates::is_aggregate;
 use crate::parser::ast::{self, Over, WindowBound};
 use crate::plan::{FrameEnd, SortKey, WindowCall, WindowFrame, WindowFunction};
-use crate::registry::aggregates::is_aggregate;
 use crate::types::{Datum, Type};
 
 /// Columns from here on are values of window functions, and have no place yet.

@@ -6,10 +6,11 @@ mod write;
 
 use std::collections::HashSet;
 
+use crate::exec::measured;
+use crate::expr::meter::{Measured, Meter};
 use crate::names::plain as plain_name;
 use crate::parser::ast::JoinKind;
 use crate::plan::{Access, Bound, Extension, Join, KeyPart, Plan, SetExpr};
-use crate::run::meter::{Measured, Meter};
 
 pub(crate) use write::{json, text};
 
@@ -198,6 +199,6 @@ fn plan(node: &Plan, meter: Option<&Meter>, shown: &mut HashSet<usize>) -> Node 
             ..join(it).with([below(&it.left), below(&it.right)])
         },
     };
-    made.measured = meter.map(|meter| meter.of(node).unwrap_or_default());
+    made.measured = meter.map(|meter| measured(meter, node).unwrap_or_default());
     made
 }

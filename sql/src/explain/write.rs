@@ -3,36 +3,22 @@
 use std::fmt::Write;
 
 use super::{Node, Times};
-use crate::run::meter::Measured;
+use crate::expr::meter::Measured;
 
 fn ms(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
 
-impl Measured {
-    fn rows_each(self) -> u64 {
-        let loops = self.loops.max(1);
-        (self.rows + loops / 2) / loops
+/// The counts of an operator, as they stand behind its line.
+fn counts(measured: Measured, timing: bool) -> String {
+    if measured.loops == 0 {
+        return " (never executed)".to_owned();
     }
-
-    fn first_ms(self) -> f64 {
-        ms(self.first_ns) / self.loops.max(1) as f64
-    }
-
-    fn total_ms(self) -> f64 {
-        ms(self.total_ns) / self.loops.max(1) as f64
-    }
-
-    fn text(self, timing: bool) -> String {
-        if self.loops == 0 {
-            return " (never executed)".to_owned();
-        }
-        let time = match timing {
-            true => format!("time={:.3}..{:.3} ", self.first_ms(), self.total_ms()),
-            false => String::new(),
-        };
-        format!(" (actual {time}rows={} loops={})", self.rows_each(), self.loops)
-    }
+    let time = match timing {
+        true => format!("time={:.3}..{:.3} ", measured.first_ms(), measured.total_ms()),
+        false => String::new(),
+    };
+    format!(" (actual {time}rows={} loops={})", measured.rows_each(), measured.loops)
 }
 
 impl Node {
@@ -56,7 +42,7 @@ pub(crate) fn text(root: &Node, timing: bool, times: Option<Times>) -> Vec<Strin
 
 /// `column`: where the text of the operator above begins; none: there is none.
 fn lines(node: &Node, column: Option<usize>, timing: bool, out: &mut Vec<String>) {
-    let measured = node.measured.map_or(String::new(), |measured| measured.text(timing));
+    let measured = node.measured.map_or(String::new(), |measured| counts(measured, timing));
     let column = match (column, &node.label) {
         (None, _) => {
             out.push(format!("{}{measured}", node.line));

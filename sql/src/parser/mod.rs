@@ -216,7 +216,7 @@ pub(crate) fn renamed(text: &str, from: &str, to: &str) -> Result<String> {
         };
         if is {
             out.push_str(&text[done..token.at as usize]);
-            out.push_str(&crate::catalog::quoted(to));
+            out.push_str(&crate::names::quoted(to));
             done = token.end as usize;
         }
     }
@@ -399,7 +399,7 @@ impl<'t> Parser<'t> {
         let name = match self.kind() {
             // Such names are the database's own.
             Kind::Quoted(name)
-                if name.starts_with(crate::catalog::OWN) || name.contains(crate::names::MARK) =>
+                if name.starts_with(crate::names::OWN) || name.contains(crate::names::MARK) =>
             {
                 return Err(
                     Error::new("42602", format!("invalid name \"{}\"", name.escape_debug())).at(self.at())

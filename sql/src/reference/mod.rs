@@ -11,8 +11,8 @@ use std::path::Path;
 
 use thermocline_engine::{Database, Options};
 
-use crate::registry::aggregates::AGGREGATES;
-use crate::registry::{function_groups, operators_all};
+use crate::functions::aggregates::AGGREGATES;
+use crate::functions::{function_groups, operators_all};
 use crate::session::Session;
 use crate::types::{Category, Type};
 
@@ -141,7 +141,7 @@ fn settings() -> String {
     let mut out = format!("{MADE}# Settings\n\n");
     out += "By SET, SET LOCAL, RESET, SHOW, `set_config` and `current_setting`, and as a client's options. Names with a dot \
             (`my.setting`) are the application's own.\n\n| setting | default | takes |\n|---|---|---|\n";
-    for (name, default, takes) in crate::session::settings::described() {
+    for (name, default, takes) in crate::settings::described() {
         let default = if default.is_empty() { String::new() } else { format!("`{default}`") };
         writeln!(out, "| `{name}` | {default} | {takes} |").expect("strings take everything");
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Session;
-use crate::common::activity::{Client, Doing};
-use crate::common::facts::Facts;
+use crate::shared::activity::{Client, Doing};
+use crate::shared::facts::Facts;
 
 impl Session {
     /// The same session, which others see in `pg_stat_activity` and reach by `pg_cancel_backend` and `pg_terminate_backend`.

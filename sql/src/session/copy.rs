@@ -5,17 +5,17 @@
 
 use std::sync::Arc;
 
-use super::{Answer, Prepared, Session, check_open, rows};
+use super::dispatch::check_open;
+use super::{Answer, Prepared, Session};
 use crate::bind::Binder;
 
 use crate::catalog::{Catalog, Table};
 use crate::error::{Error, Result};
+use crate::expr::pace::Pace;
 use crate::expr::{Context, Env, Expr};
 use crate::parser::ast::{Copy, CopyOptions, Statement};
-use crate::plan::{Bound, BoundInsert, Column, Plan};
-use crate::run::Row;
-use crate::run::pace::Pace;
-use crate::types::{Datum, text};
+use crate::plan::{Bound, BoundInsert, Plan};
+use crate::types::{Column, Datum, text};
 
 /// Rows that are inserted together.
 const BATCH: usize = 1000;
@@ -33,7 +33,7 @@ pub enum Copying {
     Out(CopyFormat),
 }
 
-/// How rows look as text.
+/// The look of rows as text.
 #[derive(Clone, Debug)]
 pub struct CopyFormat(CopyOptions);
 
@@ -44,11 +44,11 @@ pub struct CopyIn {
     /// Columns of the table, in the order of the lines.
     targets: Vec<usize>,
     options: CopyOptions,
-    /// What columns have that the lines do not.
+    /// The values of columns that the lines do not have.
     defaults: Vec<Expr>,
     checks: Vec<(String, Expr)>,
     /// Rows that were read and not inserted.
-    batch: Vec<Row>,
+    batch: Vec<Vec<Datum>>,
     batch_bytes: usize,
     /// The line of the first of them.
     batch_line: u64,
@@ -274,7 +274,7 @@ impl Session {
                     if copy.batch.is_empty() {
                         copy.batch_line = copy.line;
                     }
-                    copy.batch_bytes += crate::run::memory::size_of_row(&row);
+                    copy.batch_bytes += crate::expr::memory::size_of_row(&row);
                     copy.batch.push(row);
                 }
             }
@@ -315,26 +315,18 @@ impl Session {
         };
         let bound = Bound::Insert(Box::new(insert));
         self.take_snapshot()?;
-        let catalog = super::EngineCatalog {
-            db: &self.db,
-            tables: &self.tables,
-            objects: &self.objects,
-            sequences: &self.sequences,
-            common: self.facts.common(),
-            path: &self.path,
-        };
         let open =
             self.open.as_mut().ok_or_else(|| Error::new("25P01", "the transaction of the COPY has ended"))?;
         open.fresh = false;
-        copy.count += rows::run_open(catalog, open, &bound, context, &mut Vec::new()).await?;
+        copy.count += self.run_tree(&bound, context, &mut Vec::new()).await?;
         Ok(())
     }
 }
 
 /// A row of the table from a line.
-fn row(copy: &CopyIn, line: &str, context: &Context) -> Result<Row> {
+fn row(copy: &CopyIn, line: &str, context: &Context) -> Result<Vec<Datum>> {
     let env = Env { row: &[], outer: &[], context };
-    let mut row = Row::with_capacity(copy.defaults.len());
+    let mut row = Vec::with_capacity(copy.defaults.len());
     for default in &copy.defaults {
         row.push(default.eval(&env)?);
     }

@@ -6,11 +6,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Answer, Rows, Session};
+use super::{Answer, Session};
 use crate::error::{Error, Result};
+use crate::exec::Rows;
+use crate::expr::memory::Held;
 use crate::parser::ast::Fetch;
-use crate::plan::Column;
-use crate::run::memory::Held;
+use crate::types::Column;
 use crate::types::Datum;
 
 #[derive(Default)]
@@ -29,7 +30,7 @@ struct Cursor {
 }
 
 impl Cursors {
-    /// What a transaction leaves when it ends.
+    /// Closes the cursors that end with their transaction.
     pub(super) fn end(&mut self, committed: bool) {
         self.0.retain(|_, cursor| !cursor.fresh || (cursor.hold && committed));
         self.0.values_mut().for_each(|cursor| cursor.fresh = false);

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use super::{Prepared, Rows, Session};
+use super::{Prepared, Session};
 use crate::error::{Error, Result};
+use crate::exec::Rows;
 use crate::explain::{self, Times};
+use crate::expr::meter::{Measured, Meter};
 use crate::parser::Parsed;
 use crate::parser::ast::{ExplainOptions, Statement};
 use crate::plan::Bound;
-use crate::run::meter::{Measured, Meter};
 use crate::types::{Datum, Type};
 
-/// Takes rows that nobody sees.
+/// Takes rows and shows them to no client.
 struct Unseen<'m>(&'m Meter);
 
 impl Rows for Unseen<'_> {
@@ -25,7 +26,7 @@ impl Rows for Unseen<'_> {
 }
 
 impl Session {
-    /// What EXPLAIN answers: lines, or one text of JSON.
+    /// The answer of EXPLAIN: lines, or one text of JSON.
     pub(super) async fn explain(
         &mut self,
         statement: &Statement,

@@ -8,60 +8,54 @@
 //!
 //! In an open transaction at *read committed* each scan of a statement takes a snapshot of its own, as the engine's operations
 //! do; a statement that meets a row that has changed since it read it is undone and runs again.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `mod` | the session, and its users' methods |
+//! | `dispatch` | each kind of statement, and the end of all of them |
+//! | `prepared` | statements, bound; PREPARE and EXECUTE |
+//! | `attempt` | the loop in which a statement on rows runs until it is done |
+//! | `transaction` | BEGIN to COMMIT, savepoints, SET CONSTRAINTS |
+//! | `settings` | SET and SHOW |
+//! | `cursors`, `copy`, `explains` | DECLARE and FETCH, COPY, EXPLAIN |
+//! | `ddl` | definitions |
+//! | `activity` | what other sessions see of it |
 
 mod activity;
-mod asks;
-mod catalog;
-mod constraints;
+mod attempt;
 mod copy;
 mod cursors;
-mod define;
-mod define_alter;
-mod define_constraint;
-mod define_sequence;
-mod define_unique;
-mod define_view;
-mod defining;
+mod ddl;
+mod dispatch;
 mod explains;
-mod keys;
-mod objects;
 mod prepared;
-mod prepares;
-mod rows;
-mod schemas;
-pub(crate) mod settings;
-mod shapes;
-mod system;
-mod system_activity;
-mod system_constraints;
-pub(crate) mod system_more;
-mod transactions;
+mod settings;
+mod transaction;
 
 use thermocline_base::clock::{Clock, SystemClock};
-use thermocline_engine::{Database, Isolation, Savepoint, Tables, Transaction, block_on};
+use thermocline_engine::{Database, Tables, block_on};
 
-use crate::bind::Binder;
-use crate::catalog::{Identity, quoted};
-use crate::common::Common;
-use crate::common::facts::{Facts, TransactionLocks};
+use crate::catalog::Identity;
 use crate::error::{Error, Result, aborted};
-use crate::expr::{Context, Deadline, Interrupt};
-use crate::parser::ast::{Copy, Statement};
+use crate::exec::Rows;
+use crate::expr::Context;
+use crate::expr::memory::{Held, Spare};
+use crate::expr::pace::{GiveWay, Pace};
+use crate::names;
+use crate::objects::sequences::SessionSequences;
 use crate::parser::parse_within;
-use crate::plan::{Bound, Column};
-use crate::run;
-use crate::run::memory::{Held, Spare};
-use crate::run::pace::{GiveWay, Pace};
-use crate::system::sequences::SessionSequences;
-use crate::types::{Datum, Type, text};
-pub(crate) use catalog::EngineCatalog;
+use crate::shared::Common;
+use crate::shared::facts::Facts;
+use crate::shared::interrupt::Interrupt;
+use crate::types::{Column, Datum, Type};
+use prepared::check_parameters;
 use settings::Settings;
+use transaction::Open;
 
 pub use copy::{CopyFormat, CopyIn, Copying};
 pub use prepared::Prepared;
-pub use rows::Rows;
 
-/// What a statement came to.
+/// The result of a statement.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     /// PostgreSQL's command tag: `SELECT 3`, `INSERT 0 1`.
@@ -72,20 +66,20 @@ pub struct Answer {
     pub rows: Vec<Vec<Datum>>,
     /// Rows returned or changed.
     pub count: u64,
-    /// What PostgreSQL would have sent beside the answer.
+    /// Notices that PostgreSQL would have sent beside the answer.
     pub notices: Vec<Notice>,
     /// The memory that its rows take, charged to the memory limit for as long as this lives.
     pub held: Option<std::sync::Arc<Held>>,
 }
 
-/// What a client should know though nothing went wrong.
+/// A message for the client though nothing went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// `NOTICE` or `WARNING`.
     pub severity: &'static str,
     /// SQLSTATE.
     pub code: &'static str,
-    /// What happened, in one line.
+    /// The message, in one line.
     pub message: String,
 }
 
@@ -115,51 +109,8 @@ impl Answer {
     }
 }
 
-/// What a token becomes, about: itself, an expression as it was written, and as it was bound.
+/// Bytes that a token becomes, about: itself, an expression as it was written, and as it was bound.
 const TOKEN_BYTES: usize = 400;
-
-/// How often a statement is bound anew because definitions have changed between its binding and its first look at a table.
-const REBINDS: u32 = 100;
-
-/// An open transaction of a session.
-struct Open {
-    transaction: Transaction,
-    /// Names, and how many looks of foreign keys were put off before each.
-    savepoints: Vec<(String, Savepoint, usize)>,
-    /// What SET CONSTRAINTS has said.
-    constraints: constraints::ConstraintModes,
-    /// What foreign keys ask for when it commits.
-    deferred: Vec<crate::run::foreign::Pending>,
-    /// It has changed the system tables: what they say is `Session::objects`, and nobody else's.
-    defines: bool,
-    failed: bool,
-    isolation: Isolation,
-    /// When it began, in microseconds since 1970.
-    now: i64,
-    /// No statement has run in it yet.
-    fresh: bool,
-    /// No statement of it has needed a snapshot yet.
-    unseeing: bool,
-    /// It stands round the statements of one request, none of which said BEGIN.
-    implicit: bool,
-    read_only: bool,
-    /// Settings before the first one that it has changed.
-    settings: Option<settings::Values>,
-    /// Settings are those of the transaction only.
-    local_settings: bool,
-    /// Gives its advisory locks back when it ends.
-    advisory: Option<TransactionLocks>,
-}
-
-/// What binding a statement has shown of it.
-struct Noted {
-    /// It looks at definitions.
-    system: bool,
-    /// It asks the session.
-    asks: bool,
-    /// Tables that it would mean, were they there.
-    absent: Vec<String>,
-}
 
 /// A connection to a database: runs statements one after the other.
 pub struct Session {
@@ -173,25 +124,25 @@ pub struct Session {
     clock: std::sync::Arc<dyn Clock>,
     interrupt: Interrupt,
     cursors: cursors::Cursors,
-    /// What SQL's PREPARE has kept.
-    prepares: prepares::Prepares,
-    /// What the system tables say, as the statement that runs knows it.
-    objects: std::sync::Arc<crate::system::Objects>,
+    /// The statements that SQL's PREPARE has kept.
+    prepares: prepared::Prepares,
+    /// The hidden tables, as the statement that runs knows them.
+    objects: std::sync::Arc<crate::objects::Objects>,
     /// The schemas of the search path that are there.
     path: std::sync::Arc<[String]>,
-    /// The states of settings and system tables that it was made of, and a number that changes with it.
+    /// The states of settings and hidden tables that it was made of, and a number that changes with it.
     path_of: (u64, u64),
     path_number: u64,
-    shared: Option<std::sync::Arc<crate::system::Shared>>,
+    shared: Option<std::sync::Arc<crate::objects::Shared>>,
     sequences: SessionSequences,
-    /// What expressions know of it.
+    /// The part of it that expressions know.
     facts: std::sync::Arc<Facts>,
-    /// What the list of clients was told last, and of which settings.
-    resting: Option<crate::common::activity::Doing>,
+    /// The list of clients was told last that it does this, and has these settings.
+    resting: Option<crate::shared::activity::Doing>,
     noted_settings: Option<u64>,
     /// Counts what the statement does that runs, if it is explained.
-    meter: Option<std::sync::Arc<run::meter::Meter>>,
-    /// How statements let others have a turn.
+    meter: Option<std::sync::Arc<crate::expr::meter::Meter>>,
+    /// Lets other tasks have a turn.
     give_way: GiveWay,
     spare: Spare,
     /// Names of indexes by table, as they were when a name was looked for.
@@ -223,9 +174,9 @@ impl Session {
             clock,
             interrupt: Interrupt::default(),
             cursors: cursors::Cursors::default(),
-            prepares: prepares::Prepares::default(),
+            prepares: prepared::Prepares::default(),
             objects: std::sync::Arc::default(),
-            path: std::sync::Arc::from([crate::names::PUBLIC.to_owned()]),
+            path: std::sync::Arc::from([names::PUBLIC.to_owned()]),
             path_of: (0, 0),
             path_number: 0,
             shared: None,
@@ -247,7 +198,7 @@ impl Session {
         self
     }
 
-    /// What statements of the database's own run with.
+    /// The context of statements of the database's own.
     fn own_context(&self) -> Context {
         Context {
             interrupt: self.interrupt.clone(),
@@ -258,6 +209,13 @@ impl Session {
             memory: self.spare.take(&self.db),
             ..Context::default()
         }
+    }
+
+    /// The same session, sharing locks and numbers with others; `number`: what it is known by (`pg_backend_pid`).
+    #[must_use]
+    pub fn with_common(mut self, common: &std::sync::Arc<Common>, number: i32) -> Self {
+        self.facts = std::sync::Arc::new(Facts::new(common.clone(), Some(number)));
+        self
     }
 
     /// The same session, whose statements end when this is raised.
@@ -389,42 +347,6 @@ impl Session {
         described.map_err(|error| self.failed(error.locate(&statement.text)))
     }
 
-    fn describe_inner(&mut self, statement: &mut Prepared, types: &[Type]) -> Result<()> {
-        let mut known = types.to_vec();
-        known.resize((statement.statement.parameters as usize).max(types.len()), Type::Unknown);
-        let bound = self.bind_noting(&statement.statement.statement, known);
-        let (bound, parameters, noted) = bound?;
-        statement.definitions = bound.as_ref().map_or(Vec::new(), Bound::tables);
-        statement.parameters = parameters;
-        statement.volatile = noted.system;
-        statement.asks = noted.asks;
-        statement.absent = noted.absent;
-        statement.objects = self.objects.version;
-        statement.path = self.path_number;
-        if let Statement::Show(name) = &statement.statement.statement {
-            statement.shown = if name == "all" {
-                ["name", "setting"].map(text_column).into()
-            } else {
-                vec![text_column(&Settings::name(name)?)]
-            };
-        }
-        if let Statement::Explain(_, options) = &statement.statement.statement {
-            let ty = if options.json { Type::Json } else { Type::Text };
-            statement.shown = vec![Column { ty, ..text_column("QUERY PLAN") }];
-        }
-        if let Statement::Execute { name, .. } = &statement.statement.statement {
-            statement.shown = self.named_columns(name)?;
-        }
-        if let Statement::Fetch { name, moving: false, .. } = &statement.statement.statement {
-            statement.shown = self.cursors.columns(name)?;
-        }
-        statement.bound = bound;
-        if statement.copying().is_some() {
-            self.describe_copy(statement)?;
-        }
-        Ok(())
-    }
-
     /// Runs a prepared statement. It is bound anew if a definition has changed since.
     ///
     /// # Errors
@@ -446,47 +368,6 @@ impl Session {
         self.execute_inner(prepared, parameters, rows, true).await
     }
 
-    /// `fixed`: its columns must be those that it was described with.
-    async fn execute_inner(
-        &mut self,
-        prepared: &mut Prepared,
-        parameters: Vec<Datum>,
-        rows: &mut dyn Rows,
-        fixed: bool,
-    ) -> Result<Answer> {
-        self.note_begin(&prepared.text);
-        if !prepared.is_end() {
-            check_open(self)?;
-            self.refresh_objects().map_err(|error| self.failed(error))?;
-        }
-        let statement = &prepared.statement.statement;
-        if transactions::needs_snapshot(statement) {
-            self.take_snapshot().map_err(|error| self.failed(error))?;
-        }
-        let boundary = matches!(statement, Statement::Begin(_) | Statement::SetTransaction(_));
-        let mut answer = self.dispatch(prepared, parameters, rows, fixed).await;
-        if answer.is_ok()
-            && self.open.is_none()
-            && let Err(error) = self.sequences.settle().await
-        {
-            answer = Err(error);
-        }
-        match &mut self.open {
-            Some(open) => open.fresh = open.fresh && boundary,
-            None => self.facts.transaction_ended(),
-        }
-        self.end_definitions();
-        let answer = answer.map_err(|error| self.failed(error.locate(&prepared.text)));
-        self.note_rest();
-        let mut answer = answer?;
-        for notice in &mut answer.notices {
-            if let Some(shown) = crate::names::shown(&notice.message, &self.path) {
-                notice.message = shown;
-            }
-        }
-        Ok(answer)
-    }
-
     /// Is a transaction open, and has it failed? As the protocol tells it: `I`, `T` or `E`.
     #[must_use]
     pub fn status(&self) -> char {
@@ -497,32 +378,15 @@ impl Session {
         }
     }
 
-    /// The open transaction has failed. What it did since its last savepoint, or all, is undone at once: others wait for its locks,
-    /// and its client may be long in saying ROLLBACK.
-    pub(super) fn fail(&mut self) {
-        let Some(open) = self.open.as_mut().filter(|open| !open.failed) else { return };
-        open.failed = true;
-        let undone = open.savepoints.last().map(|(_, savepoint, _)| open.transaction.rollback_to(savepoint));
-        if !matches!(undone, Some(Ok(()))) {
-            open.transaction.abort();
-            open.advisory = None;
-        }
-    }
-
     fn failed(&mut self, error: Error) -> Error {
         self.fail();
-        error.shown(&self.path)
+        names::shown_error(error, &self.path)
     }
 
     /// The time that `now()` tells: when the open transaction began, or now; microseconds since 1970.
     #[must_use]
     pub fn now_us(&self) -> i64 {
         self.open.as_ref().map_or_else(|| self.clock.wall_us(), |open| open.now)
-    }
-
-    /// Has the open transaction failed?
-    fn is_failed(&self) -> bool {
-        self.open.as_ref().is_some_and(|open| open.failed)
     }
 
     /// The value of a setting, as SHOW tells it.
@@ -537,370 +401,13 @@ impl Session {
         self.settings.show(name, isolation, read_only)
     }
 
-    /// Names and values of all settings.
-    pub(crate) fn settings(&self) -> Vec<(&'static str, String)> {
-        match &self.open {
-            Some(open) => self.settings.all(open.isolation, open.read_only),
-            None => self.settings.all(self.settings.isolation, self.settings.read_only),
-        }
-    }
-
-    fn set_setting(&mut self, local: bool, name: &str, value: Option<&[String]>) -> Result<Answer> {
-        let before = self.settings.values().clone();
-        let mut answer = self.settings.set(name, value)?;
-        match &mut self.open {
-            Some(open) if !open.implicit => {
-                open.settings.get_or_insert(before);
-                if local {
-                    open.local_settings = true;
-                }
-            }
-            _ if local => {
-                self.settings.restore(before);
-                answer.warn("25P01", "SET LOCAL can only be used in transaction blocks");
-            }
-            _ => {}
-        }
-        Ok(answer)
-    }
-
-    /// How long a statement may take.
+    /// The longest time that a statement may take.
     #[must_use]
     pub fn statement_timeout(&self) -> Option<std::time::Duration> {
         self.settings.statement_timeout
     }
-
-    /// Binds a statement of the database's own: names without a schema in it are those of `public`.
-    fn bind_own(&self, statement: &Statement) -> Result<Option<Bound>> {
-        let catalog = self.catalog();
-        Binder::new(&catalog, Vec::new(), self.now_us()).over_public().statement(statement)
-    }
-
-    /// Binds a statement: what it is bound to, types of its parameters, and what else was noted of it.
-    fn bind_noting(
-        &self,
-        statement: &Statement,
-        types: Vec<Type>,
-    ) -> Result<(Option<Bound>, Vec<Type>, Noted)> {
-        let catalog = self.catalog();
-        let mut binder = Binder::new(&catalog, types, self.now_us());
-        // The query within.
-        let within = match statement {
-            Statement::Declare { query, .. } | Statement::Copy(Copy::Out(query, _)) => {
-                Some(Statement::Query((**query).clone()))
-            }
-            // Its parameters are those of the statement that is explained.
-            Statement::Explain(explained, _) => {
-                binder.statement(explained)?;
-                None
-            }
-            _ => None,
-        };
-        let bound = binder.statement(within.as_ref().unwrap_or(statement))?;
-        let noted = Noted { system: binder.system, asks: binder.asks, absent: binder.absent };
-        Ok((bound, binder.parameters, noted))
-    }
-
-    async fn dispatch(
-        &mut self,
-        prepared: &mut Prepared,
-        parameters: Vec<Datum>,
-        rows: &mut dyn Rows,
-        fixed: bool,
-    ) -> Result<Answer> {
-        if let Statement::Declare { name, hold, .. } = &prepared.statement.statement {
-            let (name, hold) = (name.clone(), *hold);
-            self.may_declare(&name, hold)?;
-            let mut kept: Vec<Vec<Datum>> = Vec::new();
-            let answer = self.rows_statement(prepared, parameters, &mut kept, false).await?;
-            let columns = prepared.bound.as_ref().map_or(Vec::new(), |bound| bound.columns().to_vec());
-            return Ok(self.declare(&name, hold, columns, (kept, answer.held)));
-        }
-        if prepared.bound.is_some() {
-            return self.rows_statement(prepared, parameters, rows, fixed).await;
-        }
-        match &prepared.statement.statement {
-            Statement::Begin(modes) => self.begin(modes),
-            Statement::Commit => self.commit().await,
-            Statement::Rollback => Ok(self.rollback()),
-            Statement::Savepoint(name) => self.savepoint(name),
-            Statement::Release(name) => self.release(name),
-            Statement::RollbackTo(name) => self.rollback_to(name).await,
-            Statement::SetTransaction(modes) => self.set_transaction(modes),
-            // Names are kept as they have to be written.
-            Statement::Set { local, name, value: Some(value) } if name == "search_path" => {
-                let value: Vec<String> = value.iter().map(|name| quoted(name)).collect();
-                self.set_setting(*local, name, Some(&value))
-            }
-            Statement::Set { local, name, value } => self.set_setting(*local, name, value.as_deref()),
-            Statement::Show(name) if name == "all" => {
-                let all = self.settings();
-                for (name, value) in &all {
-                    rows.row(&[Datum::text(name), Datum::text(value)]);
-                }
-                Ok(Answer { count: all.len() as u64, ..Answer::tagged("SHOW") })
-            }
-            Statement::Show(name) => {
-                rows.row(&[Datum::text(self.setting(name)?)]);
-                Ok(Answer { count: 1, ..Answer::tagged("SHOW") })
-            }
-            Statement::Reset(name) => self.settings.reset(name.as_deref()),
-            Statement::Nothing(tag) => Ok(Answer::tagged(tag)),
-            Statement::Refused(what) => Err(Error::unsupported(what)),
-            Statement::Fetch { name, direction, moving } => {
-                if fixed && !moving && self.cursors.columns(name)? != prepared.shown {
-                    return Err(changed_result());
-                }
-                let (name, direction, moving) = (name.clone(), *direction, *moving);
-                self.fetch(&name, direction, moving, rows).await
-            }
-            Statement::Close(name) => self.close_cursor(name.as_deref()),
-            Statement::Copy(_) => {
-                Err(Error::new("0A000", "COPY FROM STDIN needs a client that sends the rows"))
-            }
-            Statement::Deallocate(name) => self.deallocate(name.as_deref()),
-            Statement::Prepare { name, types, statement, before } => {
-                let (name, types, statement) = (name.clone(), types.clone(), statement.clone());
-                let before = *before;
-                self.prepare_named(&name, &types, &statement).map_err(|mut error| {
-                    error.position = error.position.map(|position| position + before);
-                    error
-                })
-            }
-            Statement::Execute { name, args } => {
-                if fixed && self.named_columns(name)? != prepared.shown {
-                    return Err(changed_result());
-                }
-                let (name, args) = (name.clone(), args.clone());
-                self.execute_named(&name, &args, rows).await
-            }
-            Statement::Explain(statement, options) => {
-                let (statement, options) = (statement.clone(), *options);
-                let types = prepared.parameters.clone();
-                let lines = self.explain(&statement, options, &types, parameters).await?;
-                for line in &lines {
-                    rows.row(&[Datum::text(line)]);
-                }
-                Ok(Answer { count: lines.len() as u64, ..Answer::tagged("EXPLAIN") })
-            }
-            Statement::SetConstraints { names, deferred } => {
-                let (names, deferred) = (names.clone(), *deferred);
-                self.set_constraints(&names, deferred).await
-            }
-            Statement::LockShared(names) => {
-                for name in names {
-                    let mut name = name.clone();
-                    self.settle(&mut name);
-                    self.known(&name)?;
-                }
-                if self.open.as_ref().is_none_or(|open| open.implicit) {
-                    return Err(Error::new("25P01", "LOCK TABLE can only be used in transaction blocks"));
-                }
-                Ok(Answer::tagged("LOCK TABLE"))
-            }
-            Statement::Discard => {
-                if self.open.as_ref().is_some_and(|open| !open.implicit) {
-                    return Err(Error::new("25001", "DISCARD ALL cannot run inside a transaction block"));
-                }
-                self.settings.reset(None)?;
-                self.cursors.clear();
-                self.prepares.clear();
-                self.sequences.discard();
-                self.facts.unlock_all();
-                Ok(Answer::tagged("DISCARD ALL"))
-            }
-            Statement::AlterIndex => Err(Error::unsupported("ALTER INDEX")),
-            // A sequence's position is a row: it changes within a transaction.
-            Statement::AlterSequence { name, if_exists, options, rename: None } => {
-                let (mut name, if_exists, mut options) = (name.clone(), *if_exists, options.clone());
-                self.settle(&mut name);
-                self.settle_options(&mut options);
-                self.alter_sequence(&name, if_exists, &options).await
-            }
-            definition => self.definition(definition).await,
-        }
-    }
-
-    async fn rows_statement(
-        &mut self,
-        prepared: &mut Prepared,
-        parameters: Vec<Datum>,
-        rows: &mut dyn Rows,
-        fixed: bool,
-    ) -> Result<Answer> {
-        if prepared.asks {
-            return self.asking_statement(prepared, parameters, rows, fixed).await;
-        }
-        self.statement_once(prepared, parameters, rows, fixed).await
-    }
-
-    /// Runs it, and binds it anew as long as definitions change between the two.
-    pub(super) async fn statement_once(
-        &mut self,
-        prepared: &mut Prepared,
-        parameters: Vec<Datum>,
-        rows: &mut dyn Rows,
-        fixed: bool,
-    ) -> Result<Answer> {
-        let (mut parameters, mut tries) = (parameters, 0);
-        loop {
-            tries += 1;
-            match self.statement_bound(prepared, &mut parameters, rows, fixed).await {
-                Err(error) if error.message == run::source::REDEFINED && tries < REBINDS => {
-                    self.refresh_objects()?;
-                    rows.restart();
-                }
-                outcome => return outcome,
-            }
-        }
-    }
-
-    /// Binds a statement to tables and system tables of one moment: the latter are looked at once more when the numbers of the
-    /// tables' definitions have been taken, which a table that is used meanwhile is compared with.
-    fn bind_again(&mut self, prepared: &Prepared) -> Result<(Option<Bound>, Noted)> {
-        let mut tries = 0;
-        loop {
-            let (version, parameters) = (self.objects.version, prepared.parameters.clone());
-            let (bound, _, noted) = self.bind_noting(&prepared.statement.statement, parameters)?;
-            self.refresh_objects()?;
-            tries += 1;
-            // While somebody commits a definition each look is a new one.
-            if self.objects.version == version || tries == REBINDS {
-                return Ok((bound, noted));
-            }
-        }
-    }
-
-    /// Binds a statement anew if that has to be, and runs it once. The parameters are its own meanwhile.
-    async fn statement_bound(
-        &mut self,
-        prepared: &mut Prepared,
-        parameters: &mut Vec<Datum>,
-        rows: &mut dyn Rows,
-        fixed: bool,
-    ) -> Result<Answer> {
-        let needed = prepared.statement.parameters as usize;
-        if parameters.len() < needed {
-            let given = parameters.len();
-            let message =
-                format!("bind message supplies {given} parameters, but prepared statement requires {needed}");
-            return Err(Error::new("08P01", message));
-        }
-        let same = |(name, identity): &(String, Identity)| {
-            self.tables.table(name).is_ok_and(|table| Identity::of(&table) == *identity)
-        };
-        let is_current = prepared.objects == self.objects.version
-            && prepared.path == self.path_number
-            && prepared.absent.iter().all(|name| self.tables.table(name).is_err())
-            && prepared.definitions.iter().all(same);
-        if prepared.volatile || !is_current {
-            let (bound, noted) = self.bind_again(prepared)?;
-            if fixed && bound.as_ref().is_some_and(|bound| bound.columns() != prepared.columns()) {
-                return Err(changed_result());
-            }
-            // What was noted of the old plan stays as long as that does.
-            prepared.asks |= noted.asks;
-            prepared.volatile = noted.system;
-            prepared.absent = noted.absent;
-            prepared.definitions = bound.as_ref().map_or(Vec::new(), Bound::tables);
-            prepared.bound = bound;
-            prepared.objects = self.objects.version;
-            prepared.path = self.path_number;
-        }
-        let bound = prepared.bound.as_ref().expect("a statement on rows is bound");
-        let statement = self.clock.wall_us();
-        let now = self.open.as_ref().map_or(statement, |open| open.now);
-        let limit = self.settings.statement_timeout;
-        let deadline =
-            limit.map(|limit| Deadline::new(self.clock.clone(), statement + limit.as_micros() as i64));
-        let sequences = Some(self.sequences.clone());
-        let interrupt = self.interrupt.clone();
-        let facts = prepared.asks.then(|| self.facts.clone());
-        let lock_timeout = self.settings.lock_timeout;
-        let meter = self.meter.clone();
-        // A plan that was bound anew stands elsewhere.
-        meter.iter().for_each(|meter| meter.clear());
-        let context = Context {
-            interrupt,
-            deadline,
-            parameters: std::mem::take(parameters),
-            now,
-            statement,
-            sequences,
-            facts,
-            lock_timeout,
-            meter,
-            pace: Pace::new(self.give_way),
-            memory: self.spare.take(&self.db),
-        };
-        let level = (self.settings.isolation, self.settings.read_only);
-        let catalog = EngineCatalog {
-            db: &self.db,
-            tables: &self.tables,
-            objects: &self.objects,
-            sequences: &self.sequences,
-            common: self.facts.common(),
-            path: &self.path,
-        };
-        let ran = match &mut self.open {
-            Some(open) => rows::run_open(catalog, open, bound, &context, rows).await,
-            None => rows::run_alone(catalog, bound, &context, level, rows).await,
-        };
-        *parameters = context.parameters;
-        let count = ran?;
-        let tag = match &prepared.statement.statement {
-            Statement::Copy(_) => format!("COPY {count}"),
-            _ => rows::tag_of(bound, count),
-        };
-        let held = self.spare.leave(context.memory).map(std::sync::Arc::new);
-        Ok(Answer { tag, count, held, ..Answer::default() })
-    }
-}
-
-/// Is the open transaction, if there is one, still good?
-fn check_open(session: &Session) -> Result<()> {
-    if session.is_failed() { Err(aborted()) } else { Ok(()) }
-}
-
-fn text_column(name: &str) -> Column {
-    Column { name: name.to_owned(), ty: Type::Text, modifier: -1 }
-}
-
-/// The statement would return other columns than its user was told of.
-pub(super) fn changed_result() -> Error {
-    Error::new("0A000", "cached plan must not change result type").hint("Prepare the statement again.")
 }
 
 fn several() -> Error {
     Error::new("42601", "cannot insert multiple commands into a prepared statement")
-}
-
-/// Are the values of the forms that the types have?
-fn check_parameters(types: &[Type], values: &[Datum]) -> Result<()> {
-    for (place, (ty, value)) in types.iter().zip(values).enumerate() {
-        let fits = match value {
-            Datum::Null => true,
-            Datum::Bool(_) => *ty == Type::Bool,
-            Datum::Int(value) => {
-                (ty.is_integer() && text::fits(*value, *ty))
-                    || ((*ty == Type::Oid || ty.is_registered()) && u32::try_from(*value).is_ok())
-            }
-            Datum::Float(_) => matches!(ty, Type::Float4 | Type::Float8),
-            Datum::Numeric(_) => *ty == Type::Numeric,
-            Datum::Text(_) => ty.is_string() || *ty == Type::Char || ty.is_json(),
-            Datum::Bytes(_) => *ty == Type::Bytea,
-            Datum::Date(_) => *ty == Type::Date,
-            Datum::Time(_) => *ty == Type::Time,
-            Datum::Timestamp(_) => matches!(ty, Type::Timestamp | Type::TimestampTz),
-            Datum::Interval(_) => *ty == Type::Interval,
-            Datum::Uuid(_) => *ty == Type::Uuid,
-            Datum::Record(_) => false,
-            Datum::Array(_) => ty.element().is_some(),
-        };
-        if !fits {
-            let message = format!("the value of parameter ${} is no {}", place + 1, ty.sql_name());
-            return Err(Error::new("42804", message).hint("Datum::read makes values of a type from text."));
-        }
-    }
-    Ok(())
 }

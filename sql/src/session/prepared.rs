@@ -1,12 +1,21 @@
-//! Prepared statements: a statement, what it was bound to, and the definitions that this stands on.
+//! Prepared statements: a statement, what it was bound to, and the definitions that this stands on; SQL's PREPARE, EXECUTE and
+//! DEALLOCATE. Clients' own prepared statements are theirs (the protocol's), under names of their own.
 
-use std::collections::HashSet;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
 
+use super::{Answer, Session};
+use crate::bind::Binder;
 use crate::catalog::Identity;
+use crate::error::{Error, Result};
+use crate::exec::Rows;
+use crate::expr::{Context, Env};
 use crate::parser::Parsed;
-use crate::parser::ast::Statement;
-use crate::plan::{Bound, Column};
-use crate::types::Type;
+use crate::parser::ast::{Copy, Expr, Statement, TypeName};
+use crate::plan::Bound;
+use crate::settings;
+use crate::types::{Column, Datum, Type, text};
 
 /// A statement that was parsed and bound, to be run any number of times.
 #[derive(Debug)]
@@ -26,14 +35,14 @@ pub struct Prepared {
     pub(super) shown: Vec<Column>,
     /// The tables that it was bound with, by the names by which it has found them.
     pub(super) definitions: Vec<(String, Identity)>,
-    /// The state of the system tables that it was bound with.
+    /// The state of the hidden tables that it was bound with.
     pub(super) objects: u64,
     /// The number of the search path that it was bound with.
     pub(super) path: u64,
     /// Tables that it would mean, were they there: full names.
     pub(super) absent: Vec<String>,
     /// The memory that a long text takes.
-    pub(super) _held: Option<std::sync::Arc<crate::run::memory::Held>>,
+    pub(super) _held: Option<std::sync::Arc<crate::expr::memory::Held>>,
 }
 
 impl Prepared {
@@ -114,94 +123,206 @@ impl Prepared {
     }
 }
 
-impl Bound {
-    /// Columns of the rows that it returns.
-    pub(super) fn columns(&self) -> &[Column] {
-        match self {
-            Bound::Query(query) => &query.columns,
-            Bound::Insert(it) => it.returning.as_ref().map_or(&[], |returning| &returning.columns),
-            Bound::Update(it) => it.returning.as_ref().map_or(&[], |returning| &returning.columns),
-            Bound::Delete(it) => it.returning.as_ref().map_or(&[], |returning| &returning.columns),
-        }
-    }
+/// The properties of a statement that its binding has shown.
+pub(super) struct Noted {
+    /// It looks at definitions.
+    pub(super) rebinds: bool,
+    /// It asks the session.
+    pub(super) asks: bool,
+    /// Tables that it would mean, were they there.
+    pub(super) absent: Vec<String>,
+}
 
-    /// Does it lock rows?
-    pub(super) fn locks(&self) -> bool {
-        matches!(self, Bound::Query(query) if query.locks)
-    }
+/// The statements that PREPARE has kept, by their names.
+#[derive(Default)]
+pub(super) struct Prepares(HashMap<String, Slot>);
 
-    /// Does it change a table that foreign keys are about?
-    pub(super) fn has_foreign_keys(&self) -> bool {
-        let table = match self {
-            Bound::Query(_) => return false,
-            Bound::Insert(it) => &it.table,
-            Bound::Update(it) => &it.table,
-            Bound::Delete(it) => &it.table,
-        };
-        !table.foreign.is_empty() || !table.referenced.is_empty()
-    }
+/// A statement, which is taken out while it runs.
+type Slot = Rc<RefCell<Option<Prepared>>>;
 
-    /// The tables that it depends on, as it was bound with them.
-    pub(super) fn tables(&self) -> Vec<(String, Identity)> {
-        let (mut names, mut seen) = (Vec::new(), HashSet::new());
-        match self {
-            Bound::Query(query) => tables_of(&query.plan, &mut seen, &mut names),
-            Bound::Insert(it) => {
-                names.push((it.table.name.clone(), it.table.identity));
-                tables_of(&it.plan, &mut seen, &mut names);
-            }
-            Bound::Update(it) => {
-                names.push((it.table.name.clone(), it.table.identity));
-                tables_of(&it.plan, &mut seen, &mut names);
-            }
-            Bound::Delete(it) => {
-                names.push((it.table.name.clone(), it.table.identity));
-                tables_of(&it.plan, &mut seen, &mut names);
-            }
-        }
-        names.sort();
-        names.dedup();
-        names
+/// A statement that runs. It goes back into its slot however that ends: a future that is dropped ends nothing but its run.
+struct Running(Slot, Option<Prepared>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.replace(self.1.take());
     }
 }
 
-/// The tables that a plan reads, as it was bound with them.
-fn tables_of(plan: &crate::plan::Plan, seen: &mut HashSet<usize>, names: &mut Vec<(String, Identity)>) {
-    use crate::plan::Plan;
-    match plan {
-        Plan::Unit | Plan::Values(_) | Plan::Made(_) | Plan::Set(_) | Plan::Working(_) => {}
-        // It is asked for as often as it is named, so its tables are looked for once.
-        Plan::Shared(shared) => {
-            if seen.insert(shared.number) {
-                tables_of(&shared.plan, seen, names);
+impl Prepares {
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+fn missing(name: &str) -> Error {
+    Error::new("26000", format!("prepared statement \"{name}\" does not exist"))
+}
+
+impl Session {
+    pub(super) fn describe_inner(&mut self, statement: &mut Prepared, types: &[Type]) -> Result<()> {
+        let mut known = types.to_vec();
+        known.resize((statement.statement.parameters as usize).max(types.len()), Type::Unknown);
+        let bound = self.bind_noting(&statement.statement.statement, known);
+        let (bound, parameters, noted) = bound?;
+        statement.definitions = bound.as_ref().map_or(Vec::new(), Bound::tables);
+        statement.parameters = parameters;
+        statement.volatile = noted.rebinds;
+        statement.asks = noted.asks;
+        statement.absent = noted.absent;
+        statement.objects = self.objects.version;
+        statement.path = self.path_number;
+        if let Statement::Show(name) = &statement.statement.statement {
+            statement.shown = if name == "all" {
+                ["name", "setting"].map(text_column).into()
+            } else {
+                vec![text_column(&settings::written(name)?)]
+            };
+        }
+        if let Statement::Explain(_, options) = &statement.statement.statement {
+            let ty = if options.json { Type::Json } else { Type::Text };
+            statement.shown = vec![Column { ty, ..text_column("QUERY PLAN") }];
+        }
+        if let Statement::Execute { name, .. } = &statement.statement.statement {
+            statement.shown = self.named_columns(name)?;
+        }
+        if let Statement::Fetch { name, moving: false, .. } = &statement.statement.statement {
+            statement.shown = self.cursors.columns(name)?;
+        }
+        statement.bound = bound;
+        if statement.copying().is_some() {
+            self.describe_copy(statement)?;
+        }
+        Ok(())
+    }
+
+    /// Binds a statement of the database's own: names without a schema in it are those of `public`.
+    pub(super) fn bind_own(&self, statement: &Statement) -> Result<Option<Bound>> {
+        let catalog = self.catalog();
+        Binder::new(&catalog, Vec::new(), self.now_us()).over_public().statement(statement)
+    }
+
+    /// Binds a statement: what it is bound to, types of its parameters, and what else was noted of it.
+    pub(super) fn bind_noting(
+        &self,
+        statement: &Statement,
+        types: Vec<Type>,
+    ) -> Result<(Option<Bound>, Vec<Type>, Noted)> {
+        let catalog = self.catalog();
+        let mut binder = Binder::new(&catalog, types, self.now_us());
+        // The query within.
+        let within = match statement {
+            Statement::Declare { query, .. } | Statement::Copy(Copy::Out(query, _)) => {
+                Some(Statement::Query((**query).clone()))
+            }
+            // Its parameters are those of the statement that is explained.
+            Statement::Explain(explained, _) => {
+                binder.statement(explained)?;
+                None
+            }
+            _ => None,
+        };
+        let bound = binder.statement(within.as_ref().unwrap_or(statement))?;
+        let noted = Noted { rebinds: binder.rebinds, asks: binder.asks, absent: binder.absent };
+        Ok((bound, binder.parameters, noted))
+    }
+
+    pub(super) fn prepare_named(
+        &mut self,
+        name: &str,
+        types: &[TypeName],
+        statement: &str,
+    ) -> Result<Answer> {
+        if self.prepares.0.contains_key(name) {
+            return Err(Error::new("42P05", format!("prepared statement \"{name}\" already exists")));
+        }
+        let types =
+            types.iter().map(|ty| Binder::type_of(ty).map(|(ty, _)| ty)).collect::<Result<Vec<Type>>>()?;
+        let prepared = self.prepare(statement, &types)?;
+        self.prepares.0.insert(name.to_owned(), Rc::new(RefCell::new(Some(prepared))));
+        Ok(Answer::tagged("PREPARE"))
+    }
+
+    pub(super) fn named_columns(&self, name: &str) -> Result<Vec<Column>> {
+        let slot = self.prepares.0.get(name).ok_or_else(|| missing(name))?;
+        Ok(slot.borrow().as_ref().map_or(Vec::new(), |prepared| prepared.columns().to_vec()))
+    }
+
+    pub(super) async fn execute_named(
+        &mut self,
+        name: &str,
+        args: &[Expr],
+        rows: &mut dyn Rows,
+    ) -> Result<Answer> {
+        let slot = self.prepares.0.get(name).ok_or_else(|| missing(name))?.clone();
+        let types = slot.borrow().as_ref().map_or(Vec::new(), |prepared| prepared.parameters().to_vec());
+        if types.len() != args.len() {
+            let message = format!("wrong number of parameters for prepared statement \"{name}\"");
+            let detail = format!("Expected {} parameters but got {}.", types.len(), args.len());
+            return Err(Error::new("42601", message).detail(detail));
+        }
+        let mut values = Vec::with_capacity(args.len());
+        let context =
+            Context { now: self.now_us(), sequences: Some(self.sequences.clone()), ..Context::default() };
+        for (arg, ty) in args.iter().zip(types) {
+            let catalog = self.catalog();
+            let mut binder = Binder::new(&catalog, Vec::new(), self.now_us());
+            let bound = binder.argument(arg, ty)?;
+            values.push(bound.eval(&Env { row: &[], outer: &[], context: &context })?);
+        }
+        let taken = slot.take();
+        let mut running = Running(slot, taken);
+        let Some(prepared) = &mut running.1 else {
+            return Err(Error::new("55000", "the prepared statement is running already"));
+        };
+        let ran = Box::pin(self.rows_statement(prepared, values, rows, true)).await;
+        ran.map_err(Error::nowhere)
+    }
+
+    pub(super) fn deallocate(&mut self, name: Option<&str>) -> Result<Answer> {
+        match name {
+            Some(name) => {
+                self.prepares.0.remove(name).ok_or_else(|| missing(name))?;
+                Ok(Answer::tagged("DEALLOCATE"))
+            }
+            None => {
+                self.prepares.clear();
+                Ok(Answer::tagged("DEALLOCATE ALL"))
             }
         }
-        Plan::Scan { table, .. } => names.push((table.name.clone(), table.identity)),
-        Plan::Filter(input, _)
-        | Plan::Project(input, _)
-        | Plan::Sort(input, _)
-        | Plan::Distinct(input, _)
-        | Plan::Numbered(input)
-        | Plan::Extend(input, _)
-        | Plan::Cut(input, _)
-        | Plan::Lock { input, .. }
-        | Plan::Aggregate { input, .. }
-        | Plan::Limit { input, .. } => tables_of(input, seen, names),
-        Plan::Apply(input, subs) => {
-            tables_of(input, seen, names);
-            subs.iter().for_each(|sub| tables_of(&sub.plan, seen, names));
-        }
-        Plan::Recursive(query) => {
-            tables_of(&query.base, seen, names);
-            tables_of(&query.step, seen, names);
-        }
-        Plan::Join(join) => {
-            tables_of(&join.left, seen, names);
-            tables_of(&join.right, seen, names);
-        }
-        Plan::SetOp { left, right, .. } => {
-            tables_of(left, seen, names);
-            tables_of(right, seen, names);
+    }
+}
+
+fn text_column(name: &str) -> Column {
+    Column { name: name.to_owned(), ty: Type::Text, modifier: -1 }
+}
+
+/// Are the values of the forms that the types have?
+pub(super) fn check_parameters(types: &[Type], values: &[Datum]) -> Result<()> {
+    for (place, (ty, value)) in types.iter().zip(values).enumerate() {
+        let fits = match value {
+            Datum::Null => true,
+            Datum::Bool(_) => *ty == Type::Bool,
+            Datum::Int(value) => {
+                (ty.is_integer() && text::fits(*value, *ty))
+                    || ((*ty == Type::Oid || ty.is_registered()) && u32::try_from(*value).is_ok())
+            }
+            Datum::Float(_) => matches!(ty, Type::Float4 | Type::Float8),
+            Datum::Numeric(_) => *ty == Type::Numeric,
+            Datum::Text(_) => ty.is_string() || *ty == Type::Char || ty.is_json(),
+            Datum::Bytes(_) => *ty == Type::Bytea,
+            Datum::Date(_) => *ty == Type::Date,
+            Datum::Time(_) => *ty == Type::Time,
+            Datum::Timestamp(_) => matches!(ty, Type::Timestamp | Type::TimestampTz),
+            Datum::Interval(_) => *ty == Type::Interval,
+            Datum::Uuid(_) => *ty == Type::Uuid,
+            Datum::Record(_) => false,
+            Datum::Array(_) => ty.element().is_some(),
+        };
+        if !fits {
+            let message = format!("the value of parameter ${} is no {}", place + 1, ty.sql_name());
+            return Err(Error::new("42804", message).hint("Datum::read makes values of a type from text."));
         }
     }
+    Ok(())
 }

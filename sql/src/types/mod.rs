@@ -2,15 +2,18 @@
 
 pub(crate) mod array;
 mod binary;
+mod column;
 pub(crate) mod datetime;
 mod datum;
 pub(crate) mod interval;
 pub(crate) mod json;
 pub(crate) mod numeric;
+pub(crate) mod stored;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;
 
+pub use column::Column;
 pub use datum::Datum;
 pub(crate) use datum::span;
 pub use numeric::Numeric;

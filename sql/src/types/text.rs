@@ -279,19 +279,6 @@ impl Datum {
     }
 }
 
-impl crate::plan::Column {
-    /// Writes a value of this column that is not null, as PostgreSQL's text format has it.
-    pub fn write_text(&self, value: &Datum, out: &mut String) {
-        let from = out.len();
-        output(value, self.ty, out);
-        // A char has the length of its column.
-        if self.ty == Type::BpChar && self.modifier >= 4 {
-            let missing = ((self.modifier - 4) as usize).saturating_sub(out[from..].chars().count());
-            out.extend(std::iter::repeat_n(' ', missing));
-        }
-    }
-}
-
 /// The text of a value that is not null.
 pub(crate) fn show(value: &Datum, ty: Type) -> String {
     let mut out = String::new();

@@ -8,9 +8,9 @@ use thermocline_base::rng::Rng;
 
 use super::closed::{ClosedLoop, Streams};
 use super::device::DeviceModel;
-use crate::trace::{TraceKind, TraceRequest};
 use super::*;
 use crate::cache::CacheKind;
+use crate::trace::{TraceKind, TraceRequest};
 
 fn device(name: &str) -> DeviceModel {
     DeviceModel::named(name).expect("it has a name")

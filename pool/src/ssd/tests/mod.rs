@@ -20,8 +20,8 @@ use super::*;
 use crate::device::PageDevice;
 use crate::page::{self, HEADER_BYTES, PageKind};
 use crate::simulate::device::DeviceModel;
-use crate::trace::{TraceKind, TraceRequest};
 use crate::simulate::{Mode, Simulation, replay};
+use crate::trace::{TraceKind, TraceRequest};
 
 pub(super) const DATABASE: [u8; 16] = [9; 16];
 pub(super) const PAGE: usize = 4096;

@@ -1,0 +1,139 @@
+//! One run of a statement on rows: its rows are handed over, its changes made, and its foreign keys looked at.
+
+use std::ops::ControlFlow;
+
+use thermocline_engine::{Isolation, Transaction};
+
+use super::change::Outcome;
+use super::foreign::{self, Pending};
+use super::source::EngineSource;
+use super::{Executor, Row};
+use crate::error::{Again, Error, Result};
+use crate::expr::Context;
+use crate::expr::memory::size_of_row;
+use crate::pg_catalog::EngineCatalog;
+use crate::plan::Bound;
+use crate::types::Datum;
+
+/// Where the rows of a statement go.
+pub trait Rows {
+    /// Takes the next row; the bytes that it keeps of it, which are charged to the memory limit.
+    fn row(&mut self, row: &[Datum]) -> usize;
+    /// Forgets the rows of this statement: it is run again.
+    fn restart(&mut self);
+}
+
+impl Rows for Vec<Vec<Datum>> {
+    fn row(&mut self, row: &[Datum]) -> usize {
+        self.push(row.to_vec());
+        size_of_row(row)
+    }
+
+    fn restart(&mut self) {
+        self.clear();
+    }
+}
+
+/// The transaction that a statement runs in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) isolation: Isolation,
+    /// It holds this statement alone, and is dropped with it.
+    pub(crate) alone: bool,
+}
+
+impl Terms {
+    /// May a statement that has ended with this error run again in the same transaction?
+    fn lets_run_again(self, error: &Error) -> bool {
+        match error.again() {
+            Again::No => false,
+            Again::Stale => self.isolation == Isolation::ReadCommitted,
+            Again::Rebind | Again::Lock => true,
+        }
+    }
+}
+
+/// Runs a statement once: the rows that it counts, and the questions of its foreign keys that wait for the commit, as `waits`
+/// says.
+///
+/// If it ends with an error after which it may run again ([`Error::again`]), what it has done is taken back.
+pub(crate) async fn run(
+    catalog: EngineCatalog<'_>,
+    transaction: &mut Transaction,
+    terms: Terms,
+    bound: &Bound,
+    context: &Context,
+    rows: &mut dyn Rows,
+    waits: &dyn Fn(&Pending) -> bool,
+) -> Result<(u64, Vec<Pending>)> {
+    // Foreign keys are looked at when the statement has ended, and cannot be undone alone.
+    let before = if terms.isolation == Isolation::ReadCommitted && bound.has_foreign_keys() {
+        Some(transaction.savepoint()?)
+    } else {
+        None
+    };
+    let mut pending = Vec::new();
+    let mut source = EngineSource::new((catalog.db, catalog.tables), transaction)?
+        .waiting_at_most(context.lock_timeout)
+        .within(context);
+    let count = match run_bound(&mut source, bound, context, rows, &mut pending).await {
+        Err(error) if terms.lets_run_again(&error) => {
+            source.undo();
+            return Err(error);
+        }
+        ran => ran?,
+    };
+    drop(source);
+    let (later, now): (Vec<Pending>, Vec<Pending>) = pending.into_iter().partition(waits);
+    match foreign::settle(catalog, transaction, terms.isolation, context, now).await {
+        Ok(()) => Ok((count, later)),
+        Err(error) if terms.lets_run_again(&error) => match before {
+            Some(before) => {
+                transaction.rollback_to(&before)?;
+                Err(error)
+            }
+            None if terms.alone => Err(error),
+            None => Err(error.again_as(Again::No)),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+async fn run_bound<'e, 't>(
+    source: &'e mut EngineSource<'t>,
+    bound: &Bound,
+    context: &'e Context,
+    rows: &mut dyn Rows,
+    pending: &mut Vec<Pending>,
+) -> Result<u64> {
+    let mut executor = Executor::new(source, context);
+    let mut kept = context.memory.kept();
+    let outcome: Outcome<'_> = match bound {
+        Bound::Query(query) => {
+            let mut count = 0;
+            let mut see = |row: &mut Row| {
+                count += 1;
+                kept.add(rows.row(row))?;
+                Ok(ControlFlow::Continue(()))
+            };
+            executor.run(&query.plan, &[], &mut see).await?;
+            kept.leave();
+            return Ok(count);
+        }
+        Bound::Insert(insert) => {
+            let ran = executor.insert(insert).await;
+            ran.map_err(|error| error.row(executor.passed))?
+        }
+        Bound::Update(update) => executor.update(update).await?,
+        Bound::Delete(delete) => executor.delete(delete).await?,
+    };
+    for row in &outcome.rows {
+        kept.add(rows.row(row))?;
+        if context.is_due() {
+            context.pause().await?;
+        }
+    }
+    kept.leave();
+    *pending = outcome.pending;
+    Ok(outcome.count)
+}

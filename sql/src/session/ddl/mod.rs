@@ -1,0 +1,107 @@
+//! Definitions, which run in the open transaction, or in one of their own that stands round one of them.
+//!
+//! The engine's definitions and the rows of the hidden tables change in one transaction. The session finds tables through
+//! [`Session::tables`]: those that everybody has, or, once the open transaction has changed definitions, those that it has.
+//!
+//! | file | makes, changes and drops |
+//! |---|---|
+//! | `tables` | tables and indexes |
+//! | `alter` | columns, by ALTER TABLE |
+//! | `constraints` | CHECK constraints, foreign keys; what depends on something |
+//! | `keys`, `unique` | primary and unique keys, unique indexes |
+//! | `sequences`, `views`, `schemas` | these, and the names of all by schema |
+//! | `objects` | rows of the hidden tables |
+
+mod alter;
+mod constraints;
+mod keys;
+mod objects;
+mod schemas;
+mod sequences;
+mod tables;
+mod unique;
+mod views;
+
+use thermocline_engine::Transaction;
+
+use crate::error::Result;
+use crate::parser::ast::Statement;
+use crate::session::{Answer, Session};
+
+impl Session {
+    /// Runs a definition.
+    pub(super) async fn definition(&mut self, statement: &Statement) -> Result<Answer> {
+        let alone = self.open.is_none();
+        if alone {
+            self.begin_implicit()?;
+        }
+        // Statements that it needs may be definitions again.
+        let outcome = Box::pin(self.define(statement)).await;
+        if !alone {
+            return outcome;
+        }
+        if outcome.is_err() {
+            self.fail();
+        }
+        let ended = self.end_implicit().await;
+        let answer = outcome?;
+        ended.map(|()| answer)
+    }
+
+    async fn define(&mut self, statement: &Statement) -> Result<Answer> {
+        match &self.settled(statement)? {
+            Statement::CreateSchema { name, if_not_exists } => self.create_schema(name, *if_not_exists).await,
+            Statement::DropSchema { names, if_exists, cascade } => {
+                self.drop_schemas(names, *if_exists, *cascade).await
+            }
+            Statement::SetSchema { kind, name, if_exists, schema } => {
+                self.set_schema(*kind, name, *if_exists, schema).await
+            }
+            Statement::CreateTable(create) => self.create_table(create).await,
+            Statement::CreateIndex(create) => self.create_index(create).await,
+            Statement::DropTable { names, if_exists, cascade } => {
+                self.drop_tables(names, *if_exists, *cascade).await
+            }
+            Statement::DropIndex { names, if_exists } => self.drop_indexes(names, *if_exists).await,
+            Statement::AlterTable { name, if_exists, actions } => {
+                self.alter_table(name, *if_exists, actions).await
+            }
+            Statement::Truncate { names, restart, cascade } => self.truncate(names, *restart, *cascade).await,
+            Statement::CreateSequence { name, if_not_exists, options } => {
+                self.create_sequence(name, *if_not_exists, options).await
+            }
+            Statement::AlterSequence { name, if_exists, rename, .. } => {
+                self.rename_sequence(name, *if_exists, rename.as_deref()).await
+            }
+            Statement::DropSequence { names, if_exists, cascade } => {
+                self.drop_sequences(names, *if_exists, *cascade).await
+            }
+            Statement::CreateView(view) => self.create_view(view).await,
+            Statement::DropView { names, if_exists, cascade } => {
+                self.drop_views(names, *if_exists, *cascade).await
+            }
+            Statement::Comment { about, text } => self.comment(about, text.as_deref()).await,
+            other => unreachable!("no definition: {other:?}"),
+        }
+    }
+
+    /// The transaction that a definition runs in.
+    pub(super) fn transaction(&mut self) -> &mut Transaction {
+        &mut self.open.as_mut().expect("definitions run in a transaction").transaction
+    }
+
+    /// The transaction has changed a definition: the session finds tables as it has them.
+    pub(super) fn look_again(&mut self) -> Result<()> {
+        self.tables = self.transaction().tables()?;
+        self.own_tables = true;
+        Ok(())
+    }
+
+    /// The transaction has ended: tables are as everybody has them.
+    pub(super) fn end_definitions(&mut self) {
+        if self.own_tables && self.open.is_none() {
+            self.tables = self.db.tables();
+            self.own_tables = false;
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Columns that may stand in indexes, and unique indexes that are no constraints: CREATE UNIQUE INDEX makes one, UNIQUE in a table a constraint;
+//! the engine does not tell them apart, so that a row of the hidden tables does.
+
+use crate::error::{Error, Result};
+use crate::objects::Change;
+use crate::objects::rows::{Kind, Object, UniqueIndexRow};
+use crate::session::{Answer, Session};
+use crate::types::Type;
+
+/// May a column of this type stand in an index? An array's bytes are in another order than the array is.
+pub(super) fn may_index(ty: Type, method: &str) -> Result<()> {
+    if ty.element().is_some() {
+        return Err(Error::unsupported(format!("an index on a column of type {}", ty.sql_name()))
+            .hint("An array stands in no index: put its elements into a table of their own."));
+    }
+    if ty == Type::Json {
+        let message = format!("data type json has no default operator class for access method \"{method}\"");
+        return Err(Error::new("42704", message).hint(
+            "You must specify an operator class for the index or define a default operator class for the data type.",
+        ));
+    }
+    Ok(())
+}
+
+impl Session {
+    /// Notes an index that CREATE INDEX has made.
+    pub(super) async fn index_made(&mut self, table: &str, name: &str, unique: bool) -> Result<Answer> {
+        if unique {
+            let object = Object::UniqueIndex(UniqueIndexRow {});
+            self.record(&[Change::Put(table.to_owned(), name.to_owned(), object)]).await?;
+        }
+        Ok(Answer::tagged("CREATE INDEX"))
+    }
+
+    /// Forgets what is noted of an index that is gone.
+    pub(super) async fn index_gone(&mut self, table: &str, name: &str) -> Result<()> {
+        if !self.objects.is_unique_index(table, name) {
+            return Ok(());
+        }
+        self.record(&[Change::Remove((Kind::UniqueIndex, table.to_owned(), name.to_owned()))]).await
+    }
+}

@@ -1,0 +1,262 @@
+//! The settings that drivers and tools ask for: their names, their defaults, and which values each takes.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use thermocline_engine::Isolation;
+
+use crate::error::{Error, Result, nearest};
+
+/// The kind of values that a setting takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Its default only.
+    Fixed,
+    Any,
+    Level,
+    Switch,
+    /// A time in milliseconds, or with its unit.
+    Time,
+    /// UTC by any of its names.
+    Zone,
+    /// Tells something and cannot be set.
+    Told,
+}
+
+/// Settings with their defaults.
+const KNOWN: &[(&str, &str, Kind)] = &[
+    ("application_name", "", Kind::Any),
+    ("bytea_output", "hex", Kind::Fixed),
+    ("client_encoding", "UTF8", Kind::Fixed),
+    ("client_min_messages", "notice", Kind::Any),
+    ("datestyle", "ISO, MDY", Kind::Fixed),
+    ("default_table_access_method", "heap", Kind::Fixed),
+    ("default_tablespace", "", Kind::Fixed),
+    ("default_transaction_deferrable", "off", Kind::Fixed),
+    ("default_transaction_isolation", "read committed", Kind::Level),
+    ("default_transaction_read_only", "off", Kind::Switch),
+    ("escape_string_warning", "on", Kind::Any),
+    ("extra_float_digits", "1", Kind::Any),
+    ("idle_in_transaction_session_timeout", "0", Kind::Fixed),
+    ("integer_datetimes", "on", Kind::Told),
+    ("intervalstyle", "postgres", Kind::Fixed),
+    ("jit", "off", Kind::Any),
+    ("lc_collate", "C", Kind::Told),
+    ("lc_ctype", "C.UTF-8", Kind::Told),
+    ("lc_messages", "C", Kind::Fixed),
+    ("lc_monetary", "C", Kind::Fixed),
+    ("lc_numeric", "C", Kind::Fixed),
+    ("lc_time", "C", Kind::Fixed),
+    ("lock_timeout", "0", Kind::Time),
+    ("max_identifier_length", "63", Kind::Told),
+    ("max_index_keys", "32", Kind::Told),
+    ("row_security", "on", Kind::Any),
+    ("search_path", "\"$user\", public", Kind::Any),
+    ("server_encoding", "UTF8", Kind::Told),
+    ("server_version", "15.0", Kind::Told),
+    ("server_version_num", "150000", Kind::Told),
+    ("standard_conforming_strings", "on", Kind::Fixed),
+    ("statement_timeout", "0", Kind::Time),
+    ("synchronous_commit", "on", Kind::Fixed),
+    ("timezone", "UTC", Kind::Zone),
+    ("transaction_isolation", "", Kind::Told),
+    ("transaction_read_only", "off", Kind::Told),
+];
+
+/// Names of settings, and their defaults.
+pub(crate) fn defaults() -> impl Iterator<Item = (&'static str, &'static str)> {
+    KNOWN.iter().map(|(name, default, _)| (*name, *default))
+}
+
+/// Names of settings, their defaults, and what values they take.
+#[cfg(test)]
+pub(crate) fn described() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    KNOWN.iter().map(|(name, default, kind)| {
+        let takes = match kind {
+            Kind::Fixed => "its default only",
+            Kind::Any => "any text",
+            Kind::Level => "a level of isolation",
+            Kind::Switch => "on, off",
+            Kind::Time => "milliseconds, or a number with us, ms, s, min, h or d",
+            Kind::Zone => "UTC, by any of its names",
+            Kind::Told => "nothing: it is told",
+        };
+        (*name, *default, takes)
+    })
+}
+
+/// Values that are not the defaults.
+pub(crate) type Values = Vec<(Cow<'static, str>, String)>;
+
+fn unknown(name: &str) -> Error {
+    let error = Error::new("42704", format!("unrecognized configuration parameter \"{name}\""));
+    match nearest(name, KNOWN.iter().map(|(known, _, _)| *known)) {
+        Some(near) => error.hint(format!("Perhaps you meant \"{near}\".")),
+        None => error,
+    }
+}
+
+fn known(name: &str) -> Result<&'static (&'static str, &'static str, Kind)> {
+    KNOWN.iter().find(|(known, _, _)| known.eq_ignore_ascii_case(name)).ok_or_else(|| unknown(name))
+}
+
+/// The level of isolation with this name.
+pub(crate) fn level(name: &str) -> Option<Isolation> {
+    Some(match name {
+        "serializable" => Isolation::Serializable,
+        "repeatable read" => Isolation::Snapshot,
+        "read committed" | "read uncommitted" => Isolation::ReadCommitted,
+        _ => return None,
+    })
+}
+
+fn switch(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "on" | "true" | "yes" | "1" => Some(true),
+        "off" | "false" | "no" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// A time: milliseconds, or with a unit.
+pub(crate) fn time(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let digits = text.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(text.len());
+    let count: u64 = text[..digits].parse().ok()?;
+    let unit = match text[digits..].trim() {
+        "us" => return Some(Duration::from_micros(count)),
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    let millis = count.checked_mul(unit).filter(|millis| *millis <= i32::MAX as u64)?;
+    Some(Duration::from_millis(millis))
+}
+
+fn is_utc(zone: &str) -> bool {
+    let names = [
+        "utc",
+        "etc/utc",
+        "gmt",
+        "etc/gmt",
+        "zulu",
+        "etc/zulu",
+        "uct",
+        "universal",
+        "z",
+        "0",
+        "+00",
+        "+00:00",
+    ];
+    names.contains(&zone.to_ascii_lowercase().as_str())
+}
+
+/// Are the values the same but for their writing?
+fn same(wanted: &str, default: &str) -> bool {
+    let plain = |text: &str| text.to_ascii_lowercase().replace(['-', ' ', '\'', '_'], "");
+    let (wanted, default) = (plain(wanted), plain(default));
+    wanted == default
+        || (!wanted.is_empty() && default.starts_with(&wanted))
+        || (default == "utf8" && wanted == "unicode")
+        || (default == "c" && ["c.utf8", "posix", "enus.utf8"].contains(&wanted.as_str()))
+        || (switch(&wanted).is_some() && switch(&wanted) == switch(&default))
+}
+
+/// The name of a setting, the value that it would have, and whether that is the default.
+pub(crate) fn checked(name: &str, value: Option<&[String]>) -> Result<(Cow<'static, str>, String, bool)> {
+    if let Some(name) = custom(name) {
+        let is_default = value.is_none();
+        return Ok((Cow::Owned(name), value.map_or_else(String::new, |value| value.join(", ")), is_default));
+    }
+    let (known, default, kind) = *known(name)?;
+    let mut wanted = value.map_or_else(|| default.to_owned(), |value| value.join(", "));
+    let invalid = || {
+        Error::new(
+            "22023",
+            format!(
+                "invalid value for parameter \"{known}\": \"{}\"",
+                value.map_or_else(String::new, |it| it.join(", "))
+            ),
+        )
+    };
+    match kind {
+        Kind::Any => {}
+        Kind::Told => {
+            return Err(Error::new("55P02", format!("parameter \"{known}\" cannot be changed")));
+        }
+        Kind::Level => drop(level(&wanted).ok_or_else(invalid)?),
+        Kind::Switch => {
+            wanted = if switch(&wanted).ok_or_else(invalid)? { "on" } else { "off" }.to_owned();
+        }
+        Kind::Time => {
+            let time = time(&wanted).ok_or_else(invalid)?;
+            wanted = match time.as_millis() {
+                0 => "0".to_owned(),
+                millis if millis % 1000 == 0 => format!("{}s", millis / 1000),
+                millis => format!("{millis}ms"),
+            };
+        }
+        Kind::Zone if is_utc(&wanted) => {}
+        Kind::Zone => {
+            return Err(Error::unsupported(format!("setting \"{known}\" to \"{wanted}\""))
+                .hint("Set it to UTC; times with other offsets are read and converted."));
+        }
+        Kind::Fixed if same(&wanted, default) => default.clone_into(&mut wanted),
+        Kind::Fixed => {
+            return Err(Error::unsupported(format!("setting \"{known}\" to \"{wanted}\""))
+                .hint(format!("Its only value is \"{default}\".")));
+        }
+    }
+    let is_default = wanted == default;
+    Ok((Cow::Borrowed(known), wanted, is_default))
+}
+
+/// The name of a setting of the application's own: it has a dot.
+fn custom(name: &str) -> Option<String> {
+    let plain = |part: &str| {
+        part.starts_with(|sign: char| sign.is_ascii_alphabetic() || sign == '_')
+            && part.chars().all(|sign| sign.is_ascii_alphanumeric() || sign == '_' || sign == '$')
+    };
+    let (class, rest) = name.split_once('.')?;
+    (plain(class) && rest.split('.').all(plain)).then(|| name.to_ascii_lowercase())
+}
+
+/// The value of a setting among these values.
+pub(crate) fn show(values: &Values, name: &str, isolation: Isolation, read_only: bool) -> Result<String> {
+    if let Some(name) = custom(name) {
+        let found = values.iter().find(|(other, _)| *other == name);
+        return found.map(|(_, value)| value.clone()).ok_or_else(|| unknown(&name));
+    }
+    let (known, default, _) = *known(name)?;
+    if known == "transaction_isolation" {
+        return Ok(match isolation {
+            Isolation::Serializable => "serializable",
+            Isolation::ReadCommitted => "read committed",
+            _ => "repeatable read",
+        }
+        .to_owned());
+    }
+    if known == "transaction_read_only" {
+        return Ok(if read_only { "on" } else { "off" }.to_owned());
+    }
+    let set = values.iter().find(|(other, _)| *other == known);
+    Ok(set.map_or_else(|| default.to_owned(), |(_, value)| value.clone()))
+}
+
+/// The name of a setting, as it is written.
+pub(crate) fn written(name: &str) -> Result<String> {
+    if let Some(name) = custom(name) {
+        return Ok(name);
+    }
+    let (known, ..) = known(name)?;
+    Ok(match *known {
+        "datestyle" => "DateStyle",
+        "intervalstyle" => "IntervalStyle",
+        "timezone" => "TimeZone",
+        known => known,
+    }
+    .to_owned())
+}

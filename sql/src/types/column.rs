@@ -1,0 +1,27 @@
+//! Columns of results.
+
+use super::{Datum, Type, text};
+
+/// A column of a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+    /// Its modifier as PostgreSQL encodes it; -1 is none.
+    pub modifier: i32,
+}
+
+impl Column {
+    /// Writes a value of this column that is not null, as PostgreSQL's text format has it.
+    pub fn write_text(&self, value: &Datum, out: &mut String) {
+        let from = out.len();
+        text::output(value, self.ty, out);
+        // A char has the length of its column.
+        if self.ty == Type::BpChar && self.modifier >= 4 {
+            let missing = ((self.modifier - 4) as usize).saturating_sub(out[from..].chars().count());
+            out.extend(std::iter::repeat_n(' ', missing));
+        }
+    }
+}
