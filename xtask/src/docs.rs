@@ -3,10 +3,10 @@
 //! - Links to files and headings of the repository lead somewhere.
 //! - Each page under `docs/` can be reached from `docs/README.md`.
 //! - The README's Rust example is `engine/examples/quickstart.rs`, which compiles and runs.
-//! - Each Rust program in `docs/use/` is an `engine/examples/guide_*.rs`, and each of these is in the guide.
+//! - Each Rust program (with a `main`) in `docs/use/` is an `engine/examples/guide_*.rs`, and each of these is in the guide.
 //! - Each dependency is explained in `docs/change/dependencies.md`, and each that is explained is one.
 
-use crate::markdown::{anchors, blocks, links, prose, quoted};
+use crate::markdown::{Block, anchors, blocks, links, prose, quoted};
 use crate::repository::{File, Repository};
 use std::collections::BTreeSet;
 
@@ -116,7 +116,11 @@ fn guide(repository: &Repository, problems: &mut Vec<String>) {
         repository.files.iter().filter(|file| file.path.starts_with(GUIDE_EXAMPLES)).collect();
     let mut shown = BTreeSet::new();
     for file in repository.markdown().filter(|file| file.path.starts_with(GUIDE)) {
-        for block in blocks(&file.text).into_iter().filter(|block| block.info.starts_with("rust")) {
+        // Without a `main` it is a part of a program.
+        let is_program = |block: &Block<'_>| {
+            block.info.starts_with("rust") && block.lines.iter().any(|line| line.starts_with("fn main"))
+        };
+        for block in blocks(&file.text).into_iter().filter(is_program) {
             match examples.iter().find(|example| program(&example.text) == block.lines) {
                 Some(example) => _ = shown.insert(&example.path),
                 None => problems.push(format!(
