@@ -8,8 +8,11 @@ const SHARDS: usize = 64;
 /// Sessions that a shard keeps.
 const KEEP: usize = 256;
 
+#[expect(clippy::vec_box, reason = "a session stays where it is: the maintenance thread may look at it")]
+type Shard = Mutex<Vec<Box<Session>>>;
+
 /// See the module. A thread has a shard, which it shares with others.
-pub(crate) struct Pool(Box<[CachePadded<Mutex<Vec<Box<Session>>>>]>);
+pub(crate) struct Pool(Box<[CachePadded<Shard>]>);
 
 impl Default for Pool {
     fn default() -> Self {
@@ -18,7 +21,7 @@ impl Default for Pool {
 }
 
 impl Pool {
-    fn shard(&self) -> &Mutex<Vec<Box<Session>>> {
+    fn shard(&self) -> &Shard {
         &self.0[thread_index() % SHARDS]
     }
 
