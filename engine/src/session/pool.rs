@@ -8,7 +8,6 @@ const SHARDS: usize = 64;
 /// Sessions that a shard keeps.
 const KEEP: usize = 256;
 
-#[expect(clippy::vec_box, reason = "a session stays where it is: the maintenance thread may look at it")]
 type Shard = Mutex<Vec<Box<Session>>>;
 
 /// See the module. A thread has a shard, which it shares with others.
