@@ -1,9 +1,9 @@
 //! Traces: formats round trip; truncated, damaged and foreign ones are named.
 
 use super::super::formats::{CsvReader, MsrReader, OracleReader, is_msr};
-use super::crate::trace::{TraceError, TraceReader, TraceSource, TraceWriter};
 use super::*;
 use crate::cache::Told;
+use crate::trace::{TraceError, TraceReader, TraceSource, TraceWriter};
 use proptest::prelude::*;
 
 fn all(source: &mut dyn TraceSource) -> trace::Result<Vec<TraceRequest>> {
