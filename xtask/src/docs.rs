@@ -2,7 +2,7 @@
 //!
 //! - Links to files and headings of the repository lead somewhere.
 //! - Each page under `docs/` can be reached from `docs/README.md`.
-//! - The README's Rust example is `engine/examples/quickstart.rs`, which compiles and runs.
+//! - The README's Rust example is `sql/examples/quickstart.rs`, which compiles and runs.
 //! - Each Rust program (with a `main`) in `docs/use/` is an `engine/examples/guide_*.rs`, and each of these is in the guide.
 //! - Each dependency is explained in `docs/change/dependencies.md`, and each that is explained is one.
 
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 const INDEX: &str = "docs/README.md";
 const README: &str = "README.md";
-const EXAMPLE: &str = "engine/examples/quickstart.rs";
+const EXAMPLE: &str = "sql/examples/quickstart.rs";
 const GUIDE: &str = "docs/use/";
 const GUIDE_EXAMPLES: &str = "engine/examples/guide_";
 const DEPENDENCIES: &str = "docs/change/dependencies.md";
@@ -94,8 +94,7 @@ fn example(repository: &Repository, problems: &mut Vec<String>) {
     let (Some(readme), Some(example)) = (repository.text(README), repository.text(EXAMPLE)) else {
         return problems.push(format!("{README} or {EXAMPLE}: missing"));
     };
-    let expected: Vec<&str> =
-        example.lines().skip_while(|line| line.starts_with("//!") || line.is_empty()).collect();
+    let expected = program(example);
     let shown: Vec<_> = blocks(readme).into_iter().filter(|block| block.info.starts_with("rust")).collect();
     match shown.as_slice() {
         [block] if block.lines == expected => {}

@@ -150,8 +150,8 @@ fn settings() -> String {
 
 fn statements() -> String {
     let mut out = format!("{MADE}# SQL\n\n");
-    out += "What is understood of PostgreSQL 15's SQL. What is missing is refused by name (0A000); what differs stands on the page of \
-            [the server](../server.md#what-differs-from-postgresql-15) and of [the limits](../limits.md#sql-crate-sql-thermocline-sql).\n\n";
+    out += "What is understood of PostgreSQL 15's SQL. What is missing is refused by name (0A000); what differs stands on a page of \
+            [its own](../sql.md#what-differs-from-postgresql-15).\n\n";
     out += "- [Functions](functions.md), aggregates and window functions\n- [Operators](operators.md)\n- [Types](types.md)\n- \
             [Settings](settings.md)\n\n## Statements\n\n| statement | for example |\n|---|---|\n";
     for (name, example) in examples::STATEMENTS {

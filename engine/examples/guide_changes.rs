@@ -1,4 +1,4 @@
-//! The README's example: two accounts, and a transfer between them.
+//! Two accounts, and a transfer between them.
 
 use thermocline_engine::row::{Column, KeyBuf, RowEditor, Type, Value};
 use thermocline_engine::{Database, IndexSchema, Options, Result, TableSchema, TransactionOptions};
@@ -27,4 +27,10 @@ fn main() -> Result<()> {
     })?;
     println!("account 2 holds {balance:?}");
     database.close()
+}
+
+#[cfg(test)]
+#[test]
+fn it_runs() {
+    main().expect("it runs");
 }
