@@ -11,7 +11,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     session.execute("insert into accounts values (1, 'Ada', 100), (2, 'Grace', 50.5)", &[])?;
     let answer = session.execute("select owner from accounts where id = $1", &[Datum::Int(2)])?;
     println!("account 2 is {:?}'s", answer.text(0, 0));
-    Ok(db.close()?)
+    db.close()?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ fn values_that_cannot_be() {
     refused(&["demo", "--seconds", "-1"], &["--seconds"]);
     refused(&["serve", "--memory-limit", "lots"], &["--memory-limit", "lots", "1GiB"]);
     refused(&["serve", "--durability", "maybe"], &["--durability"]);
-    refused(&["memory-server"], &["--memory"]);
     refused(&["memory-server", "--memory", "64MiB"], &["--listen HOST:PORT or --socket PATH"]);
     refused(&["tpch"], &["tpch"]);
 }
