@@ -1,4 +1,4 @@
-//! What every crate of Thermocline stands on: ids, timestamps, clocks, randomness, I/O, virtual memory, checksums and
+//! The ground of every crate of Thermocline: ids, timestamps, clocks, randomness, I/O, virtual memory, checksums and
 //! the façade over atomics and threads that lets a model checker drive the engine.
 //!
 //! Invariant: `base` knows nothing of tables, transactions or pages. Whatever only Linux has stands here behind a

@@ -63,7 +63,7 @@ impl Book {
                 if missing == 0 {
                     break;
                 }
-                // Under the lock the newest version is shown: somebody may have bought from it since the scan.
+                // Under the lock the newest version is shown: another buyer may have been there since the scan.
                 let left = |row: &[u8]| self.column(row, LEFT);
                 let (mode, wait) = (LockMode::NoKeyUpdate, LockWait::Skip);
                 let locked = statement.lock_row(&self.orders, &handle, mode, wait, |row| left(&row)).await?;

@@ -35,7 +35,7 @@ pub struct MemoNotices {
     pub ends: u64,
 }
 
-/// What operations wait for.
+/// A reason for operations to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WaitKind {
     /// Another transaction to let go of a row.
@@ -64,13 +64,13 @@ pub(crate) enum WaitKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitTotal {
-    /// How many there were.
+    /// Their number.
     pub count: u64,
-    /// How long they took together, in nanoseconds.
+    /// Their time together, in nanoseconds.
     pub ns: u64,
 }
 
-/// What operations have waited for. Sums over all transactions, so many of them at one time make many seconds of one.
+/// The waits of operations, by kind. Sums over all transactions, so many of them at one time make many seconds of one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waits {

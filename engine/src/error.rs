@@ -20,7 +20,7 @@ pub use schema::SchemaError;
 /// Result of the engine.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What can go wrong in the engine.
+/// A failure of the engine.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -30,7 +30,7 @@ pub enum Error {
         table: String,
         /// The row's key, in words.
         key: String,
-        /// What exactly went wrong.
+        /// The exact cause.
         cause: SerializationCause,
     },
     /// Transactions waited for each other in a circle; this one gave way. Run it again.
@@ -85,7 +85,7 @@ pub enum Error {
     },
     /// A table, index or savepoint of another database, of another opening of this one, or of another transaction.
     ForeignHandle {
-        /// What it is.
+        /// Its kind.
         what: &'static str,
         /// Its name.
         name: String,
@@ -103,23 +103,23 @@ pub enum Error {
     Row {
         /// The table.
         table: String,
-        /// What is wrong.
+        /// The fault.
         source: RowError,
     },
     /// A scan by column asks for what the table does not have, or compares a column with a value of another type.
     Columns {
         /// The table.
         table: String,
-        /// What does not fit.
+        /// The fault.
         source: thermocline_frozen::Error,
     },
     /// The memory limit is reached.
     OutOfMemory(OutOfMemory),
     /// The transaction's snapshot was older than any other, and kept memory from being freed that others need.
     SnapshotTooOld {
-        /// How old it was, in milliseconds.
+        /// Its age, in milliseconds.
         age_ms: u64,
-        /// How many bytes it kept in memory, about.
+        /// Bytes that it kept in memory, about.
         pinned_bytes: u64,
     },
     /// The disk is full: the write was refused; the database can be read, and written again once space returns.
@@ -138,12 +138,12 @@ pub enum Error {
     Paged {
         /// The table whose rows they hold, where it is known.
         table: Option<String>,
-        /// What happened.
+        /// The event.
         source: thermocline_region::RegionError,
     },
     /// The log cannot be written any more. What was acknowledged is on disk; close the database and open it again.
     LogFailed {
-        /// What the system said.
+        /// The message of the system.
         reason: String,
     },
     /// The database is open already, in another process or in this one.
@@ -157,7 +157,7 @@ pub enum Error {
     NotADatabase {
         /// The directory.
         directory: PathBuf,
-        /// What was found.
+        /// The thing that was found.
         found: String,
     },
     /// The files were written by a newer version of Thermocline.
@@ -182,7 +182,7 @@ pub enum Error {
         table: String,
         /// Which of its rows, as far as that is known: an index, and between which of its keys they are.
         rows: Option<String>,
-        /// What is wrong.
+        /// The fault.
         source: thermocline_pool::store::StoreError,
     },
     /// The system refused a file operation.
@@ -194,7 +194,7 @@ pub enum Error {
         /// Why, and what would do.
         reason: String,
     },
-    /// What was asked for cannot be done with this index, savepoint or database.
+    /// The operation cannot be done with this index, savepoint or database.
     Unsupported {
         /// The operation.
         operation: &'static str,
@@ -205,7 +205,7 @@ pub enum Error {
     SchemaChangeTimeout {
         /// The table.
         table: String,
-        /// How long it waited, in milliseconds.
+        /// The time that it waited, in milliseconds.
         waited_ms: u64,
         /// The transactions that use it, or what else was waited for, in words.
         in_the_way: Vec<String>,
@@ -214,12 +214,12 @@ pub enum Error {
     InUse {
         /// The table.
         table: String,
-        /// What uses it.
+        /// Its user.
         by: &'static str,
     },
     /// More transactions are open at once than the engine has places for.
     TooManyTransactions {
-        /// How many places there are.
+        /// The number of places.
         limit: usize,
     },
     /// The database was closed.

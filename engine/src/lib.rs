@@ -36,7 +36,7 @@
 //!
 //! Invariant: the engine knows nothing of SQL text, sockets or any asynchronous runtime. `index` knows nothing of versions, `log` nothing of tables.
 
-/// What scans by column ask and give: see [`Transaction::scan_columns`].
+/// Questions and answers of scans by column: see [`Transaction::scan_columns`].
 pub mod columns {
     pub use thermocline_frozen::{Array, Batch, Bitmap, Condition, Function, GroupRow, Strings, Values};
 

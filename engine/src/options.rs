@@ -45,12 +45,12 @@ pub enum ColdStoreKind {
     Memory,
 }
 
-/// What a transaction sees of others.
+/// The isolation of a transaction from others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Isolation {
     /// Each statement sees what was committed before it.
     ReadCommitted,
-    /// The transaction sees what was committed before it began; of two who change a row, the second fails
+    /// The transaction sees what was committed before it began; of two transactions that change a row, the second fails
     /// (PostgreSQL's *repeatable read*).
     #[default]
     Snapshot,
@@ -84,7 +84,7 @@ macro_rules! names {
     };
 }
 
-/// Who pages the rows of tables with `tiering = paged`.
+/// The pager of the rows of tables with `tiering = paged`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum PagerKind {
@@ -107,7 +107,7 @@ names!(
     Serializable = "serializable"
 );
 
-/// What part of the memory limit the pager's frames are, unless [`Options::paged_bytes`] says it; and their bytes without a limit.
+/// The part of the memory limit that the pager's frames are, unless [`Options::paged_bytes`] says it; and their bytes without a limit.
 const PAGED_SHARE: u64 = 8;
 const PAGED_BYTES: u64 = 64 << 20;
 
@@ -125,7 +125,7 @@ pub struct Options {
     pub isolation: Isolation,
     /// Transactions that do nothing for longer are aborted; `None`: never.
     pub idle_limit: Option<Duration>,
-    /// How often [`crate::Database::transaction`] runs a transaction again that could not be serialized.
+    /// The number of times that [`crate::Database::transaction`] runs a transaction again that could not be serialized.
     pub retries: u32,
     /// Log bytes since the last checkpoint that start one.
     pub checkpoint_log_bytes: u64,
@@ -136,7 +136,7 @@ pub struct Options {
     pub log_buffer_bytes: u64,
     /// Size of a log segment on disk.
     pub log_segment_bytes: u64,
-    /// How long a change of a table's definition waits for transactions that use the table.
+    /// The longest wait of a change of a table's definition for transactions that use the table.
     pub definition_wait: Duration,
     /// Open without ever writing. The directory must hold a database.
     pub read_only: bool,
@@ -147,7 +147,7 @@ pub struct Options {
     pub cold_dir: Option<PathBuf>,
     /// Where the rows of a table may go that is made without saying it.
     pub tiering: Tiering,
-    /// Who pages the rows of tables with `tiering = paged`.
+    /// The pager of the rows of tables with `tiering = paged`.
     pub pager: PagerKind,
     /// A directory for the pages of such tables; the file in it has no name, and nothing durable. `None`: the database's own.
     pub paged_dir: Option<PathBuf>,
@@ -160,7 +160,7 @@ pub struct Options {
     /// A file on a fast local device that keeps copies of the pages of the cold store which are read most. It may be lost at any
     /// time; no row depends on it. For the kind `pages` only. `None`: there is none.
     pub ssd_cache: Option<PathBuf>,
-    /// How long that file is: its space is taken when the cold store is opened.
+    /// The length of that file: its space is taken when the cold store is opened.
     pub ssd_cache_bytes: u64,
     /// Which pages it keeps. Free to change at each opening.
     pub ssd_policy: SsdPolicy,
@@ -170,7 +170,7 @@ pub struct Options {
     /// Which share of the accesses to rows in memory is sampled to tell hot rows from cold ones, once memory is short:
     /// from 0 (none: rows leave memory in the order in which they came) to 1.
     pub sampling: f64,
-    /// How many batches of rows (of up to 512) leave memory at the same time, while it is short: from 1 to 64. More of them
+    /// Batches of rows (of up to 512) that leave memory at the same time, while it is short: from 1 to 64. More of them
     /// hide more of the store's latency, and take more of the processors from transactions.
     pub batches_in_flight: usize,
     /// One hot row comes back from the cold store for so many cold reads, at most, while the hot set is at rest; eight times
@@ -179,7 +179,7 @@ pub struct Options {
     /// Threads that freeze chunks, of tables with `tiering = frozen` always, of those with `auto` while memory is short, and let frozen
     /// chunks leave memory: up to 16. 0: only [`crate::Database::freeze`] freezes, and rows leave one by one.
     pub freeze_threads: usize,
-    /// How long rows have to be left alone before they freeze, roughly, and at least.
+    /// The time that rows have to be left alone before they freeze, roughly, and at least.
     pub freeze_after: Duration,
     /// Threads that recovery and verification use; `None`: one for each processor.
     pub threads: Option<usize>,
@@ -193,7 +193,7 @@ pub struct Options {
     /// Threads of the cold store. 0: tests drive its steps.
     #[doc(hidden)]
     pub cold_threads: usize,
-    /// How the file of the SSD is reached; `None`: as a file of the machine.
+    /// The way to the file of the SSD; `None`: as a file of the machine.
     #[doc(hidden)]
     pub ssd_io: Option<Arc<dyn Io>>,
     /// Has a trace of what the page file of the cold store is asked for, below its frames; benchmarks do.

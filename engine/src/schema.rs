@@ -18,7 +18,7 @@ pub(crate) const fn is_internal(table: TableId) -> bool {
     table.0 >= FIRST_INTERNAL_ID
 }
 
-/// How an index finds its entries.
+/// The way of an index to its entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IndexKind {
     /// By hash: equality only, the fastest.
@@ -161,7 +161,7 @@ impl std::str::FromStr for Tiering {
 /// Definition of a table.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableSchema {
-    /// What the database's options say, if it is none; a table that is there has one.
+    /// The tiering; none: that of the database's options. A table that is there has one.
     pub(crate) tiering: Option<Tiering>,
     pub(crate) name: String,
     pub(crate) columns: Vec<Column>,
@@ -313,7 +313,7 @@ fn check_name(name: &str) -> Result<(), SchemaError> {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct StoredTable {
     pub(crate) id: TableId,
-    /// What log and images call its rows. As numbers of tables, none is ever given twice.
+    /// The name of its rows in log and images. As numbers of tables, none is ever given twice.
     pub(crate) storage: TableId,
     pub(crate) schema: TableSchema,
     /// The primary key's first, hidden ones too.
@@ -340,7 +340,7 @@ pub(crate) struct PastColumns {
     pub(crate) change: PastChange,
 }
 
-/// What became of the columns that a table had.
+/// The fate of the columns that a table had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PastChange {
     /// A column was added at the end.
@@ -411,7 +411,7 @@ pub(crate) fn encode_catalog(tables: &[StoredTable], next_table: u32, next_index
     out
 }
 
-/// What a commit does to the catalog.
+/// The changes of a commit to the catalog.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Redefined {
     /// Tables that are there from then on, or are another way. Times that the commit settles are the largest there is.
@@ -433,7 +433,7 @@ impl Redefined {
         out
     }
 
-    /// What a catalog becomes by it.
+    /// Makes these changes to the tables of a catalog.
     pub(crate) fn apply_to(self, tables: &mut Vec<StoredTable>) {
         let changed = |table: &StoredTable| self.tables.iter().any(|other| other.id == table.id);
         tables.retain(|table| !self.dropped.contains(&table.id) && !changed(table));

@@ -32,7 +32,7 @@ pub use dump::dump;
 pub use error::ExchangeError;
 pub use load::load;
 
-/// How rows are written.
+/// The form of rows as text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Format {
     /// Comma-separated values, with the names of the columns in the first line.

@@ -1,8 +1,8 @@
 //! Memory of other machines, as a level between memory and disk.
 //!
-//! A *memory server* grants segments of its memory to a *lease*, which is one opening of one database. Who holds the lease
+//! A *memory server* grants segments of its memory to a *lease*, which is one opening of one database. The holder of the lease
 //! keeps the global page table, allots pages of its segments by itself and reads and writes them; no server knows pages.
-//! What is out there is a cache of what log and images can make again, so losing a server loses nothing that was promised.
+//! The pages out there are a cache of what log and images can make again, so losing a server loses nothing that was promised.
 //!
 //! ```text
 //!   pager of regions ─► backing ─► slots ─► table ─► holder of a lease ─► transport ~~~ sessions ─► grants ─► memory of the server

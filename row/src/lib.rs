@@ -45,7 +45,7 @@ pub use typed::{ColumnType, Field};
 pub use types::{Column, Type};
 pub use value::Value;
 
-/// What the code that `row!` generates refers to.
+/// Names that the code that `row!` generates refers to.
 #[doc(hidden)]
 pub mod __private {
     pub use pastey::paste;

@@ -24,7 +24,7 @@
 //! |---|---|
 //! | `config` | what can be set up |
 //! | `door` | lets clients in |
-//! | `lobby` | those that have not said who they are |
+//! | `lobby` | clients that have not said their name |
 //! | `connection` | answers a client's messages |
 //! | `extended` | statements and portals of the extended protocol |
 //! | `copy` | COPY in and out |

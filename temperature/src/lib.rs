@@ -17,7 +17,7 @@
 //! - Every access of a cold row is recorded, hot ones are sampled. A record says how many accesses it stands for, so that both
 //!   kinds, and times of different rates, compare.
 //! - Two rows whose names collide (2^-64 for each pair) share their temperature; nothing else depends on a name.
-//! - Nothing here knows transactions, slots or the cold store; who uses it says what is hot now.
+//! - Nothing here knows transactions, slots or the cold store; the user says what is hot now.
 
 pub mod classify;
 mod collector;
@@ -71,7 +71,7 @@ pub struct Access {
     pub row: RowName,
     /// Its size; kept as a [`SizeClass`].
     pub size: SizeClass,
-    /// How many accesses the record stands for: one if the row is cold, else what the sampling makes of it.
+    /// The number of accesses that the record stands for: one if the row is cold, else what the sampling makes of it.
     pub weight: u32,
     /// Was the row in the cold store?
     pub cold: bool,

@@ -4,7 +4,7 @@
 //!   sessions ── samples ──► rings ── a thread of its own ──► file, or stream to another machine ──► `thermocline-lab classify`
 //! ```
 //!
-//! The thread may wait for the file or for whoever receives the stream. Nobody waits for it: when rings fill up sessions
+//! The thread may wait for the file or for the receiver of the stream. No session waits for it: when rings fill up sessions
 //! sample less, and what finds no place is lost and counted.
 
 use std::io::Write;
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(hottest(&path), expected);
     }
 
-    /// Who receives no more ends the log, and nothing else.
+    /// A receiver that has gone ends the log, and nothing else.
     #[test]
     fn a_log_that_nobody_receives_ends() {
         let dir = tempfile::tempdir().expect("a directory");

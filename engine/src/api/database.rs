@@ -313,7 +313,7 @@ impl Database {
     }
 }
 
-/// What the body of a [`Database::transaction_boxed`] returns.
+/// The future that the body of a [`Database::transaction_boxed`] returns.
 pub type BodyFuture<'t, T> = std::pin::Pin<Box<dyn Future<Output = Result<T>> + Send + 't>>;
 
 /// The pause before a transaction is run again: others have a turn, more of them each time.

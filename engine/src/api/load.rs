@@ -278,7 +278,7 @@ impl BulkLoad {
         outcome
     }
 
-    /// How many rows were added.
+    /// The number of rows that were added.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
@@ -310,7 +310,7 @@ impl BulkLoad {
     pub async fn commit_portion(&mut self) -> Result<u64> {
         self.insert_batch().await?;
         let db = Arc::clone(&self.table.db);
-        // The new transaction has neither a snapshot nor a row, so it is in nobody's way meanwhile.
+        // The new transaction has neither a snapshot nor a row, so it is in no other's way meanwhile.
         let transaction = std::mem::replace(&mut self.transaction, begin(&db)?);
         let mut state = std::mem::take(&mut self.state);
         let outcome = transaction.driver.commit(&mut state.parts, || ()).await;
@@ -342,7 +342,7 @@ impl BulkLoad {
 mod tests {
     use super::*;
 
-    /// What is many times larger than memory is loaded in portions, and those before an error stay.
+    /// Rows that are many times larger than memory are loaded in portions, and those before an error stay.
     #[test]
     fn what_is_larger_than_memory_is_loaded_in_portions() {
         let dir = tempfile::tempdir().expect("a directory");

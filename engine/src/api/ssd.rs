@@ -1,4 +1,4 @@
-//! What of each table and index lies on the SSD: for planners, and for people who look at a database.
+//! The parts of each table and index that lie on the SSD: for planners, and for users that look at a database.
 //!
 //! A database that is open tells what its SSD has at this moment. One that is opened to look has no SSD, since opening it would
 //! write; it tells what the opening before has saved for the next one, if the options name the SSD's file.
@@ -24,7 +24,7 @@ pub struct IndexOnSsd {
     pub share: SsdShare,
 }
 
-/// What lies on the SSD, and whose it is.
+/// The bytes on the SSD, and their tables and indexes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct SsdShares {
@@ -32,12 +32,12 @@ pub struct SsdShares {
     pub indexes: Vec<IndexOnSsd>,
     /// Filters and fences, and what is left of indexes that are gone.
     pub rest: SsdShare,
-    /// What the opening before had done when it saved this; none: the SSD is in use, and this is of now.
+    /// The counts of the opening before when it saved this; none: the SSD is in use, and this is of now.
     pub saved: Option<SavedCounts>,
 }
 
 impl Database {
-    /// What of each table and index lies on the SSD. Asks about each page of the cold store: not for every second. `None`: there
+    /// The parts of each table and index that lie on the SSD. Asks about each page of the cold store: not for every second. `None`: there
     /// is no SSD in use, and for a database that is opened to look, no map of one that [`crate::Options::ssd_cache`] names.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What a database can tell about itself.
+//! Statistics of a database.
 
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::TableId;
@@ -37,20 +37,20 @@ pub struct MemoryUse {
     pub cold_filters: u64,
     /// Fences of the cold store, and the like.
     pub cold_fences: u64,
-    /// What is on its way to the cold store's device.
+    /// Bytes on their way to the cold store's device.
     pub cold_buffers: u64,
     /// Cached pages of the cold store.
     pub cold_frames: u64,
-    /// What is known of temperatures.
+    /// The knowledge of temperatures.
     pub temperature: u64,
     /// The log's ring and buffers.
     pub log_buffer: u64,
-    /// What transactions remember of what they read and write, where that is much: a serializable one that reads millions of
+    /// The memory of transactions for their reads and writes, where that is much: a serializable one that reads millions of
     /// rows. Short lists are part of `process`.
     pub transactions: u64,
-    /// What queries keep ([`Reservation`](crate::Reservation)).
+    /// Rows that queries keep ([`Reservation`](crate::Reservation)).
     pub queries: u64,
-    /// What the process takes for the database apart from all that: stacks of its threads, tables of fixed size, what the
+    /// Memory of the process for the database apart from all that: stacks of its threads, tables of fixed size, what the
     /// allocator keeps. An estimate.
     pub process: u64,
     /// Everything else that the memory limit counts.
@@ -98,7 +98,7 @@ impl MemoryUse {
     }
 }
 
-/// What is in the cold store, and what moves between it and memory. Counters count since the database was opened.
+/// Rows in the cold store, and moves between it and memory. Counters count since the database was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ColdStatistics {
@@ -126,9 +126,9 @@ pub struct ColdStatistics {
     pub cpu_us_per_migrated_row: f64,
     /// Snapshots that were cancelled because they kept memory that others needed.
     pub cancelled_snapshots: u64,
-    /// How often an operation, or a transaction that was to begin, has waited for memory.
+    /// Times that an operation, or a transaction that was to begin, has waited for memory.
     pub memory_waits: u64,
-    /// How long the longest of these waits was, in microseconds.
+    /// The longest of these waits, in microseconds.
     pub memory_wait_us_max: u64,
     /// Bytes on the cold store's device.
     pub disk_bytes: u64,
@@ -210,13 +210,13 @@ impl FrozenStatistics {
     }
 }
 
-/// What is on the paged side, and what its pager has done.
+/// Rows on the paged side, and the work of its pager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PagedStatistics {
     /// `own` or `os`.
     pub pager: &'static str,
-    /// What its pages are read from: `file`, or the name of [`crate::Options::paged_backing`].
+    /// The medium of its pages: `file`, or the name of [`crate::Options::paged_backing`].
     pub backing: &'static str,
     /// Rows that were written there and whose pages are kept, those that came back or were changed since among them, and their bytes.
     pub rows: u64,
@@ -242,7 +242,7 @@ pub struct PagedStatistics {
     pub page_outs: u64,
     /// Bytes that were written.
     pub write_bytes: u64,
-    /// Times that somebody waited for pages.
+    /// Times that a reader waited for pages.
     pub waits: u64,
     /// Reads of pages that waiters began.
     pub reads_of_waits: u64,
@@ -315,7 +315,7 @@ pub struct Statistics {
     pub rollbacks: u64,
     /// Failed operations by cause.
     pub aborts: AbortCounts,
-    /// What operations have waited for.
+    /// The waits of operations, by kind.
     pub waits: Waits,
     /// Memory by use.
     pub memory: MemoryUse,
@@ -343,7 +343,7 @@ pub struct Statistics {
     pub checkpoint_bytes: u64,
     /// Checkpoints that have begun, the completed ones included.
     pub checkpoints_begun: u64,
-    /// What was lost when the database was opened: it had been written with `durability = off` and was not closed.
+    /// Writes that were lost when the database was opened: it had been written with `durability = off` and was not closed.
     pub lost_volatile_session: bool,
     /// Bytes of the log that opening the database has read.
     pub replayed_bytes: u64,
@@ -415,7 +415,7 @@ impl Database {
         }
     }
 
-    /// How many checkpoints have begun and have ended since the database was opened. Costs next to nothing, unlike
+    /// Counts the checkpoints that have begun and have ended since the database was opened. Costs next to nothing, unlike
     /// [`Database::statistics`].
     #[must_use]
     pub fn checkpoints(&self) -> CheckpointCounts {
@@ -425,7 +425,7 @@ impl Database {
         CheckpointCounts { begun: found.begun.load(Ordering::SeqCst), completed }
     }
 
-    /// How warm rows are, by table, as far as that is known; what was known when the database was closed last, while this
+    /// The temperatures of rows, by table, as far as they are known; those that were known when the database was closed last, while this
     /// session has not begun to measure (it does when half of the memory limit is used). Units are accesses a second.
     /// `None`: nothing is known.
     #[must_use]
@@ -454,14 +454,14 @@ impl Table {
         self.entry.id
     }
 
-    /// What the update memo holds of it. Goes through all notices, of other tables too: not for every second.
+    /// The notices about it in the update memo. Goes through all notices, of other tables too: not for every second.
     #[must_use]
     pub fn memo_notices(&self) -> MemoNotices {
         let memo = self.db.cold.memo();
         memo.map(|memo| memo.notices_of(self.entry.id, &self.db.epochs.pin())).unwrap_or_default()
     }
 
-    /// How many rows it has, about: deleted ones count until they are pruned, and in the cold store until they are cleaned away.
+    /// The number of its rows, about: deleted ones count until they are pruned, and in the cold store until they are cleaned away.
     /// Costs a few loads, and a look at the cold store's list of tables if some of the rows are there.
     #[must_use]
     pub fn rows_about(&self) -> u64 {

@@ -19,7 +19,7 @@ use crate::txn::definitions::Names;
 #[derive(Clone, Debug)]
 pub struct Tables {
     db: Arc<Inner>,
-    /// What the transaction calls otherwise.
+    /// The calls of the transaction otherwise.
     names: Option<Arc<Names>>,
     definitions: u64,
 }

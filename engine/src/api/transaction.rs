@@ -304,7 +304,7 @@ impl Transaction {
     /// As [`Transaction::read`], and a row that does not fit the type.
     pub async fn read_as<T: DeserializeOwned>(&mut self, index: &Index, key: &[u8]) -> Result<Option<T>> {
         let Some(row) = self.read(index, key, <[u8]>::to_vec).await? else { return Ok(None) };
-        // Asked for now: since the read nobody changes the table's columns before the transaction ends.
+        // Asked for now: since the read the table's columns stay as they are until the transaction ends.
         let found = crate::row::from_row(&index.table().layout(), &row);
         found.map(Some).map_err(|source| Error::Row { table: index.table().name(), source })
     }
@@ -387,7 +387,7 @@ impl Transaction {
     pub async fn upsert(&mut self, table: &Table, row: impl Into<RowRef<'_>>) -> Result<bool> {
         let given = row.into();
         self.touch(table).await?;
-        // In use by this transaction: nobody changes its columns any more.
+        // In use by this transaction: its columns stay as they are.
         let index = table.primary();
         let layout = table.layout();
         let accepted =
@@ -411,7 +411,7 @@ impl Transaction {
             }
             match self.insert(table, row).await {
                 Ok(_) => return Ok(true),
-                // Somebody else inserted it since this transaction's snapshot.
+                // Another transaction inserted it since this transaction's snapshot.
                 Err(Error::DuplicateKey { index: name, key, .. }) if name == index.name() => {
                     if self.driver.isolation() == crate::Isolation::ReadCommitted {
                         continue;
@@ -480,7 +480,7 @@ impl Transaction {
     }
 
     /// Commits, and calls `decided` as soon as nothing can take the commit back any more: from then on it only waits for the disk,
-    /// and dropping the future undoes nothing. So who may stop waiting knows what to tell. Not called for a transaction that has
+    /// and dropping the future undoes nothing. So a caller that may stop waiting knows what to tell. Not called for a transaction that has
     /// written nothing, nor for one that fails.
     ///
     /// # Errors

@@ -86,7 +86,7 @@ pub enum SchemaError {
     Column {
         /// The table.
         table: String,
-        /// What is wrong.
+        /// The fault.
         source: RowError,
     },
 }

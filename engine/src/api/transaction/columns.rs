@@ -27,13 +27,13 @@ pub struct ColumnScanBuilder<'t> {
     group_by: Vec<String>,
 }
 
-/// What is to be computed of a column: see [`ColumnScanBuilder::aggregate`].
+/// A value that is computed of a column: see [`ColumnScanBuilder::aggregate`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Aggregate {
-    /// How many rows there are.
+    /// The number of rows.
     Rows,
-    /// How many values there are that are not null.
+    /// The number of values that are not null.
     Count(String),
     /// The sum, of integers and decimals.
     Sum(String),
@@ -58,7 +58,7 @@ macro_rules! of_column {
 }
 
 of_column! {
-    /// How many values of this column are not null.
+    /// The number of values of this column that are not null.
     count => Count;
     /// The sum of this column.
     sum => Sum;
@@ -194,7 +194,7 @@ impl ColumnScanBuilder<'_> {
     pub async fn open(self) -> Result<ColumnScan> {
         let Self { tx, table, columns, conditions, limit, batch_rows, .. } = self;
         tx.touch(&table).await?;
-        // In use by this transaction: nobody changes its columns any more.
+        // In use by this transaction: its columns stay as they are.
         let layout = table.layout();
         let query = ColumnQuery {
             columns: columns.iter().map(|name| column(&table, &layout, name)).collect::<Result<_>>()?,

@@ -35,7 +35,7 @@ use crate::session::Session;
 ///     let (jobs_key, layout) = (jobs.primary(), jobs.layout());
 ///     let state = tx.read(&jobs_key, &jobs_key.key_of_values(&[Value::Int8(1)])?, |row| layout.value(row, 1)).await?;
 ///     assert_eq!(state, Some(Value::from("new")));
-///     assert!(db.table("jobs").is_err(), "nobody else sees it");
+///     assert!(db.table("jobs").is_err(), "no other transaction sees it");
 ///     Ok(())
 /// })?;
 /// assert!(db.table("jobs").is_ok());
@@ -216,7 +216,7 @@ impl Transaction {
         self.with_room(|session| session.drop_index(&entry, index)).await
     }
 
-    /// Keeps everybody else from using a table until the transaction ends, and waits for those who do: for what is checked about
+    /// Keeps all others from using a table until the transaction ends, and waits for those who do: for what is checked about
     /// all of its rows, and has to stay so. [`Table::definition`] is another number from then on.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
-//! Changes of definitions for who has no transaction of his own for them: each is one, and durable when it returns, whatever
+//! Changes of definitions for callers without a transaction for them: each is one, and durable when it returns, whatever
 //! the durability of the database's transactions.
 //!
-//! A change that is refused memory is rolled back, so that it holds nothing; then the governor is waited for, and it is tried again.
+//! A change that is refused memory is rolled back, so that it holds nothing; then it waits for the governor, and is tried again.
 
 use std::sync::Arc;
 
@@ -216,7 +216,7 @@ impl Database {
                 tracing::debug!(%error, "rows stay in memory beside which their columns are to change");
             }
         };
-        // Nobody else borrows it while a change is under way.
+        // It is borrowed only here while a change is under way.
         #[expect(clippy::await_holding_refcell_ref, reason = "the change runs on this thread alone")]
         self.inner().define(
             async |tx| tx.change_columns_telling(table, change, &mut advance.borrow_mut()).await,

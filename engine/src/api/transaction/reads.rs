@@ -216,7 +216,7 @@ impl Transaction {
         }
     }
 
-    /// What a read of the cold store by a scan came to.
+    /// Counts a read of the cold store by a scan, and judges its outcome.
     pub(super) fn read_cold(
         &mut self,
         entry: &TableEntry,

@@ -19,7 +19,7 @@ use crate::row::{RowEditor, RowRef};
 use crate::txn::locks::LockMode;
 use thermocline_base::ids::RowId;
 
-/// What asking for a lock does that another transaction is in the way of.
+/// The behaviour of a lock that another transaction is in the way of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockWait {
     /// It waits for the other one's end.
