@@ -183,7 +183,7 @@ mod tests {
         (README, "# A\n\n[the docs](docs/README.md#pages)\n\n```rust\nfn main() {}\n```\n"),
         (
             INDEX,
-            "# Pages\n\n[dependencies](decisions/dependencies.md) [up](../README.md) [guide](guide/a.md)\n",
+            "# Pages\n\n[dependencies](change/dependencies.md) [up](../README.md) [guide](use/a.md)\n",
         ),
         ("docs/use/a.md", "```rust\nfn main() {}\n```\n"),
         (
@@ -214,7 +214,7 @@ mod tests {
                 "copy it from there",
             ),
             ("docs/use/a.md", "# A guide\n", "no page of docs/use/ shows it"),
-            (INDEX, "# Pages\n\n[guide](guide/a.md)\n", "no way leads here"),
+            (INDEX, "# Pages\n\n[guide](use/a.md)\n", "no way leads here"),
             (DEPENDENCIES, "| `c` | good |\n| `b` | good |\n", "`c` is explained and not used"),
             (
                 "Cargo.toml",

@@ -241,6 +241,7 @@ mod tests {
     fn repository<'a>(path: &'a str, text: &'a str) -> Vec<(&'a str, &'a str)> {
         let mut files = vec![
             (PAGE, TABLE),
+            ("engine/Cargo.toml", ""),
             ("engine/src/lib.rs", "//! E.\nuse crate::db::Database;\npub use db::Handle;\n"),
             ("engine/src/log.rs", "//! L.\npub(crate) struct Log<T> {\n    a: T,\n}\n"),
             ("engine/src/hot/mod.rs", "//! H.\nuse crate::log;\nuse super::ops::X;\n"),
