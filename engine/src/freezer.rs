@@ -117,7 +117,7 @@ impl Freezer {
                     continue;
                 }
                 let begun = self.inner.clock.now_ns();
-                let after = match self.inner.freeze_chunk(&entry, number, which) {
+                let after = match crate::ops::freeze::freeze_chunk(&self.inner, &entry, number, which) {
                     Ok(Some(_)) => {
                         frozen += 1;
                         FROZEN_ROUNDS

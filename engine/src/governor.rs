@@ -117,7 +117,7 @@ pub(crate) fn run(inner: &Arc<Inner>) {
     let governor = &inner.governor;
     governor.bind_thread();
     inner.budget.set_governed(true);
-    inner.look_for_paged_tables();
+    crate::ops::page::look_for_paged_tables(inner);
     // What has been allocated since recovery ended, log and cold store among it, is no reason to leave a database that
     // was opened beyond its limit there for ever.
     note_memory(inner);
@@ -149,7 +149,7 @@ pub(crate) fn run(inner: &Arc<Inner>) {
 fn clean_on(inner: &Arc<Inner>) {
     let mut failure = None;
     while !inner.closing.has_begun() {
-        let outcome = thermocline_base::multiplex::block_on(inner.clean());
+        let outcome = thermocline_base::multiplex::block_on(crate::ops::clean::clean(inner));
         let was_idle = outcome.as_ref().is_ok_and(|cleaning| cleaning.is_empty());
         note_failure(&mut failure, outcome.err(), "the cold store could not be cleaned");
         let is_short = inner.governor.is_pressing(&inner.budget);
@@ -266,7 +266,7 @@ impl<'a> Work<'a> {
         self.ages.look(&self.inner.registry, now);
         if now.saturating_sub(self.paged_ns) > PAGED_NS {
             self.paged_ns = now;
-            self.inner.look_for_paged_tables();
+            crate::ops::page::look_for_paged_tables(self.inner);
         }
         note_memory(self.inner);
         if let Some(paged) = self.inner.paged.get() {
@@ -322,7 +322,7 @@ impl<'a> Work<'a> {
         self.prune();
         if budget.used() > of(SOFT) && now.saturating_sub(self.shrunk_ns) > self.shrinking_ns {
             let before = budget.used();
-            self.inner.shrink_eagerly(&mut self.rounds);
+            crate::ops::maintain::shrink_eagerly(self.inner, &mut self.rounds);
             self.shrunk_ns = self.inner.clock.now_ns();
             // It need not look again at once where it has found nothing.
             let paid = budget.used() + limit / 1000 < before || waiting.is_some();
@@ -444,7 +444,7 @@ impl<'a> Work<'a> {
         let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();
         for Choice { entry, paged, rows } in &choices {
             if *paged {
-                match self.inner.page_rows(entry, rows) {
+                match crate::ops::page::page_rows(self.inner, entry, rows) {
                     Ok(over) => {
                         let mut moved = moved.lock();
                         moved.rows += over.rows as usize;
@@ -455,7 +455,7 @@ impl<'a> Work<'a> {
                 continue;
             }
             tasks.push(Box::pin(async {
-                match self.inner.migrate(entry, rows).await {
+                match crate::ops::migrate::migrate(self.inner, entry, rows).await {
                     Ok(migration) => {
                         let mut moved = moved.lock();
                         moved.rows += migration.rows;
@@ -523,7 +523,7 @@ impl<'a> Work<'a> {
     fn bring_back<'w>(inner: &'w Arc<Inner>, wanted: &'w Wanted) -> Pin<Box<dyn Future<Output = ()> + 'w>> {
         Box::pin(async move {
             if let Some(entry) = inner.catalog.by_id(wanted.table)
-                && let Err(error) = inner.promote(&entry, &wanted.key).await
+                && let Err(error) = crate::ops::promote::promote(inner, &entry, &wanted.key).await
             {
                 tracing::debug!(%error, "a row was not brought back");
             }
@@ -541,7 +541,7 @@ impl<'a> Work<'a> {
     /// Frees what the moves have left behind.
     fn prune(&self) {
         let inner = self.inner;
-        inner.prune_all(false);
+        crate::ops::maintain::prune_all(inner, false);
         // Twice: what is unlinked now is free when the pins of now have gone.
         for _ in 0..2 {
             inner.epochs.collect();
@@ -623,6 +623,6 @@ pub(crate) fn press(inner: &Arc<Inner>) -> usize {
     work.ages.look(&inner.registry, inner.clock.now_ns());
     let moved = work.migrate_some(u64::MAX, Some(Leaving::from(0)));
     work.prune();
-    inner.shrink_eagerly(&mut work.rounds);
+    crate::ops::maintain::shrink_eagerly(inner, &mut work.rounds);
     moved.rows
 }

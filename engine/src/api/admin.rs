@@ -98,7 +98,7 @@ impl Database {
             return Err(Error::ReadOnly);
         }
         let entry = self.table(table)?.entry;
-        self.inner().freeze_table(&entry, Settled::MOST)
+        crate::ops::freeze::freeze_table(self.inner(), &entry, Settled::MOST)
     }
 
     /// Makes ordinary rows of all frozen rows of a table: how many. Blocks the calling thread.
@@ -107,7 +107,7 @@ impl Database {
     /// As [`Database::freeze`]; what was thawed by then stays so.
     pub fn thaw(&self, table: &str) -> Result<u64> {
         let entry = self.table(table)?.entry;
-        self.inner().thaw_table(&entry)
+        crate::ops::freeze::thaw_table(self.inner(), &entry)
     }
 
     /// Lets all rows of a table go over to the paged side, now, but for the last ones where they came in just now, and what is in use. They come back as they
@@ -128,7 +128,7 @@ impl Database {
                 reason: format!("the rows of table {table:?} do not go over: it is {tiering}, not paged"),
             });
         }
-        self.inner().page_table(&entry, Settled::MOST)
+        crate::ops::page::page_table(self.inner(), &entry, Settled::MOST)
     }
 
     /// As [`Database::create_index`], and tells how far it is, every thousand rows. `Break` ends it: there is no index then.

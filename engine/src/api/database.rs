@@ -338,7 +338,7 @@ impl Handle {
                 std::panic::resume_unwind(panic);
             }
         }
-        inner.free_replaced();
+        crate::ops::define::free_replaced(inner);
         let outcome = crate::ops::checkpoint::close(inner);
         if let Some(cold) = inner.cold.get() {
             cold.store.close();

@@ -467,7 +467,7 @@ impl Table {
     pub fn rows_about(&self) -> u64 {
         let (hot, may_be_cold) =
             self.with_form(|form| (form.primary().len(), form.counters.cold.load(Ordering::Relaxed)));
-        if may_be_cold { hot + self.db.cold_records(self.entry.id) } else { hot }
+        if may_be_cold { hot + crate::ops::backfill::cold_records(&self.db, self.entry.id) } else { hot }
     }
 
     /// Where its rows are.

@@ -264,7 +264,7 @@ impl Auto {
                 continue;
             }
             let begun = thread_cpu_ns();
-            match inner.freeze_chunk(entry, number, which) {
+            match crate::ops::freeze::freeze_chunk(inner, entry, number, which) {
                 Ok(Some((rows, _))) => {
                     count += 1;
                     let done = &inner.governor.freezer;
@@ -344,7 +344,11 @@ impl Auto {
                 let is_used = uses.saturating_mul(USED_SHARE) > rows;
                 let age = age_class(block.youngest(), clock);
                 let changes_later = of_table.is_some_and(|of| of.changes_later(age, frozen));
-                if is_watched && !changes_later && !is_used && inner.may_leave(entry, number) {
+                if is_watched
+                    && !changes_later
+                    && !is_used
+                    && crate::ops::leave::may_leave(inner, entry, number)
+                {
                     let bytes = block.rows().bytes_len().max(1) as f64;
                     candidates.push(Candidate {
                         entry: Arc::clone(entry),
@@ -377,7 +381,7 @@ impl Auto {
             for Candidate { entry, chunk, .. } in candidates {
                 let (chunk, outcomes) = (*chunk, &outcomes);
                 tasks.push(Box::pin(async move {
-                    let outcome = inner.leave_chunk(entry, chunk).await;
+                    let outcome = crate::ops::leave::leave_chunk(inner, entry, chunk).await;
                     outcomes.lock().push(outcome);
                 }));
             }
@@ -414,7 +418,7 @@ impl Auto {
     /// Lets go in memory what has left. How many rows.
     fn clear(inner: &Inner) -> usize {
         let begun = thread_cpu_ns();
-        let rows = inner.clear_left(CLEARED_ROWS * TOGETHER);
+        let rows = crate::ops::leave::clear_left(inner, CLEARED_ROWS * TOGETHER);
         if rows > 0 {
             inner.epochs.collect();
         }

@@ -110,295 +110,293 @@ impl Drop for ColdFill<'_> {
     }
 }
 
-impl Inner {
-    /// Writes the entries of the table's cold rows in a new index, whose number a manifest has used up. The table is held.
-    /// `None`: it has none, and had none.
-    ///
-    /// # Errors
-    /// Two rows have one key of a unique index; a key is too long; the cold store has failed or is full.
-    pub(crate) fn fill_cold_index(
-        &self,
-        form: &TableForm,
-        index: &IndexForm,
-        advance: &mut Advance<'_>,
-    ) -> Result<Option<ColdFill<'_>>> {
-        let (Some(memo), Some(cold)) = (self.cold.memo(), self.cold.get()) else { return Ok(None) };
-        if !form.counters.cold.load(Ordering::SeqCst) {
-            return Ok(None);
-        }
-        let table = || form.schema.name.clone();
-        if self.options.cold_store == ColdStoreKind::Direct {
-            return Err(Error::Unsupported {
-                operation: "create_index",
-                reason: format!(
-                    "some rows of table {:?} are in the cold store, where cold_store = direct has no room for entries of \
-                     another index; load them into a new table instead",
-                    table()
-                ),
-            });
-        }
-        let failed = |source| form.cold_error(source);
-        let fill = ColdFill {
-            cold,
-            index: secondary_of(form.id, index.id),
-            kept: false,
-            _no_cleaning: self.stop_cleaning(form, cold)?,
-        };
-        // What was sent before this, by a round of cleaning that did not wait for it, has been done when this is.
-        let barrier = Batch::confirmed(BatchId(REMOVES | self.registry.clock.tick().0));
-        cold.finish(cold.store.write(barrier)).map_err(failed)?;
-        self.confirm_moved(form, memo, cold)?;
-        let portion_bytes =
-            (self.memory_limit().unwrap_or(u64::MAX) / PORTION).clamp(PORTION_BYTES_MIN, PORTION_BYTES_MAX);
-        // As batches they take about as much again.
-        let mut charged = Charge::none(&self.budget, MemoryKind::Other);
-        charged.add(2 * portion_bytes)?;
-        let buffer_bytes = StoreMemory::within(self.memory_limit()).buffer_bytes();
-        // What the store will tell of as its own has room: the governor could not make any while the table is held.
-        let records = cold.store.tables().get(&form.id.0).map_or(0, |of| of.records);
-        let mut room = Charge::none(&self.budget, MemoryKind::Other);
-        room.add(records * ENTRY_BYTES)?;
-        let mut portion = Portion::default();
-        let (mut key, mut entry_key) = (KeyBuf::new(), Vec::new());
-        let mut scan = cold.store.scan(primary_of(form.id), &[], None, Direction::Forward);
-        while let Some(found) = cold.finish(scan.next()).map_err(failed)? {
-            for entry in &found.entries {
-                advance.row()?;
-                let guard = self.epochs.pin();
-                let name = RecordName::new(entry.batch.0, &found.key);
-                if !self.is_of_table(form, memo, name, &guard) {
-                    continue;
-                }
-                let renewed = form.renew(entry.batch.0, &entry.record);
-                let record = renewed.as_deref().unwrap_or(&entry.record);
-                let row = form.row_in(record);
-                index.key_of_row(row, form.suffix_in(record), &mut key);
-                entry_key.clear();
-                push_secondary(&mut entry_key, &key, &found.key);
-                if entry_key.len() > MAX_KEY_BYTES {
-                    let source = RowError::KeyTooLong { bytes: entry_key.len() };
-                    return Err(Error::Row { table: table(), source });
-                }
-                if index.is_unique()
-                    && !index.is_exempt(row)
-                    && self.is_live(form, memo, name, &guard)
-                    && self.has_in_memory(form, index, &key, &guard)
-                {
-                    return Err(index.refused(form, &key));
-                }
-                portion.add(entry.batch.0, &entry_key);
-            }
-            if portion.bytes() >= portion_bytes {
-                room.give_back(portion.entries.len() as u64 * ENTRY_BYTES);
-                cold.let_catch_up(buffer_bytes);
-                portion.write(cold, fill.index).map_err(failed)?;
-            }
-        }
-        portion.write(cold, fill.index).map_err(failed)?;
-        if index.is_unique() {
-            self.check_unique_cold(form, index, memo, cold, advance)?;
-        }
-        Ok(Some(fill))
+/// Writes the entries of the table's cold rows in a new index, whose number a manifest has used up. The table is held.
+/// `None`: it has none, and had none.
+///
+/// # Errors
+/// Two rows have one key of a unique index; a key is too long; the cold store has failed or is full.
+pub(crate) fn fill_cold_index<'a>(
+    db: &'a Inner,
+    form: &TableForm,
+    index: &IndexForm,
+    advance: &mut Advance<'_>,
+) -> Result<Option<ColdFill<'a>>> {
+    let (Some(memo), Some(cold)) = (db.cold.memo(), db.cold.get()) else { return Ok(None) };
+    if !form.counters.cold.load(Ordering::SeqCst) {
+        return Ok(None);
     }
-
-    /// Records of a table in the cold store, about.
-    pub(crate) fn cold_records(&self, table: TableId) -> u64 {
-        self.cold.get().and_then(|cold| cold.store.tables().get(&table.0).map(|of| of.records)).unwrap_or(0)
+    let table = || form.schema.name.clone();
+    if db.options.cold_store == ColdStoreKind::Direct {
+        return Err(Error::Unsupported {
+            operation: "create_index",
+            reason: format!(
+                "some rows of table {:?} are in the cold store, where cold_store = direct has no room for entries of \
+                 another index; load them into a new table instead",
+                table()
+            ),
+        });
     }
-
-    /// The longest row of a table in the cold store, as `form` has it, in bytes. Nobody holds the table: a row that moves meanwhile may be
-    /// missed, which [`TableCounters::longest_moved`](crate::catalog::table::TableCounters) knows of.
-    ///
-    /// # Errors
-    /// The cold store has failed; the change is to end.
-    pub(crate) fn longest_cold_row(&self, form: &TableForm, advance: &mut Advance<'_>) -> Result<u64> {
-        let Some(cold) = self.cold.get() else { return Ok(0) };
-        let mut longest = 0;
-        let mut scan = cold.store.scan(primary_of(form.id), &[], None, Direction::Forward);
-        while let Some(found) = cold.finish(scan.next()).map_err(|source| form.cold_error(source))? {
-            for entry in &found.entries {
-                advance.row()?;
-                // What is no row of the table any more says nothing of its length.
-                let renewed = form.try_renew(entry.batch.0, &entry.record).ok().flatten();
-                longest = longest.max(renewed.as_deref().unwrap_or(&entry.record).len());
-            }
-        }
-        Ok(longest as u64)
-    }
-
-    /// Does each row in the cold store fit the layout of a new form of its table, which is held?
-    ///
-    /// # Errors
-    /// One does not; the cold store has failed.
-    pub(crate) fn check_cold_lengths(&self, form: &TableForm, advance: &mut Advance<'_>) -> Result<()> {
-        let (Some(memo), Some(cold)) = (self.cold.memo(), self.cold.get()) else { return Ok(()) };
-        let table = || form.schema.name.clone();
-        let mut scan = cold.store.scan(primary_of(form.id), &[], None, Direction::Forward);
-        loop {
-            let found = cold.finish(scan.next());
-            let found = found.map_err(|source| form.cold_error(source))?;
-            let Some(found) = found else { return Ok(()) };
-            for entry in &found.entries {
-                advance.row()?;
-                let guard = self.epochs.pin();
-                if self.is_of_table(form, memo, RecordName::new(entry.batch.0, &found.key), &guard) {
-                    form.try_renew(entry.batch.0, &entry.record)
-                        .map_err(|source| Error::Row { table: table(), source })?;
-                }
-            }
-        }
-    }
-
-    /// Has no key of a filled index two rows in the cold store?
-    fn check_unique_cold(
-        &self,
-        form: &TableForm,
-        index: &IndexForm,
-        memo: &Memo,
-        cold: &Cold,
-        advance: &mut Advance<'_>,
-    ) -> Result<()> {
-        let failed = |source| form.cold_error(source);
-        let mut last: Option<Vec<u8>> = None;
-        let mut scan = cold.store.scan(secondary_of(form.id, index.id), &[], None, Direction::Forward);
-        while let Some(found) = cold.finish(scan.next()).map_err(failed)? {
-            let Some((key, primary)) = split_secondary(&found.key) else { continue };
+    let failed = |source| form.cold_error(source);
+    let fill = ColdFill {
+        cold,
+        index: secondary_of(form.id, index.id),
+        kept: false,
+        _no_cleaning: stop_cleaning(db, form, cold)?,
+    };
+    // What was sent before this, by a round of cleaning that did not wait for it, has been done when this is.
+    let barrier = Batch::confirmed(BatchId(REMOVES | db.registry.clock.tick().0));
+    cold.finish(cold.store.write(barrier)).map_err(failed)?;
+    confirm_moved(db, form, memo, cold)?;
+    let portion_bytes =
+        (db.memory_limit().unwrap_or(u64::MAX) / PORTION).clamp(PORTION_BYTES_MIN, PORTION_BYTES_MAX);
+    // As batches they take about as much again.
+    let mut charged = Charge::none(&db.budget, MemoryKind::Other);
+    charged.add(2 * portion_bytes)?;
+    let buffer_bytes = StoreMemory::within(db.memory_limit()).buffer_bytes();
+    // What the store will tell of as its own has room: the governor could not make any while the table is held.
+    let records = cold.store.tables().get(&form.id.0).map_or(0, |of| of.records);
+    let mut room = Charge::none(&db.budget, MemoryKind::Other);
+    room.add(records * ENTRY_BYTES)?;
+    let mut portion = Portion::default();
+    let (mut key, mut entry_key) = (KeyBuf::new(), Vec::new());
+    let mut scan = cold.store.scan(primary_of(form.id), &[], None, Direction::Forward);
+    while let Some(found) = cold.finish(scan.next()).map_err(failed)? {
+        for entry in &found.entries {
             advance.row()?;
-            let guard = self.epochs.pin();
-            for entry in &found.entries {
-                if !self.is_live(form, memo, RecordName::new(entry.batch.0, primary), &guard) {
-                    continue;
-                }
-                if last.as_deref() == Some(key) && !index.is_exempt_key(key) {
-                    return Err(index.refused(form, key));
-                }
-                let last = last.get_or_insert_default();
-                last.clear();
-                last.extend_from_slice(key);
+            let guard = db.epochs.pin();
+            let name = RecordName::new(entry.batch.0, &found.key);
+            if !is_of_table(db, form, memo, name, &guard) {
+                continue;
             }
+            let renewed = form.renew(entry.batch.0, &entry.record);
+            let record = renewed.as_deref().unwrap_or(&entry.record);
+            let row = form.row_in(record);
+            index.key_of_row(row, form.suffix_in(record), &mut key);
+            entry_key.clear();
+            push_secondary(&mut entry_key, &key, &found.key);
+            if entry_key.len() > MAX_KEY_BYTES {
+                let source = RowError::KeyTooLong { bytes: entry_key.len() };
+                return Err(Error::Row { table: table(), source });
+            }
+            if index.is_unique()
+                && !index.is_exempt(row)
+                && is_live(db, form, memo, name, &guard)
+                && has_in_memory(form, index, &key, &guard)
+            {
+                return Err(index.refused(form, &key));
+            }
+            portion.add(entry.batch.0, &entry_key);
         }
-        Ok(())
-    }
-
-    /// Is a record one of the table's rows, now or for who has an older snapshot? The table is held.
-    fn is_of_table(&self, form: &TableForm, memo: &Memo, name: RecordName, guard: &Guard<'_>) -> bool {
-        name.batch > form.emptied.get().0
-            && matches!(memo.batch_at(name.batch, &self.registry, PRESENT, None, guard), BatchState::There(_))
-    }
-
-    /// Is a record a row now? The table is held.
-    fn is_live(&self, form: &TableForm, memo: &Memo, name: RecordName, guard: &Guard<'_>) -> bool {
-        self.is_of_table(form, memo, name, guard) && self.end_now(memo, name, None, guard) == EndNow::Open
-    }
-
-    /// Has a row in memory this key? The table is held.
-    fn has_in_memory(&self, form: &TableForm, index: &IndexForm, key: &[u8], guard: &Guard<'_>) -> bool {
-        index.find(guard, key, |row| {
-            let newest = form.store.directory.newest(row, guard);
-            newest.is_some_and(|newest| !newest.is_tombstone() && index.matches(form, newest, key))
-        })
-    }
-
-    /// Waits for the round of cleaning that is under way, and lets none begin.
-    fn stop_cleaning<'a>(&self, form: &TableForm, cold: &'a Cold) -> Result<CleaningRound<'a>> {
-        let begun = self.clock.now_ns();
-        let mut backoff = Backoff::new();
-        loop {
-            if let Some(round) = cold.instead_of_cleaning() {
-                return Ok(round);
-            }
-            self.check_patience(form, begun)?;
-            backoff.sleep(Duration::from_micros(200));
+        if portion.bytes() >= portion_bytes {
+            room.give_back(portion.entries.len() as u64 * ENTRY_BYTES);
+            cold.let_catch_up(buffer_bytes);
+            portion.write(cold, fill.index).map_err(failed)?;
         }
     }
+    portion.write(cold, fill.index).map_err(failed)?;
+    if index.is_unique() {
+        check_unique_cold(db, form, index, memo, cold, advance)?;
+    }
+    Ok(Some(fill))
+}
 
-    /// Sees to it that the store knows of all batches that have moved that they stay: more can be written under their
-    /// names then. The log is durable past their moves.
-    fn confirm_moved(&self, form: &TableForm, memo: &Memo, cold: &Cold) -> Result<()> {
-        let failed = |source| form.cold_error(source);
-        let begun = self.clock.now_ns();
-        let mut backoff = Backoff::new();
-        loop {
-            let has_moved = |batch: BatchId| {
-                let guard = self.epochs.pin();
-                let notice = memo.batch_notice(batch.0, &guard).filter(|(_, newest)| !newest.is_tombstone());
-                notice.is_some_and(|(_, newest)| {
-                    let (_, kind, table) = memo.read_batch(newest);
-                    kind == NoticeKind::Begin && table == form.id
-                })
-            };
-            let moved: Vec<_> =
-                cold.store.unconfirmed().into_iter().filter(|batch| has_moved(*batch)).collect();
-            if moved.is_empty() {
-                return Ok(());
-            }
-            for batch in moved {
-                // Who has moved it is about to say so himself; unless he has failed.
-                if !cold.progress.lock().running.contains(&batch.0) {
-                    match cold.finish(cold.store.confirm(batch)) {
-                        Ok(()) | Err(StoreError::UnknownBatch(_)) => {}
-                        Err(error) => return Err(failed(error)),
-                    }
-                }
-            }
-            self.check_patience(form, begun)?;
-            backoff.sleep(Duration::from_micros(200));
+/// Records of a table in the cold store, about.
+pub(crate) fn cold_records(db: &Inner, table: TableId) -> u64 {
+    db.cold.get().and_then(|cold| cold.store.tables().get(&table.0).map(|of| of.records)).unwrap_or(0)
+}
+
+/// The longest row of a table in the cold store, as `form` has it, in bytes. Nobody holds the table: a row that moves meanwhile may be
+/// missed, which [`TableCounters::longest_moved`](crate::catalog::table::TableCounters) knows of.
+///
+/// # Errors
+/// The cold store has failed; the change is to end.
+pub(crate) fn longest_cold_row(db: &Inner, form: &TableForm, advance: &mut Advance<'_>) -> Result<u64> {
+    let Some(cold) = db.cold.get() else { return Ok(0) };
+    let mut longest = 0;
+    let mut scan = cold.store.scan(primary_of(form.id), &[], None, Direction::Forward);
+    while let Some(found) = cold.finish(scan.next()).map_err(|source| form.cold_error(source))? {
+        for entry in &found.entries {
+            advance.row()?;
+            // What is no row of the table any more says nothing of its length.
+            let renewed = form.try_renew(entry.batch.0, &entry.record).ok().flatten();
+            longest = longest.max(renewed.as_deref().unwrap_or(&entry.record).len());
         }
     }
+    Ok(longest as u64)
+}
 
-    /// An error when a change of definitions has waited for too long.
-    fn check_patience(&self, form: &TableForm, begun: u64) -> Result<()> {
-        let waited = Duration::from_nanos(self.clock.now_ns().saturating_sub(begun));
-        if waited <= self.options.definition_wait {
+/// Does each row in the cold store fit the layout of a new form of its table, which is held?
+///
+/// # Errors
+/// One does not; the cold store has failed.
+pub(crate) fn check_cold_lengths(db: &Inner, form: &TableForm, advance: &mut Advance<'_>) -> Result<()> {
+    let (Some(memo), Some(cold)) = (db.cold.memo(), db.cold.get()) else { return Ok(()) };
+    let table = || form.schema.name.clone();
+    let mut scan = cold.store.scan(primary_of(form.id), &[], None, Direction::Forward);
+    loop {
+        let found = cold.finish(scan.next());
+        let found = found.map_err(|source| form.cold_error(source))?;
+        let Some(found) = found else { return Ok(()) };
+        for entry in &found.entries {
+            advance.row()?;
+            let guard = db.epochs.pin();
+            if is_of_table(db, form, memo, RecordName::new(entry.batch.0, &found.key), &guard) {
+                form.try_renew(entry.batch.0, &entry.record)
+                    .map_err(|source| Error::Row { table: table(), source })?;
+            }
+        }
+    }
+}
+
+/// Has no key of a filled index two rows in the cold store?
+fn check_unique_cold(
+    db: &Inner,
+    form: &TableForm,
+    index: &IndexForm,
+    memo: &Memo,
+    cold: &Cold,
+    advance: &mut Advance<'_>,
+) -> Result<()> {
+    let failed = |source| form.cold_error(source);
+    let mut last: Option<Vec<u8>> = None;
+    let mut scan = cold.store.scan(secondary_of(form.id, index.id), &[], None, Direction::Forward);
+    while let Some(found) = cold.finish(scan.next()).map_err(failed)? {
+        let Some((key, primary)) = split_secondary(&found.key) else { continue };
+        advance.row()?;
+        let guard = db.epochs.pin();
+        for entry in &found.entries {
+            if !is_live(db, form, memo, RecordName::new(entry.batch.0, primary), &guard) {
+                continue;
+            }
+            if last.as_deref() == Some(key) && !index.is_exempt_key(key) {
+                return Err(index.refused(form, key));
+            }
+            let last = last.get_or_insert_default();
+            last.clear();
+            last.extend_from_slice(key);
+        }
+    }
+    Ok(())
+}
+
+/// Is a record one of the table's rows, now or for who has an older snapshot? The table is held.
+fn is_of_table(db: &Inner, form: &TableForm, memo: &Memo, name: RecordName, guard: &Guard<'_>) -> bool {
+    name.batch > form.emptied.get().0
+        && matches!(memo.batch_at(name.batch, &db.registry, PRESENT, None, guard), BatchState::There(_))
+}
+
+/// Is a record a row now? The table is held.
+fn is_live(db: &Inner, form: &TableForm, memo: &Memo, name: RecordName, guard: &Guard<'_>) -> bool {
+    is_of_table(db, form, memo, name, guard)
+        && crate::ops::cold::end_now(db, memo, name, None, guard) == EndNow::Open
+}
+
+/// Has a row in memory this key? The table is held.
+fn has_in_memory(form: &TableForm, index: &IndexForm, key: &[u8], guard: &Guard<'_>) -> bool {
+    index.find(guard, key, |row| {
+        let newest = form.store.directory.newest(row, guard);
+        newest.is_some_and(|newest| !newest.is_tombstone() && index.matches(form, newest, key))
+    })
+}
+
+/// Waits for the round of cleaning that is under way, and lets none begin.
+fn stop_cleaning<'a>(db: &Inner, form: &TableForm, cold: &'a Cold) -> Result<CleaningRound<'a>> {
+    let begun = db.clock.now_ns();
+    let mut backoff = Backoff::new();
+    loop {
+        if let Some(round) = cold.instead_of_cleaning() {
+            return Ok(round);
+        }
+        check_patience(db, form, begun)?;
+        backoff.sleep(Duration::from_micros(200));
+    }
+}
+
+/// Sees to it that the store knows of all batches that have moved that they stay: more can be written under their
+/// names then. The log is durable past their moves.
+fn confirm_moved(db: &Inner, form: &TableForm, memo: &Memo, cold: &Cold) -> Result<()> {
+    let failed = |source| form.cold_error(source);
+    let begun = db.clock.now_ns();
+    let mut backoff = Backoff::new();
+    loop {
+        let has_moved = |batch: BatchId| {
+            let guard = db.epochs.pin();
+            let notice = memo.batch_notice(batch.0, &guard).filter(|(_, newest)| !newest.is_tombstone());
+            notice.is_some_and(|(_, newest)| {
+                let (_, kind, table) = memo.read_batch(newest);
+                kind == NoticeKind::Begin && table == form.id
+            })
+        };
+        let moved: Vec<_> = cold.store.unconfirmed().into_iter().filter(|batch| has_moved(*batch)).collect();
+        if moved.is_empty() {
             return Ok(());
         }
-        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-        Err(Error::SchemaChangeTimeout {
-            table: form.schema.name.clone(),
-            waited_ms,
-            in_the_way: vec!["a round of cleaning of the cold store".to_owned()],
-        })
-    }
-
-    /// Removes the entries of an ended record in indexes that are younger than its end: the notice, with its `keys`, does
-    /// not know of them.
-    pub(crate) async fn remove_younger(
-        &self,
-        cold: &Cold,
-        removals: &mut Batch,
-        table: TableId,
-        of: u64,
-        keys: &[u8],
-    ) -> std::result::Result<(), StoreError> {
-        let Some(entry) = self.catalog.by_id(table) else { return Ok(()) };
-        let is_known = |index: u32| unpack_keys(keys).any(|(known, _)| known == index);
-        // The form that everybody has, and the one that a transaction is making, which may have an index more.
-        let knows_all = |form: &TableForm| {
-            of <= form.emptied.get().0
-                || form.indexes[1..].iter().all(|index| is_known(secondary_of(table, index.id).index))
-        };
-        let knows_all = {
-            let guard = self.epochs.pin();
-            knows_all(entry.form_pinned(&guard)) && entry.pending(&guard).is_none_or(knows_all)
-        };
-        let Some((_, primary)) = unpack_keys(keys).next().filter(|_| !knows_all) else { return Ok(()) };
-        let found = cold.store.get(primary_of(table), primary).await?;
-        let Some(record) = found.into_iter().find(|record| record.batch.0 == of) else { return Ok(()) };
-        let guard = self.epochs.pin();
-        let forms = std::iter::once(entry.form_pinned(&guard)).chain(entry.pending(&guard));
-        let mut removed = Vec::new();
-        for form in forms.filter(|form| of > form.emptied.get().0) {
-            let mut all = Vec::new();
-            let renewed = form.renew(of, &record.record);
-            let record = renewed.as_deref().unwrap_or(&record.record);
-            pack_keys(form, form.row_in(record), form.suffix_in(record), &mut all);
-            for (index, key) in unpack_keys(&all).filter(|(index, _)| !is_known(*index)) {
-                if !removed.contains(&index) {
-                    removals.remove(StoreIndex { table: table.0, index }, key, BatchId(of), Removal::Only)?;
-                    removed.push(index);
+        for batch in moved {
+            // Who has moved it is about to say so himself; unless he has failed.
+            if !cold.progress.lock().running.contains(&batch.0) {
+                match cold.finish(cold.store.confirm(batch)) {
+                    Ok(()) | Err(StoreError::UnknownBatch(_)) => {}
+                    Err(error) => return Err(failed(error)),
                 }
             }
         }
-        Ok(())
+        check_patience(db, form, begun)?;
+        backoff.sleep(Duration::from_micros(200));
     }
+}
+
+/// An error when a change of definitions has waited for too long.
+fn check_patience(db: &Inner, form: &TableForm, begun: u64) -> Result<()> {
+    let waited = Duration::from_nanos(db.clock.now_ns().saturating_sub(begun));
+    if waited <= db.options.definition_wait {
+        return Ok(());
+    }
+    let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+    Err(Error::SchemaChangeTimeout {
+        table: form.schema.name.clone(),
+        waited_ms,
+        in_the_way: vec!["a round of cleaning of the cold store".to_owned()],
+    })
+}
+
+/// Removes the entries of an ended record in indexes that are younger than its end: the notice, with its `keys`, does
+/// not know of them.
+pub(crate) async fn remove_younger(
+    db: &Inner,
+    cold: &Cold,
+    removals: &mut Batch,
+    table: TableId,
+    of: u64,
+    keys: &[u8],
+) -> std::result::Result<(), StoreError> {
+    let Some(entry) = db.catalog.by_id(table) else { return Ok(()) };
+    let is_known = |index: u32| unpack_keys(keys).any(|(known, _)| known == index);
+    // The form that everybody has, and the one that a transaction is making, which may have an index more.
+    let knows_all = |form: &TableForm| {
+        of <= form.emptied.get().0
+            || form.indexes[1..].iter().all(|index| is_known(secondary_of(table, index.id).index))
+    };
+    let knows_all = {
+        let guard = db.epochs.pin();
+        knows_all(entry.form_pinned(&guard)) && entry.pending(&guard).is_none_or(knows_all)
+    };
+    let Some((_, primary)) = unpack_keys(keys).next().filter(|_| !knows_all) else { return Ok(()) };
+    let found = cold.store.get(primary_of(table), primary).await?;
+    let Some(record) = found.into_iter().find(|record| record.batch.0 == of) else { return Ok(()) };
+    let guard = db.epochs.pin();
+    let forms = std::iter::once(entry.form_pinned(&guard)).chain(entry.pending(&guard));
+    let mut removed = Vec::new();
+    for form in forms.filter(|form| of > form.emptied.get().0) {
+        let mut all = Vec::new();
+        let renewed = form.renew(of, &record.record);
+        let record = renewed.as_deref().unwrap_or(&record.record);
+        pack_keys(form, form.row_in(record), form.suffix_in(record), &mut all);
+        for (index, key) in unpack_keys(&all).filter(|(index, _)| !is_known(*index)) {
+            if !removed.contains(&index) {
+                removals.remove(StoreIndex { table: table.0, index }, key, BatchId(of), Removal::Only)?;
+                removed.push(index);
+            }
+        }
+    }
+    Ok(())
 }

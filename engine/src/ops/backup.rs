@@ -68,7 +68,7 @@ struct Held<'a>(&'a Inner);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.0.release_files();
+        crate::ops::checkpoint::release_files(self.0);
     }
 }
 
@@ -238,9 +238,9 @@ pub(crate) fn copy(
         });
     }
     checkpoint::now(inner)?;
-    let Some(cut) = inner.cut()? else { return Ok(()) };
+    let Some(cut) = cut(inner)? else { return Ok(()) };
     let held = Held(inner);
-    let outcome = inner.write_copy(cut, directory, told);
+    let outcome = write_copy(inner, cut, directory, told);
     drop(held);
     if outcome.is_err() {
         remove_copy(&**inner.files.io(), directory);
@@ -248,152 +248,148 @@ pub(crate) fn copy(
     outcome.map_err(|error| full(error, directory))
 }
 
-impl Inner {
-    /// Decides which state is copied. `None`: the database keeps no files. The caller releases them.
-    fn cut(&self) -> Result<Option<Cut<'_>>> {
-        loop {
-            let paused = self.cold.get().map(|cold| self.pause_moves(cold)).transpose()?;
-            let Some(manifest) = self.hold_files() else { return Ok(None) };
-            let held = Held(self);
-            // An index that the log knows of has its entries in the store that is pinned, and what the store is told to copy is
-            // what the log knows of. Behind the lock of the manifest, as whoever writes one has it.
-            let _definition = self.redefining.lock();
-            if let Some(log) = self.log().filter(|_| paused.is_some())
-                && let Err(error) = self.make_durable(log, log.tail())
-            {
-                tracing::debug!(%error, "the copy has what is on disk");
-            }
-            // Before the log is cut: what has gone into the store by then is in the log, and what has left it, too.
-            let late = mutation::off(Rule::BackupPinsAtTheCut);
-            let pinned = paused.as_ref().filter(|_| !late).and_then(|paused| paused.cold.store.pin());
-            let log = self.log().map_or(manifest.log_start, crate::log::Log::durable);
-            if paused.is_none() && self.cold.get().is_some() {
-                // The first row has left memory meanwhile.
-                continue;
-            }
-            let cold = paused.map(|mut paused| match pinned {
-                Some(pinned) => ColdCut::Pinned(Box::new(pinned)),
-                None if late => ColdCut::Late(paused.cold),
-                None => {
-                    let (clock, failed) = (self.registry.clock.now(), self.failed_batches());
-                    paused.let_move();
-                    let (cold, tables) = (paused.cold, self.cold_tables());
-                    ColdCut::Rows(RowsCut { cold, _paused: paused, clock, failed, tables })
-                }
-            });
-            std::mem::forget(held);
-            return Ok(Some(Cut { manifest, log, cold }));
-        }
-    }
-
-    /// Puts off migrations and cleaning, and waits for those that run.
-    fn pause_moves<'a>(&self, cold: &'a Cold) -> Result<Paused<'a>> {
+/// Decides which state is copied. `None`: the database keeps no files. The caller releases them.
+fn cut(db: &Inner) -> Result<Option<Cut<'_>>> {
+    loop {
+        let paused = db.cold.get().map(|cold| pause_moves(db, cold)).transpose()?;
+        let Some(manifest) = crate::ops::checkpoint::hold_files(db) else { return Ok(None) };
+        let held = Held(db);
+        // An index that the log knows of has its entries in the store that is pinned, and what the store is told to copy is
+        // what the log knows of. Behind the lock of the manifest, as whoever writes one has it.
+        let _definition = db.redefining.lock();
+        if let Some(log) = db.log().filter(|_| paused.is_some())
+            && let Err(error) = crate::ops::checkpoint::make_durable(db, log, log.tail())
         {
-            let mut progress = cold.progress.lock();
-            progress.no_moves += 1;
-            progress.no_cleaning += 1;
+            tracing::debug!(%error, "the copy has what is on disk");
         }
-        let paused = Paused { cold, moves: true };
-        let begun = self.clock.now_ns();
-        let mut backoff = Backoff::new();
-        loop {
-            let busy = {
-                let progress = cold.progress.lock();
-                let moving = !progress.running.is_empty() && mutation::on(Rule::BackupPausesMoves);
-                moving || progress.cleaning && mutation::on(Rule::BackupPausesRemovals)
-            };
-            if !busy {
-                return Ok(paused);
-            }
-            let waited = Duration::from_nanos(self.clock.now_ns().saturating_sub(begun));
-            if waited > self.options.definition_wait {
-                let waited = waited.as_millis();
-                return Err(Error::Refused(format!(
-                    "no backup was made: rows have been on their way to the cold store for {waited} ms; try again"
-                )));
-            }
-            backoff.sleep(Duration::from_micros(200));
+        // Before the log is cut: what has gone into the store by then is in the log, and what has left it, too.
+        let late = mutation::off(Rule::BackupPinsAtTheCut);
+        let pinned = paused.as_ref().filter(|_| !late).and_then(|paused| paused.cold.store.pin());
+        let log = db.log().map_or(manifest.log_start, crate::log::Log::durable);
+        if paused.is_none() && db.cold.get().is_some() {
+            // The first row has left memory meanwhile.
+            continue;
         }
+        let cold = paused.map(|mut paused| match pinned {
+            Some(pinned) => ColdCut::Pinned(Box::new(pinned)),
+            None if late => ColdCut::Late(paused.cold),
+            None => {
+                let (clock, failed) = (db.registry.clock.now(), crate::ops::backup_rows::failed_batches(db));
+                paused.let_move();
+                let (cold, tables) = (paused.cold, crate::ops::backup_rows::cold_tables(db));
+                ColdCut::Rows(RowsCut { cold, _paused: paused, clock, failed, tables })
+            }
+        });
+        std::mem::forget(held);
+        return Ok(Some(Cut { manifest, log, cold }));
     }
+}
 
-    /// Writes a database with this state. The caller keeps its files in place.
-    fn write_copy(
-        &self,
-        cut: Cut<'_>,
-        directory: &Path,
-        told: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
-    ) -> Result<()> {
-        let Cut { mut manifest, log: end, cold } = cut;
-        manifest.store = StoreEnd::default();
-        let log = self.log().ok_or(Error::Closed)?;
-        let segments = log.segments(manifest.log_start, end);
-        if segments.is_empty() {
-            // Not even the least one has found its space yet.
-            return Err(Error::DiskFull { directory: self.files.dir().to_path_buf() });
-        }
-        let images: u64 = manifest.files.values().sum();
-        let cold_bytes = match &cold {
-            Some(ColdCut::Pinned(pinned)) => pinned.bytes(),
-            Some(ColdCut::Rows(rows)) => rows.cold.store.usage().disk_bytes,
-            Some(ColdCut::Late(_)) | None => 0,
+/// Puts off migrations and cleaning, and waits for those that run.
+fn pause_moves<'a>(db: &Inner, cold: &'a Cold) -> Result<Paused<'a>> {
+    {
+        let mut progress = cold.progress.lock();
+        progress.no_moves += 1;
+        progress.no_cleaning += 1;
+    }
+    let paused = Paused { cold, moves: true };
+    let begun = db.clock.now_ns();
+    let mut backoff = Backoff::new();
+    loop {
+        let busy = {
+            let progress = cold.progress.lock();
+            let moving = !progress.running.is_empty() && mutation::on(Rule::BackupPausesMoves);
+            moving || progress.cleaning && mutation::on(Rule::BackupPausesRemovals)
         };
-        let bytes = images + segments.iter().map(|(_, bytes)| bytes).sum::<u64>() + cold_bytes;
-        let mut teller = Teller::new(self, bytes, told);
-        self.files.io().create_dir_all(directory)?;
-        let (from, to) = (dir_of(self.files.dir()), dir_of(directory));
-        self.files.io().create_dir_all(&to)?;
-        for &number in manifest.files.keys() {
-            self.copy_file(&image_path(&from, number), &image_path(&to, number), u64::MAX, &mut teller)?;
+        if !busy {
+            return Ok(paused);
         }
-        manifest.write(&**self.files.io(), &to)?;
-        let to = crate::log::dir_of(directory);
-        self.files.io().create_dir_all(&to)?;
-        for (from, bytes) in segments {
-            let name = from.file_name().expect("a segment has a name");
-            self.copy_file(&from, &to.join(name), bytes, &mut teller)?;
+        let waited = Duration::from_nanos(db.clock.now_ns().saturating_sub(begun));
+        if waited > db.options.definition_wait {
+            let waited = waited.as_millis();
+            return Err(Error::Refused(format!(
+                "no backup was made: rows have been on their way to the cold store for {waited} ms; try again"
+            )));
         }
-        self.files.io().sync_dir(&to)?;
-        // The log of the copy may name the ends of this store: the copy's is another one.
-        let store = match cold {
-            Some(ColdCut::Pinned(pinned)) => self.copy_pinned(*pinned, directory, &mut teller)?,
-            Some(ColdCut::Late(cold)) => {
-                let pinned = cold.store.pin().expect("only stores that can be pinned are mutated");
-                self.copy_pinned(pinned, directory, &mut teller)?
-            }
-            Some(ColdCut::Rows(rows)) => self.copy_cold_rows(&rows, directory, &mut teller)?,
-            None => StoreEnd::default(),
-        };
-        self.files.io().sync_dir(directory)?;
-        // Last: without it the directory is no database.
-        let superblock = Superblock::new(manifest.database, self.clock.wall_us());
-        let memory_limit = self.budget.limit().unwrap_or(u64::MAX);
-        let ends = DurableEnds { manifest: manifest.sequence, memory_limit, log: end, store };
-        superblock.create_with(ends, &**self.files.io(), directory)?;
-        tracing::info!(directory = %directory.display(), bytes, "backed up");
-        Ok(())
+        backoff.sleep(Duration::from_micros(200));
     }
+}
 
-    fn copy_pinned(&self, pinned: Pinned, directory: &Path, teller: &mut Teller<'_>) -> Result<StoreEnd> {
-        let dir = crate::cold::store::dir_of(directory);
-        let Teller { copier, pace } = teller;
-        let outcome = pinned.copy(self.cold.io(), &dir, copier, &mut |bytes| pace.burst(bytes));
-        ended(outcome.map_err(|source| Error::ColdStore {
-            table: "(backup)".to_owned(),
-            rows: None,
-            source,
-        })?)
+/// Writes a database with this state. The caller keeps its files in place.
+fn write_copy(
+    db: &Inner,
+    cut: Cut<'_>,
+    directory: &Path,
+    told: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+) -> Result<()> {
+    let Cut { mut manifest, log: end, cold } = cut;
+    manifest.store = StoreEnd::default();
+    let log = db.log().ok_or(Error::Closed)?;
+    let segments = log.segments(manifest.log_start, end);
+    if segments.is_empty() {
+        // Not even the least one has found its space yet.
+        return Err(Error::DiskFull { directory: db.files.dir().to_path_buf() });
     }
+    let images: u64 = manifest.files.values().sum();
+    let cold_bytes = match &cold {
+        Some(ColdCut::Pinned(pinned)) => pinned.bytes(),
+        Some(ColdCut::Rows(rows)) => rows.cold.store.usage().disk_bytes,
+        Some(ColdCut::Late(_)) | None => 0,
+    };
+    let bytes = images + segments.iter().map(|(_, bytes)| bytes).sum::<u64>() + cold_bytes;
+    let mut teller = Teller::new(db, bytes, told);
+    db.files.io().create_dir_all(directory)?;
+    let (from, to) = (dir_of(db.files.dir()), dir_of(directory));
+    db.files.io().create_dir_all(&to)?;
+    for &number in manifest.files.keys() {
+        copy_file(db, &image_path(&from, number), &image_path(&to, number), u64::MAX, &mut teller)?;
+    }
+    manifest.write(&**db.files.io(), &to)?;
+    let to = crate::log::dir_of(directory);
+    db.files.io().create_dir_all(&to)?;
+    for (from, bytes) in segments {
+        let name = from.file_name().expect("a segment has a name");
+        copy_file(db, &from, &to.join(name), bytes, &mut teller)?;
+    }
+    db.files.io().sync_dir(&to)?;
+    // The log of the copy may name the ends of this store: the copy's is another one.
+    let store = match cold {
+        Some(ColdCut::Pinned(pinned)) => copy_pinned(db, *pinned, directory, &mut teller)?,
+        Some(ColdCut::Late(cold)) => {
+            let pinned = cold.store.pin().expect("only stores that can be pinned are mutated");
+            copy_pinned(db, pinned, directory, &mut teller)?
+        }
+        Some(ColdCut::Rows(rows)) => {
+            crate::ops::backup_rows::copy_cold_rows(db, &rows, directory, &mut teller)?
+        }
+        None => StoreEnd::default(),
+    };
+    db.files.io().sync_dir(directory)?;
+    // Last: without it the directory is no database.
+    let superblock = Superblock::new(manifest.database, db.clock.wall_us());
+    let memory_limit = db.budget.limit().unwrap_or(u64::MAX);
+    let ends = DurableEnds { manifest: manifest.sequence, memory_limit, log: end, store };
+    superblock.create_with(ends, &**db.files.io(), directory)?;
+    tracing::info!(directory = %directory.display(), bytes, "backed up");
+    Ok(())
+}
 
-    /// Copies the first `bytes` of a file; the copy is as long as the file.
-    fn copy_file(&self, from: &Path, to: &Path, bytes: u64, teller: &mut Teller<'_>) -> Result<()> {
-        let source = self.cold.io().open_direct(from, OpenMode::Read)?;
-        let target = self.cold.io().open_direct(to, OpenMode::Create)?;
-        let len = source.len()?;
-        teller.copy(&*source, &*target, len.min(bytes))?;
-        target.set_len(len)?;
-        target.sync_data()?;
-        Ok(())
-    }
+fn copy_pinned(db: &Inner, pinned: Pinned, directory: &Path, teller: &mut Teller<'_>) -> Result<StoreEnd> {
+    let dir = crate::cold::store::dir_of(directory);
+    let Teller { copier, pace } = teller;
+    let outcome = pinned.copy(db.cold.io(), &dir, copier, &mut |bytes| pace.burst(bytes));
+    ended(outcome.map_err(|source| Error::ColdStore { table: "(backup)".to_owned(), rows: None, source })?)
+}
+
+/// Copies the first `bytes` of a file; the copy is as long as the file.
+fn copy_file(db: &Inner, from: &Path, to: &Path, bytes: u64, teller: &mut Teller<'_>) -> Result<()> {
+    let source = db.cold.io().open_direct(from, OpenMode::Read)?;
+    let target = db.cold.io().open_direct(to, OpenMode::Create)?;
+    let len = source.len()?;
+    teller.copy(&*source, &*target, len.min(bytes))?;
+    target.set_len(len)?;
+    target.sync_data()?;
+    Ok(())
 }
 
 /// What an error of a copy means, which names the disk that is full.

@@ -48,97 +48,93 @@ impl Drop for Counted<'_> {
     }
 }
 
-impl Inner {
-    /// Batches whose migration has failed. None is running.
-    pub(super) fn failed_batches(&self) -> HashSet<u64> {
-        let mut failed = HashSet::new();
-        if let Some(memo) = self.cold.memo() {
-            self.each_notice(memo.batches_form(), &mut |_, version, _| {
-                let (batch, kind, _) = memo.read_batch(version);
-                if kind == NoticeKind::None {
-                    failed.insert(batch);
-                }
-            });
-        }
-        failed
+/// Batches whose migration has failed. None is running.
+pub(super) fn failed_batches(db: &Inner) -> HashSet<u64> {
+    let mut failed = HashSet::new();
+    if let Some(memo) = db.cold.memo() {
+        crate::ops::clean::each_notice(db, memo.batches_form(), &mut |_, version, _| {
+            let (batch, kind, _) = memo.read_batch(version);
+            if kind == NoticeKind::None {
+                failed.insert(batch);
+            }
+        });
     }
+    failed
+}
 
-    /// The tables that may have cold rows.
-    pub(super) fn cold_tables(&self) -> Vec<(String, Timestamp, Vec<StoreIndex>)> {
-        let guard = self.epochs.pin();
-        let tables = self.catalog.all();
-        let forms =
-            tables.iter().filter(|entry| !is_internal(entry.id)).map(|entry| entry.form_pinned(&guard));
-        forms
-            .filter(|form| form.counters.cold.load(Ordering::SeqCst))
-            .map(|form| {
-                let secondary = form.indexes[1..].iter().map(|index| secondary_of(form.id, index.id));
-                let indexes = std::iter::once(primary_of(form.id)).chain(secondary).collect();
-                (form.schema.name.clone(), form.emptied.get(), indexes)
-            })
-            .collect()
-    }
+/// The tables that may have cold rows.
+pub(super) fn cold_tables(db: &Inner) -> Vec<(String, Timestamp, Vec<StoreIndex>)> {
+    let guard = db.epochs.pin();
+    let tables = db.catalog.all();
+    let forms = tables.iter().filter(|entry| !is_internal(entry.id)).map(|entry| entry.form_pinned(&guard));
+    forms
+        .filter(|form| form.counters.cold.load(Ordering::SeqCst))
+        .map(|form| {
+            let secondary = form.indexes[1..].iter().map(|index| secondary_of(form.id, index.id));
+            let indexes = std::iter::once(primary_of(form.id)).chain(secondary).collect();
+            (form.schema.name.clone(), form.emptied.get(), indexes)
+        })
+        .collect()
+}
 
-    /// Copies the records that belong to a cut into a store in `directory`.
-    pub(super) fn copy_cold_rows(
-        &self,
-        cut: &RowsCut<'_>,
-        directory: &Path,
-        teller: &mut Teller<'_>,
-    ) -> Result<StoreEnd> {
-        let dir = crate::cold::store::dir_of(directory);
-        let failed = |table: &str| {
-            let table = table.to_owned();
-            move |source: StoreError| Error::ColdStore { table: table.clone(), rows: None, source }
-        };
-        let ties = StoreTies::default();
-        // Nobody reads from it.
-        let memory = StoreMemory { frame_bytes: 0, ..StoreMemory::within(self.memory_limit()) };
-        let store =
-            crate::cold::open_store(&self.options, self.cold.io(), &dir, self.files.id(), memory, None, ties)
-                .map_err(failed("(backup)"))?;
-        let copy = Cold::new(store, self.options.cold_threads == 0);
-        let _counted = Counted::new(self, &copy.store);
-        let cold = cut.cold;
-        // A block's bytes of them at once, which the governor counts.
-        let mut batches: BTreeMap<u64, Batch> = BTreeMap::new();
-        let mut bytes = 0;
-        let mut trimmer = Trimmer::default();
-        for (table, since, indexes) in &cut.tables {
-            for &index in indexes {
-                let mut scan = cold.store.scan(index, &[], None, Direction::Forward);
-                while let Some(found) = cold.finish(scan.next()).map_err(failed(table))? {
-                    for entry in found.entries {
-                        let id = entry.batch.0;
-                        let later = id > cut.clock.0 && mutation::on(Rule::BackupPausesMoves);
-                        if id <= since.0 || later || cut.failed.contains(&id) {
-                            continue;
-                        }
-                        let batch = batches.entry(id).or_insert_with(|| {
-                            bytes += BATCH_OVERHEAD_BYTES;
-                            Batch::confirmed(BatchId(id))
-                        });
-                        let before = batch.memory_bytes();
-                        batch.put(index, &found.key, &entry.record).map_err(failed(table))?;
-                        bytes += batch.memory_bytes() - before;
+/// Copies the records that belong to a cut into a store in `directory`.
+pub(super) fn copy_cold_rows(
+    db: &Inner,
+    cut: &RowsCut<'_>,
+    directory: &Path,
+    teller: &mut Teller<'_>,
+) -> Result<StoreEnd> {
+    let dir = crate::cold::store::dir_of(directory);
+    let failed = |table: &str| {
+        let table = table.to_owned();
+        move |source: StoreError| Error::ColdStore { table: table.clone(), rows: None, source }
+    };
+    let ties = StoreTies::default();
+    // Nobody reads from it.
+    let memory = StoreMemory { frame_bytes: 0, ..StoreMemory::within(db.memory_limit()) };
+    let store = crate::cold::open_store(&db.options, db.cold.io(), &dir, db.files.id(), memory, None, ties)
+        .map_err(failed("(backup)"))?;
+    let copy = Cold::new(store, db.options.cold_threads == 0);
+    let _counted = Counted::new(db, &copy.store);
+    let cold = cut.cold;
+    // A block's bytes of them at once, which the governor counts.
+    let mut batches: BTreeMap<u64, Batch> = BTreeMap::new();
+    let mut bytes = 0;
+    let mut trimmer = Trimmer::default();
+    for (table, since, indexes) in &cut.tables {
+        for &index in indexes {
+            let mut scan = cold.store.scan(index, &[], None, Direction::Forward);
+            while let Some(found) = cold.finish(scan.next()).map_err(failed(table))? {
+                for entry in found.entries {
+                    let id = entry.batch.0;
+                    let later = id > cut.clock.0 && mutation::on(Rule::BackupPausesMoves);
+                    if id <= since.0 || later || cut.failed.contains(&id) {
+                        continue;
                     }
-                    if bytes >= memory.block_bytes {
-                        write_all(&copy, std::mem::take(&mut batches).into_values())
-                            .map_err(failed("(backup)"))?;
-                        teller.more(bytes as u64)?;
-                        bytes = 0;
-                        if self.budget.limit().is_some() {
-                            trimmer.trim(&*self.clock, 0, TRIMMING_SHARE);
-                        }
+                    let batch = batches.entry(id).or_insert_with(|| {
+                        bytes += BATCH_OVERHEAD_BYTES;
+                        Batch::confirmed(BatchId(id))
+                    });
+                    let before = batch.memory_bytes();
+                    batch.put(index, &found.key, &entry.record).map_err(failed(table))?;
+                    bytes += batch.memory_bytes() - before;
+                }
+                if bytes >= memory.block_bytes {
+                    write_all(&copy, std::mem::take(&mut batches).into_values())
+                        .map_err(failed("(backup)"))?;
+                    teller.more(bytes as u64)?;
+                    bytes = 0;
+                    if db.budget.limit().is_some() {
+                        trimmer.trim(&*db.clock, 0, TRIMMING_SHARE);
                     }
                 }
             }
         }
-        write_all(&copy, batches.into_values()).map_err(failed("(backup)"))?;
-        copy.store.close();
-        self.files.io().sync_dir(&dir)?;
-        Ok(copy.store.end())
     }
+    write_all(&copy, batches.into_values()).map_err(failed("(backup)"))?;
+    copy.store.close();
+    db.files.io().sync_dir(&dir)?;
+    Ok(copy.store.end())
 }
 
 /// Writes batches, all at once.

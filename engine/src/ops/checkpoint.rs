@@ -110,7 +110,7 @@ type Forms<'f> = BTreeMap<TableId, &'f TableForm>;
 pub(crate) fn run(inner: &Inner) {
     // What the opening has read counts: a process that crashes before each checkpoint would never make one.
     let mut last_tail = Lsn(inner.files.log_end().0 - inner.checkpoints.replayed_bytes);
-    let mut asked = inner.has_replayed_much();
+    let mut asked = has_replayed_much(inner);
     let mut last_end = inner.clock.now_ns();
     let mut pause = Duration::ZERO;
     while !inner.closing.has_begun() {
@@ -126,7 +126,7 @@ pub(crate) fn run(inner: &Inner) {
             continue;
         }
         let tail = log.tail();
-        if let Err(error) = inner.checkpoint(RunState::Logged) {
+        if let Err(error) = checkpoint(inner, RunState::Logged) {
             tracing::warn!(%error, "a checkpoint failed; the one before stays valid");
             pause = AFTER_FAILURE.min(inner.options.checkpoint_interval);
         } else {
@@ -145,7 +145,7 @@ pub(crate) fn now(inner: &Inner) -> Result<()> {
     if inner.log().is_none() {
         return Ok(());
     }
-    inner.checkpoint(RunState::Logged)
+    checkpoint(inner, RunState::Logged)
 }
 
 /// The last step of an opening: where the log has become as long as it may, nothing is served before a checkpoint has made
@@ -154,7 +154,7 @@ pub(crate) fn catch_up(inner: &Inner) {
     let long = inner.checkpoints.replayed_bytes >= inner.options.checkpoint_log_bytes;
     if long
         && inner.log().is_some()
-        && let Err(error) = inner.checkpoint(RunState::Logged)
+        && let Err(error) = checkpoint(inner, RunState::Logged)
     {
         tracing::warn!(%error, "the log is long, and no checkpoint could be made; the one before stays valid");
     }
@@ -167,7 +167,7 @@ pub(crate) fn close(inner: &Inner) -> Result<()> {
     }
     match inner.log() {
         Some(log) => log.close().map_err(|error| inner.log_error(&error)),
-        None => inner.checkpoint(RunState::Closed),
+        None => checkpoint(inner, RunState::Closed),
     }
 }
 
@@ -179,493 +179,484 @@ pub(crate) fn seal(inner: &Inner) {
     }
 }
 
-impl Inner {
-    /// What a failure of a checkpoint's files means for a user.
-    pub(crate) fn checkpoint_error(&self, error: CheckpointError) -> Error {
-        match error {
-            // A full disk while names are made durable leaves as much in doubt as any other failure.
-            CheckpointError::Io(io) if io.is_full() && io.action() != Action::SyncDir => {
-                Error::DiskFull { directory: self.files.dir().to_path_buf() }
-            }
-            error => error.into(),
+/// What a failure of a checkpoint's files means for a user.
+pub(crate) fn checkpoint_error(db: &Inner, error: CheckpointError) -> Error {
+    match error {
+        // A full disk while names are made durable leaves as much in doubt as any other failure.
+        CheckpointError::Io(io) if io.is_full() && io.action() != Action::SyncDir => {
+            Error::DiskFull { directory: db.files.dir().to_path_buf() }
+        }
+        error => error.into(),
+    }
+}
+
+/// Replay that starts here misses nothing that a later reading of the clock does not cover: all records before
+/// are filled, and no transaction is between its parts.
+pub(crate) fn replay_position(db: &Inner) -> Lsn {
+    let Some(log) = db.log() else { return db.files.log_end() };
+    let filled = log.filled();
+    db.registry.places().map(|place| place.parts_from.load(Ordering::SeqCst)).fold(
+        filled,
+        |position, parts| {
+            if parts == 0 { position } else { position.min(Lsn(parts - 1)) }
+        },
+    )
+}
+
+/// Has the opening read so much of the log that the next one should not have to?
+pub(crate) fn has_replayed_much(db: &Inner) -> bool {
+    let much = db.options.log_segment_bytes.min(db.options.checkpoint_log_bytes / REPLAYED_SHARE);
+    db.checkpoints.replayed_bytes >= much.max(1)
+}
+
+/// Makes a checkpoint.
+pub(crate) fn checkpoint(db: &Inner, state: RunState) -> Result<()> {
+    let Some(durable) = db.checkpoints.durable() else { return Ok(()) };
+    let _turn = db.checkpoints.enter();
+    db.checkpoints.begun.fetch_add(1, Ordering::Relaxed);
+    let (number, old) = {
+        let mut durable = durable.lock();
+        durable.next_file += 1;
+        (durable.next_file - 1, durable.manifest.clone())
+    };
+    let dead = old.mostly_dead_files();
+    let mut findings = Findings::new();
+    let late = mutation::off(Rule::ReplayPositionBeforeTimestamp);
+    let start = {
+        let _definition = db.redefining.lock();
+        replay_position(db)
+    };
+    let dir = dir_of(db.files.dir());
+    let closed = || db.closing.has_begun();
+    let mut pace = |bytes: u64| {
+        db.checkpoints.bytes.fetch_add(bytes, Ordering::Relaxed);
+        // Two processors are few: leave the users' threads a chance between writes.
+        if !closed() {
+            std::thread::yield_now();
+        }
+    };
+    let mut writer = ImageWriter::create(db.files.io(), &dir, &old.database, number, &mut pace)
+        .map_err(|error| checkpoint_error(db, error))?;
+    let outcome = image_all(db, &old, &dead, &mut writer, &mut findings);
+    let file = outcome
+        .and_then(|()| writer.finish())
+        .inspect_err(|_| mark_again(db, &findings))
+        .map_err(|error| checkpoint_error(db, error))?;
+    if let Some(log) = db.log()
+        && mutation::on(Rule::CheckpointAfterLog)
+    {
+        make_durable(db, log, log.tail()).inspect_err(|_| mark_again(db, &findings))?;
+    }
+    let start = if late { replay_position(db) } else { start };
+    install(db, state, start, file, &findings).inspect_err(|_| mark_again(db, &findings))?;
+    remove_if_unused(db, number);
+    db.checkpoints.completed.fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Makes the log durable up to `lsn`, with its own thread or without one.
+pub(crate) fn make_durable(db: &Inner, log: &crate::log::Log, lsn: Lsn) -> Result<()> {
+    if mutation::off(Rule::DefinitionAfterLog) {
+        return Ok(());
+    }
+    // Who has reserved space in it may be about to fill that.
+    let mut backoff = Backoff::new();
+    while log.durable() < lsn {
+        log.flush_once().map_err(|error| db.log_error(&error))?;
+        if log.durable() < lsn {
+            backoff.wait();
         }
     }
+    Ok(())
+}
 
-    /// Replay that starts here misses nothing that a later reading of the clock does not cover: all records before
-    /// are filled, and no transaction is between its parts.
-    pub(crate) fn replay_position(&self) -> Lsn {
-        let Some(log) = self.log() else { return self.files.log_end() };
-        let filled = log.filled();
-        self.registry.places().map(|place| place.parts_from.load(Ordering::SeqCst)).fold(
-            filled,
-            |position, parts| {
-                if parts == 0 { position } else { position.min(Lsn(parts - 1)) }
-            },
-        )
+/// After a failed round: what was imaged counts as changed again.
+fn mark_again(db: &Inner, findings: &Findings) {
+    let guard = db.epochs.pin();
+    for entry in db.catalog.all() {
+        let form = entry.form_pinned(&guard);
+        let of_form = findings.get(&form.storage).into_iter().flat_map(|of| &of.chunks);
+        for (number, _) in of_form.filter(|(_, finding)| matches!(finding, Finding::Imaged(_))) {
+            if let Some(chunk) = form.store.directory.get(*number, &guard) {
+                chunk.mark_dirty();
+            }
+        }
     }
+}
 
-    /// Has the opening read so much of the log that the next one should not have to?
-    pub(crate) fn has_replayed_much(&self) -> bool {
-        let much = self.options.log_segment_bytes.min(self.options.checkpoint_log_bytes / REPLAYED_SHARE);
-        self.checkpoints.replayed_bytes >= much.max(1)
-    }
-
-    /// Makes a checkpoint.
-    pub(crate) fn checkpoint(&self, state: RunState) -> Result<()> {
-        let Some(durable) = self.checkpoints.durable() else { return Ok(()) };
-        let _turn = self.checkpoints.enter();
-        self.checkpoints.begun.fetch_add(1, Ordering::Relaxed);
-        let (number, old) = {
-            let mut durable = durable.lock();
-            durable.next_file += 1;
-            (durable.next_file - 1, durable.manifest.clone())
+fn image_all(
+    db: &Inner,
+    old: &Manifest,
+    dead: &BTreeSet<u64>,
+    writer: &mut ImageWriter<'_>,
+    findings: &mut Findings,
+) -> std::result::Result<(), CheckpointError> {
+    for entry in db.catalog.all() {
+        let chunks = {
+            let guard = db.epochs.pin();
+            entry.form_pinned(&guard).store.directory.len()
         };
-        let dead = old.mostly_dead_files();
-        let mut findings = Findings::new();
-        let late = mutation::off(Rule::ReplayPositionBeforeTimestamp);
-        let start = {
-            let _definition = self.redefining.lock();
-            self.replay_position()
-        };
-        let dir = dir_of(self.files.dir());
-        let closed = || self.closing.has_begun();
-        let mut pace = |bytes: u64| {
-            self.checkpoints.bytes.fetch_add(bytes, Ordering::Relaxed);
-            // Two processors are few: leave the users' threads a chance between writes.
-            if !closed() {
-                std::thread::yield_now();
+        for number in 0..chunks {
+            // Definitions do not change, and chunks are not dropped, while one chunk is imaged.
+            let _maintenance = db.standstill.enter();
+            if entry.is_dropped() {
+                break;
             }
-        };
-        let mut writer = ImageWriter::create(self.files.io(), &dir, &old.database, number, &mut pace)
-            .map_err(|error| self.checkpoint_error(error))?;
-        let outcome = self.image_all(&old, &dead, &mut writer, &mut findings);
-        let file = outcome
-            .and_then(|()| writer.finish())
-            .inspect_err(|_| self.mark_again(&findings))
-            .map_err(|error| self.checkpoint_error(error))?;
-        if let Some(log) = self.log()
-            && mutation::on(Rule::CheckpointAfterLog)
-        {
-            self.make_durable(log, log.tail()).inspect_err(|_| self.mark_again(&findings))?;
-        }
-        let start = if late { self.replay_position() } else { start };
-        self.install(state, start, file, &findings).inspect_err(|_| self.mark_again(&findings))?;
-        self.remove_if_unused(number);
-        self.checkpoints.completed.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Makes the log durable up to `lsn`, with its own thread or without one.
-    pub(crate) fn make_durable(&self, log: &crate::log::Log, lsn: Lsn) -> Result<()> {
-        if mutation::off(Rule::DefinitionAfterLog) {
-            return Ok(());
-        }
-        // Who has reserved space in it may be about to fill that.
-        let mut backoff = Backoff::new();
-        while log.durable() < lsn {
-            log.flush_once().map_err(|error| self.log_error(&error))?;
-            if log.durable() < lsn {
-                backoff.wait();
+            // SAFETY: forms are freed only under the maintenance lock, which is held while this is used.
+            let form = unsafe { FormRef::of(&entry) }.get();
+            let found = findings.entry(form.storage).or_insert_with(|| Found::under(form));
+            if found.version != form.layout_version {
+                // Its columns have changed since the first chunk: what was found of it does not count.
+                break;
             }
-        }
-        Ok(())
-    }
-
-    /// After a failed round: what was imaged counts as changed again.
-    fn mark_again(&self, findings: &Findings) {
-        let guard = self.epochs.pin();
-        for entry in self.catalog.all() {
-            let form = entry.form_pinned(&guard);
-            let of_form = findings.get(&form.storage).into_iter().flat_map(|of| &of.chunks);
-            for (number, _) in of_form.filter(|(_, finding)| matches!(finding, Finding::Imaged(_))) {
-                if let Some(chunk) = form.store.directory.get(*number, &guard) {
-                    chunk.mark_dirty();
-                }
-            }
-        }
-    }
-
-    fn image_all(
-        &self,
-        old: &Manifest,
-        dead: &BTreeSet<u64>,
-        writer: &mut ImageWriter<'_>,
-        findings: &mut Findings,
-    ) -> std::result::Result<(), CheckpointError> {
-        for entry in self.catalog.all() {
-            let chunks = {
-                let guard = self.epochs.pin();
-                entry.form_pinned(&guard).store.directory.len()
-            };
-            for number in 0..chunks {
-                // Definitions do not change, and chunks are not dropped, while one chunk is imaged.
-                let _maintenance = self.standstill.enter();
-                if entry.is_dropped() {
-                    break;
-                }
-                // SAFETY: forms are freed only under the maintenance lock, which is held while this is used.
-                let form = unsafe { FormRef::of(&entry) }.get();
-                let found = findings.entry(form.storage).or_insert_with(|| Found::under(form));
-                if found.version != form.layout_version {
-                    // Its columns have changed since the first chunk: what was found of it does not count.
-                    break;
-                }
-                let chunk = {
-                    let guard = self.epochs.pin();
-                    let Some(chunk) = form.store.directory.get(number, &guard) else {
-                        found.chunks.insert(number, Finding::Gone);
-                        continue;
-                    };
-                    std::ptr::from_ref(chunk)
+            let chunk = {
+                let guard = db.epochs.pin();
+                let Some(chunk) = form.store.directory.get(number, &guard) else {
+                    found.chunks.insert(number, Finding::Gone);
+                    continue;
                 };
-                // SAFETY: chunks go only under the maintenance lock, too. So no pin has to last for the whole image.
-                let chunk = unsafe { &*chunk };
-                let key = (form.storage, number);
-                let position = self.replay_position();
-                let known = old.chunks.get(&key).filter(|image| is_of(image, form));
-                let files = |image: &ChunkImage| [Some(image.file), image.base.map(|base| base.file)];
-                let moves = known
-                    .is_some_and(|image| files(image).into_iter().flatten().any(|file| dead.contains(&file)));
-                if known.is_some() && !chunk.is_dirty() && !moves {
-                    found.chunks.insert(number, Finding::Confirmed(position));
-                    continue;
-                }
-                chunk.clear_dirty();
-                let base = known.and_then(|image| image.base).filter(|base| !dead.contains(&base.file));
-                let image =
-                    self.image_chunk(form, chunk, base, writer).inspect_err(|_| chunk.mark_dirty())?;
-                found.chunks.insert(number, Finding::Imaged(image));
+                std::ptr::from_ref(chunk)
+            };
+            // SAFETY: chunks go only under the maintenance lock, too. So no pin has to last for the whole image.
+            let chunk = unsafe { &*chunk };
+            let key = (form.storage, number);
+            let position = replay_position(db);
+            let known = old.chunks.get(&key).filter(|image| is_of(image, form));
+            let files = |image: &ChunkImage| [Some(image.file), image.base.map(|base| base.file)];
+            let moves = known
+                .is_some_and(|image| files(image).into_iter().flatten().any(|file| dead.contains(&file)));
+            if known.is_some() && !chunk.is_dirty() && !moves {
+                found.chunks.insert(number, Finding::Confirmed(position));
+                continue;
             }
+            chunk.clear_dirty();
+            let base = known.and_then(|image| image.base).filter(|base| !dead.contains(&base.file));
+            let image = image_chunk(db, form, chunk, base, writer).inspect_err(|_| chunk.mark_dirty())?;
+            found.chunks.insert(number, Finding::Imaged(image));
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// Writes the image of a chunk, and the block of its frozen rows unless `base` is that. The caller keeps the table's
-    /// definition and the chunk in place.
-    fn image_chunk(
-        &self,
-        form: &TableForm,
-        chunk: &Chunk,
-        base: Option<Base>,
-        writer: &mut ImageWriter<'_>,
-    ) -> std::result::Result<ChunkImage, CheckpointError> {
-        const ROWS_A_PIN: u32 = 512;
-        /// How far ahead the processor is asked for versions.
-        const ROWS_AHEAD: u32 = 16;
-        let place = self.registry.checkpointer();
-        let (replay, timestamp);
-        if mutation::off(Rule::ReplayPositionBeforeTimestamp) {
-            timestamp = place.take_snapshot(&self.registry.clock);
-            thermocline_base::sync::schedule_point();
-            replay = self.replay_position();
-        } else {
-            replay = self.replay_position();
-            timestamp = place.take_snapshot(&self.registry.clock);
+/// Writes the image of a chunk, and the block of its frozen rows unless `base` is that. The caller keeps the table's
+/// definition and the chunk in place.
+fn image_chunk(
+    db: &Inner,
+    form: &TableForm,
+    chunk: &Chunk,
+    base: Option<Base>,
+    writer: &mut ImageWriter<'_>,
+) -> std::result::Result<ChunkImage, CheckpointError> {
+    const ROWS_A_PIN: u32 = 512;
+    /// How far ahead the processor is asked for versions.
+    const ROWS_AHEAD: u32 = 16;
+    let place = db.registry.checkpointer();
+    let (replay, timestamp);
+    if mutation::off(Rule::ReplayPositionBeforeTimestamp) {
+        timestamp = place.take_snapshot(&db.registry.clock);
+        thermocline_base::sync::schedule_point();
+        replay = replay_position(db);
+    } else {
+        replay = replay_position(db);
+        timestamp = place.take_snapshot(&db.registry.clock);
+    }
+    let header = ChunkHeader {
+        table: form.storage,
+        chunk: chunk.number(),
+        timestamp,
+        replay,
+        schema_version: form.layout_version,
+    };
+    let mut frozen = match write_base(db, chunk, &header, base, writer) {
+        Ok(frozen) => frozen,
+        Err(error) => {
+            place.drop_snapshot();
+            writer.abandon();
+            return Err(error);
         }
-        let header = ChunkHeader {
-            table: form.storage,
-            chunk: chunk.number(),
-            timestamp,
-            replay,
-            schema_version: form.layout_version,
-        };
-        let mut frozen = match self.write_base(chunk, &header, base, writer) {
-            Ok(frozen) => frozen,
-            Err(error) => {
-                place.drop_snapshot();
-                writer.abandon();
-                return Err(error);
+    };
+    writer.begin(header);
+    let used = chunk.used();
+    let mut outcome = Ok(());
+    let mut slot = 0;
+    'pins: while slot < used {
+        let guard = db.epochs.pin();
+        let mut backoff = Backoff::new();
+        let end = (slot + ROWS_A_PIN).min(used);
+        let row_of = |slot: u32| thermocline_base::ids::RowId::new(chunk.number(), slot as u16);
+        let directory = &form.store.directory;
+        (slot..end.min(slot + ROWS_AHEAD)).for_each(|slot| directory.approach(row_of(slot), &guard));
+        while slot < end {
+            if slot + ROWS_AHEAD < end {
+                directory.approach(row_of(slot + ROWS_AHEAD), &guard);
             }
-        };
-        writer.begin(header);
-        let used = chunk.used();
-        let mut outcome = Ok(());
-        let mut slot = 0;
-        'pins: while slot < used {
-            let guard = self.epochs.pin();
-            let mut backoff = Backoff::new();
-            let end = (slot + ROWS_A_PIN).min(used);
-            let row_of = |slot: u32| thermocline_base::ids::RowId::new(chunk.number(), slot as u16);
-            let directory = &form.store.directory;
-            (slot..end.min(slot + ROWS_AHEAD)).for_each(|slot| directory.approach(row_of(slot), &guard));
-            while slot < end {
-                if slot + ROWS_AHEAD < end {
-                    directory.approach(row_of(slot + ROWS_AHEAD), &guard);
-                }
-                // One look at the slot's word decides: the row is in the base, or it is written here.
-                if let Some(frozen) = &mut frozen
-                    && chunk.look(slot as u16, &guard) == Slot::Frozen(frozen.number)
-                    && let Some(block) = chunk.block(frozen.number, &guard)
-                {
-                    if block.begin(slot as u16, &guard) <= timestamp {
-                        frozen.slots[slot as usize / 64] |= 1 << (slot % 64);
-                    }
-                    slot += 1;
-                    continue;
-                }
-                let _frame = guard.frame();
-                let newest = directory.newest(row_of(slot), &guard);
-                if newest.is_some_and(Version::is_absent) {
-                    // The image of before, and the log, stay as long as nothing better can be written.
-                    outcome = Err(CheckpointError::LostRow { table: form.storage, row: row_of(slot) });
-                    break 'pins;
-                }
-                match visible(newest, &form.store.memory, &self.registry, timestamp, None) {
-                    Sees::Nothing => {}
-                    Sees::Row(version) => {
-                        let begin = match version.begin() {
-                            Begin::At(begin) => begin,
-                            Begin::By(id) => match self.registry.state(id) {
-                                (State::Committed, end) => end,
-                                _ => continue,
-                            },
-                        };
-                        if let Err(error) = writer.row(slot as u16, begin, version.row()) {
-                            outcome = Err(error);
-                            break 'pins;
-                        }
-                    }
-                    Sees::Undecided(_) | Sees::Changed => {
-                        backoff.wait();
-                        continue;
-                    }
+            // One look at the slot's word decides: the row is in the base, or it is written here.
+            if let Some(frozen) = &mut frozen
+                && chunk.look(slot as u16, &guard) == Slot::Frozen(frozen.number)
+                && let Some(block) = chunk.block(frozen.number, &guard)
+            {
+                if block.begin(slot as u16, &guard) <= timestamp {
+                    frozen.slots[slot as usize / 64] |= 1 << (slot % 64);
                 }
                 slot += 1;
+                continue;
             }
-        }
-        place.drop_snapshot();
-        let frozen = frozen.filter(|frozen| frozen.slots.iter().any(|word| *word != 0));
-        let outcome = outcome.and_then(|()| match &frozen {
-            Some(frozen) => writer.frozen(frozen.base.id, &frozen.slots),
-            None => Ok(()),
-        });
-        match outcome {
-            Ok(()) => {
-                writer.end().map(|image| ChunkImage { base: frozen.map(|frozen| frozen.base), ..image })
+            let _frame = guard.frame();
+            let newest = directory.newest(row_of(slot), &guard);
+            if newest.is_some_and(Version::is_absent) {
+                // The image of before, and the log, stay as long as nothing better can be written.
+                outcome = Err(CheckpointError::LostRow { table: form.storage, row: row_of(slot) });
+                break 'pins;
             }
-            Err(error) => {
-                writer.abandon();
-                Err(error)
-            }
-        }
-    }
-
-    /// Writes the block that a chunk was frozen into last, unless `base` is that. `None`: it has none.
-    fn write_base(
-        &self,
-        chunk: &Chunk,
-        header: &ChunkHeader,
-        base: Option<Base>,
-        writer: &mut ImageWriter<'_>,
-    ) -> std::result::Result<Option<FrozenSlots>, CheckpointError> {
-        let place = {
-            let guard = self.epochs.pin();
-            // Of a block whose rows have left nothing is needed; who sees them still is written beside it. Rows on the paged side
-            // are written like those in memory.
-            let is_needed = |block: &&Block| block.live() != block.left() && block.run().is_none();
-            let Some(block) = chunk.blocks(&guard).next().filter(is_needed) else { return Ok(None) };
-            std::ptr::from_ref(block)
-        };
-        // SAFETY: blocks are linked and taken out only under the maintenance lock, which the caller holds. So no pin has to
-        // last while the block is written.
-        let block = unsafe { &*place };
-        let base = match base.filter(|base| base.id == block.rows().id()) {
-            Some(base) => base,
-            None => writer.base(block.rows().id(), header, block.rows().hidden(), block.rows().bytes())?,
-        };
-        let slots = vec![0; (chunk.capacity() as usize).div_ceil(64)];
-        Ok(Some(FrozenSlots { number: block.number(), base, slots }))
-    }
-
-    /// Writes the manifest of a round, and removes what it makes superfluous.
-    fn install(&self, state: RunState, start: Lsn, file: ImageFile, findings: &Findings) -> Result<()> {
-        let _maintenance = self.standstill.enter();
-        self.write_manifest(|builder, forms| {
-            builder.add_file(file);
-            let mut is_current = true;
-            for (&storage, found) in findings {
-                let Some(form) = forms.get(&storage) else { continue };
-                if found.version != form.layout_version {
-                    is_current = false;
-                    continue;
-                }
-                for (&number, finding) in &found.chunks {
-                    match finding {
-                        Finding::Imaged(image) => builder.put(*image),
-                        Finding::Confirmed(position) => _ = builder.confirm(storage, number, *position),
-                        Finding::Gone => builder.drop_chunk(storage, number),
+            match visible(newest, &form.store.memory, &db.registry, timestamp, None) {
+                Sees::Nothing => {}
+                Sees::Row(version) => {
+                    let begin = match version.begin() {
+                        Begin::At(begin) => begin,
+                        Begin::By(id) => match db.registry.state(id) {
+                            (State::Committed, end) => end,
+                            _ => continue,
+                        },
+                    };
+                    if let Err(error) = writer.row(slot as u16, begin, version.row()) {
+                        outcome = Err(error);
+                        break 'pins;
                     }
                 }
-            }
-            (state, Some(start).filter(|_| is_current))
-        })
-    }
-
-    /// Writes the next manifest. `change` fills it in and says in which state it leaves the database, and where replay
-    /// starts for chunks without an image (`None`: where it did).
-    fn write_manifest(
-        &self,
-        change: impl FnOnce(&mut ManifestBuilder, &Forms<'_>) -> (RunState, Option<Lsn>),
-    ) -> Result<()> {
-        let Some(durable) = self.checkpoints.durable() else { return Ok(()) };
-        let mut durable = durable.lock();
-        let mut builder = ManifestBuilder::new(&durable.manifest);
-        let guard = self.epochs.pin();
-        let (tables, catalog, clock);
-        {
-            // What has been committed by now, and nothing else.
-            let _definition = self.redefining.lock();
-            clock = self.registry.clock.now();
-            tables = self.catalog.all();
-            catalog = self.catalog.encode(&guard);
-        }
-        let forms: Forms<'_> =
-            tables.iter().map(|entry| entry.form_pinned(&guard)).map(|form| (form.storage, form)).collect();
-        for (&(storage, number), image) in &durable.manifest.chunks {
-            if forms.get(&storage).is_none_or(|form| !is_of(image, form)) {
-                builder.drop_chunk(storage, number);
-            }
-        }
-        let (state, start) = change(&mut builder, &forms);
-        let start = start.unwrap_or(durable.manifest.log_start);
-        drop(forms);
-        drop(guard);
-        if let Some(log) = self.log()
-            && mutation::on(Rule::CheckpointAfterLog)
-        {
-            // The catalog must not be of commits that a crash takes back.
-            self.make_durable(log, log.tail())?;
-        }
-        let sequence = durable.next_sequence;
-        durable.next_sequence += 1;
-        let next_file = durable.next_file;
-        let manifest = builder.build(
-            |manifest| {
-                manifest.sequence = sequence;
-                manifest.next_file = next_file;
-                manifest.clock = clock;
-                manifest.state = state;
-                // It is there before its first record is: from then on, each manifest says so.
-                manifest.cold |= self.cold.get().is_some();
-                manifest.log_durable = self.log().map_or(manifest.log_durable, crate::log::Log::durable);
-                if let Some(cold) = self.cold.get() {
-                    manifest.store = cold.store.end();
+                Sees::Undecided(_) | Sees::Changed => {
+                    backoff.wait();
+                    continue;
                 }
-                manifest.catalog = catalog;
-            },
-            start,
-        );
-        let dir = dir_of(self.files.dir());
-        manifest.write(&**self.files.io(), &dir).map_err(|error| self.checkpoint_error(error))?;
-        if let Some(ends) = self.files.ends() {
-            ends.seal(sequence);
+            }
+            slot += 1;
         }
-        let mut dropped = durable.manifest.files_dropped_by(&manifest);
-        let old = std::mem::replace(&mut durable.manifest, manifest).sequence;
-        durable.waiting.0.append(&mut dropped);
-        durable.waiting.1.push(old);
+    }
+    place.drop_snapshot();
+    let frozen = frozen.filter(|frozen| frozen.slots.iter().any(|word| *word != 0));
+    let outcome = outcome.and_then(|()| match &frozen {
+        Some(frozen) => writer.frozen(frozen.base.id, &frozen.slots),
+        None => Ok(()),
+    });
+    match outcome {
+        Ok(()) => writer.end().map(|image| ChunkImage { base: frozen.map(|frozen| frozen.base), ..image }),
+        Err(error) => {
+            writer.abandon();
+            Err(error)
+        }
+    }
+}
+
+/// Writes the block that a chunk was frozen into last, unless `base` is that. `None`: it has none.
+fn write_base(
+    db: &Inner,
+    chunk: &Chunk,
+    header: &ChunkHeader,
+    base: Option<Base>,
+    writer: &mut ImageWriter<'_>,
+) -> std::result::Result<Option<FrozenSlots>, CheckpointError> {
+    let place = {
+        let guard = db.epochs.pin();
+        // Of a block whose rows have left nothing is needed; who sees them still is written beside it. Rows on the paged side
+        // are written like those in memory.
+        let is_needed = |block: &&Block| block.live() != block.left() && block.run().is_none();
+        let Some(block) = chunk.blocks(&guard).next().filter(is_needed) else { return Ok(None) };
+        std::ptr::from_ref(block)
+    };
+    // SAFETY: blocks are linked and taken out only under the maintenance lock, which the caller holds. So no pin has to
+    // last while the block is written.
+    let block = unsafe { &*place };
+    let base = match base.filter(|base| base.id == block.rows().id()) {
+        Some(base) => base,
+        None => writer.base(block.rows().id(), header, block.rows().hidden(), block.rows().bytes())?,
+    };
+    let slots = vec![0; (chunk.capacity() as usize).div_ceil(64)];
+    Ok(Some(FrozenSlots { number: block.number(), base, slots }))
+}
+
+/// Writes the manifest of a round, and removes what it makes superfluous.
+fn install(db: &Inner, state: RunState, start: Lsn, file: ImageFile, findings: &Findings) -> Result<()> {
+    let _maintenance = db.standstill.enter();
+    write_manifest(db, |builder, forms| {
+        builder.add_file(file);
+        let mut is_current = true;
+        for (&storage, found) in findings {
+            let Some(form) = forms.get(&storage) else { continue };
+            if found.version != form.layout_version {
+                is_current = false;
+                continue;
+            }
+            for (&number, finding) in &found.chunks {
+                match finding {
+                    Finding::Imaged(image) => builder.put(*image),
+                    Finding::Confirmed(position) => _ = builder.confirm(storage, number, *position),
+                    Finding::Gone => builder.drop_chunk(storage, number),
+                }
+            }
+        }
+        (state, Some(start).filter(|_| is_current))
+    })
+}
+
+/// Writes the next manifest. `change` fills it in and says in which state it leaves the database, and where replay
+/// starts for chunks without an image (`None`: where it did).
+fn write_manifest(
+    db: &Inner,
+    change: impl FnOnce(&mut ManifestBuilder, &Forms<'_>) -> (RunState, Option<Lsn>),
+) -> Result<()> {
+    let Some(durable) = db.checkpoints.durable() else { return Ok(()) };
+    let mut durable = durable.lock();
+    let mut builder = ManifestBuilder::new(&durable.manifest);
+    let guard = db.epochs.pin();
+    let (tables, catalog, clock);
+    {
+        // What has been committed by now, and nothing else.
+        let _definition = db.redefining.lock();
+        clock = db.registry.clock.now();
+        tables = db.catalog.all();
+        catalog = db.catalog.encode(&guard);
+    }
+    let forms: Forms<'_> =
+        tables.iter().map(|entry| entry.form_pinned(&guard)).map(|form| (form.storage, form)).collect();
+    for (&(storage, number), image) in &durable.manifest.chunks {
+        if forms.get(&storage).is_none_or(|form| !is_of(image, form)) {
+            builder.drop_chunk(storage, number);
+        }
+    }
+    let (state, start) = change(&mut builder, &forms);
+    let start = start.unwrap_or(durable.manifest.log_start);
+    drop(forms);
+    drop(guard);
+    if let Some(log) = db.log()
+        && mutation::on(Rule::CheckpointAfterLog)
+    {
+        // The catalog must not be of commits that a crash takes back.
+        make_durable(db, log, log.tail())?;
+    }
+    let sequence = durable.next_sequence;
+    durable.next_sequence += 1;
+    let next_file = durable.next_file;
+    let manifest = builder.build(
+        |manifest| {
+            manifest.sequence = sequence;
+            manifest.next_file = next_file;
+            manifest.clock = clock;
+            manifest.state = state;
+            // It is there before its first record is: from then on, each manifest says so.
+            manifest.cold |= db.cold.get().is_some();
+            manifest.log_durable = db.log().map_or(manifest.log_durable, crate::log::Log::durable);
+            if let Some(cold) = db.cold.get() {
+                manifest.store = cold.store.end();
+            }
+            manifest.catalog = catalog;
+        },
+        start,
+    );
+    let dir = dir_of(db.files.dir());
+    manifest.write(&**db.files.io(), &dir).map_err(|error| checkpoint_error(db, error))?;
+    if let Some(ends) = db.files.ends() {
+        ends.seal(sequence);
+    }
+    let mut dropped = durable.manifest.files_dropped_by(&manifest);
+    let old = std::mem::replace(&mut durable.manifest, manifest).sequence;
+    durable.waiting.0.append(&mut dropped);
+    durable.waiting.1.push(old);
+    if durable.holds == 0 {
+        remove_superfluous(db, &mut durable);
+    }
+    Ok(())
+}
+
+/// Removes a new image file that turned out to hold nothing.
+fn remove_if_unused(db: &Inner, number: u64) {
+    let Some(durable) = db.checkpoints.durable() else { return };
+    let mut durable = durable.lock();
+    if !durable.manifest.files.contains_key(&number) {
+        durable.waiting.0.push(number);
         if durable.holds == 0 {
-            self.remove_superfluous(&mut durable);
+            remove_superfluous(db, &mut durable);
         }
-        Ok(())
     }
+}
 
-    /// Removes a new image file that turned out to hold nothing.
-    fn remove_if_unused(&self, number: u64) {
-        let Some(durable) = self.checkpoints.durable() else { return };
+/// Removes what no manifest needs any more.
+fn remove_superfluous(db: &Inner, durable: &mut Durable) {
+    let dir = dir_of(db.files.dir());
+    let (images, manifests) = std::mem::take(&mut durable.waiting);
+    let images = images.into_iter().map(|number| image_path(&dir, number));
+    let manifests = manifests.into_iter().map(|sequence| dir.join(manifest_name(sequence)));
+    for path in images.chain(manifests) {
+        if let Err(error) = db.files.io().remove(&path) {
+            // The next start removes it.
+            tracing::debug!(%error, "a superfluous file was not removed");
+        }
+    }
+    if let Some(log) = db.log()
+        && let Err(error) = log.truncate_before(durable.manifest.log_start)
+    {
+        tracing::warn!(%error, "the log was not cut");
+    }
+}
+
+/// Keeps all files of the newest checkpoint, and the log behind it, in place until `release_files`.
+pub(crate) fn hold_files(db: &Inner) -> Option<Manifest> {
+    let mut durable = db.checkpoints.durable()?.lock();
+    durable.holds += 1;
+    Some(durable.manifest.clone())
+}
+
+/// Ends [`Inner::hold_files`].
+pub(crate) fn release_files(db: &Inner) {
+    if let Some(durable) = db.checkpoints.durable() {
         let mut durable = durable.lock();
-        if !durable.manifest.files.contains_key(&number) {
-            durable.waiting.0.push(number);
-            if durable.holds == 0 {
-                self.remove_superfluous(&mut durable);
-            }
+        durable.holds -= 1;
+        if durable.holds == 0 {
+            remove_superfluous(db, &mut durable);
         }
     }
+}
 
-    /// Removes what no manifest needs any more.
-    fn remove_superfluous(&self, durable: &mut Durable) {
-        let dir = dir_of(self.files.dir());
-        let (images, manifests) = std::mem::take(&mut durable.waiting);
-        let images = images.into_iter().map(|number| image_path(&dir, number));
-        let manifests = manifests.into_iter().map(|sequence| dir.join(manifest_name(sequence)));
-        for path in images.chain(manifests) {
-            if let Err(error) = self.files.io().remove(&path) {
-                // The next start removes it.
-                tracing::debug!(%error, "a superfluous file was not removed");
-            }
-        }
-        if let Some(log) = self.log()
-            && let Err(error) = log.truncate_before(durable.manifest.log_start)
-        {
-            tracing::warn!(%error, "the log was not cut");
-        }
+/// Makes durable that there is a cold store from now on. Before that no row may leave memory: nobody would miss the
+/// store's files.
+pub(crate) fn write_cold_mark(db: &Inner) -> Result<()> {
+    let marked = |durable: &Mutex<Durable>| durable.lock().manifest.cold;
+    let Some(durable) = db.checkpoints.durable() else { return Ok(()) };
+    // Without a log the manifest of the close counts.
+    if db.log().is_none() || marked(durable) {
+        return Ok(());
     }
+    // No definition is half changed.
+    let _maintenance = db.standstill.enter();
+    if marked(durable) { Ok(()) } else { write_definitions(db) }
+}
 
-    /// Keeps all files of the newest checkpoint, and the log behind it, in place until `release_files`.
-    pub(crate) fn hold_files(&self) -> Option<Manifest> {
-        let mut durable = self.checkpoints.durable()?.lock();
-        durable.holds += 1;
-        Some(durable.manifest.clone())
+/// Makes the catalog as it is now durable, with the images that there are.
+pub(crate) fn write_definitions(db: &Inner) -> Result<()> {
+    if db.options.read_only {
+        return Err(Error::ReadOnly);
     }
+    if db.log().is_none() {
+        return Ok(());
+    }
+    let outcome = write_manifest(db, |_, _| (RunState::Logged, None));
+    if let Err(Error::Io(error)) = &outcome
+        && matches!(error.action(), Action::Rename | Action::SyncDir)
+        && let Some(log) = db.log()
+    {
+        // A restart may find the new definition or the old one. What would be committed from now on under the
+        // old one could not be replayed under the new one.
+        log.fail(error);
+    }
+    outcome
+}
 
-    /// Ends [`Inner::hold_files`].
-    pub(crate) fn release_files(&self) {
-        if let Some(durable) = self.checkpoints.durable() {
-            let mut durable = durable.lock();
-            durable.holds -= 1;
-            if durable.holds == 0 {
-                self.remove_superfluous(&mut durable);
-            }
-        }
-    }
-
-    /// Makes durable that there is a cold store from now on. Before that no row may leave memory: nobody would miss the
-    /// store's files.
-    pub(crate) fn write_cold_mark(&self) -> Result<()> {
-        let marked = |durable: &Mutex<Durable>| durable.lock().manifest.cold;
-        let Some(durable) = self.checkpoints.durable() else { return Ok(()) };
-        // Without a log the manifest of the close counts.
-        if self.log().is_none() || marked(durable) {
-            return Ok(());
-        }
-        // No definition is half changed.
-        let _maintenance = self.standstill.enter();
-        if marked(durable) { Ok(()) } else { self.write_definitions() }
-    }
-
-    /// Makes the catalog as it is now durable, with the images that there are.
-    pub(crate) fn write_definitions(&self) -> Result<()> {
-        if self.options.read_only {
-            return Err(Error::ReadOnly);
-        }
-        if self.log().is_none() {
-            return Ok(());
-        }
-        let outcome = self.write_manifest(|_, _| (RunState::Logged, None));
-        if let Err(Error::Io(error)) = &outcome
-            && matches!(error.action(), Action::Rename | Action::SyncDir)
-            && let Some(log) = self.log()
-        {
-            // A restart may find the new definition or the old one. What would be committed from now on under the
-            // old one could not be replayed under the new one.
-            log.fail(error);
-        }
-        outcome
-    }
-
-    /// The lowest version of a layout that an image of the table's rows may have, or the log where a chunk has no image.
-    pub(crate) fn oldest_layout(&self, form: &TableForm) -> u32 {
-        let Some(durable) = self.checkpoints.durable() else { return u32::MAX };
-        let (durable, guard) = (durable.lock(), self.epochs.pin());
-        let version = |number: u32| {
-            durable
-                .manifest
-                .chunks
-                .get(&(form.storage, number))
-                .map_or(0, |image| image.header.schema_version)
-        };
-        let chunks = 0..form.store.directory.len();
-        let chunks = chunks.filter(|number| form.store.directory.get(*number, &guard).is_some());
-        chunks.map(version).min().unwrap_or(u32::MAX)
-    }
+/// The lowest version of a layout that an image of the table's rows may have, or the log where a chunk has no image.
+pub(crate) fn oldest_layout(db: &Inner, form: &TableForm) -> u32 {
+    let Some(durable) = db.checkpoints.durable() else { return u32::MAX };
+    let (durable, guard) = (durable.lock(), db.epochs.pin());
+    let version = |number: u32| {
+        durable.manifest.chunks.get(&(form.storage, number)).map_or(0, |image| image.header.schema_version)
+    };
+    let chunks = 0..form.store.directory.len();
+    let chunks = chunks.filter(|number| form.store.directory.get(*number, &guard).is_some());
+    chunks.map(version).min().unwrap_or(u32::MAX)
 }

@@ -68,211 +68,211 @@ struct Found {
     superfluous: Vec<RowId>,
 }
 
-impl Inner {
-    /// One round of cleaning. Nothing if somebody else is at one.
-    ///
-    /// # Errors
-    /// The log or the cold store has failed or is full. The next round tries again.
-    pub(crate) async fn clean(self: &Arc<Self>) -> Result<Cleaning> {
-        let (Some(memo), Some(cold)) = (self.cold.memo(), self.cold.get()) else {
-            return Ok(Cleaning::default());
-        };
-        let Some(_round) = cold.begin_cleaning() else { return Ok(Cleaning::default()) };
-        let mut cleaning = Cleaning { dropped: self.drop_removed(memo, cold).await?, ..Cleaning::default() };
-        let found = self.find_notices(memo, cold);
-        let failed =
-            |source: StoreError| Error::ColdStore { table: "(update memo)".to_owned(), rows: None, source };
-        // The store may forget what it knows of notices only when the log is sure to remember.
-        if !found.unconfirmed.is_empty() {
-            self.log_durable(Rule::ConfirmAfterLog).await?;
+/// One round of cleaning. Nothing if somebody else is at one.
+///
+/// # Errors
+/// The log or the cold store has failed or is full. The next round tries again.
+pub(crate) async fn clean(db: &Arc<Inner>) -> Result<Cleaning> {
+    let (Some(memo), Some(cold)) = (db.cold.memo(), db.cold.get()) else {
+        return Ok(Cleaning::default());
+    };
+    let Some(_round) = cold.begin_cleaning() else { return Ok(Cleaning::default()) };
+    let mut cleaning = Cleaning { dropped: drop_removed(db, memo, cold).await?, ..Cleaning::default() };
+    let found = find_notices(db, memo, cold);
+    let failed =
+        |source: StoreError| Error::ColdStore { table: "(update memo)".to_owned(), rows: None, source };
+    // The store may forget what it knows of notices only when the log is sure to remember.
+    if !found.unconfirmed.is_empty() {
+        crate::ops::migrate::log_durable(db, Rule::ConfirmAfterLog).await?;
+    }
+    for batch in found.unconfirmed {
+        cold.store.confirm(BatchId(batch)).await.map_err(failed)?;
+    }
+    for (row, batch) in found.failed {
+        if mutation::on(Rule::DiscardAfterWrite) {
+            cold.store.quiescent(BatchId(batch)).await.map_err(failed)?;
         }
-        for batch in found.unconfirmed {
-            cold.store.confirm(BatchId(batch)).await.map_err(failed)?;
-        }
-        for (row, batch) in found.failed {
-            if mutation::on(Rule::DiscardAfterWrite) {
-                cold.store.quiescent(BatchId(batch)).await.map_err(failed)?;
+        cold.store.discard(BatchId(batch)).await.map_err(failed)?;
+        note_removed(db, cold, NoticeTable::Batches, &[row]);
+        cleaning.discarded += 1;
+    }
+    if !found.ended.is_empty() {
+        crate::ops::migrate::log_durable(db, Rule::RemovalAfterLog).await?;
+    }
+    for ended in found.ended.chunks(RECORDS_AT_ONCE) {
+        let mut batch = Batch::confirmed(BatchId(REMOVES | db.registry.clock.tick().0));
+        for (_, table, of, keys) in ended {
+            for (index, key) in unpack_keys(keys) {
+                let index = StoreIndex { table: table.0, index };
+                batch.remove(index, key, BatchId(*of), Removal::Only).map_err(failed)?;
             }
-            cold.store.discard(BatchId(batch)).await.map_err(failed)?;
-            self.note_removed(cold, NoticeTable::Batches, &[row]);
-            cleaning.discarded += 1;
+            crate::ops::backfill::remove_younger(db, cold, &mut batch, *table, *of, keys)
+                .await
+                .map_err(failed)?;
         }
-        if !found.ended.is_empty() {
-            self.log_durable(Rule::RemovalAfterLog).await?;
+        let rows: Vec<RowId> = ended.iter().map(|(row, ..)| *row).collect();
+        if mutation::off(Rule::NoticeAfterRecord) {
+            drop_notices(db, memo.ends_form(), &rows).await?;
         }
-        for ended in found.ended.chunks(RECORDS_AT_ONCE) {
-            let mut batch = Batch::confirmed(BatchId(REMOVES | self.registry.clock.tick().0));
-            for (_, table, of, keys) in ended {
-                for (index, key) in unpack_keys(keys) {
-                    let index = StoreIndex { table: table.0, index };
-                    batch.remove(index, key, BatchId(*of), Removal::Only).map_err(failed)?;
+        cold.store.write(batch).await.map_err(failed)?;
+        note_removed(db, cold, NoticeTable::Ends, &rows);
+        ColdCounters::add(&cold.counters.removed_records, rows.len());
+        cleaning.removed += rows.len();
+    }
+    for rows in found.superfluous.chunks(NOTICES_AT_ONCE) {
+        cleaning.dropped += drop_notices(db, memo.batches_form(), rows).await?;
+    }
+    ColdCounters::add(&cold.counters.dropped_notices, cleaning.dropped);
+    Ok(cleaning)
+}
+
+/// What stands in the memo that something can be done about.
+fn find_notices(db: &Inner, memo: &Memo, cold: &Cold) -> Found {
+    let oldest = db.registry.active_snapshots().oldest();
+    let (running, removing) = {
+        let progress = cold.progress.lock();
+        (progress.running.clone(), progress.removing.clone())
+    };
+    let unconfirmed: HashSet<u64> = cold.store.unconfirmed().into_iter().map(|batch| batch.0).collect();
+    let is_past = |begin: Timestamp| {
+        begin <= oldest
+            || mutation::off(Rule::RecordOutlivesReaders)
+            || mutation::off(Rule::EndOutlivesFollowers)
+    };
+    let mut found = Found::default();
+    each_notice(db, memo.batches_form(), &mut |row, version, begin| {
+        let (batch, kind, _) = memo.read_batch(version);
+        if running.contains(&batch) || removing.contains(&(NoticeTable::Batches, row)) {
+            return;
+        }
+        match kind {
+            NoticeKind::None if has_failed(db, memo, cold, batch) => found.failed.push((row, batch)),
+            NoticeKind::None => {}
+            NoticeKind::Begin if unconfirmed.contains(&batch) => {
+                if !cold.progress.lock().running.contains(&batch) {
+                    found.unconfirmed.push(batch);
                 }
-                self.remove_younger(cold, &mut batch, *table, *of, keys).await.map_err(failed)?;
             }
-            let rows: Vec<RowId> = ended.iter().map(|(row, ..)| *row).collect();
-            if mutation::off(Rule::NoticeAfterRecord) {
-                self.drop_notices(memo.ends_form(), &rows).await?;
-            }
-            cold.store.write(batch).await.map_err(failed)?;
-            self.note_removed(cold, NoticeTable::Ends, &rows);
-            ColdCounters::add(&cold.counters.removed_records, rows.len());
-            cleaning.removed += rows.len();
+            NoticeKind::Begin if is_past(begin) => found.superfluous.push(row),
+            NoticeKind::Begin => {}
         }
-        for rows in found.superfluous.chunks(NOTICES_AT_ONCE) {
-            cleaning.dropped += self.drop_notices(memo.batches_form(), rows).await?;
+    });
+    each_notice(db, memo.ends_form(), &mut |row, version, begin| {
+        let (name, table, keys) = memo.read_end(version);
+        let ready = is_past(begin)
+            && !running.contains(&name.batch)
+            && !unconfirmed.contains(&name.batch)
+            && !removing.contains(&(NoticeTable::Ends, row));
+        if ready && found.ended.len() < 8 * RECORDS_AT_ONCE {
+            found.ended.push((row, table, name.batch, keys));
         }
-        ColdCounters::add(&cold.counters.dropped_notices, cleaning.dropped);
-        Ok(cleaning)
-    }
+    });
+    found
+}
 
-    /// What stands in the memo that something can be done about.
-    fn find_notices(&self, memo: &Memo, cold: &Cold) -> Found {
-        let oldest = self.registry.active_snapshots().oldest();
-        let (running, removing) = {
-            let progress = cold.progress.lock();
-            (progress.running.clone(), progress.removing.clone())
-        };
-        let unconfirmed: HashSet<u64> = cold.store.unconfirmed().into_iter().map(|batch| batch.0).collect();
-        let is_past = |begin: Timestamp| {
-            begin <= oldest
-                || mutation::off(Rule::RecordOutlivesReaders)
-                || mutation::off(Rule::EndOutlivesFollowers)
-        };
-        let mut found = Found::default();
-        self.each_notice(memo.batches_form(), &mut |row, version, begin| {
-            let (batch, kind, _) = memo.read_batch(version);
-            if running.contains(&batch) || removing.contains(&(NoticeTable::Batches, row)) {
-                return;
-            }
-            match kind {
-                NoticeKind::None if self.has_failed(memo, cold, batch) => found.failed.push((row, batch)),
-                NoticeKind::None => {}
-                NoticeKind::Begin if unconfirmed.contains(&batch) => {
-                    if !cold.progress.lock().running.contains(&batch) {
-                        found.unconfirmed.push(batch);
-                    }
-                }
-                NoticeKind::Begin if is_past(begin) => found.superfluous.push(row),
-                NoticeKind::Begin => {}
-            }
-        });
-        self.each_notice(memo.ends_form(), &mut |row, version, begin| {
-            let (name, table, keys) = memo.read_end(version);
-            let ready = is_past(begin)
-                && !running.contains(&name.batch)
-                && !unconfirmed.contains(&name.batch)
-                && !removing.contains(&(NoticeTable::Ends, row));
-            if ready && found.ended.len() < 8 * RECORDS_AT_ONCE {
-                found.ended.push((row, table, name.batch, keys));
-            }
-        });
-        found
+/// Has the migration of a batch failed, whose notice was seen to say N? It may have begun since the running ones
+/// were read, and it may have moved and ended since its notice was: first it does not run, then it still says N.
+fn has_failed(db: &Inner, memo: &Memo, cold: &Cold, batch: u64) -> bool {
+    if mutation::off(Rule::FailedRunsNoMore) {
+        return true;
     }
-
-    /// Has the migration of a batch failed, whose notice was seen to say N? It may have begun since the running ones
-    /// were read, and it may have moved and ended since its notice was: first it does not run, then it still says N.
-    fn has_failed(&self, memo: &Memo, cold: &Cold, batch: u64) -> bool {
-        if mutation::off(Rule::FailedRunsNoMore) {
-            return true;
-        }
-        if cold.progress.lock().running.contains(&batch) {
-            return false;
-        }
-        let guard = self.epochs.pin();
-        memo.batch_notice(batch, &guard).is_some_and(|(_, newest)| {
-            matches!(newest.begin(), Begin::At(_))
-                && !newest.is_tombstone()
-                && memo.read_batch(newest).1 == NoticeKind::None
-        })
+    if cold.progress.lock().running.contains(&batch) {
+        return false;
     }
+    let guard = db.epochs.pin();
+    memo.batch_notice(batch, &guard).is_some_and(|(_, newest)| {
+        matches!(newest.begin(), Begin::At(_))
+            && !newest.is_tombstone()
+            && memo.read_batch(newest).1 == NoticeKind::None
+    })
+}
 
-    /// Calls `see` with every notice whose newest version is committed.
-    pub(crate) fn each_notice(&self, form: FormRef, see: &mut dyn FnMut(RowId, Version, Timestamp)) {
-        const SLOTS_A_PIN: u32 = 512;
-        let store = &form.get().store;
-        for number in 0..store.directory.len() {
-            let mut slot = 0;
-            loop {
-                let guard = self.epochs.pin();
-                let Some(chunk) = store.directory.get(number, &guard) else { break };
-                let end = chunk.used().min(slot + SLOTS_A_PIN);
-                for slot in (slot..end).filter_map(|slot| u16::try_from(slot).ok()) {
-                    let row = RowId::new(number, slot);
-                    if let Some(version) = store.directory.newest(row, &guard)
-                        && !version.is_tombstone()
-                        && let Begin::At(begin) = version.begin()
-                    {
-                        see(row, version, begin);
-                    }
-                }
-                if end == slot || end == chunk.used() {
-                    break;
-                }
-                slot = end;
-            }
-        }
-    }
-
-    /// What the notices are about has gone.
-    fn note_removed(&self, cold: &Cold, table: NoticeTable, rows: &[RowId]) {
-        // Greater than any snapshot that was taken before.
-        let at = self.registry.clock.tick();
-        let mut progress = cold.progress.lock();
-        for &row in rows {
-            progress.removing.insert((table, row));
-            progress.removed.push_back(Removed { table, row, at });
-        }
-    }
-
-    /// Drops notices whose records have gone so long ago that nobody holds a copy.
-    async fn drop_removed(self: &Arc<Self>, memo: &Memo, cold: &Cold) -> Result<usize> {
-        let oldest = self.registry.active_snapshots().oldest();
-        let mut dropped = 0;
+/// Calls `see` with every notice whose newest version is committed.
+pub(crate) fn each_notice(db: &Inner, form: FormRef, see: &mut dyn FnMut(RowId, Version, Timestamp)) {
+    const SLOTS_A_PIN: u32 = 512;
+    let store = &form.get().store;
+    for number in 0..store.directory.len() {
+        let mut slot = 0;
         loop {
-            let due: Vec<Removed> = {
-                let progress = cold.progress.lock();
-                let is_due = |removed: &&Removed| {
-                    removed.at <= oldest
-                        || mutation::off(Rule::NoticeOutlivesReaders)
-                        || mutation::off(Rule::EndOutlivesFollowers)
-                };
-                progress.removed.iter().take_while(is_due).take(NOTICES_AT_ONCE).copied().collect()
-            };
-            if due.is_empty() {
-                return Ok(dropped);
-            }
-            self.mark_store(cold);
-            for (table, form) in
-                [(NoticeTable::Batches, memo.batches_form()), (NoticeTable::Ends, memo.ends_form())]
-            {
-                let rows: Vec<RowId> =
-                    due.iter().filter(|removed| removed.table == table).map(|removed| removed.row).collect();
-                if !rows.is_empty() {
-                    dropped += self.drop_notices(form, &rows).await?;
+            let guard = db.epochs.pin();
+            let Some(chunk) = store.directory.get(number, &guard) else { break };
+            let end = chunk.used().min(slot + SLOTS_A_PIN);
+            for slot in (slot..end).filter_map(|slot| u16::try_from(slot).ok()) {
+                let row = RowId::new(number, slot);
+                if let Some(version) = store.directory.newest(row, &guard)
+                    && !version.is_tombstone()
+                    && let Begin::At(begin) = version.begin()
+                {
+                    see(row, version, begin);
                 }
             }
-            let mut progress = cold.progress.lock();
-            progress.removed.drain(..due.len());
-            for removed in &due {
-                progress.removing.remove(&(removed.table, removed.row));
+            if end == slot || end == chunk.used() {
+                break;
             }
+            slot = end;
         }
     }
+}
 
-    /// Drops notices, in a transaction.
-    async fn drop_notices(self: &Arc<Self>, form: FormRef, rows: &[RowId]) -> Result<usize> {
-        let mut tx = Driver::internal(self)?;
-        let dropped = tx.with_session(|session| {
-            let guard = session.db().epochs.pin();
-            let mut dropped = 0;
-            for &row in rows {
-                dropped += usize::from(session.drop_notice(form, row, &guard)?);
-            }
-            Ok(dropped)
-        })?;
-        tx.commit(&mut PartsState::default(), || ()).await?;
-        Ok(dropped)
+/// What the notices are about has gone.
+fn note_removed(db: &Inner, cold: &Cold, table: NoticeTable, rows: &[RowId]) {
+    // Greater than any snapshot that was taken before.
+    let at = db.registry.clock.tick();
+    let mut progress = cold.progress.lock();
+    for &row in rows {
+        progress.removing.insert((table, row));
+        progress.removed.push_back(Removed { table, row, at });
     }
+}
+
+/// Drops notices whose records have gone so long ago that nobody holds a copy.
+async fn drop_removed(db: &Arc<Inner>, memo: &Memo, cold: &Cold) -> Result<usize> {
+    let oldest = db.registry.active_snapshots().oldest();
+    let mut dropped = 0;
+    loop {
+        let due: Vec<Removed> = {
+            let progress = cold.progress.lock();
+            let is_due = |removed: &&Removed| {
+                removed.at <= oldest
+                    || mutation::off(Rule::NoticeOutlivesReaders)
+                    || mutation::off(Rule::EndOutlivesFollowers)
+            };
+            progress.removed.iter().take_while(is_due).take(NOTICES_AT_ONCE).copied().collect()
+        };
+        if due.is_empty() {
+            return Ok(dropped);
+        }
+        crate::ops::migrate::mark_store(db, cold);
+        for (table, form) in
+            [(NoticeTable::Batches, memo.batches_form()), (NoticeTable::Ends, memo.ends_form())]
+        {
+            let rows: Vec<RowId> =
+                due.iter().filter(|removed| removed.table == table).map(|removed| removed.row).collect();
+            if !rows.is_empty() {
+                dropped += drop_notices(db, form, &rows).await?;
+            }
+        }
+        let mut progress = cold.progress.lock();
+        progress.removed.drain(..due.len());
+        for removed in &due {
+            progress.removing.remove(&(removed.table, removed.row));
+        }
+    }
+}
+
+/// Drops notices, in a transaction.
+async fn drop_notices(db: &Arc<Inner>, form: FormRef, rows: &[RowId]) -> Result<usize> {
+    let mut tx = Driver::internal(db)?;
+    let dropped = tx.with_session(|session| {
+        let guard = session.db().epochs.pin();
+        let mut dropped = 0;
+        for &row in rows {
+            dropped += usize::from(session.drop_notice(form, row, &guard)?);
+        }
+        Ok(dropped)
+    })?;
+    tx.commit(&mut PartsState::default(), || ()).await?;
+    Ok(dropped)
 }
 
 impl Session {

@@ -100,41 +100,39 @@ pub(crate) enum ColdClaim {
     Again,
 }
 
-impl Inner {
-    /// The error that cold rows of a table cannot be reached, and which.
-    pub(crate) fn cold_error(&self, entry: &TableEntry, source: StoreError) -> Error {
-        entry.form_pinned(&self.epochs.pin()).cold_error(source)
-    }
+/// The error that cold rows of a table cannot be reached, and which.
+pub(crate) fn cold_error(db: &Inner, entry: &TableEntry, source: StoreError) -> Error {
+    entry.form_pinned(&db.epochs.pin()).cold_error(source)
+}
 
-    /// The record's end at present.
-    pub(crate) fn end_now(
-        &self,
-        memo: &Memo,
-        name: RecordName,
-        me: Option<TxnId>,
-        guard: &Guard<'_>,
-    ) -> EndNow {
-        let mut end = EndNow::Open;
-        memo.each_end(name, guard, &mut |newest| {
-            // A notice that is being dropped is of a record that has gone.
-            let target = || if newest.is_tombstone() { None } else { memo.target(newest) };
-            match resolve(newest, &self.registry, PRESENT, me) {
-                Resolved::Own => end = EndNow::Own,
-                Resolved::At(at) => end = EndNow::At(at, target()),
-                Resolved::Later(id) | Resolved::Undecided(id) => {
-                    // Of those who want to end it any one will do: who waits for him looks again.
-                    end = EndNow::Unfinished(id, target());
-                    return ControlFlow::Continue(());
-                }
-                Resolved::Gone => {
-                    end = EndNow::Open;
-                    return ControlFlow::Break(true);
-                }
+/// The record's end at present.
+pub(crate) fn end_now(
+    db: &Inner,
+    memo: &Memo,
+    name: RecordName,
+    me: Option<TxnId>,
+    guard: &Guard<'_>,
+) -> EndNow {
+    let mut end = EndNow::Open;
+    memo.each_end(name, guard, &mut |newest| {
+        // A notice that is being dropped is of a record that has gone.
+        let target = || if newest.is_tombstone() { None } else { memo.target(newest) };
+        match resolve(newest, &db.registry, PRESENT, me) {
+            Resolved::Own => end = EndNow::Own,
+            Resolved::At(at) => end = EndNow::At(at, target()),
+            Resolved::Later(id) | Resolved::Undecided(id) => {
+                // Of those who want to end it any one will do: who waits for him looks again.
+                end = EndNow::Unfinished(id, target());
+                return ControlFlow::Continue(());
             }
-            ControlFlow::Break(false)
-        });
-        end
-    }
+            Resolved::Gone => {
+                end = EndNow::Open;
+                return ControlFlow::Break(true);
+            }
+        }
+        ControlFlow::Break(false)
+    });
+    end
 }
 
 impl Session {
@@ -392,13 +390,13 @@ impl Session {
             if name.batch <= form.emptied.get().0 || mine == Some(name) {
                 continue;
             }
-            let early = mutation::off(Rule::BeginBeforeEnd).then(|| db.end_now(memo, name, self.id, guard));
+            let early = mutation::off(Rule::BeginBeforeEnd).then(|| end_now(db, memo, name, self.id, guard));
             let moved = match memo.batch_at(name.batch, &db.registry, PRESENT, self.id, guard) {
                 BatchState::Hidden => continue,
                 BatchState::Undecided(id) => return Step::Wait(Wait::Decision(id)),
                 BatchState::There(moved) => moved,
             };
-            match early.unwrap_or_else(|| db.end_now(memo, name, self.id, guard)) {
+            match early.unwrap_or_else(|| end_now(db, memo, name, self.id, guard)) {
                 EndNow::Own => {}
                 EndNow::Open => return Step::Done(ColdClaim::Taken(name, record.key.into())),
                 EndNow::Unfinished(id, Some(_)) => return Step::Wait(Wait::Decision(id)),
@@ -518,7 +516,7 @@ impl Session {
         self.followed.iter().any(|followed| {
             followed.row == row
                 && followed.table == form.id
-                && db.end_now(memo, followed.name, self.id, guard) == EndNow::Own
+                && end_now(db, memo, followed.name, self.id, guard) == EndNow::Own
         })
     }
 
@@ -563,7 +561,7 @@ pub(crate) async fn fetch(db: &Inner, wait: &ColdWait) -> Result<Answer> {
     answer.map_err(|source| {
         let table = TableId(wait.index.table);
         match db.catalog.by_id(table) {
-            Some(entry) => db.cold_error(&entry, source),
+            Some(entry) => cold_error(db, &entry, source),
             None => Error::ColdStore { table: format!("number {}", table.0), rows: None, source },
         }
     })

@@ -450,7 +450,7 @@ impl Session {
         db.counters.committed(true);
         self.release();
         if batch_is_full {
-            db.prune_own();
+            crate::ops::maintain::prune_own(db);
         }
     }
 

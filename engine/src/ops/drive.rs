@@ -294,7 +294,9 @@ impl Driver {
             },
             Wait::Page(wait) => {
                 // In a box, as above.
-                if let Err(error) = Box::pin(db.counted(WaitKind::Pages, db.bring_pages(&wait))).await {
+                if let Err(error) =
+                    Box::pin(db.counted(WaitKind::Pages, crate::ops::page::bring_pages(db, &wait))).await
+                {
                     return Err(self.failed(error));
                 }
                 let session = self.session();
@@ -402,7 +404,7 @@ impl Driver {
         // The session that keeps the database is given back only when `self` is dropped at the end.
         let acknowledged = acknowledge(db, ticket).await;
         if ticket.defined {
-            db.free_replaced();
+            crate::ops::define::free_replaced(db);
         }
         acknowledged
     }

@@ -130,227 +130,223 @@ fn fresh_id() -> u64 {
     u64::from_le_bytes(id[..8].try_into().expect("an id has 16 bytes")).max(1)
 }
 
-impl Inner {
-    /// Freezes the chunks of a table whose rows have settled.
-    ///
-    /// # Errors
-    /// There is no room for a block below the memory limit, or the table was dropped.
-    pub(crate) fn freeze_table(&self, entry: &TableEntry, which: Settled) -> Result<Freezing> {
-        let mut done = Freezing::default();
-        if is_internal(entry.id) {
-            return Ok(done);
-        }
-        let chunks = entry.form_pinned(&self.epochs.pin()).store.directory.len();
-        for number in 0..chunks {
-            if self.closing.has_begun() || entry.is_dropped() {
-                break;
-            }
-            if let Some((rows, bytes)) = self.freeze_chunk(entry, number, which)? {
-                done.chunks += 1;
-                done.rows += u64::from(rows);
-                done.bytes += bytes;
-            }
-        }
-        Ok(done)
+/// Freezes the chunks of a table whose rows have settled.
+///
+/// # Errors
+/// There is no room for a block below the memory limit, or the table was dropped.
+pub(crate) fn freeze_table(db: &Inner, entry: &TableEntry, which: Settled) -> Result<Freezing> {
+    let mut done = Freezing::default();
+    if is_internal(entry.id) {
+        return Ok(done);
     }
-
-    /// Freezes one chunk: how many of its rows are in a block now, and the block's bytes. `None`: it is not one to freeze.
-    ///
-    /// # Errors
-    /// There is no room for the block, or for slots that stay.
-    pub(crate) fn freeze_chunk(
-        &self,
-        entry: &TableEntry,
-        number: u32,
-        which: Settled,
-    ) -> Result<Option<(u32, u64)>> {
-        let store = Arc::clone(&entry.form_pinned(&self.epochs.pin()).store);
-        let _turn = store.freezing.lock();
-        if which.closes {
-            self.close_chunk(&store, number, which);
+    let chunks = entry.form_pinned(&db.epochs.pin()).store.directory.len();
+    for number in 0..chunks {
+        if db.closing.has_begun() || entry.is_dropped() {
+            break;
         }
-        if !self.may_freeze(&store, number) {
+        if let Some((rows, bytes)) = freeze_chunk(db, entry, number, which)? {
+            done.chunks += 1;
+            done.rows += u64::from(rows);
+            done.bytes += bytes;
+        }
+    }
+    Ok(done)
+}
+
+/// Freezes one chunk: how many of its rows are in a block now, and the block's bytes. `None`: it is not one to freeze.
+///
+/// # Errors
+/// There is no room for the block, or for slots that stay.
+pub(crate) fn freeze_chunk(
+    db: &Inner,
+    entry: &TableEntry,
+    number: u32,
+    which: Settled,
+) -> Result<Option<(u32, u64)>> {
+    let store = Arc::clone(&entry.form_pinned(&db.epochs.pin()).store);
+    let _turn = store.freezing.lock();
+    if which.closes {
+        close_chunk(db, &store, number, which);
+    }
+    if !may_freeze(db, &store, number) {
+        return Ok(None);
+    }
+    let Some(copied) = copy_settled(db, entry, &store, number, which)? else { return Ok(None) };
+    let (rows, begins) = match copied.finish() {
+        Ok(finished) => finished,
+        Err(error) => {
+            tracing::warn!(%error, chunk = number, "a chunk was not frozen");
             return Ok(None);
         }
-        let Some(copied) = self.copy_settled(entry, &store, number, which)? else { return Ok(None) };
-        let (rows, begins) = match copied.finish() {
-            Ok(finished) => finished,
-            Err(error) => {
+    };
+    let block = Block::new(rows, begins, &db.budget)?;
+    let bytes = block.rows().bytes_len() as u64;
+    let _maintenance = db.standstill.enter();
+    if !is_current(db, entry, &store, number) {
+        return Ok(None);
+    }
+    let rows = store.freeze(number, block, &db.epochs)?;
+    let guard = db.epochs.pin();
+    if let Some(chunk) = store.directory.get(number, &guard) {
+        chunk.drop_dead_blocks(&db.epochs, &guard);
+    }
+    Ok(Some((rows, bytes)))
+}
+
+/// Is this still the table's store, whose rows were copied, and the chunk as it was? The columns may have changed since, or the chunk may
+/// have been packed. Under the maintenance lock.
+pub(crate) fn is_current(db: &Inner, entry: &TableEntry, store: &Arc<Store>, number: u32) -> bool {
+    let guard = db.epochs.pin();
+    Arc::ptr_eq(&entry.form_pinned(&guard).store, store)
+        && !entry.is_held()
+        && !entry.is_dropped()
+        && store.directory.get(number, &guard).is_some_and(|chunk| !chunk.is_packed())
+}
+
+/// Sees to it that no slot of the chunk can be filled any more, if enough of them are.
+pub(crate) fn close_chunk(db: &Inner, store: &Store, number: u32, which: Settled) {
+    let guard = db.epochs.pin();
+    let Some(chunk) = store.directory.get(number, &guard) else { return };
+    let rows = chunk.used();
+    if rows > 0 && rows * 100 > chunk.capacity() * which.full_percent {
+        store.close(number, &guard);
+    }
+}
+
+/// Can no slot of the chunk be filled any more, and is it one that may freeze?
+pub(crate) fn may_freeze(db: &Inner, store: &Store, number: u32) -> bool {
+    let may = || {
+        let guard = db.epochs.pin();
+        store.directory.get(number, &guard).is_some_and(|chunk| chunk.is_full() && !chunk.is_packed())
+    };
+    if !may() || store.has_open_run(number) {
+        return false;
+    }
+    // Who has taken a slot fills it under the same pin.
+    let stamp = db.epochs.stamp();
+    let mut backoff = Backoff::new();
+    while db.epochs.safe() <= stamp {
+        backoff.wait();
+    }
+    may()
+}
+
+/// Copies what may freeze. `None`: too little of the chunk has settled, or nothing new.
+///
+/// # Errors
+/// There is no room for the rows beside themselves.
+fn copy_settled(
+    db: &Inner,
+    entry: &TableEntry,
+    store: &Store,
+    number: u32,
+    which: Settled,
+) -> Result<Option<Copied>> {
+    let oldest = db.registry.active_snapshots().oldest();
+    let (capacity, suffix_bytes, layout) = {
+        let guard = db.epochs.pin();
+        let form = entry.form_pinned(&guard);
+        let capacity = store.directory.get(number, &guard).map_or(0, Chunk::used);
+        (capacity, form.suffix_bytes, Arc::clone(&form.layout))
+    };
+    let builder = Builder::new(&layout);
+    let room = Charge::none(&db.budget, MemoryKind::Frozen);
+    let mut copied = Copied { builder, begins: Begins::default(), hidden: Vec::new(), layout, room };
+    let (mut rows, mut fresh, mut frozen, mut young) = (0, 0, 0, 0);
+    let mut slot = 0;
+    while slot < capacity {
+        let guard = db.epochs.pin();
+        let end = (slot + SLOTS_A_PIN).min(capacity);
+        let mut bytes_pushed = 0;
+        for position in (slot..end).filter_map(|slot| u16::try_from(slot).ok()) {
+            let row = RowId::new(number, position);
+            let _frame = guard.frame();
+            if matches!(store.directory.look(row, &guard), Found::Left(_)) {
+                continue;
+            }
+            let Some(version) = store.directory.newest(row, &guard) else { continue };
+            rows += 1;
+            let Some(begin) = settled(version).filter(|begin| *begin <= which.since) else {
+                young += 1;
+                if young * 100 > capacity * which.young_percent {
+                    return Ok(None);
+                }
+                continue;
+            };
+            if version.is_promoted() && begin > oldest {
+                continue;
+            }
+            *if version.is_image() { &mut frozen } else { &mut fresh } += 1;
+            let bytes = version.row();
+            bytes_pushed += bytes.len() as u64;
+            let (row, suffix) = bytes.split_at(bytes.len() - suffix_bytes);
+            if let Err(error) = copied.push(position, begin, row, suffix) {
                 tracing::warn!(%error, chunk = number, "a chunk was not frozen");
                 return Ok(None);
             }
-        };
-        let block = Block::new(rows, begins, &self.budget)?;
-        let bytes = block.rows().bytes_len() as u64;
-        let _maintenance = self.standstill.enter();
-        if !self.is_current(entry, &store, number) {
-            return Ok(None);
         }
-        let rows = store.freeze(number, block, &self.epochs)?;
-        let guard = self.epochs.pin();
-        if let Some(chunk) = store.directory.get(number, &guard) {
-            chunk.drop_dead_blocks(&self.epochs, &guard);
-        }
-        Ok(Some((rows, bytes)))
+        copied.room.add(bytes_pushed * BUILDING)?;
+        slot = end;
     }
+    let enough = if frozen > 0 {
+        fresh * THAWED_SHARE >= rows
+    } else {
+        rows * 100 > capacity * which.full_percent && fresh > 0
+    };
+    Ok((enough && young * 100 <= rows * which.young_percent).then_some(copied))
+}
 
-    /// Is this still the table's store, whose rows were copied, and the chunk as it was? The columns may have changed since, or the chunk may
-    /// have been packed. Under the maintenance lock.
-    pub(crate) fn is_current(&self, entry: &TableEntry, store: &Arc<Store>, number: u32) -> bool {
-        let guard = self.epochs.pin();
-        Arc::ptr_eq(&entry.form_pinned(&guard).store, store)
-            && !entry.is_held()
-            && !entry.is_dropped()
-            && store.directory.get(number, &guard).is_some_and(|chunk| !chunk.is_packed())
-    }
-
-    /// Sees to it that no slot of the chunk can be filled any more, if enough of them are.
-    pub(crate) fn close_chunk(&self, store: &Store, number: u32, which: Settled) {
-        let guard = self.epochs.pin();
-        let Some(chunk) = store.directory.get(number, &guard) else { return };
-        let rows = chunk.used();
-        if rows > 0 && rows * 100 > chunk.capacity() * which.full_percent {
-            store.close(number, &guard);
-        }
-    }
-
-    /// Can no slot of the chunk be filled any more, and is it one that may freeze?
-    pub(crate) fn may_freeze(&self, store: &Store, number: u32) -> bool {
-        let may = || {
-            let guard = self.epochs.pin();
-            store.directory.get(number, &guard).is_some_and(|chunk| chunk.is_full() && !chunk.is_packed())
-        };
-        if !may() || store.has_open_run(number) {
-            return false;
-        }
-        // Who has taken a slot fills it under the same pin.
-        let stamp = self.epochs.stamp();
-        let mut backoff = Backoff::new();
-        while self.epochs.safe() <= stamp {
-            backoff.wait();
-        }
-        may()
-    }
-
-    /// Copies what may freeze. `None`: too little of the chunk has settled, or nothing new.
-    ///
-    /// # Errors
-    /// There is no room for the rows beside themselves.
-    fn copy_settled(
-        &self,
-        entry: &TableEntry,
-        store: &Store,
-        number: u32,
-        which: Settled,
-    ) -> Result<Option<Copied>> {
-        let oldest = self.registry.active_snapshots().oldest();
-        let (capacity, suffix_bytes, layout) = {
-            let guard = self.epochs.pin();
-            let form = entry.form_pinned(&guard);
-            let capacity = store.directory.get(number, &guard).map_or(0, Chunk::used);
-            (capacity, form.suffix_bytes, Arc::clone(&form.layout))
-        };
-        let builder = Builder::new(&layout);
-        let room = Charge::none(&self.budget, MemoryKind::Frozen);
-        let mut copied = Copied { builder, begins: Begins::default(), hidden: Vec::new(), layout, room };
-        let (mut rows, mut fresh, mut frozen, mut young) = (0, 0, 0, 0);
+/// Makes ordinary versions of all frozen rows of a table.
+///
+/// # Errors
+/// The memory limit is reached; what was thawed by then stays so.
+pub(crate) fn thaw_table(db: &Inner, entry: &TableEntry) -> Result<u64> {
+    let mut thawed = 0;
+    let chunks = entry.form_pinned(&db.epochs.pin()).store.directory.len();
+    for number in 0..chunks {
         let mut slot = 0;
-        while slot < capacity {
-            let guard = self.epochs.pin();
-            let end = (slot + SLOTS_A_PIN).min(capacity);
-            let mut bytes_pushed = 0;
+        loop {
+            let guard = db.epochs.pin();
+            let store = &entry.form_pinned(&guard).store;
+            let Some(chunk) = store.directory.get(number, &guard).filter(|chunk| chunk.has_block()) else {
+                break;
+            };
+            let end = (slot + SLOTS_A_PIN).min(chunk.used());
             for position in (slot..end).filter_map(|slot| u16::try_from(slot).ok()) {
-                let row = RowId::new(number, position);
-                let _frame = guard.frame();
-                if matches!(store.directory.look(row, &guard), Found::Left(_)) {
-                    continue;
-                }
-                let Some(version) = store.directory.newest(row, &guard) else { continue };
-                rows += 1;
-                let Some(begin) = settled(version).filter(|begin| *begin <= which.since) else {
-                    young += 1;
-                    if young * 100 > capacity * which.young_percent {
-                        return Ok(None);
-                    }
-                    continue;
-                };
-                if version.is_promoted() && begin > oldest {
-                    continue;
-                }
-                *if version.is_image() { &mut frozen } else { &mut fresh } += 1;
-                let bytes = version.row();
-                bytes_pushed += bytes.len() as u64;
-                let (row, suffix) = bytes.split_at(bytes.len() - suffix_bytes);
-                if let Err(error) = copied.push(position, begin, row, suffix) {
-                    tracing::warn!(%error, chunk = number, "a chunk was not frozen");
-                    return Ok(None);
+                if matches!(chunk.look(position, &guard), Found::Frozen(_)) {
+                    store.thaw(RowId::new(number, position), false, &guard)?;
+                    thawed += 1;
                 }
             }
-            copied.room.add(bytes_pushed * BUILDING)?;
+            if end == chunk.used() {
+                break;
+            }
             slot = end;
         }
-        let enough = if frozen > 0 {
-            fresh * THAWED_SHARE >= rows
-        } else {
-            rows * 100 > capacity * which.full_percent && fresh > 0
-        };
-        Ok((enough && young * 100 <= rows * which.young_percent).then_some(copied))
-    }
-
-    /// Makes ordinary versions of all frozen rows of a table.
-    ///
-    /// # Errors
-    /// The memory limit is reached; what was thawed by then stays so.
-    pub(crate) fn thaw_table(&self, entry: &TableEntry) -> Result<u64> {
-        let mut thawed = 0;
-        let chunks = entry.form_pinned(&self.epochs.pin()).store.directory.len();
-        for number in 0..chunks {
-            let mut slot = 0;
-            loop {
-                let guard = self.epochs.pin();
-                let store = &entry.form_pinned(&guard).store;
-                let Some(chunk) = store.directory.get(number, &guard).filter(|chunk| chunk.has_block())
-                else {
-                    break;
-                };
-                let end = (slot + SLOTS_A_PIN).min(chunk.used());
-                for position in (slot..end).filter_map(|slot| u16::try_from(slot).ok()) {
-                    if matches!(chunk.look(position, &guard), Found::Frozen(_)) {
-                        store.thaw(RowId::new(number, position), false, &guard)?;
-                        thawed += 1;
-                    }
-                }
-                if end == chunk.used() {
-                    break;
-                }
-                slot = end;
-            }
-            let _maintenance = self.standstill.enter();
-            let guard = self.epochs.pin();
-            let store = &entry.form_pinned(&guard).store;
-            if let Some(chunk) = store.directory.get(number, &guard) {
-                chunk.drop_dead_blocks(&self.epochs, &guard);
-            }
+        let _maintenance = db.standstill.enter();
+        let guard = db.epochs.pin();
+        let store = &entry.form_pinned(&guard).store;
+        if let Some(chunk) = store.directory.get(number, &guard) {
+            chunk.drop_dead_blocks(&db.epochs, &guard);
         }
-        Ok(thawed)
     }
+    Ok(thawed)
+}
 
-    /// Lets begins go that no snapshot can tell apart any more, and blocks that no slot names.
-    pub(crate) fn tidy_blocks(&self, form: &TableForm) {
-        let oldest = self.registry.active_snapshots().oldest();
-        let guard = self.epochs.pin();
-        for number in 0..form.store.directory.len() {
-            let Some(chunk) = form.store.directory.get(number, &guard).filter(|chunk| chunk.has_block())
-            else {
-                continue;
-            };
-            chunk.drop_dead_blocks(&self.epochs, &guard);
-            for block in chunk.blocks(&guard) {
-                if mutation::on(Rule::BeginsOutliveSnapshots) {
-                    block.forget_begins(oldest, &self.epochs);
-                } else {
-                    block.forget_begins(Timestamp(u64::MAX), &self.epochs);
-                }
+/// Lets begins go that no snapshot can tell apart any more, and blocks that no slot names.
+pub(crate) fn tidy_blocks(db: &Inner, form: &TableForm) {
+    let oldest = db.registry.active_snapshots().oldest();
+    let guard = db.epochs.pin();
+    for number in 0..form.store.directory.len() {
+        let Some(chunk) = form.store.directory.get(number, &guard).filter(|chunk| chunk.has_block()) else {
+            continue;
+        };
+        chunk.drop_dead_blocks(&db.epochs, &guard);
+        for block in chunk.blocks(&guard) {
+            if mutation::on(Rule::BeginsOutliveSnapshots) {
+                block.forget_begins(oldest, &db.epochs);
+            } else {
+                block.forget_begins(Timestamp(u64::MAX), &db.epochs);
             }
         }
     }

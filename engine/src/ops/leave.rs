@@ -167,183 +167,179 @@ struct Move {
     keys_max: usize,
 }
 
-impl Inner {
-    /// Lets a frozen chunk leave memory. `None`: it is not one that may, or it was given up.
-    ///
-    /// # Errors
-    /// The log or the cold store has failed or is full, or memory is at its end. Rows are where they were then.
-    pub(crate) async fn leave_chunk(
-        self: &Arc<Self>,
-        entry: &Arc<TableEntry>,
-        number: u32,
-    ) -> Result<Option<Leaving>> {
-        if is_internal(entry.id) || !self.may_leave(entry, number) {
-            return Ok(None);
-        }
-        let (memo, cold) = self.open_cold()?;
-        if !cold.store.takes_blocks() {
-            return Ok(None);
-        }
-        self.write_cold_mark()?;
-        let Some(running) = Running::begin(self, cold, entry) else { return Ok(None) };
-        let id = running.batch;
-        let Some(copied) = self.copy_block(entry, number, id)? else { return Ok(None) };
-        let Copied { batch, chunk, block, leaving, thawed, stamp, keys_max, longest, _room: room } = copied;
-        let (bytes, wanted) = (batch.block.len() as u64, leaving.len());
-        self.announce(memo, entry, id).await?;
-        self.log_durable(Rule::ColdWriteAfterLog).await?;
-        let failed = |source| self.cold_error(entry, source);
-        let abandon = || {
-            ColdCounters::add(&cold.counters.abandoned_batches, 1);
-            Ok(None)
-        };
-        match cold.store.write_block(batch).await {
-            Ok(()) => {}
-            // Its rows are too long, or another batch has taken the place. The cleaner sees to the notice.
-            Err(StoreError::BatchTooLong { .. } | StoreError::Occupied { .. }) => return abandon(),
-            Err(error) => return Err(failed(error)),
-        }
-        drop(room);
-        self.mark_store(cold);
-        // Readers look into the store from the move's timestamp on.
-        let tell = || {
-            let guard = self.epochs.pin();
-            let counters = &entry.form_pinned(&guard).counters;
-            counters.longest_moved.fetch_max(longest as u64, Ordering::Relaxed);
-            counters.cold.store(true, Ordering::SeqCst);
-        };
-        if mutation::on(Rule::ColdBeforeMove) {
-            tell();
-        }
-        let the_move = Move { chunk, block, leaving, stamp, keys_max };
-        let mut tx = Driver::internal(self)?;
-        let left = tx.finish_step(|session| session.try_leave(memo, entry, id, &the_move)).await?;
-        let Some(rows) = left else { return abandon() };
+/// Lets a frozen chunk leave memory. `None`: it is not one that may, or it was given up.
+///
+/// # Errors
+/// The log or the cold store has failed or is full, or memory is at its end. Rows are where they were then.
+pub(crate) async fn leave_chunk(
+    db: &Arc<Inner>,
+    entry: &Arc<TableEntry>,
+    number: u32,
+) -> Result<Option<Leaving>> {
+    if is_internal(entry.id) || !may_leave(db, entry, number) {
+        return Ok(None);
+    }
+    let (memo, cold) = crate::ops::migrate::open_cold(db)?;
+    if !cold.store.takes_blocks() {
+        return Ok(None);
+    }
+    crate::ops::checkpoint::write_cold_mark(db)?;
+    let Some(running) = Running::begin(db, cold, entry) else { return Ok(None) };
+    let id = running.batch;
+    let Some(copied) = copy_block(db, entry, number, id)? else { return Ok(None) };
+    let Copied { batch, chunk, block, leaving, thawed, stamp, keys_max, longest, _room: room } = copied;
+    let (bytes, wanted) = (batch.block.len() as u64, leaving.len());
+    crate::ops::migrate::announce(db, memo, entry, id).await?;
+    crate::ops::migrate::log_durable(db, Rule::ColdWriteAfterLog).await?;
+    let failed = |source| crate::ops::cold::cold_error(db, entry, source);
+    let abandon = || {
+        ColdCounters::add(&cold.counters.abandoned_batches, 1);
+        Ok(None)
+    };
+    match cold.store.write_block(batch).await {
+        Ok(()) => {}
+        // Its rows are too long, or another batch has taken the place. The cleaner sees to the notice.
+        Err(StoreError::BatchTooLong { .. } | StoreError::Occupied { .. }) => return abandon(),
+        Err(error) => return Err(failed(error)),
+    }
+    drop(room);
+    crate::ops::migrate::mark_store(db, cold);
+    // Readers look into the store from the move's timestamp on.
+    let tell = || {
+        let guard = db.epochs.pin();
+        let counters = &entry.form_pinned(&guard).counters;
+        counters.longest_moved.fetch_max(longest as u64, Ordering::Relaxed);
+        counters.cold.store(true, Ordering::SeqCst);
+    };
+    if mutation::on(Rule::ColdBeforeMove) {
         tell();
-        self.log_durable(Rule::ConfirmAfterLog).await?;
-        cold.store.confirm(BatchId(id)).await.map_err(failed)?;
-        drop(running);
-        ColdCounters::add(&cold.counters.left_chunks, 1);
-        ColdCounters::add(&cold.counters.left_chunk_rows, rows);
-        ColdCounters::add(&cold.counters.left_rows, wanted - rows);
-        Ok(Some(Leaving { rows, bytes, stayed: thawed + wanted - rows }))
     }
+    let the_move = Move { chunk, block, leaving, stamp, keys_max };
+    let mut tx = Driver::internal(db)?;
+    let left = tx.finish_step(|session| session.try_leave(memo, entry, id, &the_move)).await?;
+    let Some(rows) = left else { return abandon() };
+    tell();
+    crate::ops::migrate::log_durable(db, Rule::ConfirmAfterLog).await?;
+    cold.store.confirm(BatchId(id)).await.map_err(failed)?;
+    drop(running);
+    ColdCounters::add(&cold.counters.left_chunks, 1);
+    ColdCounters::add(&cold.counters.left_chunk_rows, rows);
+    ColdCounters::add(&cold.counters.left_rows, wanted - rows);
+    Ok(Some(Leaving { rows, bytes, stayed: thawed + wanted - rows }))
+}
 
-    /// May the rows of this chunk's newest block leave now, as far as a look tells?
-    pub(crate) fn may_leave(&self, entry: &TableEntry, number: u32) -> bool {
-        let (oldest, youngest) =
-            (self.registry.active_snapshots().oldest(), self.registry.oldest_validating());
-        let guard = self.epochs.pin();
-        let Some(chunk) = entry.form_pinned(&guard).store.directory.get(number, &guard) else { return false };
-        chunk.blocks(&guard).next().filter(|block| block.run().is_none()).is_some_and(|block| {
-            block.forget_begins(oldest, &self.epochs);
-            block.has_no_begins()
-                && block.mark().is_none()
-                && block.live() > 0
-                && (block.youngest() <= youngest || mutation::off(Rule::YoungStay))
-        })
-    }
+/// May the rows of this chunk's newest block leave now, as far as a look tells?
+pub(crate) fn may_leave(db: &Inner, entry: &TableEntry, number: u32) -> bool {
+    let (oldest, youngest) = (db.registry.active_snapshots().oldest(), db.registry.oldest_validating());
+    let guard = db.epochs.pin();
+    let Some(chunk) = entry.form_pinned(&guard).store.directory.get(number, &guard) else { return false };
+    chunk.blocks(&guard).next().filter(|block| block.run().is_none()).is_some_and(|block| {
+        block.forget_begins(oldest, &db.epochs);
+        block.has_no_begins()
+            && block.mark().is_none()
+            && block.live() > 0
+            && (block.youngest() <= youngest || mutation::off(Rule::YoungStay))
+    })
+}
 
-    /// Copies the block that a chunk was frozen into last, with the entries of its rows, and thaws those that cannot leave.
-    /// `None`: it may not leave.
-    ///
-    /// # Errors
-    /// There is no room.
-    fn copy_block(&self, entry: &TableEntry, number: u32, batch: u64) -> Result<Option<Copied>> {
-        // The clock first: who is missed among those that validate has a newer snapshot.
-        let youngest = self.registry.oldest_validating();
-        let mut room = Charge::none(&self.budget, MemoryKind::Frozen);
-        let begun = {
-            let guard = self.epochs.pin();
-            let form = entry.form_pinned(&guard);
-            // An older batch would say that its rows are from before the table was emptied, or its columns changed.
-            let block =
-                form.store.directory.get(number, &guard).and_then(|chunk| chunk.blocks(&guard).next());
-            let block = block.filter(|block| block.run().is_none());
-            match block.filter(|block| block.has_no_begins() && batch > form.changed.get().0) {
-                Some(block) if block.youngest() <= youngest || mutation::off(Rule::YoungStay) => {
-                    room.add_from_reserve(block.rows().bytes_len() as u64)?;
-                    let rows = block.rows();
-                    let bytes = BlockBatch {
-                        id: BatchId(batch),
-                        table: form.id,
-                        block: rows.bytes().to_vec(),
-                        hidden: rows.hidden().to_vec(),
-                        layout: Arc::clone(&form.layout),
-                        indexes: Vec::new(),
-                    };
-                    Some((bytes, block.number(), FormStamp::of(form)))
-                }
-                _ => None,
+/// Copies the block that a chunk was frozen into last, with the entries of its rows, and thaws those that cannot leave.
+/// `None`: it may not leave.
+///
+/// # Errors
+/// There is no room.
+fn copy_block(db: &Inner, entry: &TableEntry, number: u32, batch: u64) -> Result<Option<Copied>> {
+    // The clock first: who is missed among those that validate has a newer snapshot.
+    let youngest = db.registry.oldest_validating();
+    let mut room = Charge::none(&db.budget, MemoryKind::Frozen);
+    let begun = {
+        let guard = db.epochs.pin();
+        let form = entry.form_pinned(&guard);
+        // An older batch would say that its rows are from before the table was emptied, or its columns changed.
+        let block = form.store.directory.get(number, &guard).and_then(|chunk| chunk.blocks(&guard).next());
+        let block = block.filter(|block| block.run().is_none());
+        match block.filter(|block| block.has_no_begins() && batch > form.changed.get().0) {
+            Some(block) if block.youngest() <= youngest || mutation::off(Rule::YoungStay) => {
+                room.add_from_reserve(block.rows().bytes_len() as u64)?;
+                let rows = block.rows();
+                let bytes = BlockBatch {
+                    id: BatchId(batch),
+                    table: form.id,
+                    block: rows.bytes().to_vec(),
+                    hidden: rows.hidden().to_vec(),
+                    layout: Arc::clone(&form.layout),
+                    indexes: Vec::new(),
+                };
+                Some((bytes, block.number(), FormStamp::of(form)))
             }
+            _ => None,
+        }
+    };
+    let Some((batch, block, stamp)) = begun else { return Ok(None) };
+    let mut copying = Copying { block, number, ..Copying::default() };
+    let mut next = Some(0_u16);
+    while let Some(first) = next {
+        let guard = db.epochs.pin();
+        let form = entry.form_pinned(&guard);
+        let Some(chunk) = form.store.directory.get(number, &guard) else { return Ok(None) };
+        let Some(block) = chunk.block(block, &guard).filter(|_| FormStamp::of(form) == stamp) else {
+            return Ok(None);
         };
-        let Some((batch, block, stamp)) = begun else { return Ok(None) };
-        let mut copying = Copying { block, number, ..Copying::default() };
-        let mut next = Some(0_u16);
-        while let Some(first) = next {
-            let guard = self.epochs.pin();
-            let form = entry.form_pinned(&guard);
-            let Some(chunk) = form.store.directory.get(number, &guard) else { return Ok(None) };
-            let Some(block) = chunk.block(block, &guard).filter(|_| FormStamp::of(form) == stamp) else {
-                return Ok(None);
-            };
-            let last = first.saturating_add(ROWS_A_PIN - 1);
-            let before = copying.bytes();
-            self.copy_keys(form, (chunk, block), first..=last, &mut copying, &guard);
-            room.add_from_reserve(2 * (copying.bytes() - before))?;
-            next = last.checked_add(1).filter(|next| u32::from(*next) < chunk.capacity());
-        }
-        copying.leave_out_twins();
-        for &position in &copying.staying {
-            let guard = self.epochs.pin();
-            entry.form_pinned(&guard).store.thaw(RowId::new(number, position), true, &guard)?;
-        }
-        Ok((copying.leaving.len() > 0).then(|| copying.finish(batch, stamp, room)))
+        let last = first.saturating_add(ROWS_A_PIN - 1);
+        let before = copying.bytes();
+        copy_keys(db, form, (chunk, block), first..=last, &mut copying, &guard);
+        room.add_from_reserve(2 * (copying.bytes() - before))?;
+        next = last.checked_add(1).filter(|next| u32::from(*next) < chunk.capacity());
     }
+    copying.leave_out_twins();
+    for &position in &copying.staying {
+        let guard = db.epochs.pin();
+        entry.form_pinned(&guard).store.thaw(RowId::new(number, position), true, &guard)?;
+    }
+    Ok((copying.leaving.len() > 0).then(|| copying.finish(batch, stamp, room)))
+}
 
-    /// Copies the keys of those rows that stand in the block.
-    fn copy_keys(
-        &self,
-        form: &TableForm,
-        (chunk, block): (&Chunk, &Block),
-        positions: std::ops::RangeInclusive<u16>,
-        copying: &mut Copying,
-        guard: &Guard<'_>,
-    ) {
-        copying.keys.resize_with(form.indexes.len(), Keys::default);
-        let (mut payload, mut primary, mut key) = (Vec::new(), KeyBuf::new(), KeyBuf::new());
-        let may_be_locked = form.counters.locks.load(Ordering::SeqCst) != 0;
-        for position in positions {
-            if chunk.look(position, guard) != Found::Frozen(block.number()) {
-                continue;
-            }
-            payload.clear();
-            block.rows().row_into(position, &mut payload);
-            let (row, suffix) = (form.row_in(&payload), form.suffix_in(&payload));
-            form.primary().key_of_row(row, suffix, &mut primary);
-            let (mut longest, mut all) = (0, 0);
-            for (index, keys) in form.indexes.iter().zip(&mut copying.keys) {
-                let len = keys.push(position, |bytes| {
-                    if index.id == form.primary().id {
-                        bytes.extend_from_slice(&primary);
-                    } else {
-                        index.key_of_row(row, suffix, &mut key);
-                        push_secondary(bytes, &key, &primary);
-                    }
-                });
-                longest = longest.max(len);
-                all += len + END_KEY_BYTES;
-            }
-            if longest > MAX_KEY_BYTES || may_be_locked && self.locks.is_locked(form.id, &primary) {
-                copying.keys.iter_mut().for_each(Keys::pop);
-                copying.staying.push(position);
-                continue;
-            }
-            copying.hashes.push((hash_of(&primary), position));
-            copying.leaving.insert(position);
-            copying.keys_max = copying.keys_max.max(all);
-            copying.longest = copying.longest.max(payload.len());
+/// Copies the keys of those rows that stand in the block.
+fn copy_keys(
+    db: &Inner,
+    form: &TableForm,
+    (chunk, block): (&Chunk, &Block),
+    positions: std::ops::RangeInclusive<u16>,
+    copying: &mut Copying,
+    guard: &Guard<'_>,
+) {
+    copying.keys.resize_with(form.indexes.len(), Keys::default);
+    let (mut payload, mut primary, mut key) = (Vec::new(), KeyBuf::new(), KeyBuf::new());
+    let may_be_locked = form.counters.locks.load(Ordering::SeqCst) != 0;
+    for position in positions {
+        if chunk.look(position, guard) != Found::Frozen(block.number()) {
+            continue;
         }
+        payload.clear();
+        block.rows().row_into(position, &mut payload);
+        let (row, suffix) = (form.row_in(&payload), form.suffix_in(&payload));
+        form.primary().key_of_row(row, suffix, &mut primary);
+        let (mut longest, mut all) = (0, 0);
+        for (index, keys) in form.indexes.iter().zip(&mut copying.keys) {
+            let len = keys.push(position, |bytes| {
+                if index.id == form.primary().id {
+                    bytes.extend_from_slice(&primary);
+                } else {
+                    index.key_of_row(row, suffix, &mut key);
+                    push_secondary(bytes, &key, &primary);
+                }
+            });
+            longest = longest.max(len);
+            all += len + END_KEY_BYTES;
+        }
+        if longest > MAX_KEY_BYTES || may_be_locked && db.locks.is_locked(form.id, &primary) {
+            copying.keys.iter_mut().for_each(Keys::pop);
+            copying.staying.push(position);
+            continue;
+        }
+        copying.hashes.push((hash_of(&primary), position));
+        copying.leaving.insert(position);
+        copying.keys_max = copying.keys_max.max(all);
+        copying.longest = copying.longest.max(payload.len());
     }
 }
 
@@ -566,80 +562,78 @@ struct HasLeft {
     block: u64,
 }
 
-impl Inner {
-    /// Lets go in memory what has left and nobody can see there any more: entries, words, blocks. Stops after about so many rows,
-    /// to go on at the next call; how many they were.
-    pub(crate) fn clear_left(&self, rows: usize) -> usize {
-        let mut cleared = 0;
-        for entry in self.catalog.all() {
-            if entry.is_held() || is_internal(entry.id) {
-                continue;
-            }
-            for HasLeft { chunk, block, .. } in self.left_blocks(&entry) {
-                let mut next = Some(0);
-                while let Some(first) = next {
-                    if cleared >= rows || self.closing.has_begun() {
-                        return cleared;
-                    }
-                    let (count, then) = self.clear_rows(&entry, chunk, block, first);
-                    (cleared, next) = (cleared + count, then);
+/// Lets go in memory what has left and nobody can see there any more: entries, words, blocks. Stops after about so many rows,
+/// to go on at the next call; how many they were.
+pub(crate) fn clear_left(db: &Inner, rows: usize) -> usize {
+    let mut cleared = 0;
+    for entry in db.catalog.all() {
+        if entry.is_held() || is_internal(entry.id) {
+            continue;
+        }
+        for HasLeft { chunk, block, .. } in left_blocks(db, &entry) {
+            let mut next = Some(0);
+            while let Some(first) = next {
+                if cleared >= rows || db.closing.has_begun() {
+                    return cleared;
                 }
+                let (count, then) = clear_rows(db, &entry, chunk, block, first);
+                (cleared, next) = (cleared + count, then);
             }
         }
-        cleared
     }
+    cleared
+}
 
-    /// Blocks whose rows have left so long ago that nobody can see them in memory.
-    fn left_blocks(&self, entry: &TableEntry) -> Vec<HasLeft> {
-        let oldest = self.registry.active_snapshots().oldest();
-        let guard = self.epochs.pin();
-        let directory = &entry.form_pinned(&guard).store.directory;
-        let mut found = Vec::new();
-        for chunk in 0..directory.len() {
-            let Some(of) = directory.get(chunk, &guard) else { continue };
-            let is_past = |block: &&Block| {
-                let marked = matches!(block.mark(), Some((Begin::At(at), _))
-                    if at <= oldest || mutation::off(Rule::LeftOutlivesReaders));
-                marked && block.left() > 0
-            };
-            found.extend(of.blocks(&guard).filter(is_past).map(|block| HasLeft {
-                table: entry.id,
-                chunk,
-                block: block.number(),
-            }));
-        }
-        found
-    }
-
-    /// A step of it: how many rows, and where to go on.
-    fn clear_rows(&self, entry: &TableEntry, number: u32, block: u64, first: u16) -> (usize, Option<u16>) {
-        // Definitions do not change meanwhile, nor does anybody else clear.
-        let _maintenance = self.standstill.enter();
-        let guard = self.epochs.pin();
-        let form = entry.form_pinned(&guard);
-        let Some(chunk) = form.store.directory.get(number, &guard).filter(|_| !entry.is_held()) else {
-            return (0, None);
+/// Blocks whose rows have left so long ago that nobody can see them in memory.
+fn left_blocks(db: &Inner, entry: &TableEntry) -> Vec<HasLeft> {
+    let oldest = db.registry.active_snapshots().oldest();
+    let guard = db.epochs.pin();
+    let directory = &entry.form_pinned(&guard).store.directory;
+    let mut found = Vec::new();
+    for chunk in 0..directory.len() {
+        let Some(of) = directory.get(chunk, &guard) else { continue };
+        let is_past = |block: &&Block| {
+            let marked = matches!(block.mark(), Some((Begin::At(at), _))
+                if at <= oldest || mutation::off(Rule::LeftOutlivesReaders));
+            marked && block.left() > 0
         };
-        let Some(block) = chunk.block(block, &guard) else { return (0, None) };
-        let last = first.saturating_add(ROWS_A_PIN - 1);
-        let mut slots = SlotSet::default();
-        let says_left = |slot: &u16| chunk.look(*slot, &guard) == Found::Left(block.number());
-        (first..=last).filter(says_left).for_each(|slot| slots.insert(slot));
-        if mutation::off(Rule::EntriesOfLeftGo) {
-            // Those of all rows of the block.
-            let mut all = SlotSet::default();
-            (first..=last).filter(|slot| block.rows().is_present(*slot)).for_each(|slot| all.insert(slot));
-            remove_entries_of(form, number, block, &all, &guard);
-        } else {
-            remove_entries_of(form, number, block, &slots, &guard);
-        }
-        let rows = chunk.let_go(block, &slots, &guard);
-        if block.live() == 0 {
-            chunk.drop_dead_blocks(&self.epochs, &guard);
-            return (rows, None);
-        }
-        (rows, last.checked_add(1).filter(|next| u32::from(*next) < chunk.capacity()))
+        found.extend(of.blocks(&guard).filter(is_past).map(|block| HasLeft {
+            table: entry.id,
+            chunk,
+            block: block.number(),
+        }));
     }
+    found
+}
+
+/// A step of it: how many rows, and where to go on.
+fn clear_rows(db: &Inner, entry: &TableEntry, number: u32, block: u64, first: u16) -> (usize, Option<u16>) {
+    // Definitions do not change meanwhile, nor does anybody else clear.
+    let _maintenance = db.standstill.enter();
+    let guard = db.epochs.pin();
+    let form = entry.form_pinned(&guard);
+    let Some(chunk) = form.store.directory.get(number, &guard).filter(|_| !entry.is_held()) else {
+        return (0, None);
+    };
+    let Some(block) = chunk.block(block, &guard) else { return (0, None) };
+    let last = first.saturating_add(ROWS_A_PIN - 1);
+    let mut slots = SlotSet::default();
+    let says_left = |slot: &u16| chunk.look(*slot, &guard) == Found::Left(block.number());
+    (first..=last).filter(says_left).for_each(|slot| slots.insert(slot));
+    if mutation::off(Rule::EntriesOfLeftGo) {
+        // Those of all rows of the block.
+        let mut all = SlotSet::default();
+        (first..=last).filter(|slot| block.rows().is_present(*slot)).for_each(|slot| all.insert(slot));
+        remove_entries_of(form, number, block, &all, &guard);
+    } else {
+        remove_entries_of(form, number, block, &slots, &guard);
+    }
+    let rows = chunk.let_go(block, &slots, &guard);
+    if block.live() == 0 {
+        chunk.drop_dead_blocks(&db.epochs, &guard);
+        return (rows, None);
+    }
+    (rows, last.checked_add(1).filter(|next| u32::from(*next) < chunk.capacity()))
 }
 
 /// Takes out the entries of rows that have left, in the order of their keys where the index has one.

@@ -80,7 +80,7 @@ impl Session {
                 }
                 Place::Cold(target) => {
                     let memo = db.cold.memo().expect("where a record is, there is a memo");
-                    db.end_now(memo, target.name, Some(me), &guard) == EndNow::Open
+                    crate::ops::cold::end_now(db, memo, target.name, Some(me), &guard) == EndNow::Open
                 }
             };
             let mut in_the_way = InTheWay::default();

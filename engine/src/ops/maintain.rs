@@ -93,285 +93,283 @@ pub(crate) fn run(inner: &Inner) {
     while !inner.closing.has_begun() {
         std::thread::park_timeout(TICK);
         ticks = ticks.wrapping_add(1);
-        inner.prune_all(true);
-        inner.free_replaced();
+        prune_all(inner, true);
+        crate::ops::define::free_replaced(inner);
         inner.epochs.collect();
         if ticks.is_multiple_of(SLOW_TICKS) {
-            inner.abort_idle(&mut rounds);
-            inner.shrink(&mut rounds);
-            inner.compact_indexes(&mut rounds);
-            inner.clear_left(LEFT_ROWS);
+            abort_idle(inner, &mut rounds);
+            shrink(inner, &mut rounds);
+            compact_indexes(inner, &mut rounds);
+            crate::ops::leave::clear_left(inner, LEFT_ROWS);
         }
     }
 }
 
-impl Inner {
-    /// Prunes what the calling thread's commits have left.
-    pub(crate) fn prune_own(&self) {
-        let items = self.garbage.take_own();
-        self.prune(&items, &self.registry.active_snapshots());
-    }
+/// Prunes what the calling thread's commits have left.
+pub(crate) fn prune_own(db: &Inner) {
+    let items = db.garbage.take_own();
+    prune(db, &items, &db.registry.active_snapshots());
+}
 
-    /// Prunes what all commits have left, and what has waited for snapshots that have gone.
-    pub(crate) fn prune_all(&self, patient: bool) {
-        let active = self.registry.active_snapshots();
-        let items = self.garbage.take_all(&active, patient);
-        self.prune(&items, &active);
-    }
+/// Prunes what all commits have left, and what has waited for snapshots that have gone.
+pub(crate) fn prune_all(db: &Inner, patient: bool) {
+    let active = db.registry.active_snapshots();
+    let items = db.garbage.take_all(&active, patient);
+    prune(db, &items, &active);
+}
 
-    fn prune(&self, items: &[Item], active: &ActiveSnapshots) {
-        for of_table in items.chunk_by(|one, other| one.table == other.table) {
-            let Some(entry) = self.catalog.by_id(of_table[0].table) else { continue };
-            for batch in of_table.chunks(PRUNED_TOGETHER) {
-                let guard = self.epochs.pin();
-                let form = entry.form_pinned(&guard);
-                approach_rows(form, batch, &guard);
-                for &item in batch {
-                    if entry.is_held() {
-                        self.garbage.leave(std::iter::once(item));
-                        continue;
-                    }
-                    for snapshot in prune_row(form, item, &self.registry, active, &guard) {
-                        self.garbage.park(snapshot, item);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Aborts transactions that have done nothing since the idle limit.
-    pub(crate) fn abort_idle(&self, rounds: &mut Rounds) {
-        let Some(limit) = self.options.idle_limit else { return };
-        let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-        let now = self.clock.now_ns();
-        for (index, place) in self.registry.places().enumerate() {
-            if rounds.idle.len() <= index {
-                rounds.idle.push((0, now));
-            }
-            let operations = place.operations.load(Ordering::Relaxed);
-            let session = place.session.load(Ordering::Acquire);
-            let resting =
-                place.activity.load(Ordering::Relaxed) == activity::REST && session != 0 && session != CURSOR;
-            let (seen, since) = &mut rounds.idle[index];
-            if *seen != operations || !resting {
-                (*seen, *since) = (operations, now);
-                continue;
-            }
-            if now.saturating_sub(*since) > limit_ns {
-                let is_idle = || place.operations.load(Ordering::Relaxed) == operations;
-                if reap(self, place, is_idle, || {
-                    tracing::warn!(?limit, "an idle transaction was aborted");
-                    crate::Error::IdleTimeout { limit_ms: limit_ns / 1_000_000 }
-                }) {
-                    *since = now;
-                }
-            }
-        }
-    }
-
-    /// One bounded step of giving memory back, for every table.
-    pub(crate) fn shrink(&self, rounds: &mut Rounds) {
-        self.shrink_to(rounds, &LAZY);
-    }
-
-    /// The same, with more effort: memory is short.
-    pub(crate) fn shrink_eagerly(&self, rounds: &mut Rounds) {
-        self.shrink_to(rounds, &EAGER);
-    }
-
-    fn shrink_to(&self, rounds: &mut Rounds, effort: &Effort) {
-        for entry in self.catalog.all() {
-            if self.closing.has_begun() {
-                return;
-            }
-            let _maintenance = self.standstill.enter();
-            if entry.is_held() {
-                continue;
-            }
-            let guard = self.epochs.pin();
+fn prune(db: &Inner, items: &[Item], active: &ActiveSnapshots) {
+    for of_table in items.chunk_by(|one, other| one.table == other.table) {
+        let Some(entry) = db.catalog.by_id(of_table[0].table) else { continue };
+        for batch in of_table.chunks(PRUNED_TOGETHER) {
+            let guard = db.epochs.pin();
             let form = entry.form_pinned(&guard);
-            self.tidy_blocks(form);
-            self.pack_chunks(form, rounds, &guard);
-            self.shrink_indexes(form, &guard);
-            drop(guard);
-            self.compact(&entry, effort);
-        }
-    }
-
-    /// Packs chunks that are mostly empty, and drops empty ones.
-    fn pack_chunks(&self, form: &TableForm, rounds: &mut Rounds, guard: &Guard<'_>) {
-        let safe = self.epochs.safe();
-        for number in 0..form.store.directory.len() {
-            let Some(chunk) = form.store.directory.get(number, guard) else { continue };
-            let known = rounds.candidates.iter().position(|&(id, chunk, _)| (id, chunk) == (form.id, number));
-            if chunk.has_block() || !chunk.is_full() || form.store.may_be_filled(number) {
-                if let Some(known) = known {
-                    rounds.candidates.swap_remove(known);
+            approach_rows(form, batch, &guard);
+            for &item in batch {
+                if entry.is_held() {
+                    db.garbage.leave(std::iter::once(item));
+                    continue;
                 }
-                continue;
-            }
-            let share = if chunk.is_packed() { REPACK_PERCENT } else { PACK_PERCENT };
-            if !chunk.may_be_sparse(share) {
-                continue;
-            }
-            let occupied = chunk.occupied(guard).len();
-            let packs = if chunk.is_packed() {
-                occupied == 0 || occupied * 2 < chunk.packed_len()
-            } else {
-                occupied * 100 <= chunk.used() as usize * PACK_PERCENT as usize
-            };
-            match known {
-                _ if !packs => {}
-                None => rounds.candidates.push((form.id, number, self.epochs.stamp())),
-                Some(known) if rounds.candidates[known].2 < safe => {
-                    rounds.candidates.swap_remove(known);
-                    // Every pin from before nobody could take a slot of the chunk has gone: all are filled or never
-                    // will be.
-                    if chunk.occupied(guard).is_empty() {
-                        if let Some(chunk) = form.store.directory.remove(number, &form.store.slots) {
-                            self.epochs.defer(move || drop(chunk));
-                        }
-                    } else if let Err(error) = chunk.pack(&form.store.slots, guard) {
-                        tracing::debug!(%error, "a chunk was not packed");
-                    }
+                for snapshot in prune_row(form, item, &db.registry, active, &guard) {
+                    db.garbage.park(snapshot, item);
                 }
-                Some(_) => {}
             }
         }
     }
+}
 
-    fn shrink_indexes(&self, form: &TableForm, guard: &Guard<'_>) {
-        const STEPS: usize = 20_000;
-        for index in &form.indexes {
-            for _ in 0..STEPS {
-                let more = match &index.structure {
-                    Structure::Hash(hash) => hash.maintain(guard),
-                    Structure::Tree(tree) => tree.maintain(guard),
-                };
-                if !more {
-                    break;
-                }
+/// Aborts transactions that have done nothing since the idle limit.
+pub(crate) fn abort_idle(db: &Inner, rounds: &mut Rounds) {
+    let Some(limit) = db.options.idle_limit else { return };
+    let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+    let now = db.clock.now_ns();
+    for (index, place) in db.registry.places().enumerate() {
+        if rounds.idle.len() <= index {
+            rounds.idle.push((0, now));
+        }
+        let operations = place.operations.load(Ordering::Relaxed);
+        let session = place.session.load(Ordering::Acquire);
+        let resting =
+            place.activity.load(Ordering::Relaxed) == activity::REST && session != 0 && session != CURSOR;
+        let (seen, since) = &mut rounds.idle[index];
+        if *seen != operations || !resting {
+            (*seen, *since) = (operations, now);
+            continue;
+        }
+        if now.saturating_sub(*since) > limit_ns {
+            let is_idle = || place.operations.load(Ordering::Relaxed) == operations;
+            if reap(db, place, is_idle, || {
+                tracing::warn!(?limit, "an idle transaction was aborted");
+                crate::Error::IdleTimeout { limit_ms: limit_ns / 1_000_000 }
+            }) {
+                *since = now;
             }
-            index.memory.collect();
-            index.memory.trim();
         }
     }
+}
 
-    /// Moves the cells of indexes together where much of an index's memory is empty: nodes of a tree, overflow lines of a
-    /// hash index. That takes a walk over the whole index, of which one round does a part. The governor leaves it to the
-    /// maintenance thread.
-    pub(crate) fn compact_indexes(&self, rounds: &mut Rounds) {
-        let Some(walk) = rounds.walk.take().or_else(|| self.begin_walk(&mut rounds.next_index)) else {
+/// One bounded step of giving memory back, for every table.
+pub(crate) fn shrink(db: &Inner, rounds: &mut Rounds) {
+    shrink_to(db, rounds, &LAZY);
+}
+
+/// The same, with more effort: memory is short.
+pub(crate) fn shrink_eagerly(db: &Inner, rounds: &mut Rounds) {
+    shrink_to(db, rounds, &EAGER);
+}
+
+fn shrink_to(db: &Inner, rounds: &mut Rounds, effort: &Effort) {
+    for entry in db.catalog.all() {
+        if db.closing.has_begun() {
             return;
-        };
-        rounds.walk = self.go_on_with(walk);
-    }
-
-    /// Begins a walk over the next index whose memory is mostly empty, in turn.
-    fn begin_walk(&self, next: &mut usize) -> Option<Walk> {
-        let tables = self.catalog.all();
-        let indexes_of = |entry: &TableEntry| entry.form_pinned(&self.epochs.pin()).indexes.len();
-        let indexes: Vec<_> =
-            tables.iter().flat_map(|entry| (0..indexes_of(entry)).map(move |at| (entry, at))).collect();
-        let first = *next;
-        for number in first..first + indexes.len() {
-            let (entry, at) = indexes[number % indexes.len()];
-            *next = (number + 1) % indexes.len();
-            let _maintenance = self.standstill.enter();
-            let guard = self.epochs.pin();
-            let Some(index) = entry.form_pinned(&guard).indexes.get(at).filter(|_| !entry.is_held()) else {
-                continue;
-            };
-            let memory = &index.memory;
-            let (used, committed) = (memory.used_bytes(), memory.committed_bytes());
-            if committed < LAZY.committed_min || used * 100 > committed * LAZY.used_percent {
-                continue;
-            }
-            let sparse = memory.sparse_blocks_for(index.structure.cell_bytes(), LAZY.sparse_percent);
-            let blocks: Vec<_> = sparse
-                .into_iter()
-                .take(BLOCKS_PER_STEP)
-                .filter(|block| memory.begin_evacuation(*block))
-                .collect();
-            if !blocks.is_empty() {
-                let (table, memory) = (entry.id, Arc::clone(memory));
-                return Some(Walk { table, at, memory, blocks, leaf: TreePlace::default(), bucket: 0 });
-            }
         }
-        None
-    }
-
-    /// One part of a walk; what is left to do of it. `None`: nothing is.
-    fn go_on_with(&self, mut walk: Walk) -> Option<Walk> {
-        let until_ns = self.clock.now_ns() + WALK_NS;
-        let entry = self.catalog.by_id(walk.table)?;
-        let _maintenance = self.standstill.enter();
+        let _maintenance = db.standstill.enter();
         if entry.is_held() {
-            return Some(walk);
+            continue;
         }
-        // One piece after the other, so that nobody waits long for what our pin keeps.
-        loop {
-            let guard = self.epochs.pin();
-            let index = entry.form_pinned(&guard).indexes.get(walk.at);
-            let index = index.filter(|index| Arc::ptr_eq(&index.memory, &walk.memory))?;
+        let guard = db.epochs.pin();
+        let form = entry.form_pinned(&guard);
+        crate::ops::freeze::tidy_blocks(db, form);
+        pack_chunks(db, form, rounds, &guard);
+        shrink_indexes(form, &guard);
+        drop(guard);
+        compact(db, &entry, effort);
+    }
+}
+
+/// Packs chunks that are mostly empty, and drops empty ones.
+fn pack_chunks(db: &Inner, form: &TableForm, rounds: &mut Rounds, guard: &Guard<'_>) {
+    let safe = db.epochs.safe();
+    for number in 0..form.store.directory.len() {
+        let Some(chunk) = form.store.directory.get(number, guard) else { continue };
+        let known = rounds.candidates.iter().position(|&(id, chunk, _)| (id, chunk) == (form.id, number));
+        if chunk.has_block() || !chunk.is_full() || form.store.may_be_filled(number) {
+            if let Some(known) = known {
+                rounds.candidates.swap_remove(known);
+            }
+            continue;
+        }
+        let share = if chunk.is_packed() { REPACK_PERCENT } else { PACK_PERCENT };
+        if !chunk.may_be_sparse(share) {
+            continue;
+        }
+        let occupied = chunk.occupied(guard).len();
+        let packs = if chunk.is_packed() {
+            occupied == 0 || occupied * 2 < chunk.packed_len()
+        } else {
+            occupied * 100 <= chunk.used() as usize * PACK_PERCENT as usize
+        };
+        match known {
+            _ if !packs => {}
+            None => rounds.candidates.push((form.id, number, db.epochs.stamp())),
+            Some(known) if rounds.candidates[known].2 < safe => {
+                rounds.candidates.swap_remove(known);
+                // Every pin from before nobody could take a slot of the chunk has gone: all are filled or never
+                // will be.
+                if chunk.occupied(guard).is_empty() {
+                    if let Some(chunk) = form.store.directory.remove(number, &form.store.slots) {
+                        db.epochs.defer(move || drop(chunk));
+                    }
+                } else if let Err(error) = chunk.pack(&form.store.slots, guard) {
+                    tracing::debug!(%error, "a chunk was not packed");
+                }
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+fn shrink_indexes(form: &TableForm, guard: &Guard<'_>) {
+    const STEPS: usize = 20_000;
+    for index in &form.indexes {
+        for _ in 0..STEPS {
             let more = match &index.structure {
-                Structure::Hash(hash) => hash.move_lines(&guard, &mut walk.bucket, BUCKETS_PER_PIN),
-                Structure::Tree(tree) => tree.move_nodes(&guard, &mut walk.leaf, LEAVES_PER_PIN),
+                Structure::Hash(hash) => hash.maintain(guard),
+                Structure::Tree(tree) => tree.maintain(guard),
             };
-            // Without memory what has not moved yet stays where it is.
-            if !more.unwrap_or(false) {
+            if !more {
                 break;
             }
-            if self.clock.now_ns() >= until_ns {
-                return Some(walk);
-            }
         }
-        walk.memory.collect();
-        walk.blocks.iter().for_each(|block| walk.memory.end_evacuation(*block));
-        walk.memory.trim();
-        None
+        index.memory.collect();
+        index.memory.trim();
     }
+}
 
-    /// Moves versions out of sparse memory, if much of the table's memory is empty.
-    fn compact(&self, entry: &TableEntry, effort: &Effort) {
-        let guard = self.epochs.pin();
-        let form = entry.form_pinned(&guard);
-        let memory = &form.store.memory;
-        memory.collect();
-        form.store.slots.collect();
-        form.store.slots.trim();
+/// Moves the cells of indexes together where much of an index's memory is empty: nodes of a tree, overflow lines of a
+/// hash index. That takes a walk over the whole index, of which one round does a part. The governor leaves it to the
+/// maintenance thread.
+pub(crate) fn compact_indexes(db: &Inner, rounds: &mut Rounds) {
+    let Some(walk) = rounds.walk.take().or_else(|| begin_walk(db, &mut rounds.next_index)) else {
+        return;
+    };
+    rounds.walk = go_on_with(db, walk);
+}
+
+/// Begins a walk over the next index whose memory is mostly empty, in turn.
+fn begin_walk(db: &Inner, next: &mut usize) -> Option<Walk> {
+    let tables = db.catalog.all();
+    let indexes_of = |entry: &TableEntry| entry.form_pinned(&db.epochs.pin()).indexes.len();
+    let indexes: Vec<_> =
+        tables.iter().flat_map(|entry| (0..indexes_of(entry)).map(move |at| (entry, at))).collect();
+    let first = *next;
+    for number in first..first + indexes.len() {
+        let (entry, at) = indexes[number % indexes.len()];
+        *next = (number + 1) % indexes.len();
+        let _maintenance = db.standstill.enter();
+        let guard = db.epochs.pin();
+        let Some(index) = entry.form_pinned(&guard).indexes.get(at).filter(|_| !entry.is_held()) else {
+            continue;
+        };
+        let memory = &index.memory;
         let (used, committed) = (memory.used_bytes(), memory.committed_bytes());
-        if committed < effort.committed_min || used * 100 > committed * effort.used_percent {
-            return;
+        if committed < LAZY.committed_min || used * 100 > committed * LAZY.used_percent {
+            continue;
         }
-        memory.trim();
-        let mut moved = 0_u64;
-        // All marks first: else what moves out of one sparse block fills the one that was emptied before it.
-        let blocks: Vec<_> = memory
-            .sparse_blocks(effort.sparse_percent)
+        let sparse = memory.sparse_blocks_for(index.structure.cell_bytes(), LAZY.sparse_percent);
+        let blocks: Vec<_> = sparse
             .into_iter()
             .take(BLOCKS_PER_STEP)
             .filter(|block| memory.begin_evacuation(*block))
             .collect();
-        for block in &blocks {
-            memory.for_each_live_cell(*block, |cell| {
-                if form.store.relocate(cell, &guard).unwrap_or(false) {
-                    moved += 1;
-                }
-            });
+        if !blocks.is_empty() {
+            let (table, memory) = (entry.id, Arc::clone(memory));
+            return Some(Walk { table, at, memory, blocks, leaf: TreePlace::default(), bucket: 0 });
         }
-        // Our own pin keeps what was moved from being freed; the marks stay until it is, so that emptied blocks go
-        // back to the system. (What another reader still holds back is left for the next round.)
-        drop(guard);
-        let guard = self.epochs.pin();
-        let memory = &entry.form_pinned(&guard).store.memory;
-        memory.collect();
-        for block in blocks {
-            memory.end_evacuation(block);
+    }
+    None
+}
+
+/// One part of a walk; what is left to do of it. `None`: nothing is.
+fn go_on_with(db: &Inner, mut walk: Walk) -> Option<Walk> {
+    let until_ns = db.clock.now_ns() + WALK_NS;
+    let entry = db.catalog.by_id(walk.table)?;
+    let _maintenance = db.standstill.enter();
+    if entry.is_held() {
+        return Some(walk);
+    }
+    // One piece after the other, so that nobody waits long for what our pin keeps.
+    loop {
+        let guard = db.epochs.pin();
+        let index = entry.form_pinned(&guard).indexes.get(walk.at);
+        let index = index.filter(|index| Arc::ptr_eq(&index.memory, &walk.memory))?;
+        let more = match &index.structure {
+            Structure::Hash(hash) => hash.move_lines(&guard, &mut walk.bucket, BUCKETS_PER_PIN),
+            Structure::Tree(tree) => tree.move_nodes(&guard, &mut walk.leaf, LEAVES_PER_PIN),
+        };
+        // Without memory what has not moved yet stays where it is.
+        if !more.unwrap_or(false) {
+            break;
         }
-        drop(guard);
-        if moved != 0 {
-            tracing::trace!(moved, thread = thread_index(), "versions were moved out of sparse memory");
+        if db.clock.now_ns() >= until_ns {
+            return Some(walk);
         }
+    }
+    walk.memory.collect();
+    walk.blocks.iter().for_each(|block| walk.memory.end_evacuation(*block));
+    walk.memory.trim();
+    None
+}
+
+/// Moves versions out of sparse memory, if much of the table's memory is empty.
+fn compact(db: &Inner, entry: &TableEntry, effort: &Effort) {
+    let guard = db.epochs.pin();
+    let form = entry.form_pinned(&guard);
+    let memory = &form.store.memory;
+    memory.collect();
+    form.store.slots.collect();
+    form.store.slots.trim();
+    let (used, committed) = (memory.used_bytes(), memory.committed_bytes());
+    if committed < effort.committed_min || used * 100 > committed * effort.used_percent {
+        return;
+    }
+    memory.trim();
+    let mut moved = 0_u64;
+    // All marks first: else what moves out of one sparse block fills the one that was emptied before it.
+    let blocks: Vec<_> = memory
+        .sparse_blocks(effort.sparse_percent)
+        .into_iter()
+        .take(BLOCKS_PER_STEP)
+        .filter(|block| memory.begin_evacuation(*block))
+        .collect();
+    for block in &blocks {
+        memory.for_each_live_cell(*block, |cell| {
+            if form.store.relocate(cell, &guard).unwrap_or(false) {
+                moved += 1;
+            }
+        });
+    }
+    // Our own pin keeps what was moved from being freed; the marks stay until it is, so that emptied blocks go
+    // back to the system. (What another reader still holds back is left for the next round.)
+    drop(guard);
+    let guard = db.epochs.pin();
+    let memory = &entry.form_pinned(&guard).store.memory;
+    memory.collect();
+    for block in blocks {
+        memory.end_evacuation(block);
+    }
+    drop(guard);
+    if moved != 0 {
+        tracing::trace!(moved, thread = thread_index(), "versions were moved out of sparse memory");
     }
 }

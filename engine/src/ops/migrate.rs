@@ -140,189 +140,178 @@ impl Drop for Running<'_> {
     }
 }
 
-impl Inner {
-    /// Migrates those of the rows that may.
-    ///
-    /// # Errors
-    /// The log or the cold store has failed or is full, or memory is at its end. Rows are where they were then.
-    pub(crate) async fn migrate(
-        self: &Arc<Self>,
-        entry: &Arc<TableEntry>,
-        rows: &[RowId],
-    ) -> Result<Migration> {
-        let (memo, cold) = self.open_cold()?;
-        self.write_cold_mark()?;
-        let Some(running) = Running::begin(self, cold, entry) else {
-            return Ok(Migration { stayed: rows.len(), ..Migration::default() });
-        };
-        let id = running.batch;
-        let mut batch = Batch::new(BatchId(id));
-        let copied = self.copy_rows(entry, rows, &mut batch);
-        let count = copied.candidates.len();
-        let mut migration = Migration { stayed: rows.len() - count, ..Migration::default() };
-        if count == 0 {
-            return Ok(migration);
-        }
-        self.announce(memo, entry, id).await?;
-        self.log_durable(Rule::ColdWriteAfterLog).await?;
-        let failed = |source| self.cold_error(entry, source);
-        match cold.store.write(batch).await {
-            Ok(()) => {}
-            // Another batch has taken the place since it was asked for. The cleaner sees to the notice.
-            Err(StoreError::Occupied { .. }) => {
-                ColdCounters::add(&cold.counters.abandoned_batches, 1);
-                migration.stayed = rows.len();
-                return Ok(migration);
-            }
-            Err(error) => return Err(failed(error)),
-        }
-        self.mark_store(cold);
-        // Readers look into the store from the move's timestamp on.
-        let tell = || entry.form_pinned(&self.epochs.pin()).counters.cold.store(true, Ordering::SeqCst);
-        if mutation::on(Rule::ColdBeforeMove) {
-            tell();
-        }
-        let Some(moved) = self.move_rows(memo, entry, id, &copied).await? else {
+/// Migrates those of the rows that may.
+///
+/// # Errors
+/// The log or the cold store has failed or is full, or memory is at its end. Rows are where they were then.
+pub(crate) async fn migrate(db: &Arc<Inner>, entry: &Arc<TableEntry>, rows: &[RowId]) -> Result<Migration> {
+    let (memo, cold) = open_cold(db)?;
+    crate::ops::checkpoint::write_cold_mark(db)?;
+    let Some(running) = Running::begin(db, cold, entry) else {
+        return Ok(Migration { stayed: rows.len(), ..Migration::default() });
+    };
+    let id = running.batch;
+    let mut batch = Batch::new(BatchId(id));
+    let copied = copy_rows(db, entry, rows, &mut batch);
+    let count = copied.candidates.len();
+    let mut migration = Migration { stayed: rows.len() - count, ..Migration::default() };
+    if count == 0 {
+        return Ok(migration);
+    }
+    announce(db, memo, entry, id).await?;
+    log_durable(db, Rule::ColdWriteAfterLog).await?;
+    let failed = |source| crate::ops::cold::cold_error(db, entry, source);
+    match cold.store.write(batch).await {
+        Ok(()) => {}
+        // Another batch has taken the place since it was asked for. The cleaner sees to the notice.
+        Err(StoreError::Occupied { .. }) => {
             ColdCounters::add(&cold.counters.abandoned_batches, 1);
             migration.stayed = rows.len();
             return Ok(migration);
-        };
+        }
+        Err(error) => return Err(failed(error)),
+    }
+    mark_store(db, cold);
+    // Readers look into the store from the move's timestamp on.
+    let tell = || entry.form_pinned(&db.epochs.pin()).counters.cold.store(true, Ordering::SeqCst);
+    if mutation::on(Rule::ColdBeforeMove) {
         tell();
-        self.log_durable(Rule::ConfirmAfterLog).await?;
-        cold.store.confirm(BatchId(id)).await.map_err(failed)?;
-        drop(running);
-        migration.rows = moved.0;
-        migration.bytes = moved.1;
-        migration.stayed = rows.len() - moved.0;
-        ColdCounters::add(&cold.counters.migrated_rows, moved.0);
-        ColdCounters::add(&cold.counters.migrated_bytes, moved.1);
-        ColdCounters::add(&cold.counters.left_rows, count - moved.0);
-        Ok(migration)
     }
+    let Some(moved) = move_rows(db, memo, entry, id, &copied).await? else {
+        ColdCounters::add(&cold.counters.abandoned_batches, 1);
+        migration.stayed = rows.len();
+        return Ok(migration);
+    };
+    tell();
+    log_durable(db, Rule::ConfirmAfterLog).await?;
+    cold.store.confirm(BatchId(id)).await.map_err(failed)?;
+    drop(running);
+    migration.rows = moved.0;
+    migration.bytes = moved.1;
+    migration.stayed = rows.len() - moved.0;
+    ColdCounters::add(&cold.counters.migrated_rows, moved.0);
+    ColdCounters::add(&cold.counters.migrated_bytes, moved.1);
+    ColdCounters::add(&cold.counters.left_rows, count - moved.0);
+    Ok(migration)
+}
 
-    /// Lets the log say up to where the store is durable: what is committed next depends on that.
-    pub(crate) fn mark_store(&self, cold: &Cold) {
-        if let Some(log) = self.log() {
-            log.mark_store(cold.store.end());
+/// Lets the log say up to where the store is durable: what is committed next depends on that.
+pub(crate) fn mark_store(db: &Inner, cold: &Cold) {
+    if let Some(log) = db.log() {
+        log.mark_store(cold.store.end());
+    }
+}
+
+/// Waits until all that was committed so far is on disk, whatever the durability setting. `rule`: why.
+pub(crate) async fn log_durable(db: &Inner, rule: Rule) -> Result<()> {
+    match db.log() {
+        Some(log) if mutation::on(rule) => {
+            log.wait_durable(log.tail()).await.map_err(|error| db.log_error(&error))
         }
+        _ => Ok(()),
     }
+}
 
-    /// Waits until all that was committed so far is on disk, whatever the durability setting. `rule`: why.
-    pub(crate) async fn log_durable(&self, rule: Rule) -> Result<()> {
-        match self.log() {
-            Some(log) if mutation::on(rule) => {
-                log.wait_durable(log.tail()).await.map_err(|error| self.log_error(&error))
+/// Copies what may migrate into a batch.
+fn copy_rows(db: &Inner, entry: &TableEntry, rows: &[RowId], batch: &mut Batch) -> Copied {
+    const ROWS_A_PIN: usize = 256;
+    // The clock first: who is missed among those that validate has a newer snapshot.
+    let youngest = db.registry.oldest_validating();
+    let oldest = db.registry.active_snapshots().oldest();
+    let youngest = if mutation::off(Rule::YoungStay) { Timestamp(u64::MAX >> 2) } else { youngest };
+    let (mut candidates, mut hashes) = (Vec::with_capacity(rows.len()), HashSet::new());
+    let mut all_keys = Vec::new();
+    let mut stamp = None;
+    for rows in rows.chunks(ROWS_A_PIN) {
+        let guard = db.epochs.pin();
+        let form = entry.form_pinned(&guard);
+        if *stamp.get_or_insert_with(|| FormStamp::of(form)) != FormStamp::of(form) {
+            break;
+        }
+        // The batch was begun before the table was emptied, or its columns changed: its id says that its rows are
+        // from before that.
+        if batch.id().0 <= form.changed.get().0 {
+            break;
+        }
+        for &row in rows {
+            let Some(version) = form.store.directory.newest(row, &guard) else { continue };
+            let Begin::At(begin) = version.begin() else { continue };
+            let again = version.is_promoted() && begin > oldest && mutation::on(Rule::MovesOnce);
+            if version.is_tombstone() || begin > youngest || again {
+                continue;
             }
-            _ => Ok(()),
-        }
-    }
-
-    /// Copies what may migrate into a batch.
-    fn copy_rows(&self, entry: &TableEntry, rows: &[RowId], batch: &mut Batch) -> Copied {
-        const ROWS_A_PIN: usize = 256;
-        // The clock first: who is missed among those that validate has a newer snapshot.
-        let youngest = self.registry.oldest_validating();
-        let oldest = self.registry.active_snapshots().oldest();
-        let youngest = if mutation::off(Rule::YoungStay) { Timestamp(u64::MAX >> 2) } else { youngest };
-        let (mut candidates, mut hashes) = (Vec::with_capacity(rows.len()), HashSet::new());
-        let mut all_keys = Vec::new();
-        let mut stamp = None;
-        for rows in rows.chunks(ROWS_A_PIN) {
-            let guard = self.epochs.pin();
-            let form = entry.form_pinned(&guard);
-            if *stamp.get_or_insert_with(|| FormStamp::of(form)) != FormStamp::of(form) {
-                break;
-            }
-            // The batch was begun before the table was emptied, or its columns changed: its id says that its rows are
-            // from before that.
-            if batch.id().0 <= form.changed.get().0 {
-                break;
-            }
-            for &row in rows {
-                let Some(version) = form.store.directory.newest(row, &guard) else { continue };
-                let Begin::At(begin) = version.begin() else { continue };
-                let again = version.is_promoted() && begin > oldest && mutation::on(Rule::MovesOnce);
-                if version.is_tombstone() || begin > youngest || again {
-                    continue;
-                }
-                let from = all_keys.len();
-                if let Some(name) = self.put_record(form, version, batch, &mut hashes, &mut all_keys) {
-                    candidates.push(Candidate { row, begin, name, keys: from..all_keys.len() });
-                }
+            let from = all_keys.len();
+            if let Some(name) = put_record(db, form, version, batch, &mut hashes, &mut all_keys) {
+                candidates.push(Candidate { row, begin, name, keys: from..all_keys.len() });
             }
         }
-        let guard = self.epochs.pin();
-        let stamp = stamp.unwrap_or_else(|| FormStamp::of(entry.form_pinned(&guard)));
-        Copied { candidates, keys: all_keys, stamp }
     }
+    let guard = db.epochs.pin();
+    let stamp = stamp.unwrap_or_else(|| FormStamp::of(entry.form_pinned(&guard)));
+    Copied { candidates, keys: all_keys, stamp }
+}
 
-    /// Adds the record and the entries of a row. `None`: it cannot leave memory, or not in this batch.
-    fn put_record(
-        &self,
-        form: &TableForm,
-        version: Version,
-        batch: &mut Batch,
-        hashes: &mut HashSet<u64>,
-        all_keys: &mut Vec<u8>,
-    ) -> Option<RecordName> {
-        let mut primary = KeyBuf::new();
-        form.primary().key_of(form, version, &mut primary);
-        if form.counters.locks.load(Ordering::SeqCst) != 0 && self.locks.is_locked(form.id, &primary) {
-            return None;
-        }
-        let from = all_keys.len();
-        pack_keys(form, form.row(version), form.suffix(version), all_keys);
-        // A record is named by its hash, which no other of the batch may have. Keys that are too long for the store
-        // keep their row in memory.
-        let fits = batch.record_bytes() + version.len() as u64 <= BATCH_BYTES_MAX
-            && unpack_keys(&all_keys[from..]).all(|(_, key)| key.len() <= MAX_KEY_BYTES);
-        let index = primary_of(form.id);
-        let has_room = |cold: &Cold| {
-            let others = unpack_keys(&all_keys[from..]).filter(|(other, _)| *other != index.index);
-            cold.store.has_room_for(index, &primary, version.row().len(), &mut others.map(|(_, key)| key))
-        };
-        if !fits || !self.cold.get().is_none_or(has_room) || !hashes.insert(hash_of(&primary)) {
-            all_keys.truncate(from);
-            return None;
-        }
-        for (index, key) in unpack_keys(&all_keys[from..]) {
-            let index = thermocline_pool::store::IndexId { table: form.id.0, index };
-            let record = if index == primary_of(form.id) { version.row() } else { &[] };
-            batch
-                .put(index, key, record)
-                .expect("keys, records and the batch are of a length that the store takes");
-        }
-        form.counters.longest_moved.fetch_max(version.len() as u64, Ordering::Relaxed);
-        Some(RecordName::new(batch.id().0, &primary))
+/// Adds the record and the entries of a row. `None`: it cannot leave memory, or not in this batch.
+fn put_record(
+    db: &Inner,
+    form: &TableForm,
+    version: Version,
+    batch: &mut Batch,
+    hashes: &mut HashSet<u64>,
+    all_keys: &mut Vec<u8>,
+) -> Option<RecordName> {
+    let mut primary = KeyBuf::new();
+    form.primary().key_of(form, version, &mut primary);
+    if form.counters.locks.load(Ordering::SeqCst) != 0 && db.locks.is_locked(form.id, &primary) {
+        return None;
     }
+    let from = all_keys.len();
+    pack_keys(form, form.row(version), form.suffix(version), all_keys);
+    // A record is named by its hash, which no other of the batch may have. Keys that are too long for the store
+    // keep their row in memory.
+    let fits = batch.record_bytes() + version.len() as u64 <= BATCH_BYTES_MAX
+        && unpack_keys(&all_keys[from..]).all(|(_, key)| key.len() <= MAX_KEY_BYTES);
+    let index = primary_of(form.id);
+    let has_room = |cold: &Cold| {
+        let others = unpack_keys(&all_keys[from..]).filter(|(other, _)| *other != index.index);
+        cold.store.has_room_for(index, &primary, version.row().len(), &mut others.map(|(_, key)| key))
+    };
+    if !fits || !db.cold.get().is_none_or(has_room) || !hashes.insert(hash_of(&primary)) {
+        all_keys.truncate(from);
+        return None;
+    }
+    for (index, key) in unpack_keys(&all_keys[from..]) {
+        let index = thermocline_pool::store::IndexId { table: form.id.0, index };
+        let record = if index == primary_of(form.id) { version.row() } else { &[] };
+        batch
+            .put(index, key, record)
+            .expect("keys, records and the batch are of a length that the store takes");
+    }
+    form.counters.longest_moved.fetch_max(version.len() as u64, Ordering::Relaxed);
+    Some(RecordName::new(batch.id().0, &primary))
+}
 
-    /// Commits the batch's notice.
-    pub(super) async fn announce(
-        self: &Arc<Self>,
-        memo: &Memo,
-        entry: &TableEntry,
-        batch: u64,
-    ) -> Result<()> {
-        let mut tx = Driver::internal(self)?;
-        tx.with_session(|session| {
-            let guard = session.db().epochs.pin();
-            let row = memo.batch_row(batch, NoticeKind::None, entry.id);
-            session.claim_row(memo.batches_form(), &row, Origin::Fresh, &guard).map(drop)
-        })?;
-        tx.commit(&mut PartsState::default(), || ()).await
-    }
+/// Commits the batch's notice.
+pub(super) async fn announce(db: &Arc<Inner>, memo: &Memo, entry: &TableEntry, batch: u64) -> Result<()> {
+    let mut tx = Driver::internal(db)?;
+    tx.with_session(|session| {
+        let guard = session.db().epochs.pin();
+        let row = memo.batch_row(batch, NoticeKind::None, entry.id);
+        session.claim_row(memo.batches_form(), &row, Origin::Fresh, &guard).map(drop)
+    })?;
+    tx.commit(&mut PartsState::default(), || ()).await
+}
 
-    /// Moves the rows of a batch that is in the store: how many, and their bytes. `None`: it was given up.
-    async fn move_rows(
-        self: &Arc<Self>,
-        memo: &Memo,
-        entry: &Arc<TableEntry>,
-        batch: u64,
-        copied: &Copied,
-    ) -> Result<Option<(usize, usize)>> {
-        let mut tx = Driver::internal(self)?;
-        tx.finish_step(|session| session.try_move(memo, entry, batch, copied)).await
-    }
+/// Moves the rows of a batch that is in the store: how many, and their bytes. `None`: it was given up.
+async fn move_rows(
+    db: &Arc<Inner>,
+    memo: &Memo,
+    entry: &Arc<TableEntry>,
+    batch: u64,
+    copied: &Copied,
+) -> Result<Option<(usize, usize)>> {
+    let mut tx = Driver::internal(db)?;
+    tx.finish_step(|session| session.try_move(memo, entry, batch, copied)).await
 }
 
 impl Session {
@@ -463,52 +452,38 @@ impl Session {
     }
 }
 
-impl Inner {
-    /// The memo and the cold store, opened now if this is the first row to leave memory.
-    ///
-    /// # Errors
-    /// The store cannot be opened.
-    pub(crate) fn open_cold(&self) -> Result<(&Memo, &Cold)> {
-        if let (Some(memo), Some(cold)) = (self.cold.memo(), self.cold.get()) {
-            return Ok((memo, cold));
+/// The memo and the cold store, opened now if this is the first row to leave memory.
+///
+/// # Errors
+/// The store cannot be opened.
+pub(crate) fn open_cold(db: &Inner) -> Result<(&Memo, &Cold)> {
+    if let (Some(memo), Some(cold)) = (db.cold.memo(), db.cold.get()) {
+        return Ok((memo, cold));
+    }
+    let _maintenance = db.standstill.enter();
+    let memo = match db.cold.memo() {
+        Some(memo) => memo,
+        None => {
+            let memo = Memo::create(db.forms())?;
+            db.cold.keep_memo(memo)
         }
-        let _maintenance = self.standstill.enter();
-        let memo = match self.cold.memo() {
-            Some(memo) => memo,
-            None => {
-                let memo = Memo::create(self.forms())?;
-                self.cold.keep_memo(memo)
-            }
-        };
-        let cold = match self.cold.get() {
-            Some(cold) => cold,
-            None => {
-                let store = self.open_store()?;
-                self.cold.keep(Cold::new(store, self.options.cold_threads == 0))
-            }
-        };
-        Ok((memo, cold))
-    }
+    };
+    let cold = match db.cold.get() {
+        Some(cold) => cold,
+        None => {
+            let store = open_store(db)?;
+            db.cold.keep(Cold::new(store, db.options.cold_threads == 0))
+        }
+    };
+    Ok((memo, cold))
+}
 
-    /// Opens the cold store that the options ask for.
-    fn open_store(&self) -> Result<Arc<dyn ColdStore>> {
-        let memory = StoreMemory::within(self.memory_limit());
-        let ssd = crate::cold::ssd_options(&self.options);
-        let owner = self.files.ends().cloned().map(|ends| ends as Arc<dyn StoreOwner>);
-        let ties = StoreTies { owner, least: self.files.store_least() };
-        crate::cold::open_store(
-            &self.options,
-            self.cold.io(),
-            self.cold.dir(),
-            self.files.id(),
-            memory,
-            ssd,
-            ties,
-        )
-        .map_err(|source| Error::ColdStore {
-            table: Error::ALL_TABLES.to_owned(),
-            rows: None,
-            source,
-        })
-    }
+/// Opens the cold store that the options ask for.
+fn open_store(db: &Inner) -> Result<Arc<dyn ColdStore>> {
+    let memory = StoreMemory::within(db.memory_limit());
+    let ssd = crate::cold::ssd_options(&db.options);
+    let owner = db.files.ends().cloned().map(|ends| ends as Arc<dyn StoreOwner>);
+    let ties = StoreTies { owner, least: db.files.store_least() };
+    crate::cold::open_store(&db.options, db.cold.io(), db.cold.dir(), db.files.id(), memory, ssd, ties)
+        .map_err(|source| Error::ColdStore { table: Error::ALL_TABLES.to_owned(), rows: None, source })
 }

@@ -93,320 +93,314 @@ struct Copied {
     room: Charge,
 }
 
-impl Inner {
-    /// The paged side, made now if it is not there.
-    ///
-    /// # Errors
-    /// There is no directory for it, or the system refuses what the pager needs.
-    pub(crate) fn paged_side(&self) -> Result<&Arc<Paged>> {
-        self.paged.get_or_open(|| {
-            let frames = frames(self);
-            let pager = self.open_pager(frames).map_err(|error| self.paged_error(None, error))?;
-            Ok(Paged::new(pager, (frames * PAGE_BYTES) as u64))
-        })
-    }
+/// The paged side, made now if it is not there.
+///
+/// # Errors
+/// There is no directory for it, or the system refuses what the pager needs.
+pub(crate) fn paged_side(db: &Inner) -> Result<&Arc<Paged>> {
+    db.paged.get_or_open(|| {
+        let frames = frames(db);
+        let pager = open_pager(db, frames).map_err(|error| paged_error(None, error))?;
+        Ok(Paged::new(pager, (frames * PAGE_BYTES) as u64))
+    })
+}
 
-    fn open_pager(&self, frames: usize) -> std::result::Result<Box<dyn Paging>, RegionError> {
-        let bytes = self.memory_limit().map_or(REGION_MAX / 16, |limit| {
-            limit.saturating_mul(REGION_SHARE).clamp(REGION_MIN, REGION_MAX)
+fn open_pager(db: &Inner, frames: usize) -> std::result::Result<Box<dyn Paging>, RegionError> {
+    let bytes = db
+        .memory_limit()
+        .map_or(REGION_MAX / 16, |limit| limit.saturating_mul(REGION_SHARE).clamp(REGION_MIN, REGION_MAX));
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let dir = db.options.paged_dir.as_deref().unwrap_or(db.files.dir());
+    let epochs = Arc::clone(&db.epochs);
+    let own = |backing: Arc<dyn Backing>| -> std::result::Result<Box<dyn Paging>, RegionError> {
+        let options = thermocline_region::Options { bytes, frames, policy: PolicyKind::default() };
+        Ok(Box::new(Pager::new(options, Arc::clone(&epochs), backing)?))
+    };
+    match db.options.pager {
+        PagerKind::Own => {
+            if let Some(backing) = &db.options.paged_backing {
+                return own(Arc::clone(backing));
+            }
+            let id = u64::from_le_bytes(db.files.id()[..8].try_into().expect("an id has 16 bytes"));
+            let path = dir.join(format!("paged-{id:016x}"));
+            // Of a process that was killed before it could take the name away.
+            let _ = db.cold.io().remove(&path);
+            let backing =
+                FileBacking::new(&**db.cold.io(), &path).map_err(|source| RegionError::NoFile { source })?;
+            own(Arc::new(backing))
+        }
+        PagerKind::Os => {
+            let _ = db.cold.io().remove(&dir.join("paged"));
+            let options = OsOptions { bytes, resident_pages: Some(frames) };
+            Ok(Box::new(OsPager::new(options, epochs, &**db.cold.io(), dir)?))
+        }
+    }
+}
+
+/// Can a table's rows go over here?
+///
+/// # Errors
+/// There is no directory that their pages could lie in.
+pub(crate) fn check_tiering(db: &Inner, tiering: Tiering) -> Result<()> {
+    let in_memory = db.files.dir() == std::path::Path::new(crate::options::IN_MEMORY);
+    let has_place = db.options.paged_dir.is_some() || db.options.paged_backing.is_some();
+    if tiering == Tiering::Paged && in_memory && !has_place {
+        return Err(Error::InvalidOption {
+            option: "paged_dir",
+            reason: "a database in memory has no directory for pages of a paged table; name one".to_owned(),
         });
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let dir = self.options.paged_dir.as_deref().unwrap_or(self.files.dir());
-        let epochs = Arc::clone(&self.epochs);
-        let own = |backing: Arc<dyn Backing>| -> std::result::Result<Box<dyn Paging>, RegionError> {
-            let options = thermocline_region::Options { bytes, frames, policy: PolicyKind::default() };
-            Ok(Box::new(Pager::new(options, Arc::clone(&epochs), backing)?))
+    }
+    if tiering == Tiering::Paged {
+        db.paged.set_wanted(true);
+    }
+    Ok(())
+}
+
+/// Looks whether any table is paged.
+pub(crate) fn look_for_paged_tables(db: &Inner) {
+    let guard = db.epochs.pin();
+    let is_paged = |entry: &Arc<TableEntry>| entry.form_pinned(&guard).schema.row_tiering() == Tiering::Paged;
+    db.paged.set_wanted(db.catalog.all().iter().any(is_paged));
+}
+
+/// An error of the paged side; of a table, where that is known.
+pub(crate) fn paged_error(form: Option<&TableForm>, source: RegionError) -> Error {
+    Error::Paged { table: form.map(|form| form.schema.name.clone()), source }
+}
+
+/// Lets these rows of a table go over, in the order of their places. What is in use stays.
+///
+/// # Errors
+/// The paged side cannot be written; there is no room for what is written beside the rows.
+pub(crate) fn page_rows(db: &Inner, entry: &TableEntry, rows: &[RowId]) -> Result<WentOver> {
+    let begun = thread_cpu_ns();
+    let over = page_sorted(db, entry, rows);
+    if let (Ok(over), Some(paged)) = (&over, db.paged.get()) {
+        paged.over.rows.fetch_add(over.rows, Ordering::Relaxed);
+        paged.over.row_bytes.fetch_add(over.bytes, Ordering::Relaxed);
+        paged.over.cpu_ns.fetch_add(thread_cpu_ns() - begun, Ordering::Relaxed);
+    }
+    over
+}
+
+fn page_sorted(db: &Inner, entry: &TableEntry, rows: &[RowId]) -> Result<WentOver> {
+    let mut rows = rows.to_vec();
+    rows.sort_unstable();
+    // A hand that comes round lists a row twice; a run has it once.
+    rows.dedup();
+    let mut all = WentOver::default();
+    for of_chunk in rows.chunk_by(|one, other| one.chunk() == other.chunk()) {
+        let positions: Vec<u16> = of_chunk.iter().map(|row| row.slot()).collect();
+        let mut rest = &positions[..];
+        while !rest.is_empty() {
+            let some = &rest[..rest.len().min(ROWS_A_BLOCK)];
+            let (over, last) = page_some(db, entry, of_chunk[0].chunk(), some)?;
+            all.add(over);
+            // A block may be full of what it took in: then the first of them stays.
+            let last = last.max(some[0]);
+            rest = &rest[rest.partition_point(|position| *position <= last)..];
+        }
+    }
+    Ok(all)
+}
+
+/// Lets all rows of a table go over that may. `which` says how full a chunk has to be that is closed for that; else those stay that share a
+/// piece with a slot that may still be filled.
+///
+/// # Errors
+/// As [`Inner::page_rows`].
+pub(crate) fn page_table(db: &Inner, entry: &TableEntry, which: Settled) -> Result<WentOver> {
+    let chunks = entry.form_pinned(&db.epochs.pin()).store.directory.len();
+    let mut all = WentOver::default();
+    for number in 0..chunks {
+        all.add(page_chunk(db, entry, number, which)?);
+    }
+    Ok(all)
+}
+
+/// The same of one chunk.
+///
+/// # Errors
+/// As [`Inner::page_rows`].
+pub(crate) fn page_chunk(db: &Inner, entry: &TableEntry, number: u32, which: Settled) -> Result<WentOver> {
+    let store = Arc::clone(&entry.form_pinned(&db.epochs.pin()).store);
+    crate::ops::freeze::close_chunk(db, &store, number, which);
+    let rows: Vec<RowId> = {
+        let guard = db.epochs.pin();
+        let directory = &entry.form_pinned(&guard).store.directory;
+        let slots = directory.get(number, &guard).map_or(0, Chunk::used);
+        let rows = (0..slots).filter_map(|slot| u16::try_from(slot).ok());
+        rows.map(|slot| RowId::new(number, slot))
+            .filter(|row| matches!(directory.look(*row, &guard), Found::Newest(_)))
+            .collect()
+    };
+    page_rows(db, entry, &rows)
+}
+
+/// Lets some of these rows of a chunk go over, in one block; up to which position it has come.
+fn page_some(db: &Inner, entry: &TableEntry, number: u32, positions: &[u16]) -> Result<(WentOver, u16)> {
+    let stay = |upto: u16| {
+        let stayed = positions.iter().filter(|position| **position <= upto).count() as u64;
+        (WentOver { stayed, ..WentOver::default() }, upto)
+    };
+    let store = Arc::clone(&entry.form_pinned(&db.epochs.pin()).store);
+    let _turn = store.freezing.lock();
+    let filled = filled(db, &store, number);
+    let below = positions.partition_point(|position| u32::from(*position) < filled);
+    let positions = &positions[..below];
+    if positions.is_empty() {
+        return Ok(stay(u16::MAX));
+    }
+    let all = with_small_blocks(db, &store, number, positions);
+    let Copied { builder, begins, present, fresh, bytes, last, room } = copy_over(db, &store, number, &all)?;
+    if fresh == 0 {
+        // Nothing but what was over there already.
+        return Ok(stay(last));
+    }
+    let Some(pages) = builder.finish() else { return Ok(stay(last)) };
+    let taken_in = u64::from(pages.rows) - fresh;
+    let paged = paged_side(db)?;
+    let run = paged.append(pages).map_err(|error| {
+        let guard = db.epochs.pin();
+        paged_error(Some(entry.form_pinned(&guard)), error)
+    })?;
+    drop(room);
+    let block = Block::paged(run, begins, &db.budget)?;
+    let _maintenance = db.standstill.enter();
+    if !crate::ops::freeze::is_current(db, entry, &store, number) {
+        return Ok(stay(u16::MAX));
+    }
+    let has = |position: u16| present[usize::from(position) / 64] >> (position % 64) & 1 != 0;
+    let live = store.page((number, filled), block, &has, &db.epochs)?;
+    let guard = db.epochs.pin();
+    if let Some(chunk) = store.directory.get(number, &guard) {
+        chunk.drop_dead_blocks(&db.epochs, &guard);
+    }
+    let rows = u64::from(live).saturating_sub(taken_in);
+    let (stayed, last) = stay(last);
+    Ok((WentOver { rows, bytes, stayed: stayed.stayed.saturating_sub(rows) }, last))
+}
+
+/// Slots of a chunk below this one are filled, or stay empty: those of whole pieces, or all. None where the chunk is packed.
+fn filled(db: &Inner, store: &Store, number: u32) -> u32 {
+    let taken = {
+        let guard = db.epochs.pin();
+        let Some(chunk) = store.directory.get(number, &guard).filter(|chunk| !chunk.is_packed()) else {
+            return 0;
         };
-        match self.options.pager {
-            PagerKind::Own => {
-                if let Some(backing) = &self.options.paged_backing {
-                    return own(Arc::clone(backing));
-                }
-                let id = u64::from_le_bytes(self.files.id()[..8].try_into().expect("an id has 16 bytes"));
-                let path = dir.join(format!("paged-{id:016x}"));
-                // Of a process that was killed before it could take the name away.
-                let _ = self.cold.io().remove(&path);
-                let backing = FileBacking::new(&**self.cold.io(), &path)
-                    .map_err(|source| RegionError::NoFile { source })?;
-                own(Arc::new(backing))
+        let taken = store.taken(number, &guard);
+        if taken == chunk.capacity() { taken } else { taken / PIECE_SLOTS * PIECE_SLOTS }
+    };
+    if mutation::off(Rule::SlotsAreFilledFirst) {
+        let guard = db.epochs.pin();
+        return store.directory.get(number, &guard).map_or(0, Chunk::used);
+    }
+    // Who has taken a slot fills it under the same pin.
+    let stamp = db.epochs.stamp();
+    let mut backoff = Backoff::new();
+    while db.epochs.safe() <= stamp {
+        backoff.wait();
+    }
+    let guard = db.epochs.pin();
+    if store.directory.get(number, &guard).is_none_or(Chunk::is_packed) { 0 } else { taken }
+}
+
+/// Bytes of one block, at most.
+fn block_bytes(db: &Inner) -> u64 {
+    let share = db.memory_limit().map_or(BLOCK_BYTES_MAX, |limit| limit / BLOCK_SHARE);
+    share.clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX)
+}
+
+/// These positions, and those of rows in blocks that the new one takes in.
+fn with_small_blocks(db: &Inner, store: &Store, number: u32, positions: &[u16]) -> Vec<u16> {
+    let guard = db.epochs.pin();
+    let Some(chunk) = store.directory.get(number, &guard) else { return positions.to_vec() };
+    let mut blocks: Vec<&Block> = chunk.blocks(&guard).filter(|block| block.run().is_some()).collect();
+    // Rows leave blocks meanwhile.
+    blocks.sort_by_cached_key(|block| block.live());
+    let (mut numbers, mut rows, mut bytes) = (Vec::new(), positions.len(), 0);
+    for block in blocks {
+        let live = block.live() as usize;
+        let (written, of_block) = block.run().map_or((0, 0), |run| (run.rows() as usize, run.row_bytes()));
+        let of_live = of_block * live as u64 / (written as u64).max(1);
+        let is_small = live * TAKEN_IN <= written || live <= rows * TAKEN_IN;
+        // Half of a block is room for those that go over now.
+        if is_small && rows + live <= ROWS_A_BLOCK && bytes + of_live <= block_bytes(db) / 2 {
+            numbers.push(block.number());
+            rows += live;
+            bytes += of_live;
+        }
+    }
+    if numbers.is_empty() {
+        return positions.to_vec();
+    }
+    let is_in = |position: &u16| matches!(chunk.look(*position, &guard), Found::Frozen(number) if numbers.contains(&number));
+    let slots = (0..chunk.used()).filter_map(|slot| u16::try_from(slot).ok());
+    let mut all: Vec<u16> = slots.filter(is_in).collect();
+    all.extend_from_slice(positions);
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Copies those of these rows that have settled, as many as go into one block.
+///
+/// # Errors
+/// There is no room for the rows beside themselves.
+fn copy_over(db: &Inner, store: &Store, number: u32, positions: &[u16]) -> Result<Copied> {
+    let oldest = db.registry.active_snapshots().oldest();
+    let mut copied = Copied {
+        builder: RunBuilder::default(),
+        begins: Begins::default(),
+        present: vec![0; (usize::from(u16::MAX) + 1) / 64],
+        fresh: 0,
+        bytes: 0,
+        last: u16::MAX,
+        room: Charge::none(&db.budget, MemoryKind::Other),
+    };
+    let most = block_bytes(db);
+    let mut written = 0;
+    for some in positions.chunks(ROWS_A_PIN) {
+        let guard = db.epochs.pin();
+        let mut bytes = 0;
+        for &position in some {
+            let row = RowId::new(number, position);
+            let _frame = guard.frame();
+            if matches!(store.directory.look(row, &guard), Found::Left(_)) {
+                continue;
             }
-            PagerKind::Os => {
-                let _ = self.cold.io().remove(&dir.join("paged"));
-                let options = OsOptions { bytes, resident_pages: Some(frames) };
-                Ok(Box::new(OsPager::new(options, epochs, &**self.cold.io(), dir)?))
+            let newest = store.directory.newest(row, &guard).filter(|newest| !newest.is_absent());
+            let Some((version, begin)) = newest.and_then(may_go(oldest)) else { continue };
+            if !version.is_image() {
+                copied.fresh += 1;
+                copied.bytes += version.cell_bytes() as u64;
             }
-        }
-    }
-
-    /// Can a table's rows go over here?
-    ///
-    /// # Errors
-    /// There is no directory that their pages could lie in.
-    pub(crate) fn check_tiering(&self, tiering: Tiering) -> Result<()> {
-        let in_memory = self.files.dir() == std::path::Path::new(crate::options::IN_MEMORY);
-        let has_place = self.options.paged_dir.is_some() || self.options.paged_backing.is_some();
-        if tiering == Tiering::Paged && in_memory && !has_place {
-            return Err(Error::InvalidOption {
-                option: "paged_dir",
-                reason: "a database in memory has no directory for pages of a paged table; name one"
-                    .to_owned(),
-            });
-        }
-        if tiering == Tiering::Paged {
-            self.paged.set_wanted(true);
-        }
-        Ok(())
-    }
-
-    /// Looks whether any table is paged.
-    pub(crate) fn look_for_paged_tables(&self) {
-        let guard = self.epochs.pin();
-        let is_paged =
-            |entry: &Arc<TableEntry>| entry.form_pinned(&guard).schema.row_tiering() == Tiering::Paged;
-        self.paged.set_wanted(self.catalog.all().iter().any(is_paged));
-    }
-
-    /// An error of the paged side; of a table, where that is known.
-    pub(crate) fn paged_error(&self, form: Option<&TableForm>, source: RegionError) -> Error {
-        Error::Paged { table: form.map(|form| form.schema.name.clone()), source }
-    }
-
-    /// Lets these rows of a table go over, in the order of their places. What is in use stays.
-    ///
-    /// # Errors
-    /// The paged side cannot be written; there is no room for what is written beside the rows.
-    pub(crate) fn page_rows(&self, entry: &TableEntry, rows: &[RowId]) -> Result<WentOver> {
-        let begun = thread_cpu_ns();
-        let over = self.page_sorted(entry, rows);
-        if let (Ok(over), Some(paged)) = (&over, self.paged.get()) {
-            paged.over.rows.fetch_add(over.rows, Ordering::Relaxed);
-            paged.over.row_bytes.fetch_add(over.bytes, Ordering::Relaxed);
-            paged.over.cpu_ns.fetch_add(thread_cpu_ns() - begun, Ordering::Relaxed);
-        }
-        over
-    }
-
-    fn page_sorted(&self, entry: &TableEntry, rows: &[RowId]) -> Result<WentOver> {
-        let mut rows = rows.to_vec();
-        rows.sort_unstable();
-        // A hand that comes round lists a row twice; a run has it once.
-        rows.dedup();
-        let mut all = WentOver::default();
-        for of_chunk in rows.chunk_by(|one, other| one.chunk() == other.chunk()) {
-            let positions: Vec<u16> = of_chunk.iter().map(|row| row.slot()).collect();
-            let mut rest = &positions[..];
-            while !rest.is_empty() {
-                let some = &rest[..rest.len().min(ROWS_A_BLOCK)];
-                let (over, last) = self.page_some(entry, of_chunk[0].chunk(), some)?;
-                all.add(over);
-                // A block may be full of what it took in: then the first of them stays.
-                let last = last.max(some[0]);
-                rest = &rest[rest.partition_point(|position| *position <= last)..];
-            }
-        }
-        Ok(all)
-    }
-
-    /// Lets all rows of a table go over that may. `which` says how full a chunk has to be that is closed for that; else those stay that share a
-    /// piece with a slot that may still be filled.
-    ///
-    /// # Errors
-    /// As [`Inner::page_rows`].
-    pub(crate) fn page_table(&self, entry: &TableEntry, which: Settled) -> Result<WentOver> {
-        let chunks = entry.form_pinned(&self.epochs.pin()).store.directory.len();
-        let mut all = WentOver::default();
-        for number in 0..chunks {
-            all.add(self.page_chunk(entry, number, which)?);
-        }
-        Ok(all)
-    }
-
-    /// The same of one chunk.
-    ///
-    /// # Errors
-    /// As [`Inner::page_rows`].
-    pub(crate) fn page_chunk(&self, entry: &TableEntry, number: u32, which: Settled) -> Result<WentOver> {
-        let store = Arc::clone(&entry.form_pinned(&self.epochs.pin()).store);
-        self.close_chunk(&store, number, which);
-        let rows: Vec<RowId> = {
-            let guard = self.epochs.pin();
-            let directory = &entry.form_pinned(&guard).store.directory;
-            let slots = directory.get(number, &guard).map_or(0, Chunk::used);
-            let rows = (0..slots).filter_map(|slot| u16::try_from(slot).ok());
-            rows.map(|slot| RowId::new(number, slot))
-                .filter(|row| matches!(directory.look(*row, &guard), Found::Newest(_)))
-                .collect()
-        };
-        self.page_rows(entry, &rows)
-    }
-
-    /// Lets some of these rows of a chunk go over, in one block; up to which position it has come.
-    fn page_some(&self, entry: &TableEntry, number: u32, positions: &[u16]) -> Result<(WentOver, u16)> {
-        let stay = |upto: u16| {
-            let stayed = positions.iter().filter(|position| **position <= upto).count() as u64;
-            (WentOver { stayed, ..WentOver::default() }, upto)
-        };
-        let store = Arc::clone(&entry.form_pinned(&self.epochs.pin()).store);
-        let _turn = store.freezing.lock();
-        let filled = self.filled(&store, number);
-        let below = positions.partition_point(|position| u32::from(*position) < filled);
-        let positions = &positions[..below];
-        if positions.is_empty() {
-            return Ok(stay(u16::MAX));
-        }
-        let all = self.with_small_blocks(&store, number, positions);
-        let Copied { builder, begins, present, fresh, bytes, last, room } =
-            self.copy_over(&store, number, &all)?;
-        if fresh == 0 {
-            // Nothing but what was over there already.
-            return Ok(stay(last));
-        }
-        let Some(pages) = builder.finish() else { return Ok(stay(last)) };
-        let taken_in = u64::from(pages.rows) - fresh;
-        let paged = self.paged_side()?;
-        let run = paged.append(pages).map_err(|error| {
-            let guard = self.epochs.pin();
-            self.paged_error(Some(entry.form_pinned(&guard)), error)
-        })?;
-        drop(room);
-        let block = Block::paged(run, begins, &self.budget)?;
-        let _maintenance = self.standstill.enter();
-        if !self.is_current(entry, &store, number) {
-            return Ok(stay(u16::MAX));
-        }
-        let has = |position: u16| present[usize::from(position) / 64] >> (position % 64) & 1 != 0;
-        let live = store.page((number, filled), block, &has, &self.epochs)?;
-        let guard = self.epochs.pin();
-        if let Some(chunk) = store.directory.get(number, &guard) {
-            chunk.drop_dead_blocks(&self.epochs, &guard);
-        }
-        let rows = u64::from(live).saturating_sub(taken_in);
-        let (stayed, last) = stay(last);
-        Ok((WentOver { rows, bytes, stayed: stayed.stayed.saturating_sub(rows) }, last))
-    }
-
-    /// Slots of a chunk below this one are filled, or stay empty: those of whole pieces, or all. None where the chunk is packed.
-    fn filled(&self, store: &Store, number: u32) -> u32 {
-        let taken = {
-            let guard = self.epochs.pin();
-            let Some(chunk) = store.directory.get(number, &guard).filter(|chunk| !chunk.is_packed()) else {
-                return 0;
-            };
-            let taken = store.taken(number, &guard);
-            if taken == chunk.capacity() { taken } else { taken / PIECE_SLOTS * PIECE_SLOTS }
-        };
-        if mutation::off(Rule::SlotsAreFilledFirst) {
-            let guard = self.epochs.pin();
-            return store.directory.get(number, &guard).map_or(0, Chunk::used);
-        }
-        // Who has taken a slot fills it under the same pin.
-        let stamp = self.epochs.stamp();
-        let mut backoff = Backoff::new();
-        while self.epochs.safe() <= stamp {
-            backoff.wait();
-        }
-        let guard = self.epochs.pin();
-        if store.directory.get(number, &guard).is_none_or(Chunk::is_packed) { 0 } else { taken }
-    }
-
-    /// Bytes of one block, at most.
-    fn block_bytes(&self) -> u64 {
-        let share = self.memory_limit().map_or(BLOCK_BYTES_MAX, |limit| limit / BLOCK_SHARE);
-        share.clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX)
-    }
-
-    /// These positions, and those of rows in blocks that the new one takes in.
-    fn with_small_blocks(&self, store: &Store, number: u32, positions: &[u16]) -> Vec<u16> {
-        let guard = self.epochs.pin();
-        let Some(chunk) = store.directory.get(number, &guard) else { return positions.to_vec() };
-        let mut blocks: Vec<&Block> = chunk.blocks(&guard).filter(|block| block.run().is_some()).collect();
-        // Rows leave blocks meanwhile.
-        blocks.sort_by_cached_key(|block| block.live());
-        let (mut numbers, mut rows, mut bytes) = (Vec::new(), positions.len(), 0);
-        for block in blocks {
-            let live = block.live() as usize;
-            let (written, of_block) =
-                block.run().map_or((0, 0), |run| (run.rows() as usize, run.row_bytes()));
-            let of_live = of_block * live as u64 / (written as u64).max(1);
-            let is_small = live * TAKEN_IN <= written || live <= rows * TAKEN_IN;
-            // Half of a block is room for those that go over now.
-            if is_small && rows + live <= ROWS_A_BLOCK && bytes + of_live <= self.block_bytes() / 2 {
-                numbers.push(block.number());
-                rows += live;
-                bytes += of_live;
-            }
-        }
-        if numbers.is_empty() {
-            return positions.to_vec();
-        }
-        let is_in = |position: &u16| matches!(chunk.look(*position, &guard), Found::Frozen(number) if numbers.contains(&number));
-        let slots = (0..chunk.used()).filter_map(|slot| u16::try_from(slot).ok());
-        let mut all: Vec<u16> = slots.filter(is_in).collect();
-        all.extend_from_slice(positions);
-        all.sort_unstable();
-        all.dedup();
-        all
-    }
-
-    /// Copies those of these rows that have settled, as many as go into one block.
-    ///
-    /// # Errors
-    /// There is no room for the rows beside themselves.
-    fn copy_over(&self, store: &Store, number: u32, positions: &[u16]) -> Result<Copied> {
-        let oldest = self.registry.active_snapshots().oldest();
-        let mut copied = Copied {
-            builder: RunBuilder::default(),
-            begins: Begins::default(),
-            present: vec![0; (usize::from(u16::MAX) + 1) / 64],
-            fresh: 0,
-            bytes: 0,
-            last: u16::MAX,
-            room: Charge::none(&self.budget, MemoryKind::Other),
-        };
-        let most = self.block_bytes();
-        let mut written = 0;
-        for some in positions.chunks(ROWS_A_PIN) {
-            let guard = self.epochs.pin();
-            let mut bytes = 0;
-            for &position in some {
-                let row = RowId::new(number, position);
-                let _frame = guard.frame();
-                if matches!(store.directory.look(row, &guard), Found::Left(_)) {
-                    continue;
-                }
-                let newest = store.directory.newest(row, &guard).filter(|newest| !newest.is_absent());
-                let Some((version, begin)) = newest.and_then(may_go(oldest)) else { continue };
-                if !version.is_image() {
-                    copied.fresh += 1;
-                    copied.bytes += version.cell_bytes() as u64;
-                }
-                bytes += version.len() as u64;
-                copied.builder.push(position, version.row());
-                copied.begins.push(position, begin);
-                copied.present[usize::from(position) / 64] |= 1 << (position % 64);
-                if written + bytes >= most {
-                    copied.last = position;
-                    break;
-                }
-            }
-            copied.room.add_from_reserve(bytes * BUILDING)?;
-            written += bytes;
-            if written >= most {
+            bytes += version.len() as u64;
+            copied.builder.push(position, version.row());
+            copied.begins.push(position, begin);
+            copied.present[usize::from(position) / 64] |= 1 << (position % 64);
+            if written + bytes >= most {
+                copied.last = position;
                 break;
             }
         }
-        Ok(copied)
+        copied.room.add_from_reserve(bytes * BUILDING)?;
+        written += bytes;
+        if written >= most {
+            break;
+        }
     }
+    Ok(copied)
+}
 
-    /// What an absent row's reader waits for.
-    ///
-    /// # Errors
-    /// A page is lost; what it is of is named.
-    pub(crate) async fn bring_pages(&self, wait: &super::PageWait) -> Result<()> {
-        let _reader = wait.absent.paged.note_reader();
-        let brought = wait.absent.paged.bring(&self.epochs, &wait.absent.spans).await;
-        brought.map_err(|source| Error::Paged { table: Some(wait.table.clone()), source })
-    }
+/// What an absent row's reader waits for.
+///
+/// # Errors
+/// A page is lost; what it is of is named.
+pub(crate) async fn bring_pages(db: &Inner, wait: &super::PageWait) -> Result<()> {
+    let _reader = wait.absent.paged.note_reader();
+    let brought = wait.absent.paged.bring(&db.epochs, &wait.absent.spans).await;
+    brought.map_err(|source| Error::Paged { table: Some(wait.table.clone()), source })
 }
 
 /// A version that may go over, with its begin.

@@ -26,19 +26,17 @@ use crate::ops::{Step, Wait, step};
 use crate::session::Session;
 use crate::session::db::Inner;
 
-impl Inner {
-    /// Brings the row with this primary key back into memory. `false`: it is not in the cold store, or cannot be moved
-    /// now.
-    ///
-    /// # Errors
-    /// The log or the cold store has failed, or memory is at its end.
-    pub(crate) async fn promote(self: &Arc<Self>, entry: &Arc<TableEntry>, key: &[u8]) -> Result<bool> {
-        let (Some(memo), Some(cold)) = (self.cold.memo(), self.cold.get()) else { return Ok(false) };
-        let mut tx = Driver::internal(self)?;
-        let promoted = tx.finish_step(|session| session.try_promote(memo, entry, key)).await?;
-        ColdCounters::add(&cold.counters.promoted_rows, usize::from(promoted));
-        Ok(promoted)
-    }
+/// Brings the row with this primary key back into memory. `false`: it is not in the cold store, or cannot be moved
+/// now.
+///
+/// # Errors
+/// The log or the cold store has failed, or memory is at its end.
+pub(crate) async fn promote(db: &Arc<Inner>, entry: &Arc<TableEntry>, key: &[u8]) -> Result<bool> {
+    let (Some(memo), Some(cold)) = (db.cold.memo(), db.cold.get()) else { return Ok(false) };
+    let mut tx = Driver::internal(db)?;
+    let promoted = tx.finish_step(|session| session.try_promote(memo, entry, key)).await?;
+    ColdCounters::add(&cold.counters.promoted_rows, usize::from(promoted));
+    Ok(promoted)
 }
 
 impl Session {
@@ -65,7 +63,7 @@ impl Session {
         let too_young = moved.is_some_and(|moved| moved > oldest) && mutation::on(Rule::MovesOnce);
         if too_young
             || form.counters.locks.load(Ordering::SeqCst) != 0 && db.locks.is_locked(form.id, key)
-            || db.end_now(memo, name, None, &guard) != EndNow::Open
+            || crate::ops::cold::end_now(db, memo, name, None, &guard) != EndNow::Open
         {
             return Ok(Step::Done(false));
         }

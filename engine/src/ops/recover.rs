@@ -147,9 +147,9 @@ pub(crate) fn open(
     if !inner.options.read_only {
         if inner.log().is_none() {
             // What earlier sessions left is in the images from now on, and the manifest says how this one runs.
-            inner.checkpoint(RunState::Volatile)?;
+            crate::ops::checkpoint::checkpoint(&inner, RunState::Volatile)?;
         } else if crashed_volatile {
-            inner.write_definitions()?;
+            crate::ops::checkpoint::write_definitions(&inner)?;
         }
     }
     thermocline_base::vm::trim_heap();
@@ -346,7 +346,7 @@ fn open_cold_rows(inner: &Inner, known: bool) -> Result<()> {
         // A store whose creation was cut short had no records yet.
         return Ok(());
     }
-    let (_, cold) = inner.open_cold()?;
+    let (_, cold) = crate::ops::migrate::open_cold(inner)?;
     let manifest = inner.checkpoints.newest_sequence();
     match missing_before_store(inner.files.log_end(), manifest, cold.store.owner_position()) {
         Some(what) => Err(Error::Damaged { file: inner.files.dir().to_path_buf(), what }),
@@ -483,7 +483,8 @@ fn load_images(inner: &Inner, manifest: &Manifest) -> Result<()> {
         drop(guard);
         if is_paged && is_filling_up(inner) {
             // Nobody knows yet which rows will be used; those that are come back.
-            if let Err(error) = inner.page_chunk(entry, image.header.chunk, Settled::MOST) {
+            if let Err(error) = crate::ops::page::page_chunk(inner, entry, image.header.chunk, Settled::MOST)
+            {
                 // More memory than was meant, and all rows.
                 tracing::warn!(%error, table = %form_name(inner, entry), "rows of a paged table stay in memory");
             }
@@ -777,7 +778,7 @@ fn build_indexes(inner: &Inner) -> Result<()> {
     in_parallel(inner, &jobs, |(entry, index, _)| {
         let guard = inner.epochs.pin();
         let form = entry.form_pinned(&guard);
-        inner.fill_index(form, &form.indexes[*index], &guard, &mut || Ok(()))
+        crate::ops::define::fill_index(form, &form.indexes[*index], &guard, &mut || Ok(()))
     })
 }
 

@@ -448,7 +448,7 @@ impl Session {
         {
             return Ok(Step::Done(Some(Sought::At(Place::Hot(Target { row, base })))));
         }
-        match db.end_now(memo, target.name, self.id, guard) {
+        match crate::ops::cold::end_now(db, memo, target.name, self.id, guard) {
             EndNow::Open => {
                 self.note_cold_read(form_ref, target.name);
                 return Ok(Step::Done(Some(Sought::At(Place::Cold(target)))));

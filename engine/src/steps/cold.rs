@@ -55,7 +55,7 @@ impl ColdSteps {
     /// The log or the cold store fails.
     pub async fn migrate_batch(&self, table: &Table, mut which: impl FnMut(&[u8]) -> bool) -> Result<usize> {
         let rows = self.rows(&table.entry, &mut which);
-        Ok(self.inner.migrate(&table.entry, &rows).await?.rows)
+        Ok(crate::ops::migrate::migrate(&self.inner, &table.entry, &rows).await?.rows)
     }
 
     /// A round of the governor as if memory were at its end: chooses rows of all tables, migrates them in batches, brings
@@ -86,7 +86,7 @@ impl ColdSteps {
     }
 
     pub(crate) fn migrate_rows(&self, table: &Table, rows: &[RowId]) -> Result<Migration> {
-        block_on(self.inner.migrate(&table.entry, rows))
+        block_on(crate::ops::migrate::migrate(&self.inner, &table.entry, rows))
     }
 
     fn rows(&self, entry: &TableEntry, which: &mut dyn FnMut(&[u8]) -> bool) -> Vec<RowId> {
@@ -107,7 +107,7 @@ impl ColdSteps {
     /// # Errors
     /// There is no room.
     pub fn freeze(&self, table: &Table) -> Result<u64> {
-        Ok(self.inner.freeze_table(&table.entry, Settled::ANY)?.rows)
+        Ok(crate::ops::freeze::freeze_table(&self.inner, &table.entry, Settled::ANY)?.rows)
     }
 
     /// Lets all rows of a paged table go over that may, however few: how many have. Then no page of the paged side stays in memory that nobody looks
@@ -116,7 +116,7 @@ impl ColdSteps {
     /// # Errors
     /// There is no room, or no paged side.
     pub fn page_out(&self, table: &Table) -> Result<u64> {
-        let over = self.inner.page_table(&table.entry, Settled::ANY)?.rows;
+        let over = crate::ops::page::page_table(&self.inner, &table.entry, Settled::ANY)?.rows;
         if let Some(paged) = self.inner.paged.get() {
             paged.let_pages_go();
         }
@@ -128,7 +128,7 @@ impl ColdSteps {
     /// # Errors
     /// There is no room.
     pub fn thaw(&self, table: &Table) -> Result<u64> {
-        self.inner.thaw_table(&table.entry)
+        crate::ops::freeze::thaw_table(&self.inner, &table.entry)
     }
 
     /// Lets all frozen chunks of a table leave memory that may: how many rows have left.
@@ -142,7 +142,8 @@ impl ColdSteps {
         };
         let mut rows = 0;
         for number in 0..chunks {
-            rows += block_on(self.inner.leave_chunk(&table.entry, number))?.map_or(0, |left| left.rows);
+            rows += block_on(crate::ops::leave::leave_chunk(&self.inner, &table.entry, number))?
+                .map_or(0, |left| left.rows);
         }
         Ok(rows)
     }
@@ -152,7 +153,7 @@ impl ColdSteps {
     /// # Errors
     /// The log or the cold store fails.
     pub async fn leave_chunk(&self, table: &Table, number: u32) -> Result<Option<usize>> {
-        Ok(self.inner.leave_chunk(&table.entry, number).await?.map(|left| left.rows))
+        Ok(crate::ops::leave::leave_chunk(&self.inner, &table.entry, number).await?.map(|left| left.rows))
     }
 
     /// The same for one of the chunks that may leave, whichever `choice` says. How many rows have left.
@@ -164,9 +165,13 @@ impl ColdSteps {
             let guard = self.inner.epochs.pin();
             table.entry.form_pinned(&guard).store.directory.len()
         };
-        let may: Vec<u32> = (0..chunks).filter(|chunk| self.inner.may_leave(&table.entry, *chunk)).collect();
+        let may: Vec<u32> = (0..chunks)
+            .filter(|chunk| crate::ops::leave::may_leave(&self.inner, &table.entry, *chunk))
+            .collect();
         let Some(chunk) = may.get((choice % may.len().max(1) as u64) as usize) else { return Ok(0) };
-        Ok(self.inner.leave_chunk(&table.entry, *chunk).await?.map_or(0, |left| left.rows))
+        Ok(crate::ops::leave::leave_chunk(&self.inner, &table.entry, *chunk)
+            .await?
+            .map_or(0, |left| left.rows))
     }
 
     /// Chunks that have left memory whole since the database was opened.
@@ -177,7 +182,7 @@ impl ColdSteps {
 
     /// Lets go in memory what has left it and nobody can see there: how many rows.
     pub fn clear_left(&self) -> usize {
-        self.inner.clear_left(usize::MAX)
+        crate::ops::leave::clear_left(&self.inner, usize::MAX)
     }
 
     /// Brings the row with this primary key back. `false`: it cannot be, or is in memory.
@@ -185,7 +190,7 @@ impl ColdSteps {
     /// # Errors
     /// The log or the cold store fails.
     pub fn promote(&self, table: &Table, key: &[u8]) -> Result<bool> {
-        block_on(self.inner.promote(&table.entry, key))
+        block_on(crate::ops::promote::promote(&self.inner, &table.entry, key))
     }
 
     /// The same, not blocking.
@@ -193,7 +198,7 @@ impl ColdSteps {
     /// # Errors
     /// The log or the cold store fails.
     pub async fn promote_one(&self, table: &Table, key: &[u8]) -> Result<bool> {
-        self.inner.promote(&table.entry, key).await
+        crate::ops::promote::promote(&self.inner, &table.entry, key).await
     }
 
     /// A round of cleaning, not blocking. `false`: there was nothing to do.
@@ -201,7 +206,7 @@ impl ColdSteps {
     /// # Errors
     /// The log or the cold store fails.
     pub async fn clean_once(&self) -> Result<bool> {
-        Ok(!self.inner.clean().await?.is_empty())
+        Ok(!crate::ops::clean::clean(&self.inner).await?.is_empty())
     }
 
     /// One write of what waits for the disk in a store without threads. `false`: there was none.
@@ -263,7 +268,7 @@ impl ColdSteps {
     /// # Errors
     /// The log or the cold store fails.
     pub fn clean(&self) -> Result<bool> {
-        Ok(!block_on(self.inner.clean())?.is_empty())
+        Ok(!block_on(crate::ops::clean::clean(&self.inner))?.is_empty())
     }
 
     /// Cleans nothing any more, as while a backup copies records: all notices of now and later stay in the memo.
@@ -271,7 +276,7 @@ impl ColdSteps {
     /// # Errors
     /// The cold store cannot be opened.
     pub fn stop_cleaning(&self) -> Result<()> {
-        self.inner.open_cold()?.1.progress.lock().no_cleaning += 1;
+        crate::ops::migrate::open_cold(&self.inner)?.1.progress.lock().no_cleaning += 1;
         Ok(())
     }
 
@@ -280,7 +285,7 @@ impl ColdSteps {
     /// # Errors
     /// The cold store cannot be opened.
     pub fn set_frame_bytes(&self, bytes: u64) -> Result<()> {
-        self.inner.open_cold()?.1.store.set_frame_bytes(bytes);
+        crate::ops::migrate::open_cold(&self.inner)?.1.store.set_frame_bytes(bytes);
         Ok(())
     }
 

@@ -45,10 +45,10 @@ impl Database {
         let mut rounds = Rounds::default();
         // A chunk is packed or dropped in a round after the one that has found it.
         for _ in 0..3 {
-            inner.prune_all(false);
-            inner.free_replaced();
+            crate::ops::maintain::prune_all(inner, false);
+            crate::ops::define::free_replaced(inner);
             inner.epochs.collect();
-            inner.shrink(&mut rounds);
+            crate::ops::maintain::shrink(inner, &mut rounds);
         }
     }
 
@@ -72,21 +72,21 @@ pub struct MaintenanceSteps {
 impl MaintenanceSteps {
     /// Prunes, and frees what nobody can reach any more.
     pub fn prune(&self) {
-        self.inner.prune_all(false);
-        self.inner.free_replaced();
+        crate::ops::maintain::prune_all(&self.inner, false);
+        crate::ops::define::free_replaced(&self.inner);
         self.inner.epochs.collect();
     }
 
     /// Aborts transactions that have been idle for the limit, since the call before.
     pub fn abort_idle(&mut self) {
-        self.inner.abort_idle(&mut self.rounds);
+        crate::ops::maintain::abort_idle(&self.inner, &mut self.rounds);
     }
 
     /// Gives memory back: packs, drops and shrinks.
     pub fn shrink(&mut self) {
-        self.inner.clear_left(usize::MAX);
-        self.inner.shrink(&mut self.rounds);
-        self.inner.compact_indexes(&mut self.rounds);
+        crate::ops::leave::clear_left(&self.inner, usize::MAX);
+        crate::ops::maintain::shrink(&self.inner, &mut self.rounds);
+        crate::ops::maintain::compact_indexes(&self.inner, &mut self.rounds);
     }
 
     /// All that the maintenance thread does, once.

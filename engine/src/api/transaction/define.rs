@@ -272,9 +272,9 @@ impl Transaction {
             (self.driver.session().db(), ticket)
         };
         if let Some(log) = db.log().filter(|_| ticket.wrote) {
-            db.make_durable(log, ticket.lsn)?;
+            crate::ops::checkpoint::make_durable(db, log, ticket.lsn)?;
         }
-        db.free_replaced();
+        crate::ops::define::free_replaced(db);
         Ok(())
     }
 }

@@ -226,7 +226,7 @@ impl Transaction {
             cold.counters.reads.fetch_add(1, Ordering::Relaxed);
         }
         read.map_err(|source| {
-            let error = self.driver.session().db().cold_error(entry, source);
+            let error = crate::ops::cold::cold_error(self.driver.session().db(), entry, source);
             self.driver.failed(error)
         })?;
         if self.driver.place().cancelled.load(Ordering::Relaxed) != 0 {

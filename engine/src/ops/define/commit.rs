@@ -236,52 +236,50 @@ impl TableForm {
     }
 }
 
-impl Inner {
-    /// Frees what changes of definitions have replaced, as far as it may go. Waits for what maintenance is at.
-    pub(crate) fn free_replaced(&self) {
-        let durable = self.log().map_or(Lsn(u64::MAX), crate::log::Log::durable);
-        let is_due = |lsn| lsn <= durable || mutation::off(Rule::DefinitionAfterLog);
-        let due = self.redefining.take_due(is_due);
-        if due.is_empty() {
-            return;
-        }
-        let (mut forms, mut tables, mut cold_garbage) = (Vec::new(), Vec::new(), Vec::new());
-        for what in due {
-            match what {
-                Replaced::Form(form) => forms.push(form),
-                Replaced::Table(entry) => tables.push(entry),
-                Replaced::Cold(_, garbage) => cold_garbage.push(garbage),
-            }
-        }
-        if let Some(cold) = self.cold.get().filter(|cold| cold.may_drop()) {
-            cold_garbage.iter().for_each(|garbage| garbage.drop_from(cold));
-        }
-        {
-            let _maintenance = self.standstill.enter();
-            for form in forms {
-                self.retire_form(form.into_box());
-            }
-            // Handles keep the entry; its memory goes now. If there is none for an empty form, it goes with the last handle.
-            for entry in tables {
-                let guard = self.epochs.pin();
-                let old = entry.form_pinned(&guard);
-                if let Ok(empty) = self.forms().form(old.stored(), Arc::clone(&old.counters)) {
-                    self.retire_form(entry.replace(old.emptied_as(empty)));
-                }
-            }
-        }
-        self.epochs.collect();
+/// Frees what changes of definitions have replaced, as far as it may go. Waits for what maintenance is at.
+pub(crate) fn free_replaced(db: &Inner) {
+    let durable = db.log().map_or(Lsn(u64::MAX), crate::log::Log::durable);
+    let is_due = |lsn| lsn <= durable || mutation::off(Rule::DefinitionAfterLog);
+    let due = db.redefining.take_due(is_due);
+    if due.is_empty() {
+        return;
     }
+    let (mut forms, mut tables, mut cold_garbage) = (Vec::new(), Vec::new(), Vec::new());
+    for what in due {
+        match what {
+            Replaced::Form(form) => forms.push(form),
+            Replaced::Table(entry) => tables.push(entry),
+            Replaced::Cold(_, garbage) => cold_garbage.push(garbage),
+        }
+    }
+    if let Some(cold) = db.cold.get().filter(|cold| cold.may_drop()) {
+        cold_garbage.iter().for_each(|garbage| garbage.drop_from(cold));
+    }
+    {
+        let _maintenance = db.standstill.enter();
+        for form in forms {
+            retire_form(db, form.into_box());
+        }
+        // Handles keep the entry; its memory goes now. If there is none for an empty form, it goes with the last handle.
+        for entry in tables {
+            let guard = db.epochs.pin();
+            let old = entry.form_pinned(&guard);
+            if let Ok(empty) = db.forms().form(old.stored(), Arc::clone(&old.counters)) {
+                retire_form(db, entry.replace(old.emptied_as(empty)));
+            }
+        }
+    }
+    db.epochs.collect();
+}
 
-    /// Frees a form that was replaced, once nobody can be looking at it.
-    fn retire_form(&self, form: Box<TableForm>) {
-        // A transaction that was missed still follows it, and is to do its harm in words.
-        #[cfg(feature = "model")]
-        if mutation::off(Rule::HoldBeforeLook) || mutation::off(Rule::MarkBeforeLook) {
-            return self.redefining.keep_misused(form);
-        }
-        self.epochs.defer(move || drop(form));
+/// Frees a form that was replaced, once nobody can be looking at it.
+fn retire_form(db: &Inner, form: Box<TableForm>) {
+    // A transaction that was missed still follows it, and is to do its harm in words.
+    #[cfg(feature = "model")]
+    if mutation::off(Rule::HoldBeforeLook) || mutation::off(Rule::MarkBeforeLook) {
+        return db.redefining.keep_misused(form);
     }
+    db.epochs.defer(move || drop(form));
 }
 
 /// Replay has come to a commit that changes definitions: makes them so. `storages`: which table has which rows.
@@ -342,7 +340,8 @@ fn redefine_table(inner: &Inner, entry: &TableEntry, stored: StoredTable) -> Res
             out.extend_from_slice(&renewed);
             Ok(())
         };
-        let outcome = inner.rewrite(old, made.reference(), None, &convert, &mut || Ok(()));
+        let outcome =
+            crate::ops::define::rows::rewrite(inner, old, made.reference(), None, &convert, &mut || Ok(()));
         new = *made.into_box();
         outcome?;
     }

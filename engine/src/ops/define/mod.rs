@@ -21,7 +21,8 @@
 mod commit;
 mod rows;
 
-pub(crate) use commit::redefine;
+pub(crate) use commit::{free_replaced, redefine};
+pub(crate) use rows::fill_index;
 
 use std::sync::Arc;
 
@@ -44,16 +45,14 @@ use crate::txn::definitions::{Changed, Definitions, OwnForm, What};
 /// Another name for the table, and what stands for the names from then on.
 type NewNames = Vec<(String, Option<Arc<TableEntry>>)>;
 
-impl Inner {
-    pub(crate) fn may_define(&self) -> Result<()> {
-        if self.options.read_only {
-            return Err(Error::ReadOnly);
-        }
-        if self.closing.has_begun() {
-            return Err(Error::Closed);
-        }
-        Ok(())
+pub(crate) fn may_define(db: &Inner) -> Result<()> {
+    if db.options.read_only {
+        return Err(Error::ReadOnly);
     }
+    if db.closing.has_begun() {
+        return Err(Error::Closed);
+    }
+    Ok(())
 }
 
 impl Session {
@@ -63,7 +62,7 @@ impl Session {
             return Err(Error::TransactionFailed);
         }
         self.must_write()?;
-        self.db.may_define()?;
+        may_define(&self.db)?;
         self.definitions.get_or_insert_with(|| Box::new(Definitions::new()));
         Ok(())
     }
@@ -119,7 +118,7 @@ impl Session {
     pub(crate) fn create_table(&mut self, mut schema: TableSchema) -> Result<Arc<TableEntry>> {
         let db = self.db();
         schema.check()?;
-        db.check_tiering(*schema.tiering.get_or_insert(db.options.tiering))?;
+        crate::ops::page::check_tiering(db, *schema.tiering.get_or_insert(db.options.tiering))?;
         let name = schema.name.clone();
         if self.entry(&name).is_ok() {
             return Err(SchemaError::DuplicateTable { table: name }.into());
@@ -196,7 +195,7 @@ impl Session {
         let old = self.present(entry);
         let schema = old.schema.clone().tiering(tiering);
         schema.check()?;
-        self.db().check_tiering(tiering)?;
+        crate::ops::page::check_tiering(self.db(), tiering)?;
         self.enter_form(entry, OwnForm::new(TableForm { schema, ..old.share() }), Vec::new());
         Ok(())
     }
@@ -216,7 +215,7 @@ impl Session {
         let layout = Layout::new(&schema.columns).map_err(|error| schema_error(&schema.name, error))?;
         // The indexes stay as they are: only their own memory of the names in messages is older.
         let mut stored = old.stored();
-        self.db().note_past(old, &mut stored, PastChange::Renamed);
+        note_past(self.db(), old, &mut stored, PastChange::Renamed);
         let past = Past::new(&stored.past, &schema)?;
         let new = TableForm { schema, layout: Arc::new(layout), past: Arc::new(past), ..old.share() };
         self.enter_form(entry, OwnForm::new(new), Vec::new());
@@ -234,23 +233,23 @@ impl Session {
         let maintenance = db.standstill.enter();
         let old = self.present(entry);
         let looks = 1 + u64::from(index.unique);
-        advance.begin(looks * (old.primary().len() + db.cold_records(old.id)))?;
+        advance.begin(looks * (old.primary().len() + crate::ops::backfill::cold_records(db, old.id)))?;
         let mut schema = old.schema.clone();
         schema.indexes.push(index.clone());
         schema.check()?;
         let fresh = db.forms().index(db.catalog.fresh_index_id(), &schema, index, &old.layout)?;
         let id = fresh.id;
         let guard = db.epochs.pin();
-        db.fill_index(old, &fresh, &guard, &mut || advance.row())?;
-        db.check_unique(old, &fresh, &guard, advance)?;
+        crate::ops::define::fill_index(old, &fresh, &guard, &mut || advance.row())?;
+        crate::ops::define::rows::check_unique(old, &fresh, &guard, advance)?;
         drop(guard);
         // That may take long: maintenance and checkpoints go on, which leave a held table alone, or only read it.
         drop(maintenance);
         let has_cold = old.counters.cold.load(Ordering::SeqCst) && old.emptied.get() != Timestamp(u64::MAX);
         let filled = if has_cold {
             // Uses up the index's number, and makes the log durable past the moves of what is cold.
-            db.write_definitions()?;
-            db.fill_cold_index(old, &fresh, advance)?
+            crate::ops::checkpoint::write_definitions(db)?;
+            crate::ops::backfill::fill_cold_index(db, old, &fresh, advance)?
         } else {
             None
         };
@@ -299,7 +298,7 @@ impl Session {
         let mut stored = old.stored();
         let of = change.apply(&mut stored.schema)?;
         stored.layout_version += 1;
-        db.note_past(old, &mut stored, of);
+        note_past(db, old, &mut stored, of);
         let new = db.forms().form(stored, Arc::clone(&old.counters))?;
         let new = OwnForm::new(TableForm { changed: Settled::at_commit(), ..new });
         let made = self.write_anew(old, &new, change, longest, advance);
@@ -333,7 +332,7 @@ impl Session {
         // Those that have moved since it was looked for are known. Only if one may be too long all are looked at again.
         let longest = longest.max(old.counters.longest_moved.load(Ordering::Relaxed));
         if added != 0 && may_be_too_long(&new_form.schema) && longest + added > MAX_ROW_BYTES as u64 {
-            db.check_cold_lengths(new_form, advance)?;
+            crate::ops::backfill::check_cold_lengths(db, new_form, advance)?;
         }
         let _maintenance = db.standstill.enter();
         let row_error = |source| Error::Row { table: old.schema.name.clone(), source };
@@ -342,10 +341,13 @@ impl Session {
             change.convert(&mut values);
             new_form.layout.encode(&values, out).map_err(row_error)
         };
-        let writes = db.rewrite(old, new.reference(), self.id, &convert, &mut || advance.row())?;
+        let writes =
+            crate::ops::define::rows::rewrite(db, old, new.reference(), self.id, &convert, &mut || {
+                advance.row()
+            })?;
         let guard = db.epochs.pin();
         for index in &new_form.indexes {
-            db.fill_index(new_form, index, &guard, &mut || advance.row())?;
+            crate::ops::define::fill_index(new_form, index, &guard, &mut || advance.row())?;
         }
         advance.tell()?;
         Ok(writes)
@@ -410,27 +412,25 @@ impl ColumnChange {
     /// The longest row in the cold store, if the change may make one too long. The table is in use meanwhile.
     pub(crate) fn look(&self, db: &Inner, form: &TableForm, advance: &mut Advance<'_>) -> Result<u64> {
         let looks_cold = matches!(self, Self::Added(_)) && may_be_too_long(&form.schema);
-        let cold = if looks_cold { db.cold_records(form.id) } else { 0 };
+        let cold = if looks_cold { crate::ops::backfill::cold_records(db, form.id) } else { 0 };
         advance.begin(form.primary().len() * (1 + form.indexes.len() as u64) + cold)?;
-        if looks_cold { db.longest_cold_row(form, advance) } else { Ok(0) }
+        if looks_cold { crate::ops::backfill::longest_cold_row(db, form, advance) } else { Ok(0) }
     }
 }
 
-impl Inner {
-    /// Enters the present columns of a form among the past ones, as of the commit that is to come.
-    fn note_past(&self, old: &TableForm, stored: &mut StoredTable, change: PastChange) {
-        stored.past.push(PastColumns {
-            version: old.layout_version,
-            until: Timestamp(u64::MAX),
-            columns: old.schema.columns.clone(),
-            change,
-        });
-        // As long as there are cold rows, some of them may be of any of these layouts; and so may images, and the log since.
-        if !old.counters.cold.load(Ordering::SeqCst) {
-            let oldest = self.oldest_layout(old);
-            let surplus = stored.past.len().saturating_sub(KEPT);
-            let unneeded = stored.past.iter().take_while(|past| past.version < oldest).count();
-            stored.past.drain(..surplus.min(unneeded));
-        }
+/// Enters the present columns of a form among the past ones, as of the commit that is to come.
+fn note_past(db: &Inner, old: &TableForm, stored: &mut StoredTable, change: PastChange) {
+    stored.past.push(PastColumns {
+        version: old.layout_version,
+        until: Timestamp(u64::MAX),
+        columns: old.schema.columns.clone(),
+        change,
+    });
+    // As long as there are cold rows, some of them may be of any of these layouts; and so may images, and the log since.
+    if !old.counters.cold.load(Ordering::SeqCst) {
+        let oldest = crate::ops::checkpoint::oldest_layout(db, old);
+        let surplus = stored.past.len().saturating_sub(KEPT);
+        let unneeded = stored.past.iter().take_while(|past| past.version < oldest).count();
+        stored.past.drain(..surplus.min(unneeded));
     }
 }

@@ -11,135 +11,131 @@ use crate::session::Write;
 use crate::session::db::Inner;
 use crate::txn::prune::Item;
 
-impl Inner {
-    /// Enters all versions of all rows of `form` into one of its indexes. The table is held. `step` hears of each row.
-    pub(crate) fn fill_index(
-        &self,
-        form: &TableForm,
-        index: &IndexForm,
-        guard: &Guard<'_>,
-        step: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<()> {
-        let mut key = KeyBuf::new();
-        form.store.for_each_row(guard, |row, newest| {
-            step()?;
-            let mut next = Some(newest);
-            while let Some(version) = next {
-                next = version.older(&form.store.memory);
-                if next.is_some() {
-                    version.mark_keys_changed();
-                }
-                if version.is_tombstone() {
-                    continue;
-                }
-                index.key_of(form, version, &mut key);
-                key.check_len().map_err(|source| Error::Row { table: form.schema.name.clone(), source })?;
-                index.insert(guard, &key, row)?;
+/// Enters all versions of all rows of `form` into one of its indexes. The table is held. `step` hears of each row.
+pub(crate) fn fill_index(
+    form: &TableForm,
+    index: &IndexForm,
+    guard: &Guard<'_>,
+    step: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
+    let mut key = KeyBuf::new();
+    form.store.for_each_row(guard, |row, newest| {
+        step()?;
+        let mut next = Some(newest);
+        while let Some(version) = next {
+            next = version.older(&form.store.memory);
+            if next.is_some() {
+                version.mark_keys_changed();
             }
-            Ok(())
-        })
-    }
+            if version.is_tombstone() {
+                continue;
+            }
+            index.key_of(form, version, &mut key);
+            key.check_len().map_err(|source| Error::Row { table: form.schema.name.clone(), source })?;
+            index.insert(guard, &key, row)?;
+        }
+        Ok(())
+    })
+}
 
-    /// Is no key of a unique index held by two live rows? The table is held.
-    pub(super) fn check_unique(
-        &self,
-        form: &TableForm,
-        index: &IndexForm,
-        guard: &Guard<'_>,
-        advance: &mut Advance<'_>,
-    ) -> Result<()> {
-        if !index.is_unique() {
+/// Is no key of a unique index held by two live rows? The table is held.
+pub(super) fn check_unique(
+    form: &TableForm,
+    index: &IndexForm,
+    guard: &Guard<'_>,
+    advance: &mut Advance<'_>,
+) -> Result<()> {
+    if !index.is_unique() {
+        return Ok(());
+    }
+    let mut key = KeyBuf::new();
+    form.store.for_each_row(guard, |row, newest| {
+        advance.row()?;
+        if newest.is_tombstone() || index.is_exempt(form.row(newest)) {
             return Ok(());
         }
-        let mut key = KeyBuf::new();
-        form.store.for_each_row(guard, |row, newest| {
-            advance.row()?;
-            if newest.is_tombstone() || index.is_exempt(form.row(newest)) {
-                return Ok(());
-            }
-            index.key_of(form, newest, &mut key);
-            let twin = index.find(guard, &key, |other| {
-                other != row
-                    && form
-                        .store
-                        .directory
-                        .newest(other, guard)
-                        .is_some_and(|other| !other.is_tombstone() && index.matches(form, other, &key))
-            });
-            if twin {
-                return Err(index.refused(form, &key));
-            }
-            Ok(())
-        })
-    }
-
-    /// Writes the rows of `old` anew into `new`, all versions, through `convert`. Those that the transaction `own` has written
-    /// become writes of it once more, which are returned: what they are copies of is nobody's when it commits.
-    pub(crate) fn rewrite(
-        &self,
-        old: &TableForm,
-        new: FormRef,
-        own: Option<TxnId>,
-        convert: &Convert<'_>,
-        step: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Vec<Write>> {
-        let (new_ref, new) = (new, new.get());
-        let guard = &self.epochs.pin();
-        let (mut row, mut writes) = (Vec::new(), Vec::new());
-        for number in 0..old.store.directory.len() {
-            if old.store.directory.get(number, guard).is_some() {
-                new.store.directory.make(number, &new.store.slots)?;
-            }
+        index.key_of(form, newest, &mut key);
+        let twin = index.find(guard, &key, |other| {
+            other != row
+                && form
+                    .store
+                    .directory
+                    .newest(other, guard)
+                    .is_some_and(|other| !other.is_tombstone() && index.matches(form, other, &key))
+        });
+        if twin {
+            return Err(index.refused(form, &key));
         }
-        old.store.for_each_row(guard, |row_id, newest| {
-            step()?;
-            let mut chain = vec![newest];
-            while let Some(older) = chain.last().and_then(|version| version.older(&old.store.memory)) {
-                chain.push(older);
-            }
-            let mut below: Option<Version> = None;
-            for version in chain.into_iter().rev() {
-                row.clear();
-                if !version.is_tombstone() {
-                    convert(old.row(version), &mut row)?;
-                } else if version.moved().is_some() {
-                    row.extend_from_slice(version.row());
-                }
-                let begin = version.begin();
-                let is_own = matches!(begin, Begin::By(id) if Some(id) == own);
-                assert!(is_own || matches!(begin, Begin::At(_)), "a held table has no unfinished versions");
-                let suffix = if version.is_tombstone() { &[][..] } else { old.suffix(version) };
-                let copy = new.store.create(begin, below, row_id, version.is_tombstone(), &row, suffix)?;
-                if version.moved().is_some() {
-                    copy.mark_moved();
-                    if version.is_image() {
-                        // Nobody has left an item for it: its chunk would have gone as a whole.
-                        let item = Item { table: new.id, row: row_id, waited_for: None };
-                        self.garbage.leave(std::iter::once(item));
-                    }
-                }
-                if version.is_promoted() {
-                    copy.mark_promoted();
-                }
-                if version.is_superseded() {
-                    copy.supersede();
-                }
-                if is_own {
-                    writes.push(Write { form: new_ref, row: row_id, version: copy, replaced: below });
-                }
-                below = Some(copy);
-            }
-            let chunk = new.store.directory.get(row_id.chunk(), guard).expect("it was made above");
-            chunk
-                .slot(row_id.slot(), guard)
-                .expect("chunks with a number have one size")
-                .fill(below.expect("a row has a version"));
-            chunk.mark_dirty();
-            Ok::<(), Error>(())
-        })?;
-        new.store.seal_all(guard);
-        Ok(writes)
+        Ok(())
+    })
+}
+
+/// Writes the rows of `old` anew into `new`, all versions, through `convert`. Those that the transaction `own` has written
+/// become writes of it once more, which are returned: what they are copies of is nobody's when it commits.
+pub(crate) fn rewrite(
+    db: &Inner,
+    old: &TableForm,
+    new: FormRef,
+    own: Option<TxnId>,
+    convert: &Convert<'_>,
+    step: &mut dyn FnMut() -> Result<()>,
+) -> Result<Vec<Write>> {
+    let (new_ref, new) = (new, new.get());
+    let guard = &db.epochs.pin();
+    let (mut row, mut writes) = (Vec::new(), Vec::new());
+    for number in 0..old.store.directory.len() {
+        if old.store.directory.get(number, guard).is_some() {
+            new.store.directory.make(number, &new.store.slots)?;
+        }
     }
+    old.store.for_each_row(guard, |row_id, newest| {
+        step()?;
+        let mut chain = vec![newest];
+        while let Some(older) = chain.last().and_then(|version| version.older(&old.store.memory)) {
+            chain.push(older);
+        }
+        let mut below: Option<Version> = None;
+        for version in chain.into_iter().rev() {
+            row.clear();
+            if !version.is_tombstone() {
+                convert(old.row(version), &mut row)?;
+            } else if version.moved().is_some() {
+                row.extend_from_slice(version.row());
+            }
+            let begin = version.begin();
+            let is_own = matches!(begin, Begin::By(id) if Some(id) == own);
+            assert!(is_own || matches!(begin, Begin::At(_)), "a held table has no unfinished versions");
+            let suffix = if version.is_tombstone() { &[][..] } else { old.suffix(version) };
+            let copy = new.store.create(begin, below, row_id, version.is_tombstone(), &row, suffix)?;
+            if version.moved().is_some() {
+                copy.mark_moved();
+                if version.is_image() {
+                    // Nobody has left an item for it: its chunk would have gone as a whole.
+                    let item = Item { table: new.id, row: row_id, waited_for: None };
+                    db.garbage.leave(std::iter::once(item));
+                }
+            }
+            if version.is_promoted() {
+                copy.mark_promoted();
+            }
+            if version.is_superseded() {
+                copy.supersede();
+            }
+            if is_own {
+                writes.push(Write { form: new_ref, row: row_id, version: copy, replaced: below });
+            }
+            below = Some(copy);
+        }
+        let chunk = new.store.directory.get(row_id.chunk(), guard).expect("it was made above");
+        chunk
+            .slot(row_id.slot(), guard)
+            .expect("chunks with a number have one size")
+            .fill(below.expect("a row has a version"));
+        chunk.mark_dirty();
+        Ok::<(), Error>(())
+    })?;
+    new.store.seal_all(guard);
+    Ok(writes)
 }
 
 /// Makes a row of the new layout out of one of the old.
