@@ -181,10 +181,7 @@ mod tests {
 
     const GOOD: [(&str, &str); 8] = [
         (README, "# A\n\n[the docs](docs/README.md#pages)\n\n```rust\nfn main() {}\n```\n"),
-        (
-            INDEX,
-            "# Pages\n\n[dependencies](change/dependencies.md) [up](../README.md) [guide](use/a.md)\n",
-        ),
+        (INDEX, "# Pages\n\n[dependencies](change/dependencies.md) [up](../README.md) [guide](use/a.md)\n"),
         ("docs/use/a.md", "```rust\nfn main() {}\n```\n"),
         (
             "engine/examples/guide_a.rs",
