@@ -1,8 +1,8 @@
 //! What a cached page costs in memory, counted at the allocator: the map, the policy and the tags of the SSD level.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use thermocline_base::io::{
@@ -13,21 +13,27 @@ use thermocline_pool::device::{PageDevice, ReadReason, Wanted};
 use thermocline_pool::page::PageSize;
 use thermocline_pool::ssd::{DEFAULT_POLICY, SsdFile, SsdOptions};
 
-/// Counts what is allocated.
+/// Counts the bytes that each thread has allocated: the harness allocates beside a test, when it likes.
 struct Counting;
 
-static ALLOCATED: AtomicU64 = AtomicU64::new(0);
+thread_local! {
+    static ALLOCATED: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count(change: impl FnOnce(u64) -> u64) {
+    ALLOCATED.with(|allocated| allocated.set(change(allocated.get())));
+}
 
 // SAFETY: all calls go to the system's allocator as they are; counting changes nothing of them.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATED.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        count(|bytes| bytes.wrapping_add(layout.size() as u64));
         // SAFETY: the caller's promise is ours.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        ALLOCATED.fetch_sub(layout.size() as u64, Ordering::Relaxed);
+        count(|bytes| bytes.wrapping_sub(layout.size() as u64));
         // SAFETY: as above.
         unsafe { System.dealloc(at, layout) }
     }
@@ -160,7 +166,7 @@ fn bytes_per_page(policy: CacheKind) -> f64 {
     };
     let shared: Arc<dyn Io> = Arc::new(MadeUp(io.0.clone()));
     let file = SsdFile::open(&shared, options, PageSize::default(), [1; 16]).expect("memory");
-    let before = ALLOCATED.load(Ordering::Relaxed);
+    let before = ALLOCATED.get();
     device.attach(file);
     // The seal of a file is drawn: all made-up pages are this file's.
     let _ = SEAL.get_or_init(Arc::default).set(device.seal());
@@ -174,7 +180,7 @@ fn bytes_per_page(policy: CacheKind) -> f64 {
         while level.step() {}
     }
     let stats = level.stats();
-    let taken = ALLOCATED.load(Ordering::Relaxed) - before;
+    let taken = ALLOCATED.get().wrapping_sub(before);
     assert!(stats.cached >= SLOTS, "{stats:?}");
     let (counted, told) =
         (taken as f64 / stats.cached as f64, stats.memory_bytes as f64 / stats.cached as f64);

@@ -216,7 +216,7 @@ impl Transaction {
         self.with_room(|session| session.drop_index(&entry, index)).await
     }
 
-    /// Keeps all others from using a table until the transaction ends, and waits for those who do: for what is checked about
+    /// Keeps others from using a table until the transaction ends, and waits for its users to end: for a check of
     /// all of its rows, and has to stay so. [`Table::definition`] is another number from then on.
     ///
     /// # Errors

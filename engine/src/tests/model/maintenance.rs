@@ -2,7 +2,7 @@
 //! (`interleavings.md`, 3 and 4).
 
 use super::*;
-use crate::ops::maintain::MaintenanceSteps;
+use crate::MaintenanceSteps;
 
 /// A reader registers while the row is updated and pruned.
 fn late_reader() {

@@ -178,6 +178,7 @@ fn check_beside(
     table.encode_values(&[Value::Int8(id), Value::Int8(value)], &mut row).expect("a row");
     let (outcome, reached) = tx
         .tx
+        .driver
         .with_session(|session| {
             let guard = session.db().epochs.pin();
             let Step::Done(form) = session.touch(&table.entry)? else { panic!("nobody holds the table") };

@@ -45,7 +45,7 @@ fn cold_world(rows: &[(i64, i64)]) -> ColdWorld {
 fn cold_world_with(rows: &[(i64, i64)], more: impl FnOnce(TableSchema) -> TableSchema) -> ColdWorld {
     let (world, store) = (world_with(rows, more), SlowStore::default());
     let inner = world.db.inner();
-    inner.cold.set(Cold::new(Arc::new(store.clone()), false)).expect("nothing has migrated yet");
+    inner.cold.keep(Cold::new(Arc::new(store.clone()), false));
     inner.open_cold().expect("memory");
     ColdWorld { world, store }
 }

@@ -326,8 +326,8 @@ fn two_notices(first_counts: bool) -> Option<i64> {
     let records = block_on(cold.store.get(index, &key(1))).expect("the store works");
     let name = crate::cold::memo::RecordName::new(records[0].batch.0, &key(1));
     let end = || {
-        let mut tx = crate::ops::drive::Driver::internal(&inner).expect("it begins");
-        let ended = tx.driver.with_session(|session| {
+        let mut tx = crate::ops::drive::Driver::internal(inner).expect("it begins");
+        let ended = tx.with_session(|session| {
             let guard = session.db().epochs.pin();
             session.end_record(world.table.entry.id, name, Vec::new(), crate::cold::memo::Heir::None, &guard)
         });
@@ -336,7 +336,7 @@ fn two_notices(first_counts: bool) -> Option<i64> {
     };
     let (first, second) = (end(), end());
     let (counts, other) = if first_counts { (first, second) } else { (second, first) };
-    block_on(counts.commit()).expect("nobody competes");
+    block_on(counts.commit(&mut Default::default(), || ())).expect("nobody competes");
     let seen = world.value(1);
     drop(other);
     assert_eq!(world.value(1), None, "the record has ended");
