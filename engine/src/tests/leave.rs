@@ -83,7 +83,7 @@ fn rows_that_have_left_are_changed_and_deleted() {
         changed.extend([(one, Some(1 + i64::from(is_let_go))), (other, None)]);
         check(&db, &table, ROWS, &changed);
     }
-    block_on(db.inner().clean()).expect("the store works");
+    block_on(crate::ops::clean::clean(db.inner())).expect("the store works");
     let_go(&db);
     check(&db, &table, ROWS, &[(7, Some(1)), (8, None), (17, Some(2)), (18, None)]);
 }
@@ -153,7 +153,7 @@ fn a_row_that_is_thawed_meanwhile_stays() {
     check(&db, &table, ROWS, &expected);
     let_go(&db);
     check(&db, &table, ROWS, &expected);
-    block_on(db.inner().clean()).expect("the store works");
+    block_on(crate::ops::clean::clean(db.inner())).expect("the store works");
     let_go(&db);
     check(&db, &table, ROWS, &expected);
     assert_eq!(db.table("t").expect("it is there").statistics().rows_hot, 2);
@@ -173,7 +173,7 @@ fn a_move_that_too_many_have_thawed_is_given_up() {
     assert_eq!(in_blocks(&db), ROWS as u64 - 300);
     let expected: Vec<_> = (0..300).map(|id| (id, Some(-id))).collect();
     check(&db, &table, ROWS, &expected);
-    block_on(db.inner().clean()).expect("the store works");
+    block_on(crate::ops::clean::clean(db.inner())).expect("the store works");
     assert!(db.inner().cold.get().expect("it is open").store.unconfirmed().is_empty());
     check(&db, &table, ROWS, &expected);
     // What is left of the chunk leaves later.

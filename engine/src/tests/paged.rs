@@ -329,7 +329,7 @@ fn rows_that_are_listed_twice_go_over_once() {
     })
     .unwrap();
     let rows: Vec<RowId> = (0..512).flat_map(|slot| [RowId::new(0, slot); 3]).collect();
-    let over = db.inner().page_rows(&table.entry, &rows).expect("there is a paged side");
+    let over = crate::ops::page::page_rows(db.inner(), &table.entry, &rows).expect("there is a paged side");
     assert_eq!((over.rows, over.stayed), (512, 0));
     for id in 0..512 {
         assert_eq!(read(&db, &table, id), Some(row(id)));

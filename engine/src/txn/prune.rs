@@ -321,7 +321,7 @@ mod tests {
                 .expect("a fresh row");
         }
         let prune = || {
-            db.inner().prune_all(false);
+            crate::ops::maintain::prune_all(db.inner(), false);
             db.inner().epochs.collect();
         };
         prune();

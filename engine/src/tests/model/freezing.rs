@@ -17,7 +17,7 @@ pub(super) fn full() -> World {
 impl World {
     pub(super) fn freeze(&self) {
         let inner = self.db.inner();
-        inner.freeze_chunk(&self.table.entry, 0, Settled::ANY).expect("memory");
+        crate::ops::freeze::freeze_chunk(inner, &self.table.entry, 0, Settled::ANY).expect("memory");
         inner.epochs.collect();
         let guard = inner.epochs.pin();
         let store = &self.table.entry.form_pinned(&guard).store;
@@ -37,7 +37,7 @@ impl World {
     pub(super) fn tidy(&self) {
         let inner = self.db.inner();
         let guard = inner.epochs.pin();
-        inner.tidy_blocks(self.table.entry.form_pinned(&guard));
+        crate::ops::freeze::tidy_blocks(inner, self.table.entry.form_pinned(&guard));
         drop(guard);
         inner.epochs.collect();
     }

@@ -129,7 +129,7 @@ impl World {
     }
 
     fn prune(&self) {
-        self.db.inner().prune_all(false);
+        crate::ops::maintain::prune_all(self.db.inner(), false);
         self.db.inner().epochs.collect();
     }
 

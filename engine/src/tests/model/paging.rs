@@ -33,7 +33,8 @@ impl World {
     /// Lets what may go over, of the first chunk. How many rows did.
     fn go_over(&self) -> u64 {
         let inner = self.db.inner();
-        let over = inner.page_chunk(&self.table.entry, 0, Settled::MOST).expect("there is room");
+        let over =
+            crate::ops::page::page_chunk(inner, &self.table.entry, 0, Settled::MOST).expect("there is room");
         inner.epochs.collect();
         let guard = inner.epochs.pin();
         let store = &self.table.entry.form_pinned(&guard).store;

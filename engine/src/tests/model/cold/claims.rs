@@ -121,7 +121,7 @@ fn value_of_a_leaver() {
     let (inner, entry) = (Arc::clone(world.db.inner()), Arc::clone(&world.table.entry));
     let mut migration = Box::pin(async move {
         let rows = [0, 1, 2, 3].map(|slot| thermocline_base::ids::RowId::new(0, slot));
-        inner.migrate(&entry, &rows).await
+        crate::ops::migrate::migrate(&inner, &entry, &rows).await
     });
     let poll = migration.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
     assert!(poll.is_pending(), "the write is under way");
@@ -219,7 +219,7 @@ fn value_whose_row_leaves(point: usize) -> Option<bool> {
     let (inner, entry) = (Arc::clone(world.db.inner()), Arc::clone(&world.table.entry));
     let mut migration = Box::pin(async move {
         let rows = [0, 1, 2, 3].map(|slot| thermocline_base::ids::RowId::new(0, slot));
-        inner.migrate(&entry, &rows).await
+        crate::ops::migrate::migrate(&inner, &entry, &rows).await
     });
     let mut poll =
         move || migration.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));

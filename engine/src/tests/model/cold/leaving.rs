@@ -22,14 +22,14 @@ fn frozen() -> ColdWorld {
 impl ColdWorld {
     /// Lets the first chunk leave: how many rows have.
     fn leave(&self) -> usize {
-        block_on(self.db.inner().leave_chunk(&self.table.entry, 0))
+        block_on(crate::ops::leave::leave_chunk(self.db.inner(), &self.table.entry, 0))
             .expect("the store works")
             .map_or(0, |left| left.rows)
     }
 
     /// Lets go what has left.
     fn let_go(&self) {
-        self.db.inner().clear_left(usize::MAX);
+        crate::ops::leave::clear_left(self.db.inner(), usize::MAX);
         self.prune();
     }
 
@@ -201,7 +201,8 @@ fn checkpoints_around() {
         world.freeze();
         world.tidy();
         db.checkpoint().expect("the disk is well");
-        let left = drive(&db, db.inner().leave_chunk(&world.table.entry, 0)).expect("the store works");
+        let left = drive(&db, crate::ops::leave::leave_chunk(db.inner(), &world.table.entry, 0))
+            .expect("the store works");
         assert_eq!(left.map(|left| left.rows), Some(8));
         db.checkpoint().expect("the disk is well");
     }

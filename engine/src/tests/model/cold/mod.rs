@@ -46,7 +46,7 @@ fn cold_world_with(rows: &[(i64, i64)], more: impl FnOnce(TableSchema) -> TableS
     let (world, store) = (world_with(rows, more), SlowStore::default());
     let inner = world.db.inner();
     inner.cold.keep(Cold::new(Arc::new(store.clone()), false));
-    inner.open_cold().expect("memory");
+    crate::ops::migrate::open_cold(inner).expect("memory");
     ColdWorld { world, store }
 }
 

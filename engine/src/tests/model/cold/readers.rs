@@ -298,7 +298,7 @@ fn dropped_under_a_write() {
     {
         let inner = world.db.inner();
         let rows = [thermocline_base::ids::RowId::new(0, 0)];
-        let mut migration = Box::pin(inner.migrate(&world.table.entry, &rows));
+        let mut migration = Box::pin(crate::ops::migrate::migrate(inner, &world.table.entry, &rows));
         let waker = std::task::Waker::noop();
         let poll = migration.as_mut().poll(&mut std::task::Context::from_waker(waker));
         assert!(poll.is_pending(), "the write is under way");
