@@ -61,6 +61,20 @@ pub fn process_cpu_ns() -> u64 {
     0
 }
 
+/// Processor time that the calling thread has used since `begun`, a reading of [`thread_cpu_ns`], in nanoseconds. 0 where
+/// the reading went back, which it does by a little on some virtual machines.
+#[must_use]
+pub fn thread_cpu_since(begun: u64) -> u64 {
+    thread_cpu_ns().saturating_sub(begun)
+}
+
+/// Processor time that all threads of the process have used since `begun`, a reading of [`process_cpu_ns`], as
+/// [`thread_cpu_since`] gives it.
+#[must_use]
+pub fn process_cpu_since(begun: u64) -> u64 {
+    process_cpu_ns().saturating_sub(begun)
+}
+
 #[cfg(all(target_os = "linux", not(miri)))]
 fn cpu_ns(of: rustix::time::ClockId) -> u64 {
     let used = rustix::time::clock_gettime(of);

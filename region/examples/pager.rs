@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thermocline_base::backing::{Backing, FileBacking, PAGE_BYTES, PART_BYTES, PART_PAGES};
-use thermocline_base::clock::{Clock, SystemClock, process_cpu_ns};
+use thermocline_base::clock::{Clock, SystemClock, process_cpu_ns, process_cpu_since};
 use thermocline_base::epoch::Epochs;
 use thermocline_base::io::{AlignedBytes, DelayedIo, Io, SystemIo};
 use thermocline_base::multiplex::run_tasks;
@@ -146,7 +146,7 @@ fn main() {
         }
     });
     let took = (SystemClock.now_ns() - began_ns) as f64 / 1e9;
-    let cpu_us = (process_cpu_ns() - began_cpu_ns) as f64 / 1e3;
+    let cpu_us = process_cpu_since(began_cpu_ns) as f64 / 1e3;
     let after = pager.statistics();
     let page_ins = after.page_ins - before.page_ins;
     hit_us.sort_by(f64::total_cmp);

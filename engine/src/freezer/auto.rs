@@ -30,7 +30,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use thermocline_base::clock::thread_cpu_ns;
+use thermocline_base::clock::{thread_cpu_ns, thread_cpu_since};
 use thermocline_base::ids::{TableId, Timestamp};
 use thermocline_base::multiplex::run_tasks;
 use thermocline_base::sync::{Mutex, Ordering};
@@ -281,7 +281,7 @@ impl Auto {
                     *look = Look { at_ns: now + settles / 4, ..*look };
                 }
             }
-            let took = thread_cpu_ns() - begun;
+            let took = thread_cpu_since(begun);
             inner.governor.freezer.freezing_cpu_ns.fetch_add(took, Ordering::Relaxed);
         }
         count
@@ -389,7 +389,7 @@ impl Auto {
             let outcomes = outcomes.into_inner();
             let done = outcomes.iter().flatten().flatten().count();
             self.note_failure(inner.clock.now_ns(), outcomes.into_iter().find_map(Result::err));
-            let took = thread_cpu_ns() - begun;
+            let took = thread_cpu_since(begun);
             inner.governor.freezer.leaving_cpu_ns.fetch_add(took, Ordering::Relaxed);
             Self::clear(inner);
             left += done;
@@ -422,7 +422,7 @@ impl Auto {
         if rows > 0 {
             inner.epochs.collect();
         }
-        let took = thread_cpu_ns() - begun;
+        let took = thread_cpu_since(begun);
         inner.governor.freezer.leaving_cpu_ns.fetch_add(took, Ordering::Relaxed);
         rows
     }

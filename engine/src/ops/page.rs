@@ -19,7 +19,7 @@
 use std::sync::Arc;
 
 use thermocline_base::backing::{Backing, FileBacking, PAGE_BYTES};
-use thermocline_base::clock::thread_cpu_ns;
+use thermocline_base::clock::{thread_cpu_ns, thread_cpu_since};
 use thermocline_base::ids::{RowId, Timestamp};
 use thermocline_base::sync::{Backoff, Ordering};
 use thermocline_pool::policy::PolicyKind;
@@ -178,7 +178,7 @@ pub(crate) fn page_rows(db: &Inner, entry: &TableEntry, rows: &[RowId]) -> Resul
     if let (Ok(over), Some(paged)) = (&over, db.paged.get()) {
         paged.over.rows.fetch_add(over.rows, Ordering::Relaxed);
         paged.over.row_bytes.fetch_add(over.bytes, Ordering::Relaxed);
-        paged.over.cpu_ns.fetch_add(thread_cpu_ns() - begun, Ordering::Relaxed);
+        paged.over.cpu_ns.fetch_add(thread_cpu_since(begun), Ordering::Relaxed);
     }
     over
 }

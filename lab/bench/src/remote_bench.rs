@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use thermocline_base::checksum::crc32c;
-use thermocline_base::clock::{Clock, SystemClock, process_cpu_ns};
+use thermocline_base::clock::{Clock, SystemClock, process_cpu_ns, process_cpu_since};
 use thermocline_base::rng::Rng;
 use thermocline_remote::client::{Client, ClientOptions, Event};
 use thermocline_remote::slots::Slots;
@@ -146,7 +146,7 @@ pub fn run(
     let slots = driver.out(settings.pages)?;
     let out_s = (SystemClock.now_ns() - began) as f64 / 1e9;
     let pages = settings.pages as f64;
-    let out_cpu = (process_cpu_ns() - cpu) as f64 / 1e3 / pages;
+    let out_cpu = process_cpu_since(cpu) as f64 / 1e3 / pages;
     let per_page = |before: Option<f64>, pages: f64| Some((server_cpu()? - before?) / pages);
     let out_server = per_page(others, pages);
 
@@ -170,7 +170,7 @@ pub fn run(
         let (cpu, others, began) = (process_cpu_ns(), server_cpu(), SystemClock.now_ns());
         driver.all_in(&slots, &order)?;
         in_s += (SystemClock.now_ns() - began) as f64 / 1e9;
-        in_cpu += (process_cpu_ns() - cpu) as f64 / 1e3;
+        in_cpu += process_cpu_since(cpu) as f64 / 1e3;
         in_server = in_server.zip(per_page(others, 1.0)).map(|(sum, more)| sum + more);
     }
     let statistics = driver.client.statistics();

@@ -6,7 +6,7 @@
 //! key. A change is of the quantity, all lines of an order in one transaction.
 
 use serde::Serialize;
-use thermocline_base::clock::thread_cpu_ns;
+use thermocline_base::clock::{thread_cpu_ns, thread_cpu_since};
 use thermocline_base::multiplex::block_on;
 use thermocline_base::rng::Rng;
 use thermocline_engine::row::{KeyBuf, Value};
@@ -93,7 +93,7 @@ pub(super) fn run(settings: &FreezeSettings) -> Result<EngineReport, Error> {
     run.settle();
     let (begin, cpu) = (time::now(), thread_cpu_ns());
     let frozen = run.db.freeze("order_line")?;
-    let (took, cpu) = (begin.elapsed().as_secs_f64(), thread_cpu_ns() - cpu);
+    let (took, cpu) = (begin.elapsed().as_secs_f64(), thread_cpu_since(cpu));
     run.settle();
     let frozen_rows = frozen.rows.max(1) as f64;
     let (frozen_bytes_per_row, _) = bytes(&run);

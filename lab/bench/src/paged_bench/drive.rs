@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use thermocline_base::backing::{Backing, FileBacking, PAGE_BYTES, PART_BYTES, PART_PAGES, PageName};
-use thermocline_base::clock::process_cpu_ns;
+use thermocline_base::clock::{process_cpu_ns, process_cpu_since};
 use thermocline_base::epoch::Epochs;
 use thermocline_base::io::{AlignedBytes, IoError, SystemIo};
 use thermocline_base::multiplex::run_tasks;
@@ -89,7 +89,7 @@ impl Driven<'_> {
             std::thread::sleep(seconds(self.settings.seconds));
             flags.ends.store(true, Ordering::SeqCst);
             measured.seconds = began.elapsed().as_secs_f64();
-            measured.cpu_us = (process_cpu_ns() - cpu) as f64 / 1e3;
+            measured.cpu_us = process_cpu_since(cpu) as f64 / 1e3;
             measured.server_cpu_us = (self.server_cpu)().zip(servers).map(|(after, before)| after - before);
             statistics.1 = self.pager.statistics();
             handles.into_iter().map(|handle| handle.join().expect("no thread of a run panics")).collect()

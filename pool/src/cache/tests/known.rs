@@ -152,7 +152,7 @@ fn policies_a_second() {
                 None => _ = policy.admit(request),
             }
         }
-        let took = (thermocline_base::clock::thread_cpu_ns() - begin) as f64;
+        let took = thermocline_base::clock::thread_cpu_since(begin) as f64;
         let rate = trace.len() as f64 / took * 1e3;
         let bytes = policy.bytes() / SLOTS as usize;
         println!(
