@@ -6,7 +6,7 @@ use clap::Args;
 use thermocline_bench::demo::demonstrate;
 use thermocline_bench::machine;
 use thermocline_bench::run::{MakeBacking, RunOptions};
-use thermocline_bench::settings::{Benchmark, Settings};
+use thermocline_bench::settings::{Benchmark, Mix, Settings};
 
 use thermocline_bench::command_line::Failure;
 use thermocline_bench::command_line::data_dir::DataDir;
@@ -54,7 +54,11 @@ pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
     }
     let data_dir = DataDir::prepare(arguments.data_dir.as_deref())?;
     let settings = Settings {
-        benchmark: Benchmark::Tpcc { warehouses: arguments.warehouses, skewed_growth: false },
+        benchmark: Benchmark::Tpcc {
+            warehouses: arguments.warehouses,
+            skewed_growth: false,
+            deck: Mix::Standard,
+        },
         threads: arguments.threads.unwrap_or_else(machine::cores),
         in_flight: arguments.in_flight,
         warm_up_seconds: arguments.seconds.min(5.0),
@@ -67,6 +71,7 @@ pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
         seed: arguments.seed,
         hold_snapshot: false,
         grow_rows: None,
+        until_bytes: None,
         freeze_threads: None,
         checkpoint_interval_seconds: None,
         storage: Default::default(),

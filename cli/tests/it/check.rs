@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use thermocline_bench::settings::Benchmark;
+use thermocline_bench::settings::{Benchmark, Mix};
 
 use crate::{directory, errors, leave, results, thermocline};
 
 /// Runs a tiny TPC-C that leaves its database in `dir`.
 fn leave_a_database(dir: &Path) {
-    leave(Benchmark::Tpcc { warehouses: 1, skewed_growth: false }, dir, 0.5, None);
+    leave(Benchmark::Tpcc { warehouses: 1, skewed_growth: false, deck: Mix::Standard }, dir, 0.5, None);
 }
 
 fn check(dir: &Path) -> std::process::Output {

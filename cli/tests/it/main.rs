@@ -60,6 +60,7 @@ fn leave(benchmark: Benchmark, dir: &Path, seconds: f64, memory_limit: Option<u6
         seed: 1,
         hold_snapshot: false,
         grow_rows: None,
+        until_bytes: None,
         freeze_threads: None,
         checkpoint_interval_seconds: None,
         storage: Default::default(),

@@ -301,6 +301,16 @@ pub struct TableStatistics {
     pub filter_bytes: u64,
     /// Reads of the device that a look for an absent primary key costs on average, because filters are wrong.
     pub filter_error_rate: f64,
+    /// Since the database was opened, or the table's columns were changed: rows that froze, each time, and rows that thawed.
+    pub frozen_rows: u64,
+    /// See [`TableStatistics::frozen_rows`].
+    pub thawed_rows: u64,
+    /// Since the database was opened: rows that moved to the cold store one by one.
+    pub moved_rows: u64,
+    /// Rows that left memory with their chunk.
+    pub left_rows: u64,
+    /// Rows that came back from the cold store because they were read often.
+    pub promoted_rows: u64,
 }
 
 /// Counters and sizes of a database since it was opened.
@@ -481,6 +491,12 @@ impl Table {
             let mut frozen = FrozenStatistics::default();
             frozen.add(form, &self.db.epochs.pin());
             (found.rows_frozen, found.bytes_frozen) = (frozen.rows_frozen, frozen.bytes_blocks);
+            let (get, counters) = (|counter: &AtomicU64| counter.load(Ordering::Relaxed), &form.counters);
+            found.frozen_rows = get(&form.store.frozen_rows);
+            found.thawed_rows = get(&form.store.thawed_rows);
+            found.moved_rows = get(&counters.moved_rows);
+            found.left_rows = get(&counters.left_rows);
+            found.promoted_rows = get(&counters.promoted_rows);
         });
         if let Some(cold) = self.db.cold.get() {
             let usage = cold.store.tables().remove(&self.entry.id.0).unwrap_or_default();

@@ -314,6 +314,10 @@ pub(crate) struct TableCounters {
     pub(crate) longest_moved: AtomicU64,
     /// Reads of rows on the paged side.
     pub(crate) paged_reads: AtomicU64,
+    /// Rows that moved to the cold store one by one, that left memory with their chunk, and that came back.
+    pub(crate) moved_rows: AtomicU64,
+    pub(crate) left_rows: AtomicU64,
+    pub(crate) promoted_rows: AtomicU64,
     /// How soon rows are used again, while memory is short.
     pub(crate) reuse: Reuse,
 }

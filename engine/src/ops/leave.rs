@@ -224,6 +224,7 @@ pub(crate) async fn leave_chunk(
     drop(running);
     ColdCounters::add(&cold.counters.left_chunks, 1);
     ColdCounters::add(&cold.counters.left_chunk_rows, rows);
+    ColdCounters::add(&entry.form_pinned(&db.epochs.pin()).counters.left_rows, rows);
     ColdCounters::add(&cold.counters.left_rows, wanted - rows);
     Ok(Some(Leaving { rows, bytes, stayed: thawed + wanted - rows }))
 }

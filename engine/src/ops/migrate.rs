@@ -190,6 +190,7 @@ pub(crate) async fn migrate(db: &Arc<Inner>, entry: &Arc<TableEntry>, rows: &[Ro
     migration.bytes = moved.1;
     migration.stayed = rows.len() - moved.0;
     ColdCounters::add(&cold.counters.migrated_rows, moved.0);
+    ColdCounters::add(&entry.form_pinned(&db.epochs.pin()).counters.moved_rows, moved.0);
     ColdCounters::add(&cold.counters.migrated_bytes, moved.1);
     ColdCounters::add(&cold.counters.left_rows, count - moved.0);
     Ok(migration)

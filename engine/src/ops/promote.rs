@@ -36,6 +36,7 @@ pub(crate) async fn promote(db: &Arc<Inner>, entry: &Arc<TableEntry>, key: &[u8]
     let mut tx = Driver::internal(db)?;
     let promoted = tx.finish_step(|session| session.try_promote(memo, entry, key)).await?;
     ColdCounters::add(&cold.counters.promoted_rows, usize::from(promoted));
+    ColdCounters::add(&entry.form_pinned(&db.epochs.pin()).counters.promoted_rows, usize::from(promoted));
     Ok(promoted)
 }
 

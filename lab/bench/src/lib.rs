@@ -29,4 +29,5 @@ pub mod settings;
 pub mod siberia_bench;
 pub mod simulate;
 pub mod store_bench;
+mod threads;
 mod time;

@@ -250,13 +250,12 @@ mod tests {
         let level = |second| Level {
             at_seconds: f64::from(second),
             memory_bytes: 100 << 20,
-            anonymous_bytes: None,
             memo_rows: 20,
             rows_hot: 3000,
             rows_frozen: 2000,
             rows_cold: 1000,
-            rows_paged: 0,
             cold_disk_bytes: 300 << 20,
+            ..Level::default()
         };
         found.levels = (-2..10).map(level).collect();
         write(&path, "tpcc", &found).expect("writable");

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use bytesize::ByteSize;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use thermocline_engine::{ColdStatistics, FrozenStatistics, PagedStatistics};
+use thermocline_engine::{ColdStatistics, FrozenStatistics, PagedStatistics, TableStatistics};
 
 use crate::calibration::Calibration;
 use crate::drive::{Measured, Sample};
@@ -67,6 +67,8 @@ pub struct Throughput {
     pub by_type: Vec<(&'static str, ByType)>,
     /// Processor time of the whole process in the measured time: transactions, and all that goes on beside them.
     pub cpu_seconds: f64,
+    /// The same by group of threads: clients, governor, freezer, store and so on.
+    pub cpu_seconds_by_threads: BTreeMap<String, f64>,
     /// Rolled back as the workload wants it.
     pub rolled_back: u64,
     /// Given up after retries.
@@ -106,11 +108,38 @@ pub struct Throughput {
     pub conditions: Option<Vec<Condition>>,
 }
 
+/// Seconds at the end of a run that is twice as long or longer, of which the cost of a transaction is told apart.
+const LAST_SECONDS: f64 = 40.0;
+
+impl Throughput {
+    /// Processor time of a transaction in the last `seconds`, in microseconds; `None` where the run is not twice as long.
+    fn cpu_us_in_the_last(&self, seconds: f64) -> Option<f64> {
+        let last = self.levels.last()?;
+        let from = last.at_seconds - seconds;
+        let first = self.levels.iter().rfind(|level| level.at_seconds <= from)?;
+        let commits = last.commits.saturating_sub(first.commits);
+        let is_long = self.seconds >= 2.0 * seconds && commits > 0;
+        is_long.then(|| (last.cpu_seconds - first.cpu_seconds) * 1e6 / commits as f64)
+    }
+
+    /// Where the rows of each table are at the end, with what has come and gone since measuring began.
+    fn tables_since_measuring(&self) -> BTreeMap<String, TableLevel> {
+        let Some(last) = self.levels.last() else { return BTreeMap::new() };
+        let first = self.levels.iter().rfind(|level| level.at_seconds <= 0.0).or(self.levels.first());
+        let before = |name| first.and_then(|level| level.tables.get(name)).copied().unwrap_or_default();
+        last.tables.iter().map(|(name, table)| (name.clone(), table.since(&before(name)))).collect()
+    }
+}
+
 /// What there is at one moment of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Level {
     /// When, in seconds since measuring began; negative while warming up.
     pub at_seconds: f64,
+    /// Commits since the database was opened.
+    pub commits: u64,
+    /// Processor time of the process since it began.
+    pub cpu_seconds: f64,
     /// Memory that the database counts.
     pub memory_bytes: u64,
     /// Anonymous memory of the process.
@@ -127,6 +156,57 @@ pub struct Level {
     pub rows_paged: u64,
     /// What the cold store takes of the disk.
     pub cold_disk_bytes: u64,
+    /// The same of each table that has rows.
+    pub tables: BTreeMap<String, TableLevel>,
+}
+
+/// Where the rows of a table are at one moment, and how many have come and gone since the database was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TableLevel {
+    /// Rows in memory.
+    pub hot: u64,
+    /// Of these, rows in blocks.
+    pub frozen: u64,
+    /// Rows in the cold store.
+    pub cold: u64,
+    /// Rows that froze, each time.
+    pub froze: u64,
+    /// Rows that thawed.
+    pub thawed: u64,
+    /// Rows that left memory with their chunk.
+    pub left: u64,
+    /// Rows that left memory one by one.
+    pub moved: u64,
+    /// Rows that came back because they were read often.
+    pub promoted: u64,
+}
+
+impl TableLevel {
+    /// Where the rows of a table are.
+    pub(crate) fn of(found: &TableStatistics) -> Self {
+        Self {
+            hot: found.rows_hot,
+            frozen: found.rows_frozen,
+            cold: found.rows_cold,
+            froze: found.frozen_rows,
+            thawed: found.thawed_rows,
+            left: found.left_rows,
+            moved: found.moved_rows,
+            promoted: found.promoted_rows,
+        }
+    }
+
+    /// The same, with what has come and gone counted from `before` on.
+    const fn since(self, before: &Self) -> Self {
+        Self {
+            froze: self.froze - before.froze,
+            thawed: self.thawed - before.thawed,
+            left: self.left - before.left,
+            moved: self.moved - before.moved,
+            promoted: self.promoted - before.promoted,
+            ..self
+        }
+    }
 }
 
 /// One kind of transaction.
@@ -463,6 +543,7 @@ impl Throughput {
             latency_timed_one_in: time_one_in,
             by_type: by_type.collect(),
             cpu_seconds: 0.0,
+            cpu_seconds_by_threads: BTreeMap::new(),
             rolled_back: measured.rolled_back,
             gave_up: measured.gave_up,
             aborts: BTreeMap::new(),
@@ -607,9 +688,23 @@ impl Table {
         });
         let waits: Vec<String> = waits.collect();
         if found.commits > 0 {
-            let us = found.cpu_seconds * 1e6 / found.commits as f64;
-            let share = all(found.cpu_seconds);
-            self.line("processor time", format_args!("{us:.1} µs a transaction, {share:.2} processors"));
+            let us = |seconds: f64| seconds * 1e6 / found.commits as f64;
+            let (each, share) = (us(found.cpu_seconds), all(found.cpu_seconds));
+            self.line("processor time", format_args!("{each:.1} µs a transaction, {share:.2} processors"));
+            let mut groups: Vec<(&String, f64)> =
+                found.cpu_seconds_by_threads.iter().map(|(group, seconds)| (group, us(*seconds))).collect();
+            groups.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+            let groups: Vec<String> = groups
+                .into_iter()
+                .filter(|(_, us)| *us >= 0.005)
+                .map(|(group, us)| format!("{group} {us:.2}"))
+                .collect();
+            if !groups.is_empty() {
+                self.line("", format_args!("of these µs: {}", groups.join(", ")));
+            }
+            if let Some(last) = found.cpu_us_in_the_last(LAST_SECONDS) {
+                self.line("", format_args!("{last:.1} µs a transaction in the last {LAST_SECONDS:.0} s"));
+            }
         }
         if !waits.is_empty() {
             self.line("waiting", format_args!("transactions at a time for {}", waits.join(", ")));
@@ -626,6 +721,7 @@ impl Table {
             self.line("anonymous memory", text);
         }
         self.frozen(&found.frozen);
+        self.tables(&found.tables_since_measuring());
         self.paged(found.paged.as_ref());
         self.cold(&found.cold);
         for of in &found.disturbed {
@@ -714,6 +810,31 @@ impl Table {
                 found.cpu_us_per_left_row,
             ),
         );
+    }
+
+    /// The tables of which rows have come or gone in the measured time.
+    fn tables(&mut self, found: &BTreeMap<String, TableLevel>) {
+        for (name, table) in found {
+            let TableLevel { hot, frozen, cold, froze, thawed, left, moved, promoted } = *table;
+            let traffic = [
+                (froze, "froze"),
+                (thawed, "thawed"),
+                (left, "left in chunks"),
+                (moved, "left one by one"),
+                (promoted, "came back"),
+            ];
+            let count = |rows: u64| grouped(rows as f64);
+            let traffic: Vec<String> = traffic
+                .into_iter()
+                .filter(|(rows, _)| *rows > 0)
+                .map(|(rows, did)| format!("{} {did}", count(rows)))
+                .collect();
+            if !traffic.is_empty() {
+                let (hot, frozen, cold) = (count(hot), count(frozen), count(cold));
+                let there = format!("{hot} rows in memory, {frozen} of them frozen, {cold} cold");
+                self.line(&format!("  {name}"), format_args!("{there}; {}", traffic.join(", ")));
+            }
+        }
     }
 
     fn cold(&mut self, found: &Cold) {
@@ -867,7 +988,7 @@ mod tests {
     use super::*;
     use crate::drive::KindMeasured;
     use crate::latency::Latencies;
-    use crate::settings::Benchmark;
+    use crate::settings::{Benchmark, Mix};
     use serde_json::Value;
 
     fn condition(number: u32, statement: &str, violations: &[&str]) -> Condition {
@@ -894,7 +1015,7 @@ mod tests {
             samples: vec![Sample { at_seconds: 1.0, throughput_tps: 2e6 }],
         };
         let settings = Settings {
-            benchmark: Benchmark::Tpcc { warehouses: 4, skewed_growth: false },
+            benchmark: Benchmark::Tpcc { warehouses: 4, skewed_growth: false, deck: Mix::Standard },
             threads: 2,
             in_flight: 32,
             warm_up_seconds: 1.0,
@@ -907,6 +1028,7 @@ mod tests {
             seed: 1,
             hold_snapshot: false,
             grow_rows: None,
+            until_bytes: None,
             freeze_threads: None,
             checkpoint_interval_seconds: None,
             storage: Default::default(),

@@ -37,6 +37,8 @@ pub struct Settings {
     pub hold_snapshot: bool,
     /// The run ends when the database has so many rows more than before the measured time, if that is sooner.
     pub grow_rows: Option<u64>,
+    /// The run ends when the database takes so many bytes, memory and cold store together, if that is sooner.
+    pub until_bytes: Option<u64>,
     /// Threads that freeze; none given: the engine's default.
     pub freeze_threads: Option<usize>,
     /// Seconds between checkpoints; none given: the engine's default.
@@ -122,6 +124,8 @@ pub enum Benchmark {
         warehouses: u32,
         /// Does delivery keep the rows of NEW-ORDER, so that one more table grows and only its young end is hot?
         skewed_growth: bool,
+        /// The mix.
+        deck: Mix,
     },
     /// Transactions that read 100 bytes by their key and commit.
     Point {
@@ -144,6 +148,17 @@ pub enum Benchmark {
         /// Log that is written after the load, in MiB.
         log_mib: u64,
     },
+}
+
+/// A mix of TPC-C's transactions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mix {
+    /// 45 % new-order, 43 % payment, 4 % of each other.
+    #[default]
+    Standard,
+    /// 10, 10, 1, 1, 1 of 23: deliveries keep up with new orders.
+    Balanced,
 }
 
 impl Benchmark {
@@ -193,6 +208,7 @@ impl Settings {
             paging: Paging::default(),
             freeze_threads: None,
             grow_rows: None,
+            until_bytes: None,
         }
     }
 }

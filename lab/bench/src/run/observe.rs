@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use thermocline_base::clock::process_cpu_ns;
 use thermocline_engine::{AbortCounts, Database};
 
 use super::resident;
@@ -10,14 +11,16 @@ use crate::drive::{Failure, Glance, Phase, Watcher};
 use crate::machine;
 use crate::peak::anonymous_bytes;
 use crate::progress::Progress;
-use crate::report::{Cold, Frozen, Level, Mark, Paged, Throughput, Wait, grouped};
+use crate::report::{Cold, Frozen, Level, Mark, Paged, TableLevel, Throughput, Wait, grouped};
 use crate::settings::Settings;
+use crate::threads;
 
 /// The engine's counters at one moment, in the words of a result.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
     pub(super) commits: u64,
     pub(super) cpu_ns: u64,
+    pub(super) cpu_ns_by_group: BTreeMap<&'static str, u64>,
     pub(super) aborts: BTreeMap<String, u64>,
     pub(super) waits: BTreeMap<String, Wait>,
     pub(super) memory_bytes: BTreeMap<String, u64>,
@@ -38,7 +41,8 @@ impl Numbers {
         };
         Self {
             commits: found.commits + found.read_only_commits,
-            cpu_ns: thermocline_base::clock::process_cpu_ns(),
+            cpu_ns: process_cpu_ns(),
+            cpu_ns_by_group: threads::cpu_ns_by_group(),
             aborts: named(&[
                 ("serialization", serialization),
                 ("deadlock", deadlock),
@@ -114,7 +118,12 @@ impl<'a> Observer<'a> {
                 (cause, count - before)
             })
             .collect();
-        found.cpu_seconds = (at_end.cpu_ns - self.at_start.cpu_ns) as f64 / 1e9;
+        found.cpu_seconds = at_end.cpu_ns.saturating_sub(self.at_start.cpu_ns) as f64 / 1e9;
+        found.cpu_seconds_by_threads = threads::seconds_between(
+            &self.at_start.cpu_ns_by_group,
+            &at_end.cpu_ns_by_group,
+            found.cpu_seconds,
+        );
         found.waits = at_end
             .waits
             .into_iter()
@@ -149,6 +158,7 @@ impl<'a> Observer<'a> {
     /// How much memory is there, and how much of it does the database know? And what is there besides?
     fn note_level(&mut self, at_seconds: f64) {
         let (found, anonymous_bytes) = (self.database.statistics(), anonymous_bytes());
+        let tables = tables_of(self.database);
         let memory_bytes = found.memory.total();
         if let Some(there) = anonymous_bytes {
             let off = there.abs_diff(memory_bytes);
@@ -156,22 +166,31 @@ impl<'a> Observer<'a> {
         }
         self.levels.push(Level {
             at_seconds,
+            commits: found.commits + found.read_only_commits,
+            cpu_seconds: process_cpu_ns() as f64 / 1e9,
             memory_bytes,
             anonymous_bytes,
             memo_rows: found.cold.memo_rows,
-            rows_hot: rows_hot(self.database),
+            rows_hot: tables.values().map(|table| table.hot).sum(),
             rows_frozen: found.frozen.rows_frozen,
             rows_cold: found.cold.rows_cold,
             rows_paged: found.paged.map_or(0, |paged| paged.rows),
             cold_disk_bytes: found.cold.disk_bytes,
+            tables,
         });
     }
 }
 
+/// Where the rows of each table are.
+fn tables_of(database: &Database) -> BTreeMap<String, TableLevel> {
+    let names = database.table_names().into_iter();
+    let tables = names.filter_map(|name| Some((database.table(&name).ok()?, name)));
+    tables.map(|(table, name)| (name, TableLevel::of(&table.statistics()))).collect()
+}
+
 /// Rows of all tables in memory.
 fn rows_hot(database: &Database) -> u64 {
-    let tables = database.table_names();
-    tables.iter().filter_map(|name| database.table(name).ok()).map(|table| table.statistics().rows_hot).sum()
+    tables_of(database).values().map(|table| table.hot).sum()
 }
 
 impl Watcher for Observer<'_> {
@@ -181,8 +200,10 @@ impl Watcher for Observer<'_> {
     }
 
     fn is_enough(&self) -> bool {
-        let rows = self.levels.last().map_or(0, |level| level.rows_hot + level.rows_cold);
+        let Some(level) = self.levels.last() else { return false };
+        let (rows, bytes) = (level.rows_hot + level.rows_cold, level.memory_bytes + level.cold_disk_bytes);
         self.settings.grow_rows.is_some_and(|grow| rows >= self.rows_at_start + grow)
+            || self.settings.until_bytes.is_some_and(|until| bytes >= until)
     }
 
     fn look(&mut self, at_seconds: f64) {

@@ -19,17 +19,18 @@ use thermocline_workloads::tpcc::{DISTRICTS, Scale};
 use super::{Loaded, RunError, Session, end_of, engine};
 use crate::drive::{Client, End, Ended, Place, Workload};
 use crate::report::{Condition, Throughput};
-use crate::settings::Benchmark;
+use crate::settings::{Benchmark, Mix};
 
 /// Moments of the run are drawn from the wall clock; the population's from this one (2026-01-01).
 const LOADED_AT_US: i64 = 1_767_225_600_000_000;
 
 pub(super) fn run(session: &mut Session<'_>) -> Result<Throughput, RunError> {
-    let Benchmark::Tpcc { warehouses, skewed_growth } = session.settings.benchmark else {
+    let Benchmark::Tpcc { warehouses, skewed_growth, deck } = session.settings.benchmark else {
         unreachable!("`tpcc` runs with its own settings");
     };
     let database = session.open()?;
-    let (tpcc, loaded) = load(session, &database, warehouses, skewed_growth)?;
+    let (mut tpcc, loaded) = load(session, &database, warehouses, skewed_growth)?;
+    tpcc.deck = deck;
     let mut found = session.measure(&database, &loaded, &tpcc)?;
     drop(tpcc);
     if session.check {
@@ -58,7 +59,7 @@ pub(super) fn load<'a>(
         })
     })?;
     let cursor = skewed_growth.then(|| DeliveryCursor::new(&scale));
-    Ok((Tpcc { database, tables, scale, seed, cursor, first: 0 }, loaded))
+    Ok((Tpcc { database, tables, scale, seed, cursor, deck: Mix::Standard, first: 0 }, loaded))
 }
 
 /// What runs the mix on warehouses that are loaded, by clients with numbers from `first` on.
@@ -71,7 +72,7 @@ pub(super) fn loaded<'a>(
     let tables = Tables::open(database).map_err(engine("find the tables"))?;
     // Loading has refused a number that is too large.
     let scale = Scale::full(i32::try_from(warehouses).unwrap_or(i32::MAX));
-    Ok(Tpcc { database, tables, scale, seed, cursor: None, first })
+    Ok(Tpcc { database, tables, scale, seed, cursor: None, deck: Mix::Standard, first })
 }
 
 /// Checks the twelve conditions.
@@ -106,6 +107,7 @@ pub(super) struct Tpcc<'a> {
     scale: Scale,
     seed: u64,
     cursor: Option<Arc<DeliveryCursor>>,
+    deck: Mix,
     /// The number of the first client: others draw other requests.
     first: u64,
 }
@@ -142,7 +144,10 @@ impl Workload for Tpcc<'_> {
         };
         TpccClient {
             terminal: Terminal::new(self.database, &self.tables, generator, options),
-            deck: Deck::new(Deck::STANDARD),
+            deck: Deck::new(match self.deck {
+                Mix::Standard => Deck::STANDARD,
+                Mix::Balanced => Deck::BALANCED,
+            }),
             random: Random::stream(self.seed, &[0x006d_6978, number]),
         }
     }

@@ -226,6 +226,9 @@ struct LoadArguments {
     /// End the run when the database has so many rows more than at its beginning, if that is before --seconds are over
     #[arg(long, value_name = "N", hide_short_help = true)]
     grow_rows: Option<u64>,
+    /// End the run when the database takes so many bytes, memory and cold store together, if that is before --seconds are over
+    #[arg(long, value_name = "SIZE", value_parser = values::size, hide_short_help = true)]
+    until_bytes: Option<u64>,
 }
 
 /// Runs a benchmark.
@@ -305,6 +308,7 @@ impl Job<'_> {
             seed: database.run.seed,
             hold_snapshot: self.load.is_some_and(|load| load.hold_snapshot),
             grow_rows: self.load.and_then(|load| load.grow_rows),
+            until_bytes: self.load.and_then(|load| load.until_bytes),
             freeze_threads: database.freeze_threads,
             checkpoint_interval_seconds: database.checkpoint_interval,
             storage: database.storage.settings()?,

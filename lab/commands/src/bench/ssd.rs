@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use thermocline_bench::run::{
     ReplaySettings, RunError, SsdExtras, SsdSize, Told, bench_ssd, drive_until_killed, replay_trace,
 };
-use thermocline_bench::settings::{Benchmark, Settings};
+use thermocline_bench::settings::{Benchmark, Mix, Settings};
 use thermocline_bench::simulate::SimulateError;
 
 use super::child::{end_with_parent, tell_parent};
@@ -88,7 +88,9 @@ impl Arguments {
         let benchmark = match self.workload {
             Workload::YcsbA => ycsb("a"),
             Workload::YcsbC => ycsb("c"),
-            Workload::Tpcc => Benchmark::Tpcc { warehouses: self.warehouses, skewed_growth: false },
+            Workload::Tpcc => {
+                Benchmark::Tpcc { warehouses: self.warehouses, skewed_growth: false, deck: Mix::Standard }
+            }
         };
         let size = match self.database.storage.ssd_size {
             None => SsdSize::Share(0.25),

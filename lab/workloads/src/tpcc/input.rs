@@ -81,6 +81,9 @@ pub struct Deck {
 impl Deck {
     /// The usual mix: 45 % new-order, 43 % payment, 4 % of each other.
     pub const STANDARD: [u32; 5] = [45, 43, 4, 4, 4];
+    /// As many payments as new orders, and as many deliveries as bring all of those: the queue of undelivered orders does not grow
+    /// (clause 5.2.4.2).
+    pub const BALANCED: [u32; 5] = [10, 10, 1, 1, 1];
 
     /// A deck with `cards[kind]` cards of each kind.
     ///
