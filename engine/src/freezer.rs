@@ -24,6 +24,7 @@ use crate::session::db::Inner;
 use self::auto::Auto;
 
 mod auto;
+mod sample;
 
 /// How often a thread looks whether the database closes.
 const TICK: Duration = Duration::from_millis(100);

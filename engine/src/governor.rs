@@ -69,15 +69,23 @@ use self::hand::{Choice, Hands, Mood, Portion, Rules};
 use self::warmth::Thermometer;
 pub(crate) use self::warmth::warmth_of;
 
-/// The soft mark, in thousandths of the limit.
+/// From here on memory is given back: free cells, sparse chunks, indexes. In thousandths of the limit.
+const SHRINK: u64 = 860;
+/// The soft mark: from here on single rows leave.
 const SOFT: u64 = 880;
+/// The same while chunks freeze and leave: single rows would leave that are in use, while whole chunks free more for less.
+const SOFT_BESIDE_CHUNKS: u64 = 940;
+/// So long writers wait for chunks before single rows leave for them.
+const PATIENCE_NS: u64 = 20_000_000;
+/// So long after one has, chunks are taken to free what is needed.
+const BESIDE_CHUNKS_NS: u64 = 1_000_000_000;
 /// Where who has not written yet waits before he does, in thousandths of the limit.
 const BRAKE: u64 = 920;
 const GOAL_MIN: u64 = 300;
 /// By how much the goal goes down when writers wait in vain, and up again.
 const GOAL_STEP: u64 = 20;
-/// Time between two steps down: so long shrinking has to give free cells back.
-const LOWERING_NS: u64 = 50_000_000;
+/// So long shrinking has to have given nothing back before the goal goes down by a step.
+const LOWERING_NS: u64 = 100_000_000;
 const BATCH_ROWS_MIN: usize = 128;
 /// Rows that are brought back in one round.
 const PROMOTIONS: usize = 256;
@@ -205,6 +213,8 @@ struct Work<'a> {
     shrinking_ns: u64,
     relaxed_ns: u64,
     lowered_ns: u64,
+    /// When shrinking has last given something back.
+    freed_ns: u64,
     trimmer: Trimmer,
     /// When it was looked for paged tables.
     paged_ns: u64,
@@ -247,6 +257,7 @@ impl<'a> Work<'a> {
             shrinking_ns: SHRINKING_NS,
             relaxed_ns: 0,
             lowered_ns: 0,
+            freed_ns: 0,
             trimmer: Trimmer::default(),
             paged_ns: inner.clock.now_ns(),
             waited_ns: 0,
@@ -296,7 +307,7 @@ impl<'a> Work<'a> {
         self.inner.governor.waiting_places().into_iter().for_each(|place| self.ages.excuse(place));
         let waits = waiting.is_some() || now.saturating_sub(self.waited_ns) <= STUCK_NS;
         self.note_pressure(now, passed, waits && budget.used() > of(BRAKE), limit);
-        if budget.used() <= of(SOFT) && waiting.is_none() {
+        if budget.used() <= of(SHRINK) && waiting.is_none() {
             self.stuck_ns = None;
             if now.saturating_sub(self.relaxed_ns) > 200_000_000 {
                 self.relaxed_ns = now;
@@ -314,18 +325,32 @@ impl<'a> Work<'a> {
         let before = live_bytes(self.inner);
         let used_before = budget.used();
         let leaving = self.leaving_bytes();
-        let wanted = before.saturating_sub(of(self.goal)).saturating_sub(leaving);
+        // Waiters are patient for a moment while chunks free memory.
+        let patience = if self.chunks_work(now) { PATIENCE_NS } else { 0 };
+        let soft = if patience > 0 { SOFT_BESIDE_CHUNKS } else { SOFT };
+        let is_late = waiting.is_some_and(|waiting| now.saturating_sub(waiting.since_ns) >= patience);
+        let wanted = match used_before > of(soft) || is_late {
+            true => before.saturating_sub(of(self.goal)).saturating_sub(leaving),
+            false => 0,
+        };
         let moved = self.migrate(wanted);
         if moved.rows > 0 {
             self.leaving.push_back((self.inner.registry.clock.now(), moved.bytes as u64));
         }
-        self.prune();
-        if budget.used() > of(SOFT) && now.saturating_sub(self.shrunk_ns) > self.shrinking_ns {
+        let rests = wanted == 0 && leaving == 0 && waiting.is_none();
+        if !rests {
+            self.prune();
+        }
+        if budget.used() > of(SHRINK) && now.saturating_sub(self.shrunk_ns) > self.shrinking_ns {
             let before = budget.used();
             crate::ops::maintain::shrink_eagerly(self.inner, &mut self.rounds);
             self.shrunk_ns = self.inner.clock.now_ns();
             // It need not look again at once where it has found nothing.
-            let paid = budget.used() + limit / 1000 < before || waiting.is_some();
+            let freed = budget.used() + limit / 1000 < before;
+            if freed {
+                self.freed_ns = self.shrunk_ns;
+            }
+            let paid = freed || waiting.is_some();
             self.shrinking_ns =
                 if paid { SHRINKING_NS } else { (self.shrinking_ns * 2).min(SHRINKING_NS_MAX) };
         }
@@ -341,12 +366,17 @@ impl<'a> Work<'a> {
         }
         let Some(waiting) = waiting else {
             self.stuck_ns = None;
-            return if gained { Duration::ZERO } else { PAUSE_SHORT };
+            return match (rests, gained) {
+                (true, _) => PAUSE,
+                (false, true) => Duration::ZERO,
+                (false, false) => PAUSE_SHORT,
+            };
         };
         // There was work for everybody to do with what is free: if they still wait, the free memory is no use to them.
         let now = self.inner.clock.now_ns();
         self.waited_ns = now;
-        if self.mark_of_live(limit) < of(self.goal) && now.saturating_sub(self.lowered_ns) > LOWERING_NS {
+        let since = self.lowered_ns.max(self.freed_ns);
+        if self.mark_of_live(limit) < of(self.goal) && now.saturating_sub(since) > LOWERING_NS {
             self.lowered_ns = now;
             self.goal = (self.goal - GOAL_STEP).max(GOAL_MIN);
         }
@@ -366,6 +396,12 @@ impl<'a> Work<'a> {
         }
         self.inner.governor.settle_all(Verdict::TryAgain);
         if gained { Duration::ZERO } else { PAUSE_SHORT }
+    }
+
+    /// Has a chunk frozen or left just now?
+    fn chunks_work(&self, now: u64) -> bool {
+        let worked = self.inner.governor.freezer.worked_ns.load(Ordering::Relaxed);
+        worked != 0 && now.saturating_sub(worked) < BESIDE_CHUNKS_NS
     }
 
     /// Writers wait for their turn, or do not, since `passed` ago. If they do most of the time, rounds get somewhere but not far

@@ -12,6 +12,7 @@ use crate::catalog::table::{IndexForm, KeySource, Settled, Structure, TableCount
 use crate::error::SchemaError;
 use crate::error::{Error, Result};
 use crate::hot::budget::{Budget, MemoryKind};
+use crate::hot::life::shape_mask;
 use crate::hot::memory::Memory;
 use crate::hot::store::Store;
 use crate::index::hash::HashIndex;
@@ -62,6 +63,7 @@ impl FormMaker<'_> {
             id: stored.id,
             storage: stored.storage,
             suffix_bytes: TableForm::suffix_for(&schema),
+            shape_mask: shape_mask(&layout),
             auto_column: schema.columns.iter().position(|column| column.auto_increment),
             layout: Arc::new(layout),
             layout_version: stored.layout_version,
@@ -168,6 +170,7 @@ impl TableForm {
             indexes: self.indexes.clone(),
             counters: Arc::clone(&self.counters),
             suffix_bytes: self.suffix_bytes,
+            shape_mask: self.shape_mask,
             auto_column: self.auto_column,
         }
     }

@@ -24,6 +24,7 @@ use crate::catalog::past::Past;
 use crate::error::{Error, TakenKey};
 use crate::hot::block::Rows;
 use crate::hot::budget::OutOfMemory;
+use crate::hot::life::Changes;
 use crate::hot::memory::Memory;
 use crate::hot::reuse::Reuse;
 use crate::hot::store::Store;
@@ -224,6 +225,8 @@ pub(crate) struct TableForm {
     pub(crate) counters: Arc<TableCounters>,
     /// Bytes behind each row that are not part of it: the hidden key, or none.
     pub(crate) suffix_bytes: usize,
+    /// Bits of a row's first byte that tell shapes apart.
+    pub(crate) shape_mask: u8,
     pub(crate) auto_column: Option<usize>,
 }
 
@@ -320,6 +323,8 @@ pub(crate) struct TableCounters {
     pub(crate) promoted_rows: AtomicU64,
     /// How soon rows are used again, while memory is short.
     pub(crate) reuse: Reuse,
+    /// In which states rows are changed.
+    pub(crate) changes: Changes,
 }
 
 impl TableForm {

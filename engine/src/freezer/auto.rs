@@ -1,29 +1,28 @@
-//! What the threads that freeze do for tables with `tiering = auto`, while memory is short: chunks that have settled freeze, and
+//! What the threads that freeze do for tables with `tiering = auto`, while memory is short: chunks whose rows are done with freeze, and
 //! frozen ones leave memory whole.
 //!
 //! ```text
 //!   0 ───────────── half ─────────────── goal ──── mark ──── governor's goal, soft mark … ── limit
-//!     nothing to do  │ freeze what settles │ leave │ leave    │ single rows leave, too
-//!                    │                     │ (until)│
+//!     nothing to do  │ freeze what is     │ leave │ leave    │ single rows leave, if no chunk does
+//!                    │ done with          │ (until)│
 //! ```
 //!
 //! Freezing comes first: it gives three quarters of a row back at once and costs readers little. What cools further leaves as
 //! one object for a third of the processor time that single rows take; so it begins below the governor's marks, and single rows
-//! leave only where that is not enough: rows of chunks that do not settle, and of those that never freeze.
+//! leave only where that is not enough: rows of chunks that are in use, and of those that never freeze.
 //!
-//! *Settled* is not the same time for all tables. An order line is inserted, and changed once more when it is delivered, some
-//! seconds later; a chunk that froze between the two would thaw row by row. So each table has a time of its own
-//! ([`OfTable::settles_ns`]): longer when more of its rows thaw than an eighth of those that freeze, and shorter again slowly.
+//! *Done with* is what the [life table](crate::hot::life) of the table expects not to change: an order line that was delivered, a payment
+//! at once. Chunks are [sampled](super::sample) for it. One freezes if no more than [`YOUNG_PERCENT`] of its rows are to be expected to
+//! change, or were committed just now, and no more than [`USED_SHARE`] of them were used lately; those rows stay in its slots. Where
+//! memory is nearly at its end, more of them may stay.
 //!
-//! What is idle is not always done with: an order line is idle until it is delivered. So of each table it is counted how old frozen rows
-//! are when they change ([`OfTable::changes`]). A chunk whose age is below that of most such changes stays.
+//! After a load nothing is known, and nothing is in use: tables that are about to be the busiest look as if they were done with. So
+//! until changes have been seen for [`KNOWING`], only the table with the most chunks freezes, and only while memory is nearly at its end;
+//! of the shapes of its rows the rarer ones are taken to change.
 //!
 //! Which of the frozen chunks leave: those of whose rows the fewest were read lately for the bytes that they take, the oldest
 //! first; but none that was not watched for a while, and none that is in use: single rows leave then. A block counts its reads
 //! ([`crate::hot::block::Block::note_use`]), and forgets half of them in each round.
-//!
-//! Chunks are watched for a minute before they freeze, since what was just loaded is in no use at all, and in the next second
-//! perhaps in all: faster settings lost throughput (`docs/understand/decisions/0014-freezing-late.md`).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
@@ -37,45 +36,45 @@ use thermocline_base::sync::{Mutex, Ordering};
 
 use crate::catalog::table::TableEntry;
 use crate::error::{Error, Result};
-use crate::hot::store::{Store, age_class};
+use crate::hot::life::{LifeTable, Outlook};
 use crate::ops::freeze::Settled;
 use crate::ops::leave::Leaving;
 use crate::schema::Tiering;
 use crate::session::db::Inner;
 
 use super::YOUNG_PERCENT;
+use super::sample::{Sample, Samples};
 
 /// From here on chunks freeze, in thousandths of the memory limit.
 const FREEZE: u64 = 500;
 /// From here on frozen chunks leave, and until what is live is less than that. Both lie below the governor's goal.
 const LEAVE: u64 = 800;
 const LEAVE_UNTIL: u64 = 770;
-/// Chunks that leave at the same time, so that the waits for the log and the store overlap.
+/// From here on chunks freeze of which more rows stay in their slots, and those of a table of which nothing is known yet.
+const SHORT: u64 = 840;
+/// Of a hundred rows of a chunk so many may be expected to change while memory is nearly at its end.
+const YOUNG_PERCENT_SHORT: u32 = 40;
+/// Chunks that leave at the same time, so that the waits for the log and the store overlap; as many leave in a round, and half as many
+/// freeze, before it is looked again how much memory there is.
 const TOGETHER: usize = 4;
+const FROZEN_A_ROUND: usize = 2;
 /// Rows whose entries go in one step.
 const CLEARED_ROWS: usize = 1 << 17;
-/// How long rows have to be left alone before they freeze, at least and at most, in times of [`crate::Options::freeze_after`].
-const SETTLES_MIN: u64 = 1;
-const SETTLES_MAX: u64 = 30;
-/// A chunk is watched for so many times of [`crate::Options::freeze_after`] before it freezes for the first time, and so long its
-/// rows have to be left alone at least: what was just loaded is in no use at all, and in the next second perhaps in all.
-const WATCHED: u64 = 30;
-/// A block is watched for this part of that before it leaves: only then its reads say anything.
-const WATCHED_BLOCK: u64 = 6;
-/// More of the rows that were frozen may not thaw, or they were not settled.
-const THAWED_SHARE: u64 = 8;
-/// So many frozen rows say whether rows freeze too early.
-const JUDGED_ROWS: u64 = 1 << 16;
-/// A chunk that was looked at in vain is looked at again after a quarter of the time that its rows take to settle, then after
-/// twice that, and so on, up to so many quarters.
-const LOOKS_MAX: u64 = 64;
+/// Of a thousand rows of a chunk so many may have been used lately, or it does not freeze.
+const USED_PERMILLE: u32 = 30;
+/// So long after it was committed a row does not freeze yet, in quarters of [`crate::Options::freeze_after`]; so long its
+/// uses do not count; so long a block is watched before it leaves; so long changes have to have been seen; and so long after one sample of a chunk the next is taken.
+const SETTLES: u64 = 3;
+const NEW: u64 = 4;
+const WATCHED_BLOCK: u64 = 3;
+const KNOWING: u64 = 6;
+const SAMPLING: u64 = 1;
+/// A table whose rows take no less in a block than this share of what they take in slots wins nothing by freezing, in hundredths. One
+/// of its chunks in so many is tried again.
+const WINS_PERCENT: f64 = 75.0;
+const TRIED_AGAIN: u32 = 64;
 /// A chunk of which more than one in so many rows is read in a round does not leave: single rows do then.
 const USED_SHARE: u32 = 64;
-/// A chunk stays if no fewer than one in so many changes of frozen rows are of rows as old as its own, or older; and if such changes
-/// are more than one in so many of the table's frozen rows.
-const LATER_SHARE: f64 = 8.0;
-/// What is left of the changes of a second after the next.
-const REMEMBERED: f64 = 0.95;
 /// Time between two rounds of forgetting uses.
 const FORGETTING_NS: u64 = 1_000_000_000;
 /// Time until leaving is tried again after a failure: at first, and at most.
@@ -84,55 +83,31 @@ const PATIENCE_NS_MAX: u64 = 30_000_000_000;
 /// Moments of the clock that are remembered: a round each, so they reach further back than rows take to settle.
 const MOMENTS: usize = 1024;
 
-/// How long a chunk is watched before it freezes for the first time.
-fn watched_ns(inner: &Inner) -> u64 {
-    let after = u64::try_from(inner.options.freeze_after.as_nanos()).unwrap_or(u64::MAX / WATCHED);
-    after.saturating_mul(WATCHED)
+/// So many quarters of [`crate::Options::freeze_after`].
+fn quarters_ns(inner: &Inner, quarters: u64) -> u64 {
+    let after = u64::try_from(inner.options.freeze_after.as_nanos()).unwrap_or(u64::MAX / 64);
+    (after / 4).saturating_mul(quarters)
 }
 
-/// When a chunk is looked at next, and how many quarters after the look before.
-#[derive(Clone, Copy, Debug)]
-struct Look {
-    at_ns: u64,
-    quarters: u64,
-}
-
+/// What is known of one table.
 #[derive(Debug)]
-pub(super) struct OfTable {
-    /// So long its rows have to be left alone before they freeze.
-    settles_ns: u64,
-    /// Changes of frozen rows lately, by how old the rows were, and what the store had counted.
-    changes: [f64; 64],
-    counted: [u64; 64],
-    /// Rows that had been frozen and thawed when that was judged.
-    frozen: u64,
-    thawed: u64,
-}
-
-impl OfTable {
-    /// Once a second: which frozen rows were changed since.
-    fn count_changes(&mut self, store: &Store) {
-        for (class, ages) in store.thaw_ages.iter().enumerate() {
-            let all = ages.load(Ordering::Relaxed);
-            // Where the columns have changed the table has a new store, which counts from zero.
-            let new = all.saturating_sub(std::mem::replace(&mut self.counted[class], all));
-            self.changes[class] = self.changes[class] * REMEMBERED + new as f64;
-        }
-    }
-
-    /// Are rows of this age to be expected to change later? `frozen`: the table's frozen rows.
-    fn changes_later(&self, age: usize, frozen: u64) -> bool {
-        let all: f64 = self.changes.iter().sum();
-        let later: f64 = self.changes[age..].iter().sum();
-        later * LATER_SHARE > all && later * LATER_SHARE > frozen as f64
-    }
+struct OfTable {
+    life: LifeTable,
+    /// Bytes of its last block, in hundredths of what its rows took before.
+    block_percent: f64,
+    /// Chunks that were not tried since, because nothing is won.
+    passed: u32,
 }
 
 /// What one thread remembers.
 #[derive(Debug, Default)]
 pub(super) struct Auto {
-    looks: HashMap<(TableId, u32), Look>,
+    samples: Samples,
     tables: BTreeMap<TableId, OfTable>,
+    /// When samples were last taken, and the clock then.
+    sampled: Option<(u64, Timestamp)>,
+    /// Seconds in which changes were seen.
+    known_seconds: f64,
     /// The clock at moments of the past, the oldest first.
     past: VecDeque<(u64, Timestamp)>,
     forgot_ns: u64,
@@ -150,6 +125,7 @@ struct Candidate {
     chunk: u32,
     /// Reads lately, for each byte.
     density: f64,
+    youngest: Timestamp,
 }
 
 impl Auto {
@@ -177,20 +153,20 @@ impl Auto {
         // The largest first: there is most to win.
         let chunks = |entry: &Arc<TableEntry>| entry.form_pinned(&inner.epochs.pin()).store.directory.len();
         tables.sort_by_cached_key(|entry| std::cmp::Reverse(chunks(entry)));
-        self.judge(inner, &tables);
-        let mut frozen = 0;
-        for entry in &tables {
-            frozen += self.freeze(inner, entry, now, |chunk| chunk.wrapping_add(entry.id.0) % of == number);
-        }
+        self.sample(inner, &tables, now, (number, of));
+        let frozen = self.freeze(inner, &tables, now, inner.budget.used() >= mark(SHORT));
         let mut left = 0;
         if number == 0 {
             self.forget(inner, &tables, now);
             if now >= self.again_ns && crate::ops::memory::live_bytes(inner) >= mark(LEAVE) {
                 let candidates = self.candidates(inner, &tables, now);
                 let is_enough = || crate::ops::memory::live_bytes(inner) < mark(LEAVE_UNTIL);
-                left = self.leave_until(inner, &candidates, is_enough);
+                left = self.leave_some(inner, &candidates, is_enough);
             }
             left += Self::clear(inner);
+        }
+        if frozen + left > 0 {
+            inner.governor.freezer.worked_ns.store(inner.clock.now_ns(), Ordering::Relaxed);
         }
         frozen + left > 0
     }
@@ -209,94 +185,97 @@ impl Auto {
         later.checked_sub(1).map_or(Timestamp(0), |at| self.past[at].1)
     }
 
-    /// Do rows freeze too early?
-    fn judge(&mut self, inner: &Inner, tables: &[Arc<TableEntry>]) {
-        let after = u64::try_from(inner.options.freeze_after.as_nanos()).unwrap_or(u64::MAX / SETTLES_MAX);
-        let (least, most) = (after.saturating_mul(SETTLES_MIN), after.saturating_mul(SETTLES_MAX));
+    /// Takes samples of chunks, now and then, and counts what was changed.
+    fn sample(&mut self, inner: &Inner, tables: &[Arc<TableEntry>], now: u64, (number, of): (u32, u32)) {
+        let clock = inner.registry.clock.now();
+        let (before, then) = *self.sampled.get_or_insert((now, clock));
+        let passed = now.saturating_sub(before);
+        if passed < quarters_ns(inner, SAMPLING) && before != now {
+            return;
+        }
+        self.sampled = Some((now, clock));
+        let commits = clock.0.saturating_sub(then.0);
+        let is_mine = |entry: &TableEntry, chunk: u32| chunk.wrapping_add(entry.id.0) % of == number;
+        let before = self.clock_before(now, quarters_ns(inner, NEW));
+        self.samples.take(inner, tables, before, is_mine);
+        let mut any = false;
         for entry in tables {
-            let (frozen, thawed) = {
-                let guard = inner.epochs.pin();
-                let store = &entry.form_pinned(&guard).store;
-                (store.frozen_rows.load(Ordering::Relaxed), store.thawed_rows.load(Ordering::Relaxed))
-            };
-            let of = self.tables.entry(entry.id).or_insert(OfTable {
-                settles_ns: least,
-                changes: [0.0; 64],
-                counted: [0; 64],
-                frozen,
-                thawed,
+            let counters = Arc::clone(&entry.form_pinned(&inner.epochs.pin()).counters);
+            let table = self.tables.entry(entry.id).or_insert_with(|| OfTable {
+                life: LifeTable::new(&counters.changes),
+                block_percent: 0.0,
+                passed: 0,
             });
-            let (new, back) = (frozen.saturating_sub(of.frozen), thawed.saturating_sub(of.thawed));
-            if back * THAWED_SHARE > JUDGED_ROWS && back * THAWED_SHARE > new {
-                of.settles_ns = (of.settles_ns + of.settles_ns / 2).min(most);
-            } else if new > JUDGED_ROWS {
-                of.settles_ns = (of.settles_ns - of.settles_ns / 64).max(least);
-            } else {
-                continue;
-            }
-            (of.frozen, of.thawed) = (frozen, thawed);
+            self.samples.of(entry.id).for_each(|(_, sample)| {
+                sample.states(clock).for_each(|(state, rows)| {
+                    table.life.expose(state, rows * f64::from(of), commits);
+                });
+            });
+            any |= table.life.count(&counters.changes, passed as f64 / 1e9);
+        }
+        self.tables.retain(|id, _| tables.iter().any(|entry| entry.id == *id));
+        if any {
+            self.known_seconds += passed as f64 / 1e9;
         }
     }
 
-    /// Freezes those chunks of a table that have settled, the oldest first.
-    fn freeze(
-        &mut self,
-        inner: &Inner,
-        entry: &TableEntry,
-        now: u64,
-        is_mine: impl Fn(u32) -> bool,
-    ) -> usize {
-        let settles = self.tables.get(&entry.id).map_or(0, |of| of.settles_ns);
-        let watched = watched_ns(inner);
-        let since = self.clock_before(now, settles.max(watched));
+    /// Freezes a few of those chunks whose rows are done with.
+    fn freeze(&mut self, inner: &Inner, tables: &[Arc<TableEntry>], now: u64, is_short: bool) -> usize {
+        let since = self.clock_before(now, quarters_ns(inner, SETTLES));
         if since == Timestamp(0) {
             return 0;
         }
-        let which = Settled { since, young_percent: YOUNG_PERCENT, ..Settled::FULL };
+        let clock = inner.registry.clock.now();
+        let is_known = self.known_seconds * 1e9 >= quarters_ns(inner, KNOWING) as f64;
+        let young_percent = if is_short { YOUNG_PERCENT_SHORT } else { YOUNG_PERCENT };
         let mut count = 0;
-        for number in self.full_chunks(inner, entry).into_iter().filter(|chunk| is_mine(*chunk)) {
-            if inner.closing.has_begun() || inner.budget.used() >= inner.budget.hard_mark() {
-                break;
-            }
-            let look =
-                self.looks.entry((entry.id, number)).or_insert(Look { at_ns: now + watched, quarters: 1 });
-            if look.at_ns > now {
+        for entry in tables {
+            if !is_known && !(is_short && entry.id == tables[0].id) {
                 continue;
             }
-            let begun = thread_cpu_ns();
-            match crate::ops::freeze::freeze_chunk(inner, entry, number, which) {
-                Ok(Some((rows, _))) => {
-                    count += 1;
-                    let done = &inner.governor.freezer;
-                    done.frozen_rows.fetch_add(u64::from(rows), Ordering::Relaxed);
-                    *look = Look { at_ns: now + settles, quarters: 4 };
+            let mask = entry.form_pinned(&inner.epochs.pin()).shape_mask;
+            let Some(table) = self.tables.get_mut(&entry.id) else { continue };
+            let outlook = match is_known {
+                true => table.life.outlook(mask, clock),
+                false => Outlook::of_shapes(self.samples.rare_shapes(entry.id), mask, clock),
+            };
+            let which = Settled { since, young_percent, outlook: Some(outlook), ..Settled::FULL };
+            let may = |sample: &Sample| {
+                sample.used_permille() <= USED_PERMILLE
+                    && sample.percent(|shape, begin| begin > since || outlook.shape_changes(shape, begin))
+                        <= f64::from(young_percent)
+            };
+            let row_bytes = self.samples.row_bytes(entry.id).max(1.0);
+            for chunk in self.samples.chunks_that(entry.id, may) {
+                if count >= FROZEN_A_ROUND || inner.closing.has_begun() {
+                    return count;
                 }
-                Ok(None) => {
-                    let quarters = (look.quarters * 2).min(LOOKS_MAX);
-                    *look = Look { at_ns: now + settles / 4 * quarters, quarters };
+                if inner.budget.used() >= inner.budget.hard_mark() {
+                    return count;
                 }
-                // Others make room.
-                Err(error) => {
-                    tracing::debug!(%error, chunk = number, "a chunk was not frozen");
-                    *look = Look { at_ns: now + settles / 4, ..*look };
+                if table.block_percent > WINS_PERCENT {
+                    table.passed += 1;
+                    if table.passed % TRIED_AGAIN != 0 {
+                        continue;
+                    }
                 }
+                self.samples.forget(entry.id, chunk);
+                let begun = thread_cpu_ns();
+                match crate::ops::freeze::freeze_chunk(inner, entry, chunk, which) {
+                    Ok(Some((rows, bytes))) => {
+                        count += 1;
+                        let done = &inner.governor.freezer;
+                        done.frozen_rows.fetch_add(u64::from(rows), Ordering::Relaxed);
+                        table.block_percent = 100.0 * bytes as f64 / (f64::from(rows.max(1)) * row_bytes);
+                    }
+                    Ok(None) => {}
+                    // Others make room.
+                    Err(error) => tracing::debug!(%error, chunk, "a chunk was not frozen"),
+                }
+                inner.governor.freezer.freezing_cpu_ns.fetch_add(thread_cpu_since(begun), Ordering::Relaxed);
             }
-            let took = thread_cpu_since(begun);
-            inner.governor.freezer.freezing_cpu_ns.fetch_add(took, Ordering::Relaxed);
         }
         count
-    }
-
-    /// The chunks of a table in which nothing can be inserted, as far as a look tells, that are not packed.
-    fn full_chunks(&mut self, inner: &Inner, entry: &TableEntry) -> Vec<u32> {
-        let guard = inner.epochs.pin();
-        let directory = &entry.form_pinned(&guard).store.directory;
-        let is_full = |number: &u32| {
-            directory.get(*number, &guard).is_some_and(|chunk| chunk.is_full() && !chunk.is_packed())
-        };
-        let full: Vec<u32> = (0..directory.len()).filter(is_full).collect();
-        self.looks.retain(|(table, number), _| *table != entry.id || full.binary_search(number).is_ok());
-        full
     }
 
     /// Halves the counts of uses, now and then.
@@ -308,9 +287,6 @@ impl Auto {
         let mut uses = HashMap::new();
         let guard = inner.epochs.pin();
         for entry in tables {
-            if let Some(of) = self.tables.get_mut(&entry.id) {
-                of.count_changes(&entry.form_pinned(&guard).store);
-            }
             let directory = &entry.form_pinned(&guard).store.directory;
             for chunk in (0..directory.len()).filter_map(|number| directory.get(number, &guard)) {
                 for block in chunk.blocks(&guard) {
@@ -324,28 +300,18 @@ impl Auto {
 
     /// Frozen chunks that may leave, those first whose rows are read least.
     fn candidates(&self, inner: &Inner, tables: &[Arc<TableEntry>], now: u64) -> Vec<Candidate> {
-        let (mut candidates, clock) = (Vec::new(), inner.registry.clock.now());
+        let mut candidates = Vec::new();
+        let watched = quarters_ns(inner, WATCHED_BLOCK);
         for entry in tables {
             let guard = inner.epochs.pin();
             let directory = &entry.form_pinned(&guard).store.directory;
-            let of_table = self.tables.get(&entry.id);
-            let blocks = (0..directory.len()).filter_map(|number| {
-                directory.get(number, &guard)?.blocks(&guard).find(|block| block.run().is_none())
-            });
-            let frozen: u64 = blocks.map(|block| u64::from(block.live().saturating_sub(block.left()))).sum();
             for number in 0..directory.len() {
                 let block = directory.get(number, &guard).and_then(|chunk| chunk.blocks(&guard).next());
                 let Some(block) = block.filter(|block| block.run().is_none()) else { continue };
                 let Some(&(uses, first)) = self.uses.get(&block.number()) else { continue };
-                let settles = self.tables.get(&entry.id).map_or(0, |of| of.settles_ns);
-                let watched = watched_ns(inner) / WATCHED_BLOCK;
-                let is_watched = now.saturating_sub(first) >= watched.max(2 * settles);
                 let rows = block.live().saturating_sub(block.left());
                 let is_used = uses.saturating_mul(USED_SHARE) > rows;
-                let age = age_class(block.youngest(), clock);
-                let changes_later = of_table.is_some_and(|of| of.changes_later(age, frozen));
-                if is_watched
-                    && !changes_later
+                if now.saturating_sub(first) >= watched
                     && !is_used
                     && crate::ops::leave::may_leave(inner, entry, number)
                 {
@@ -354,50 +320,41 @@ impl Auto {
                         entry: Arc::clone(entry),
                         chunk: number,
                         density: f64::from(uses) / bytes,
+                        youngest: block.youngest(),
                     });
                 }
             }
         }
-        // Stable: of those that are used alike the oldest leave first.
-        candidates.sort_by(|a, b| a.density.total_cmp(&b.density));
+        candidates.sort_by(|a, b| a.density.total_cmp(&b.density).then_with(|| a.youngest.cmp(&b.youngest)));
         candidates
     }
 
-    /// Lets chunks leave until there is enough room, or none may any more. How many.
-    fn leave_until(
+    /// Lets a few chunks leave, unless there is enough room. How many.
+    fn leave_some(
         &mut self,
         inner: &Arc<Inner>,
         candidates: &[Candidate],
         is_enough: impl Fn() -> bool,
     ) -> usize {
-        let mut left = 0;
-        for candidates in candidates.chunks(TOGETHER) {
-            if is_enough() || inner.closing.has_begun() {
-                break;
-            }
-            let begun = thread_cpu_ns();
-            let outcomes: Mutex<Vec<Result<Option<Leaving>>>> = Mutex::new(Vec::new());
-            let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();
-            for Candidate { entry, chunk, .. } in candidates {
-                let (chunk, outcomes) = (*chunk, &outcomes);
-                tasks.push(Box::pin(async move {
-                    let outcome = crate::ops::leave::leave_chunk(inner, entry, chunk).await;
-                    outcomes.lock().push(outcome);
-                }));
-            }
-            run_tasks(tasks);
-            let outcomes = outcomes.into_inner();
-            let done = outcomes.iter().flatten().flatten().count();
-            self.note_failure(inner.clock.now_ns(), outcomes.into_iter().find_map(Result::err));
-            let took = thread_cpu_since(begun);
-            inner.governor.freezer.leaving_cpu_ns.fetch_add(took, Ordering::Relaxed);
-            Self::clear(inner);
-            left += done;
-            if done == 0 || self.failure.is_some() {
-                break;
-            }
+        if is_enough() || inner.closing.has_begun() || candidates.is_empty() {
+            return 0;
         }
-        left
+        let begun = thread_cpu_ns();
+        let outcomes: Mutex<Vec<Result<Option<Leaving>>>> = Mutex::new(Vec::new());
+        let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();
+        for Candidate { entry, chunk, .. } in candidates.iter().take(TOGETHER) {
+            let (chunk, outcomes) = (*chunk, &outcomes);
+            tasks.push(Box::pin(async move {
+                let outcome = crate::ops::leave::leave_chunk(inner, entry, chunk).await;
+                outcomes.lock().push(outcome);
+            }));
+        }
+        run_tasks(tasks);
+        let outcomes = outcomes.into_inner();
+        let done = outcomes.iter().flatten().flatten().count();
+        self.note_failure(inner.clock.now_ns(), outcomes.into_iter().find_map(Result::err));
+        inner.governor.freezer.leaving_cpu_ns.fetch_add(thread_cpu_since(begun), Ordering::Relaxed);
+        done
     }
 
     /// Says what has failed, once, and tries again later and later: each try writes to the log and to the store, which may be full.
@@ -445,16 +402,5 @@ mod tests {
         assert!(auto.failure.is_none());
         auto.note_failure(1000, Some(Error::Closed));
         assert_eq!(auto.again_ns, 1000 + PATIENCE_NS);
-    }
-
-    #[test]
-    fn rows_are_expected_to_change_at_the_age_at_which_others_did() {
-        let mut of = OfTable { settles_ns: 0, changes: [0.0; 64], counted: [0; 64], frozen: 0, thawed: 0 };
-        assert!(!of.changes_later(3, 1000), "nothing is known");
-        of.changes[17] = 900.0;
-        of.changes[20] = 30.0;
-        let later: Vec<bool> = [10, 17, 18, 20, 21].map(|age| of.changes_later(age, 1000)).to_vec();
-        assert_eq!(later, [true, true, false, false, false]);
-        assert!(!of.changes_later(10, 1_000_000), "few of so many rows change at all");
     }
 }

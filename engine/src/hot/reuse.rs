@@ -99,6 +99,13 @@ impl Moment {
     }
 }
 
+/// Moments from a use until `now`, if it was not so long ago that it looks as if it had been just now; `None`: there was none.
+#[inline]
+pub(crate) fn moments_between(used: u8, now: Moment) -> Option<u8> {
+    let ago = (u64::from(now.0) + MOMENTS - u64::from(used)) % MOMENTS;
+    (used != 0 && now.0 != 0).then_some(ago as u8)
+}
+
 /// How old what begins a class is, in nanoseconds.
 pub(crate) fn begin_ns(class: usize) -> u64 {
     u64::from(BEGINS[class]) * MOMENT_NS

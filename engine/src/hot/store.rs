@@ -32,11 +32,6 @@ struct Cursor {
     end: u32,
 }
 
-/// The class of an age: powers of two of timestamps.
-pub(crate) fn age_class(begin: Timestamp, now: Timestamp) -> usize {
-    (u64::BITS - now.0.saturating_sub(begin.0).leading_zeros()).min(63) as usize
-}
-
 /// The hot rows of one table.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -51,8 +46,6 @@ pub(crate) struct Store {
     /// Rows that were frozen, and thawed, so far.
     pub(crate) frozen_rows: AtomicU64,
     pub(crate) thawed_rows: AtomicU64,
-    /// Of rows that were thawed in order to be changed: how old they were, by powers of two of timestamps.
-    pub(crate) thaw_ages: [AtomicU64; 64],
     cursors: [CachePadded<Mutex<Cursor>>; CURSORS],
 }
 
@@ -91,7 +84,6 @@ impl Store {
             freezing: Mutex::new(()),
             frozen_rows: AtomicU64::new(0),
             thawed_rows: AtomicU64::new(0),
-            thaw_ages: [const { AtomicU64::new(0) }; 64],
             cursors: Default::default(),
         })
     }
@@ -277,13 +269,6 @@ impl Store {
     ) -> Result<(), OutOfMemory> {
         let chunk = self.directory.get(chunk, guard).expect("the chunk was made for its image");
         chunk.restore(block, slots, &self.slots, guard)
-    }
-
-    /// A frozen row that had begun then is about to be changed now.
-    pub(crate) fn note_change_of_frozen(&self, begin: Begin, now: Timestamp) {
-        if let Begin::At(begin) = begin {
-            self.thaw_ages[age_class(begin, now)].fetch_add(1, Ordering::Relaxed);
-        }
     }
 
     /// Makes an ordinary version of a frozen row, in its slot; what makes memory free may use the `reserve`.

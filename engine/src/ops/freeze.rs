@@ -34,6 +34,7 @@ use crate::hot::block::{Begins, Block, Rows};
 use crate::hot::budget::{Charge, MemoryKind};
 use crate::hot::chunk::freeze::settled;
 use crate::hot::chunk::{Chunk, Found};
+use crate::hot::life::Outlook;
 use crate::hot::store::Store;
 use crate::mutation::{self, Rule};
 use crate::row::Layout;
@@ -42,6 +43,8 @@ use crate::session::db::Inner;
 
 /// Slots that are looked at under one pin.
 const SLOTS_A_PIN: u32 = 256;
+/// How far ahead the processor is asked for versions: freezing is nothing but cache misses otherwise.
+const SLOTS_AHEAD: u32 = 16;
 /// A chunk with fewer rows than this share of its slots is packed rather than frozen.
 const FULL_PERCENT: u32 = 25;
 /// A chunk that is frozen is frozen anew when this share of its rows is out of its block and has settled.
@@ -67,7 +70,9 @@ pub struct Freezing {
 pub(crate) struct Settled {
     /// Those that began at or before this.
     pub(crate) since: Timestamp,
-    /// Of a hundred rows so many may be younger, else the chunk is in use.
+    /// And those of them that are not to be expected to change.
+    pub(crate) outlook: Option<Outlook>,
+    /// Of a hundred rows so many may be otherwise, else the chunk is in use.
     pub(crate) young_percent: u32,
     /// Of a hundred slots so many have to have a row, at least.
     pub(crate) full_percent: u32,
@@ -79,6 +84,7 @@ impl Settled {
     /// All of them, in chunks without free slots that are not sparse.
     pub(crate) const FULL: Self = Self {
         since: Timestamp(u64::MAX >> 2),
+        outlook: None,
         young_percent: 100,
         full_percent: FULL_PERCENT,
         closes: false,
@@ -258,15 +264,29 @@ fn copy_settled(
         let guard = db.epochs.pin();
         let end = (slot + SLOTS_A_PIN).min(capacity);
         let mut bytes_pushed = 0;
+        let approach = |slot: u32| {
+            if let Ok(slot) = u16::try_from(slot) {
+                store.directory.approach(RowId::new(number, slot), &guard);
+            }
+        };
+        (slot..(slot + SLOTS_AHEAD).min(capacity)).for_each(approach);
         for position in (slot..end).filter_map(|slot| u16::try_from(slot).ok()) {
             let row = RowId::new(number, position);
+            let ahead = u32::from(position) + SLOTS_AHEAD;
+            if ahead < end {
+                approach(ahead);
+            }
             let _frame = guard.frame();
             if matches!(store.directory.look(row, &guard), Found::Left(_)) {
                 continue;
             }
             let Some(version) = store.directory.newest(row, &guard) else { continue };
             rows += 1;
-            let Some(begin) = settled(version).filter(|begin| *begin <= which.since) else {
+            let stays = |begin: &Timestamp| {
+                let changes = which.outlook.is_some_and(|outlook| outlook.changes(version.row(), *begin));
+                *begin <= which.since && !changes
+            };
+            let Some(begin) = settled(version).filter(stays) else {
                 young += 1;
                 if young * 100 > capacity * which.young_percent {
                     return Ok(None);

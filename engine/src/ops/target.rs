@@ -216,11 +216,7 @@ impl Session {
         if !may_thaw || matches!(form.store.directory.look(row, guard), Found::Left(_)) {
             return Ok(Some(version));
         }
-        let thawed = form.store.thaw_image(version, false, guard)?;
-        if let Some(thawed) = thawed {
-            form.store.note_change_of_frozen(thawed.begin(), self.db.registry.clock.now());
-        }
-        Ok(thawed)
+        Ok(form.store.thaw_image(version, false, guard)?)
     }
 
     /// From a version that the view sees to what can be changed. `None`: look the row up again.

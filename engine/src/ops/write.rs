@@ -37,7 +37,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use thermocline_base::epoch::Guard;
-use thermocline_base::ids::{IndexId, RowId, TableId};
+use thermocline_base::ids::{IndexId, RowId, TableId, Timestamp};
 use thermocline_base::sync::{Backoff, Ordering};
 
 use crate::catalog::table::{FormRef, Structure, TableEntry, TableForm};
@@ -377,6 +377,8 @@ impl Session {
             if own {
                 target.base.supersede();
                 self.kept_own = true;
+            } else if let Begin::At(begin) = target.base.begin() {
+                self.note_change(form, target.base.row(), begin);
             }
             self.writes.push(Write { form: form_ref, row: target.row, version, replaced: Some(target.base) });
         }
@@ -444,6 +446,10 @@ impl Session {
             if *contested && matches!(outcome, Ok(Some(Step::Wait(_)))) {
                 return Ok(None);
             }
+        }
+        if matches!(outcome, Ok(Some(Step::Done(())))) {
+            // It is as old as its batch, at least.
+            self.note_change(form, &target.bytes, Timestamp(target.name.batch));
         }
         if let (Some(row), Ok(Some(Step::Done(())))) = (target.from, &outcome) {
             self.followed.push(Followed { table: form.id, row, name: target.name });

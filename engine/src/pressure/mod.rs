@@ -143,6 +143,8 @@ pub(crate) struct Done {
     pub(crate) frozen_rows: AtomicU64,
     /// The same of leaving, letting go in memory included.
     pub(crate) leaving_cpu_ns: AtomicU64,
+    /// When a chunk last froze or left for want of memory.
+    pub(crate) worked_ns: AtomicU64,
 }
 
 /// Has the allocator give back what moves, merges and copies have left in it.

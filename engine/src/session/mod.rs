@@ -283,6 +283,8 @@ pub(crate) struct Session {
     refused_ns: Option<u64>,
     /// Samples accesses, once the governor wants to know.
     pub(crate) sampler: Option<Sampler>,
+    /// Changes of rows that others made, so far: one of a few is counted.
+    pub(crate) changes: u32,
     pub(crate) scratch: Vec<u8>,
     pub(crate) key: KeyBuf,
     /// What it has changed of definitions.
@@ -340,6 +342,7 @@ impl Session {
             charged: 0,
             refused_ns: None,
             sampler: None,
+            changes: 0,
             scratch: Vec::new(),
             key: KeyBuf::new(),
         }

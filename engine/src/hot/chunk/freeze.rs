@@ -83,8 +83,12 @@ impl Chunk {
         // SAFETY: blocks and tables of pieces go only under the lock that freezers hold.
         let (block, pieces) = unsafe { (&*block, Pieces::at(slots)) };
         let mut outcome = Ok(());
-        for piece in 0..(freezer.filled as usize / PIECE_SLOTS).min(pieces.len()) {
+        let count = (freezer.filled as usize / PIECE_SLOTS).min(pieces.len());
+        for piece in 0..count {
             let guard = freezer.epochs.pin();
+            if piece + 1 < count {
+                approach_piece(pieces, piece + 1, &guard);
+            }
             self.freeze_piece(pieces, piece, block, freezer, &guard);
             if outcome.is_ok() {
                 outcome = collapse(pieces, piece, block.number(), freezer.slots);
@@ -289,6 +293,19 @@ impl Unlinked {
         let block = unsafe { Box::from_raw(self.0) };
         // Its link leads on for readers that were looking at it; the chunk has it.
         block.older.store(std::ptr::null_mut(), Ordering::Relaxed);
+    }
+}
+
+/// Asks the processor for the versions of a piece: freezing it is nothing but cache misses otherwise.
+fn approach_piece(pieces: &Pieces, piece: usize, _guard: &Guard<'_>) {
+    let Piece::Slots(slots) = pieces.piece(piece) else { return };
+    for word in slots.iter().map(|slot| slot.load(Ordering::Acquire)) {
+        if !cfg!(feature = "model")
+            && word & LATCH == 0
+            && let Found::Newest(version) = Slot::decode(word)
+        {
+            version.prefetch();
+        }
     }
 }
 
