@@ -185,6 +185,8 @@ pub enum Rule {
     LostIsNotGone,
     /// Who uses a table is in nobody's way who changes another one whose mark has the same bit.
     MarksAreExact,
+    /// A batch of cold rows adds the ranges of its keys before it is written.
+    RangeBeforeWrite,
 }
 
 impl thermocline_base::mutation::Switchable for Rule {

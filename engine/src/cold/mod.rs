@@ -19,6 +19,7 @@ mod memory;
 pub(crate) mod objects;
 mod pages;
 pub(crate) mod place;
+mod ranges;
 pub(crate) mod store;
 #[cfg(test)]
 mod store_tests;

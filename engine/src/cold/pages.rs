@@ -16,11 +16,12 @@ use thermocline_base::ids::TableId;
 use thermocline_base::io::Io;
 use thermocline_pool::ssd::{SavedMap, SsdStats};
 use thermocline_pool::store::{
-    Batch, BatchId, Direction, Found, FoundKey, IndexId as StoreIndex, OwnerPosition, Pinned, Scan, SsdShare,
-    Step, Store, StoreEnd, StoreError, StoreOptions,
+    Batch, BatchId, Change, Direction, Found, FoundKey, IndexId as StoreIndex, OwnerPosition, Pinned, Scan,
+    SsdShare, Step, Store, StoreEnd, StoreError, StoreOptions,
 };
 
 use super::objects::{self, Fronts, RowScan};
+use super::ranges::{New, Ranges};
 use super::store::{
     BlockBatch, ColdScan, ColdStore, Entries, Look, Pending, Presence, StoreMemory, StoreMemoryUse,
     StoreUsage, TableUsage, is_secondary,
@@ -46,6 +47,7 @@ const GROUP_PAGES: usize = 8;
 pub(crate) struct PageStore {
     store: Arc<Store>,
     tables: Presence,
+    ranges: Ranges,
     /// Of the objects that were read last.
     fronts: Arc<Fronts>,
 }
@@ -59,8 +61,9 @@ impl PageStore {
         let fronts = Arc::new(Fronts::beside(options.frame_bytes));
         let store = Store::open(io, dir, options)?;
         let tables = Presence::default();
-        store.indexes().into_iter().for_each(|index| tables.add(index.table));
-        Ok(Self { store, tables, fronts })
+        let indexes = store.indexes();
+        indexes.iter().for_each(|index| tables.add(index.table));
+        Ok(Self { store, tables, ranges: Ranges::new(indexes), fronts })
     }
 }
 
@@ -71,12 +74,16 @@ impl ColdStore for PageStore {
 
     fn write(&self, batch: Batch) -> Pending<'static, ()> {
         self.tables.add_batch(&batch);
-        Box::pin(self.store.write(batch))
+        self.ranges.before(ranges_of(&batch), || Box::pin(self.store.write(batch)))
     }
 
     fn write_block(&self, batch: BlockBatch) -> Pending<'static, ()> {
         self.tables.add(batch.table.0);
-        Box::pin(self.store.write_object(objects::encode(batch)))
+        let mut new = New::default();
+        for of in &batch.indexes {
+            new.add(of.index, of.keys.iter());
+        }
+        self.ranges.before(new, || Box::pin(self.store.write_object(objects::encode(batch))))
     }
 
     fn confirm(&self, batch: BatchId) -> Pending<'static, ()> {
@@ -100,18 +107,21 @@ impl ColdStore for PageStore {
     }
 
     fn may_contain(&self, index: StoreIndex, key: &[u8]) -> bool {
-        self.store.may_contain(index, key)
+        self.ranges.may_contain(index, key) && self.store.may_contain(index, key)
     }
 
     fn may_contain_group(&self, index: StoreIndex, key: &[u8]) -> bool {
-        self.store.may_contain_group(index, key)
+        self.ranges.may_contain_prefix(index, key) && self.store.may_contain_group(index, key)
     }
 
     fn may_contain_range(&self, index: StoreIndex, low: &[u8], high: Option<&[u8]>) -> bool {
-        self.store.may_contain_range(index, low, high)
+        self.ranges.may_contain_range(index, low, high) && self.store.may_contain_range(index, low, high)
     }
 
     fn look(&self, index: StoreIndex, key: &[u8], entries: &mut Entries) -> Look {
+        if !self.ranges.may_contain(index, key) {
+            return Look::Absent;
+        }
         match self.store.get_now(index, key) {
             Ok(Some(found)) if found.is_empty() => Look::Absent,
             Ok(Some(mut found)) => {
@@ -131,7 +141,9 @@ impl ColdStore for PageStore {
     }
 
     fn prefetch(&self, index: StoreIndex, key: &[u8]) {
-        self.store.prefetch(index, key);
+        if self.ranges.may_contain(index, key) {
+            self.store.prefetch(index, key);
+        }
     }
 
     fn get<'a>(&'a self, index: StoreIndex, key: &'a [u8]) -> Pending<'a, Vec<Found>> {
@@ -217,7 +229,7 @@ impl ColdStore for PageStore {
         let all = self.store.memory();
         StoreMemoryUse {
             filters: all.filters,
-            fences: all.fences + self.fronts.bytes(),
+            fences: all.fences + self.fronts.bytes() + self.ranges.bytes(),
             buffers: all.blocks + all.buffers + all.ssd,
             frames: all.frames,
         }
@@ -257,6 +269,17 @@ impl ColdStore for PageStore {
     fn close(&self) {
         self.store.close();
     }
+}
+
+/// The ranges of the keys that a batch puts.
+fn ranges_of(batch: &Batch) -> New {
+    let mut keys: BTreeMap<StoreIndex, Vec<&[u8]>> = BTreeMap::new();
+    for entry in batch.entries().filter(|entry| matches!(entry.change, Change::Put(_))) {
+        keys.entry(entry.index).or_default().push(entry.key);
+    }
+    let mut new = New::default();
+    keys.into_iter().for_each(|(index, keys)| new.add(index, keys.into_iter()));
+    new
 }
 
 impl ColdScan for Scan {
