@@ -203,9 +203,9 @@ pub fn bound_heap() {
     system::bound_heap();
 }
 
-/// Has the allocator give the free memory that it keeps back to the system. What it keeps may be more than what is in use
-/// after work that took and gave back much, in many sizes. Slow (up to milliseconds); without effect where the allocator is
-/// not the system's, or the system is none with the GNU C library.
+/// Has the allocator give the free memory that it keeps back to the system. What it keeps may be more than what is in
+/// use after work that took and gave back much, in many sizes. Slow (up to milliseconds); without effect where the
+/// allocator is not the system's, or the system is none with the GNU C library.
 pub fn trim_heap() {
     system::trim_heap();
 }
