@@ -72,7 +72,7 @@ pub(super) const DOOMED: u64 = 1 << 49;
 pub(super) const DIRTY: u64 = 1 << 50;
 /// A write of it is under way.
 pub(super) const WRITING: u64 = 1 << 51;
-/// One thread has it alone: a writer, or an eviction.
+/// A writer or an eviction has it alone.
 pub(super) const LATCHED: u64 = 1 << 52;
 
 /// The key of doomed pages. No page has it: there is no device 65535.
@@ -90,7 +90,7 @@ pub(super) const fn pins_of(state: u64) -> u64 {
     (state & PINS_MASK) >> FRAME_BITS
 }
 
-/// May a reader pin it?
+/// May it be pinned?
 #[inline(always)]
 const fn pinnable(state: u64) -> bool {
     state & (RESIDENT | LATCHED | DOOMED) == RESIDENT && state & PINS_MASK != PINS_MASK

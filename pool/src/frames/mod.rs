@@ -332,7 +332,7 @@ impl PagePool {
     fn drop_stale(&self, page: PageId, guard: &PageGuard<'_>) -> bool {
         self.shared.with(|core| {
             let changed = core.dirty.contains_key(&page.packed()) || core.writes.contains_key(&page.packed());
-            // Another thread may have dropped it and read it anew already.
+            // Another reader may have dropped it and read it anew already.
             if !changed && self.shared.map.find(page.packed()) == Some(guard.slot()) {
                 self.shared.drop_page(core, page.packed());
             }

@@ -221,8 +221,8 @@ pub(super) enum Begin<'a> {
     Hit(PageGuard<'a>),
     /// It is being read.
     Wait(ReadWait<'a>),
-    /// Another thread has it alone, or no frame is free. Says how many writes have failed so far, and the last
-    /// failure.
+    /// A writer or an eviction has it alone, or no frame is free. Says how many writes have failed so far, and the
+    /// last failure.
     Busy(u64, Option<IoError>),
 }
 
