@@ -23,10 +23,10 @@
 //! code on this thread consumes, is harmless as well: no code that parks here trusts the token alone.
 //!
 //! # Sleeping where operations complete
-//! Where operations under way need a thread to drive them (`io_uring`), that is the thread that started them: a
-//! worker with nothing to poll does not park but sleeps in its driver, which ends when something completes, and
-//! answers that. So a wait for the device costs no other thread. Now and then a worker that always has something to
-//! poll takes a turn there as well.
+//! Where operations under way need a thread to drive them (`io_uring`), the thread that started them does. A worker
+//! with nothing to poll does not park but sleeps in its driver, which ends when something completes, and answers
+//! that. So a wait for the device costs no other thread. Now and then a worker that always has something to poll
+//! takes a turn there as well.
 //!
 //! Wakers of other threads must find it in either place. The sleeper sets `in_driver`, *then* looks whether it was
 //! woken, then sleeps; a waker does what wakes (a bit and `asleep`, or `woken`), *then* looks at `in_driver`, and

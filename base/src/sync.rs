@@ -425,7 +425,7 @@ pub fn thread_index() -> usize {
     INDEX.with(|index| index.0)
 }
 
-/// Number of threads of a process that may use Thermocline at the same time.
+/// The most threads of a process that may use Thermocline at the same time.
 pub const MAX_THREADS: usize = 1024;
 
 struct ThreadIndex(usize);

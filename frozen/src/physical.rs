@@ -15,7 +15,7 @@ use thermocline_row::{Interval, Layout, LayoutId, Type, Value};
 
 use super::bytes::{array_at, u16_at, u32_at, u64_at, u128_at};
 
-/// The stored form of a column's values.
+/// The physical type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Physical {
     Int(u8),

@@ -256,9 +256,9 @@ impl Space {
         state.release(run);
     }
 
-    /// Gives free space back to the file system when much of the file is free. Returns how many extents, for the time
-    /// being: a caller that comes now and then gives all of it back. For writers of runs: it waits for the file
-    /// system.
+    /// Gives free space back to the file system when much of the file is free. Returns how many extents it gave
+    /// back this time; a caller that calls it now and then gives all of them back. For writers of runs: it waits for
+    /// the file system.
     ///
     /// # Errors
     /// The system's. What was free still is.

@@ -16,7 +16,7 @@ use crate::transport::{Connect, LinkError, Transport};
 /// A server that was not reached is tried again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The result of a thread.
+/// The result that a thread gives back.
 type Made = (Box<dyn Connect>, Result<Box<dyn Transport>, LinkError>);
 
 /// See the module.

@@ -67,7 +67,7 @@ const COMPLETIONS: u32 = 2048;
 /// Completions that are answered at once. Few, so that what their tasks submit reaches the device while the others are
 /// being looked at: at depth 64 a tenth to a fifth more reads a second than with batches of 64.
 const BATCH: usize = 8;
-/// Longest time that an operation lies which no thread drives.
+/// Longest time for which an operation lies that no thread drives.
 const TICK: Duration = Duration::from_millis(10);
 /// Ticks without anything under way after which the reaper sleeps for good.
 const IDLE_TICKS: u32 = 100;
@@ -84,7 +84,7 @@ struct Pending {
 }
 
 impl Pending {
-    /// The kernel's order for it.
+    /// The entry that tells the kernel what to do.
     fn entry(&mut self) -> squeue::Entry {
         /// The kernel does not do more at once.
         fn length(len: usize) -> u32 {

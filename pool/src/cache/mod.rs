@@ -142,7 +142,7 @@ pub enum Flow {
     OnLeave,
 }
 
-/// Savings by a page on the SSD: the primary's time for it less the SSD's, in nanoseconds.
+/// Time that a page on the SSD saves: the primary's time for it less the SSD's, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Savings {
     /// When it would be read beside its neighbours (the paper's ΔS).
@@ -165,7 +165,7 @@ pub struct CacheSetup {
     pub slots: u32,
     /// Pages of an extent.
     pub extent_pages: u32,
-    /// Savings by a page.
+    /// Time that a page saves.
     pub savings: Savings,
 }
 

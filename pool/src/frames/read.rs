@@ -5,7 +5,7 @@
 //! waiter has its page for certain when it runs, however scarce frames are.
 //!
 //! - A future that is dropped before the answer is not counted any more; one that is dropped with its pin gives it back.
-//! - Errors go to all that wait, and to no later one: the frame is free again and the next pin reads anew.
+//! - Errors go to all waiters, and to no later pin: the frame is free again and the next pin reads anew.
 //! - A page that is discarded while it is read is *detached*: the map of reads does not lead to it any more, what
 //!   comes is thrown away, and its waiters start over.
 //! - A read says which version is expected, if its user knows, and why it is made. A future that joins a read of

@@ -46,13 +46,13 @@ pub struct PoolStats {
     pub buffer_bytes: u64,
     /// The map, if pages have come everywhere in it.
     pub map_bytes: u64,
-    /// The knowledge that pool and policy have of the frames.
+    /// The books of pool and policy about the frames.
     pub bookkeeping_bytes: u64,
     /// The policy.
     pub policy: &'static str,
 }
 
-/// The part that one device has in it. Counts since it was added.
+/// The counts of one device, since it was added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct DeviceStats {

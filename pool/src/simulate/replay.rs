@@ -45,7 +45,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Savings by a cached page, by the models of the devices.
+    /// Time that a cached page saves, by the models of the devices.
     #[must_use]
     pub fn savings(&self) -> Savings {
         let (sequential, random) = self.disk.read_ns(u64::from(self.page_bytes));

@@ -101,7 +101,7 @@ pub struct SsdOptions {
     pub thread: bool,
     /// Switched off where the primary is as fast; tests on one device want it on.
     pub compares_devices: bool,
-    /// Savings by a page on the SSD; `None`: learned from the times of reads.
+    /// Time that a page on the SSD saves; `None`: learned from the times of reads.
     pub savings: Option<Savings>,
     /// Merges hand over how warm pages are to those that they write. Otherwise heat stays with places, and goes with them.
     pub heat_across_merges: bool,

@@ -122,7 +122,7 @@ const ADOPTED_WARMTH: f32 = 1.0;
 /// A merge's page is offered when so much of a cached page has gone into it: most pages come out of two.
 const MOVED_LEAST: f32 = 0.25;
 
-/// The reader's knowledge, as policies are told.
+/// The reader's knowledge, as it is told to policies.
 fn told(reason: ReadReason) -> Told {
     match reason {
         ReadReason::Point => Told::Random,

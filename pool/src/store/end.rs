@@ -36,7 +36,7 @@ impl StoreEnd {
         [self.identity, self.manifest.0, self.manifest.1, self.record]
     }
 
-    /// Number of numbers that an end is.
+    /// Number of fields of an end.
     pub const FIELDS: usize = 4;
 
     /// The end that these numbers are.

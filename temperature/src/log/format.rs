@@ -226,7 +226,7 @@ pub(crate) fn tail_length(bytes: &[u8]) -> Option<u32> {
     (bytes.len() == TAIL_BYTES && u32_at(bytes, 4) == TAIL_MAGIC).then(|| u32_at(bytes, 0))
 }
 
-/// The part of a block's header that is about one quantum.
+/// A block's mark of one quantum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) quantum: u64,

@@ -236,7 +236,7 @@ impl Wake for Tell {
     }
 }
 
-/// The test's runtime does as a foreign one: it polls, goes away, comes back when woken, on another thread perhaps.
+/// The test does what a foreign runtime does: poll, go away, come back when woken, on another thread perhaps.
 #[test]
 fn futures_make_progress_without_our_executor() {
     let dir = Dir::new("foreign");
