@@ -4,7 +4,7 @@
 //! it: what a former use of the part wrote, or a read of it that comes late, is not taken for a page of this one
 //! ([`PageName::checksum`] starts from the name).
 //!
-//! Nothing in a backing is durable, and nothing needs to be: what is out there can be made again by who owns it.
+//! Nothing in a backing is durable, and nothing needs to be: the owner of the pages can make them again.
 
 mod behind;
 mod file;
@@ -54,7 +54,7 @@ impl fmt::Display for PageName {
 /// See the module. A completion of a read gives the buffer back with the page in it; it may be short, which is an error of
 /// the medium. What was written is read after the write has completed.
 pub trait Backing: Send + Sync + fmt::Debug {
-    /// What it is, in reports.
+    /// Its name, in reports.
     fn name(&self) -> &'static str;
 
     /// Memory that it takes for what it has, in bytes.

@@ -19,7 +19,7 @@ pub fn crc32c_append(sum: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(sum, bytes)
 }
 
-/// What the checksums of one owner (a database's log of one generation, an image file) start from.
+/// The value from which the checksums of one owner (a database's log of one generation, an image file) start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seed(u32);
 

@@ -81,7 +81,7 @@ fn cpu_ns(of: rustix::time::ClockId) -> u64 {
     used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
 }
 
-/// A clock that stands until somebody moves it.
+/// A clock that stands until its user moves it.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     ns: AtomicU64,

@@ -1,4 +1,4 @@
-//! How deep a test goes.
+//! The depth of tests.
 //!
 //! ```text
 //!                     cargo test, .ci/run          .ci/deep (THERMOCLINE_DEEP=1)

@@ -19,7 +19,7 @@
 //!
 //! Limits: one zone (outer tracks are no faster), one segment of buffer, no garbage collection in the SSD.
 
-/// How a disk moves.
+/// Times of a disk's movements.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Mechanics {
     /// Mean time of a seek between uniform places.
@@ -56,7 +56,7 @@ pub struct DeviceModel {
 }
 
 const MIB: f64 = 1_048_576.0;
-/// What a drive reads ahead.
+/// Bytes that a drive reads ahead.
 const AHEAD_BYTES: f64 = 2.0 * MIB;
 /// Serial ATA, 3 Gb/s with 8 bits of 10.
 const BUS_BYTES_PER_NS: f64 = 0.3;
@@ -163,7 +163,7 @@ impl DeviceModel {
 pub struct Operation {
     /// Where.
     pub offset: u64,
-    /// How much.
+    /// Its length.
     pub bytes: u64,
     /// Is it a write?
     pub write: bool,
@@ -212,7 +212,7 @@ impl Device {
         Self { members: vec![member; model.members as usize], model, busy_ns: 0.0, root, track_bytes }
     }
 
-    /// What it is.
+    /// The model that it follows.
     #[must_use]
     pub fn model(&self) -> &DeviceModel {
         &self.model
@@ -224,7 +224,7 @@ impl Device {
         self.busy_ns
     }
 
-    /// How many members there are.
+    /// Number of its members.
     #[must_use]
     pub fn members(&self) -> usize {
         self.members.len()
@@ -247,7 +247,7 @@ impl Device {
         self.members[member].free_ns
     }
 
-    /// How long an operation on a member would take that begins at a time (and no earlier than the member is free).
+    /// Time that an operation on a member would take if it began at `now_ns`, and no earlier than the member is free.
     #[must_use]
     pub fn estimate_ns(&self, member: usize, now_ns: f64, operation: &Operation) -> f64 {
         let start = now_ns.max(self.members[member].free_ns);

@@ -1,15 +1,15 @@
 //! Epoch-based reclamation: memory that readers may still look at is freed only after they have gone.
 //!
 //! A reader [pins](Epochs::pin) the current epoch for a short, synchronous step: never across an await, so an idle
-//! transaction blocks nothing. Who unlinks an object takes a [stamp](Epochs::stamp) *after* the unlinking and frees
-//! the object once [`Epochs::safe`] has passed the stamp. Owners of much garbage (version memory) keep their own lists
-//! of stamped objects; rare garbage goes through [`Epochs::defer`].
+//! transaction blocks nothing. The thread that unlinks an object takes a [stamp](Epochs::stamp) *after* the unlinking
+//! and frees the object once [`Epochs::safe`] has passed the stamp. Owners of much garbage (version memory) keep
+//! their own lists of stamped objects; rare garbage goes through [`Epochs::defer`].
 //!
 //! # Argument
 //! Let a reader hold a pin with epoch `p`, and let an object be stamped `e` after it was unlinked. Freeing needs
 //! `e < p` for every pin that the scan sees.
 //!
-//! 1. The scan sees the pin with `p > e`. The pin's epoch was read from the clock after somebody had advanced it past
+//! 1. The scan sees the pin with `p > e`. The pin's epoch was read from the clock after a thread had advanced it past
 //!    `e`, and the stamp read `e` before that advance. Both sides stand behind a sequentially consistent fence (stamp:
 //!    unlink, fence, load; pin: load, store, fence), so the unlinking is visible to all that the reader does under
 //!    the pin: it cannot reach the object.
@@ -41,7 +41,7 @@ pub struct Epochs {
     deferred: Mutex<Vec<Deferred>>,
 }
 
-/// What to run, and the stamp that has to have passed.
+/// A stamp, and the function that runs once it has passed.
 type Deferred = (u64, Box<dyn FnOnce() + Send>);
 
 #[derive(Default)]
@@ -72,7 +72,7 @@ impl Default for Epochs {
 }
 
 impl Epochs {
-    /// Fresh epochs, nobody pinned.
+    /// Fresh epochs, without a pin.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -109,7 +109,7 @@ impl Epochs {
         self.clock.load(Ordering::SeqCst)
     }
 
-    /// Advances the clock. What was stamped with less than the result can be reached by nobody any more.
+    /// Advances the clock. No reader can reach an object any more whose stamp is less than the result.
     pub fn safe(&self) -> u64 {
         let mut safe = self.clock.fetch_add(1, Ordering::SeqCst) + 1;
         if mutation::off(Rule::RetireThroughEpoch) {
@@ -125,7 +125,7 @@ impl Epochs {
         safe
     }
 
-    /// Runs `free` once nobody can reach any more what the caller has unlinked before. For rare garbage: it boxes.
+    /// Runs `free` once no reader can reach any more what the caller has unlinked before. For rare garbage: it boxes.
     pub fn defer(&self, free: impl FnOnce() + Send + 'static) {
         let stamp = self.stamp();
         self.deferred.lock().push((stamp, Box::new(free)));
@@ -256,7 +256,7 @@ mod tests {
         assert!(epochs.safe() > stamp);
     }
 
-    /// What is kept lasts until the outermost pin ends, or its frame.
+    /// Kept words last until the outermost pin ends, or its frame.
     #[test]
     fn copies_last_as_long_as_the_outermost_pin() {
         let epochs = Epochs::new();

@@ -7,7 +7,7 @@
 
 use std::io;
 
-/// How the memory is made.
+/// Options of the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryFileOptions {
     /// It is never paged out.
@@ -109,7 +109,7 @@ mod system {
         pub(super) fn new(bytes: usize, options: MemoryFileOptions) -> io::Result<Self> {
             let file = memfd_create("thermocline", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
             ftruncate(&file, bytes as u64)?;
-            // Nobody who is given the descriptor can lengthen it, and so hold more memory than was granted.
+            // A process that is given the descriptor cannot lengthen it, and so hold more memory than was granted.
             fcntl_add_seals(&file, SealFlags::GROW)?;
             // SAFETY: a new mapping at an address that the system chooses overlaps nothing.
             let map = unsafe {
@@ -155,7 +155,7 @@ mod system {
 
     impl Drop for Memory {
         fn drop(&mut self) {
-            // SAFETY: the mapping that `new` made, which nobody else has the address of.
+            // SAFETY: the mapping that `new` made, whose address only this value has.
             let unmapped = unsafe { munmap(self.map.as_ptr(), self.bytes) };
             debug_assert!(unmapped.is_ok(), "a mapping of ours is unmapped");
         }

@@ -19,14 +19,14 @@
 //! The worker announces that it will sleep (`asleep`), *then* looks at the words once more, then parks; a waker sets
 //! the bit, *then* looks at `asleep`. Both pairs are sequentially consistent, so at least one side sees the other: the
 //! worker finds the bit, or the waker unparks the worker. `park` may return early (its token is shared by everything
-//! on the thread), so the worker parks until a waker has taken `asleep` back. The opposite case, a token that
-//! somebody else on this thread consumes, is harmless as well: nobody who parks here trusts the token alone.
+//! on the thread), so the worker parks until a waker has taken `asleep` back. The opposite case, a token that other
+//! code on this thread consumes, is harmless as well: no code that parks here trusts the token alone.
 //!
 //! # Sleeping where operations complete
-//! Where operations under way need somebody who drives them (`io_uring`), that is the thread that started them: a
-//! worker with nothing to poll does not park but sleeps in its driver, which ends when something completes, and answers
-//! that. So a wait for the device costs no other thread. Now and then a worker that always has something to poll takes a
-//! turn there as well.
+//! Where operations under way need a thread to drive them (`io_uring`), the thread that started them does. A worker
+//! with nothing to poll does not park but sleeps in its driver, which ends when something completes, and answers
+//! that. So a wait for the device costs no other thread. Now and then a worker that always has something to poll
+//! takes a turn there as well.
 //!
 //! Wakers of other threads must find it in either place. The sleeper sets `in_driver`, *then* looks whether it was
 //! woken, then sleeps; a waker does what wakes (a bit and `asleep`, or `woken`), *then* looks at `in_driver`, and
@@ -73,7 +73,7 @@ pub(crate) trait Driver: Sync {
     /// it, or stops doing so.
     fn attend(&self, attended: bool);
 
-    /// Somebody waits who does not drive it: a thread beside the one that it is attached to, or one without executor.
+    /// A thread waits that does not drive it: one beside the thread that it is attached to, or one without executor.
     fn expect(&self);
 }
 
@@ -107,7 +107,7 @@ impl Thread {
 struct Berth {
     thread: Thread,
     driver: OnceLock<&'static dyn Driver>,
-    /// It sleeps, or is about to sleep, in its driver, and nobody has interrupted that yet.
+    /// It sleeps, or is about to sleep, in its driver, and no waker has interrupted that yet.
     in_driver: AtomicBool,
 }
 
@@ -136,8 +136,8 @@ impl Berth {
         BERTH.with(Arc::clone)
     }
 
-    /// Sleeps until somebody unparks, something has completed, or for no reason; returns at once if `woken`. Only the
-    /// thread itself calls this.
+    /// Sleeps until a waker unparks it, something has completed, or for no reason; returns at once if `woken`. Only
+    /// the thread itself calls this.
     fn park(&self, woken: impl Fn() -> bool) {
         let Some(driver) = self.driver.get().filter(|driver| driver.is_busy()) else {
             self.thread.park();
@@ -168,7 +168,7 @@ thread_local! {
     static BERTH: Arc<Berth> = Berth::new(Thread::Real(std::thread::current()));
     /// The driver of the berth, at hand.
     static DRIVER: Cell<Option<&'static dyn Driver>> = const { Cell::new(None) };
-    /// How many executors run on this thread, nested.
+    /// Number of executors that run on this thread, nested.
     static EXECUTORS: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -209,7 +209,7 @@ impl Executing {
         Self
     }
 
-    /// What an executor does now and then while it has something to poll.
+    /// Takes a turn in the driver; an executor does so now and then while it has something to poll.
     fn turn() {
         if let Some(driver) = DRIVER.get()
             && driver.is_busy()
@@ -231,7 +231,7 @@ impl Drop for Executing {
     }
 }
 
-/// What [`block_on`] waits for.
+/// The signal that [`block_on`] waits for.
 #[derive(Debug)]
 struct Signal {
     woken: AtomicBool,
@@ -259,7 +259,7 @@ thread_local! {
     static PREPARED: Cell<Option<Prepared>> = const { Cell::new(None) };
 }
 
-/// Who runs on this thread.
+/// The worker that runs on this thread.
 #[derive(Clone, Copy)]
 struct Crew {
     /// Tasks that are in flight on the worker; 0: none runs.

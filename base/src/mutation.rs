@@ -1,8 +1,8 @@
 //! Rules of the protocols that a test can switch off.
 //!
-//! A rule that no test misses is a rule that nobody checks. Each crate names the rules of its own protocols in an `enum Rule`,
-//! numbered from a start of its own; [`off`] asks at the place of the rule whether it is switched off. Outside of builds
-//! with the feature `model` the answer is the constant `false`, so the question costs nothing.
+//! A rule that no test misses is a rule that no test checks. Each crate names the rules of its own protocols in an
+//! `enum Rule`, numbered from a start of its own; [`off`] asks at the place of the rule whether it is switched off.
+//! Outside of builds with the feature `model` the answer is the constant `false`, so the question costs nothing.
 //!
 //! A switch holds for the thread that set it, so tests run beside each other: a model-checked execution lives on one
 //! operating-system thread, and the crash tests of a mutation drive the engine's steps from theirs.

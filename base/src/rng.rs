@@ -104,7 +104,7 @@ impl Rng {
     }
 }
 
-/// A source of numbers that nobody has drawn before.
+/// A source of numbers that were never drawn before.
 pub trait Draw: Send + Sync + fmt::Debug {
     /// 64 bits.
     fn draw_u64(&self) -> u64;
@@ -122,7 +122,7 @@ impl Draw for SystemDraw {
     }
 }
 
-/// 128 bits that nobody has drawn before, from the operating system.
+/// 128 bits that were never drawn before, from the operating system.
 #[must_use]
 pub fn fresh_id() -> [u8; 16] {
     let mut id = [0; 16];

@@ -336,7 +336,7 @@ impl<T> RwLock<T> {
         Self(std::sync::RwLock::new(value))
     }
 
-    /// Waits until nobody writes.
+    /// Waits until no thread writes.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         #[cfg(feature = "model")]
@@ -350,7 +350,7 @@ impl<T> RwLock<T> {
         self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Waits until nobody reads or writes.
+    /// Waits until no thread reads or writes.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         #[cfg(feature = "model")]
@@ -375,11 +375,11 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// Lets go of the lock until somebody notifies, or for nothing; then takes it again.
+    /// Lets go of the lock until a thread notifies, or for nothing; then takes it again.
     pub fn wait<'a, T>(&self, mutex: &'a Mutex<T>, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         #[cfg(feature = "model")]
         if model::active() {
-            // Nobody else has run since the caller looked, so a notification before this counts as missed.
+            // No other thread has run since the caller looked, so a notification before this counts as missed.
             let before = self.notified.load(Ordering::SeqCst);
             drop(guard);
             model::wait_for(|| (self.notified.load(Ordering::SeqCst) != before).then_some(()));
@@ -389,7 +389,7 @@ impl Condvar {
         self.real.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         #[cfg(feature = "model")]
         self.notified.fetch_add(1, Ordering::SeqCst);
@@ -425,7 +425,7 @@ pub fn thread_index() -> usize {
     INDEX.with(|index| index.0)
 }
 
-/// How many threads of a process may use Thermocline at the same time.
+/// The most threads of a process that may use Thermocline at the same time.
 pub const MAX_THREADS: usize = 1024;
 
 struct ThreadIndex(usize);

@@ -94,7 +94,7 @@ impl Timer {
         Self::over(clock, false)
     }
 
-    /// A timer without a thread, by a clock that somebody moves: see [`Timer::fire`].
+    /// A timer without a thread, by a clock that its user moves: see [`Timer::fire`].
     #[must_use]
     pub fn by_hand(clock: Arc<dyn Clock>) -> Self {
         Self::over(clock, true)
@@ -130,7 +130,7 @@ impl Timer {
         count
     }
 
-    /// How many sleepers wait.
+    /// Number of sleepers that wait.
     #[must_use]
     pub fn sleepers(&self) -> usize {
         self.shared.lock().sleepers.len()

@@ -38,7 +38,7 @@ static RESERVED: AtomicU64 = AtomicU64::new(0);
 
 /// A contiguous range of addresses, aligned to [`HUGE_PAGE_BYTES`], given back when it is dropped.
 ///
-/// It hands out the address and nothing more: who owns which part of the range is the affair of its user.
+/// It hands out the address and nothing more: the owners of its parts are the affair of its user.
 #[derive(Debug)]
 pub struct Reservation {
     base: NonNull<u8>,
@@ -96,8 +96,8 @@ impl Reservation {
     /// Gives the memory of a part back to the system. It reads as zero from now on and may be touched again.
     ///
     /// # Safety
-    /// Nobody uses the part's contents any more, and nobody touches it during the call. `offset` and `bytes` are
-    /// multiples of the page size.
+    /// No thread uses the part's contents any more, and no thread touches it during the call. `offset` and `bytes`
+    /// are multiples of the page size.
     pub unsafe fn decommit(&self, offset: usize, bytes: usize) {
         self.check(offset, bytes);
         // SAFETY: inside the range (checked); the rest is the caller's promise.
@@ -123,7 +123,7 @@ impl Reservation {
         self.range.advise_huge(unsafe { self.base.add(offset) }, bytes, huge)
     }
 
-    /// How much of a part is resident, if the system tells. Slow: for tests and for inspection.
+    /// Bytes of a part that are resident, if the system tells. Slow: for tests and for inspection.
     #[must_use]
     pub fn resident_bytes(&self, offset: usize, bytes: usize) -> Option<usize> {
         self.check(offset, bytes);
@@ -147,7 +147,7 @@ impl Reservation {
 /// now on. A hint: the portable twin leaves everything as it is.
 ///
 /// # Safety
-/// What is there is zeros already, and all who use it do so by atomic operations.
+/// The memory is zeros already, and all that use it do so by atomic operations.
 pub unsafe fn discard_zeros<T>(memory: &[T]) {
     let (start, page) = (memory.as_ptr().addr(), page_size());
     let (first, end) = (start.next_multiple_of(page), (start + size_of_val(memory)) / page * page);
@@ -172,7 +172,7 @@ pub fn resident_bytes() -> Option<u64> {
     system::resident_bytes()
 }
 
-/// How much memory the process may ever have: the lowest limit of its control groups, or the machine's memory, if the
+/// Memory that the process may ever have: the lowest limit of its control groups, or the machine's memory, if the
 /// system tells.
 #[must_use]
 pub fn available_memory() -> Option<u64> {
@@ -190,7 +190,7 @@ pub(crate) fn map_pages(bytes: usize) -> Option<NonNull<u8>> {
 /// Gives back what [`map_pages`] gave.
 ///
 /// # Safety
-/// All of it, and nobody uses it any more.
+/// It is all of it, and no thread uses it any more.
 pub(crate) unsafe fn unmap_pages(start: NonNull<u8>, bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe { system::unmap_pages(start, bytes) }
@@ -203,9 +203,9 @@ pub fn bound_heap() {
     system::bound_heap();
 }
 
-/// Has the allocator give to the system what it keeps and nobody uses. What it keeps may be more than what is in use
-/// after work that took and gave back much, in many sizes. Slow (up to milliseconds); without effect where the allocator is
-/// not the system's, or the system is none with the GNU C library.
+/// Has the allocator give the free memory that it keeps back to the system. What it keeps may be more than what is in
+/// use after work that took and gave back much, in many sizes. Slow (up to milliseconds); without effect where the
+/// allocator is not the system's, or the system is none with the GNU C library.
 pub fn trim_heap() {
     system::trim_heap();
 }
@@ -255,7 +255,7 @@ mod system {
         /// # Safety
         /// As [`super::Reservation::decommit`].
         pub(super) unsafe fn decommit(&self, part: NonNull<u8>, bytes: usize) {
-            // SAFETY: the part lies in our mapping; that nobody uses its contents is the caller's promise.
+            // SAFETY: the part lies in our mapping; that no thread uses its contents is the caller's promise.
             unsafe { madvise(part.as_ptr().cast(), bytes, Advice::LinuxDontNeed) }
                 .expect("pages of a private anonymous mapping can be dropped");
         }
@@ -263,7 +263,7 @@ mod system {
         /// # Safety
         /// As [`super::Reservation::decommit_locked`].
         pub(super) unsafe fn decommit_locked(&self, part: NonNull<u8>, bytes: usize) -> bool {
-            // SAFETY: the part lies in our mapping; that nobody uses its contents is the caller's promise.
+            // SAFETY: the part lies in our mapping; that no thread uses its contents is the caller's promise.
             unsafe { madvise(part.as_ptr().cast(), bytes, Advice::LinuxDontneedLocked) }.is_ok()
         }
 
@@ -276,7 +276,7 @@ mod system {
 
     impl Drop for Range {
         fn drop(&mut self) {
-            // SAFETY: the mapping is ours and goes with the reservation; nobody may use it afterwards.
+            // SAFETY: the mapping is ours and goes with the reservation; no thread may use it afterwards.
             unsafe { munmap(self.mapping.as_ptr().cast(), self.bytes) }
                 .expect("a mapping of our own can be unmapped");
         }
@@ -444,7 +444,7 @@ mod system {
         /// # Safety
         /// As [`super::Reservation::decommit`].
         pub(super) unsafe fn decommit(&self, part: NonNull<u8>, bytes: usize) {
-            // SAFETY: the part lies in our allocation; that nobody uses its contents is the caller's promise.
+            // SAFETY: the part lies in our allocation; that no thread uses its contents is the caller's promise.
             unsafe { part.write_bytes(0, bytes) }
         }
 
@@ -463,7 +463,7 @@ mod system {
 
     impl Drop for Range {
         fn drop(&mut self) {
-            // SAFETY: allocated with this layout in `new`; nobody may use it after the reservation.
+            // SAFETY: allocated with this layout in `new`; no thread may use it after the reservation.
             unsafe { dealloc(self.base.as_ptr(), self.layout) }
         }
     }

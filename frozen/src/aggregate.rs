@@ -20,7 +20,7 @@ use super::error::Error;
 use super::physical::{Field, Physical, fields, interval, interval_micros, turned32, turned64};
 use super::rows::{no_column, value_in, variable};
 
-/// What is to be computed of a column, given by its number.
+/// A value to be computed of a column, given by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Measure {
@@ -50,7 +50,7 @@ pub(crate) struct Measured {
     pub(crate) extremes: bool,
 }
 
-/// What is known of a measured column in a group of rows.
+/// The running values of a measured column in a group of rows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Accumulator {
     pub(crate) values: u64,
@@ -82,7 +82,8 @@ pub struct Aggregator {
 pub struct GroupRow {
     /// The values that its rows have in common, in the order of the columns that were grouped by.
     pub key: Vec<Value>,
-    /// What was computed, in the order in which it was asked for: counts are bigints, sums and averages decimals.
+    /// The values that were computed, in the order in which they were asked for: counts are bigints, sums and
+    /// averages decimals.
     pub values: Vec<Value>,
 }
 
@@ -233,7 +234,7 @@ impl Aggregator {
         }
     }
 
-    /// What came out, a line a group of rows, in no particular order.
+    /// The results, a line a group of rows, in no particular order.
     ///
     /// # Errors
     /// A sum that a decimal does not hold.

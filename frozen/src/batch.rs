@@ -76,13 +76,13 @@ pub struct Batch {
 }
 
 impl Bitmap {
-    /// How many bits there are.
+    /// Number of bits.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// True if there are no bits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -140,7 +140,7 @@ impl Strings {
         self.offsets.len() - 1
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -167,8 +167,8 @@ impl Strings {
     pub(crate) fn push(&mut self, parts: (&[u8], &[u8])) {
         self.bytes.extend_from_slice(parts.0);
         self.bytes.extend_from_slice(parts.1);
-        // Rows have a MiB at most and batches 2^13 rows, so they come near 2^31 only where someone goes on and on with long rows:
-        // who fills a batch looks at `bytes_len` (see `Gather`).
+        // Rows have a MiB at most and batches 2^13 rows, so they come near 2^31 only where a caller goes on and on
+        // with long rows: one that fills a batch looks at `bytes_len` (see `Gather`).
         self.offsets.push(i32::try_from(self.bytes.len()).expect("the bytes of a batch are bounded"));
     }
 
@@ -234,7 +234,7 @@ impl Array {
         self.validity.as_ref()
     }
 
-    /// Whether a row has no value.
+    /// True if a row has no value.
     #[must_use]
     pub fn is_null(&self, row: usize) -> bool {
         self.validity.as_ref().is_some_and(|bits| !bits.get(row))

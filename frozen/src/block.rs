@@ -35,7 +35,7 @@ pub(crate) struct BlockColumn {
     pub(crate) checksum: u32,
 }
 
-/// What is known of a block beside its bytes.
+/// The facts of a block beside its bytes.
 #[derive(Clone, Debug)]
 pub struct BlockMeta {
     pub(crate) header: Header,
@@ -134,8 +134,8 @@ impl BlockMeta {
         Block { meta: self, bytes }
     }
 
-    /// How many bytes the front has: what is before the first group, and as many behind that as a read of one number may take in.
-    /// `bytes` begins with it.
+    /// Number of bytes of the front: what is before the first group, and as many behind that as a read of one number
+    /// may take in. `bytes` begins with it.
     #[must_use]
     pub fn front_len(&self, bytes: &[u8]) -> usize {
         GroupEntry::read(bytes, self.header.groups_at()).at.saturating_add(TAIL)
@@ -283,7 +283,7 @@ impl<'a> Segment<'a> {
         Self { column, bytes, front, entry, at, integers_at, n }
     }
 
-    /// Whether the value at `i` is null.
+    /// True if the value at `i` is null.
     #[inline(always)]
     pub(crate) fn is_null(&self, i: usize) -> bool {
         match self.entry.nulls {
@@ -403,7 +403,7 @@ impl<'a> Segment<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// What is known of the block beside its bytes.
+    /// The facts of the block beside its bytes.
     #[must_use]
     pub fn meta(&self) -> &'a BlockMeta {
         self.meta
@@ -440,13 +440,13 @@ impl<'a> Block<'a> {
         self.meta.bytes_len()
     }
 
-    /// What the front says of a group.
+    /// The front's entry of a group.
     #[inline(always)]
     pub(crate) fn group(&self, group: usize) -> GroupEntry {
         GroupEntry::read(self.bytes, self.meta.header.groups_at() + group * GROUP)
     }
 
-    /// What the front says of a column in a group.
+    /// The front's entry of a column in a group.
     pub(crate) fn zone_entry(&self, column: usize, group: usize) -> ZoneEntry {
         let header = &self.meta.header;
         ZoneEntry::read(self.bytes, header.zones_at() + (column * header.groups + group) * ZONE)
@@ -487,7 +487,7 @@ impl<'a> Block<'a> {
         })
     }
 
-    /// Whether there is a row at the position.
+    /// True if there is a row at the position.
     #[inline]
     #[must_use]
     pub fn is_present(&self, position: u16) -> bool {
@@ -544,7 +544,7 @@ impl<'a> Block<'a> {
         self.find(column, position).map(|(segment, i)| segment.value(i))
     }
 
-    /// Whether the column is null at the position; not so where there is no row.
+    /// True if the column is null at the position; false where there is no row.
     #[must_use]
     pub fn is_null(&self, column: usize, position: u16) -> bool {
         self.find(column, position).is_some_and(|(segment, i)| segment.is_null(i))

@@ -81,7 +81,7 @@ impl Bits {
         words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// How the bits of `from..to` stand, with the run if they are one.
+    /// The form in which the bits of `from..to` stand, with the run if they are one.
     fn marked(&self, from: usize, to: usize) -> (Marked, (u16, u16)) {
         let count = self.count(from, to);
         if count == 0 {
@@ -117,7 +117,7 @@ struct Decided {
     stored: Stored,
     /// The integers of all positions: values, codes or ends; none of `Wide`.
     stream: Vec<i64>,
-    /// How those of each group stand.
+    /// The form in which those of each group stand.
     plans: Vec<Params>,
     dictionary: Vec<u8>,
     count: usize,
@@ -169,7 +169,7 @@ impl Builder {
         self.rows
     }
 
-    /// Whether none was.
+    /// True if none was pushed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows == 0
@@ -403,7 +403,7 @@ impl Buffer {
         }
     }
 
-    /// What follows the integers of a group.
+    /// Writes the bytes that follow the integers of a group.
     fn write_heap(&self, stored: Stored, from: usize, to: usize, out: &mut Vec<u8>) {
         match (&self.values, stored) {
             (Values::Wide(values), Stored::Wide) => {

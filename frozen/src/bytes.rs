@@ -44,7 +44,7 @@ pub(crate) fn range(bytes: &[u8], from: usize, to: usize) -> &[u8] {
     bytes.get(from..to).unwrap_or(&[])
 }
 
-/// Whether the bit `index` is set; bits beyond the end are not.
+/// True if the bit `index` is set; bits beyond the end are not.
 #[inline(always)]
 pub(crate) fn bit(bytes: &[u8], at: usize, index: usize) -> bool {
     bytes.get(at + index / 8).is_some_and(|byte| byte >> (index % 8) & 1 != 0)

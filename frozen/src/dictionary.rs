@@ -66,7 +66,7 @@ pub(crate) fn wide(bytes: &[u8], at: usize, code: usize) -> i128 {
     u128_at(bytes, at + 16 * code) as i128
 }
 
-/// How the lengths of strings stand; the byte that says so.
+/// The form in which the lengths of strings stand; the byte that says so.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Lengths {
@@ -198,7 +198,7 @@ impl<'a> Strings<'a> {
         prefix.cmp(front).then_with(|| rest.cmp(back))
     }
 
-    /// How many strings `before` holds of, which must hold of the first ones only.
+    /// Number of strings that `before` holds of, which must hold of the first ones only.
     pub(crate) fn partition(&self, before: impl Fn(&Self, usize) -> bool) -> usize {
         partition(self.count, |code| before(self, code))
     }
@@ -225,7 +225,7 @@ impl<'a> Strings<'a> {
     }
 }
 
-/// How many of the numbers below `count` the predicate holds of, which must hold of the first ones only.
+/// Number of the numbers below `count` that the predicate holds of, which must hold of the first ones only.
 pub(crate) fn partition(count: usize, before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, count);
     while low < high {

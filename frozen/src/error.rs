@@ -1,4 +1,4 @@
-//! What can be wrong with a row that is pushed, and with the bytes of a block.
+//! Errors of a row that is pushed, and of the bytes of a block.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub enum Error {
     Row {
         /// Where it was to stand.
         position: u16,
-        /// What does not fit.
+        /// The part that does not fit.
         reason: Box<str>,
     },
     /// The values of a column have more bytes than a block takes.
@@ -31,7 +31,7 @@ pub enum Error {
     Predicate {
         /// The column's name, or its number.
         column: Box<str>,
-        /// What does not fit.
+        /// The part that does not fit.
         reason: Box<str>,
     },
     /// A sum has more digits than a decimal.
@@ -59,7 +59,7 @@ pub enum Error {
         column: Option<Box<str>>,
         /// The group at which it showed, if it showed at one.
         group: Option<u32>,
-        /// What does not fit.
+        /// The part that does not fit.
         reason: Box<str>,
     },
 }

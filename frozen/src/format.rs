@@ -36,7 +36,7 @@ pub enum Choice {
     PointReads,
 }
 
-/// How the values of a column stand.
+/// The form in which the values of a column stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Stored {
@@ -116,7 +116,7 @@ impl Header {
 /// Where the checksum of the front stands.
 pub(crate) const CHECKSUM_AT: usize = 48;
 
-/// What the front says of a column.
+/// The front's entry of a column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ColumnEntry {
     pub(crate) stored: Stored,
@@ -168,7 +168,7 @@ impl Marked {
     }
 }
 
-/// What the front says of a group.
+/// The front's entry of a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupEntry {
     pub(crate) at: usize,
@@ -200,7 +200,7 @@ impl GroupEntry {
     }
 }
 
-/// What a group says of a column: where its data is and how it stands.
+/// A group's entry of a column: where its data is and how it stands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) params: Params,
@@ -242,7 +242,7 @@ impl Entry {
     }
 }
 
-/// What the front says of the values of a column in a group, for scans that skip.
+/// The front's entry of the values of a column in a group, for scans that skip.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ZoneEntry {
     /// Bounds of the order keys of the values that are present and not null.

@@ -100,7 +100,7 @@ impl Gather {
         self.rows
     }
 
-    /// Whether there is room for another group of rows.
+    /// True if there is no room for another group of rows.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let bytes = |column: &Column| match &column.array.values {

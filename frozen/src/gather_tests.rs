@@ -15,7 +15,7 @@ fn rows_of(batches: &[Batch]) -> Vec<Vec<Vec<u8>>> {
     batches.iter().flat_map(|batch| (0..batch.rows()).map(move |at| row(batch, at))).collect()
 }
 
-/// What arrays promise of themselves.
+/// Checks the promises of arrays.
 fn check_shape(batch: &Batch) {
     for column in batch.columns() {
         let len = match column.values() {

@@ -19,7 +19,7 @@ use super::GROUP_ROWS;
 use super::bytes::{u16_at, u64_at, u128_at};
 use super::format::Choice;
 
-/// How the integers of a group stand.
+/// The form in which the integers of a group stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -29,7 +29,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// What a byte names; an unknown one is a line, as good as any other for damaged bytes.
+    /// The form that a byte names; an unknown one is a line, as good as any other for damaged bytes.
     #[inline(always)]
     pub(crate) fn from_byte(byte: u8) -> Self {
         match byte {

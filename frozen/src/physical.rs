@@ -15,7 +15,7 @@ use thermocline_row::{Interval, Layout, LayoutId, Type, Value};
 
 use super::bytes::{array_at, u16_at, u32_at, u64_at, u128_at};
 
-/// What a column's values are made of.
+/// The physical type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Physical {
     Int(u8),
@@ -44,8 +44,8 @@ pub(crate) fn fields(layout: &Layout) -> Vec<Field> {
     layout.columns().iter().zip(shapes).map(field).collect()
 }
 
-/// What tells layouts apart whose rows have other bytes: types and nullability of the columns in their order. Names may change
-/// under a block.
+/// The number that tells layouts apart whose rows have other bytes: types and nullability of the columns in their
+/// order. Names may change under a block.
 pub(crate) fn shape_of(layout: &Layout) -> u64 {
     let columns = layout.columns().iter();
     columns.fold(LayoutId::begin(), |id, column| id.and("", column.ty, column.nullable)).to_bits()
@@ -130,7 +130,7 @@ impl Field {
         }
     }
 
-    /// Whether sums are kept of it.
+    /// True if sums are kept of it.
     pub(crate) fn is_summed(&self) -> bool {
         matches!(self.ty, Type::Int2 | Type::Int4 | Type::Int8 | Type::Decimal { .. })
     }

@@ -22,7 +22,7 @@ use super::error::Error;
 use super::format::Stored;
 use super::physical::{Field, Physical, bytes_key, turned32, turned64};
 
-/// What may be asked of a value.
+/// A condition on a value.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Condition {
@@ -83,14 +83,14 @@ impl PartialEq for Function {
 pub struct Predicate {
     /// The column's number.
     pub column: usize,
-    /// What its value must be.
+    /// The condition on its value.
     pub condition: Condition,
 }
 
 /// Both ends are included.
 pub(crate) type Range = (i64, i64);
 
-/// How a group finds the rows of which a predicate holds.
+/// The way in which a group finds the rows of which a predicate holds.
 #[derive(Debug)]
 pub(crate) enum Test {
     /// The stored integer, of a value that is not null, is in one of these.
@@ -110,7 +110,7 @@ pub(crate) struct Ready {
     pub(crate) test: Test,
     /// Order keys outside of which no value holds.
     pub(crate) keys: Vec<Range>,
-    /// Whether it holds of nulls, beside what the test says of values.
+    /// True if it holds of nulls, beside what the test says of values.
     pub(crate) nulls: bool,
 }
 
@@ -127,7 +127,7 @@ impl Condition {
         }
     }
 
-    /// Whether it holds of nulls.
+    /// True if it holds of nulls.
     pub(crate) fn holds_null(&self) -> bool {
         match self {
             Condition::IsNull => true,
@@ -136,7 +136,7 @@ impl Condition {
         }
     }
 
-    /// Whether it holds of a value that is not null.
+    /// True if it holds of a value that is not null.
     pub(crate) fn holds(&self, value: &Value) -> bool {
         let is = |other: &Value, fits: fn(Ordering) -> bool| value.compare(other).is_some_and(fits);
         match self {
@@ -466,12 +466,12 @@ fn wide_ranges(field: &Field, condition: &Condition) -> Vec<Range> {
 }
 
 impl Ready {
-    /// Whether no value with an order key from `low` to `high` holds.
+    /// True if no value with an order key from `low` to `high` holds.
     pub(crate) fn excludes(&self, low: i64, high: i64) -> bool {
         !self.keys.iter().any(|(from, to)| *from <= high && *to >= low)
     }
 
-    /// Whether every value with an order key from `low` to `high` holds.
+    /// True if every value with an order key from `low` to `high` holds.
     pub(crate) fn includes(&self, low: i64, high: i64) -> bool {
         matches!(self.test, Test::Ranges(_)) && self.keys.iter().any(|(from, to)| *from <= low && *to >= high)
     }

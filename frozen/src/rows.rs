@@ -10,7 +10,7 @@ use super::error::Error;
 use super::physical::{Field, Physical, fields};
 use super::predicate::{Condition, Predicate, Range, bytes_of, check, integer_ranges};
 
-/// How a row is asked.
+/// The question that a row is asked.
 #[derive(Debug)]
 enum Ask {
     Null,
@@ -77,7 +77,7 @@ impl RowFilter {
         Ok(Self { asks: predicates.iter().map(ask).collect::<Result<_, Error>>()? })
     }
 
-    /// Whether all predicates hold of a row.
+    /// True if all predicates hold of a row.
     #[inline]
     #[must_use]
     pub fn holds(&self, row: &[u8]) -> bool {
@@ -101,7 +101,7 @@ impl RowFilter {
 }
 
 impl Condition {
-    /// Whether it holds of these bytes of a text or bytea.
+    /// True if it holds of these bytes of a text or bytea.
     fn holds_bytes(&self, bytes: &[u8]) -> bool {
         let of = |v: &Value| (!v.is_null()).then(|| bytes.cmp(bytes_of(v)));
         match self {
@@ -122,7 +122,7 @@ impl Condition {
     }
 }
 
-/// What is said of a column that is not there.
+/// The error for a column that is not there.
 pub(crate) fn no_column(layout: &Layout, column: usize) -> Error {
     Error::Predicate {
         column: format!("number {column}").into(),

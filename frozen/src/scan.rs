@@ -80,13 +80,13 @@ impl Vector<'_> {
         &self.integers[index]
     }
 
-    /// Whether the value at a place is null.
+    /// True if the value at a place is null.
     #[must_use]
     pub fn is_null(&self, index: usize, place: usize) -> bool {
         self.segments[index].is_null(place)
     }
 
-    /// Whether no value of the column in this group is null.
+    /// True if no value of the column in this group is null.
     #[must_use]
     pub fn has_no_nulls(&self, index: usize) -> bool {
         self.segments[index].entry.nulls == Marked::None
@@ -107,7 +107,7 @@ impl Vector<'_> {
     }
 }
 
-/// What a scan has looked at.
+/// Counts of a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scanned {
     /// Rows that were visited.

@@ -8,7 +8,7 @@ use thermocline_row::{
 
 use crate::{BlockMeta, Builder, Choice};
 
-/// How the values of a column follow each other.
+/// The pattern in which the values of a column follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
     Random,

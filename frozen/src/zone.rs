@@ -1,4 +1,4 @@
-//! What a block knows of its columns without reading them: zones, sizes; and aggregates, which use both.
+//! Facts that a block gives of its columns without reading them: zones, sizes; and aggregates, which use both.
 
 use std::ops::ControlFlow;
 
@@ -44,12 +44,12 @@ pub struct Aggregate {
     pub max: Option<Value>,
 }
 
-/// What a column takes in a block.
+/// A column in a block: its form and its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnInfo<'a> {
     /// Its name.
     pub name: &'a str,
-    /// How it is stored; for a column of several forms, that of most groups.
+    /// The form in which it is stored; for a column of several forms, that of most groups.
     pub encoding: &'static str,
     /// Bytes of its dictionary.
     pub dictionary_bytes: usize,
@@ -206,7 +206,7 @@ impl<'a> Block<'a> {
         self.scan(&[], predicates, skip, |_| ControlFlow::Continue(())).map(|scanned| scanned.rows)
     }
 
-    /// What each column takes.
+    /// The form and the bytes of each column.
     pub fn columns(&self) -> impl Iterator<Item = ColumnInfo<'a>> + use<'a> {
         let block = *self;
         (0..self.meta.columns.len()).map(move |index| block.column(index))

@@ -1,4 +1,4 @@
-//! How many hits a second: `cargo run --release -p thermocline-pool --example hits -- [MiB] [seconds]`.
+//! Hits a second: `cargo run --release -p thermocline-pool --example hits -- [MiB] [seconds]`.
 //!
 //! Per second of processor time, so that a busy machine does not count (on Linux; elsewhere of the clock).
 //! One thread, independent uniform page numbers over full frames, 8 bytes read at a random place of each.
@@ -23,7 +23,7 @@ fn now_ns() -> u64 {
     spent.unwrap_or_else(|| SystemClock.now_ns())
 }
 
-/// What is measured.
+/// The pages that are read, and for how long.
 struct Work {
     device: DeviceId,
     pages: u64,

@@ -11,7 +11,8 @@
 //! Rules:
 //! - A trace that could not be written is none: the first error is kept, told when the capture ends, and nothing is written after
 //!   it, so the file has no end.
-//! - Reads stand in the order in which they began. Nobody waits for another reader longer than a block of the trace takes.
+//! - Reads stand in the order in which they began. No reader waits for another one longer than a block of the trace
+//!   takes.
 
 use std::fmt;
 use std::io::Write;
@@ -23,7 +24,7 @@ use crate::cache::Told;
 use crate::page::{EXTENT_PAGES, ReadReason};
 use crate::trace::{TraceKind, TraceRequest, TraceWriter};
 
-/// What a trace is written to.
+/// The place that a trace is written to.
 pub type Sink = Box<dyn Write + Send>;
 
 enum State {

@@ -68,7 +68,7 @@ impl fmt::Debug for PageDevice {
     }
 }
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Header {
     page_size: PageSize,
@@ -194,7 +194,7 @@ impl PageDevice {
         self.page_size
     }
 
-    /// What its pages are sealed with.
+    /// The seal of its pages.
     #[must_use]
     pub fn seal(&self) -> PageSeal {
         self.seal
@@ -253,7 +253,7 @@ impl PageDevice {
         }
     }
 
-    /// How warm pages of a version are, for a merge that reads them; empty where nobody knows.
+    /// The heat of pages of a version, for a merge that reads them; empty where it is not known.
     #[must_use]
     pub fn heats(&self, pages: Range<u64>, version: u64) -> Vec<PageHeat> {
         self.ssd.as_ref().map_or_else(Vec::new, |level| level.heats(pages, version))
@@ -310,7 +310,7 @@ impl PageDevice {
         }
     }
 
-    /// How many whole pages the file has, the header counted.
+    /// Number of whole pages that the file has, the header counted.
     ///
     /// # Errors
     /// The system's.
@@ -326,7 +326,7 @@ impl PageDevice {
         self.file.allocate(pages * self.page_size.bytes() as u64)
     }
 
-    /// Gives the space of pages back to the file system. Nobody may read or write them before it is
+    /// Gives the space of pages back to the file system. No caller may read or write them before it is
     /// [reserved](PageDevice::reserve) again. `false`: the file system cannot.
     ///
     /// # Errors
@@ -345,7 +345,7 @@ impl PageDevice {
         self.file.reserve(pages.start * page_bytes, (pages.end - pages.start) * page_bytes)
     }
 
-    /// Cuts the file to `pages` (the header counted). Nobody may read or write those behind.
+    /// Cuts the file to `pages` (the header counted). No caller may read or write those behind.
     ///
     /// # Errors
     /// The system's.

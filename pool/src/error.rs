@@ -1,4 +1,4 @@
-//! What can go wrong in the page pool. All errors can be cloned, since one read has many waiters.
+//! Errors of the page pool. All errors can be cloned, since one read has many waiters.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -97,7 +97,7 @@ pub enum PageReason {
     Cut,
     /// The device gives ever fewer bytes than it was asked for.
     Short {
-        /// How many bytes of the page came.
+        /// Bytes of the page that came.
         bytes: usize,
     },
 }
@@ -117,7 +117,7 @@ impl fmt::Display for PageReason {
 }
 
 impl PageReason {
-    /// What is behind it.
+    /// The error behind it.
     pub(crate) fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io(error) => Some(error),
@@ -220,7 +220,7 @@ pub enum PoolError {
         path: Arc<PathBuf>,
         /// The page.
         number: u64,
-        /// What is wrong.
+        /// The fault.
         reason: PageReason,
     },
     /// No frame can be had, and waiting for one would never end: the budget holds none.
@@ -243,7 +243,7 @@ pub enum PoolError {
     },
     /// The system refuses address space for the frames.
     Memory {
-        /// How much.
+        /// Bytes that the pool asked for.
         bytes: u64,
         /// The system's reason.
         error: Arc<std::io::Error>,

@@ -27,9 +27,9 @@ pub enum Rule {
     ObjectsOutliveEntries,
     /// A batch in memory can be seen only when all of its entries can be found.
     BatchPublishedLast,
-    /// Who reads a block in memory passes over entries of batches that cannot be seen yet.
+    /// A reader of a block in memory passes over entries of batches that cannot be seen yet.
     ReaderPassesUnpublished,
-    /// What is flushed leaves memory and enters the leaves at once.
+    /// A flush takes entries out of memory and into the leaves at once.
     FlushSwitchesAtOnce,
     /// A screen says maybe to all keys of the pieces behind it.
     ScreenOfAllEntries,
@@ -37,11 +37,11 @@ pub enum Rule {
     ConfirmTakesInFirst,
     /// A leaf of which a merge leaves nothing stays between its neighbours.
     EmptyLeafStays,
-    /// What readers of the store see is changed by one at a time.
+    /// The version that readers of the store see is changed by one thread at a time.
     VersionChangesUnderControl,
     /// A batch is acknowledged, and quiescent, only when it has taken effect.
     AckAfterEffect,
-    /// Who awaits a promise is entered before it can be kept unseen.
+    /// A waiter for a promise is entered before the promise can be kept unseen.
     PromiseEntersUnderLock,
     /// A thread notes how often it was called before it looks for work.
     HeardBeforeLook,
@@ -49,9 +49,9 @@ pub enum Rule {
     LastEndsBehindStructure,
     /// A pinned page stays in its frame.
     PinnedPageStays,
-    /// Who has pinned a slot looks whether it is still the page's.
+    /// A thread that has pinned a slot looks whether it is still the page's.
     PinComparesPage,
-    /// Who gives the last pin of a page back looks for those who wait.
+    /// The thread that gives the last pin of a page back looks for waiters.
     LastUnpinNotifies,
     /// A dropped future gives the pin back that it was granted.
     DroppedPinIsGivenBack,
@@ -71,13 +71,13 @@ pub enum Rule {
     SsdCountsDiscards,
     /// A slot is written only when it is at rest.
     SsdWritesAtRest,
-    /// Nobody finds a page in its slot before its write was answered.
+    /// No reader finds a page in its slot before its write was answered.
     SsdWritesBeforeFound,
-    /// Who drops a page leaves its slot alone where that is another page's.
+    /// A thread that drops a page leaves its slot alone where that is another page's.
     SsdDropsNamePages,
     /// Pages are voided before a write of them begins, and again after it.
     SsdVoidsWrites,
-    /// What is known from a saved map only and is not there is a miss, and no fault of the SSD.
+    /// A page that is known from a saved map only and is not there is a miss, and no fault of the SSD.
     SsdProvesSavedMaps,
 }
 

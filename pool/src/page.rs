@@ -26,7 +26,7 @@ use thermocline_base::checksum::{Seed, crc32c_append};
 pub const MIN_PAGE_BYTES: u32 = 4 << 10;
 /// The longest page.
 pub const MAX_PAGE_BYTES: u32 = 64 << 10;
-/// The page that is meant when nobody says otherwise: the disk is bound by operations, not by bytes.
+/// The length of pages unless an option sets another: the disk is bound by operations, not by bytes.
 pub const DEFAULT_PAGE_BYTES: u32 = MIN_PAGE_BYTES;
 /// The highest number that a page may have.
 pub const MAX_PAGE_NUMBER: u64 = (1 << 48) - 1;
@@ -173,7 +173,7 @@ impl fmt::Display for BadPageSize {
 
 impl std::error::Error for BadPageSize {}
 
-/// What the pages of one file are sealed with: the start of their checksums.
+/// The seal of the pages of one file: the start of their checksums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageSeal(Seed);
 
@@ -189,14 +189,14 @@ impl PageSeal {
     }
 }
 
-/// What a page is for. The pool does not look at it; its user tells apart by it what a page holds.
+/// The kind of a page. The pool does not look at it; its user tells apart by it what a page holds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PageKind(pub u16);
 
 /// A page that checks out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenPage<'a> {
-    /// What it is for.
+    /// Its kind.
     pub kind: PageKind,
     /// Its version.
     pub version: u64,
@@ -204,7 +204,7 @@ pub struct OpenPage<'a> {
     pub payload: &'a [u8],
 }
 
-/// What is wrong with a page.
+/// A fault of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PageError {
@@ -236,7 +236,7 @@ pub enum PageError {
         /// The number in the page.
         found: u64,
     },
-    /// A whole page of another time: its write was lost, or who asked knows of an older one.
+    /// A whole page of another time: its write was lost, or the reader that asked knows of an older one.
     Version {
         /// The number that was asked for.
         number: u64,

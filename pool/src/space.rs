@@ -10,8 +10,8 @@
 //!   punched       0            0            1            0            0          its space is the file system's again
 //! ```
 //!
-//! An extent is [`EXTENT_PAGES`] contiguous pages. The map is in memory only: who uses the space knows durably which
-//! extents it uses (the store's manifest does), and says so at the start ([`Space::claim`]).
+//! An extent is [`EXTENT_PAGES`] contiguous pages. The map is in memory only: the user of the space knows durably
+//! which extents it uses (the store's manifest does), and says so at the start ([`Space::claim`]).
 //!
 //! Rules:
 //! - Extent 0 holds the file's header and is never handed out. Its other pages are its user's.
@@ -20,10 +20,10 @@
 //!   is still the file's, if there is such a gap. So long gaps stay long.
 //! - When much is free ([`Space::give_back`]), the gaps nearest to the end become holes, whose space the file system has; a
 //!   hole at the end is cut off. The space of a hole is taken again before it is handed out, so that a full disk is an error
-//!   there, too. What is free at the start may be holes since before: nobody wrote that down.
+//!   there, too. What is free at the start may be holes since before: no record says so.
 //!
-//! Who frees an extent makes sure that nothing durable refers to it any more, that no read or write of it is under way,
-//! and that no frame holds a page of it (the pool's `discard`).
+//! The user that frees an extent makes sure that nothing durable refers to it any more, that no read or write of it
+//! is under way, and that no frame holds a page of it (the pool's `discard`).
 //!
 //! Limits: linear in the number of extents when it looks for a gap, a word at a time (a file of 1 TiB in pages of 4 KiB
 //! has 8 Mi extents in 131,072 words: below a millisecond, for a run that then holds for minutes), and for each gap that
@@ -56,7 +56,7 @@ const HOLES_AT_ONCE: usize = 32;
 pub struct ExtentRun {
     /// Number of the first one.
     pub first: u64,
-    /// How many.
+    /// Number of extents.
     pub count: u64,
 }
 
@@ -67,13 +67,13 @@ impl ExtentRun {
         self.first * EXTENT_PAGES
     }
 
-    /// How many pages.
+    /// Number of pages.
     #[must_use]
     pub const fn pages(self) -> u64 {
         self.count * EXTENT_PAGES
     }
 
-    /// How many extents hold `pages`.
+    /// Number of extents that hold `pages`.
     #[must_use]
     pub const fn extents_for(pages: u64) -> u64 {
         pages.div_ceil(EXTENT_PAGES)
@@ -88,7 +88,7 @@ impl ExtentRun {
     }
 }
 
-/// Who started with the space said something impossible about it: its own records are damaged.
+/// The user that started with the space said something impossible about it: its own records are damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ClaimError {
@@ -101,7 +101,7 @@ pub enum ClaimError {
     Beyond {
         /// The run.
         run: ExtentRun,
-        /// How many extents the file has.
+        /// Number of extents that the file has.
         extents: u64,
     },
 }
@@ -197,8 +197,8 @@ impl Space {
         Ok(())
     }
 
-    /// Hands out `count` contiguous extents; the file grows if no gap is long enough. May block on the file system when
-    /// the file grows, so it is for those who write runs, not for those who read rows.
+    /// Hands out `count` contiguous extents; the file grows if no gap is long enough. May block on the file system
+    /// when the file grows, so it is for writers of runs, not for readers of rows.
     ///
     /// # Errors
     /// When the disk is full ([`IoError::is_full`]), and the system's. Nothing is handed out then.
@@ -256,8 +256,9 @@ impl Space {
         state.release(run);
     }
 
-    /// Gives free space back to the file system when much of the file is free. Returns how many extents, for the time being:
-    /// who calls it now and then gives all of it back. For those who write runs: it waits for the file system.
+    /// Gives free space back to the file system when much of the file is free. Returns how many extents it gave
+    /// back this time; a caller that calls it now and then gives all of them back. For writers of runs: it waits for
+    /// the file system.
     ///
     /// # Errors
     /// The system's. What was free still is.
@@ -267,7 +268,7 @@ impl Space {
             return Ok(0);
         }
         for _ in 0..if self.lock().keeps { 0 } else { HOLES_AT_ONCE } {
-            // Nobody else gets it meanwhile.
+            // No other caller gets it meanwhile.
             let Some(run) = self.lock().take_surplus() else { break };
             let result = self.device.punch(run.page_range());
             let mut state = self.lock();
@@ -367,7 +368,7 @@ impl State {
         self.extents.saturating_sub(self.used + self.holes)
     }
 
-    /// So many of those stay.
+    /// Number of those that stay.
     fn stays(&self) -> u64 {
         self.used / GIVE_BACK_TO + self.spare_min
     }

@@ -18,7 +18,7 @@ use thermocline_base::checksum::{crc32c, crc32c_append};
 
 use crate::cache::Told;
 
-/// What happens to a page above the level that is simulated.
+/// The kind of a request for a page above the level that is simulated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum TraceKind {
@@ -43,9 +43,9 @@ pub struct TraceRequest {
     pub think_us: u32,
     /// Whose request it is.
     pub stream: u16,
-    /// What happens to the page.
+    /// Its kind.
     pub kind: TraceKind,
-    /// What the reader knows of its pages.
+    /// The reader's knowledge of its pages.
     pub told: Told,
 }
 
@@ -74,7 +74,7 @@ pub enum TraceError {
     Line {
         /// Its number, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
     /// The requests are more than the policy can take.
@@ -137,7 +137,7 @@ impl TraceSource for std::vec::IntoIter<TraceRequest> {
 /// Requests that are given out at once, about.
 pub const BATCH: usize = 16_384;
 
-/// What a file of our own format begins with.
+/// The first bytes of a file of our own format.
 pub const MAGIC: [u8; 8] = *b"thcltrce";
 const FORMAT: u32 = 1;
 const HEADER: usize = 32;

@@ -1,4 +1,4 @@
-//! What a cached page costs in memory, counted at the allocator: the map, the policy and the tags of the SSD level.
+//! Memory that a cached page costs, counted at the allocator: the map, the policy and the tags of the SSD level.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

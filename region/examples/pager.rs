@@ -1,4 +1,4 @@
-//! How fast the pager is, alone: pages of a region read by Zipf-free random reads, with a share of them in frames.
+//! Speed of the pager alone: pages of a region read by Zipf-free random reads, with a share of them in frames.
 //!
 //! `cargo run --release -p thermocline-region --example pager -- DIR PAGES FRAMES TASKS DELAY_MS HOT_SHARE SECONDS [--threads N] [--backing B]`
 //!

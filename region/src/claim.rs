@@ -1,7 +1,7 @@
 //! A wait for pages: it names its whole set, has frames for all of it before its first read, and keeps what has come until it
 //! has looked.
 //!
-//! - Waiters get frames in the order of their coming (`FramesBeforeReads`): nobody who has some waits for more.
+//! - Waiters get frames in the order of their coming (`FramesBeforeReads`): no waiter that has some waits for more.
 //! - A waiter whose frames are needed may lose its pages again before it looks, except the oldest one, which keeps its age
 //!   until it has seen its set whole: so each waiter ends.
 //! - A waiter that has to wait sleeps: its own reads wake it, or whoever frees a frame, brings a page or goes out of its way
@@ -47,7 +47,7 @@ pub(crate) struct Reading {
     pub(crate) completion: Completion,
 }
 
-/// What became of an attempt to have frames.
+/// The result of an attempt to have frames.
 enum Grant {
     Done,
     /// Older ones come first.
@@ -56,7 +56,7 @@ enum Grant {
     Lacks(usize),
 }
 
-/// What a waiter sees of its set.
+/// The state of a waiter's set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Seen {
     All,
@@ -163,7 +163,7 @@ impl<'p> Claim<'p> {
             let mut seen = self.see()?;
             if seen == Seen::Others {
                 self.leave_waker(context);
-                // What came before the waker was there has woken nobody.
+                // A page that came before the waker was there has not woken this waiter.
                 seen = self.see()?;
             }
             match seen {
@@ -286,7 +286,7 @@ impl Inner {
         Reading { page, name, word, completion }
     }
 
-    /// Somebody else may read it.
+    /// Gives a reading up; another waiter may read the page.
     pub(crate) fn give_up(&self, reading: &Reading) {
         let mut frames = self.frames.lock();
         if self.change(reading.page, reading.word, Word::ABSENT) {

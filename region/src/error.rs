@@ -1,4 +1,4 @@
-//! What can go wrong with a region.
+//! Errors of a region.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ use crate::sides::{Part, Side};
 pub enum RegionError {
     /// The system grants no range of addresses of that length.
     Addresses {
-        /// How long.
+        /// Bytes of the range.
         bytes: usize,
         /// Why.
         reason: String,
@@ -84,7 +84,7 @@ pub enum RegionError {
     TooManyPages {
         /// Pages that are needed at once.
         pages: usize,
-        /// How many one waiter may have.
+        /// Pages that one waiter may have.
         most: usize,
     },
 }

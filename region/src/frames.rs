@@ -1,6 +1,7 @@
-//! The frames of a pager, under its lock: which page is in which, what is free, what leaves, who waits.
+//! The frames of a pager, under its lock: which page is in which, what is free, what leaves, which waiters there are.
 //!
-//! Rules under the lock: nobody touches a page, waits, or pins; so the net may take it while any thread sleeps in a fault.
+//! Rules under the lock: no thread touches a page, waits, or pins; so the net may take it while any thread sleeps in
+//! a fault.
 //!
 //! Page-out has three steps. *Mark*: the policy chooses frames, their words say *leaving* with a number of their own, and then
 //! (`StampAfterMark`) a stamp of the epochs is taken. *Settle*: entries whose stamp the epochs have passed are taken by their
@@ -66,7 +67,7 @@ pub(crate) struct Frames {
     hand: usize,
 }
 
-/// What a policy may look at.
+/// The frames as a policy sees them.
 struct Choice<'a> {
     words: &'a [AtomicU64],
     uses: &'a [AtomicU16],
@@ -249,8 +250,8 @@ impl Frames {
         taken
     }
 
-    /// A frame for the net, at once: a free one, or that of a page whose contents nobody needs to keep. The caller has dropped
-    /// nothing so far: `drop_page` does, between the two transitions of its word.
+    /// A frame for the net, at once: a free one, or that of a page whose contents need not be kept. The caller has
+    /// dropped nothing so far: `drop_page` does, between the two transitions of its word.
     pub(crate) fn seize(&mut self, words: &[AtomicU64], drop_page: impl Fn(usize)) -> Option<u32> {
         if let Some(frame) = self.free.pop() {
             return Some(frame);
@@ -304,8 +305,8 @@ impl Frames {
         (first.waker.is_some() && self.free.len() <= first.need).then_some(first.need)
     }
 
-    /// A frame was freed, a page has come, or a waiter has gone on: the wakers of those whom that may concern. They are the
-    /// waiter whose turn it is, and those that wait for pages which others bring.
+    /// A frame was freed, a page has come, or a waiter has gone on: the wakers of the waiters that it may concern.
+    /// They are the waiter whose turn it is, and those that wait for pages which others bring.
     pub(crate) fn news(&mut self) -> Vec<Waker> {
         let mut turn = true;
         let concerned = |waiter: &mut Waiter| {

@@ -15,7 +15,7 @@ use thermocline_base::vm::paging::{self, Faults};
 
 use crate::frames::BATCH;
 
-/// What a page of [`Poisoned`] memory holds that is not there.
+/// The byte that fills a page of [`Poisoned`] memory that is not there.
 pub(crate) const POISON: u8 = 0xDB;
 
 /// See the module. Pages are numbered from the begin of the region. Callers own the transition of the page (`word.rs`).
@@ -76,8 +76,8 @@ impl PageMemory for System {
             for (place, page) in places.iter_mut().zip(some) {
                 *place = at(&self.reservation, *page);
             }
-            // SAFETY: pages of our range, whose transitions the caller owns; who uses their contents does so by a touch that
-            // the net serves.
+            // SAFETY: pages of our range, whose transitions the caller owns; a thread that uses their contents does
+            // so by a touch that the net serves.
             unsafe { paging::drop_pages(&places[..some.len()]) };
         }
     }
@@ -90,7 +90,7 @@ impl PageMemory for System {
 
     fn unregister(&self, part: usize) -> io::Result<()> {
         let start = at(&self.reservation, part * PART_BYTES / PAGE_BYTES);
-        // SAFETY: the caller has waited until nobody has a way to the part's bytes.
+        // SAFETY: the caller has waited until no thread has a way to the part's bytes.
         unsafe { self.faults.unregister(start, PART_BYTES) }
     }
 
@@ -133,7 +133,7 @@ impl PageMemory for Poisoned {
     }
 
     fn unregister(&self, part: usize) -> io::Result<()> {
-        // SAFETY: a part of ours, of which nobody has bytes.
+        // SAFETY: a part of ours, of which no thread has bytes.
         unsafe { self.0.decommit(part * PART_BYTES, PART_BYTES) };
         Ok(())
     }

@@ -65,7 +65,7 @@ impl World {
     }
 }
 
-/// What a thread does in a world.
+/// The work of a thread in a world.
 type Body = Box<dyn FnOnce(&World) + Send>;
 
 /// Runs these beside each other, and beside the tender.
@@ -126,7 +126,7 @@ fn reader_between_steps(step: usize) -> bool {
     !found.load(Ordering::SeqCst) || byte_of(&world, 0) == 1
 }
 
-/// What a page's memory holds, looked at without asking.
+/// The byte of a page's memory, looked at without asking.
 fn byte_of(world: &World, page: usize) -> u8 {
     // SAFETY: inside of the reservation of the twin, and one thread.
     unsafe { world.pager.inner().memory.reservation().base().add(page * PAGE_BYTES).read() }
@@ -184,7 +184,7 @@ fn sets_beyond_the_frames() {
     beside(&world, vec![reader(&[0, 1]), reader(&[2, 3])]);
 }
 
-/// A waiter whose only frame has a page that another reader holds by its pin: nobody tells when the pin ends.
+/// A waiter whose only frame has a page that another reader holds by its pin: no thread tells it when the pin ends.
 fn a_frame_behind_a_pin() {
     let world = World::new(2);
     world.append(2, 1);

@@ -24,7 +24,7 @@ pub enum Rule {
     NetTakesAtOnce,
     /// Whoever frees a frame, or brings a page, wakes those that may wait for it.
     FreedFrameTells,
-    /// A waiter that lacks frames which the epochs hold calls the tender, who watches the epochs.
+    /// A waiter that lacks frames which the epochs hold calls the tender, which watches the epochs.
     TenderWatchesEpochs,
 }
 

@@ -1,9 +1,10 @@
 //! The net: whoever touches a page without asking waits for that page, and reads no zeros.
 //!
-//! The thread that waits may hold any latch or pin of its program. So the net takes no lock of its users, only that of the frames,
-//! under which nobody touches pages or waits; reads for itself, even what others are reading; and takes a frame from a page that is there
-//! without waiting for epochs (`NetTakesAtOnce`): pages never change, so a reader that loses one under its proof meets the net
-//! and gets the same bytes. One frame is always out of the waiters' reach, so there is one to take.
+//! The thread that waits may hold any latch or pin of its program. So the net takes no lock of its users, only that
+//! of the frames, under which no thread touches pages or waits; reads for itself, even what others are reading; and
+//! takes a frame from a page that is there without waiting for epochs (`NetTakesAtOnce`): pages never change, so a
+//! reader that loses one under its proof meets the net and gets the same bytes. One frame is always out of the
+//! waiters' reach, so there is one to take.
 //!
 //! It allocates nothing, since the thread that it serves may stand within an allocator: the policy learns of its frames later
 //! ([`Frames::note`]), waiters are woken by the tender, a file is read by a plain call ([`Backing::read_apart`]).
@@ -83,7 +84,7 @@ impl Inner {
                     let name = self.name(page);
                     let read = self.read_apart(name, buffer);
                     if read.is_ok() {
-                        // Or somebody else has ended this reading, by bringing the page or by dropping its part.
+                        // Or another thread has ended this reading, by bringing the page or by dropping its part.
                         if self.put(page, word, buffer.as_ref().expect("given back"), Frames::note) {
                             self.tender.tell();
                         }

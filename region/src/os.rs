@@ -10,7 +10,7 @@
 //! | a page is not there | the reader is told, and awaits it | the thread sleeps in a fault, with all tasks that it runs |
 //! | a page cannot be read | an error that names it | the process is ended by a signal (SIGBUS) |
 //! | a page is not what was written | an error that names it | not noticed |
-//! | who is bounded by what | frames of the pager | a control group, or the trimmer of this module |
+//! | memory is bounded by | frames of the pager | a control group, or the trimmer of this module |
 //!
 //! A run is written past the system's cache, before any of it is mapped as present, so pages of the file are never dirty: taking one
 //! away costs no write, and a disk that is full or fails is an error of the writer.
@@ -43,7 +43,7 @@ use crate::statistics::Statistics;
 /// Between two looks of the trimmer.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// How it works.
+/// Options of the pager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OsOptions {
     /// Addresses, in bytes.
@@ -160,7 +160,8 @@ fn trim(inner: &Inner, limit: u64) {
         while over() && turns < inner.sides.parts() {
             let changes = inner.changes.lock();
             if inner.sides.get(hand).side == Side::Paged {
-                // SAFETY: a part of ours that stays mapped while its sides' lock is held; who touches it finds the same bytes.
+                // SAFETY: a part of ours that stays mapped while its sides' lock is held; a thread that touches it
+                // finds the same bytes.
                 if unsafe { paging::page_out(inner.start(hand), PART_BYTES) }.is_ok() {
                     inner.trimmed.fetch_add(1, Ordering::Relaxed);
                 }
@@ -223,7 +224,7 @@ impl Paging for OsPager {
             changes.unpin(&inner.reservation, number, &mut entry);
             inner.backing.prepare(number as u32).map_err(|source| RegionError::Full { source })?;
             let offset = (number * PART_BYTES) as u64;
-            // SAFETY: a free part of ours, of which nobody has a way to the bytes.
+            // SAFETY: a free part of ours, of which no thread has a way to the bytes.
             unsafe { paging::map_file(inner.start(number), PART_BYTES, &inner.file, offset) }
                 // The room that was taken is of no use.
                 .inspect_err(|_| inner.backing.discard(number as u32, entry.generation + 1))
@@ -258,7 +259,7 @@ impl Paging for OsPager {
             backoff.wait();
         }
         let _changes = inner.changes.lock();
-        // SAFETY: the epochs have passed, so nobody has a way to the part's bytes.
+        // SAFETY: the epochs have passed, so no thread has a way to the part's bytes.
         unsafe { paging::map_nothing(inner.start(number), PART_BYTES) }
             .map_err(|error| RegionError::no_mapping(&error))?;
         inner.backing.discard(part.number, part.generation);
@@ -282,7 +283,7 @@ impl Paging for OsPager {
         assert!(count > 0 && pages.len().is_multiple_of(PAGE_BYTES), "a run consists of whole pages");
         let number = part.number as usize;
         let Some(first) = inner.sides.reserve(&inner.cursors[number], part, count)? else { return Ok(None) };
-        // Counted first: who drops the part has said so before it looks at the count.
+        // Counted first: the owner that drops the part has said so before it looks at the count.
         let result =
             inner.sides.check(part, Side::Paged).map(drop).and_then(|()| inner.write(part, first, pages));
         inner.cursors[number].fetch_sub(1 << 16, Ordering::SeqCst);
@@ -330,7 +331,7 @@ impl Paging for OsPager {
         if !inner.is_written(page) {
             return Err(inner.no_page(page));
         }
-        // SAFETY: a page that was written, of a part that nobody frees meanwhile.
+        // SAFETY: a page that was written, of a part that its owner does not free meanwhile.
         let bytes = unsafe {
             std::slice::from_raw_parts(inner.reservation.base().add(page * PAGE_BYTES).as_ptr(), PAGE_BYTES)
         };

@@ -1,6 +1,6 @@
-//! The pager: who asks for pages, who writes them, and which parts they are in.
+//! The pager: the threads that ask for pages and write them, and the parts that they are in.
 //!
-//! | who | does | may wait for |
+//! | actor | does | may wait for |
 //! |---|---|---|
 //! | reader | asks words under a pin, reads bytes by a proof | – |
 //! | waiter ([`Claim`]), without a pin | takes frames for its whole set, reads, puts in place | device, epochs, older waiters |
@@ -12,7 +12,7 @@
 //! Why a proof holds: a reader pins, and then finds a word *present*, or makes it so by taking the page back. A mark that
 //! takes it away comes later, and its stamp later still, so the epochs do not pass that stamp before the pin has ended.
 //!
-//! Lock order: `changes` before `frames`. No thread that is pinned waits for a page: who has a guard and calls
+//! Lock order: `changes` before `frames`. No thread that is pinned waits for a page: one that has a guard and calls
 //! [`Claim::wait`] may wait for itself.
 
 use std::marker::PhantomData;
@@ -38,7 +38,7 @@ use crate::statistics::{Counters, Statistics, add};
 use crate::tender::{self, Tender};
 use crate::word::{FRAMES_MAX, State, Word};
 
-/// How a pager works.
+/// Options of a pager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// Addresses, in bytes.
@@ -70,7 +70,7 @@ impl Span {
     }
 }
 
-/// What all threads of a pager share.
+/// The state that all threads of a pager share.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) memory: Box<dyn PageMemory>,
@@ -115,7 +115,7 @@ pub struct Proof<'p> {
 
 impl<'p> Proof<'p> {
     /// # Safety
-    /// The base is a region's, and nobody writes the pages of these spans or takes them away while the pin lasts.
+    /// The base is a region's, and no thread writes the pages of these spans or takes them away while the pin lasts.
     pub(crate) unsafe fn new(base: NonNull<u8>, spans: &'p [Span]) -> Self {
         Self { base, spans, pin: PhantomData }
     }
@@ -243,7 +243,7 @@ impl Pager {
         self.inner.append(part, pages)
     }
 
-    /// What waits for pages. One for each reader that may have to.
+    /// A waiter for pages. One for each reader that may have to wait.
     #[must_use]
     pub fn claim(&self) -> Claim<'_> {
         Claim::new(&self.inner)
@@ -267,8 +267,8 @@ impl Pager {
         for page in spans.iter().flat_map(|span| span.pages()) {
             all_there &= inner.look(page)?;
         }
-        // SAFETY: `look` found the pages in the region and present, and nobody writes them or takes them away while the pin
-        // lasts (see the module).
+        // SAFETY: `look` found the pages in the region and present, and no thread writes them or takes them away
+        // while the pin lasts (see the module).
         Ok(all_there.then(|| unsafe { Proof::new(inner.memory.reservation().base(), spans) }))
     }
 
@@ -293,7 +293,8 @@ impl Pager {
         Ok(proof)
     }
 
-    /// Has pages read that will be asked for soon, as far as there are frames that nobody waits for. A hint: it may do nothing.
+    /// Has pages read that will be asked for soon, as far as there are frames that no waiter needs. A hint: it may do
+    /// nothing.
     ///
     /// # Panics
     /// When a span leads out of the region.
@@ -301,8 +302,8 @@ impl Pager {
         self.inner.prefetch(spans);
     }
 
-    /// Reads a page that was written past the frames, on this thread, into a buffer of a page's length: for those that read much once.
-    /// Nobody frees its part meanwhile.
+    /// Reads a page that was written past the frames, on this thread, into a buffer of a page's length: for those
+    /// that read much once. The owner of its part does not free that meanwhile.
     ///
     /// # Errors
     /// When there is no such page, or it cannot be read or is not what was written. The buffer is lost then.
@@ -325,7 +326,7 @@ impl Pager {
         self.inner.make_room(frames);
     }
 
-    /// What it has done and holds.
+    /// Its counts so far, and what it holds.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.inner.statistics()
@@ -464,7 +465,7 @@ impl Inner {
         add(&self.counters.page_outs, taken.len() as u64);
     }
 
-    /// Drops pages whose words say *taking*, on behalf of this thread, and wakes who waits.
+    /// Drops pages whose words say *taking*, on behalf of this thread, and wakes the waiters.
     fn drop_pages(&self, taken: &[(usize, u32)], then: Word) {
         let pages: Vec<usize> = taken.iter().map(|(page, _)| *page).collect();
         self.memory.take(&pages);
@@ -495,7 +496,7 @@ impl Inner {
             entry.registered = true;
             self.cursors[number].store(0, Ordering::SeqCst);
         } else {
-            // Before its first touch, which would wait in the net for a page that nobody has.
+            // Before its first touch, which would wait in the net for a page that is nowhere.
             if entry.registered {
                 self.memory.unregister(number).map_err(faults)?;
             }
@@ -524,7 +525,7 @@ impl Inner {
         }
         self.drop_part(number);
         self.backing.discard(part.number, part.generation);
-        // Still registered: who touches it meets the net, which knows no such page.
+        // Still registered: a thread that touches it meets the net, which knows no such page.
         self.sides.set(number, Entry { side: Side::Free, ..entry });
         Ok(())
     }
@@ -582,7 +583,7 @@ impl Inner {
         assert!(count > 0 && pages.len().is_multiple_of(PAGE_BYTES), "a run consists of whole pages");
         let number = part.number as usize;
         let Some(first) = self.sides.reserve(&self.cursors[number], part, count)? else { return Ok(None) };
-        // Counted first: who drops the part has said so before it looks at the count.
+        // Counted first: the owner that drops the part has said so before it looks at the count.
         let result =
             self.sides.check(part, Side::Paged).map(drop).and_then(|()| self.write(part, first, pages));
         self.cursors[number].fetch_sub(1 << 16, Ordering::SeqCst);

@@ -1,4 +1,5 @@
-//! What a user of a region asks of its pager, whichever it is: [`Pager`] (ours, `own`) or [`OsPager`](crate::OsPager) (`os`).
+//! The calls of a region's user to its pager, whichever it is: [`Pager`] (ours, `own`) or [`OsPager`](crate::OsPager)
+//! (`os`).
 
 use std::fmt;
 use std::ptr::NonNull;

@@ -1,4 +1,4 @@
-//! Who belongs on the pinned side: budgets by access density, and the misplaced, best gain first.
+//! The tuples that belong on the pinned side: budgets by access density, and the misplaced, best gain first.
 //!
 //! Input is what a sample of accesses says of each tuple (an entry of a table or an index): where it is, how long, how often it
 //! was used. After (Stoica and Ailamaki, DaMoN 2013, §4): tuples are ordered by accesses a byte, and those in front of the order
@@ -17,7 +17,7 @@ pub struct Sampled {
     pub place: u64,
     /// Its length in bytes, at least 1.
     pub bytes: u32,
-    /// How often it was used.
+    /// Number of its uses.
     pub accesses: u64,
     /// It is on the pinned side.
     pub pinned: bool,
@@ -32,11 +32,11 @@ pub struct Misplaced {
     pub place: u64,
     /// Its length in bytes.
     pub bytes: u32,
-    /// How often it was used.
+    /// Number of its uses.
     pub accesses: u64,
 }
 
-/// What follows from a sample.
+/// The placement that follows from a sample.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Placement {
     /// Pinned bytes of each table and index that was sampled.

@@ -11,7 +11,7 @@ use thermocline_base::vm::{Reservation, paging};
 
 use crate::error::RegionError;
 
-/// What a part is.
+/// The use of a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     /// Of no use: touching it is a mistake.
@@ -123,18 +123,18 @@ impl Sides {
         (0..self.parts()).filter(|part| self.get(*part).side == side).count()
     }
 
-    /// How many parts have been in use so far.
+    /// Number of parts that have been in use so far.
     pub(crate) fn ever_used(&self) -> usize {
         (0..self.parts()).filter(|part| self.get(*part).generation > 0).count()
     }
 
-    /// How many parts are locked.
+    /// Number of parts that are locked.
     pub(crate) fn locked(&self) -> usize {
         (0..self.parts()).filter(|part| self.get(*part).locked).count()
     }
 }
 
-/// What changes of sides remember, under the lock that makes them one at a time.
+/// The memory of changes of sides, under the lock that makes them one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     told_unlocked: bool,
@@ -168,7 +168,7 @@ impl Changes {
 
     /// Gives the memory of a pinned part back, which its owner has given up.
     pub(crate) fn give_back(&self, reservation: &Reservation, part: usize) {
-        // SAFETY: the part is its owner's alone, who gives it back.
+        // SAFETY: the part is its owner's alone, and the owner gives it back.
         if !unsafe { reservation.decommit_locked(part * PART_BYTES, PART_BYTES) } {
             // SAFETY: as above.
             unsafe {

@@ -1,4 +1,4 @@
-//! What a pager has done and holds.
+//! The counts of a pager, and what it holds.
 
 use thermocline_base::sync::{AtomicU64, Ordering};
 
@@ -20,7 +20,7 @@ pub(crate) fn add(counter: &AtomicU64, count: u64) {
     counter.fetch_add(count, Ordering::Relaxed);
 }
 
-/// What a pager has done so far, and what it holds.
+/// The counts of a pager so far, and what it holds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Statistics {
     /// Bytes of pinned parts.

@@ -1,10 +1,10 @@
-//! The tender: a thread of the pager that does what nobody else can be asked to do while others sleep.
+//! The tender: a thread of the pager that does what no other thread can be asked to do while others sleep.
 //!
 //! | called by | because | does |
 //! |---|---|---|
 //! | a waiter that lacks frames ([`Tender::watch`]) | pins end without telling anybody | makes room again and again until the epochs have let the frames go, and wakes it |
 //! | the net ([`Tender::tell`]) | it allocates nothing and runs no waker of its users | wakes those that wait for the page |
-//! | a reader ([`Inner::prefetch`]) | it does not wait for what it will need later | reads pages into frames that nobody waits for |
+//! | a reader ([`Inner::prefetch`]) | it does not wait for what it will need later | reads pages into frames that no waiter needs |
 //!
 //! It watches only while a waiter sleeps for want of frames *and* marked pages wait for epochs; else each frame that is freed wakes
 //! the waiter itself. A read that was begun ahead is like any other: a waiter that comes meanwhile waits for it, the net reads
@@ -35,7 +35,7 @@ const HINTS_MAX: usize = 4096;
 /// Between two looks at the epochs, at first and at the most. Pins are short.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
 
-/// What the tender is called for.
+/// The calls that the tender has to answer.
 #[derive(Debug, Default)]
 pub(crate) struct Tender(Mutex<Calls>);
 
@@ -64,7 +64,7 @@ impl Tender {
         self.call(|calls| calls.watch = true);
     }
 
-    /// A page has come, of which nobody was told. Allocates nothing.
+    /// A page has come, of which no waiter was told. Allocates nothing.
     pub(crate) fn tell(&self) {
         self.call(|calls| calls.tell = true);
     }
@@ -151,7 +151,7 @@ impl Inner {
         }
     }
 
-    /// Begins to read pages, as far as nobody waits for frames.
+    /// Begins to read pages, as far as no waiter needs the frames.
     fn begin_ahead(&self, hints: &[usize], readings: &mut Vec<Reading>) {
         self.make_room(hints.len() + 1);
         let mut begun = Vec::with_capacity(hints.len());

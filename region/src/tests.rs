@@ -1,4 +1,4 @@
-//! What a region promises, against a flat array; faults of the medium; the net.
+//! The promises of a region, against a flat array; faults of the medium; the net.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -546,8 +546,8 @@ mod counting {
     }
 }
 
-/// What the net does for a touch, over a file of the system, with free frames and then by taking them; beside a waiter
-/// whose reading it overtakes.
+/// The net serves touches over a file of the system, with free frames and then by taking them; beside a waiter whose
+/// reading it overtakes.
 #[test]
 fn the_net_allocates_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -571,7 +571,8 @@ fn the_net_allocates_nothing() {
     }
 }
 
-/// What was asked ahead is there when it is needed, and nobody waits; what cannot be read is told to whoever needs it.
+/// Pages that were asked ahead are there when they are needed, and no reader waits. A reader that needs one which
+/// cannot be read is told.
 #[test]
 fn pages_that_were_read_ahead_are_there() {
     for system in [false, true] {

@@ -10,8 +10,9 @@
 //! ```
 //!
 //! - The page's memory is there in PRESENT and LEAVING, and changes in FILLING and TAKING only, whose owner is the thread that
-//!   made the transition; both last for a system call, during which their owner waits for nobody.
-//! - A frame belongs to the page in every state that names it. Who makes the transition out of such a state gets the frame.
+//!   made the transition; both last for a system call, during which their owner waits for no other thread.
+//! - A frame belongs to the page in every state that names it. The thread that makes the transition out of such a
+//!   state gets the frame.
 //! - Numbers are unique among those that can be met (35 bits: an entry of a queue would have to stay there for 2^35 marks).
 
 /// Bits of a state.
@@ -23,7 +24,7 @@ const NUMBER_BITS: u32 = 64 - STATE_BITS - FRAME_BITS;
 /// The most frames that a pager can have.
 pub(crate) const FRAMES_MAX: usize = 1 << FRAME_BITS;
 
-/// What a word says.
+/// The state that a word says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     /// No page: the part is not paged, or not written so far.

@@ -10,7 +10,7 @@
 //! - A run is answered when each of its pages is in as many places as promised; one that is not makes the whole run an error, and the
 //!   others' slots are given back.
 //! - A page whose last copy was lost with its server is an error of that page; others are served. With two copies the client
-//!   asks the other one, and nobody here learns of it.
+//!   asks the other one, and no caller learns of it.
 //! - No thread touches pages of a region in here, or waits for one that might, and the lock is held for no wait: so the net
 //!   of a pager may read through it. It does allocate, unlike a file: whoever touches paged memory inside of an allocator
 //!   needs another backing.
@@ -42,14 +42,14 @@ const NOWHERE: u64 = u64::MAX;
 /// Connections that are being made are asked for this often.
 const ASK_NS: u64 = 2_000_000;
 
-/// How it works.
+/// Options of the backing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoteOptions {
     /// Of the client; its pages have [`PAGE_BYTES`].
     pub client: ClientOptions,
-    /// How long opening waits for as many servers as copies are promised.
+    /// Time for which opening waits for as many servers as copies are promised.
     pub open_ns: u64,
-    /// How long closing waits for what is under way.
+    /// Time for which closing waits for what is under way.
     pub close_ns: u64,
 }
 
@@ -186,7 +186,7 @@ impl RemoteBacking {
         Ok(Self { shared, driver: Some(driver) })
     }
 
-    /// What its client has done so far.
+    /// Statistics of its client.
     #[must_use]
     pub fn statistics(&self) -> ClientStatistics {
         self.shared.lock().client.statistics()

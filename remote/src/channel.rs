@@ -5,7 +5,7 @@
 //!   magic, kind ───────────────────────────►             kind: with a key, or without
 //!   Noise NNpsk0: psk, e ──────────────────►             each piece behind its length in 16 bits
 //!               ◄───────────────────── e, ee
-//!   sealed: encrypted from now on? ────────►             only who has the key comes so far
+//!   sealed: encrypted from now on? ────────►             only a peer with the key comes so far
 //!               ◄────────────────── sealed: 1
 //! ```
 //!
@@ -28,9 +28,9 @@ use crate::transport::LinkError;
 
 const MAGIC: [u8; 8] = *b"thermRM1";
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_SHA256";
-/// What is read of a side that has not proved the key.
+/// Bytes that are read of a side that has not proved the key.
 pub(crate) const STRANGER_BYTES: usize = 512;
-/// How long a side may take to prove the key.
+/// Time that a side may take to prove the key.
 pub(crate) const STRANGER_TIME: Duration = Duration::from_secs(5);
 /// A piece of Noise: 65,535 bytes with its tag of 16.
 const PIECE_MAX: usize = 65_535 - 16;
@@ -45,13 +45,13 @@ pub(crate) struct Channel {
     noise: Option<Box<TransportState>>,
     /// As it came, encrypted; empty where nothing is.
     raw: Vec<u8>,
-    /// What came, in clear; read up to `at`.
+    /// Bytes that came, in clear; read up to `at`.
     clear: Vec<u8>,
     at: usize,
     out: Vec<u8>,
     wire: Vec<u8>,
     chunk: Box<[u8]>,
-    /// How long a read blocks, if that was set.
+    /// Time for which a read blocks, if that was set.
     patience: Option<Duration>,
 }
 
@@ -218,7 +218,7 @@ impl Channel {
         message.put(&mut self.out);
     }
 
-    /// How much waits for a flush.
+    /// Bytes that wait for a flush.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.out.len()
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   page_out ─► gathered (a batch, or its time) ─► runs to the servers ─► answered by all copies ─► Event::Out { slot }
-//!   page_in ──► one read for all who ask ─► checked ─► Event::In          refused, late, lost ─► the other copy
+//!   page_in ──► one read for all that ask ─► checked ─► Event::In         refused, late, lost ─► the other copy
 //! ```
 //!
 //! It is a state machine that its owner drives ([`Client::drive`]): no threads, no waits of its own; time comes from a clock.
@@ -44,7 +44,7 @@ use crate::transport::Connect;
 use hosts::{Server, What};
 pub use waits::Waits;
 
-/// How a client works.
+/// Options of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClientOptions {
     /// Servers that have each page: 1 or 2.
@@ -119,14 +119,14 @@ impl fmt::Display for PageError {
 
 impl std::error::Error for PageError {}
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The page is in as many places as promised; its owner may drop it.
     Out {
         /// Of the request.
         ticket: Ticket,
-        /// What it is found by.
+        /// The number by which it is found.
         slot: u64,
     },
     /// The page is back. Its slot still has it, until it is freed.
@@ -145,7 +145,7 @@ pub enum Event {
     },
 }
 
-/// What a client has done so far.
+/// Statistics of a client so far.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ClientStatistics {
     /// Leases that are held.
@@ -243,7 +243,7 @@ impl Client {
         }
     }
 
-    /// What it has done so far.
+    /// Its statistics so far.
     #[must_use]
     pub fn statistics(&self) -> ClientStatistics {
         ClientStatistics {
@@ -257,7 +257,7 @@ impl Client {
         }
     }
 
-    /// What was last wrong with each server that is not connected: address and reason.
+    /// The last trouble with each server that is not connected: address and reason.
     pub fn troubles(&self) -> impl Iterator<Item = (String, &str)> {
         self.servers.iter().filter(|server| server.host.is_none()).map(Server::trouble)
     }
@@ -331,8 +331,8 @@ impl Client {
         self.release(slot);
     }
 
-    /// Connects, sends what has been gathered, takes answers and gives up who is lost. Waits up to `wait` for an
-    /// answer if none is there.
+    /// Connects, sends what has been gathered, takes answers and gives up servers that are lost. Waits up to `wait`
+    /// for an answer if none is there.
     pub fn drive(&mut self, wait: Duration) {
         self.tend();
         self.flush();

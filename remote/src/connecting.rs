@@ -16,7 +16,7 @@ use crate::transport::{Connect, LinkError, Transport};
 /// A server that was not reached is tried again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What a thread gives back.
+/// The result that a thread gives back.
 type Made = (Box<dyn Connect>, Result<Box<dyn Transport>, LinkError>);
 
 /// See the module.
@@ -48,7 +48,7 @@ impl Connecting {
         let spawned = thread.spawn(move || {
             if let Ok(mut inner) = take.recv() {
                 let made = inner.connect();
-                // Nobody waits any more when the client has ended.
+                // The client that waits for it may have ended.
                 let _ = sender.send((inner, made));
             }
         });

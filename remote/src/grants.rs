@@ -40,7 +40,7 @@ pub trait Memory {
     fn wipe(&mut self, segment: u32) -> io::Result<()>;
 }
 
-/// What a server exports, and how.
+/// The memory that a server exports, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Export {
     /// Segments.
@@ -66,7 +66,7 @@ struct Lease {
     last_number: u64,
 }
 
-/// What a server has done so far.
+/// The counts of a server so far.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Pages read by holders.
@@ -114,7 +114,7 @@ impl Grants {
         self.leases.contains_key(&lease)
     }
 
-    /// What was done so far.
+    /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts

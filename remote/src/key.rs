@@ -1,9 +1,9 @@
-//! The key that both sides have: a file of 64 hexadecimal digits that nobody else may read.
+//! The key that both sides have: a file of 64 hexadecimal digits that no other user may read.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What peers prove to each other that they have.
+/// The secret that peers prove to each other.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(pub(crate) [u8; 32]);
 

@@ -1,4 +1,4 @@
-//! What holder and server say to each other, and its bytes.
+//! The messages between holder and server, and their bytes.
 //!
 //! ```text
 //!   length u32 │ lease u64 │ number u64 │ kind u8 │ fields          little-endian; the length counts what stands behind it
@@ -15,7 +15,7 @@ pub const VERSION: u16 = 1;
 /// The longest message that is read: a run of 64 pages of 4 KiB and what stands before it.
 pub const MESSAGE_MAX: usize = (64 * 4096) + 64;
 
-/// What a holder wants.
+/// A request of a holder.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ask {
     /// A lease, for pages of this length.
@@ -25,13 +25,13 @@ pub enum Ask {
         /// Bytes of a page.
         page_bytes: u32,
     },
-    /// So many segments more; fewer may be granted.
+    /// Number of segments that it wants more; fewer may be granted.
     Grant(u32),
     /// Read neighbouring pages.
     Read {
         /// The first.
         page: u64,
-        /// How many.
+        /// Number of pages.
         pages: u32,
     },
     /// Write neighbouring pages.
@@ -45,11 +45,11 @@ pub enum Ask {
     Renew,
     /// The lease is over; its segments go back.
     Close,
-    /// What the server has and does; needs no lease.
+    /// State and counts of the server; needs no lease.
     Status,
 }
 
-/// What a server answers.
+/// An answer of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Told {
     /// The lease is granted.
@@ -121,7 +121,7 @@ pub struct Message<T> {
     pub lease: u64,
     /// Of the request.
     pub number: u64,
-    /// What is asked or told.
+    /// The request or the answer.
     pub body: T,
 }
 

@@ -78,7 +78,7 @@ const KILLS: Scene = Scene { servers: 3, copies: 2, restarts: 0.01, ..CALM };
 const DRAIN: Scene = Scene { servers: 2, drains: true, ..CALM };
 const SCENES: [Scene; 9] = [CALM, REPEATS, ONE_SIDED, LOSSES, LATE, STORM, LIARS, KILLS, DRAIN];
 
-/// What a client should have.
+/// A client, and the pages that it should have.
 struct Owner {
     client: Client,
     author: u8,
@@ -142,7 +142,7 @@ impl World {
         Self { scene, rng, clock, servers, owners }
     }
 
-    /// So many steps, then calm until nothing is under way, and every page is read.
+    /// Takes so many steps, then is calm until nothing is under way, and every page is read.
     fn run(&mut self, steps: u64) -> Result<(), String> {
         for step in 0..steps {
             if self.scene.drains && step == steps / 2 {
@@ -317,7 +317,7 @@ fn model_of_one_server_that_is_killed() {
         (0..80).for_each(|_| world.step().unwrap());
         world.restart((seed % 3) as usize);
         locked(&world.servers[(seed % 3) as usize]).reachable = seed % 2 == 0;
-        // What is sent to it is answered by nobody, so its lease is given up in time.
+        // What is sent to it gets no answer, so its lease is given up in time.
         for _ in 0..600 {
             world.clock.advance(Duration::from_micros(100));
             world.servers.iter().for_each(|server| {

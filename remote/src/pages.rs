@@ -1,4 +1,4 @@
-//! What a database is told of its memory servers, and the backing that comes of it.
+//! The memory servers that a database is given, and the backing that is made of them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::profile::{Profile, ProfileConnect};
 use crate::tcp::{Address, TcpConnect};
 use crate::transport::Connect;
 
-/// How long a connection may take to be made.
+/// Time that a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// In how many places each page is that is not in memory.
@@ -60,7 +60,7 @@ impl fmt::Display for Copies {
 pub struct RemotePages {
     /// Where the servers are.
     pub servers: Vec<Address>,
-    /// What they and this process have in common.
+    /// The secret that they and this process have in common.
     pub key: Option<Key>,
     /// Places of each page.
     pub copies: Copies,
@@ -94,7 +94,7 @@ impl RemotePages {
     /// Connects to the servers; for one opening of a database.
     ///
     /// # Errors
-    /// Who was not reached and why, or why the file behind them cannot be made.
+    /// The servers that were not reached and why, or why the file behind them cannot be made.
     pub fn open(&self) -> Result<Arc<dyn Backing>, String> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let connect = |address: &Address| -> Box<dyn Connect> {

@@ -14,7 +14,7 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 
 use crate::key::Key;
 
-/// What is kept of a sealed page.
+/// The mark that is kept of a sealed page.
 #[derive(Clone, Copy, Default)]
 struct Mark {
     /// 0: none.
@@ -44,7 +44,7 @@ fn nonce(count: u64) -> Nonce {
 }
 
 impl Seals {
-    /// Under a key that nobody else has.
+    /// Seals under a key that only this value has.
     pub(crate) fn new() -> Self {
         let key = UnboundKey::new(&AES_256_GCM, &Key::fresh().0).expect("the key has the cipher's length");
         Self { key: LessSafeKey::new(key), count: 0, marks: Vec::new() }

@@ -5,8 +5,8 @@
 //!   do not wait for each other.
 //! - A connection is a thread; so is each socket that is listened on, and one that ends leases and zeroes segments. What the server
 //!   decides stands in [`crate::grants`], behind one lock: requests are done one after another.
-//! - Beyond a unix socket of the same user, only who proves the key is served. At most [`STRANGERS_MAX`] connections have
-//!   not proved it yet.
+//! - Beyond a unix socket of the same user, only a peer that proves the key is served. At most [`STRANGERS_MAX`]
+//!   connections have not proved it yet.
 //!
 //! Limits: zeroing holds the lock for a segment of 64 MiB.
 
@@ -38,12 +38,12 @@ pub const PAGE_BYTES: u32 = 4096;
 pub const SEGMENT_BYTES: u64 = 64 << 20;
 /// Connections that have not proved the key yet.
 pub const STRANGERS_MAX: u64 = 64;
-/// How long a thread sleeps before it looks whether the server ends.
+/// Time for which a thread sleeps before it looks whether the server ends.
 const TICK: Duration = Duration::from_millis(50);
-/// What a connection holds back at the most until it is sent.
+/// Bytes that a connection holds back at the most until they are sent.
 const BATCH_BYTES: usize = 512 << 10;
 
-/// What a server does.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// Memory that is exported, rounded down to segments.
@@ -52,7 +52,7 @@ pub struct ServerOptions {
     pub segment_bytes: u64,
     /// Where it listens.
     pub listen: Vec<Address>,
-    /// What peers have to prove.
+    /// The key that peers have to prove.
     pub key: Option<Key>,
     /// Of huge pages.
     pub huge: bool,
@@ -155,7 +155,7 @@ impl Shared {
     }
 }
 
-/// What was taken at start.
+/// The memory that was taken at start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Registered {
     /// Memory that is exported.
@@ -232,7 +232,7 @@ impl Server {
         Ok(Self { shared, threads, addresses, sockets, registered })
     }
 
-    /// What was taken at start.
+    /// The memory that was taken at start.
     #[must_use]
     pub fn registered(&self) -> Registered {
         self.registered
@@ -244,7 +244,7 @@ impl Server {
         &self.addresses
     }
 
-    /// Grants nothing from now on, and asks who has memory to take its pages away.
+    /// Grants nothing from now on, and asks the holders of memory to take their pages away.
     pub fn drain(&self) {
         self.shared.state().grants.drain();
     }
@@ -270,7 +270,7 @@ impl Drop for Server {
             let _ = thread.join();
         }
         for socket in &self.sockets {
-            // It may have been removed by somebody else.
+            // Another process may have removed it.
             let _ = std::fs::remove_file(socket);
         }
     }
@@ -295,7 +295,7 @@ fn listen(options: &ServerOptions) -> Result<Vec<(Address, Listener)>, ServerErr
                 listeners.push((Address::Tcp(bound.to_string()), Listener::Tcp(listener)));
             }
             Address::Unix(path) => {
-                // A socket that nobody listens on any more is left behind by a server that was killed.
+                // A socket without a listener is left behind by a server that was killed.
                 if std::os::unix::net::UnixStream::connect(path)
                     .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
                 {

@@ -15,7 +15,7 @@ use crate::grants::{Export, Grants, Memory};
 use crate::message::{Ask, Message, Told};
 use crate::transport::{Connect, LinkError, Transport};
 
-/// How the network behaves.
+/// The behaviour of the network.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Weather {
     /// Of a message, that it never arrives.
@@ -75,10 +75,10 @@ pub(crate) struct SimServer {
     lines: Vec<Line>,
     /// Second copies of requests, which arrive much later: client and request.
     ghosts: Vec<(usize, Message<Ask>)>,
-    /// Answers that got lost: they turn up when nobody waits for them any more.
+    /// Answers that got lost: they turn up when no client waits for them any more.
     late: Vec<(usize, Message<Told>)>,
     pub(crate) reachable: bool,
-    /// What must never happen, and did.
+    /// An event that must never happen, and did.
     pub(crate) wrong: Option<String>,
 }
 
@@ -127,7 +127,7 @@ impl SimServer {
         self.memory.bytes.fill(0);
     }
 
-    /// Bytes that stand in each page of a segment first: who wrote it.
+    /// Bytes that stand in each page of a segment first: they name its author.
     pub(crate) fn authors(&self, segment: u32) -> impl Iterator<Item = u8> {
         let start = segment as usize * self.memory.segment_bytes;
         let pages =

@@ -29,7 +29,7 @@ pub const SLOTS_MAX: u64 = 1 << 36;
 pub struct Run {
     /// The first of them.
     pub first: u64,
-    /// How many there are, from 1 to [`RUN_MAX`].
+    /// Number of slots, from 1 to [`RUN_MAX`].
     pub len: u32,
 }
 
@@ -72,7 +72,7 @@ impl Slots {
         slots
     }
 
-    /// How many slots there are, free and taken.
+    /// Number of slots, free and taken.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
@@ -84,7 +84,7 @@ impl Slots {
         self.len == 0
     }
 
-    /// How many are free.
+    /// Number of free slots.
     #[must_use]
     pub fn free_count(&self) -> u64 {
         self.free_count
@@ -96,7 +96,7 @@ impl Slots {
         self.free.bytes() + self.whole.bytes()
     }
 
-    /// How many levels the vector of slots has.
+    /// Number of levels of the vector of slots.
     #[must_use]
     pub fn levels(&self) -> usize {
         self.free.levels.len()
@@ -219,7 +219,7 @@ impl Slots {
     }
 }
 
-/// So many bits, from the lowest on.
+/// A word of `len` ones, from the lowest bit on.
 const fn ones(len: u32) -> u64 {
     if len >= 64 { u64::MAX } else { (1 << len) - 1 }
 }

@@ -37,7 +37,7 @@ const VALID: u64 = 1 << 63;
 
 const _: () = assert!(HOSTS_MAX as u64 * PAGES_MAX == 1 << SECOND_SHIFT);
 
-/// How long the page of an entry is.
+/// Length of the page of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum PageSize {
@@ -82,7 +82,7 @@ pub struct Spot {
     pub page: u64,
 }
 
-/// What the table says of a slot, in 64 bits.
+/// The table's entry of a slot, in 64 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Entry(u64);
 
@@ -132,7 +132,7 @@ impl Entry {
         Self(self.0 & !IN_USE)
     }
 
-    /// How long its page is.
+    /// Length of its page.
     #[must_use]
     pub const fn size(self) -> PageSize {
         match self.0 >> SIZE_SHIFT & 3 {
@@ -226,7 +226,7 @@ impl PageTable {
         Self { leaves: Vec::new(), seconds }
     }
 
-    /// How many slots have a leaf, or lie below one that has.
+    /// Number of slots that have a leaf, or lie below one that has.
     #[must_use]
     pub fn slots(&self) -> u64 {
         self.leaves.len() as u64 * LEAF_SLOTS

@@ -17,7 +17,7 @@ use crate::key::Key;
 use crate::message::{Ask, Message, Told};
 use crate::transport::{Connect, LinkError, Transport};
 
-/// What is held back at the most until it is sent.
+/// Bytes that are held back at the most until they are sent.
 const BATCH_BYTES: usize = 512 << 10;
 
 /// Where a server listens.

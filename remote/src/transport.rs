@@ -6,7 +6,7 @@
 //! | [`crate::profile`] | over any other: answers as late as a network of that kind would bring them |
 //! | `sim` (tests) | in the process: delay, loss, order and duplicates by seed |
 //!
-//! A transport may lose, delay, repeat and reorder; what it brings is checked by who uses it. After an error it is of no
+//! A transport may lose, delay, repeat and reorder; its user checks what it brings. After an error it is of no
 //! further use.
 
 use std::fmt;
@@ -24,7 +24,7 @@ pub enum LinkError {
     Io(std::io::Error),
     /// The other side is no server of ours, or has another key.
     Unauthenticated,
-    /// What came makes no sense.
+    /// The bytes that came make no sense.
     Malformed,
     /// The server refuses.
     Refused(Refusal),

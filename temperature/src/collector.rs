@@ -14,8 +14,8 @@
 //! below half, its worker may sample twice as much again, up to what was asked for. [`CollectorStatistics`] says how many workers are held back,
 //! and an event is sent when that begins and ends.
 //!
-//! Locks: a step holds `work` while it runs, which may be as long as the log's target takes; `rings` and `statistics` only
-//! for moments, so a worker that comes, or who asks for figures, never waits for the target.
+//! Locks: a step holds `work` while it runs, which may be as long as the log's target takes; `rings` and `statistics`
+//! only for moments, so a worker that comes, or a caller that asks for figures, never waits for the target.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ use super::ring::{self, Reader};
 use super::sampler::{Rate, Sampler, decode};
 use super::{Access, LogError};
 
-/// How accesses are collected.
+/// Options of the collection of accesses.
 #[derive(Clone, Debug)]
 pub struct CollectorOptions {
     /// Which share of the hot accesses is recorded, from 0 (off) to 1.
@@ -60,7 +60,7 @@ impl Default for CollectorOptions {
     }
 }
 
-/// What was collected so far.
+/// Counts of what was collected so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CollectorStatistics {
     /// Records drained.
@@ -199,7 +199,7 @@ impl Collector {
     /// Drains all rings, and ends the quantum if it is over.
     pub fn step(&self) {
         let mut work = self.work.lock();
-        // Not under their lock: who comes meanwhile waits for nothing, and is drained by the next step.
+        // Not under their lock: a worker that comes meanwhile waits for nothing, and the next step drains its ring.
         let mut readers = std::mem::take(&mut self.rings.lock().readers);
         readers.retain_mut(|ring| {
             let closed = ring.reader.is_closed();
@@ -238,7 +238,7 @@ impl Collector {
         self.statistics.lock().clone_from(&work.statistics);
     }
 
-    /// What was collected, as of the last step.
+    /// The counts of what was collected, as of the last step.
     #[must_use]
     pub fn statistics(&self) -> CollectorStatistics {
         self.statistics.lock().clone()

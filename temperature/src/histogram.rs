@@ -1,4 +1,4 @@
-//! How temperatures spread over the rows of each table, for people who look.
+//! The spread of temperatures over the rows of each table, for people to look at.
 //!
 //! Estimated from the classifier's sample: each row of it stands for as many as the inverse of the sampled share.
 

@@ -34,7 +34,7 @@ struct Shared {
     throttle: CachePadded<Throttle>,
 }
 
-/// What the two ends tell each other beside records. Written seldom.
+/// Words between the two ends, beside records. Written seldom.
 #[derive(Debug, Default)]
 struct Throttle {
     /// By how many powers of two the worker samples less than it was asked to.

@@ -1,4 +1,4 @@
-//! What a worker does at each access: almost nothing.
+//! The work of a worker at each access: almost nothing.
 //!
 //! ```text
 //!   hot access   countdown - 1 ── not 0 ─► done
@@ -29,7 +29,7 @@ const OFF_COUNTDOWN: u32 = 4096;
 /// No record stands for more.
 const WEIGHT_MAX: u32 = (1 << 15) - 1;
 
-/// How much is sampled, shared by all workers. Changes take effect at each worker's next record.
+/// The share that is sampled, shared by all workers. Changes take effect at each worker's next record.
 #[derive(Debug)]
 pub(super) struct Rate {
     /// One of so many hot accesses is recorded; 0: nothing is.
@@ -60,7 +60,7 @@ impl Rate {
 pub struct Sampler {
     /// Hot accesses until the next record.
     countdown: u32,
-    /// What the next record stands for; 0 while sampling is off.
+    /// Number of accesses that the next record stands for; 0 while sampling is off.
     stride: u32,
     ring: Writer,
     rate: Arc<Rate>,

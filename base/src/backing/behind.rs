@@ -5,7 +5,7 @@
 //! | a run is written | to both at once; answered when both have answered | |
 //! | … and one of them fails | the pages stand behind alone, and are counted | the run has failed: a promised copy is missing |
 //! | a page is read | first | if the other one does not have it, lost it, or fails |
-//! | a page is read apart | not asked: who asks may hold what an answer needs | always |
+//! | a page is read apart | not asked: the reader may hold what an answer needs | always |
 //! | a part is prepared | as far as it has room | must have room |
 //!
 //! So no page is in fewer places than the one behind, whatever becomes of the one in front (Jung, Han and Yeom, 2007,
@@ -31,7 +31,7 @@ struct Counters {
     read_behind: AtomicU64,
 }
 
-/// What became of pages so far.
+/// Pages that the one in front did not take or give so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BehindCounts {
     /// Pages that the one in front did not take.
@@ -47,7 +47,7 @@ impl CopyBehind {
         Self { front, behind, counters: Arc::default() }
     }
 
-    /// What became of pages so far.
+    /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> BehindCounts {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -23,7 +23,7 @@ pub(super) struct Scratch {
     mark: Mark,
 }
 
-/// How far the stack goes: the chunk that pieces are taken from, and the words of it that are given.
+/// The top of the stack: the chunk that pieces are taken from, and the words of it that are given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
     chunk: usize,

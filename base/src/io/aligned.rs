@@ -7,11 +7,11 @@ use std::ptr::NonNull;
 
 use crate::vm;
 
-/// What every device and file system that we know of is content with.
+/// An alignment that every device and file system that we know of is content with.
 pub const DIRECT_ALIGNMENT: usize = 4096;
 
-/// Buffers from this length on are taken from the system, and go back to it. An allocator would keep what is free, in parts
-/// that fit nobody: with buffers that live for milliseconds it kept more than all of them together.
+/// Buffers from this length on are taken from the system, and go back to it. An allocator would keep free memory in
+/// parts that fit no later buffer: with buffers that live for milliseconds it kept more than all of them together.
 const MAPPED_FROM: usize = 64 << 10;
 
 /// A fixed number of bytes at an aligned address, zero at first.
@@ -65,7 +65,7 @@ impl DerefMut for AlignedBytes {
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
         if self.len >= MAPPED_FROM && vm::MAPS_PAGES {
-            // SAFETY: mapped in `zeroed` with this length, and nobody has it any more.
+            // SAFETY: mapped in `zeroed` with this length, and no reference to it is left.
             return unsafe { vm::unmap_pages(self.start, self.len) };
         }
         // SAFETY: allocated in `zeroed` with this layout.

@@ -2,7 +2,7 @@
 //!
 //! A direct file takes only whole blocks. The last block of what was appended is usually not full: it is written with
 //! zeros behind its bytes, kept, and written again with what comes next. So a position that was written once may be
-//! written again, with the same bytes; who appends from a position on owns everything behind it.
+//! written again, with the same bytes; the appender owns everything behind the position where it began.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ pub struct Appender {
     buffer: AlignedBytes,
     /// Where the buffer stands in the file; a multiple of the file's alignment.
     start: u64,
-    /// How many bytes of the buffer are appended ones.
+    /// Bytes of the buffer that are appended ones.
     used: usize,
-    /// How many of them have been written.
+    /// Bytes of them that have been written.
     written: usize,
 }
 
@@ -79,7 +79,7 @@ impl Appender {
         let to = self.used.next_multiple_of(block);
         self.buffer[self.used..to].fill(0);
         let piece = &mut self.buffer[from..to];
-        // SAFETY: the buffer outlives the wait, and nobody touches it meanwhile.
+        // SAFETY: the buffer outlives the wait, and no other code touches it meanwhile.
         let buffer = unsafe { Buffer::borrowed(piece.as_mut_ptr(), piece.len()) };
         self.file.submit(Operation::Write { offset: self.start + from as u64, buffer }).wait().result?;
         // The last block is kept if more belongs into it.

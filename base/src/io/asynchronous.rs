@@ -58,7 +58,7 @@ impl SystemIo {
         Self(Backend::Threads(Arc::new(Threads::new(count))))
     }
 
-    /// How: `io_uring` or `threads`.
+    /// Its method: `io_uring` or `threads`.
     #[must_use]
     pub fn method(&self) -> &'static str {
         match &self.0 {

@@ -21,8 +21,8 @@
 //! is used through `&mut` or by value, so each side is one thread at a time.
 //!
 //! # Dropping
-//! A completion whose buffer is borrowed waits when it is dropped: the memory is somebody else's. One whose buffer is
-//! owned does not: the buffer belongs to the operation and is freed when that has happened. Neither cancels.
+//! A completion whose buffer is borrowed waits when it is dropped: the memory belongs to the lender. One whose buffer
+//! is owned does not: the buffer belongs to the operation and is freed when that has happened. Neither cancels.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -35,7 +35,7 @@ use super::{Buffer, IoError};
 use crate::multiplex::{self, Driver};
 use crate::sync::{AtomicU32, Ordering};
 
-/// What became of an operation.
+/// The result of an operation, and its buffer.
 #[derive(Debug)]
 pub struct Outcome {
     /// Bytes read or written (0 for a sync). A read may be short; 0 bytes are the end of the file.
@@ -118,8 +118,8 @@ impl Completion {
         Self(State::Ready(Outcome { result, buffer }))
     }
 
-    /// An operation that consists of others, one after the other or together; it goes on only while somebody polls it. Dropping it drops
-    /// the future, and with that the completions in it.
+    /// An operation that consists of others, one after the other or together. It goes on only while a task or a
+    /// thread polls it. Dropping it drops the future, and with that the completions in it.
     pub fn made_of(future: impl Future<Output = Outcome> + Send + Sync + 'static) -> Self {
         Self(State::Made(Box::pin(future)))
     }
@@ -211,7 +211,7 @@ impl Drop for Completion {
         match std::mem::replace(&mut self.0, State::Taken) {
             State::Pending(shared) if shared.owned => {
                 if shared.disarm() {
-                    // SAFETY: in EMPTY the cell is the completion's; nobody is woken for nothing.
+                    // SAFETY: in EMPTY the cell is the completion's; the completer wakes no task for nothing.
                     drop(unsafe { (*shared.waker.get()).take() });
                 }
             }

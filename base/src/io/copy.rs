@@ -23,7 +23,7 @@ const BLOCK: u64 = DIRECT_ALIGNMENT as u64;
 pub struct Copier {
     buffers: Vec<AlignedBytes>,
     sparse: bool,
-    /// So much may be under way before somebody is told.
+    /// Bytes of a burst, after which `told` is called.
     burst_bytes: u64,
 }
 

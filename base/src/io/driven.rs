@@ -1,9 +1,9 @@
 //! An operation on a device that goes on by itself: whoever wakes it drives it to its next step.
 //!
-//! A completion is a future, and futures rest until somebody polls them. Here the operation is its own waker: the device's
-//! answer wakes it, and the waking thread does what follows (verify, publish, wake the waiters, start the next
-//! operation). So nobody has to wait for a read that all have lost interest in, a dropped future leaves nothing half
-//! done, and a device that never answers holds nobody but those who wait for its answer.
+//! A completion is a future, and a future rests until a thread polls it. Here the operation is its own waker: the
+//! device's answer wakes it, and the waking thread does what follows (verify, publish, wake the waiters, start the
+//! next operation). So no thread has to wait for a read in which all have lost interest, a dropped future leaves
+//! nothing half done, and a device that never answers holds only those that wait for its answer.
 //!
 //! `signals` counts wake-ups that were not looked at yet; whoever raises it from zero drives, everybody else has only
 //! said that there is more to do. So a wake-up from inside of `poll` (a device that answers while it is being asked) does
@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use super::{Completion, Outcome};
 use crate::sync::{AtomicU32, Mutex, Ordering};
 
-/// What is done with answers.
+/// Work that follows each answer of the device.
 pub trait Job: Send + Sync + Sized + 'static {
     /// The device has answered. Gives the next operation, if there is one.
     fn answered(&self, outcome: Outcome) -> Option<Completion>;
@@ -28,7 +28,7 @@ pub trait Job: Send + Sync + Sized + 'static {
 pub struct Driven<J> {
     signals: AtomicU32,
     completion: Mutex<Option<Completion>>,
-    /// What is done with answers.
+    /// The work that follows each answer.
     pub job: J,
 }
 
@@ -52,7 +52,7 @@ impl<J: Job> Driven<J> {
         let mut context = Context::from_waker(&waker);
         loop {
             let seen = self.signals.load(Ordering::Acquire);
-            // Only the driver takes it out, and nobody else touches it after the start.
+            // Only the driver takes it out, and no other thread touches it after the start.
             let taken = self.completion.lock().take();
             if let Some(mut completion) = taken {
                 match Pin::new(&mut completion).poll(&mut context) {

@@ -1,11 +1,11 @@
-//! What can go wrong with a file, and where.
+//! Errors of files: what failed, and where.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What was being done to a path.
+/// An action on a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Action {
@@ -76,7 +76,7 @@ impl IoError {
         Self(Arc::new(Details { action, path: path.to_path_buf(), offset, source }))
     }
 
-    /// What was being done.
+    /// The action that failed.
     #[must_use]
     pub fn action(&self) -> Action {
         self.0.action

@@ -23,7 +23,7 @@ pub struct MemoryIo(Arc<Mutex<Tree>>);
 struct Tree {
     directories: BTreeSet<PathBuf>,
     names: BTreeMap<PathBuf, Arc<Contents>>,
-    /// How many hold them together; 0: one holds it alone.
+    /// Number of holders together; 0: one holds it alone.
     locks: BTreeMap<PathBuf, usize>,
     capacity: Option<u64>,
     used: u64,
@@ -38,7 +38,7 @@ struct Contents {
     tree: std::sync::Weak<Mutex<Tree>>,
 }
 
-/// What is in a file.
+/// The bytes of a file, and its holes.
 #[derive(Debug, Default)]
 struct Bytes {
     all: Vec<u8>,
@@ -54,7 +54,7 @@ impl Bytes {
         self.all.len() as u64
     }
 
-    /// How much space it takes.
+    /// Bytes of space that it takes.
     fn space(&self) -> u64 {
         self.len() - self.holes.len() as u64 * BLOCK_BYTES
     }

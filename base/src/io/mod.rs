@@ -12,8 +12,8 @@
 //! | [`RecordingIo`] | over a [`MemoryIo`]: records the order of everything, injects faults, gives crash images |
 //!
 //! The shape is asynchronous: [`File::submit`] takes an owned [`Operation`] and gives a [`Completion`], which is a
-//! future and can be waited for by a thread. Operations of one file that are under way together have no order; who
-//! needs one awaits the first.
+//! future and can be waited for by a thread. Operations of one file that are under way together have no order; a
+//! caller that needs one awaits the first.
 //!
 //! # What is durable when
 //! * Bytes, and the length that they need: after a [`Operation::SyncData`] that was submitted after they completed.
@@ -60,7 +60,7 @@ pub use system::StdIo;
 /// The result of an operation on files.
 pub type Result<T> = std::result::Result<T, IoError>;
 
-/// How a file is opened.
+/// The mode in which a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenMode {
     /// An existing file, to read.
@@ -81,9 +81,9 @@ pub trait Io: Send + Sync + fmt::Debug {
     /// As the mode says, and the system's.
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>>;
 
-    /// Opens a file whose reads and writes pass by the system's cache, where the system can do that. They have to keep
-    /// to [`File::alignment`]. For what is written once and read by nobody soon, or cached by ourselves: a fresh page
-    /// of the system's cache for each one written costs more processor time than the write.
+    /// Opens a file whose reads and writes pass by the system's cache, where the system can do that. They have to
+    /// keep to [`File::alignment`]. For bytes that are written once and not read again soon, or that we cache
+    /// ourselves: a fresh page of the system's cache for each one written costs more processor time than the write.
     ///
     /// # Errors
     /// As [`Io::open`].
@@ -130,14 +130,14 @@ pub trait Io: Send + Sync + fmt::Debug {
     /// Takes the lock of a file (which is created if need be) without waiting.
     ///
     /// # Errors
-    /// [`IoError::is_locked`] when somebody else holds it.
+    /// [`IoError::is_locked`] when the lock is held already.
     fn lock_exclusive(&self, path: &Path) -> Result<LockGuard>;
 
     /// Takes the lock of a file together with others that do, without waiting and without changing anything: keeps out
     /// [`Io::lock_exclusive`], and is kept out by it. `None`: there is no such file, or no lock can be had on this medium.
     ///
     /// # Errors
-    /// [`IoError::is_locked`] when somebody holds it alone.
+    /// [`IoError::is_locked`] when another holder has it alone.
     fn lock_shared(&self, path: &Path) -> Result<Option<LockGuard>>;
 }
 
@@ -255,7 +255,7 @@ pub enum Operation {
     Write {
         /// Where.
         offset: u64,
-        /// What.
+        /// The bytes.
         buffer: Buffer,
     },
     /// Make what was written durable.
@@ -281,7 +281,7 @@ impl Operation {
         }
     }
 
-    /// What it is, and where, for errors.
+    /// The action and the offset, for errors.
     fn kind(&self) -> (Action, Option<u64>) {
         match self {
             Self::Read { offset, .. } => (Action::Read, Some(*offset)),
@@ -307,8 +307,8 @@ enum Bytes {
     Borrowed { start: *mut u8, len: usize },
 }
 
-// SAFETY: an owned buffer is a `Vec<u8>`; who makes a borrowed one vouches that the memory is the operation's alone
-// (see `Buffer::borrowed`), wherever it runs.
+// SAFETY: an owned buffer is a `Vec<u8>`; the caller that makes a borrowed one vouches that the memory is the
+// operation's alone (see `Buffer::borrowed`), wherever it runs.
 unsafe impl Send for Buffer {}
 // SAFETY: shared access only reads.
 unsafe impl Sync for Buffer {}
@@ -320,11 +320,11 @@ impl Buffer {
         Self(Bytes::Owned(Vec::new()))
     }
 
-    /// Somebody else's memory.
+    /// Memory of another owner.
     ///
     /// # Safety
-    /// The memory must stay valid and initialised until the operation has completed. Meanwhile nobody may write it,
-    /// and for a read nobody may read it either.
+    /// The memory must stay valid and initialised until the operation has completed. Meanwhile no other code may
+    /// write it, and for a read no other code may read it either.
     #[must_use]
     pub const unsafe fn borrowed(start: *mut u8, len: usize) -> Self {
         Self(Bytes::Borrowed { start, len })

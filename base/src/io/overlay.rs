@@ -11,9 +11,9 @@
 //!
 //! Rules:
 //! * Below it happen reads, lists and shared locks only.
-//! * A read of blocks that nobody has written goes below as it is, and is answered when that is. One that meets a written
-//!   block is answered at once: the thread waits for what is below.
-//! * Locks are its own; who must not meet a writer takes [`Io::lock_shared`] below it first.
+//! * A read of blocks that were never written goes below as it is, and is answered when that is. One that meets a
+//!   written block is answered at once: the thread waits for what is below.
+//! * Locks are its own; a caller that must not meet a writer takes [`Io::lock_shared`] below it first.
 //!
 //! Limits: memory is that of all blocks written.
 //!
@@ -52,7 +52,7 @@ struct Names {
 /// A file, whatever it is called.
 #[derive(Debug)]
 struct Contents {
-    /// What it is called below, if it is there.
+    /// Its name below, if it is there.
     below: Option<PathBuf>,
     state: Mutex<State>,
 }

@@ -28,7 +28,7 @@ use super::{Completion, Driven, File, Io, Job, LockGuard, OpenMode, Operation, O
 use crate::clock::{Clock, SystemClock};
 use crate::device_model::{self, Device, DeviceModel};
 
-/// What lies between the beginnings of two files.
+/// Bytes between the beginnings of two files.
 const FILE_STRIDE_BYTES: u64 = 1 << 30;
 
 /// Another file system, one directory of which answers as a device would.

@@ -16,11 +16,11 @@
 //!
 //! # Operations under way
 //! After [`RecordingIo::defer`] operations of files do not happen inside of `submit` but one by one, when the test
-//! [releases](RecordingIo::release) them, in an order that a seed chooses. A write under way is like one that nobody
-//! synced: a crash may leave any part of it. A sync covers the writes that were answered before it was submitted, and
+//! [releases](RecordingIo::release) them, in an order that a seed chooses. A write under way is like one without a
+//! sync: a crash may leave any part of it. A sync covers the writes that were answered before it was submitted, and
 //! no others, even if they are answered before the sync is. Reads see what was released before. After
-//! [`RecordingIo::stop`], the end of the machine, whatever is under way fails and so does all that comes later, so
-//! that who waits for it can be dropped.
+//! [`RecordingIo::stop`], the end of the machine, operations under way fail and so do all that come later, so that
+//! their waiters can be dropped.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -33,7 +33,7 @@ use super::{
 };
 use crate::rng::Rng;
 
-/// What a device writes whole or not at all.
+/// Bytes that a device writes whole or not at all.
 pub const SECTOR_BYTES: u64 = 512;
 
 /// A [`MemoryIo`] under observation. Clones are the same file system.
@@ -43,7 +43,7 @@ pub struct RecordingIo(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     memory: MemoryIo,
-    /// What was there, for certain, before the first operation.
+    /// The files that were there, for certain, before the first operation.
     base: MemoryIo,
     /// The files of `base` under the numbers that they have in `memory`.
     base_numbers: BTreeMap<PathBuf, u64>,
@@ -71,7 +71,7 @@ struct Waiting {
     file: Target,
     operation: Operation,
     completer: Completer,
-    /// How many events there were when it was submitted; a write's own is the one with this number.
+    /// Number of events when it was submitted; a write's own event has this number.
     submitted: usize,
 }
 
@@ -118,7 +118,7 @@ enum Event {
     SyncDir(PathBuf),
 }
 
-/// What an injected fault looks like.
+/// The kind of an injected fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FaultKind {
     /// The device fails.
@@ -132,11 +132,11 @@ pub enum FaultKind {
 pub struct Fault {
     /// Which operations fail.
     pub on: Action,
-    /// How many of them go well before.
+    /// Number of them that go well before.
     pub skip: u64,
-    /// How many of them fail then.
+    /// Number of them that fail then.
     pub times: u64,
-    /// How.
+    /// The kind of their failure.
     pub kind: FaultKind,
 }
 
@@ -159,7 +159,7 @@ impl RecordingIo {
         &self.0.memory
     }
 
-    /// How many operations there were.
+    /// Number of operations so far.
     #[must_use]
     pub fn operations(&self) -> usize {
         self.lock().events.len()
@@ -186,7 +186,7 @@ impl RecordingIo {
         self.lock().order = Some(Rng::new(seed));
     }
 
-    /// How many operations are under way.
+    /// Number of operations under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.lock().waiting.len()
@@ -242,7 +242,8 @@ impl RecordingIo {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a crash right after the first `operations` operations may leave; `seed` chooses among the possibilities.
+    /// The files that a crash right after the first `operations` operations may leave; `seed` chooses among the
+    /// possibilities.
     #[must_use]
     pub fn crash(&self, operations: usize, seed: u64) -> MemoryIo {
         let events = self.lock().events[..operations].to_vec();
@@ -300,17 +301,17 @@ impl State {
     }
 }
 
-/// What becomes of an uncertain change.
+/// The fate of an uncertain change.
 enum Fate {
     There,
     Chance,
     Open,
 }
 
-/// What a device holds: for certain, and perhaps.
+/// The contents of a device: for certain, and perhaps.
 struct Disk {
     rng: Rng,
-    /// How likely an uncertain thing is there.
+    /// Probability that an uncertain thing is there.
     luck: f64,
     directories: Vec<PathBuf>,
     names: BTreeMap<PathBuf, u64>,

@@ -17,12 +17,12 @@
 //! # Why every operation is answered, and in time
 //! 1. *The thread drives its ring* while an executor runs on it (`attended`): at every sleep, and every few polls.
 //! 2. *Otherwise the reaper does*, one thread for all rings. Outside of an executor `submit` hands over to the kernel
-//!    at once; when an executor ends, what it has queued is handed over. Who polls a completion without driving its
-//!    ring [`expects`](Driver::expect) the reaper to watch it, which then sleeps on that ring's descriptor. The flag
-//!    `attended` falls before the executor looks at what is under way, and who expects counts his operation before he
-//!    looks at the flag; so one of the two rouses the reaper.
+//!    at once; when an executor ends, what it has queued is handed over. A thread that polls a completion without
+//!    driving its ring [`expects`](Driver::expect) the reaper to watch it, which then sleeps on that ring's
+//!    descriptor. The flag `attended` falls before the executor looks at what is under way, and the thread that
+//!    expects counts its operation before it looks at the flag; so one of the two rouses the reaper.
 //! 3. *Whatever the reason*, while anything is under way the reaper takes a turn on every busy ring each
-//!    [`TICK`]. That covers operations that nobody waits for, and a thread that blocks inside of a future although it
+//!    [`TICK`]. That covers operations without a waiter, and a thread that blocks inside of a future although it
 //!    must not. A second after the last operation it sleeps without a limit, and `submit` wakes it. (The reaper
 //!    announces its sleep, then looks at the counts; `submit` counts, then looks at the announcement.)
 //!
@@ -31,12 +31,12 @@
 //! operation without effect to the sleeper's ring, whose completion ends the sleep as well. Under the lock the sleeper
 //! is either `asleep`, from before its system call until after it, or not; then `interrupted` makes its next sleep end
 //! at once. The reaper might take the interruption's completion out of the ring before the sleeper is in the kernel:
-//! who finds one while somebody is asleep submits another. All of these may end a sleep for nothing, which costs a
-//! look around, and none happens again and again, so nobody spins.
+//! a thread that finds one while the owner is asleep submits another. All of these may end a sleep for nothing, which
+//! costs a look around, and none happens again and again, so no thread spins.
 //!
 //! # What the kernel holds
 //! A [`Pending`] lives in a box that the kernel knows by its address until its completion was taken from the ring. It
-//! keeps the file open and the buffer in its place; who drops a [`Completion`] cannot take either away. A completion
+//! keeps the file open and the buffer in its place; dropping a [`Completion`] takes neither away. A completion
 //! ring has room for everything that the kernel was given, so it never overflows.
 
 use std::collections::VecDeque;
@@ -67,7 +67,7 @@ const COMPLETIONS: u32 = 2048;
 /// Completions that are answered at once. Few, so that what their tasks submit reaches the device while the others are
 /// being looked at: at depth 64 a tenth to a fifth more reads a second than with batches of 64.
 const BATCH: usize = 8;
-/// How long an operation that nobody drives may lie.
+/// Longest time for which an operation lies that no thread drives.
 const TICK: Duration = Duration::from_millis(10);
 /// Ticks without anything under way after which the reaper sleeps for good.
 const IDLE_TICKS: u32 = 100;
@@ -84,7 +84,7 @@ struct Pending {
 }
 
 impl Pending {
-    /// What the kernel is to do.
+    /// The entry that tells the kernel what to do.
     fn entry(&mut self) -> squeue::Entry {
         /// The kernel does not do more at once.
         fn length(len: usize) -> u32 {
@@ -166,7 +166,7 @@ pub(super) struct Ring {
 
 #[derive(Default)]
 struct State {
-    /// What the kernel does not have yet.
+    /// Operations that the kernel does not have yet.
     queue: VecDeque<Box<Pending>>,
     in_kernel: usize,
     /// The owner sleeps in the kernel, or is about to, or has not noticed that it does not any more.
@@ -193,7 +193,7 @@ impl Ring {
 
     /// Moves as much as fits from the queue to the submission ring. Gives how much the kernel has not taken from that.
     fn fill(&self, state: &mut State) -> u32 {
-        // SAFETY: the lock of `state` is held, so nobody else has this ring's submissions.
+        // SAFETY: the lock of `state` is held, so no other thread has this ring's submissions.
         let mut submissions = unsafe { self.ring.submission_shared() };
         while state.in_kernel < IN_KERNEL && !submissions.is_full() {
             let Some(mut pending) = state.queue.pop_front() else { break };
@@ -249,7 +249,7 @@ impl Ring {
 
     /// Takes the next completion: whose it is, and the kernel's answer.
     fn take(&self, state: &mut State) -> Option<(Box<Pending>, i32)> {
-        // SAFETY: the lock of `state` is held, so nobody else has this ring's completions.
+        // SAFETY: the lock of `state` is held, so no other thread has this ring's completions.
         let mut completions = unsafe { self.ring.completion_shared() };
         let mut interrupted = false;
         let taken = loop {
@@ -349,10 +349,10 @@ static RINGS: [OnceLock<&'static Ring>; MAX_THREADS] = [const { OnceLock::new() 
 
 static REAPER: OnceLock<Reaper> = OnceLock::new();
 
-/// What drives rings whose threads do not.
+/// The thread that drives rings whose own threads do not.
 struct Reaper {
     event: OwnedFd,
-    /// Somebody has written to `event`, and the reaper has not looked since.
+    /// A thread has written to `event`, and the reaper has not looked since.
     roused: AtomicBool,
     /// The reaper sleeps until it is roused, however long that takes.
     asleep: AtomicBool,
@@ -444,7 +444,7 @@ impl Ring {
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }
 
-    /// Is the reaper to sleep on it? From now on who expects an answer relies on that.
+    /// Is the reaper to sleep on it? From now on a thread that expects an answer relies on that.
     fn watch(&self) -> bool {
         if self.attended.load(Ordering::SeqCst) {
             self.watched.store(false, Ordering::SeqCst);
@@ -455,7 +455,7 @@ impl Ring {
             return true;
         }
         self.watched.store(false, Ordering::SeqCst);
-        // Who came in between saw that it was watched.
+        // A thread that came in between saw that it was watched.
         self.is_busy()
     }
 

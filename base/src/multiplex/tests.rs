@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::mpsc;
 
-/// A value that somebody else will set.
+/// A value that the test or another task sets later.
 #[derive(Default)]
 pub(super) struct Later(Mutex<(bool, Option<Waker>)>);
 

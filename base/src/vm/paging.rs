@@ -38,7 +38,7 @@ pub fn major_faults() -> Option<u64> {
     text[text.rfind(')')? + 1..].split_whitespace().nth(9)?.parse().ok()
 }
 
-/// What woke the thread that serves faults.
+/// The event that woke the thread which serves faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Woken {
     /// A thread touched a page that is not there.
@@ -52,7 +52,7 @@ pub enum Woken {
     Stopped,
 }
 
-/// What [`Faults::put`] found.
+/// The result of [`Faults::put`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Put {
     /// The page is in place.
@@ -192,7 +192,7 @@ mod system {
         /// Ends that: pages that are not there read as zeros again, and threads that wait in there go on.
         ///
         /// # Safety
-        /// The range is the caller's, and nobody takes zeros of it for its bytes.
+        /// The range is the caller's, and no thread takes its zeros for bytes of a page.
         ///
         /// # Errors
         /// The system's.
@@ -292,7 +292,7 @@ mod system {
     /// Drops pages, wherever they lie: the next touch finds none.
     ///
     /// # Safety
-    /// They are whole pages of private anonymous memory of the caller's, and nobody uses their contents any more.
+    /// They are whole pages of private anonymous memory of the caller's, and no thread uses their contents any more.
     pub unsafe fn drop_pages(pages: &[NonNull<u8>]) {
         const DONTNEED: c_int = 4;
         for some in pages.chunks(AT_ONCE) {
@@ -337,8 +337,8 @@ mod system {
     /// Lays a stretch of a file over a range, to be read, without reading around what is touched.
     ///
     /// # Safety
-    /// The range is the caller's, whole pages, and nobody has a way to what was there; the file is at least as long when
-    /// it is touched.
+    /// The range is the caller's, whole pages, and no thread has a way to what was there; the file is at least as
+    /// long when it is touched.
     ///
     /// # Errors
     /// The system's: too many mappings, for one.
@@ -360,7 +360,7 @@ mod system {
     /// Lays fresh anonymous memory over a range.
     ///
     /// # Safety
-    /// The range is the caller's, whole pages, and nobody has a way to what was there.
+    /// The range is the caller's, whole pages, and no thread has a way to what was there.
     ///
     /// # Errors
     /// The system's.
@@ -575,13 +575,13 @@ mod tests {
             assert_eq!(reader.join().expect("no panic"), 7);
             // SAFETY: as above.
             assert_eq!(unsafe { faults.put(at, &page) }.expect("put"), Put::WasThere);
-            // SAFETY: nobody uses the page.
+            // SAFETY: no thread uses the page.
             unsafe { drop_pages(&[at]) };
             assert_eq!(reservation.resident_bytes(0, 2 << 20), Some(0));
         });
         faults.stop();
         assert_eq!(faults.next().expect("told"), Woken::Stopped);
-        // SAFETY: nobody uses the range any more.
+        // SAFETY: no thread uses the range any more.
         unsafe { faults.unregister(reservation.base(), 2 << 20) }.expect("unregistered");
         // SAFETY: inside of the reservation.
         assert_eq!(unsafe { reservation.base().read_volatile() }, 0);

@@ -25,7 +25,7 @@ use crate::progress::Progress;
 use crate::report::{grouped, size};
 use crate::time::{self, Moment};
 
-/// What is measured.
+/// Settings of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct BackupSettings {
     /// Rows that are loaded.
@@ -47,7 +47,7 @@ pub struct BackupSettings {
 /// Writers for a while.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Writing {
-    /// How long.
+    /// Seconds that they wrote.
     pub seconds: f64,
     /// Transactions a second.
     pub per_s: f64,
@@ -59,7 +59,7 @@ pub struct Writing {
     pub refused: u64,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Debug, Serialize)]
 pub struct BackupReport {
     /// With these settings.
@@ -264,7 +264,7 @@ fn cp(from: &Path, to: &Path) -> Result<(u64, f64, f64), Error> {
     Ok((bytes, copied, synced))
 }
 
-/// How many rows a copy has of the first `expected` ones, which were there before it, and of later ones.
+/// Number of rows that a copy has of the first `expected` ones, which were there before it, and of later ones.
 fn count(dir: &Path, options: &Options, expected: u64) -> Result<u64, Error> {
     let db = Database::open(dir, options.clone())?;
     let table = db.table("accounts")?;

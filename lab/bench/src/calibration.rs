@@ -1,4 +1,4 @@
-//! What the machine can do just before a run: how long a random read of memory takes, how many random reads a second
+//! The speed of the machine just before a run: how long a random read of memory takes, how many random reads a second
 //! the data directory's device answers, and how often a second a small append becomes durable there.
 //!
 //! Machines differ, and a shared one differs from minute to minute. A result carries these numbers, so that ratios to
@@ -18,14 +18,14 @@ use serde::Serialize;
 
 use crate::{machine, time};
 
-/// What was found.
+/// The numbers that were measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibration {
     /// One dependent random read of memory with 4 KiB pages: cache and TLB misses included.
     pub dram_random_read_ns: f64,
     /// The same with huge pages, as far as the kernel gave some.
     pub dram_random_read_huge_pages_ns: f64,
-    /// How much memory the reads with small pages went over: less than intended where touching it took too long.
+    /// Bytes of memory that the reads with small pages went over: less than intended where touching it took too long.
     pub dram_bytes: u64,
     /// Random 4 KiB reads a second with 64 of them in flight.
     pub device_reads_per_s_depth64: f64,
@@ -64,7 +64,7 @@ impl std::error::Error for CalibrationError {
     }
 }
 
-/// How long and how large; tests take less.
+/// Sizes and times of the measures; tests take less.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
     pub(crate) dram_bytes: usize,
@@ -352,7 +352,7 @@ mod uring {
                 .offset(position)
                 .build()
                 .user_data(slot as u64);
-            // SAFETY: the slot was free, so nobody else writes to its buffer; the vector is never resized, and its
+            // SAFETY: the slot was free, so no other read writes to its buffer; the vector is never resized, and its
             // memory outlives the read: `reads_per_second` drops it only when nothing is in flight. The file is
             // borrowed until then as well, or its closing leaves the kernel's own reference to it.
             unsafe { self.ring.submission().push(&read) }.map_err(io::Error::other)?;

@@ -107,7 +107,7 @@ impl From<IoError> for ClassifyError {
 
 type Result<T> = std::result::Result<T, ClassifyError>;
 
-/// What was found in a log.
+/// The findings in a log.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClassifyReport {
     /// The version of Thermocline.
@@ -152,13 +152,13 @@ pub struct ClassifyReport {
     pub misplaced_cold_rows: u64,
     /// Rows that were hot at their last access and do not belong into memory.
     pub misplaced_hot_rows: u64,
-    /// What could not be used.
+    /// The pieces that could not be used.
     pub damage: Vec<String>,
     /// Entries whose row's name was lost with it.
     pub unresolved: u64,
 }
 
-/// What the hot rows of a table take.
+/// The hot rows of a table, and their bytes.
 #[derive(Clone, Debug, Serialize)]
 pub struct TableReport {
     /// The table's id.
@@ -343,7 +343,7 @@ pub fn receive(address: &str, path: &Path, seconds: Option<f64>, bound: impl FnO
     let listener = TcpListener::bind(address).map_err(failed)?;
     bound(&listener.local_addr().map_err(failed)?.to_string());
     let (mut stream, _) = listener.accept().map_err(failed)?;
-    // Created only now: who gives up waiting leaves nothing behind.
+    // Created only now: a caller that gives up waiting leaves nothing behind.
     let file = StdIo.open(path, OpenMode::CreateNew)?;
     let mut appender = Appender::new(file, 0, 1 << 20);
     store(&mut stream, &mut appender, seconds).map_err(|error| match error {
@@ -391,7 +391,7 @@ fn store(
     Ok(all)
 }
 
-/// What is measured, and how.
+/// Settings of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClassifySettings {
     /// `classify`.
@@ -423,7 +423,7 @@ pub struct ClassifySettings {
 pub struct ClassifyBenchReport {
     /// The version of Thermocline.
     pub version: &'static str,
-    /// What was measured.
+    /// The settings.
     pub settings: ClassifySettings,
     /// Where.
     pub machine: Machine,
@@ -445,11 +445,11 @@ pub struct ClassifyBenchReport {
     pub hot_share_of_accesses: f64,
     /// Rows that only one of the two found: ties.
     pub ties: u64,
-    /// What a worker pays for an access while next to nothing is sampled.
+    /// Time that a worker pays for an access while next to nothing is sampled.
     pub touch_ns: f64,
     /// The same while a tenth is sampled.
     pub touch_sampled_ns: f64,
-    /// What the collector's thread pays for a record that goes to a classifier of 4 MiB.
+    /// Time that the collector's thread pays for a record that goes to a classifier of 4 MiB.
     pub observe_ns: f64,
 }
 

@@ -17,7 +17,7 @@ use crate::settings::Settings;
 /// Both runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Demo {
-    /// How many times the database in memory is larger than the limit.
+    /// The factor by which the database in memory is larger than the limit.
     pub times: f64,
     /// Without a limit.
     pub in_memory: Report,
@@ -25,7 +25,7 @@ pub struct Demo {
     pub limited: Report,
 }
 
-/// What the rows, indexes and all that belongs to them took in the end; the log's ring is as large without any.
+/// Bytes that the rows, indexes and all that belongs to them took in the end; the log's ring is as large without any.
 fn taken(found: &Throughput) -> u64 {
     found.memory_bytes.iter().filter(|(name, _)| *name != "log_buffer").map(|(_, bytes)| bytes).sum()
 }

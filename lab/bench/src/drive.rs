@@ -34,7 +34,7 @@ use crate::time::{self, Moment};
 /// The most kinds of transactions that one workload has.
 pub const KINDS_MAX: usize = 8;
 
-/// What goes wrong in a run: the engine's errors, or the driver's own.
+/// A failure of a run: the engine's errors, or the driver's own.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The shape of a run.
@@ -59,11 +59,11 @@ pub struct Place {
     pub thread: usize,
     /// The client among all clients, from 0.
     pub client: usize,
-    /// How many clients there are.
+    /// Number of clients.
     pub clients: usize,
 }
 
-/// How a transaction ended.
+/// The end of a transaction.
 #[derive(Debug)]
 pub enum End {
     /// Committed and acknowledged.
@@ -81,7 +81,7 @@ pub enum End {
 pub struct Ended {
     /// Its kind: an index into [`Workload::kinds`].
     pub kind: usize,
-    /// How.
+    /// Its end.
     pub end: End,
 }
 
@@ -128,7 +128,7 @@ pub struct Glance {
     pub throughput_tps: f64,
 }
 
-/// What the caller does while a run goes on.
+/// The caller's calls while a run goes on.
 pub trait Watcher {
     /// Measuring begins now: remember the counters that the result is to be relative to.
     fn measuring(&mut self) {}
@@ -162,7 +162,7 @@ pub struct Sample {
     pub throughput_tps: f64,
 }
 
-/// What a kind of transactions did in the measured time.
+/// The results of a kind of transactions in the measured time.
 #[derive(Clone, Debug)]
 pub struct KindMeasured {
     /// Its name.
@@ -173,7 +173,7 @@ pub struct KindMeasured {
     pub latencies: Latencies,
 }
 
-/// What a run measured.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// From the end of the warm-up until everything counted was on disk.
@@ -219,14 +219,14 @@ pub enum DriveError {
     Transaction {
         /// The kind of transaction.
         kind: &'static str,
-        /// What it said.
+        /// The transaction's error.
         source: Failure,
     },
     /// The clients ended, but not everything reached the disk.
     Settle(Failure),
     /// Nothing was committed in the measured time.
     NoCommits {
-        /// How many were given up.
+        /// Number of transactions that were given up.
         gave_up: u64,
     },
 }
@@ -254,7 +254,7 @@ impl std::error::Error for DriveError {
     }
 }
 
-/// What all threads of a run share.
+/// The state that all threads of a run share.
 struct Control {
     phase: CachePadded<AtomicU32>,
     /// Threads whose clients stand ready.
@@ -283,10 +283,10 @@ impl Control {
     }
 }
 
-/// What one thread has committed so far, written by it alone.
+/// Number of commits of one thread so far, written by it alone.
 type Progress = CachePadded<AtomicU64>;
 
-/// What one thread records.
+/// The recorder of one thread.
 struct Recorder<'a> {
     control: &'a Control,
     progress: &'a Progress,
@@ -351,7 +351,7 @@ async fn client_loop<C: Client>(mut client: C, recorder: &Recorder<'_>) {
     }
 }
 
-/// What one thread brings home.
+/// The results of one thread.
 struct ThreadMeasured {
     commits: [u64; KINDS_MAX],
     rolled_back: u64,
@@ -494,7 +494,7 @@ fn report(
 ) -> (Moment, Vec<Sample>) {
     const LOOK: Duration = Duration::from_millis(100);
     const SECOND: Duration = Duration::from_secs(1);
-    // The warm-up begins when everybody is there (or somebody has failed already).
+    // The warm-up begins when all threads are there (or one has failed already).
     while control.ready.load(Ordering::Acquire) < load.threads as u32
         && control.phase() != Phase::Stopping as u32
     {
@@ -720,7 +720,7 @@ mod tests {
         assert!(matches!(error, DriveError::NoCommits { .. }), "{error}");
     }
 
-    /// What was in flight when the run stopped is waited for, and counted.
+    /// Transactions that were in flight when the run stopped are waited for, and counted.
     #[test]
     fn transactions_in_flight_at_the_end_are_waited_for() {
         #[derive(Default)]

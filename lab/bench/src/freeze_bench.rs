@@ -31,12 +31,12 @@ use crate::time;
 const POINTS: u32 = 1_000_000;
 const SCANS: u32 = 5;
 
-/// What is measured.
+/// Settings of the measurement.
 #[derive(Clone, Debug)]
 pub struct FreezeSettings {
     /// Order lines.
     pub rows: u64,
-    /// What stands in `ol_dist_info`.
+    /// The strings of `ol_dist_info`.
     pub strings: Strings,
     /// Warehouses that they are of.
     pub warehouses: u16,
@@ -46,7 +46,7 @@ pub struct FreezeSettings {
     pub seed: u64,
 }
 
-/// What else a run gives, where there is something.
+/// Other outputs of a run, where there are some.
 #[derive(Clone, Debug, Default)]
 pub struct Outputs {
     /// The rows as CSV.
@@ -55,7 +55,7 @@ pub struct Outputs {
     pub blocks: Option<Vec<u8>>,
 }
 
-/// What a column takes.
+/// A column: its encodings and its bytes.
 #[derive(Clone, Debug, Serialize)]
 pub struct ColumnReport {
     /// Its name.

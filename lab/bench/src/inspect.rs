@@ -27,7 +27,7 @@ pub struct Inspected {
     pub bytes_per_cold_row: f64,
     /// Bytes of the cold store on disk.
     pub cold_disk_bytes: u64,
-    /// What the SSD had when it was used last, if its file is named.
+    /// The SSD as it was used last, if its file is named.
     pub ssd: Option<InspectedSsd>,
     /// Accesses a second and byte from which on a row is hot, if temperatures are known; 0: all that is accessed fits.
     pub threshold: Option<f64>,
@@ -141,7 +141,7 @@ pub struct InspectedTable {
     pub temperatures: Option<Histogram>,
 }
 
-/// How warm the rows of a table are, estimated from a sample.
+/// The temperatures of a table's rows, estimated from a sample.
 #[derive(Clone, Debug, Serialize)]
 pub struct Histogram {
     /// From the coldest to the warmest.

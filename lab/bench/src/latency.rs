@@ -30,7 +30,7 @@ impl Latencies {
         self.0.add(&other.0).expect("all histograms have the same bounds");
     }
 
-    /// How many latencies were recorded.
+    /// Number of latencies that were recorded.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.len()

@@ -1,4 +1,4 @@
-//! What a result has to say about the machine that it was measured on, and how much memory the process uses.
+//! Facts of the machine that a result was measured on, and the memory that the process uses.
 //!
 //! Everything here comes from `/proc`; where there is none, numbers are absent and names say so.
 

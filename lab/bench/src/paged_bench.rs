@@ -1,7 +1,7 @@
 //! Regions larger than memory: tuples read by Zipf under each pager, in turns on one machine.
 //!
 //! ```text
-//!   tuples ─► who is hot (a sample of accesses, the densest prefix) ─► hot ones pinned, the rest paged   (separated)
+//!   tuples ─► hot tuples (a sample of accesses, the densest prefix) ─► hot ones pinned, the rest paged   (separated)
 //!                                                                  └► all of them paged, as they come   (spread)
 //!   then, round after round, one contender after another: build ─► warm up ─► measure ─► drop; the median of the rounds is told
 //! ```
@@ -44,10 +44,10 @@ use drive::Driven;
 use layout::Tuples;
 pub use report::{PagedReport, Run};
 
-/// What the system may keep for the process beside the paged side, in a control group: stacks, page tables.
+/// Bytes that the system may keep for the process beside the paged side, in a control group: stacks, page tables.
 const SLACK_BYTES: u64 = 8 << 20;
 
-/// Who is measured.
+/// A contender of the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contender {
@@ -98,10 +98,10 @@ impl Contender {
     }
 }
 
-/// What is measured.
+/// Settings of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct PagedSettings {
-    /// How many tuples there are.
+    /// Number of tuples.
     pub tuples: u64,
     /// Their length, 16 to 4096 bytes.
     pub tuple_bytes: u32,
@@ -111,7 +111,7 @@ pub struct PagedSettings {
     pub pinned_share: f64,
     /// Skew of the accesses.
     pub theta: f64,
-    /// Who is measured, in this order.
+    /// The contenders, in this order.
     pub contenders: Vec<Contender>,
     /// Threads of contenders that await their pages.
     pub threads: usize,
@@ -121,7 +121,7 @@ pub struct PagedSettings {
     pub warm_up: f64,
     /// Seconds that are measured.
     pub seconds: f64,
-    /// How often each contender has its turn.
+    /// Number of turns that each contender has.
     pub rounds: u32,
     /// Where memory servers are, or that they were started for this.
     pub servers: String,

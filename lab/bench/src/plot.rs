@@ -25,7 +25,7 @@ pub fn write(path: &Path, title: &str, found: &Throughput) -> std::io::Result<()
 
 type DrawResult = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-/// What is drawn of a level: a name, and how to get it.
+/// A curve of a level: a name, and how to get it.
 type Drawn = (&'static str, fn(&Level) -> f64);
 
 const MIB: f64 = (1 << 20) as f64;

@@ -38,7 +38,7 @@ use crate::report::{grouped, size};
 use crate::time;
 use raw::RawDevice;
 
-/// What is measured, and how.
+/// Settings of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct PoolSettings {
     /// Seconds of each measure.
@@ -66,15 +66,15 @@ pub struct PoolReport {
     pub version: &'static str,
     /// `pool`.
     pub benchmark: &'static str,
-    /// What was measured.
+    /// The settings.
     pub settings: PoolSettings,
     /// Where.
     pub machine: Machine,
-    /// What the machine could do just before; none if it was skipped.
+    /// The machine's own speed just before; none if it was skipped.
     pub calibration: Option<Calibration>,
     /// The replacement policy.
     pub policy: &'static str,
-    /// How the pool's device reads: `io_uring` or `threads`.
+    /// The method by which the pool's device reads: `io_uring` or `threads`.
     pub io: &'static str,
     /// Optimistic reads a second of pages in memory.
     pub hit_optimistic_per_s: f64,
@@ -92,7 +92,7 @@ pub struct PoolReport {
     pub device_reads_per_s_depth64: f64,
     /// Processor time of one of them.
     pub device_cpu_us: f64,
-    /// How: `io_uring`, or `threads` where it is refused.
+    /// The method: `io_uring`, or `threads` where it is refused.
     pub device_method: &'static str,
     /// The median of the pool's share of the device's rate, slice by slice.
     pub miss_share: f64,
@@ -348,7 +348,7 @@ struct Bench<'a> {
     slice: Duration,
 }
 
-/// How often a second something happened, and processor time in µs each.
+/// Times a second that something happened, and processor time in µs each.
 type Rate = (f64, f64);
 
 struct Misses {

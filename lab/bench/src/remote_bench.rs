@@ -32,7 +32,7 @@ const ROUNDS: u32 = 3;
 /// Nanoseconds that are waited for the servers at the most.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
-/// What is measured.
+/// Settings of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct RemoteSettings {
     /// Pages that go out.

@@ -1,6 +1,6 @@
 //! The result of a run: one JSON object for programs, one table for people.
 //!
-//! A result carries its settings, its machine and (unless it was skipped) the calibration, so that nobody has to
+//! A result carries its settings, its machine and (unless it was skipped) the calibration, so that no reader has to
 //! remember where a number came from.
 
 use std::collections::BTreeMap;
@@ -22,18 +22,18 @@ use crate::settings::Settings;
 pub struct Report {
     /// The version of Thermocline.
     pub version: &'static str,
-    /// What was run.
+    /// The settings of the run.
     pub settings: Settings,
     /// Where.
     pub machine: Machine,
-    /// What the machine could do just before; none if it was skipped.
+    /// The machine's own speed just before; none if it was skipped.
     pub calibration: Option<Calibration>,
-    /// What came out.
+    /// The outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// What came out of a run.
+/// The outcome of a run.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Outcome {
@@ -48,7 +48,7 @@ pub enum Outcome {
 /// Transactions and what they cost.
 #[derive(Clone, Debug, Serialize)]
 pub struct Throughput {
-    /// How long the load took.
+    /// Seconds that the load took.
     pub load_seconds: f64,
     /// Rows that it made.
     pub load_rows: u64,
@@ -75,7 +75,7 @@ pub struct Throughput {
     pub gave_up: u64,
     /// Aborted attempts by cause, retried ones included.
     pub aborts: BTreeMap<String, u64>,
-    /// What transactions have waited for in the measured time.
+    /// The waits of transactions in the measured time, by their causes.
     pub waits: BTreeMap<String, Wait>,
     /// Memory at the end of the run, by component.
     pub memory_bytes: BTreeMap<String, u64>,
@@ -86,7 +86,7 @@ pub struct Throughput {
     /// By how much anonymous memory and what the database counts differed, at most, seen once a second of the run. What the
     /// benchmark takes itself is in it.
     pub unattributed_bytes_max: Option<u64>,
-    /// What was done to the database while it ran, and how its throughput came back.
+    /// The disturbances of the database while it ran, and how its throughput came back.
     pub disturbed: Vec<Disturbed>,
     /// Rows outside of memory.
     pub cold: Cold,
@@ -100,7 +100,7 @@ pub struct Throughput {
     pub checkpoints: u64,
     /// Throughput second by second.
     pub samples: Vec<Sample>,
-    /// What is there in memory and on disk, second by second.
+    /// The levels of memory and disk, second by second.
     pub levels: Vec<Level>,
     /// When checkpoints began and ended.
     pub checkpoint_marks: Vec<Mark>,
@@ -131,7 +131,7 @@ impl Throughput {
     }
 }
 
-/// What there is at one moment of a run.
+/// The levels at one moment of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Level {
     /// When, in seconds since measuring began; negative while warming up.
@@ -154,7 +154,7 @@ pub struct Level {
     pub rows_cold: u64,
     /// Rows on the paged side, those that came back or were changed since among them. They count as rows in memory, too.
     pub rows_paged: u64,
-    /// What the cold store takes of the disk.
+    /// Bytes of the cold store on disk.
     pub cold_disk_bytes: u64,
     /// The same of each table that has rows.
     pub tables: BTreeMap<String, TableLevel>,
@@ -239,9 +239,9 @@ pub struct Disturbed {
 /// Waits for one kind of thing, of all transactions together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Wait {
-    /// How many.
+    /// Number of waits.
     pub count: u64,
-    /// How long they took together.
+    /// Seconds that they took together.
     pub seconds: f64,
 }
 
@@ -270,14 +270,14 @@ pub struct Cold {
     pub cpu_us_per_migrated_row: f64,
     /// Snapshots that were cancelled because they kept memory that others needed.
     pub cancelled_snapshots: u64,
-    /// How often an operation, or a transaction that was to begin, has waited for memory.
+    /// Times that an operation, or a transaction that was to begin, has waited for memory.
     pub memory_waits: u64,
-    /// How long the longest of these waits was, the load's included.
+    /// The longest of these waits, in microseconds, the load's included.
     pub memory_wait_us_max: u64,
 }
 
 impl Cold {
-    /// What a database says, in the words of a result.
+    /// The statistics of a database, in the words of a result.
     pub(crate) fn of(cold: &ColdStatistics) -> Self {
         Self {
             reads: cold.reads,
@@ -323,7 +323,7 @@ pub struct Frozen {
 }
 
 impl Frozen {
-    /// What a database says, in the words of a result.
+    /// The statistics of a database, in the words of a result.
     pub(crate) fn of(frozen: &FrozenStatistics) -> Self {
         Self {
             chunks_hot: frozen.chunks_hot,
@@ -345,7 +345,7 @@ impl Frozen {
 pub struct Paged {
     /// `own` or `os`.
     pub pager: &'static str,
-    /// What its pages are read from.
+    /// The backing that its pages are read from.
     pub backing: &'static str,
     /// Rows on pages at the end, those that came back or were changed since among them.
     pub rows: u64,
@@ -382,7 +382,7 @@ pub struct Paged {
 }
 
 impl Paged {
-    /// What a database says, in the words of a result.
+    /// The statistics of a database, in the words of a result.
     pub(crate) fn of(paged: &PagedStatistics) -> Self {
         Self {
             pager: paged.pager,
@@ -438,24 +438,24 @@ pub struct Mark {
 pub struct Condition {
     /// Its number in the specification.
     pub number: u32,
-    /// What it says.
+    /// Its statement.
     pub statement: String,
     /// Warehouses, districts or rows that were looked at.
     pub checked: u64,
-    /// How many of them violate it.
+    /// Number of them that violate it.
     pub violated: u64,
     /// The first violations.
     pub violations: Vec<String>,
 }
 
-/// What `delete` found.
+/// The findings of `delete`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Deleted {
     /// Rows that were deleted.
     pub rows_deleted: u64,
     /// Rows that moved into the cold store instead.
     pub rows_migrated: u64,
-    /// How long that took.
+    /// Seconds that it took.
     pub seconds: f64,
     /// Resident memory before the load.
     pub rss_bytes_empty: u64,
@@ -463,9 +463,9 @@ pub struct Deleted {
     pub rss_bytes_full: u64,
     /// Resident memory in the end.
     pub rss_bytes_after: u64,
-    /// How much of what all rows took went back to the operating system.
+    /// The part of what all rows took that went back to the operating system.
     pub given_back_percent: f64,
-    /// How much of what those took that went, the same of each row, did.
+    /// The part of what the rows that went had taken, if each row took the same, that did.
     pub given_back_of_theirs_percent: f64,
     /// Memory that each row in the cold store takes: all of the table's, its indexes', the filters', fences' and the memo's
     /// beyond the part of the former of the rows that stay. Not with rows that are deleted.
@@ -482,12 +482,12 @@ pub struct Deleted {
     pub cold: Cold,
 }
 
-/// What `recovery` found.
+/// The findings of `recovery`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Recovered {
     /// Log written after the checkpoint that followed the load.
     pub log_bytes: u64,
-    /// What the database took on disk when its process ended.
+    /// Bytes of the database on disk when its process ended.
     pub disk_bytes: u64,
     /// Transactions that had been acknowledged after the load.
     pub commits: u64,

@@ -46,7 +46,7 @@ pub use verify::{Checked, check, open_to_look};
 /// Makes what the pages of paged tables are in while they are not in memory, anew for each opening.
 pub type MakeBacking<'a> = dyn Fn() -> Result<Arc<dyn Backing>, String> + 'a;
 
-/// What a run does beside its benchmark.
+/// The tasks of a run beside its benchmark.
 #[derive(Clone, Copy)]
 pub struct RunOptions<'a> {
     /// Measure the machine first.
@@ -66,9 +66,9 @@ pub enum RunError {
     Calibration(CalibrationError),
     /// The engine refused something outside of the measured transactions.
     Engine {
-        /// What was being done.
+        /// The step that failed.
         step: &'static str,
-        /// What the engine said.
+        /// The engine's error.
         source: thermocline_engine::Error,
     },
     /// The measured part failed.
@@ -204,7 +204,7 @@ fn throughput(found: Throughput) -> Outcome {
 /// Called with how many rows of how many are done, by any thread.
 type Count<'a> = dyn Fn(u64, u64) + Sync + 'a;
 
-/// What the parts of a run share.
+/// The state that the parts of a run share.
 struct Session<'a> {
     settings: &'a Settings,
     check: bool,
@@ -214,7 +214,7 @@ struct Session<'a> {
     backing: Option<&'a MakeBacking<'a>>,
 }
 
-/// What a load did.
+/// The counts of a load.
 struct Loaded {
     rows: u64,
     seconds: f64,
@@ -427,7 +427,7 @@ fn hold_snapshot(database: &Database) -> Result<Transaction, RunError> {
     database.begin(options).map_err(engine("begin the transaction that holds a snapshot"))
 }
 
-/// How a transaction ended that the engine did not commit.
+/// The end of a transaction that the engine did not commit.
 fn end_of(error: thermocline_engine::Error) -> End {
     if error.is_retryable() { End::GaveUp } else { End::Failed(error.into()) }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::drive::Load;
 
-/// What is run, and how.
+/// Settings of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
     /// The benchmark and what only it has.
@@ -46,15 +46,15 @@ pub struct Settings {
     /// Devices of cold rows.
     #[serde(flatten)]
     pub storage: Storage,
-    /// Where rows may go, and who pages those that are paged.
+    /// The places where rows may go, and the pager of those that are paged.
     #[serde(flatten)]
     pub paging: Paging,
 }
 
-/// Where rows may go, and who pages those that are paged.
+/// The places where rows may go, and the pager of those that are paged.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Paging {
-    /// What all tables are; none given: the engine's default.
+    /// The tiering of all tables; none given: the engine's default.
     pub tiering: Option<String>,
     /// `own`, `os` or `remote`; none given: the engine's default.
     pub pager: Option<String>,
@@ -80,7 +80,7 @@ pub struct Storage {
     pub cold_dir: Option<PathBuf>,
     /// The SSD that keeps copies of its pages.
     pub ssd: Option<PathBuf>,
-    /// How long its file is.
+    /// Bytes of its file.
     pub ssd_bytes: Option<u64>,
     /// Which pages it keeps; none given: the engine's default.
     pub ssd_policy: Option<String>,
@@ -136,7 +136,7 @@ pub enum Benchmark {
     Delete {
         /// Rows before.
         records: u64,
-        /// How many of them go.
+        /// The part of them that goes, in per cent.
         percent: u32,
         /// Do they go into the cold store? Then the table has a second, ordered index.
         migrate: bool,

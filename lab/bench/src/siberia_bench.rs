@@ -1,4 +1,4 @@
-//! What the machinery of cold rows costs: transactions of a few accesses to one table, some of whose rows are cold.
+//! The cost of the machinery of cold rows: transactions of a few accesses to one table, some of whose rows are cold.
 //!
 //! ```text
 //!   load ─► rows below a bound migrate (placed by predicate) ─► cleaning ─► slices, in turns, of:
@@ -50,7 +50,7 @@ const BATCH_ROWS: usize = 1_000;
 const SLICE_SECONDS: f64 = if cfg!(test) { 0.02 } else { 0.4 };
 /// Transactions of each thread in a slice at the least, however long they take: a busy machine measures the same things.
 const SLICE_TRANSACTIONS_MIN: u64 = 100;
-/// How much longer than its slice a thread waits for them.
+/// Time that a thread waits for them beyond its slice.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Length of the file that the bare device is read from.
 const DEVICE_FILE_BYTES: u64 = if cfg!(test) { 4 << 20 } else { 128 << 20 };
@@ -59,7 +59,7 @@ const PAGE_BYTES: usize = 4096;
 /// One cold row in so many has its end noted, where the memo is to hold ends.
 const ENDED_SHARE: u64 = 10;
 
-/// What is measured, and how.
+/// Settings of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct SiberiaSettings {
     /// Rows of the table.
@@ -70,7 +70,7 @@ pub struct SiberiaSettings {
     pub cold_access: Vec<f64>,
     /// The part of the transactions that update their rows instead of reading them.
     pub updates: f64,
-    /// What a client waits before each transaction.
+    /// Microseconds that a client waits before each transaction.
     pub think_us: u64,
     /// Clients, on all threads together.
     pub clients: usize,
@@ -161,11 +161,11 @@ pub struct ShareReport {
 pub struct MachineryReport {
     /// An access to a hot row, with its part of beginning and committing.
     pub hot_ns: Spread,
-    /// What a cold access takes more, the memo being empty.
+    /// Time that a cold access adds, the memo being empty.
     pub cold_added_ns: Spread,
-    /// What the memo adds to that with ends of other records in it.
+    /// Time that the memo adds to that with ends of other records in it.
     pub memo_without_hit_added_ns: Spread,
-    /// What the memo adds with the notice of the record's batch in it.
+    /// Time that the memo adds with the notice of the record's batch in it.
     pub memo_with_hit_added_ns: Spread,
     /// Ends and batches in the memo then.
     pub notices: (usize, usize),
@@ -193,8 +193,8 @@ pub struct PacedReport {
     pub moved_per_s: f64,
 }
 
-/// What migration costs those who use the database meanwhile: slices in turns, in which rows migrate at an even pace or
-/// none do. Nobody uses the rows that migrate.
+/// The cost of migration for transactions that run meanwhile: slices in turns, in which rows migrate at an even pace
+/// or none do. No transaction uses the rows that migrate.
 #[derive(Clone, Debug, Serialize)]
 pub struct MovingReport {
     /// The part of the accesses that go to cold rows.
@@ -221,7 +221,7 @@ pub struct SiberiaReport {
     pub version: &'static str,
     /// `siberia`.
     pub benchmark: &'static str,
-    /// What was measured.
+    /// The settings.
     pub settings: SiberiaSettings,
     /// Where.
     pub machine: Machine,
@@ -538,7 +538,7 @@ impl World {
 
 // --- clients --------------------------------------------------------------------------------------------------------
 
-/// What clients do in one slice.
+/// The work of clients in one slice.
 #[derive(Clone, Copy)]
 struct Load {
     cold_access: f64,
@@ -554,7 +554,7 @@ struct Load {
     seconds: f64,
 }
 
-/// What came of it.
+/// The result of a slice.
 #[derive(Clone, Copy, Default)]
 struct Slice {
     done: u64,
@@ -922,7 +922,7 @@ fn machinery(settings: &SiberiaSettings, main: &World, progress: &mut Progress) 
     ends.place_again()?;
     main.clean()?;
     ends.clean()?;
-    // The engine cleans by itself what nobody needs.
+    // The engine cleans by itself what no reader needs.
     ends.steps.stop_cleaning()?;
     batches.steps.stop_cleaning()?;
     batches.place_again()?;

@@ -10,10 +10,11 @@
 //!
 //! The driver remembers for each record which batch wrote it (8 bytes a record), as the engine's notices would.
 //!
-//! Whose processor time it is: the driver draws keys, looks up and notes who wrote them, and makes up the contents of
-//! records (`Plan`). Those stretches have no `await` in them and are timed with the clock of the thread that runs them.
-//! All other processor time of the process is the store's: making batches (hashes and copies), waiting and waking, journal,
-//! blocks, flushes and merges. Afterwards the same stretches are run without the store, for comparison.
+//! Whose processor time it is: the driver draws keys, looks up and notes the batches that wrote them, and makes up
+//! the contents of records (`Plan`). Those stretches have no `await` in them and are timed with the clock of the
+//! thread that runs them. All other processor time of the process is the store's: making batches (hashes and copies),
+//! waiting and waking, journal, blocks, flushes and merges. Afterwards the same stretches are run without the store,
+//! for comparison.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -43,7 +44,7 @@ const TOGETHER: usize = 16;
 const PRIMARY: IndexId = IndexId { table: 1, index: 0 };
 const SECONDARY: IndexId = IndexId { table: 1, index: 1 };
 
-/// What is measured, and how.
+/// Settings of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct StoreSettings {
     /// Records.
@@ -75,11 +76,11 @@ pub struct StoreReport {
     pub version: &'static str,
     /// `store`.
     pub benchmark: &'static str,
-    /// What was measured.
+    /// The settings.
     pub settings: StoreSettings,
     /// Where.
     pub machine: Machine,
-    /// What the machine could do just before; none if it was skipped.
+    /// The machine's own speed just before; none if it was skipped.
     pub calibration: Option<Calibration>,
     /// Records a second while loading.
     pub load_records_per_s: f64,
@@ -109,10 +110,11 @@ pub struct StoreReport {
     pub records_per_s: f64,
     /// The store's own processor time for each of them: that of the whole process without the driver's.
     pub cpu_us_per_record: f64,
-    /// The driver's processor time for each of them: keys, who wrote them, and the contents of records. It is not in the
-    /// store's; clock calls around it are.
+    /// The driver's processor time for each of them: keys, the batches that wrote them, and the contents of records.
+    /// It is not in the store's; clock calls around it are.
     pub driver_cpu_us_per_record: f64,
-    /// What the driver's work takes when the store is not called, on an otherwise idle process, by the process's clock.
+    /// Processor time of the driver's work when the store is not called, on an otherwise idle process, by the
+    /// process's clock.
     pub driver_alone_cpu_us_per_record: f64,
     /// Device bytes written in relation to bytes of keys and records.
     pub write_amplification: f64,
@@ -227,7 +229,7 @@ struct Bench<'a> {
     driver_ns: AtomicU64,
 }
 
-/// What becomes of a record.
+/// The fate of a record.
 #[derive(Clone, Copy)]
 struct Change {
     record: u64,
@@ -244,7 +246,7 @@ impl Change {
     }
 }
 
-/// What a batch is to say, and the contents of its records: all that the driver does before the store is called.
+/// The changes of a batch, and the contents of its records: all that the driver does before the store is called.
 struct Plan {
     id: u64,
     changes: Vec<Change>,

@@ -108,7 +108,7 @@ fn receive_into(address: &str, log: &Path, arguments: &Arguments, quiet: bool) -
         return Err(Failure::Usage(format!("{} exists already; name a new file for the log", log.display())));
     }
     let bytes = receive(address, log, arguments.receive_seconds, |bound| {
-        // Who starts the sender by a script needs to know the port, quiet or not.
+        // A user that starts the sender by a script needs to know the port, quiet or not.
         eprintln!("listening on {bound}");
     })
     .map_err(failure)?;

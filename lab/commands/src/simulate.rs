@@ -24,7 +24,7 @@ enum FormatArgument {
     OracleGeneral,
 }
 
-/// What becomes of changed pages.
+/// The way that changed pages take.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ModeArgument {
     /// They go to the disk at once

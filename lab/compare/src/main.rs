@@ -47,7 +47,7 @@ struct Common {
     json: bool,
 }
 
-/// What the figures were taken on.
+/// The machine that the figures were taken on.
 fn machine() -> Value {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let after = |text: &str, name: &str| -> String {

@@ -33,7 +33,7 @@ impl Spread {
     }
 }
 
-/// What the contenders did, round by round.
+/// The figures of the contenders, round by round.
 #[derive(Debug)]
 pub struct Rounds {
     names: Vec<String>,

@@ -1,5 +1,5 @@
-//! What a store must be able to do to be compared: rows of one value under an integer key, read and replaced, each
-//! operation in a transaction of its own.
+//! A store as it must be to be compared: rows of one value under an integer key, read and replaced, each operation in
+//! a transaction of its own.
 //!
 //! Rules, the same for all:
 //! - One table, keys `0..records`, a value of `value_bytes` bytes; an update replaces the value.
@@ -10,7 +10,7 @@
 
 use thermocline_workloads::ycsb::generate::{Config, Operation};
 
-/// What can go wrong is a store's own affair: the run ends with its message.
+/// An error, which is a store's own affair: the run ends with its message.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// A store with its table.
@@ -18,7 +18,7 @@ pub trait Store: Send + Sync {
     /// As in the report.
     fn name(&self) -> &'static str;
 
-    /// What durability, log and caches are set to.
+    /// The settings of durability, log and caches.
     fn settings(&self) -> String;
 
     /// Inserts the rows of `config`.
@@ -42,7 +42,7 @@ pub trait Simple {
     /// Replaces the value of `key`.
     fn write(&mut self, key: u64, value: &[u8]) -> Result<(), Failure>;
 
-    /// How long values are.
+    /// Length of the values.
     fn value_bytes(&self) -> usize;
 }
 

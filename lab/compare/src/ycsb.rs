@@ -139,7 +139,7 @@ fn measure(store: &dyn Store, config: &Config, arguments: &Arguments, round: u64
     let work = |thread: u64| -> Result<(u64, Duration), Failure> {
         let operations = operations(config, DRAWN, round << 32 | thread);
         let client = store.client();
-        // Everybody must arrive, or nobody begins.
+        // All threads must arrive, or none begins.
         ready.wait();
         let mut client = client?;
         let begin = Instant::now();

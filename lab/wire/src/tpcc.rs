@@ -76,7 +76,7 @@ async fn report_broken(server: &Server, client: &Client) -> Result<()> {
     Err(format!("{}: {}", server.name, broken.join(", ")).into())
 }
 
-/// What a round came to.
+/// The counts of a round.
 #[derive(Default)]
 struct Round {
     committed: u64,

@@ -11,7 +11,7 @@ use tokio_postgres::{Client, Row, Statement, Transaction};
 
 use crate::Result;
 
-/// How a transaction ended.
+/// The end of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     Committed,

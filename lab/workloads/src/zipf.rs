@@ -63,7 +63,7 @@ impl Zipf {
         }
     }
 
-    /// How many elements there are.
+    /// Number of elements.
     #[must_use]
     pub const fn elements(&self) -> u64 {
         self.elements

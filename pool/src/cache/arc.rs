@@ -22,7 +22,7 @@ pub(super) struct Arc {
     links: Links,
     /// The last one used in front.
     chains: [Chain; 4],
-    /// How many pages T1 should have.
+    /// Pages that T1 should have.
     target: f64,
     slots: u32,
     stock: Stock,

@@ -65,7 +65,7 @@ pub use tac::TacOptions;
 /// A place for one page, counted from 0.
 pub type Slot = u32;
 
-/// What is done with a page below the frames.
+/// The kind of a request for a page below the frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum RequestKind {
@@ -79,7 +79,7 @@ pub enum RequestKind {
     Free,
 }
 
-/// What the reader knows of the pages that it asks for.
+/// The reader's knowledge of the pages that it asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum Told {
@@ -97,9 +97,9 @@ pub enum Told {
 pub struct Request {
     /// Which page: its number on the primary.
     pub page: u64,
-    /// What is done with it.
+    /// The kind of the request.
     pub kind: RequestKind,
-    /// What its reader knows.
+    /// Its reader's knowledge.
     pub told: Told,
 }
 
@@ -142,7 +142,7 @@ pub enum Flow {
     OnLeave,
 }
 
-/// What a page on the SSD saves: the primary's time for it less the SSD's, in nanoseconds.
+/// Time that a page on the SSD saves: the primary's time for it less the SSD's, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Savings {
     /// When it would be read beside its neighbours (the paper's ΔS).
@@ -158,19 +158,19 @@ impl Default for Savings {
     }
 }
 
-/// What all policies have to know.
+/// The facts that all policies need.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct CacheSetup {
-    /// How many pages fit.
+    /// Number of pages that fit.
     pub slots: u32,
     /// Pages of an extent.
     pub extent_pages: u32,
-    /// What a page saves.
+    /// Time that a page saves.
     pub savings: Savings,
 }
 
 impl CacheSetup {
-    /// So many slots, extents of 32 pages, the usual savings.
+    /// A setup with `slots` slots, extents of 32 pages, the usual savings.
     #[must_use]
     pub fn new(slots: u32) -> Self {
         Self { slots, extent_pages: 32, savings: Savings::default() }
@@ -191,19 +191,19 @@ pub trait CachePolicy: Send + fmt::Debug {
     /// The slot of a page, without telling the policy of a request.
     fn find(&self, page: u64) -> Option<Slot>;
 
-    /// How many pages are cached.
+    /// Number of pages that are cached.
     fn cached(&self) -> u32;
 
     /// Memory that it uses.
     fn bytes(&self) -> usize;
 
-    /// How warm a page is, for whoever has to choose among pages that were admitted; all alike where the policy knows no
-    /// such thing.
+    /// The warmth of a page, for a caller that has to choose among admitted pages; all are alike where the policy
+    /// does not know it.
     fn warmth(&self, _page: u64) -> f64 {
         0.0
     }
 
-    /// How warm the extent of a page is, in a scale that outlives halvings; 0 where the policy knows no such thing.
+    /// The warmth of a page's extent, in a scale that outlives halvings; 0 where the policy does not know it.
     fn heat(&self, _page: u64) -> f32 {
         0.0
     }

@@ -46,7 +46,7 @@ impl Future {
 #[derive(Debug)]
 pub struct Opt {
     future: std::sync::Arc<Future>,
-    /// How many requests there were.
+    /// Number of requests so far.
     now: usize,
     map: NumberMap<Slot>,
     pages: Vec<u64>,

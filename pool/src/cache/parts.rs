@@ -1,4 +1,4 @@
-//! What policies are made of: a directory of pages, chains through it, and slots that are free.
+//! The parts of policies: a directory of pages, chains through it, and slots that are free.
 //!
 //! A [`Directory`] gives each page that a policy knows, cached or not, a small number (its *entry*). Chains are doubly linked
 //! lists of entries whose links stand in a vector of their own, so that an entry can be in two chains of different vectors.
@@ -269,7 +269,7 @@ impl Stock {
         self.given_back.push(slot);
     }
 
-    /// How many slots have a page.
+    /// Number of slots that have a page.
     #[inline]
     pub(super) fn used(&self) -> u32 {
         self.next - self.given_back.len() as u32

@@ -20,9 +20,9 @@ pub use super::temperature::TacOptions;
 use super::temperature::Temperatures;
 use super::{Admission, CachePolicy, CacheSetup, Request, Savings, Slot};
 
-/// How often the top of the heap is corrected before it is believed.
+/// Number of times that the top of the heap is corrected before it is believed.
 const CORRECTIONS: usize = 5;
-/// How much warmer a page has to be than the coldest.
+/// The factor by which a page has to be warmer than the coldest.
 const WARMER: f64 = 1.01;
 
 /// A temperature as the heap keeps it. It is never above what it was made of.

@@ -31,7 +31,7 @@
 use super::parts::{NumberMap, map_bytes, number_map};
 use super::{CacheSetup, Request, RequestKind, Savings, Told};
 
-/// What can be chosen of temperatures.
+/// Options of temperatures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TacOptions {
     /// Requests of a window.
@@ -40,7 +40,7 @@ pub struct TacOptions {
     pub random_most: u32,
     /// Temperatures are halved after so many requests a slot; 0: never.
     pub halve_after: u32,
-    /// What readers tell counts more than the window.
+    /// The readers' knowledge counts more than the window.
     pub told: bool,
     /// Pages have shares of their extent's temperature.
     pub shares: bool,
@@ -81,7 +81,7 @@ impl Extent {
     }
 }
 
-/// How much a page is taken for its extent: so many reads of each page.
+/// The pull of a page's temperature towards its extent's: so many reads are added to each page.
 const ALPHA: f64 = 0.5;
 
 /// Counters of an extent.
@@ -114,7 +114,7 @@ impl Counts {
     }
 }
 
-/// What a random and a sequential request add: ΔR and ΔS, in units of ΔR.
+/// The weights of a random and of a sequential request: ΔR and ΔS, in units of ΔR.
 fn weights(savings: &Savings) -> (f64, f64) {
     let Savings { random_ns, sequential_ns } = *savings;
     if random_ns > 0.0 {
@@ -132,7 +132,7 @@ pub(super) struct Temperatures {
     window: Vec<(u64, Told)>,
     options: TacOptions,
     savings: Savings,
-    /// What a random and a sequential request add.
+    /// The weights of a random and of a sequential request.
     weights: (f64, f64),
     extent_pages: u64,
     unit: f64,
@@ -191,7 +191,7 @@ impl Temperatures {
         group[(extent % COUNTED_TOGETHER) as usize].add(counter);
     }
 
-    /// How much warmer a page is than its extent.
+    /// The factor by which a page is warmer than its extent.
     fn share(&self, page: u64) -> f64 {
         let extent = page / self.extent_pages;
         let Some(group) = self.counts.get(&(extent / COUNTED_TOGETHER)) else { return 1.0 };

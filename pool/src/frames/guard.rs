@@ -57,7 +57,7 @@ impl<'a> PageGuard<'a> {
         page::version_of(self.page())
     }
 
-    /// What it is for.
+    /// Its kind.
     #[inline]
     #[must_use]
     pub fn kind(&self) -> PageKind {
@@ -89,8 +89,9 @@ pub(super) enum Target {
     New(u32),
 }
 
-/// A page to be changed, or made. The guard holds a copy; nobody sees the changes before [`Self::publish`], and dropping
-/// the guard forgets them. Nobody can pin the page meanwhile; optimistic readers still find it as it was.
+/// A page to be changed, or made. The guard holds a copy; no reader sees the changes before [`Self::publish`], and
+/// dropping the guard forgets them. No other user can pin the page meanwhile; optimistic readers still find it as it
+/// was.
 pub struct WriteGuard<'a> {
     shared: &'a Shared,
     page: PageId,
@@ -134,14 +135,14 @@ impl<'a> WriteGuard<'a> {
         page::version_of(&self.copy)
     }
 
-    /// What it was for before the change.
+    /// Its kind before the change.
     #[must_use]
     pub fn kind(&self) -> PageKind {
         page::kind_of(&self.copy)
     }
 
-    /// Lets everybody see the page, in its new version. It is written to the device by a flush, or before it leaves its
-    /// frame. If the page was discarded meanwhile, nothing happens.
+    /// Lets all readers see the page, in its new version. It is written to the device by a flush, or before it leaves
+    /// its frame. If the page was discarded meanwhile, nothing happens.
     pub fn publish(mut self, version: u64, kind: PageKind) {
         if let Some(target) = self.target.take() {
             page::seal(&mut self.copy, self.seal, self.page.number(), version, kind);

@@ -12,14 +12,15 @@
 //! ```
 //!
 //! Open addressing: a page stands in its home bucket or in one of those behind it. A bucket's *overflow* counts the
-//! pages that had to go past it, so a search ends at the first bucket that nobody went past, and a removal leaves no
+//! pages that had to go past it, so a search ends at the first bucket that no page went past, and a removal leaves no
 //! tombstone. Four pages for three buckets at most, so few pages are not in their home bucket (a test counts them).
 //!
 //! # Tables
 //! The map is as large as the budget needs, not as the largest one would: there is a table of buckets for the largest
 //! budget and one for each half of the next larger one, each in its own address space, untouched until it is used. New
 //! pages go to the *current* table. When the budget changes the tables, pages move over from the *former* ones as they
-//! are unpinned; until a former table is empty, who does not find a page in the current one looks there too.
+//! are unpinned; until a former table is empty, a search that does not find a page in the current one looks there
+//! too.
 //!
 //! ```text
 //!   addresses   ├──────── largest ────────┤  ├── half ──┤  ├ quarter ┤ ┄ ├ smallest ┤
@@ -32,10 +33,10 @@
 //! Rules:
 //! - The entry of a pinned page does not move, so its slot number stays good.
 //! - Every change of a bucket's pages, and every overwriting of a page in a frame, happens while the bucket's version
-//!   is odd. Who has seen the same even version before and after has read one page, whole (a sequence lock).
-//! - A pin is taken by compare-and-swap from a state that is resident, not latched and not doomed; the page is compared
-//!   again afterwards, since the slot may have got another page with the same state in between. Who wants a page out
-//!   latches it by compare-and-swap from a state without pins. So a pinned page stays.
+//!   is odd. A reader that saw the same even version before and after has read one page, whole (a sequence lock).
+//! - A pin is taken by compare-and-swap from a state that is resident, not latched and not doomed; the page is
+//!   compared again afterwards, since the slot may have got another page with the same state in between. A thread
+//!   that wants a page out latches it by compare-and-swap from a state without pins. So a pinned page stays.
 //! - A *doomed* page is one that was dropped while it was pinned: the map does not find it any more (its key is
 //!   [`DOOMED_KEY`]), its last pin frees it.
 //! - The search for the lane branches on its answer only: comparisons are added up. Which lane it is could not be
@@ -71,7 +72,7 @@ pub(super) const DOOMED: u64 = 1 << 49;
 pub(super) const DIRTY: u64 = 1 << 50;
 /// A write of it is under way.
 pub(super) const WRITING: u64 = 1 << 51;
-/// Somebody has it alone: a writer, or an eviction.
+/// A writer or an eviction has it alone.
 pub(super) const LATCHED: u64 = 1 << 52;
 
 /// The key of doomed pages. No page has it: there is no device 65535.
@@ -89,7 +90,7 @@ pub(super) const fn pins_of(state: u64) -> u64 {
     (state & PINS_MASK) >> FRAME_BITS
 }
 
-/// May somebody pin it?
+/// May it be pinned?
 #[inline(always)]
 const fn pinnable(state: u64) -> bool {
     state & (RESIDENT | LATCHED | DOOMED) == RESIDENT && state & PINS_MASK != PINS_MASK
@@ -277,7 +278,7 @@ impl PageMap {
         self.current().bytes() + former
     }
 
-    /// How much of the map's memory is resident, if the system tells. Slow.
+    /// Bytes of the map's memory that are resident, if the system tells. Slow.
     #[cfg(test)]
     pub(super) fn resident_bytes(&self) -> Option<usize> {
         self.reservation.resident_bytes(0, self.reservation.bytes())
@@ -342,8 +343,8 @@ impl PageMap {
         self.changes.fetch_add(1, Ordering::SeqCst);
         let table = self.tables[number];
         if cfg!(all(target_os = "linux", not(feature = "portable"))) {
-            // SAFETY: nobody uses its contents: it has no entries, and late readers throw away what they see. It begins at a
-            // page of the system and is whole pages long, which no other table shares.
+            // SAFETY: no thread uses its contents: it has no entries, and late readers throw away what they see. It
+            // begins at a page of the system and is whole pages long, which no other table shares.
             unsafe { self.reservation.decommit(table.start * size_of::<Bucket>(), table.bytes()) };
         }
     }
@@ -489,7 +490,7 @@ impl PageMap {
     /// Gives a pin back; gives the state before.
     #[inline(always)]
     pub(super) fn unpin(&self, slot: Slot) -> u64 {
-        // Sequentially consistent against who waits for the pin to go: see the pool's rules.
+        // Sequentially consistent against a waiter for the pin to go: see the pool's rules.
         self.state(slot).fetch_sub(PIN, Ordering::SeqCst)
     }
 
@@ -510,7 +511,7 @@ impl PageMap {
         self.bucket(slot.bucket()).uses[slot.lane()].store(uses, Ordering::Relaxed);
     }
 
-    /// Latches a page that nobody has pinned and whose state has none of `unless`. Gives the state before.
+    /// Latches a page that has no pins and whose state has none of `unless`. Gives the state before.
     pub(super) fn latch(&self, slot: Slot, unless: u64) -> Option<u64> {
         let state = self.state(slot);
         let mut now = state.load(Ordering::SeqCst);
@@ -592,7 +593,7 @@ impl PageMap {
     /// A page that the caller has latched is in another frame now; the latch goes. Under the pool's lock.
     pub(super) fn relocate(&self, slot: Slot, frame: u32) {
         let state = self.state(slot);
-        // Nobody else changes it: pins need it unlatched, everything else needs the lock.
+        // No other thread changes it: pins need it unlatched, everything else needs the lock.
         let flags = state.load(Ordering::SeqCst) & !(FRAME_MASK | LATCHED);
         self.change(slot, || state.store(flags | u64::from(frame), Ordering::SeqCst));
     }

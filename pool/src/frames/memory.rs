@@ -8,8 +8,8 @@
 //! *written* as whole words by relaxed atomic stores only ([`FrameMemory::fill`]; reads from a device go through a buffer
 //! of their own and are copied, which costs 0.1-0.2 µs of the device's 8 µs), and optimistic readers *read* them as
 //! whole words by relaxed atomic loads only ([`OptimisticPage`]). Torn contents are possible, undefined behaviour is
-//! not; the version of the page's bucket tells the reader whether to believe what it saw. Who holds a pin reads plain
-//! bytes: nobody writes a pinned frame, and the pin's acquire orders the reads behind the stores.
+//! not; the version of the page's bucket tells the reader whether to believe what it saw. The holder of a pin reads
+//! plain bytes: no thread writes a pinned frame, and the pin's acquire orders the reads behind the stores.
 //!
 //! Giving memory back does not write bytes as far as the abstract machine is concerned: Linux takes the page away, and
 //! a late optimistic reader finds zeroes, which it throws away. The portable twin overwrites instead and gives nothing
@@ -44,7 +44,7 @@ impl FrameMemory {
         Ok(Self { reservation, shift, page_words: page_size.bytes() / WORD })
     }
 
-    /// How many frames there is address space for.
+    /// Number of frames for which there is address space.
     pub(super) fn frames(&self) -> u64 {
         (self.reservation.bytes() >> self.shift) as u64
     }
@@ -74,13 +74,14 @@ impl FrameMemory {
         OptimisticPage { words: self.words(frame), not_send: PhantomData }
     }
 
-    /// The bytes of a frame that nobody fills.
+    /// The bytes of a frame that no thread fills.
     ///
     /// # Safety
     /// As long as the result is used the caller holds a pin or the latch of the frame, or owns it.
     #[inline(always)]
     pub(super) unsafe fn bytes(&self, frame: u32) -> &[u8] {
-        // SAFETY: inside of the reservation; nobody writes (the caller's promise), and others' atomic loads are reads.
+        // SAFETY: inside of the reservation; no thread writes (the caller's promise), and others' atomic loads are
+        // reads.
         unsafe { std::slice::from_raw_parts(self.start(frame).cast::<u8>(), self.page_bytes()) }
     }
 
@@ -99,12 +100,12 @@ impl FrameMemory {
         }
     }
 
-    /// Gives the memory of frames that nobody uses back to the system.
+    /// Gives the memory of unused frames back to the system.
     pub(super) fn give_back(&self, first: u32, count: u32) {
         if cfg!(all(target_os = "linux", not(feature = "portable"))) && count > 0 {
             let (offset, bytes) = ((first as usize) << self.shift, (count as usize) << self.shift);
-            // SAFETY: the frames are nobody's, so nobody uses their contents; late optimistic readers throw away what
-            // they see (see the module). Pages are multiples of the system's.
+            // SAFETY: the frames have no owner, so no thread uses their contents; late optimistic readers throw away
+            // what they see (see the module). Pages are multiples of the system's.
             unsafe { self.reservation.decommit(offset, bytes) };
         }
     }
@@ -116,7 +117,7 @@ impl FrameMemory {
         self.reservation.advise_huge(whole, self.reservation.bytes() - whole, false);
     }
 
-    /// How much of the frames' memory is resident, if the system tells. Slow.
+    /// Bytes of the frames' memory that are resident, if the system tells. Slow.
     #[cfg(test)]
     pub(super) fn resident_bytes(&self) -> Option<usize> {
         self.reservation.resident_bytes(0, self.reservation.bytes())
@@ -166,7 +167,8 @@ impl OptimisticPage<'_> {
     #[must_use]
     pub fn u64(&self, at: usize) -> Option<u64> {
         let last = at.checked_add(HEADER_BYTES + WORD - 1)?;
-        // Both words without a branch on the alignment, which nobody could predict; the same one if it is aligned.
+        // Both words without a branch on the alignment, which the processor could not predict; the same one if it is
+        // aligned.
         let high = u64::from_le(self.words.get(last / WORD)?.load(Ordering::Relaxed));
         // SAFETY: not behind the word above.
         let low = u64::from_le(

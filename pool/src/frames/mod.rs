@@ -22,17 +22,17 @@
 //! | [`PagePool::pin_mut`], [`PagePool::create`] | for the device, for other pins | a changed or new page |
 //!
 //! Rules, each with the rule of `base::mutation` that a test switches off to see that it would be missed:
-//! - A page is verified before anybody sees it: checksum, place, and the version that the caller expects.
+//! - A page is verified before a reader sees it: checksum, place, and the version that the caller expects.
 //! - A pinned page stays in its frame and is not changed (`PinnedPageStays`, `PinComparesPage`).
 //! - An optimistic read has read one page, or says that it has not (`OptimisticRecheck`).
-//! - One read for all who wait for a page. It goes on whoever waits; a dropped future leaves no pin and no frame
+//! - One read for all waiters of a page. It goes on whoever waits; a dropped future leaves no pin and no frame
 //!   (`DroppedPinIsGivenBack`).
-//! - Nobody sleeps beside a frame that has become free (`LastUnpinNotifies`).
+//! - No waiter sleeps beside a frame that has become free (`LastUnpinNotifies`).
 //! - A changed page leaves only after it was written; it is not read from the device before; no two writes of a page are
 //!   under way together (`OneWriteAPage`), and a change during a write is written later (`ChangeDuringWriteStays`).
 //! - After [`PagePool::discard`] a page number may be used again: nothing of its former life is served, not by a read that
 //!   began before (`DiscardDetachesReads`), and no former write lands on it (`DiscardWaitsForWrites`).
-//! - A device that does not answer holds those who need its answer, the frames of its reads, and nobody else.
+//! - A device that does not answer holds the futures that need its answer, the frames of its reads, and nothing else.
 //!
 //! Memory: the budget bounds the frames. Beside it, and counted in [`PoolStats`]: the map (48 to 96 bytes a frame, 1.2 to
 //! 2.4 % with pages of 4 KiB, by how close the budget comes to the largest one or to a half, a quarter … of it), about 50
@@ -137,7 +137,7 @@ impl fmt::Debug for PageId {
     }
 }
 
-/// What a pool is made of.
+/// The parts of a pool.
 #[derive(Debug)]
 pub struct PoolOptions {
     page_size: PageSize,
@@ -227,7 +227,7 @@ impl PagePool {
     }
 
     /// Takes a device away. Its pages are dropped, changed ones too (flush first); ends when nothing of it is under way.
-    /// Nobody may use its pages meanwhile or later; its id may be given to another device.
+    /// No user may use its pages meanwhile or later; its id may be given to another device.
     pub async fn remove_device(&self, device: DeviceId) {
         let (first, last) = (PageId::new(device, FIRST_PAGE).0, u64::from(device.0) << 48 | MAX_PAGE_NUMBER);
         self.shared.with(|core| self.shared.forget_pages(core, first, last));
@@ -248,7 +248,7 @@ impl PagePool {
         Some(value)
     }
 
-    /// Pins a page that is in memory. `None` if it is not, or if somebody is changing it.
+    /// Pins a page that is in memory. `None` if it is not, or if a writer is changing it.
     #[inline(always)]
     #[must_use]
     pub fn try_pin(&self, page: PageId) -> Option<PageGuard<'_>> {
@@ -281,9 +281,9 @@ impl PagePool {
         Ok(guard.expect("who waits for a frame gets one or an error"))
     }
 
-    /// As [`Self::pin`], for users that can do without a frame: `None` where `pin` would wait for a frame or for a writer,
-    /// and where the budget holds no frame at all. So who keeps futures without polling them, and with them pins, holds
-    /// nobody up. Still waits for the device.
+    /// As [`Self::pin`], for users that can do without a frame: `None` where `pin` would wait for a frame or for a
+    /// writer, and where the budget holds no frame at all. So a user that keeps futures without polling them, and
+    /// with them pins, holds no other one up. Still waits for the device.
     ///
     /// # Errors
     /// When the device fails, or gives another page than this one (in this version).
@@ -332,7 +332,7 @@ impl PagePool {
     fn drop_stale(&self, page: PageId, guard: &PageGuard<'_>) -> bool {
         self.shared.with(|core| {
             let changed = core.dirty.contains_key(&page.packed()) || core.writes.contains_key(&page.packed());
-            // Somebody else may have dropped it and read it anew already.
+            // Another reader may have dropped it and read it anew already.
             if !changed && self.shared.map.find(page.packed()) == Some(guard.slot()) {
                 self.shared.drop_page(core, page.packed());
             }
@@ -383,7 +383,7 @@ impl PagePool {
         }
     }
 
-    /// Pins a page alone, to change it; waits until nobody else has it pinned.
+    /// Pins a page alone, to change it; waits until it has no other pin.
     ///
     /// # Errors
     /// As [`Self::pin`].
@@ -438,8 +438,8 @@ impl PagePool {
     }
 
     /// Begins to read pages that are not in memory, in operations of up to an extent, as far as frames can be had at
-    /// once. Returns how many pages are being read because of it. Does not wait; nobody has to wait for them either.
-    /// `version`: the one that all of them have to have, if that is known.
+    /// once. Returns how many pages are being read because of it. Does not wait; the caller need not wait for them
+    /// either. `version`: the one that all of them have to have, if that is known.
     ///
     /// # Errors
     /// When there is no such device, or the budget holds no frame.
@@ -536,7 +536,7 @@ impl PagePool {
     }
 
     /// Drops pages without writing them: their numbers may be used again. Done for readers when this returns; the future
-    /// ends when no write of these pages is under way any more, and only then may they be written by somebody else.
+    /// ends when no write of these pages is under way any more, and only then may another user write them.
     /// Guards of dropped pages go on showing what they showed.
     pub fn discard(&self, device: DeviceId, pages: Range<u64>) -> impl Future<Output = ()> + Send + '_ {
         let first = u64::from(device.0) << 48 | pages.start.min(MAX_PAGE_NUMBER);

@@ -190,7 +190,8 @@ fn a_discarded_page_does_not_come_back() {
         world.io.release_all();
         device.join().expect("the device");
         write_page(&world.file, 1, 2, 11);
-        // The reader may have started over and read what the device had then: who asks for the new page gets it.
+        // The reader may have started over and read what the device had then: a reader that asks for the new page
+        // gets it.
         let now = block_on(world.pool.pin(world.page(1), Some(2))).expect("the new page");
         assert_eq!(value_of(now.payload()), 11, "a discarded page came back");
         drop(now);
@@ -331,7 +332,7 @@ fn a_page_that_moves_is_read_whole() {
     check(scenario, &[Rule::OptimisticRecheck, Rule::PinnedPageStays, Rule::LastUnpinNotifies]);
 }
 
-/// The map changes its table beside readers, one of whom keeps a pin for a while.
+/// The map changes its table beside readers, one of which keeps a pin for a while.
 #[test]
 fn pages_are_found_while_the_map_grows_and_shrinks() {
     let scenario = || {

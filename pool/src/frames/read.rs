@@ -1,15 +1,15 @@
-//! Reads of pages from a device: one for all who wait for a page.
+//! Reads of pages from a device: one for all waiters of a page.
 //!
 //! A read has its frames before it starts and a buffer of its own that the device fills; when the answer is there, each
 //! page is verified, copied into its frame and put into the map, with a pin for each future that waits for it. So a
 //! waiter has its page for certain when it runs, however scarce frames are.
 //!
 //! - A future that is dropped before the answer is not counted any more; one that is dropped with its pin gives it back.
-//! - Errors go to all who wait, and to nobody later: the frame is free again and the next pin reads anew.
-//! - A page that is discarded while it is read is *detached*: the map of reads does not lead to it any more, what comes
-//!   is thrown away, and who waits starts over.
-//! - A read says which version is expected, if its user knows, and why it is made. Who joins a read of another version takes
-//!   nothing from it but a page that is right.
+//! - Errors go to all waiters, and to no later pin: the frame is free again and the next pin reads anew.
+//! - A page that is discarded while it is read is *detached*: the map of reads does not lead to it any more, what
+//!   comes is thrown away, and its waiters start over.
+//! - A read says which version is expected, if its user knows, and why it is made. A future that joins a read of
+//!   another version takes nothing from it but a page that is right.
 //! - Several pages (read-ahead) are one operation. A short answer gives the whole pages that it has; for the rest the
 //!   device is asked again, a few times if it gives not even a page.
 
@@ -30,10 +30,10 @@ use crate::error::{PageReason, PoolError};
 use crate::mutation::{self, Rule};
 use crate::page;
 
-/// How often a device may give less than a page before that is an error.
+/// Number of times that a device may give less than a page before that is an error.
 const SHORT_ANSWERS: u32 = 4;
 
-/// A read that is under way, shared by the device's answer, the pool and those who wait.
+/// A read that is under way, shared by the device's answer, the pool and the waiters.
 #[derive(Clone)]
 pub(super) struct ReadFlight(Arc<Driven<ReadJob>>);
 
@@ -55,7 +55,7 @@ struct State {
 struct Page {
     frame: u32,
     detached: bool,
-    /// How many futures wait.
+    /// Number of futures that wait.
     waiting: u64,
     wakers: Vec<Option<Waker>>,
     settled: Option<Settled>,
@@ -63,7 +63,7 @@ struct Page {
 
 #[derive(Clone)]
 enum Settled {
-    /// It is in the map, with a pin for each who waited.
+    /// It is in the map, with a pin for each future that waited.
     Ready(Slot, u32),
     Failed(PoolError),
     /// It was discarded meanwhile.
@@ -92,7 +92,7 @@ impl ReadFlight {
         self.0.start(completion);
     }
 
-    /// A page of it is nobody's any more. Under the pool's lock.
+    /// A page of it has been discarded. Under the pool's lock.
     pub(super) fn detach(&self, index: usize) {
         self.0.job.state.lock().pages[index].detached = true;
     }
@@ -130,7 +130,7 @@ impl ReadJob {
         }
         let settled = match result {
             Ok(()) if page.detached => Settled::Again,
-            // Nobody waits for it, and its frame has to go.
+            // No future waits for it, and its frame has to go.
             Ok(()) if page.waiting == 0 && page.frame >= core.limit => Settled::Again,
             Ok(()) => {
                 let slot = self.shared.settle_frame(core, page.frame, key, 0, page.waiting);

@@ -1,6 +1,6 @@
 //! Growing and shrinking.
 //!
-//! Frames `0..limit` are the budget. Growing moves the limit. Shrinking moves it first, so that nobody gets a frame
+//! Frames `0..limit` are the budget. Growing moves the limit. Shrinking moves it first, so that no page gets a frame
 //! behind it any more; then, in steps between which the lock is free,
 //!
 //! 1. the policy takes pages out, wherever they are, until what is left has room before the limit: the coldest pages go;
@@ -80,7 +80,7 @@ impl Shared {
             }
         } else {
             core.free.retain(|frame| *frame < limit);
-            // What was free behind the limit is nothing now; who shrinks gives it back.
+            // What was free behind the limit is nothing now; the shrinking thread gives it back.
             for frame in core.frames.iter_mut().skip(limit as usize) {
                 if frame.usage == Use::Free {
                     frame.usage = Use::Nothing;
@@ -129,7 +129,7 @@ impl Shared {
         }
     }
 
-    /// Gives the memory of frames back that are nothing. Nobody gets one of them as long as nobody grows.
+    /// Gives the memory of frames back that are nothing. None of them is used again before the pool grows.
     fn give_back_behind(&self, limit: u32) {
         let mut stretches = Vec::new();
         self.with(|core| {

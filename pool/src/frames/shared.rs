@@ -1,14 +1,14 @@
 //! The pool's state: what is read without locks, and what stands under the lock.
 //!
-//! Lock order: the pool ([`Shared::core`]), then a read's waiters. Nothing is submitted to a device and nobody is woken
-//! under a lock: [`Shared::with`] does that afterwards, with what was left in [`Core::after`].
+//! Lock order: the pool ([`Shared::core`]), then a read's waiters. Nothing is submitted to a device and no waiter is
+//! woken under a lock: [`Shared::with`] does that afterwards, with what was left in [`Core::after`].
 //!
-//! # Why nobody sleeps for ever
-//! Who needs a frame, or a page without pins, takes a [`Ticket`] first: that raises `waiting`; then it looks once more;
-//! then it sleeps until the pool's events have moved on. Pins are given back without the lock; whoever gives the last one
-//! back lowers the state's pins, *then* looks at `waiting`. All four steps are sequentially consistent, so either the
-//! waiter sees the pin gone, or the pin's owner sees the waiter. Everything else that frees something is done under the
-//! lock and says so there.
+//! # Why no waiter sleeps for ever
+//! A future that needs a frame, or a page without pins, takes a [`Ticket`] first: that raises `waiting`; then it
+//! looks once more; then it sleeps until the pool's events have moved on. Pins are given back without the lock; the
+//! thread that gives the last one back lowers the state's pins, *then* looks at `waiting`. All four steps are
+//! sequentially consistent, so either the waiter sees the pin gone, or the pin's owner sees the waiter. Everything
+//! else that frees something is done under the lock and says so there.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -41,8 +41,8 @@ pub(super) struct Shared {
     pub(super) page_size: PageSize,
     /// Hits of a page are counted up to this number.
     pub(super) most_uses: u16,
-    /// How many want to know when a last pin goes: tickets, one more while frames lie behind the limit, and one while
-    /// pages stand in a former table of the map.
+    /// Number of those that want to know when a last pin goes: tickets, one more while frames lie behind the limit,
+    /// and one while pages stand in a former table of the map.
     pub(super) waiting: CachePadded<AtomicU32>,
     pub(super) hits: Box<[CachePadded<Hits>; MAX_THREADS]>,
     pub(super) core: Mutex<Core>,
@@ -65,7 +65,7 @@ impl Hits {
     }
 }
 
-/// What a frame is used for.
+/// The use of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Use {
     /// Nothing, and its memory was given back.
@@ -109,7 +109,7 @@ pub(super) struct Core {
     pub(super) free: Vec<u32>,
     /// Frames behind the limit that are still in use.
     pub(super) overhang: u32,
-    /// Memory of frames behind the limit is given back by who shrinks, together.
+    /// The shrinking thread gives the memory of frames behind the limit back, all together.
     pub(super) give_back_later: bool,
     pub(super) policy: Box<dyn Policy>,
     /// Pages that are being read, and which of a read's pages they are.
@@ -135,7 +135,7 @@ struct Device {
     last_failure: Option<IoError>,
 }
 
-/// What is done once the lock is released.
+/// Work that is done once the lock is released.
 #[derive(Default)]
 pub(super) struct After {
     pub(super) reads: Vec<ReadFlight>,
@@ -166,7 +166,7 @@ impl Core {
         DeviceId(id)
     }
 
-    /// What was done with a device; something to count in, if it was removed.
+    /// The counts of a device; something to count in, if it was removed.
     pub(super) fn counts_of<T: Default>(
         &mut self,
         id: DeviceId,
@@ -183,7 +183,7 @@ impl Core {
         }
     }
 
-    /// How many writes to a device have failed, and the last failure.
+    /// Number of writes to a device that have failed, and the last failure.
     pub(super) fn write_failures(&self, id: DeviceId) -> (u64, Option<IoError>) {
         self.entry(id).map_or((0, None), |entry| (entry.write_failures, entry.last_failure.clone()))
     }
@@ -215,13 +215,14 @@ impl Core {
     }
 }
 
-/// What the first step of a pin leads to.
+/// The result of the first step of a pin.
 pub(super) enum Begin<'a> {
     /// The page is there.
     Hit(PageGuard<'a>),
     /// It is being read.
     Wait(ReadWait<'a>),
-    /// Somebody has it alone, or no frame is free. Says how many writes have failed so far, and the last failure.
+    /// A writer or an eviction has it alone, or no frame is free. Says how many writes have failed so far, and the
+    /// last failure.
     Busy(u64, Option<IoError>),
 }
 
@@ -394,7 +395,7 @@ impl Shared {
         }
     }
 
-    /// Frees a doomed page if nobody has it any more.
+    /// Frees a doomed page if it has no pin any more.
     fn free_doomed(&self, core: &mut Core, slot: Slot) {
         if let Some(state) = self.map.latch(slot, 0) {
             let frame = map::frame_of(state);
@@ -403,8 +404,8 @@ impl Shared {
         }
     }
 
-    /// Puts a page where it belongs by now, if nobody has it: into a frame before the limit, or nowhere if there is none,
-    /// and into the current table of the map.
+    /// Puts a page where it belongs by now, if it has no pin: into a frame before the limit, or nowhere if there is
+    /// none, and into the current table of the map.
     pub(super) fn tidy(&self, core: &mut Core, slot: Slot) {
         let frame = map::frame_of(self.map.state(slot).load(Ordering::SeqCst));
         let is_page = |it: &Frame| it.usage == Use::Resident && it.slot == slot;
@@ -423,8 +424,8 @@ impl Shared {
     }
 
     /// Moves a page from behind the limit into a free frame, or into that of the coldest page; takes it out if there is
-    /// neither. Gives the frame that it has then; it keeps its own as long as it is in use, or to be written and in
-    /// nobody's place.
+    /// neither. Gives the frame that it has then; it keeps its own as long as it is in use, or is to be written and
+    /// found no other.
     fn leave_overhang(&self, core: &mut Core, slot: Slot, from: u32) -> Option<u32> {
         // Latched, it is no candidate itself.
         if self.map.latch(slot, DOOMED).is_none() {
@@ -432,7 +433,7 @@ impl Shared {
         }
         let page = core.frames[from as usize].page;
         if let Ok(Some(to)) = self.acquire_frame(core) {
-            // SAFETY: the latch is ours, so nobody fills the frame.
+            // SAFETY: the latch is ours, so no other thread fills the frame.
             self.memory.fill(to, unsafe { self.memory.bytes(from) });
             self.map.relocate(slot, to);
             core.frames[to as usize] = Frame { page, slot, usage: Use::Resident };
@@ -497,7 +498,7 @@ impl Shared {
         chosen
     }
 
-    /// A frame is nobody's any more.
+    /// Takes a frame from its owner: it is free, or nothing behind the limit.
     pub(super) fn release_frame(&self, core: &mut Core, frame: u32) {
         let entry = &mut core.frames[frame as usize];
         debug_assert!(!matches!(entry.usage, Use::Nothing | Use::Free), "frame {frame} is released once");
@@ -542,7 +543,7 @@ impl Shared {
         self.free_doomed(core, slot);
     }
 
-    /// Drops a page, and lets nobody find what is being read of it.
+    /// Drops a page, and lets no later pin find what is being read of it.
     pub(super) fn forget_page(&self, core: &mut Core, page: u64) {
         self.drop_page(core, page);
         if mutation::off(Rule::DiscardDetachesReads) {

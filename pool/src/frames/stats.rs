@@ -1,4 +1,4 @@
-//! What the pool has done, and where its memory is.
+//! Counts of the pool, and where its memory is.
 
 use thermocline_base::sync::Ordering;
 use thermocline_base::vm::HUGE_PAGE_BYTES;
@@ -46,13 +46,13 @@ pub struct PoolStats {
     pub buffer_bytes: u64,
     /// The map, if pages have come everywhere in it.
     pub map_bytes: u64,
-    /// What pool and policy know of the frames.
+    /// The books of pool and policy about the frames.
     pub bookkeeping_bytes: u64,
     /// The policy.
     pub policy: &'static str,
 }
 
-/// What one device has to do with it. Counts since it was added.
+/// The counts of one device, since it was added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct DeviceStats {

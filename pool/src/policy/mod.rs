@@ -1,7 +1,7 @@
 //! Which page leaves its frame when another one needs it.
 //!
-//! A policy sees frames, not pages' contents: which page came into which frame, which frame was emptied, and when
-//! somebody needs one, it chooses. Its methods run under the pool's lock. *Hits* do not: a hit adds one to the *uses* of
+//! A policy sees frames, not pages' contents: which page came into which frame, which frame was emptied, and when the
+//! pool needs one, it chooses. Its methods run under the pool's lock. *Hits* do not: a hit adds one to the *uses* of
 //! its page, up to [`Policy::most_uses`], by a plain store beside the page's entry, and nothing at all once that is
 //! reached. A policy therefore sees how often a page was used since it looked last, never in which order.
 //!
@@ -18,9 +18,9 @@ use std::fmt;
 pub use clock::Clock;
 pub use s3fifo::S3Fifo;
 
-/// What a policy may ask and do while it chooses a victim.
+/// The frames, for a policy that chooses a victim.
 pub trait Candidates {
-    /// How often the page in the frame was used since [`Self::set_uses`], up to the policy's maximum.
+    /// Number of times that the page in the frame was used since [`Self::set_uses`], up to the policy's maximum.
     fn uses(&self, frame: u32) -> u16;
 
     /// Sets that number.
@@ -42,7 +42,7 @@ pub trait Policy: Send + fmt::Debug {
     /// A page came into an empty frame.
     fn insert(&mut self, frame: u32, page: u64);
 
-    /// A frame was emptied by somebody else than [`Self::choose`].
+    /// A frame was emptied in another way than by [`Self::choose`].
     fn remove(&mut self, frame: u32);
 
     /// Takes the page out of one frame. `None` if no frame could be taken; ends in any case.

@@ -25,7 +25,7 @@ use super::level::DATA_OFFSET;
 use crate::cache::{Admission, CachePolicy, Request, RequestKind};
 use crate::trace::{TraceKind, TraceRequest};
 
-/// What a stream does next.
+/// The streams of a closed loop.
 pub trait Streams {
     /// Adds the pages of the stream's next step to `step`, thought included; `false` if the stream has ended.
     fn next_step(&mut self, stream: usize, step: &mut Vec<TraceRequest>) -> bool;
@@ -34,7 +34,7 @@ pub trait Streams {
     fn at(&mut self, _stream: usize, _now_ns: f64) {}
 }
 
-/// What a closed loop has.
+/// The setup of a closed loop.
 #[derive(Clone, Debug)]
 pub struct ClosedLoop {
     /// Streams.
@@ -53,7 +53,7 @@ pub struct ClosedLoop {
     pub until_ns: f64,
 }
 
-/// What a closed loop did.
+/// The counts of a closed loop.
 #[derive(Clone, Debug, Default)]
 pub struct LoopCounts {
     /// When the last stream ended, or the time was over.
@@ -78,7 +78,7 @@ pub struct LoopCounts {
     pub think_ns: f64,
 }
 
-/// So many operations may wait for a member before writers wait, too.
+/// Operations that may wait for a member before writers wait, too.
 const QUEUED_MOST: usize = 64;
 /// One of so many operations is the oldest one.
 const OLDEST_EVERY: u64 = 8;

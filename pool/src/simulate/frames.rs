@@ -11,7 +11,7 @@
 use crate::cache::{Admission, CacheKind, CachePolicy, CacheSetup, Request, RequestKind, Told};
 use crate::trace::{TraceKind, TraceRequest};
 
-/// What became of the requests.
+/// The counts of the requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FrameCounts {
     /// Requests that came.
@@ -34,14 +34,14 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// So many frames; none are allowed.
+    /// Has `frames` frames; 0 is allowed.
     #[must_use]
     pub fn new(frames: u32) -> Self {
         let policy = if frames == 0 { None } else { CacheKind::Clock.build(&CacheSetup::new(frames)) };
         Self { policy, dirty: vec![false; frames as usize], counts: FrameCounts::default() }
     }
 
-    /// What became of the requests until now.
+    /// The counts of the requests until now.
     #[must_use]
     pub fn counts(&self) -> FrameCounts {
         self.counts

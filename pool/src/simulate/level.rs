@@ -22,7 +22,7 @@ use crate::cache::{Admission, CachePolicy, Flow, Request, RequestKind, Slot};
 
 use super::device::{Device, DeviceModel, Operation};
 
-/// What becomes of changed pages.
+/// The way that changed pages take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// They go to the disk at once.
@@ -38,7 +38,7 @@ pub(super) const DATA_OFFSET: u64 = 1 << 30;
 /// One of so many slots may be dirty before all are cleaned.
 const DIRTY_SHARE: u32 = 2;
 
-/// What a level did.
+/// The counts of a level.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Counts {
     /// Requests for pages: reads.

@@ -1,4 +1,4 @@
-//! What an SSD between memory and a slow disk would do to a sequence of page requests, without either device.
+//! Simulates an SSD between memory and a slow disk for a sequence of page requests, without either device.
 //!
 //! ```text
 //!   trace or model ──► frames (once) ──misses, in batches──► policy 1 × size 1 ─► disk and SSD in simulated time ─► row

@@ -21,7 +21,7 @@ use super::level::{Counts, Level, Mode};
 use crate::cache::{CacheKind, CachePolicy, CacheSetup, Future, Opt, Request, Savings};
 use crate::trace::{Result, TraceError, TraceRequest, TraceSource};
 
-/// What is simulated.
+/// The setup of a simulation.
 #[derive(Clone, Debug)]
 pub struct Simulation {
     /// Bytes of a page.
@@ -38,14 +38,14 @@ pub struct Simulation {
     pub disk: DeviceModel,
     /// Where some are.
     pub ssd: DeviceModel,
-    /// What becomes of changed pages.
+    /// The way that changed pages take.
     pub mode: Mode,
     /// Threads that simulate.
     pub threads: usize,
 }
 
 impl Simulation {
-    /// What a cached page saves, by the models of the devices.
+    /// Time that a cached page saves, by the models of the devices.
     #[must_use]
     pub fn savings(&self) -> Savings {
         let (sequential, random) = self.disk.read_ns(u64::from(self.page_bytes));
@@ -58,14 +58,14 @@ impl Simulation {
     }
 }
 
-/// What was found of a policy with a size.
+/// The result for a policy with a size.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The policy; `None`: no SSD.
     pub policy: Option<CacheKind>,
     /// Pages that fit on the SSD.
     pub slots: u32,
-    /// What the level did.
+    /// The counts of the level.
     pub counts: Counts,
     /// Pages cached at the end.
     pub cached: u32,
@@ -77,10 +77,10 @@ pub struct Row {
     pub cpu_ns: u64,
 }
 
-/// What was found of a trace.
+/// The results for a trace.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What the frames did.
+    /// The counts of the frames.
     pub frames: FrameCounts,
     /// The row without an SSD first, then those of the policies, in the order that was asked for.
     pub rows: Vec<Row>,

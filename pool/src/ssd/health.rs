@@ -47,9 +47,9 @@ impl fmt::Display for SsdState {
     }
 }
 
-/// How much a wrong answer counts against a right one.
+/// Weight of a wrong answer against a right one.
 const WEIGHT: u64 = 16;
-/// So many wrong answers are too many.
+/// Number of wrong answers that switch the SSD off, if no right ones come in between.
 const WRONG_MOST: u64 = 16;
 /// Reads of either device before they are compared.
 const COMPARED: u64 = 1024;

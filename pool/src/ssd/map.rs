@@ -56,7 +56,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// What the opening that saved a map had done until then.
+/// The counts, until then, of the opening that saved a map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct SavedCounts {
@@ -186,10 +186,10 @@ fn counts_in(head: &[u8]) -> SavedCounts {
     SavedCounts { state, reads: number(0), hits: number(1), bytes_written: number(2), admitted: number(3) }
 }
 
-/// What a level has saved, for whoever looks at a database without opening its SSD.
+/// The saved map of a level, for a program that looks at a database without opening its SSD.
 #[derive(Clone, Debug, Default)]
 pub struct SavedMap {
-    /// What the opening that saved it had done until then.
+    /// The counts, until then, of the opening that saved it.
     pub counts: SavedCounts,
     /// Pages that fit on the SSD.
     pub slots: u64,
@@ -206,7 +206,7 @@ impl SavedMap {
         self.entries.len() as u64
     }
 
-    /// How many of these pages were there, in this version as far as a map tells.
+    /// Number of these pages that were there, in this version as far as a map tells.
     #[must_use]
     pub fn cached(&self, pages: Range<u64>, version: u64) -> u64 {
         let from = self.entries.partition_point(|entry| entry.page < pages.start);

@@ -18,17 +18,19 @@
 //! | `map` | what the next opening begins with |
 //!
 //! Rules:
-//! - A page comes from the SSD only if its seal, its number and the version that the reader expects check out. A reader that
-//!   expects no version goes past the level, and so does who has found a page not as it has to be (`Wanted::again`).
+//! - A page comes from the SSD only if its seal, its number and the version that the reader expects check out. A
+//!   reader that expects no version goes past the level, and so does one that has found a page not as it has to be
+//!   (`Wanted::again`).
 //! - Only a page that was checked in this way, read from the primary, is admitted (`AdmitsWhatChecksOut`). A read takes along
 //!   how often its extent was discarded and is admitted only where that still stands (`DiscardsAreCounted`).
-//! - A slot is read and written by one side at a time: it is written only when its last write was answered and no read holds
-//!   it (`SlotIsAtRest`). Until its write is answered nobody finds the page on the SSD (`WrittenBeforeFound`).
+//! - A slot is read and written by one side at a time: it is written only when its last write was answered and no
+//!   read holds it (`SlotIsAtRest`). Until its write is answered no reader finds the page on the SSD
+//!   (`WrittenBeforeFound`).
 //! - [`SsdLevel::discard`] voids in bounded steps and waits for no device; pages that are being admitted are voided, too.
 //! - A write of pages of the primary voids them before it begins and after it was answered.
 //! - An answer is a prefix of whole pages; what is missing behind it is asked for anew by whoever wants it. No failure of the
 //!   SSD is told to a reader, and of a run of which a page fails on the primary the others are had one by one.
-//! - Nobody waits for an admission. Where the buffer is full the coldest page in it is dropped.
+//! - No reader and no merge waits for an admission. Where the buffer is full the coldest page in it is dropped.
 //! - Heat is a piece's: a merge asks how warm the pages are that it reads ([`SsdLevel::heats`]) and hands that over to the pages
 //!   that it has written ([`SsdLevel::hand_over`]), with their bytes; extents that are freed are as cold as new ones. Until the
 //!   merged pieces are gone, former and new places are warm both.
@@ -79,12 +81,12 @@ use table::Table;
 /// The policy that is used where none is named: see `docs/understand/ssd-cache.md`.
 pub const DEFAULT_POLICY: CacheKind = CacheKind::TacPages;
 
-/// What a level is made of.
+/// The options of a level.
 #[derive(Clone, Debug)]
 pub struct SsdOptions {
     /// The file, on a device that is faster than the primary.
     pub path: PathBuf,
-    /// How long it may be. It takes this space at once.
+    /// Its greatest length, in bytes. It takes this space at once.
     pub bytes: u64,
     /// Which pages it keeps.
     pub policy: CacheKind,
@@ -99,7 +101,7 @@ pub struct SsdOptions {
     pub thread: bool,
     /// Switched off where the primary is as fast; tests on one device want it on.
     pub compares_devices: bool,
-    /// What a page on the SSD saves; `None`: learned from the times of reads.
+    /// Time that a page on the SSD saves; `None`: learned from the times of reads.
     pub savings: Option<Savings>,
     /// Merges hand over how warm pages are to those that they write. Otherwise heat stays with places, and goes with them.
     pub heat_across_merges: bool,
@@ -134,18 +136,18 @@ pub enum SsdError {
     InUse(PathBuf),
     /// There is no room for an extent of pages.
     TooSmall {
-        /// What was given.
+        /// The bytes that were given.
         bytes: u64,
-        /// What is needed at least.
+        /// The bytes that are needed at least.
         least: u64,
     },
     /// The policy needs to know the future.
     Policy(CacheKind),
     /// The disk has no such space.
     Full {
-        /// What was asked for.
+        /// The bytes that were asked for.
         bytes: u64,
-        /// What the system says.
+        /// The system's error.
         error: IoError,
     },
     /// The system's.
@@ -184,7 +186,7 @@ impl From<IoError> for SsdError {
     }
 }
 
-/// What a level did since it was opened.
+/// The counts of a level since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct SsdCounts {
@@ -221,7 +223,7 @@ impl SsdCounts {
     }
 }
 
-/// What a level is and did.
+/// The state and the counts of a level.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct SsdStats {
@@ -233,7 +235,7 @@ pub struct SsdStats {
     pub slots: u64,
     /// Pages that are there.
     pub cached: u64,
-    /// What it did.
+    /// Its counts.
     pub counts: SsdCounts,
     /// Memory that it takes: map, policy, pages that wait for their slots.
     pub memory_bytes: u64,
@@ -368,7 +370,7 @@ impl SsdLevel {
         self.me.upgrade().expect("a level that is in use exists")
     }
 
-    /// What these pages were is void: their numbers may be used again. Waits for no device.
+    /// Voids what these pages were: their numbers may be used again. Waits for no device.
     pub fn discard(&self, pages: Range<u64>) {
         self.void(pages, self.options.heat_across_merges);
     }
@@ -387,7 +389,8 @@ impl SsdLevel {
         }
     }
 
-    /// How warm pages of a version are, for a merge that reads them: one entry a page, or none where the level keeps no heat.
+    /// The heat of pages of a version, for a merge that reads them: one entry a page, or none where the level keeps
+    /// no heat.
     #[must_use]
     pub fn heats(&self, pages: Range<u64>, version: u64) -> Vec<PageHeat> {
         if !self.options.heat_across_merges || !self.health.is_on() {
@@ -396,14 +399,14 @@ impl SsdLevel {
         self.table.lock().heats(pages, version)
     }
 
-    /// How many of these pages, in this version, can be had from the SSD.
+    /// Number of these pages, in this version, that can be had from the SSD.
     #[must_use]
     pub fn cached(&self, pages: Range<u64>, version: u64) -> u64 {
         self.table.lock().cached_of(pages, version)
     }
 
-    /// A merge has written pages, and this is how warm they are: those that are worth it are kept. Nobody waits for that. The
-    /// places are the merge's alone.
+    /// A merge has written pages, and this is how warm they are: those that are worth it are kept. The merge does not
+    /// wait for that. The places are the merge's alone.
     pub fn hand_over(&self, first: u64, version: u64, bytes: &[u8], heats: &[PageHeat]) {
         if !self.options.heat_across_merges || !self.health.is_on() {
             return;
@@ -421,7 +424,7 @@ impl SsdLevel {
     pub fn save(&self) -> Result<(), IoError> {
         match self.health.state() {
             SsdState::On | SsdState::NoFaster { .. } => map::save(self).map(drop),
-            // Nobody waits for a device that does not answer.
+            // The caller does not wait for a device that does not answer.
             SsdState::Failing | SsdState::Late => Ok(()),
         }
     }
@@ -450,7 +453,7 @@ impl SsdLevel {
         found
     }
 
-    /// What it is and did.
+    /// Its state and counts.
     #[must_use]
     pub fn stats(&self) -> SsdStats {
         let table = self.table.lock();

@@ -60,7 +60,7 @@ pub(super) struct Part {
 enum Phase {
     /// The SSD reads a slot, since then.
     Ssd { slot: Slot, began_ns: u64 },
-    /// The same, but it is late, and nobody waits for it.
+    /// The same, but it is late, and no reader waits for it.
     Left { slot: Slot },
     /// The primary reads so many pages, since then.
     Primary { count: usize, began_ns: u64 },

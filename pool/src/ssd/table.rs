@@ -1,4 +1,4 @@
-//! What lies where: the policy, a tag a slot, and what is under way. All of it under one lock.
+//! The pages in the slots: the policy, a tag a slot, and what is under way. All of it under one lock.
 //!
 //! ```text
 //!   page ──policy──► slot ──► tag: 0          nothing is written there yet, or what was is void
@@ -12,7 +12,7 @@
 //!   voided or replaced.
 //! - `busy` counts the reads of a slot and says whether it is written. A slot is written only when it is at rest, whatever the
 //!   policy has given it to meanwhile; until then the page waits in `pending`, from where it is read.
-//! - Who drops a page names page, slot and version: a slot that has become another page's stays as it is.
+//! - A thread that drops a page names page, slot and version: a slot that has become another page's stays as it is.
 //! - `reads` has the extents of which pages are read to be admitted, and how often those were voided meanwhile.
 
 use std::collections::{BTreeMap, HashMap};
@@ -37,7 +37,7 @@ pub(super) enum Source {
     Primary,
 }
 
-/// What a read takes along to admit what it brings.
+/// The marks that a read takes along to admit the pages that it brings.
 #[derive(Debug, Default)]
 pub(super) struct Ticket {
     /// Extents, and how often they had been voided.
@@ -116,13 +116,13 @@ fn tag_of(version: u64) -> u16 {
     (mixed as u16).max(1)
 }
 
-/// How warm a page is of which only a rank is known: read once.
+/// The warmth of a page of which only a rank is known: read once.
 const ADOPTED_WARMTH: f32 = 1.0;
 
 /// A merge's page is offered when so much of a cached page has gone into it: most pages come out of two.
 const MOVED_LEAST: f32 = 0.25;
 
-/// What readers tell policies.
+/// The reader's knowledge, as it is told to policies.
 fn told(reason: ReadReason) -> Told {
     match reason {
         ReadReason::Point => Told::Random,
@@ -175,7 +175,7 @@ impl Table {
         self.pending.clear();
     }
 
-    /// What is written in some slots.
+    /// The pages that are written in some slots.
     pub(super) fn entries(&self, slots: Range<Slot>, found: &mut Vec<Entry>) {
         for slot in slots {
             let tag = self.tags.get(slot as usize).map_or(0, |tag| tag & !UNPROVEN);
@@ -352,7 +352,7 @@ impl Table {
         self.forget(page);
     }
 
-    /// What is cached of a page is void. Its slot is free when it is at rest.
+    /// Voids what is cached of a page. Its slot is free when it is at rest.
     fn forget(&mut self, page: u64) -> bool {
         self.pending.remove(&page);
         let slot = self.policy.discard(page);
@@ -437,7 +437,7 @@ impl Table {
         true
     }
 
-    /// How warm the extents of pages are that have this version, and which of the pages can be had from the SSD.
+    /// The warmth of the pages' extents, and which of the pages can be had from the SSD in this version.
     pub(super) fn heats(&self, pages: Range<u64>, version: u64) -> Vec<PageHeat> {
         let heat = |page| PageHeat {
             temperature: self.policy.heat(page),
@@ -455,7 +455,7 @@ impl Table {
         self.policy.find(page).is_some_and(is_current)
     }
 
-    /// How many of these pages can be had from here in this version.
+    /// Number of these pages that can be had from here in this version.
     pub(super) fn cached_of(&self, pages: Range<u64>, version: u64) -> u64 {
         pages.filter(|page| self.is_cached(*page, version)).count() as u64
     }

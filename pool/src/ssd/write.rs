@@ -1,4 +1,4 @@
-//! Admissions become slots: a few writes at a time, on nobody's time.
+//! Admissions become slots: a few writes at a time, on no reader's time.
 //!
 //! The thread waits for no device: writes are answered by whoever answers operations, so an SSD that never answers holds up
 //! neither the thread nor the end of the level. Now and then the thread looks for reads that are late.
@@ -18,8 +18,8 @@ use crate::mutation::{self, Rule};
 
 /// Writes under way, so that reads find the device free.
 const WRITES_AT_ONCE: usize = 8;
-/// How often the map is saved while pages come in: a level that ends without a word has an old map, at most of this age or of so
-/// many other pages as a sixteenth of its slots, whichever came first.
+/// Time after which the map is saved while pages come in: a level that ends without a word has an old map, at most of
+/// this age or of so many other pages as a sixteenth of its slots, whichever came first.
 const SAVE_EVERY: Duration = Duration::from_secs(30);
 const SAVE_AFTER_SHARE: u64 = 16;
 /// Not oftener than this, and not for more than a twentieth of the time.
@@ -27,7 +27,7 @@ const SAVE_LEAST: Duration = Duration::from_secs(1);
 const SAVE_SHARE_OF_TIME: u64 = 20;
 /// A wait for the map is looked at so often.
 const WAITS: u32 = 50;
-/// How often the thread looks for late reads while there are any.
+/// Time between two looks of the thread for late reads while there are any.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ struct Bell {
     saved: bool,
 }
 
-/// What the thread waits for.
+/// The bell that the thread waits for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct News(Arc<(Mutex<Bell>, Condvar)>);
 

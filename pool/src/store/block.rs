@@ -39,7 +39,7 @@ const SAME_KEY: usize = 4095;
 const MARK_EVERY: u16 = 16;
 const MARK_BYTES: usize = 2;
 
-/// How many marks so many entries have.
+/// Number of marks that so many entries have.
 const fn marks_of(entries: u16) -> usize {
     (entries.saturating_sub(1) / MARK_EVERY) as usize
 }
@@ -116,12 +116,12 @@ impl PageCursor {
         sound.then_some(Self { index, prefix_len, left, end: u32::from(end), at, base_batch, suffix: None })
     }
 
-    /// How many entries are left.
+    /// Number of entries that are left.
     pub(super) fn left(&self) -> usize {
         usize::from(self.left)
     }
 
-    /// What the keys of the page begin with.
+    /// The bytes with which the keys of the page begin.
     #[inline]
     pub(super) fn prefix<'a>(&self, payload: &'a [u8]) -> &'a [u8] {
         &payload[BLOCK_HEADER..BLOCK_HEADER + usize::from(self.prefix_len)]

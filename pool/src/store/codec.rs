@@ -10,7 +10,7 @@ pub(super) fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// How many bytes [`put_varint`] needs.
+/// Number of bytes that [`put_varint`] needs.
 #[cfg(test)]
 pub(super) const fn varint_bytes(number: u64) -> usize {
     (63 - (number | 1).leading_zeros() as usize) / 7 + 1

@@ -47,7 +47,7 @@ impl Inner {
                 return Poll::Ready(Err(error));
             }
             if let Some(full) = self.full_and_crowded() {
-                // There may be space now: the next one who writes will know.
+                // There may be space now: the next writer will know.
                 self.try_again();
                 return Poll::Ready(Err(full));
             }
@@ -282,7 +282,8 @@ impl Inner {
         }
     }
 
-    /// Something of a batch is in flight no more: who waits for the last of it, if that was it.
+    /// Something of a batch is in flight no more. Gives the promise of those that wait for the last of it, if that
+    /// was it.
     pub(super) fn landed(&self, id: BatchId) -> Option<Promise<()>> {
         let mut queue = self.queue.lock();
         let (count, _) = queue.in_flight.get_mut(&id).expect("it was counted when it came");

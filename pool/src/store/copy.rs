@@ -39,7 +39,7 @@ use crate::space::EXTENT_PAGES;
 /// Groups of the copy's journal are about so long.
 const GROUP_BYTES: usize = 256 << 10;
 
-/// What the journal of the copy says.
+/// A record in the journal of the copy.
 #[derive(Debug)]
 enum Kept {
     Written(Arc<Batch>, bool),
@@ -140,7 +140,7 @@ impl Store {
 }
 
 impl Pinned {
-    /// How many bytes [`Pinned::copy`] will tell of.
+    /// Number of bytes that [`Pinned::copy`] will tell of.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let page_bytes = self.files.page_bytes();
@@ -240,5 +240,5 @@ impl Pinned {
     }
 }
 
-/// So many extents are copied before their pieces go: 64 MiB in pages of 4 KiB.
+/// Extents that are copied before their pieces go: 64 MiB in pages of 4 KiB.
 const EXTENTS_AT_ONCE: u64 = 512;

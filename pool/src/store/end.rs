@@ -23,7 +23,7 @@ use thermocline_base::sync::Mutex;
 pub struct StoreEnd {
     /// Drawn when the store is made: a copy of a store is another one. 0: not known.
     pub identity: u64,
-    /// How often the manifest was written anew, and its length in bytes.
+    /// Number of times that the manifest was written anew, and its length in bytes.
     pub manifest: (u64, u64),
     /// Number of the journal's last record.
     pub record: u64,
@@ -36,7 +36,7 @@ impl StoreEnd {
         [self.identity, self.manifest.0, self.manifest.1, self.record]
     }
 
-    /// How many numbers an end is.
+    /// Number of fields of an end.
     pub const FIELDS: usize = 4;
 
     /// The end that these numbers are.
@@ -45,7 +45,7 @@ impl StoreEnd {
         Self { identity, manifest: (renewals, bytes), record }
     }
 
-    /// What is known after hearing of `later`, too: the greater one of each part, unless that is of another store.
+    /// The end after hearing of `later`, too: the greater one of each part, unless that is of another store.
     #[must_use]
     pub fn and(self, later: Self) -> Self {
         if self.identity != later.identity {
@@ -64,7 +64,7 @@ impl StoreEnd {
     }
 }
 
-/// How far its owner is durable.
+/// The position up to which the store's owner is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OwnerPosition {
     /// A position of its log.
@@ -81,9 +81,9 @@ impl OwnerPosition {
     }
 }
 
-/// The one to whom a store belongs.
+/// The owner of a store.
 pub trait StoreOwner: Debug + Send + Sync {
-    /// How far it is durable.
+    /// The position up to which it is durable.
     fn position(&self) -> OwnerPosition;
 
     /// The store is durable up to this end. Must not wait for the store.

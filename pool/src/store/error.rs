@@ -1,4 +1,4 @@
-//! What can go wrong in the store. All errors can be cloned, since one failed sync has many waiters.
+//! Errors of the store. All errors can be cloned, since one failed sync has many waiters.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub enum StoreError {
         number: u64,
         /// Between which keys of the index those are that it has, if that is known.
         keys: Option<Box<KeyRange>>,
-        /// What is wrong.
+        /// The fault.
         reason: PageReason,
     },
     /// A page that leads to records cannot be read: fences and filters. They can be made again from the records, which
@@ -39,7 +39,7 @@ pub enum StoreError {
     Tail {
         /// Its number in the page file.
         number: u64,
-        /// What is wrong.
+        /// The fault.
         reason: PageReason,
     },
     /// A file of the store is damaged: restore it from a backup.
@@ -48,7 +48,7 @@ pub enum StoreError {
         path: Arc<PathBuf>,
         /// Where in it.
         offset: u64,
-        /// What is wrong.
+        /// The fault.
         what: &'static str,
     },
     /// There are no frames for the pages: no address space for them, or those that were given are of another length.
@@ -66,7 +66,7 @@ pub enum StoreError {
     },
     /// There is no space for more. Reads go on, and writes do again as soon as there is space.
     Full(IoError),
-    /// An earlier failure to make data durable was final: nobody knows what the disk holds. Reads go on; open the
+    /// An earlier failure to make data durable was final: what the disk holds is not known. Reads go on; open the
     /// store again when the device is repaired.
     ReadOnly(Box<StoreError>),
     /// The store was closed.
@@ -107,7 +107,7 @@ pub enum StoreError {
     Unsupported {
         /// The index.
         index: IndexId,
-        /// What it does not keep, and what to do.
+        /// The kind of entry that it does not keep, and what to do.
         what: &'static str,
     },
     /// The place of a key is taken: the record that another batch put there has not been removed yet. Nothing of the

@@ -116,7 +116,7 @@ impl FencesBuilder {
 }
 
 impl Fences {
-    /// How many there are.
+    /// Number of fences.
     pub(super) fn len(&self) -> u32 {
         self.ends.len() as u32
     }
@@ -141,7 +141,7 @@ impl Fences {
         Some(&self.indexes[at])
     }
 
-    /// How many separators of the index are at or below `key`, or below it.
+    /// Number of separators of the index that are at or below `key`, or below it.
     fn count_below(&self, fences: &IndexFences, key: &[u8], or_equal: bool) -> u32 {
         let (common, rest) = (&fences.first_key[..usize::from(fences.common)], key);
         let shared = codec::common_prefix(common, rest);

@@ -63,7 +63,7 @@ const fn mix(mut hash: u64) -> u64 {
     hash ^ hash >> 33
 }
 
-/// How many seeds are tried before a filter gives up.
+/// Seeds that are tried before a filter gives up.
 const TRIES: u64 = 64;
 /// Keys of a part, at most; but for chance, which divides them. Building one takes some 40 bytes a key.
 const PART_KEYS: usize = 1 << 18;
@@ -163,7 +163,7 @@ pub(super) struct Scratch {
 const LOW: u64 = 0xff;
 const WHICH: u64 = 3;
 const ONE: u64 = 4;
-/// Nobody can count further. That many keys at one place only come of equal hashes.
+/// The count goes no further. That many keys at one place only come of equal hashes.
 const MOST: u64 = LOW & !WHICH;
 
 /// Parts and their fingerprints.
@@ -364,7 +364,7 @@ impl Scratch {
         }
     }
 
-    /// What it has taken is counted from now on.
+    /// Counts the memory that it has taken, from now on.
     fn count(&mut self) {
         let words = self.words.capacity() + self.order.capacity();
         self.held.set(

@@ -80,7 +80,7 @@ impl Inner {
         }
     }
 
-    /// How many pages may have entries of a group, as filters and fences say.
+    /// Number of pages that may have entries of a group, as filters and fences say.
     pub(super) fn group_pages(&self, index: u64, group: &[u8]) -> usize {
         let parts = parts(&self.current(), index, group, hash_of_group(index, group));
         let pages =
@@ -164,7 +164,7 @@ impl Inner {
     }
 }
 
-/// What blocks and unconfirmed batches have of the group.
+/// Adds the group's members in blocks and unconfirmed batches.
 fn in_memory(version: &Version, index: u64, group: &[u8], hash: u64, members: &mut Vec<Member>) {
     for waiting in &version.waiting {
         if let WaitingBatch::Memory { waiting, .. } = waiting {
@@ -267,7 +267,7 @@ async fn read_page(part: &Part, index: u64, group: &[u8], page: u32) -> Result<V
     Ok(members)
 }
 
-/// What no removal names, by key, the newest batch first.
+/// The members that no removal names, by key, the newest batch first.
 fn live(mut members: Vec<Member>) -> Vec<FoundKey> {
     // Of one key, batch and state a removal comes first; an unconfirmed batch has no removals here and is named by none.
     members.sort_by(|one, two| {

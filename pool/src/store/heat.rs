@@ -12,7 +12,7 @@ use crate::device::PageHeat;
 use crate::space::EXTENT_PAGES;
 
 impl Piece {
-    /// How warm pages from `page` on are that lie together. Empty where nobody knows.
+    /// Heat of the pages from `page` on that lie together. Empty where it is not known.
     pub(super) fn heats(&self, page: u32, count: u32) -> Vec<PageHeat> {
         let (number, _) = self.meta.locate(page);
         let pages = number..number + u64::from(count);

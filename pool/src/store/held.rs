@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicU64;
 
 use thermocline_base::sync::Ordering;
 
-/// How much is held in all.
+/// Bytes that are held in all.
 pub(super) type Sum = Arc<AtomicU64>;
 
-/// Memory that somebody holds. It is counted as long as this is there.
+/// Memory that is held. It is counted as long as this is there.
 #[derive(Debug)]
 pub(super) struct Held {
     sum: Sum,

@@ -1,4 +1,4 @@
-//! What the parts of a store share, and how it changes.
+//! The state that the parts of a store share, and how it changes.
 //!
 //! Lock order: manifest, journal, control, version, queue. The manifest's lock is held while an edit becomes durable and
 //! until readers see what it says; control is held for moments, by whoever changes the version.
@@ -37,7 +37,7 @@ pub(super) struct Item {
     pub(super) done: Promise<Result<()>>,
 }
 
-/// What waits for the journal.
+/// The records that wait for the journal.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub(super) items: VecDeque<Item>,
@@ -49,7 +49,7 @@ pub(super) struct Queue {
     pub(super) objects: VecDeque<ObjectWrite>,
 }
 
-/// Who does what in the background.
+/// The work in the background that is under way.
 #[derive(Debug, Default)]
 pub(super) struct Control {
     pub(super) flushing: bool,
@@ -112,16 +112,17 @@ pub(super) struct Inner {
     pub(super) work_signal: Arc<Signal>,
     pub(super) counters: Counters,
     pub(super) memory_peak: AtomicUsize,
-    /// What merges and flushes leave out.
+    /// The entries that merges and flushes leave out.
     pub(super) dropped: RwLock<Dropped>,
     pub(super) lock: Mutex<Option<LockGuard>>,
 }
 
-/// Entries that are of no use any more. Who writes a piece takes a copy first, leaves out what that says, and marks the piece
-/// with its edition: so a piece that was begun before entries became useless is known, whenever it is finished.
+/// Entries that are of no use any more. The writer of a piece takes a copy first, leaves out what that says, and
+/// marks the piece with its edition: so a piece that was begun before entries became useless is known, whenever it is
+/// finished.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dropped {
-    /// How often something was added that is to go at once.
+    /// Number of times that something was added that is to go at once.
     edition: u64,
     indexes: BTreeMap<u64, Useless>,
 }
@@ -152,7 +153,7 @@ impl Dropped {
     }
 }
 
-/// Wakes threads. A ring that comes while nobody waits is kept.
+/// Wakes threads. A ring that comes while no thread waits is kept.
 #[derive(Debug, Default)]
 pub(super) struct Signal {
     rings: Mutex<u64>,
@@ -165,7 +166,7 @@ impl Signal {
         self.bell.notify_all();
     }
 
-    /// What to pass to [`Signal::wait`]; to be asked before looking for work.
+    /// The number to pass to [`Signal::wait`]; to be asked before looking for work.
     pub(super) fn heard(&self) -> u64 {
         *self.rings.lock()
     }
@@ -197,17 +198,17 @@ impl Inner {
         self.work_signal.ring();
     }
 
-    /// What is of no use any more.
+    /// The entries that are of no use any more.
     pub(super) fn dropped(&self) -> RwLockReadGuard<'_, Dropped> {
         self.dropped.read()
     }
 
-    /// What readers see now.
+    /// The version that readers see now.
     pub(super) fn current(&self) -> Arc<Version> {
         Arc::clone(&self.version.read())
     }
 
-    /// The same for a look that does not wait: who changes it waits meanwhile.
+    /// The same for a look that does not wait: a thread that changes the version waits meanwhile.
     #[inline]
     pub(super) fn look(&self) -> RwLockReadGuard<'_, Arc<Version>> {
         self.version.read()

@@ -51,7 +51,7 @@ const ZEROS_BYTES: usize = 256 << 10;
 /// Free segments that are kept.
 const SPARE_SEGMENTS: usize = 2;
 
-/// What happened.
+/// A record of the journal.
 #[derive(Clone, Debug)]
 pub(super) enum Record {
     /// A batch was written. It may be confirmed already.
@@ -158,12 +158,12 @@ fn name(number: u64) -> String {
     format!("journal-{number:08}")
 }
 
-/// What replaying found.
+/// The result of replaying.
 #[derive(Debug, Default)]
 pub(super) struct Replayed {
     /// Records with their numbers.
     pub(super) records: Vec<(u64, Record)>,
-    /// Where the batches are that nobody has decided about.
+    /// The places of the batches that are not decided about.
     undecided: HashMap<BatchId, usize>,
 }
 
@@ -434,7 +434,7 @@ impl Journal {
         result
     }
 
-    /// What was collected takes effect: if it is not written yet, it stays in the group until it is.
+    /// Notes that the collected records take effect: those that are not written yet stay in the group until they are.
     pub(super) fn applied(&mut self) {
         self.applied = (self.group.len(), self.group_records);
     }

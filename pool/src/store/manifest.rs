@@ -95,11 +95,11 @@ pub(super) enum Change {
     Confirm { batch: u64, position: u64 },
     /// The entries of a batch stand in an object.
     AddObject(ObjectMeta),
-    /// So many entries of a batch with an object are left.
+    /// Number of entries of a batch with an object that are left.
     SetLive { batch: u64, live: u64 },
     /// The object of a batch is gone.
     RemoveObject(u64),
-    /// How far the owner was durable.
+    /// The position up to which the owner was durable.
     Position(OwnerPosition),
     /// Which store it is.
     Identity(u64),
@@ -197,7 +197,7 @@ pub(super) struct LeafState {
     pub(super) last: Option<u64>,
 }
 
-/// What all edits together say.
+/// The state that all edits together give.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ManifestState {
     pub(super) next_piece: u64,
@@ -209,7 +209,7 @@ pub(super) struct ManifestState {
     pub(super) waiting: BTreeMap<u64, u64>,
     /// By their batches.
     pub(super) objects: BTreeMap<u64, ObjectMeta>,
-    /// How far the owner was durable.
+    /// The position up to which the owner was durable.
     pub(super) position: OwnerPosition,
     /// Which store it is; 0 before format 4.
     pub(super) identity: u64,
@@ -611,7 +611,7 @@ impl Manifest {
     /// Makes changes durable. After an error nothing has changed, as far as the caller is concerned.
     ///
     /// # Errors
-    /// With `true`: nobody knows whether the edit is durable, so nothing that depends on it may be done or undone.
+    /// With `true`: it is not known whether the edit is durable, so nothing that depends on it may be done or undone.
     pub(super) fn commit(&mut self, changes: &[Change]) -> std::result::Result<(), (StoreError, bool)> {
         let position = self.keeper.position();
         let position = (position != self.state.position).then_some(Change::Position(position));
@@ -627,7 +627,8 @@ impl Manifest {
             changes().collect::<Vec<_>>()
         );
         let edit = encode_edit(changes(), Seed::new(&self.database, self.generation), self.at);
-        // A full disk took nothing, or a part that does not check out. After any other failure nobody knows.
+        // A full disk took nothing, or a part that does not check out. After any other failure it is not known what
+        // it took.
         self.file.write_at(self.at, &edit).map_err(|error| {
             let unknown = !error.is_full();
             (error.into(), unknown)

@@ -10,11 +10,11 @@
 //! A [`Waiting`] batch is unconfirmed and stands alone.
 //!
 //! Rules:
-//! - One thread adds (the journal's), many read, nobody waits: batches, slots and the count of published batches only
-//!   grow. A batch is published, by a release store of the count, after all of its slots are set; a reader loads the
-//!   count first (acquire) and passes over slots of later batches. So it sees all of a batch or nothing.
-//! - The block never fills: who adds asks [`MemoryBlock::takes`] first, which keeps a quarter of the slots empty, so
-//!   probing ends.
+//! - One thread adds (the journal's), many read, and none waits: batches, slots and the count of published batches
+//!   only grow. A batch is published, by a release store of the count, after all of its slots are set; a reader loads
+//!   the count first (acquire) and passes over slots of later batches. So it sees all of a batch or nothing.
+//! - The block never fills: the thread that adds asks [`MemoryBlock::takes`] first, which keeps a quarter of the
+//!   slots empty, so probing ends.
 //! - Keys with tails have one slot a group, which says that there is something of it; what, is found in sorted order.
 //!   With a slot for each entry a large group would be one long chain of slots.
 //! - Sorted order is made only when a scan or a flush asks: segments of batches, each sorted, merged as they grow.
@@ -53,9 +53,9 @@ pub(super) struct SortedRef {
 }
 
 const LONG_KEY: u64 = 15;
-/// How many entries ahead of its turn an entry's slot is asked for: the table is longer than caches are.
+/// Number of entries ahead of its turn at which an entry's slot is asked for: the table is longer than caches are.
 const SLOTS_AHEAD: usize = 12;
-/// How many entries ahead of its turn in sorted order an entry's bytes are asked for.
+/// Number of entries ahead of its turn in sorted order at which an entry's bytes are asked for.
 const ENTRIES_AHEAD: usize = 20;
 
 impl SortedRef {
@@ -277,7 +277,7 @@ impl MemoryBlock {
         }
     }
 
-    /// How many batches can be seen.
+    /// Number of batches that can be seen.
     pub(super) fn published(&self) -> usize {
         self.published.load(Ordering::Acquire)
     }
@@ -433,7 +433,7 @@ impl MemoryBlock {
         merged
     }
 
-    /// Whether an entry of a segment belongs to the first `published` batches.
+    /// Does an entry of a segment belong to the first `published` batches?
     pub(super) fn is_published(at: SortedRef, published: usize) -> bool {
         at.batch() < published
     }
@@ -470,7 +470,7 @@ impl MemoryBlock {
     }
 }
 
-/// How many at the front of a list fulfil what nothing behind them does. O(log of them).
+/// Number of items at the front of a list that fulfil what nothing behind them does. O(log of them).
 fn count_leading<T>(list: &[T], is_in: impl Fn(&T) -> bool) -> usize {
     let (mut known, mut step) = (0, 1);
     while let Some(item) = list.get(known + step - 1) {

@@ -55,11 +55,11 @@ struct PieceStream {
     /// Pages of the piece that are in the chunk.
     chunk_first: u32,
     chunk_count: u32,
-    /// How warm the pages of the chunk are; empty where nobody knows.
+    /// Heat of the pages of the chunk; empty where it is not known.
     heats: Vec<PageHeat>,
     /// Heat of pages of long records, for the entries of the data page behind them.
     long_heat: PageHeat,
-    /// What each entry of the page has.
+    /// Heat of each entry of the page.
     entry_heat: PageHeat,
     ahead: Option<(Reading, u32)>,
     held: Held,
@@ -400,7 +400,7 @@ impl Source {
         Self(Kinded::Waiting(WaitingStream { waiting: Arc::clone(waiting), next: 0 }))
     }
 
-    /// How much it has to give; to be compared with that of sources of the same kind.
+    /// The amount that it has to give; to be compared with that of sources of the same kind.
     fn weight(&self) -> usize {
         match &self.0 {
             Kinded::Piece(stream) => stream.end.saturating_sub(stream.page) as usize,
@@ -446,7 +446,7 @@ impl Source {
     }
 }
 
-/// What became of an entry that a merge has given.
+/// The fate of an entry that a merge has given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kept {
     Yes,
@@ -454,7 +454,7 @@ pub(super) enum Kept {
     No,
 }
 
-/// What a merge gives.
+/// An entry that a merge gives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Merged<'a> {
     pub(super) index: u64,
@@ -465,7 +465,7 @@ pub(super) struct Merged<'a> {
     pub(super) batch: u64,
     pub(super) kind: Kind,
     pub(super) value: &'a [u8],
-    /// What it brings along to its page.
+    /// Heat that it brings along to its page.
     pub(super) heat: PageHeat,
 }
 
@@ -535,7 +535,7 @@ impl Merge {
         if a == b { self.beats_whole(one as usize, two as usize) } else { a < b }
     }
 
-    /// What stands behind the heads decides.
+    /// Decides by what stands behind the heads.
     #[inline(never)]
     fn beats_whole(&self, one: usize, two: usize) -> bool {
         if self.ended[one] || self.ended[two] {
@@ -640,7 +640,7 @@ impl Removal {
         mine
     }
 
-    /// What comes next has another key or batch.
+    /// Ends the removal: the next entry has another key or batch.
     fn end(&mut self, bottom: bool, sink: &mut impl FnMut(Merged<'_>) -> Result<Kept>) -> Result<()> {
         let Some(kind) = self.kind.take() else { return Ok(()) };
         if self.met || bottom || mutation::off(Rule::RemovalVanishesWithEntry) {

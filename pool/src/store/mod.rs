@@ -111,7 +111,7 @@ pub struct Store {
     scratch: Mutex<Scratch>,
 }
 
-/// What [`Store::step`] may do.
+/// The steps that [`Store::step`] may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// One group of the journal.
@@ -242,7 +242,7 @@ impl Store {
         self.inner.may_contain_groups(index.as_u64(), groups, answers);
     }
 
-    /// How many pages may have entries of a group, as far as what is in memory tells. No I/O.
+    /// Number of pages that may have entries of a group, as far as what is in memory tells. No I/O.
     #[must_use]
     pub fn group_pages(&self, index: IndexId, group: &[u8]) -> usize {
         self.inner.group_pages(index.as_u64(), group)
@@ -331,20 +331,21 @@ impl Store {
         self.inner.indexes()
     }
 
-    /// An index is gone for good, and nobody will ask for its entries or write any: merges leave them out, and leaves that
-    /// have some are merged. Not durable: its owner, who knows which indexes exist, says it again after opening.
+    /// An index is gone for good; no caller will ask for its entries or write any. Merges leave them out, and leaves
+    /// that have some are merged. Not durable: its owner, which knows which indexes exist, says it again after
+    /// opening.
     pub fn drop_index(&self, index: IndexId) {
         self.inner.drop_index(index.as_u64());
     }
 
-    /// What batches up to this one have written to an index is of no use any more, and nobody will ask for it: merges and
-    /// flushes leave it out. `now`: leaves that may have some are merged for it; else that waits until they are anyway. Not
-    /// durable: its owner says it again after opening.
+    /// Entries that batches up to this one have written to an index are of no use any more, and no caller will ask
+    /// for them: merges and flushes leave them out. `now`: leaves that may have some are merged for it; else that
+    /// waits until they are anyway. Not durable: its owner says it again after opening.
     pub fn drop_batches(&self, index: IndexId, to: BatchId, now: bool) {
         self.inner.drop_batches(index.as_u64(), to.0, now);
     }
 
-    /// What the store says about itself.
+    /// The store's statistics.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.inner.statistics()
@@ -358,7 +359,7 @@ impl Store {
         self.inner.indexes_with_blocks()
     }
 
-    /// How much memory it takes, and for what. Cheaper than [`Store::statistics`].
+    /// Memory that it takes, by purpose. Cheaper than [`Store::statistics`].
     #[must_use]
     pub fn memory(&self) -> MemoryUse {
         self.inner.memory()
@@ -376,8 +377,8 @@ impl Store {
         self.inner.files.device.ssd().map(|ssd| ssd.stats())
     }
 
-    /// What of each index lies on the SSD, and what of filters and fences does. Asks about each page of the store: not for every
-    /// second. `None`: there is no SSD in use.
+    /// The shares of each index, and of filters and fences, that lie on the SSD. Asks about each page of the store:
+    /// not for every second. `None`: there is no SSD in use.
     #[must_use]
     pub fn ssd_shares(&self) -> Option<(std::collections::BTreeMap<IndexId, SsdShare>, SsdShare)> {
         let level = self.inner.files.device.ssd().filter(|level| level.stats().state == SsdState::On)?;
@@ -435,7 +436,7 @@ impl Store {
         }
         self.inner.refuse_objects(&StoreError::Closed);
         self.inner.wake_crowd();
-        // Who keeps the handle does not keep others from opening the store.
+        // A caller that keeps the handle does not keep others from opening the store.
         self.inner.lock.lock().take();
     }
 }

@@ -303,7 +303,7 @@ fn nothing_lands_after_a_batch_is_quiescent() {
     check(scenario, &[Rule::AckAfterEffect]);
 }
 
-/// A promise is kept while somebody begins to wait.
+/// A promise is kept while a thread begins to wait.
 #[test]
 fn who_awaits_a_promise_is_woken() {
     let scenario = || {

@@ -92,7 +92,7 @@ pub struct ObjectBatch {
     pub index: IndexId,
     /// The object.
     pub bytes: Vec<u8>,
-    /// How many of its first bytes a reader needs before all others; kept for its owner.
+    /// Number of its first bytes that a reader needs before all others; kept for its owner.
     pub front_bytes: u32,
     /// Entries, ascending by index; those of indexes other than `index` have nothing to do with the object.
     pub entries: Vec<ObjectEntries>,
@@ -141,7 +141,7 @@ impl ObjectBatch {
 /// Ranges of up to so many pages go through the frames: they are asked for again for their neighbours' sake.
 const FRAMES_MAX: u32 = 32;
 
-/// What the manifest says of an object.
+/// The manifest's entry of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ObjectMeta {
     pub(super) batch: u64,
@@ -174,7 +174,7 @@ impl ObjectMeta {
     }
 }
 
-/// An object, as long as somebody may read it.
+/// An object, as long as a reader may read it.
 #[derive(Debug)]
 pub struct Object {
     meta: ObjectMeta,
@@ -203,14 +203,14 @@ impl Object {
         BatchId(self.meta.batch)
     }
 
-    /// How many bytes it has.
+    /// Its length in bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "an object without bytes is of no use")]
     pub fn len(&self) -> u64 {
         self.meta.bytes
     }
 
-    /// How many of the first bytes are needed before all others, as its owner has said.
+    /// Number of the first bytes that are needed before all others, as its owner has said.
     #[must_use]
     pub fn front_bytes(&self) -> u64 {
         self.meta.front_bytes
@@ -339,7 +339,7 @@ impl Dead {
         }
     }
 
-    /// What becomes of the objects: changes of the manifest, and the batches whose objects go.
+    /// The fate of the objects: changes of the manifest, and the batches whose objects go.
     pub(super) fn settle(&self, state: &ManifestState, changes: &mut Vec<Change>) -> Vec<u64> {
         let mut gone = Vec::new();
         for (&batch, &dead) in &self.counts {
@@ -421,7 +421,7 @@ impl Inner {
         self.queue.lock().objects.pop_front()
     }
 
-    /// Refuses what waits to be written: nobody will write it.
+    /// Refuses the batches that wait to be written: no thread will write them.
     pub(super) fn refuse_objects(&self, error: &StoreError) {
         let waiting: VecDeque<ObjectWrite> = std::mem::take(&mut self.queue.lock().objects);
         for write in waiting {

@@ -1,4 +1,4 @@
-//! What a store is opened with.
+//! Options with which a store is opened.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::page::PageSize;
 use crate::simulate::capture::PageCapture;
 use crate::ssd::SsdOptions;
 
-/// What a store is opened with.
+/// Options with which a store is opened.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
     /// The id of the database that the store belongs to.
@@ -24,7 +24,7 @@ pub struct StoreOptions {
     pub memory_bytes: usize,
     /// Length of a journal segment.
     pub segment_bytes: u64,
-    /// How long the last-level piece of a leaf gets: a merge needs about this much space for a while.
+    /// Length up to which the last-level piece of a leaf grows: a merge needs about this much space for a while.
     pub leaf_bytes: u64,
     /// Young pieces, as a percentage of last-level pieces, that wait to be merged. More is less work and more space.
     pub young_percent: u64,
@@ -39,8 +39,8 @@ pub struct StoreOptions {
     pub frame_bytes_max: u64,
     /// Frames that others use as well, instead of those of its own; the budget is theirs together.
     pub frames: Option<PagePool>,
-    /// An SSD that keeps copies of pages, and the files that it is reached by: with I/O threads of its own, so that a slow one
-    /// holds up nobody.
+    /// An SSD that keeps copies of pages, and the files that it is reached by: with I/O threads of its own, so that a
+    /// slow one holds up no other file.
     pub ssd: Option<(Arc<dyn Io>, SsdOptions)>,
     /// Has a trace of what the page file is asked for.
     pub capture: Option<Arc<PageCapture>>,

@@ -14,12 +14,12 @@
 //! - All of its pages carry its version, 64 bits drawn for it alone (`VersionsAreDrawn`), so a page that another piece has left
 //!   in its place is noticed: also one of a piece that a crash cut off and whose id is given again, and one that a copy of the
 //!   page elsewhere kept while this file was restored from an older one.
-//! - Its extents are free again when nobody refers to it any more (`Arc`), *and* the manifest without it is durable
-//!   ([`Piece::give_up`]). Until then a reader who began before sees what it saw. Its pages leave the frames, and reads of
-//!   them that are under way lose their place there, *before* the extents are free.
-//! - Readers look at a page through the frames, inside of a closure that cannot wait ([`Piece::look`]): no pin survives
-//!   an await. Where no frame is free they read past them, so nobody waits for a frame either. Who reads everything
-//!   once (flushes, merges, verification, tails) reads past the frames always.
+//! - Its extents are free again when no reader refers to it any more (`Arc`), *and* the manifest without it is
+//!   durable ([`Piece::give_up`]). Until then a reader that began before sees what it saw. Its pages leave the
+//!   frames, and reads of them that are under way lose their place there, *before* the extents are free.
+//! - Readers look at a page through the frames, inside of a closure that cannot wait ([`Piece::look`]): no pin
+//!   survives an await. Where no frame is free they read past them, so no reader waits for a frame either. Flushes,
+//!   merges, verification and tails, which read everything once, read past the frames always.
 
 use std::sync::{Arc, OnceLock};
 
@@ -158,7 +158,7 @@ impl Drop for Files {
 const CHUNK_BYTES: usize = 256 << 10;
 pub(super) const CHUNK_PAGES_MIN: usize = 4;
 
-/// What a piece holds of one index.
+/// The counts of a piece's entries of one index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct IndexCounts {
     pub(super) index: u64,
@@ -170,7 +170,7 @@ pub(super) struct IndexCounts {
     pub(super) pages: u64,
 }
 
-/// What a piece that is being written is called.
+/// The name of a piece that is being written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct PieceName {
     /// Counts on, but a crash may have an id given twice: what it cut off is in no manifest.
@@ -179,11 +179,12 @@ pub(super) struct PieceName {
     pub(super) version: u64,
 }
 
-/// What the manifest says about a piece.
+/// The manifest's entry of a piece.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct PieceMeta {
     pub(super) id: u64,
-    /// What its pages carry: drawn for it alone, and the id of a piece that was written before versions were drawn.
+    /// The version of its pages: drawn for it alone, and the id of a piece that was written before versions were
+    /// drawn.
     pub(super) version: u64,
     /// Everything in it was confirmed at a position from `from` to `to`.
     pub(super) from: u64,
@@ -292,7 +293,7 @@ pub(super) struct Piece {
     position: OnceLock<u64>,
     /// The edition of [`Dropped`] that it was written without.
     edition: u64,
-    /// What screens need of its keys, if it is young, until it is put into the leaves.
+    /// The prints that screens need of its keys, if it is young, until it is put into the leaves.
     prints: Mutex<Vec<u32>>,
     pub(super) fences: Fences,
     pub(super) filter: Filter,
@@ -328,8 +329,8 @@ impl Piece {
         self.spread.fetch_max(leaves, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Of what is in it, about how much is one leaf's: where it was merged already, nothing of it counts any more. (After
-    /// opening nobody knows in how many leaves it has been; then those count where it is.)
+    /// Of what is in it, about how much is one leaf's: where it was merged already, nothing of it counts any more.
+    /// (After opening it is not known in how many leaves it has been; then those count where it is.)
     pub(super) fn share_of_leaf(&self) -> f64 {
         1.0 / f64::from(self.spread.load(std::sync::atomic::Ordering::Relaxed).max(1))
     }

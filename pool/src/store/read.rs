@@ -1,7 +1,7 @@
 //! Point reads: from the newest structure to the oldest, stopping as soon as nothing older can live (see `version`).
 //!
 //! A read sees the version that was current when it began, to its end, whatever happens meanwhile: pieces live as long as
-//! somebody reads them.
+//! a reader reads them.
 //!
 //! # Why reads of a page may be shared, though reads of a key may not
 //! A read that began before a removal was confirmed may answer after it, with the removed entry. So a read of a *key* is
@@ -9,10 +9,10 @@
 //! before it began; a removal is in the version that readers take before its batch is acknowledged. Which pages a read
 //! looks at, and what they mean beside each other, is decided by that version alone.
 //!
-//! A *page of a piece* says the same to all who ask, whenever they began: pieces are immutable. So the frames may keep
-//! it, and a reader may join another one's read of it. The page must be of the piece that is meant, which holds twice over:
-//! a piece's pages leave the frames, and reads of them under way lose their place there, before its extents are free for
-//! another piece; and whoever pins a page compares its version, which no two pieces share.
+//! A *page of a piece* says the same to all readers, whenever they began: pieces are immutable. So the frames may
+//! keep it, and a reader may join another one's read of it. The page must be of the piece that is meant, which holds
+//! twice over: a piece's pages leave the frames, and reads of them under way lose their place there, before its
+//! extents are free for another piece; and whoever pins a page compares its version, which no two pieces share.
 //!
 //! # Reads that do not wait
 //! [`Inner::get_now`] is the same walk, which ends where a page is in no frame. It takes a version of its own like any read,
@@ -22,7 +22,7 @@
 //! Its version, and with it the pieces: no latch, no pin and no frame. A pin lives inside of [`Piece::look`], which gives
 //! the page to a closure that cannot wait. A page on its way has a frame, but whoever finds none free does not wait for
 //! one: it reads past the frames. So no budget is too small for any number of readers, and a future that is not polled
-//! holds up nobody.
+//! holds up no other.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ use crate::mutation::{self, Rule};
 /// Keys whose cache misses overlap.
 pub(super) const TOGETHER: usize = 16;
 
-/// What a read is after.
+/// The entries that a read wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Want {
     /// All live entries.
@@ -52,7 +52,7 @@ pub(super) enum Want {
     Newest,
 }
 
-/// What was found of a key so far.
+/// The entries of a key that were found so far.
 #[derive(Debug, Default)]
 struct Collected {
     found: Vec<Found>,
@@ -273,7 +273,7 @@ impl Inner {
                 }
             }
         }
-        // Long records are read by who may wait.
+        // Long records are left to reads that may wait.
         if all.patience == Patience::None && !long.is_empty() {
             all.away = true;
             return Ok(());

@@ -203,7 +203,7 @@ fn load(files: &Arc<Files>, manifest: &Manifest, options: &StoreOptions) -> Resu
         let young: Vec<Arc<Piece>> = leaf.young.iter().map(piece).collect();
         let only = |piece: &Piece| leaves_of[&piece.meta.id] == 1;
         let found = Leaf::found(lower.clone(), young, leaf.last.as_ref().map(piece), only);
-        // Nobody will ask for those of the others.
+        // No screen takes the prints of the others.
         found.young.iter().for_each(|piece| drop(piece.take_prints()));
         Arc::new(found)
     });

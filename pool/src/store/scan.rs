@@ -21,10 +21,10 @@
 //! their first pages together, so they cost reads, but not a wait each.
 //!
 //! # Frames
-//! Short scans use the frames like point reads do: many of them go over the same pages. A long one would fill the frames
-//! with pages that nobody wants again, so after so many pages (see `FRAMES_MAX`) in a piece a scan reads into buffers of its
-//! own; pages that are in a frame already it takes from there all the same. With so few frames that read-ahead would push
-//! out what was read ahead, it does so from its second page on.
+//! Short scans use the frames like point reads do: many of them go over the same pages. A long one would fill the
+//! frames with pages that no reader wants again, so after so many pages (see `FRAMES_MAX`) in a piece a scan reads
+//! into buffers of its own; pages that are in a frame already it takes from there all the same. With so few frames
+//! that read-ahead would push out what was read ahead, it does so from its second page on.
 //!
 //! If pages that were asked for together cannot be read, each is read alone when its turn comes: the error then names it.
 
@@ -53,7 +53,7 @@ pub enum Direction {
 
 /// Pages that a scan asks for at once in one piece, at most.
 const AHEAD_MAX: u32 = 32;
-/// So many of them at once it reads into frames, more past them.
+/// Number of them at once that it reads into frames; more than these it reads past them.
 const FRAMES_MAX: u32 = 8;
 
 /// An entry that a source has in store.
@@ -94,19 +94,19 @@ impl List {
     }
 }
 
-/// What a scan reads from a piece.
+/// A piece that a scan reads from.
 #[derive(Debug)]
 struct PieceSource {
     piece: Arc<Piece>,
     /// Fences of the pages that are left.
     left: std::ops::Range<u32>,
-    /// How many of them need not be asked for any more: they were, or they were in frames.
+    /// Number of them that need not be asked for any more: they were, or they were in frames.
     asked: u32,
     /// The next ones are asked for when no more than this are left of these.
     ask_again_at: u32,
-    /// How many are asked for next.
+    /// Number of them that are asked for next.
     window: u32,
-    /// What is being read past the frames, and what was.
+    /// The pages that are being read past the frames, and those that were.
     ahead: Option<(Reading, Stretch)>,
     chunk: Option<(AlignedBytes, Stretch)>,
     /// When so few entries of the first page are left, the next pages are asked for.
@@ -581,7 +581,7 @@ impl PieceSource {
         self.ahead = Some((reading, stretch));
     }
 
-    /// Asks for the next pages that nobody has asked for and that are not in frames, as far as they lie together.
+    /// Asks for the next pages that were not asked for yet and are not in frames, as far as they lie together.
     fn ask(&mut self, direction: Direction) {
         let piece = &self.piece;
         let pool = &piece.files().pool;

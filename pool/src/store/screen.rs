@@ -93,7 +93,7 @@ impl Screen {
     }
 }
 
-/// What a screen looks at of a key's hash.
+/// The part of a key's hash that a screen looks at.
 #[inline(always)]
 pub(super) const fn print_of(hash: u64) -> u32 {
     (hash >> (64 - PRINT_BITS)) as u32

@@ -1,5 +1,5 @@
-//! What of each index lies on the SSD: a piece knows its indexes' pages, the level, or the map that it has saved, which of them
-//! it has.
+//! The share of each index that lies on the SSD: a piece knows its indexes' pages, the level, or the map that it has
+//! saved, which of them it has.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

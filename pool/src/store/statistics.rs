@@ -1,4 +1,4 @@
-//! What the store says about itself.
+//! The store's statistics.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub struct Statistics {
     pub frame_hits: u64,
     /// Pages that they did not find there, and had read into one.
     pub frame_misses: u64,
-    /// Pages that somebody else was reading already.
+    /// Pages that another reader was reading already.
     pub frame_joins: u64,
     /// Pages for which no frame was free: they were read past the frames.
     pub frame_bypasses: u64,
@@ -116,12 +116,12 @@ pub struct IndexStatistics {
     pub space_amplification: f64,
     /// Memory of filters, in parts where a filter is of several indexes.
     pub filter_bytes: u64,
-    /// How many pages a look for an absent key reads on average, because filters are wrong.
+    /// Number of pages that a look for an absent key reads on average, because filters are wrong.
     pub filter_error_rate: f64,
 }
 
 impl Inner {
-    /// What pieces and blocks have of each index, both of one moment: what is flushed meanwhile counts once.
+    /// The counts of pieces and blocks by index, both of one moment: what is flushed meanwhile counts once.
     pub(super) fn indexes_with_blocks(&self) -> BTreeMap<IndexId, IndexStatistics> {
         let version = self.current();
         let mut indexes = self.indexes_of_pieces(&version);
@@ -142,7 +142,7 @@ impl Inner {
         indexes
     }
 
-    /// What pieces have of each index.
+    /// The counts of pieces by index.
     fn indexes_of_pieces(&self, version: &Version) -> BTreeMap<IndexId, IndexStatistics> {
         let page_bytes = self.files.page_bytes() as u64;
         // Of an index in a piece, the part that is not merged yet.

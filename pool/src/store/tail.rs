@@ -22,12 +22,12 @@ use super::types::IndexId;
 use crate::device::{ReadReason, Wanted};
 use crate::page;
 
-/// What memory holds of a piece.
+/// The parts of a piece that memory holds.
 #[derive(Debug)]
 pub(super) struct Tail {
     pub(super) fences: Fences,
     pub(super) filter: Filter,
-    /// What screens need of its keys, if it is young.
+    /// The prints that screens need of its keys, if it is young.
     pub(super) prints: Vec<u32>,
 }
 

@@ -72,7 +72,7 @@ pub struct KeyRange {
     pub high: Box<[u8]>,
 }
 
-/// What an entry is. The order counts: of one key and batch, a removal comes before the entry that it removes.
+/// The kind of an entry. The order counts: of one key and batch, a removal comes before the entry that it removes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -99,7 +99,7 @@ impl Kind {
     }
 }
 
-/// How much of a key a removal says.
+/// The reach of a removal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Removal {
     /// This entry goes; others of its key may stay.
@@ -109,7 +109,7 @@ pub enum Removal {
     Last,
 }
 
-/// What of an entry is where in its batch.
+/// The places of an entry's parts in its batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EntryRef {
     pub(super) hash: u64,
@@ -159,7 +159,7 @@ impl Batch {
         self.id
     }
 
-    /// How many entries and removals it has.
+    /// Number of its entries and removals.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -326,11 +326,11 @@ pub struct BatchEntry<'a> {
     pub index: IndexId,
     /// The key.
     pub key: &'a [u8],
-    /// What becomes of it.
+    /// Its change.
     pub change: Change<'a>,
 }
 
-/// What a batch does to a key.
+/// The change of a key by a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change<'a> {
     /// It gets this record.

@@ -17,7 +17,7 @@ use super::version::{Sealed, Version, WaitingBatch};
 use crate::device::ReadReason;
 use crate::space::ClaimError;
 
-/// What [`super::Store::verify`] found.
+/// The findings of [`super::Store::verify`].
 #[derive(Clone, Debug, Default)]
 pub struct Verification {
     /// Pieces that were read.
@@ -26,7 +26,7 @@ pub struct Verification {
     pub pages: u64,
     /// Entries and removals that were looked at.
     pub entries: u64,
-    /// What is wrong; empty: nothing is.
+    /// The faults; empty: there are none.
     pub problems: Vec<StoreError>,
 }
 
@@ -45,7 +45,7 @@ pub struct Seen<'a> {
     pub object: Option<&'a Arc<Object>>,
 }
 
-/// What is shown each record.
+/// The function that is shown each record.
 pub type Look<'a> = dyn FnMut(Seen<'_>) + 'a;
 
 impl Inner {

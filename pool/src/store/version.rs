@@ -1,4 +1,4 @@
-//! What a reader sees: an immutable list of structures, from the newest to the oldest.
+//! The version that a reader sees: an immutable list of structures, from the newest to the oldest.
 //!
 //! ```text
 //!   waiting     unconfirmed batches, each alone, in memory or as a piece
@@ -211,7 +211,7 @@ pub(super) enum Sealed {
     Load { load: Arc<Load>, position: u64 },
 }
 
-/// What was loaded in bulk. Readers see it when it is in the leaves.
+/// A bulk load. Readers see it when it is in the leaves.
 #[derive(Debug)]
 pub(super) struct Load {
     /// With the bounds at which they begin.
@@ -219,7 +219,7 @@ pub(super) struct Load {
     pub(super) done: Promise<Result<()>>,
 }
 
-/// What a reader sees.
+/// The version that a reader sees.
 #[derive(Clone, Debug)]
 pub(super) struct Version {
     pub(super) waiting: Vec<WaitingBatch>,
@@ -312,7 +312,7 @@ impl Leaves {
         first..first + 1 + more
     }
 
-    /// How many keys scans may pass in a leaf in vain: that costs them about as much as merging it would.
+    /// Number of keys that scans may pass in a leaf in vain: that costs them about as much as merging it would.
     pub(super) fn passes(&self, leaf: usize) -> u64 {
         /// Merging takes so many bytes in the time in which a scan passes a key.
         const BYTES_A_KEY: u64 = 256;

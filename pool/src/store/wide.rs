@@ -33,7 +33,7 @@ pub(super) const WIDE_MAX: usize = 16;
 pub(super) struct Wide {
     /// The newest first.
     pub(super) pieces: Vec<Arc<Piece>>,
-    /// How many of them, the newest ones, each leaf has.
+    /// Number of them, the newest ones, that each leaf has.
     in_leaf: Vec<usize>,
 }
 
@@ -66,7 +66,7 @@ impl Wide {
         Self { pieces, in_leaf }
     }
 
-    /// How many of them a leaf has.
+    /// Number of them that a leaf has.
     pub(super) fn in_leaf(&self, leaf: usize) -> usize {
         self.in_leaf[leaf]
     }

@@ -1,4 +1,4 @@
-//! What happens in the background: flushing blocks, merging leaves, writing unconfirmed batches that are many as pieces.
+//! Work in the background: flushing blocks, merging leaves, writing unconfirmed batches that are many as pieces.
 //!
 //! # Merge policy (lazy leveling over a partition of the keys)
 //! ```text
@@ -50,7 +50,7 @@ const SLICE_BYTES_MIN: u64 = 64 << 10;
 /// Journal segments in use at which the batches that keep them are written as pieces.
 const SEGMENTS_MAX: u64 = 16;
 
-/// What to do next.
+/// The next task.
 #[derive(Debug)]
 enum Task {
     Flush(Sealed),
@@ -165,7 +165,7 @@ impl Inner {
                 && version.waiting_numbers().min().is_some_and(|number| number <= flushed))
     }
 
-    /// Merging is so far behind that writers have to wait. What cannot be merged nobody waits for.
+    /// Merging is so far behind that writers have to wait. They do not wait for what cannot be merged.
     pub(super) fn is_behind(&self, version: &Version) -> bool {
         let leaves = &version.leaves;
         let most = self.young_target(leaves) * 9 / 8 + self.options.memory_bytes as u64;
@@ -278,7 +278,7 @@ impl Inner {
             Sealed::Load { load, position } => {
                 let floor = self.journal.lock().floor(*position, self.current().pinned());
                 if let Err(error) = self.flush_load(load, *position, floor) {
-                    // Its pieces are given up; who loads it may try again.
+                    // Its pieces are given up; the loader may try again.
                     let _control = self.control.lock();
                     let mut version = Version::clone(&self.current());
                     version.sealed.pop();
@@ -392,7 +392,7 @@ impl Inner {
             Ok(())
         });
         if let Err(error) = result {
-            // Nobody refers to them.
+            // Nothing refers to them.
             placed.iter().for_each(|(piece, ..)| piece.give_up());
             return Err(error);
         }
@@ -775,7 +775,7 @@ struct Output<'a> {
     /// Where the piece being built begins.
     lower: Bound,
     records: u64,
-    /// What is left out.
+    /// The entries that are left out.
     dropped: Dropped,
 }
 

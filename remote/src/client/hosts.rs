@@ -61,7 +61,7 @@ pub(super) struct Sent {
     what: What,
 }
 
-/// What a request was for.
+/// The purpose of a request.
 #[derive(Debug)]
 pub(super) enum What {
     Open,
@@ -204,7 +204,7 @@ impl Client {
         self.servers[server].host.as_mut().expect("a host of the map is there")
     }
 
-    /// What has to be done from time to time: connect, renew, ask for memory, give up.
+    /// The work that is due from time to time: connect, renew, ask for memory, give up.
     pub(super) fn tend(&mut self) {
         let now = self.clock.now_ns();
         for server in 0..self.servers.len() {

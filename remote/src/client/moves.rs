@@ -21,7 +21,7 @@ const SCAN_SLOTS: u64 = 4096;
 /// Pages that were on their way out to a server that drains are found when the table is looked through again.
 const LOOK_AGAIN_NS: u64 = 100_000_000;
 
-/// What is to be moved.
+/// The pages that are to be moved.
 #[derive(Debug, Default)]
 pub(super) struct Moves {
     queue: VecDeque<u64>,
@@ -118,7 +118,7 @@ impl Client {
             }
         }
         if there == 0 {
-            // Nothing is left to copy: who asks for it is told.
+            // Nothing is left to copy: a reader that asks for it is told.
             self.moves.forget(slot);
         } else if there < self.options.copies {
             self.moves.shorten(slot);

@@ -9,7 +9,7 @@ use super::second::SLOW_NS;
 /// An owner looks at a client at least this often: what is decided by time alone is late by no more than this.
 const TICK_NS: u64 = 100_000_000;
 
-/// What a client waits for.
+/// The waits of a client.
 #[derive(Debug)]
 pub struct Waits {
     /// Answers come here.
@@ -37,7 +37,7 @@ impl Client {
         self.servers.iter().any(|server| server.host.as_ref().is_some_and(super::hosts::Host::is_opening))
     }
 
-    /// What it waits for now. It was driven just before.
+    /// Its waits now. It was driven just before.
     #[must_use]
     pub fn waits(&self) -> Waits {
         let now = self.clock.now_ns();

@@ -143,7 +143,7 @@ fn against_a_flat_array(backing: &Arc<RemoteBacking>, acts: &[Act]) {
             _ => {}
         }
         assert!(world.pager.statistics().resident_bytes <= FRAMES as u64 * PAGE);
-        // What is freed goes when nobody reads it any more, ahead either.
+        // Pages of a part that was freed go when no reader reads them any more, ahead either.
         let slots = || backing.statistics().remote_pages;
         for _ in 0..60_000 {
             if slots() == pages.len() as u64 {

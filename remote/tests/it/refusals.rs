@@ -1,4 +1,4 @@
-//! What is refused, and how it is said.
+//! Refusals, and how they are told.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -47,7 +47,7 @@ fn a_unix_socket_of_the_same_user_goes_without_a_key() {
     check(&mut one, &slots, 0);
     drop(server);
     assert!(!path.exists());
-    // What a server that was killed leaves behind is in nobody's way.
+    // A socket that a killed server leaves behind is in no later server's way.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     drop(start());

@@ -45,21 +45,21 @@ pub enum Algorithm {
     Backward,
 }
 
-/// How much may be hot.
+/// The rows that may be hot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Budget {
-    /// So many rows, whatever their size.
+    /// This number of rows, whatever their size.
     Rows(u64),
     /// Rows of so many bytes together.
     Bytes(u64),
 }
 
-/// How a log is classified.
+/// Options of a classification.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassifyOptions {
     /// From which end.
     pub algorithm: Algorithm,
-    /// How much may be hot.
+    /// The rows that may be hot.
     pub budget: Budget,
     /// The share of the last quantum in an estimate: above 0, below 1. The larger, the sooner the past is forgotten.
     pub alpha: f64,
@@ -94,7 +94,7 @@ pub struct Ranked {
     pub cold: bool,
 }
 
-/// What the hot rows of a table take.
+/// The hot rows of a table, and their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableBudget {
     /// Hot rows.
@@ -126,9 +126,9 @@ pub struct Classification {
     pub rows: u64,
     /// Records that were read.
     pub recorded: u64,
-    /// How many accesses they stand for, as estimated by their weights.
+    /// Number of accesses that they stand for, as estimated by their weights.
     pub accesses: u64,
-    /// How many of these were of rows that are hot now.
+    /// Number of these that were of rows which are hot now.
     pub accesses_hot: u64,
     /// Quanta that were read (a quantum without accesses is none).
     pub quanta: u64,
@@ -138,7 +138,7 @@ pub struct Classification {
     pub bytes: u64,
     /// Entries whose row's definition was lost by damage.
     pub unresolved: u64,
-    /// What could not be used.
+    /// The pieces that could not be used.
     pub damages: Vec<Damage>,
     alpha: f64,
     partitions: Vec<Partition>,
@@ -146,8 +146,9 @@ pub struct Classification {
 }
 
 impl Classification {
-    /// The rows that are not where they belong. `is_hot` says where a row is; it is given what the log said at the row's
-    /// last access, which is the answer for who knows nothing better. A row that the log does not name is not known here.
+    /// The rows that are not where they belong. `is_hot` says where a row is; it is given what the log said at the
+    /// row's last access, which is the answer for a caller that knows nothing better. A row that the log does not
+    /// name is not known here.
     #[must_use]
     pub fn misplaced(&self, mut is_hot: impl FnMut(&Ranked) -> bool) -> Misplaced {
         let mut misplaced = Misplaced::default();

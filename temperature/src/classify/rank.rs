@@ -27,7 +27,7 @@ pub(super) struct Cut {
     /// Rows of that bucket, ordered; the first `taken` are hot.
     boundary: Vec<Boundary>,
     taken: usize,
-    /// What is left of the budget.
+    /// The rest of the budget.
     left: u64,
 }
 
@@ -40,7 +40,7 @@ struct Boundary {
     cost: u64,
 }
 
-/// What a row takes of the budget.
+/// The part of the budget that a row takes.
 fn cost(budget: Budget, size: SizeClass) -> u64 {
     match budget {
         Budget::Rows(_) => 1,
@@ -97,7 +97,7 @@ impl Cut {
         Self { budget, bucket: found, boundary, taken, left }
     }
 
-    /// What rows are ordered by.
+    /// The key by which rows are ordered.
     pub(super) fn key(&self, sum: f64, size: SizeClass) -> f64 {
         sum / cost(self.budget, size) as f64
     }
@@ -130,7 +130,7 @@ impl Cut {
     /// Can nothing that was not read change the cut, beyond ties? No row's sum grows by more than `rest`.
     pub(super) fn is_certain(&self, partitions: &[Partition], rest: f64) -> bool {
         let Some(cut) = self.bucket else {
-            // Everything fits; a row that nobody has seen may, too.
+            // Everything fits; a row that was not read yet may, too.
             return rest < FLOOR;
         };
         let next = &self.boundary[self.taken];
@@ -174,8 +174,8 @@ impl Cut {
     }
 }
 
-/// What all quanta from `age` quanta before the last one on can add to a sum: a geometric series of quanta, each of which may be
-/// written in several portions.
+/// The most that all quanta from `age` quanta before the last one on can add to a sum: a geometric series of quanta,
+/// each of which may be written in several portions.
 pub(super) fn rest(alpha: f64, accesses_max: u32, weight_of_age: f64) -> f64 {
     f64::from(PORTIONS_MAX) * f64::from(accesses_max) * weight_of_age / alpha
 }

@@ -1,4 +1,4 @@
-//! What is known of the rows of one partition, and how a block changes it.
+//! The rows of one partition as far as they are known, and how a block changes that.
 //!
 //! The state that an entry touches is 16 bytes; names and sizes stand apart. A section's numbers lead to rows through
 //! `ids`, so a name is looked up once a section, not once an entry.
@@ -219,7 +219,7 @@ impl Partition {
     }
 }
 
-/// How the past is forgotten.
+/// The pace at which the past is forgotten.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     /// By how many powers of two a quantum counts less than the next.
@@ -230,7 +230,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// What an access counts that is `age` quanta old.
+    /// The weight of an access that is `age` quanta old.
     pub(super) fn weight_before(&self, age: u64) -> f64 {
         (-(age as f64) * self.octaves).exp2()
     }

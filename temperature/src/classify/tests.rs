@@ -80,7 +80,7 @@ fn rows_of(found: &Classification) -> BTreeSet<RowName> {
     found.hottest.iter().map(|row| row.row).collect()
 }
 
-/// What one has and the other has not are rows of nearly the same key.
+/// Rows that one has and the other has not are rows of nearly the same key.
 fn same_up_to_ties(
     one: &BTreeSet<RowName>,
     other: &BTreeSet<RowName>,

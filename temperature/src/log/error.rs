@@ -1,4 +1,4 @@
-//! What can be wrong with an access log.
+//! Faults of an access log.
 
 use std::fmt;
 
@@ -65,9 +65,9 @@ impl From<IoError> for LogError {
 pub struct Damage {
     /// Where it begins.
     pub offset: u64,
-    /// How many bytes were passed over.
+    /// Number of bytes that were passed over.
     pub bytes: u64,
-    /// What is wrong.
+    /// The fault.
     pub what: &'static str,
 }
 

@@ -12,8 +12,8 @@
 //! - A *section* is a run of blocks with a dictionary of its own: rows get numbers, by partition, in the order in which
 //!   they first occur. So an entry is small and a reader looks a name up once a section instead of once an access.
 //!   `section` is the offset of the section's first block, `previous` that of the block before (0: none).
-//! - *Partition* `p` holds the rows whose mixed name starts with `p`: who classifies with several threads gives each
-//!   its partitions, which are contiguous bytes.
+//! - *Partition* `p` holds the rows whose mixed name starts with `p`: a reader that classifies with several threads
+//!   gives each its partitions, which are contiguous bytes.
 //! - `marks`: for each quantum of the block, varints: its number less that of the one before (the first: less
 //!   `first_quantum`), the weight of an entry that names none, recorded accesses.
 //! - A definition: table varint, hash 8 bytes, size class varint.
@@ -200,7 +200,7 @@ impl Block {
             parts,
             first_ids: std::array::from_fn(|index| u32_at(bytes, FIRST_IDS_AT + index * 4)),
         };
-        // Behind a checksum these hold, unless somebody made the file by hand; readers rely on them.
+        // Behind a checksum these hold, unless a person made the file by hand; readers rely on them.
         let fits =
             at.next_multiple_of(8) + TAIL_BYTES as u64 == u64::from(length) && length <= BLOCK_BYTES_MAX;
         let ordered = block.section <= offset && block.previous < offset.max(1);
@@ -213,7 +213,7 @@ impl Block {
     }
 }
 
-/// What ends a block of `length` bytes.
+/// The end of a block of `length` bytes.
 pub(crate) fn tail(length: u32) -> [u8; TAIL_BYTES] {
     let mut bytes = [0; TAIL_BYTES];
     bytes[..4].copy_from_slice(&length.to_le_bytes());
@@ -226,7 +226,7 @@ pub(crate) fn tail_length(bytes: &[u8]) -> Option<u32> {
     (bytes.len() == TAIL_BYTES && u32_at(bytes, 4) == TAIL_MAGIC).then(|| u32_at(bytes, 0))
 }
 
-/// What a block says of one quantum.
+/// A block's mark of one quantum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) quantum: u64,

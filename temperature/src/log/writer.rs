@@ -1,8 +1,8 @@
 //! Writes an access log.
 //!
 //! Accesses are added in any order; the end of a quantum sorts its rows and encodes them, and a block is written when
-//! enough bytes have gathered or somebody asks ([`LogWriter::flush`]). What was added and is not in a written block is
-//! lost with the process: an access log needs no durability.
+//! enough bytes have gathered or a caller asks ([`LogWriter::flush`]). What was added and is not in a written block
+//! is lost with the process: an access log needs no durability.
 //!
 //! Memory is bounded ([`LogOptions::memory_bytes`]): a dictionary of a fixed number of rows, cleared when it is full,
 //! and the buffers of a block. When a quantum knows more rows than [`PORTIONS_MAX`] dictionaries hold, further new rows
@@ -20,7 +20,7 @@ use super::format::{
 };
 use crate::{Access, RowName};
 
-/// How a log is written.
+/// Options of a log's writer.
 #[derive(Clone, Debug)]
 pub struct LogOptions {
     /// Tells this log from others: a fresh id.
@@ -29,7 +29,7 @@ pub struct LogOptions {
     pub quantum_us: u64,
     /// When the log was begun, in microseconds since 1970.
     pub start_wall_us: i64,
-    /// What the writer may take; at least [`LogOptions::MEMORY_MIN`].
+    /// Bytes that the writer may take; at least [`LogOptions::MEMORY_MIN`].
     pub memory_bytes: usize,
     /// A section ends at the first quantum behind so many bytes.
     pub section_bytes: u64,
@@ -133,7 +133,7 @@ pub struct LogWriter {
     dictionary: Dictionary,
     pending: [Vec<Pending>; PARTITIONS],
     pending_recorded: u32,
-    /// What the last record of a hot row stood for: entries that stand for as much do not say it.
+    /// The accesses that the last record of a hot row stood for: entries that stand for as many do not say it.
     pending_weight: u32,
     /// Portions of the open quantum that are written already.
     portions: u32,
@@ -426,7 +426,7 @@ impl LogWriter {
         self.position
     }
 
-    /// What the writer takes.
+    /// Bytes that the writer takes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let pending: usize = self.pending.iter().map(|rows| rows.capacity() * size_of::<Pending>()).sum();
@@ -439,7 +439,7 @@ impl LogWriter {
 struct Dictionary {
     slots: Box<[Slot]>,
     rows: usize,
-    /// How many rows each partition has.
+    /// Number of rows that each partition has.
     numbers: [u32; PARTITIONS],
     /// Counts portions of quanta; 0 is none.
     portion: u32,

@@ -38,10 +38,11 @@ use sample::Sample;
 pub use stored::{HEADER_BYTES, Header, Refused, check};
 use table::Table;
 
-/// How rows are classified while the database runs.
+/// Options of the classification of rows while the database runs.
 #[derive(Clone, Debug)]
 pub struct ClassifierOptions {
-    /// What the classifier itself may take; at least [`Classifier::MEMORY_MIN`]. For a database: 3 % of its limit, or less.
+    /// Bytes that the classifier itself may take; at least [`Classifier::MEMORY_MIN`]. For a database: 3 % of its
+    /// limit, or less.
     pub memory_bytes: usize,
     /// Bytes of rows that may be hot.
     pub budget_bytes: u64,
@@ -54,7 +55,7 @@ pub struct ClassifierOptions {
 }
 
 impl ClassifierOptions {
-    /// What suits a memory limit: the classifier takes 3 % of it, rows may take `budget_bytes`.
+    /// Options that suit a memory limit: the classifier takes 3 % of it, rows may take `budget_bytes`.
     #[must_use]
     pub fn for_limit(memory_limit_bytes: u64, budget_bytes: u64) -> Self {
         let memory_bytes = usize::try_from(memory_limit_bytes / 100 * 3).unwrap_or(usize::MAX).min(1 << 40);
@@ -65,7 +66,7 @@ impl ClassifierOptions {
 /// Says how hot rows are; see the module.
 #[derive(Debug)]
 pub struct Classifier {
-    /// What it may take at the most.
+    /// Bytes that it may take at the most.
     memory_max: usize,
     table: Table,
     /// Density from which on a row is hot, as bits of an `f32`.
@@ -98,20 +99,20 @@ struct Inner {
     steady: u32,
 }
 
-/// How fast the usual share of cold accesses rises: a shift is one for at most some fifty quanta. It falls as fast as the share
-/// of the last quanta: what is better than usual is what to compare with.
+/// The rate at which the usual share of cold accesses rises: a shift is one for at most some fifty quanta. It falls
+/// as fast as the share of the last quanta: what is better than usual is what to compare with.
 const USUAL_ALPHA: f64 = 0.02;
-/// How fast the share of the last quanta follows.
+/// The rate at which the share of the last quanta follows.
 const RECENT_ALPHA: f64 = 0.3;
 /// The share of cold accesses falls while it is by this part below its least, or by more where chance may do that; and for so
 /// many quanta more.
 const FALLING: f64 = 0.03;
-/// How many standard deviations chance may do, now and then.
+/// Standard deviations that chance may do, now and then.
 const DEVIATIONS: f64 = 5.0;
 const FALLING_QUANTA: u32 = 5;
 /// After so many quanta in which it did not fall it is tried out whether it would. See [`Classifier::is_settling`].
 const STEADY_QUANTA: u32 = 55;
-/// How fast that least is forgotten.
+/// The factor by which that least is forgotten.
 const LEAST_RISES: f64 = 1.01;
 
 impl Classifier {
@@ -242,7 +243,7 @@ impl Classifier {
         temperature > 0.0 && temperature >= density * SizeClass::of(bytes).bytes() as f32
     }
 
-    /// How many bytes of rows may be hot from the next quantum on.
+    /// Sets the bytes of rows that may be hot from the next quantum on.
     pub fn set_budget(&self, bytes: u64) {
         self.budget_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -254,7 +255,7 @@ impl Classifier {
         (inner.sample.threshold(budget_bytes, |_, _, _| ()) * self.alpha) as f32
     }
 
-    /// What the hot rows of each table take, estimated; of at most 64 tables.
+    /// The hot rows of each table, and their bytes, estimated; of at most 64 tables.
     #[must_use]
     pub fn tables(&self) -> BTreeMap<TableId, TableBudget> {
         self.inner.lock().tables.clone()
@@ -268,8 +269,8 @@ impl Classifier {
 
     /// Does the share of cold accesses fall, or has it just risen? Then what is read is not yet where it is going to stay.
     ///
-    /// Nobody knows that while too little is moved for the share to fall. So once in a while the answer is yes for some
-    /// quanta all the same: in one of twelve at most, where nothing comes of it.
+    /// That is not known while too little is moved for the share to fall. So once in a while the answer is yes for
+    /// some quanta all the same: in one of twelve at most, where nothing comes of it.
     #[must_use]
     pub fn is_settling(&self) -> bool {
         self.inner.lock().falling > 0
@@ -292,7 +293,7 @@ impl Classifier {
         (sample, memory - size_of::<Self>() - sample - TABLES_BYTES)
     }
 
-    /// What the classifier takes. Only [`Classifier::set_memory`] changes it.
+    /// Bytes that the classifier takes. Only [`Classifier::set_memory`] changes it.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.table.memory_bytes() + self.inner.lock().sample.memory_bytes() + TABLES_BYTES

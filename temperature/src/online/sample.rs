@@ -28,7 +28,7 @@ struct Row {
 
 const FREE: Row = Row { name: RowName { table: TableId(0), hash: 0 }, sum: 0.0, key: 0, size: None };
 
-/// What [`Sample::threshold`] sorts: density, size, table.
+/// The items that [`Sample::threshold`] sorts: density, size, table.
 type Dense = (f64, SizeClass, TableId);
 
 /// See the module.

@@ -1,4 +1,4 @@
-//! What a classifier knows, as a file: temperatures survive a restart.
+//! A classifier's temperatures, as a file: they survive a restart.
 //!
 //! ```text
 //!   header   magic "TCLTEMP1" | format u32 | rows u32 | buckets u64 | database 16 bytes | chosen u64 | budget u64
@@ -7,11 +7,11 @@
 //!   table    for each bucket in which something is: (empty ones before it u32 | 8 words u64) … | end u32 | crc u32
 //! ```
 //!
-//! All checksums start from the database's id. The table is taken over as it is, by a classifier of the same length; one of
-//! another length gets the rows of the sample, and learns the others anew. The sample stands first, so that who wants
-//! the histogram alone reads no more.
+//! All checksums start from the database's id. The table is taken over as it is, by a classifier of the same length;
+//! one of another length gets the rows of the sample, and learns the others anew. The sample stands first, so that a
+//! reader that wants the histogram alone reads no more.
 //!
-//! The file is worth nothing to correctness: who finds it damaged, or none, knows no temperatures.
+//! The file is worth nothing to correctness: a classifier that finds it damaged, or none, knows no temperatures.
 
 use thermocline_base::checksum::{Seed, crc32c_append};
 use thermocline_base::ids::TableId;
@@ -154,7 +154,7 @@ fn histogram<'a>(
 }
 
 impl Classifier {
-    /// How temperatures spread over the rows of each table (of at most 64), estimated.
+    /// The spread of temperatures over the rows of each table (of at most 64), estimated.
     #[must_use]
     pub fn temperatures(&self) -> Temperatures {
         let (rows, chosen) = {

@@ -50,7 +50,7 @@ pub(super) struct Table {
     now: AtomicU64,
     /// The same with its fraction, as bits of an `f64`; for the thread that changes things.
     exact: AtomicU64,
-    /// How many buckets the sweep has passed, in all rounds.
+    /// Number of buckets that the sweep has passed, in all rounds.
     swept: AtomicU64,
 }
 
@@ -74,8 +74,8 @@ impl Table {
         &self.all[..self.buckets()]
     }
 
-    /// Takes so many bytes from now on, or a part of that, and never more than at first. Of rows in buckets that become one
-    /// the warmest stay. By who could change entries.
+    /// Takes so many bytes from now on, or a part of that, and never more than at first. Of rows in buckets that
+    /// become one the warmest stay. By the thread that may change entries.
     pub(super) fn set_bytes(&self, bytes: usize) {
         let wanted = (bytes / size_of::<Bucket>()).max(1);
         let folds = |folds: u32| self.folds.store(folds, Ordering::Relaxed);
@@ -240,14 +240,14 @@ impl Table {
         std::array::from_fn(|word| self.all[bucket].0[word].load(Ordering::Relaxed))
     }
 
-    /// Sets the words of a bucket. By who could change them.
+    /// Sets the words of a bucket. By the thread that may change them.
     pub(super) fn set_words(&self, bucket: usize, words: [u64; WORDS]) {
         for (word, value) in self.all[bucket].0.iter().zip(words) {
             word.store(value & ((1 << (WORD_ENTRIES as u32 * ENTRY_BITS)) - 1), Ordering::Relaxed);
         }
     }
 
-    /// Forgets everything; a sum of 1 has this logarithm from now on. By who could change it.
+    /// Forgets everything; a sum of 1 has this logarithm from now on. By the thread that may change it.
     pub(super) fn reset(&self, exact: f64) {
         self.in_use().iter().for_each(Bucket::clear);
         self.exact.store(exact.to_bits(), Ordering::Relaxed);

@@ -7,8 +7,9 @@ const ROWS: u64 = 40_000;
 const ACCESSES: u64 = 20_000;
 const TABLE: TableId = TableId(1);
 
-/// What the table of candidates was chosen over: a count-min sketch with four rows of counters, updated conservatively and aged
-/// each quantum. Its counters are exact here and counted as 16 bits, which flatters it.
+/// The structure that the table of candidates was preferred to: a count-min sketch with four rows of counters,
+/// updated conservatively and aged each quantum. Its counters are exact here and counted as 16 bits, which flatters
+/// it.
 struct CountMin(Vec<f32>);
 
 impl CountMin {
@@ -37,7 +38,7 @@ impl CountMin {
     }
 }
 
-/// Rows that are in memory or not, accesses by rank, and somebody who moves rows as the classifier says.
+/// Rows that are in memory or not, accesses by rank, and a mover that moves rows as the classifier says.
 struct Cache {
     classifier: Classifier,
     zipf: Zipf,
@@ -241,7 +242,7 @@ fn it_follows_a_hot_set_that_moves() {
     assert!(after > 0.97 * possible, "{after} of {possible}");
 }
 
-/// What has settled is left alone, but for some quanta in a while in which it is tried out whether it has.
+/// A hot set that has settled is left alone, but for some quanta in a while in which it is tried out whether it has.
 #[test]
 fn what_has_settled_is_tried_out_now_and_then() {
     let mut cache = Cache::new(MEMORY, true);

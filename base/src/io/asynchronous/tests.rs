@@ -35,7 +35,7 @@ impl Drop for Dir {
     }
 }
 
-/// What there is on this system: threads, and `io_uring` where it is not refused.
+/// The backends of this system: threads, and `io_uring` where it is not refused.
 fn backends() -> Vec<SystemIo> {
     let mut all = vec![SystemIo::with_threads(4)];
     all.extend(SystemIo::with_uring().ok());
@@ -152,7 +152,7 @@ fn a_file_stays_open_until_its_last_operation() {
         let file = dir.create(&io);
         fill(&file, 64);
         let reads: Vec<_> = (0..64).map(|number| read(&file, number)).collect();
-        // Written by an operation that nobody waits for, on a file that nobody has.
+        // Written by an operation that no thread waits for, on a file whose handle is gone.
         drop(write(&file, 64));
         drop(file);
         for (number, read) in reads.into_iter().enumerate() {
@@ -236,7 +236,7 @@ impl Wake for Tell {
     }
 }
 
-/// What a runtime of somebody else does: poll, go away, come back when woken, on another thread perhaps.
+/// The test does what a foreign runtime does: poll, go away, come back when woken, on another thread perhaps.
 #[test]
 fn futures_make_progress_without_our_executor() {
     let dir = Dir::new("foreign");

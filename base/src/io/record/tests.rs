@@ -170,7 +170,7 @@ fn what_is_under_way_when_the_machine_stops_fails() {
     let buffer = unsafe { Buffer::borrowed(bytes.as_mut_ptr(), bytes.len()) };
     let read = file.submit(Operation::Read { offset: 0, buffer });
     let written = write(&file, 0, b"x");
-    // Nobody waits for this one, and its buffer is its own.
+    // No thread waits for this one, and its buffer is its own.
     drop(write(&file, 1, b"x"));
     io.stop();
     let error = read.wait().result.expect_err("stopped");

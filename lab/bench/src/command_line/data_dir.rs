@@ -14,7 +14,7 @@ pub struct DataDir {
     temporary: Option<tempfile::TempDir>,
 }
 
-/// What an interrupt has to remove.
+/// Paths that an interrupt has to remove.
 static REMOVE_ON_INTERRUPT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 impl DataDir {

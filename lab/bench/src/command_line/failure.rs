@@ -1,4 +1,4 @@
-//! How a command fails: with one line for a person, and an exit code for a script.
+//! Failures of a command: one line for a person, and an exit code for a script.
 
 use std::process::ExitCode;
 

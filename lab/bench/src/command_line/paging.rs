@@ -1,4 +1,4 @@
-//! Options that say where the rows of tables may go, and who pages those that are paged.
+//! Options that say where the rows of tables may go, and which pager pages those that are paged.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::data_dir::DataDir;
 use super::servers;
 use super::values;
 
-/// Who pages.
+/// A pager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Pager {
     Engine(PagerKind),
@@ -95,7 +95,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// What a database that is opened has its pages in.
+    /// The backing of the pages, for a database that is opened.
     pub fn backing(&self) -> Result<Arc<dyn Backing>, String> {
         self.pages.open()
     }

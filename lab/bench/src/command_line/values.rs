@@ -1,4 +1,4 @@
-//! What the values on a command line may be. Each error says what would be right.
+//! Values that a command line may have. Each error says what would be right.
 
 use std::ops::RangeInclusive;
 
@@ -125,7 +125,7 @@ pub fn scale(text: &str) -> Result<f64, String> {
     }
 }
 
-/// How many times larger.
+/// The factor by which something is larger.
 pub fn times(text: &str) -> Result<f64, String> {
     number(text, 1.0..=100.0, "a number of times from 1 to 100, for instance 4")
 }

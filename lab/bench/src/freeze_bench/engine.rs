@@ -26,7 +26,7 @@ const READS: usize = 400_000;
 /// Orders whose lines are changed for each measure, at most.
 const ORDERS: usize = 20_000;
 
-/// What was measured in the engine.
+/// The measurements in the engine.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct EngineReport {
     /// Versions and slots, a row, before and after: with the block and what is left of both.

@@ -22,7 +22,7 @@ const DEVICE_SECONDS: f64 = 1.0;
 /// Parts of the file that the bare device is read from.
 const DEVICE_PARTS: u32 = 64;
 
-/// What a run has counted.
+/// The counts of a run.
 #[derive(Default)]
 pub(super) struct Measured {
     pub(super) seconds: f64,
@@ -47,13 +47,13 @@ pub(super) struct Driven<'a> {
     pub(super) server_cpu: &'a dyn Fn() -> Option<f64>,
 }
 
-/// What the threads of a run share.
+/// The flags that the threads of a run share.
 struct Flags {
     measures: AtomicBool,
     ends: AtomicBool,
 }
 
-/// What a thread has done.
+/// The counts of a thread.
 #[derive(Default)]
 struct Tally {
     accesses: u64,
@@ -105,7 +105,7 @@ impl Driven<'_> {
         Ok((measured, statistics.0, statistics.1))
     }
 
-    /// What threads may have: not how the processor time of servers is asked for.
+    /// The parts that threads may have: not how the processor time of servers is asked for.
     fn shared(&self) -> Shared<'_> {
         let Self { settings, contender, tuples, places, pager, epochs, .. } = *self;
         Shared { seed: settings.seed, contender, tuples, places, pager, epochs }

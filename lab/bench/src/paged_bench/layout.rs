@@ -1,4 +1,4 @@
-//! Tuples, who of them is hot, and where they lie.
+//! Tuples, which of them are hot, and where they lie.
 
 use thermocline_base::backing::{PAGE_BYTES, PART_BYTES, PART_PAGES};
 use thermocline_base::io::AlignedBytes;
@@ -9,7 +9,7 @@ use thermocline_workloads::zipf::{Scatter, Zipf};
 
 use super::PagedSettings;
 
-/// Accesses that are sampled for each tuple, on average, to see who is hot.
+/// Accesses that are sampled for each tuple, on average, to see which are hot.
 const SAMPLED_PER_TUPLE: u64 = 2;
 
 /// All tuples, and how they are drawn.

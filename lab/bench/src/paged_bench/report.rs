@@ -1,4 +1,4 @@
-//! What `bench paged` tells: each run, and the median of each contender.
+//! The report of `bench paged`: each run, and the median of each contender.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::latency::Percentiles;
 use crate::machine::Machine;
 use crate::report::json;
 
-/// What a pager has counted during a run, or holds at its end.
+/// The counts of a pager during a run, or its holdings at the end.
 pub(super) struct Counted {
     pub(super) page_ins: u64,
     pub(super) page_outs: u64,
@@ -32,7 +32,7 @@ pub struct Run {
     pub contender: Contender,
     /// Which turn, from 0.
     pub round: u32,
-    /// What bounded the paged side.
+    /// The bound of the paged side.
     pub bound: &'static str,
     /// Threads that read.
     pub threads: usize,
@@ -46,7 +46,7 @@ pub struct Run {
     pub page_ins_per_access: f64,
     page_outs_per_s: f64,
     access_us: Percentiles,
-    /// Of those that had to await a page; zeros where nobody awaits.
+    /// Of those that had to await a page; zeros where no access awaits.
     wait_us: Percentiles,
     cpu_us_per_access: f64,
     /// All processor time of the process, hits included.
@@ -103,7 +103,7 @@ impl Run {
     }
 }
 
-/// What is read when a page is not there.
+/// The device that is read when a page is not there.
 #[derive(Clone, Debug, Serialize)]
 struct Device {
     dir: String,
@@ -117,7 +117,7 @@ pub struct PagedReport {
     settings: PagedSettings,
     machine: Machine,
     device: Device,
-    /// What is not as it would be.
+    /// The parts that are emulated.
     emulated: Vec<String>,
     /// Of each contender the run with the median rate.
     medians: Vec<Run>,

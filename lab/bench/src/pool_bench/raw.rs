@@ -18,7 +18,7 @@ pub(super) struct RawDevice<'a> {
 }
 
 impl RawDevice<'_> {
-    /// How it reads.
+    /// The method by which it reads.
     pub(super) fn method(&self) -> &'static str {
         #[cfg(target_os = "linux")]
         if io_uring::IoUring::new(1).is_ok() {

@@ -13,29 +13,29 @@ use crate::time;
 const SLICES_MIN: u32 = 3;
 /// Transactions of each thread in a slice at the least, however long they take: a busy machine measures the same things.
 const SLICE_TRANSACTIONS_MIN: u64 = 20;
-/// How much longer than its slice a thread waits for them.
+/// Time that a thread waits for them beyond its slice.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Seconds of a slice, at the most.
 const SLICE_SECONDS: f64 = 0.5;
 
-/// How many slices a measure of so many seconds has, and how long each is.
+/// Number of slices of a measure of so many seconds, and the length of each.
 pub(super) fn slices(seconds: f64) -> (u32, Duration) {
     let count = ((seconds / SLICE_SECONDS).ceil() as u32).max(SLICES_MIN);
     (count, Duration::from_secs_f64(seconds / f64::from(count)))
 }
 
-/// Who works, and for how long.
+/// The clients that work, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) clients: usize,
     pub(super) threads: usize,
-    /// What a client waits before each transaction.
+    /// Time that a client waits before each transaction.
     pub(super) think: Duration,
     pub(super) lasts: Duration,
     pub(super) seed: u64,
 }
 
-/// What came of a slice.
+/// The result of a slice.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slice {
     pub(super) done: u64,

@@ -13,7 +13,7 @@ use crate::report::grouped;
 const HIT_RATES: [u32; 11] = [100, 95, 90, 85, 80, 75, 70, 65, 60, 55, 50];
 const CLIENTS: [usize; 2] = [32, 64];
 
-/// What the text says: percent of throughput that the file loses against memory.
+/// The numbers of the paper's text: percent of throughput that the file loses against memory.
 fn lost_of_paper(figure: Figure, clients: usize, hits: u32) -> Option<f64> {
     match (figure, clients, hits) {
         (Figure::Fig11, 64, 95) => Some(7.0),

@@ -47,11 +47,11 @@ pub use report::{FigureReport, Panel, Point, Series, Spread};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Figure {
-    /// What the machinery costs in memory.
+    /// The cost of the machinery in memory.
     SiberiaFig8,
-    /// What migration costs who works beside it.
+    /// The cost of migration for transactions that run beside it.
     Fig9,
-    /// What the update memo costs.
+    /// The cost of the update memo.
     Table1,
     /// Read-only transactions, more and more of them cold.
     Fig11,
@@ -149,7 +149,7 @@ impl Figure {
         }
     }
 
-    /// Seconds of each of its measures, if nobody says otherwise.
+    /// Seconds of each of its measures, unless an option says otherwise.
     #[must_use]
     pub const fn usual_seconds(self) -> f64 {
         match self {
@@ -178,10 +178,10 @@ impl FromStr for Figure {
     }
 }
 
-/// What is measured, and how.
+/// Settings of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReproSettings {
-    /// How much of the paper's rows there are, from 0 (excluded) to 1.
+    /// The part of the paper's rows that there is, from 0 (excluded) to 1.
     pub scale: f64,
     /// Seconds of each measure.
     pub seconds: f64,
@@ -194,7 +194,7 @@ pub struct ReproSettings {
 }
 
 impl ReproSettings {
-    /// So many of the paper's rows, `least` at the least.
+    /// The scaled number of the paper's rows, `least` at the least.
     fn scaled(&self, rows: u64, least: u64) -> u64 {
         ((rows as f64 * self.scale) as u64).max(least)
     }
@@ -209,7 +209,7 @@ pub enum ReproError {
     Engine(Error),
     /// Classification failed.
     Classify(ClassifyError),
-    /// What was found is not what was written.
+    /// The data that were found are not those that were written.
     Wrong(String),
 }
 

@@ -18,7 +18,7 @@ const HIT_RATES: [u32; 9] = [100, 95, 90, 85, 80, 75, 70, 60, 50];
 /// One cold row in so many has its end noted, where the memo is to hold other records' ends.
 const ENDED_SHARE: u64 = 10;
 
-/// What the text says of figure 8: percent of throughput lost at a hit rate.
+/// The numbers of the paper's text for figure 8: percent of throughput lost at a hit rate.
 fn fig8_of_paper(think: Duration, hits: u32) -> Option<f64> {
     match (think.is_zero(), hits) {
         (true, 95) => Some(7.0),

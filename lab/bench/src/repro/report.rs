@@ -40,12 +40,12 @@ impl Spread {
 pub struct Point {
     /// Where it stands.
     pub x: f64,
-    /// What it is called, where `x` is but a number.
+    /// Its label, where `x` is but a number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// What was measured here.
+    /// Our measurements here.
     pub ours: Spread,
-    /// What the paper's text says.
+    /// The number of the paper's text.
     pub paper: Option<f64>,
 }
 
@@ -58,7 +58,7 @@ impl Point {
 /// Points that belong together.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
-    /// What they have in common.
+    /// The property that they have in common.
     pub name: String,
     /// From left to right.
     pub points: Vec<Point>,
@@ -69,13 +69,13 @@ pub struct Series {
 pub struct Panel {
     /// A name for its file.
     pub name: &'static str,
-    /// What it shows.
+    /// Its title.
     pub title: String,
-    /// What `x` is.
+    /// The label of `x`.
     pub x: &'static str,
-    /// What the points are.
+    /// The label of the points.
     pub y: &'static str,
-    /// What is compared.
+    /// The series that are compared.
     pub series: Vec<Series>,
 }
 
@@ -88,15 +88,15 @@ pub struct FigureReport {
     pub figure: Figure,
     /// Where.
     pub machine: Machine,
-    /// What was asked for.
+    /// The settings that were asked for.
     pub settings: ReproSettings,
-    /// What that came to: rows, clients, stores.
+    /// The setup that follows from them: rows, clients, stores.
     pub setup: String,
-    /// What the paper says of it.
+    /// The paper's own words on it.
     pub paper: &'static str,
-    /// What was measured.
+    /// The measurements.
     pub panels: Vec<Panel>,
-    /// What a reader should know.
+    /// Remarks for a reader.
     pub notes: Vec<String>,
 }
 

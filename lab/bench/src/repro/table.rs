@@ -20,14 +20,14 @@ pub(super) const ROWS: u64 = 20_000_000;
 pub(super) const ROWS_MIN: u64 = 4_000;
 /// The part of them that is cold.
 pub(super) const COLD: f64 = 0.7;
-/// What a client of the paper waits before each transaction.
+/// Time that a client of the paper waits before each transaction.
 pub(super) const THINK: Duration = Duration::from_micros(500);
 /// Accesses of a transaction.
 const ACCESSES: usize = 4;
 /// Rows of a batch that is placed before measuring.
 const BATCH_ROWS: usize = 1_000;
 
-/// What transactions access.
+/// The rows that transactions access.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reach {
     /// Any row.
@@ -36,7 +36,7 @@ pub(super) enum Reach {
     Cold(f64),
 }
 
-/// What transactions do.
+/// The work of transactions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Work {
     pub(super) reach: Reach,
@@ -62,7 +62,7 @@ impl World {
         kind: ColdStoreKind,
         cold_share: f64,
     ) -> Result<Self> {
-        // Nobody's temperature decides here what is cold.
+        // No temperature decides here which rows are cold.
         let options =
             Options::default().with_durability(Durability::Async).with_cold_store(kind).with_sampling(0.0);
         let db = Database::open(settings.data_dir.join(name), options)?;

@@ -1,4 +1,4 @@
-//! Each figure, tiny: the shape of its result is right. What it says of speed is nobody's business here.
+//! Each figure, tiny: the shape of its result is right. The speed that it shows does not matter here.
 
 use super::*;
 

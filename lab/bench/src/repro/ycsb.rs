@@ -28,7 +28,7 @@ use crate::time;
 const ROWS: u64 = 20_000_000;
 /// The least: an eighth of it has to leave room for the engine's own buffers.
 const ROWS_MIN: u64 = 200_000;
-/// What the log and the process take of a limit, however few rows there are.
+/// Bytes that the log and the process take of a limit, however few rows there are.
 const FIXED_BYTES: u64 = 16 << 20;
 const CLIENTS: usize = 32;
 const RATIOS: [u64; 4] = [1, 2, 4, 8];

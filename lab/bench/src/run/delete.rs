@@ -15,16 +15,16 @@ use crate::machine;
 use crate::report::{Deleted, size};
 use crate::time;
 
-/// How long memory may take to come back.
+/// Time that memory may take to come back.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Nothing came back for so long: nothing more will.
 const STANDSTILL: Duration = Duration::from_secs(10);
 
 /// Rows of a batch that migrates.
 const BATCH_ROWS: usize = 1_000;
-/// What a table in memory takes, by the names in [`Numbers::memory_bytes`].
+/// The memory of a table, by the names in [`Numbers::memory_bytes`].
 const OF_ROWS: [&str; 4] = ["versions", "slots", "hash_indexes", "ordered_indexes"];
-/// What cold rows take beside that.
+/// The memory of cold rows beside that.
 const OF_COLD_ROWS: [&str; 3] = ["memo", "cold_filters", "cold_fences"];
 
 pub(super) fn run(

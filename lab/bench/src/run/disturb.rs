@@ -1,5 +1,5 @@
-//! What is done to a database that runs, and how long its throughput takes to come back: its hot set moves, or it is closed
-//! and opened again.
+//! Disturbances of a database that runs, and the time that its throughput takes to come back: its hot set moves, or
+//! it is closed and opened again.
 
 use thermocline_base::sync::{AtomicU64, Ordering};
 
@@ -20,7 +20,7 @@ pub(super) struct Shifts {
 }
 
 impl Shifts {
-    /// How many there have been.
+    /// Number of shifts until `seconds`.
     fn until(self, seconds: f64) -> u64 {
         match (self.first, self.every) {
             (Some(first), _) if seconds < first => 0,
@@ -45,7 +45,7 @@ impl Shifts {
 pub(super) struct At<'a, W> {
     pub(super) watcher: W,
     pub(super) shifts: Shifts,
-    /// How often it has happened.
+    /// Number of times that it has happened.
     pub(super) shifted: &'a AtomicU64,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn before(samples: &[Sample], at_seconds: f64) -> f64 {
     mean(&samples[until.saturating_sub(SECONDS_BEFORE)..until])
 }
 
-/// How the throughput went on after `at_seconds`, of which the first `lost_seconds` had none.
+/// The course of the throughput after `at_seconds`, of which the first `lost_seconds` had none.
 pub(super) fn disturbed(
     what: &'static str,
     at_seconds: f64,

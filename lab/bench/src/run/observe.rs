@@ -1,5 +1,5 @@
-//! What the engine tells while a run goes on: the progress line, checkpoint marks, and counters relative to the start
-//! of the measured time.
+//! Observation of the engine while a run goes on: the progress line, checkpoint marks, and counters relative to the
+//! start of the measured time.
 
 use std::collections::BTreeMap;
 
@@ -155,7 +155,7 @@ impl<'a> Observer<'a> {
         found.levels = self.levels;
     }
 
-    /// How much memory is there, and how much of it does the database know? And what is there besides?
+    /// Notes the memory that is there, the part of it that the database knows, and the other levels.
     fn note_level(&mut self, at_seconds: f64) {
         let (found, anonymous_bytes) = (self.database.statistics(), anonymous_bytes());
         let tables = tables_of(self.database);

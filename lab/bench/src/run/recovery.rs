@@ -1,4 +1,4 @@
-//! How long opening takes after an end without a close.
+//! Measures how long opening takes after an end without a close.
 //!
 //! ```text
 //!   this process              builder (another process)
@@ -31,7 +31,7 @@ use crate::time;
 /// Starts the process that builds, waits until it says [`Built`], kills it, and returns what it said.
 pub type Builder<'a> = dyn Fn(&Settings) -> Result<Built, String> + 'a;
 
-/// What the builder says when enough log is written.
+/// The builder's report when enough log is written.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Built {
     /// Transactions that had been acknowledged after the load.
@@ -67,8 +67,8 @@ pub(super) fn run(session: &mut Session<'_>, builder: &Builder<'_>) -> Result<Re
     })
 }
 
-/// Builds the database of `settings`, calls `ready` once enough log is written, and goes on running transactions until
-/// somebody kills the process.
+/// Builds the database of `settings`, calls `ready` once enough log is written, and goes on running transactions
+/// until the process is killed.
 ///
 /// # Errors
 /// When it cannot get that far.

@@ -1,4 +1,4 @@
-//! What a run says when it cannot go on.
+//! Errors of a run that cannot go on.
 
 use thermocline_engine::Error;
 use thermocline_engine::row::Value;

@@ -62,7 +62,7 @@ pub(super) fn load<'a>(
     Ok((Tpcc { database, tables, scale, seed, cursor, deck: Mix::Standard, first: 0 }, loaded))
 }
 
-/// What runs the mix on warehouses that are loaded, by clients with numbers from `first` on.
+/// The workload that runs the mix on warehouses that are loaded, by clients with numbers from `first` on.
 pub(super) fn loaded<'a>(
     database: &'a Database,
     warehouses: u32,

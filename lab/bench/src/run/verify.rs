@@ -1,4 +1,4 @@
-//! What `check` does with a database directory: verifies its files, and its consistency where the schema is TPC-C's.
+//! The work of `check` on a database directory: verifies its files, and its consistency where the schema is TPC-C's.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use thermocline_workloads::tpcc::schema::Tables;
 
 use crate::report::Condition;
 
-/// What was looked at, and what is wrong.
+/// The parts that were looked at, and their faults.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// Tables in the catalog.

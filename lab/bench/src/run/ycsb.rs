@@ -81,7 +81,7 @@ pub(super) struct Ycsb<'a> {
     table: UserTable,
     config: &'a Config,
     keys: Arc<KeySpace>,
-    /// How often other rows have become the popular ones.
+    /// Number of times that other rows have become the popular ones.
     shifted: &'a AtomicU64,
     /// The number of the first client: others draw other requests.
     first: u64,
@@ -149,7 +149,7 @@ pub(super) struct YcsbClient<'a> {
     /// Which rows are popular: this many shifts after these.
     shift_seed: u64,
     shifts: u64,
-    /// Nobody inserts or deletes, so a key that is missing is an error.
+    /// No client inserts or deletes, so a key that is missing is an error.
     all_keys_are_there: bool,
     reading: TransactionOptions,
     writing: TransactionOptions,

@@ -1,4 +1,4 @@
-//! What migration costs those who use the database meanwhile.
+//! The cost of migration for transactions that run meanwhile.
 
 use std::time::Duration;
 

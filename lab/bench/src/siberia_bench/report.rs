@@ -1,4 +1,4 @@
-//! What `bench siberia` has found, for programs and for people.
+//! The findings of `bench siberia`, for programs and for people.
 
 use super::{SiberiaReport, Spread};
 use crate::report::grouped;

@@ -28,7 +28,7 @@ pub use models::{MODELS, ModelSource, model};
 pub use open::{TraceFormat, open, open_as};
 pub use report::{SimulationReport, SimulationRow};
 
-/// What becomes of changed pages, on the command line.
+/// The way that changed pages take, on the command line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WriteMode {
@@ -38,7 +38,7 @@ pub enum WriteMode {
     WriteBack,
 }
 
-/// What is asked of the simulator.
+/// Settings of a simulation.
 #[derive(Clone, Debug)]
 pub struct SimulateSettings {
     /// Files, or `model:NAME`.
@@ -57,9 +57,9 @@ pub struct SimulateSettings {
     pub extent_pages: u32,
     /// The devices.
     pub devices: Devices,
-    /// What becomes of changed pages.
+    /// The way that changed pages take.
     pub mode: WriteMode,
-    /// How much of its model's size a database has.
+    /// The part of its model's size that a database has.
     pub scale: f64,
     /// Threads that simulate.
     pub threads: usize,

@@ -1,4 +1,4 @@
-//! What a simulation found, as a table, as JSON and as plots.
+//! The findings of a simulation, as a table, as JSON and as plots.
 
 use std::path::{Path, PathBuf};
 
@@ -54,7 +54,7 @@ pub struct SimulationRow {
 pub struct SimulationReport {
     /// The version of Thermocline.
     pub version: &'static str,
-    /// What stands for the devices.
+    /// The models that stand for the devices.
     pub emulated: String,
     /// Bytes of a page.
     pub page_bytes: u64,
@@ -64,13 +64,13 @@ pub struct SimulationReport {
     pub disk: String,
     /// The model of the SSD.
     pub ssd: String,
-    /// What becomes of changed pages.
+    /// The way that changed pages take.
     pub mode: WriteMode,
-    /// How much of its model's size a database has.
+    /// The part of its model's size that a database has.
     pub scale: f64,
     /// The seed of models.
     pub seed: u64,
-    /// What was found.
+    /// The findings.
     pub rows: Vec<SimulationRow>,
 }
 

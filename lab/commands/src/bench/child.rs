@@ -16,6 +16,6 @@ pub(super) fn end_with_parent() {
 /// Tells the parent a line.
 pub(super) fn tell_parent(line: &str) {
     let mut stdout = std::io::stdout().lock();
-    // Without a reader there is nobody to wait for: the parent is gone, and so are we, soon.
+    // Without a reader there is nothing to wait for: the parent is gone, and so are we, soon.
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }

@@ -10,7 +10,7 @@ use thermocline_bench::command_line::Failure;
 use thermocline_bench::command_line::values;
 use thermocline_bench::command_line::{can_be_written, write};
 
-/// What stands in `ol_dist_info`.
+/// The strings of `ol_dist_info`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum StringsArgument {
     /// 24 random letters and digits

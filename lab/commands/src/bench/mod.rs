@@ -117,7 +117,7 @@ impl RunArguments {
         Ok(data_dir)
     }
 
-    /// Writes the result, if somebody wants it.
+    /// Writes the result, if the user wants it.
     fn save(&self, report: impl FnOnce() -> String) -> Result<(), Failure> {
         match &self.json {
             Some(file) => write(file, std::fs::write(file, report())),

@@ -18,7 +18,7 @@ use thermocline_bench::command_line::Failure;
 use thermocline_bench::command_line::servers::KillOnDrop;
 use thermocline_bench::command_line::values;
 
-/// What is run on cold rows.
+/// The workload on cold rows.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Workload {
     /// 50 % reads, 50 % updates

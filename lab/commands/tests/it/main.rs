@@ -35,12 +35,12 @@ fn directory() -> TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
 
-/// What a command printed to standard error.
+/// The text that a command printed to standard error.
 fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// What a command printed to standard output.
+/// The text that a command printed to standard output.
 fn results(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

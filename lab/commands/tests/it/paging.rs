@@ -96,7 +96,7 @@ fn a_server_that_is_killed_takes_no_page_that_is_elsewhere() {
         servers.remove(0).kill();
         let all = refused(&db, &table, 1);
         assert!(all.is_empty(), "{copies}: {all:?}");
-        // What is changed since goes where there is somebody.
+        // Pages that are changed since go to the places that are left.
         db.run(TransactionOptions::new(), async |tx| {
             for id in 0..2000 {
                 tx.update(&table.primary(), &key(id), |row| Ok(row.set_value(1, &Value::from(&*text(id)))?))

@@ -55,7 +55,7 @@ impl Process {
 /// A server does not outlive its test: whoever waits for the end of the test's output would wait for the server's, too.
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already; there is nobody to tell if not.
+        // It may have ended already; if it cannot be killed, there is no caller to tell.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

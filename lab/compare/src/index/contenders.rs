@@ -21,10 +21,10 @@ pub trait Index: Sync {
     /// Inserts the keys of `rows`.
     fn insert(&self, rows: Range<u64>);
 
-    /// How many of the keys of `rows` lead to their row.
+    /// Number of the keys of `rows` that lead to their row.
     fn lookup(&self, rows: &[u64]) -> u64;
 
-    /// How many of up to `count` keys from `from` upwards are there; in order.
+    /// Number of keys, of up to `count` from `from` upwards, that are there; in order.
     fn scan(&self, from: u64, count: usize) -> usize;
 }
 

@@ -21,7 +21,7 @@ impl Lmdb {
         let mut options = EnvOpenOptions::new();
         options.map_size((4 * setup.cache_bytes).next_multiple_of(1 << 20)).max_readers(1024);
         // SAFETY: without syncs the file is lost with the machine, which a comparison may; the directory is this
-        // process's own, so nobody else changes the file under the map.
+        // process's own, so no other process changes the file under the map.
         let environment = unsafe {
             options.flags(EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP | EnvFlags::MAP_ASYNC);
             options.open(setup.directory)?

@@ -14,7 +14,7 @@ use std::path::Path;
 /// Names of all stores, ours first.
 pub const NAMES: [&str; 7] = ["thermocline", "bf-tree", "lmdb", "redb", "fjall", "rocksdb", "sqlite"];
 
-/// What every store is given.
+/// The setup of a store, the same for all.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'a> {
     /// An empty directory of its own.

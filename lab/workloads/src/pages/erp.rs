@@ -32,7 +32,7 @@ const QUERIES: [(f64, f64, bool); 12] = {
     [small, medium, small, medium, long, small, medium, small, medium, long, small, medium]
 };
 
-/// What can be varied.
+/// Parameters that can be varied.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ErpSetup {
     /// The part of the paper's 16 M rows.
@@ -43,7 +43,7 @@ pub struct ErpSetup {
     pub page_bytes: u32,
     /// Seed.
     pub seed: u64,
-    /// How many times the rows of the header are fetched.
+    /// The rows that are fetched, as a multiple of those of the header.
     pub fetched: f64,
 }
 
@@ -186,7 +186,7 @@ impl Query {
     }
 }
 
-/// What a query does next.
+/// The next step of a query.
 enum Next {
     Leaves(usize, std::ops::Range<u64>),
     Facts(Vec<u64>),

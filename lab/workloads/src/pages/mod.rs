@@ -22,7 +22,7 @@ pub mod tpcc;
 
 use std::collections::HashMap;
 
-/// What is done with a page.
+/// The access to a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// It is read.
@@ -38,7 +38,7 @@ pub enum Access {
 pub struct PageRequest {
     /// Its number.
     pub page: u64,
-    /// What is done with it.
+    /// The access.
     pub access: Access,
     /// Whose request it is.
     pub stream: u16,
@@ -50,7 +50,7 @@ pub struct PageRequest {
 
 /// A model.
 pub trait PageModel: Send {
-    /// How many streams it has.
+    /// Number of its streams.
     fn streams(&self) -> usize;
 
     /// Adds the next step of a stream; `false` if the stream has ended, and then the step is empty.
@@ -59,7 +59,7 @@ pub trait PageModel: Send {
     /// Pages of the database now.
     fn pages(&self) -> u64;
 
-    /// What it counts (new orders, queries) as begun until now, for rates.
+    /// Number of what it counts (new orders, queries) that were begun until now, for rates.
     fn begun(&self) -> u64 {
         0
     }

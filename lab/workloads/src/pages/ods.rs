@@ -15,7 +15,7 @@
 use super::{Access, EXTENT_PAGES, Heap, PageModel, PageRequest, Space};
 use crate::random::Random;
 
-/// What can be varied.
+/// Parameters that can be varied.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct OdsSetup {
     /// The part of scale 10 that the tables have.
@@ -56,7 +56,7 @@ pub struct OdsPages {
     lineitem: Heap,
     orders: Heap,
     partsupp: Heap,
-    /// What is looked up.
+    /// The tables that queries look up in.
     looked_up: Vec<Heap>,
     space: Space,
     query: u64,

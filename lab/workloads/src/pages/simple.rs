@@ -13,7 +13,7 @@ pub struct Uncorrelated {
 }
 
 impl Uncorrelated {
-    /// So many reads of so many pages.
+    /// Reads `reads` times, in `pages` pages.
     #[must_use]
     pub fn new(pages: u64, theta: f64, reads: u64, seed: u64) -> Self {
         let pages = pages.max(1);
@@ -55,7 +55,7 @@ pub struct Scans {
 }
 
 impl Scans {
-    /// So many scans of so many pages.
+    /// Scans `pages` pages, `scans` times.
     #[must_use]
     pub fn new(pages: u64, scans: u64) -> Self {
         let pages = pages.max(1);

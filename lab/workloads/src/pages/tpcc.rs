@@ -19,7 +19,7 @@ use crate::random::Random;
 use crate::tpcc::input::{CustomerSelector, Home, InputGenerator, Kind};
 use crate::tpcc::{DISTRICTS, Scale};
 
-/// How large, how many, which sequence.
+/// Size, number of clients, and seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TpccSetup {
     /// The population.

@@ -26,10 +26,10 @@ use super::schema::{
 };
 use super::transactions::district_key;
 
-/// How many violations of a condition are reported with their keys; the others are counted.
+/// Number of violations of a condition that are reported with their keys; the others are counted.
 pub const VIOLATIONS_MAX: usize = 20;
 
-/// What deliveries did with the rows of NEW-ORDER.
+/// The treatment of the rows of NEW-ORDER by deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum NewOrders {
     /// Deleted them, as the specification says.
@@ -44,7 +44,7 @@ pub enum NewOrders {
 pub struct Violation {
     /// The key of the row, with the names of its columns.
     pub key: String,
-    /// What was found.
+    /// The finding.
     pub found: String,
 }
 
@@ -54,12 +54,12 @@ impl fmt::Display for Violation {
     }
 }
 
-/// How a condition fared.
+/// The result of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionResult {
     /// Its number in the specification, 1 to 12.
     pub number: u8,
-    /// What it says.
+    /// Its statement.
     pub statement: &'static str,
     /// Warehouses, districts or rows that were looked at.
     pub checked: u64,
@@ -106,7 +106,7 @@ const STATEMENTS: [&str; 12] = [
     "C_BALANCE + C_YTD_PAYMENT = sum(OL_AMOUNT) of delivered lines of the customer",
 ];
 
-/// What conditions 5 and 11 say when deliveries keep the rows of NEW-ORDER.
+/// The statements of conditions 5 and 11 when deliveries keep the rows of NEW-ORDER.
 const STATEMENTS_KEPT: [(usize, &str); 2] = [
     (5, "if O_CARRIER_ID is null, NEW-ORDER holds the order"),
     (
@@ -237,7 +237,7 @@ impl Results {
     }
 }
 
-/// What the rows of HISTORY add up to, in cents.
+/// The sums of the rows of HISTORY, in cents.
 #[derive(Default)]
 struct Paid {
     warehouses: HashMap<i32, i64>,
@@ -261,7 +261,7 @@ impl Paid {
         Ok(paid)
     }
 
-    /// Whatever nobody has asked for was paid to or by someone who does not exist.
+    /// Reports the payments that are left: their warehouse, district or customer does not exist.
     fn report_rest(self, results: &mut Results) {
         let mut warehouses: Vec<_> = self.warehouses.into_iter().collect();
         warehouses.sort_unstable();

@@ -174,9 +174,9 @@ pub struct OrderLine {
 /// An initial population.
 #[derive(Clone, Copy, Debug)]
 pub struct Population {
-    /// How large it is.
+    /// Its size.
     pub scale: Scale,
-    /// What it depends on.
+    /// The seed on which it depends.
     pub seed: u64,
     /// The time at which it is said to have been generated, in microseconds since 1970 (UTC).
     pub at_us: i64,

@@ -124,12 +124,12 @@ pub enum Home {
     District(i32, i16),
 }
 
-/// How a customer is asked for.
+/// The way in which a customer is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CustomerSelector {
     /// By number.
     Id(i32),
-    /// By last name: the customer in the middle of those who bear it, by first name.
+    /// By last name: of the customers that bear it, the one in the middle by first name.
     LastName(Text<16>),
 }
 
@@ -140,7 +140,7 @@ pub struct NewOrderLine {
     pub i_id: i32,
     /// The warehouse that supplies it.
     pub supply_w_id: i32,
-    /// How many.
+    /// The quantity.
     pub quantity: i16,
 }
 
@@ -218,11 +218,11 @@ pub struct DeliveryInput {
     pub carrier_id: i16,
     /// Time of the delivery, in microseconds since 1970 (UTC).
     pub at_us: i64,
-    /// What becomes of the rows of NEW-ORDER.
+    /// The treatment of the rows of NEW-ORDER.
     pub rule: DeliveryRule,
 }
 
-/// What a delivery does with the rows of NEW-ORDER.
+/// The treatment of the rows of NEW-ORDER by a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryRule {
     /// Deletes them, as the specification says.

@@ -13,7 +13,7 @@ use crate::names::Surnames;
 use crate::random::{Random, mix64};
 use crate::text::Text;
 
-/// What stands in `ol_dist_info`.
+/// The strings of `ol_dist_info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strings {
     /// 24 random letters and digits, those of the stock that was taken: they hardly repeat.

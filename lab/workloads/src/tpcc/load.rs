@@ -17,7 +17,7 @@ use super::{DISTRICTS, Scale};
 use crate::rows::in_table;
 use crate::text::Text;
 
-/// How to load.
+/// Options of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadOptions {
     /// Threads that generate and insert.
@@ -32,7 +32,7 @@ impl Default for LoadOptions {
     }
 }
 
-/// How far loading is.
+/// The progress of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Rows inserted and committed.

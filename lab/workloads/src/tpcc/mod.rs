@@ -31,7 +31,7 @@ pub const ORDER_LINES_MIN: usize = 5;
 /// Most lines of an order.
 pub const ORDER_LINES_MAX: usize = 15;
 
-/// How large a population is.
+/// The size of a population.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     /// Warehouses, numbered from 1.

@@ -127,7 +127,7 @@ pub fn zip(random: &mut Random) -> Text<9> {
     zip
 }
 
-/// What marks an item or stock row as an original brand.
+/// The mark of an item or stock row that is an original brand.
 pub const ORIGINAL: &str = "ORIGINAL";
 
 /// `I_DATA` and `S_DATA`: an a-string [26 .. 50] that holds "ORIGINAL" at a random place in 10 % of the rows

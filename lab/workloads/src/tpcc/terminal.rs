@@ -49,7 +49,7 @@ impl Input {
     }
 }
 
-/// What a transaction displays.
+/// The output of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
@@ -75,9 +75,9 @@ pub struct Completed {
     pub kind: Kind,
     /// It was rolled back because the order asked for an unused item. Counts as completed (clause 2.4.1.4).
     pub rolled_back: bool,
-    /// How often it was begun: 1 if no conflict made it repeat.
+    /// Number of times that it was begun: 1 if no conflict made it repeat.
     pub attempts: u32,
-    /// What it displays.
+    /// Its output.
     pub output: Output,
 }
 
@@ -123,7 +123,7 @@ impl DeliveryCursor {
 /// After so many attempts a terminal gives up on a transaction: something is wrong that repeating does not mend.
 pub const ATTEMPTS_MAX: u32 = 10_000;
 
-/// How a terminal behaves.
+/// Options of a terminal.
 #[derive(Clone, Default)]
 pub struct TerminalOptions {
     /// Options of every transaction.
@@ -134,7 +134,7 @@ pub struct TerminalOptions {
     pub keep_new_orders: Option<Arc<DeliveryCursor>>,
 }
 
-/// What a terminal needs from the outside.
+/// The services that a terminal needs from the outside.
 pub trait Hooks {
     /// The date and time, in microseconds since 1970 (UTC).
     fn now_us(&mut self) -> i64;

@@ -29,11 +29,11 @@ pub enum Workload {
     E,
     /// Read-modify-write: 50 % reads, 50 % reads followed by an update of the same record.
     F,
-    /// So many per cent of reads, the rest updates.
+    /// This many per cent of reads, the rest updates.
     Reads(u8),
 }
 
-/// How often which operation, in per cent.
+/// The part of each operation, in per cent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mix {
     read: u8,
@@ -149,7 +149,7 @@ pub struct Config {
     pub updates_all_fields: bool,
     /// The key has an ordered index although the workload does not scan.
     pub ordered: bool,
-    /// What everything random depends on.
+    /// The seed on which everything random depends.
     pub seed: u64,
 }
 
@@ -201,21 +201,21 @@ pub enum Operation {
         key: u64,
         /// The field, from 0.
         field: u16,
-        /// What its new content depends on.
+        /// The seed on which its new content depends.
         value_seed: u64,
     },
     /// Adds a record.
     Insert {
         /// Its key.
         key: u64,
-        /// What its content depends on.
+        /// The seed on which its content depends.
         value_seed: u64,
     },
     /// Reads records in key order.
     Scan {
         /// The first key.
         key: u64,
-        /// How many records.
+        /// Number of records.
         length: u32,
     },
     /// Reads all fields of a record, then writes one (or all), as a function of what was read.
@@ -224,7 +224,7 @@ pub enum Operation {
         key: u64,
         /// The field, from 0.
         field: u16,
-        /// What its new content depends on, besides the old one.
+        /// The seed on which its new content depends, besides the old one.
         value_seed: u64,
     },
 }

@@ -100,7 +100,7 @@ impl RowBuilder {
     }
 }
 
-/// How to load.
+/// Options of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadOptions {
     /// Threads that generate and insert.

@@ -13,7 +13,7 @@ use super::generate::{Config, Generator, KeySpace, Operation};
 use super::load::{RowBuilder, TABLE, UserTable};
 use crate::rows::in_table;
 
-/// What operations found.
+/// The counts of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Outcome {
     /// Rows that were read, the ones that were updated included.
@@ -22,7 +22,7 @@ pub struct Outcome {
     pub written: u64,
     /// Keys that were asked for and not there.
     pub missing: u64,
-    /// What the fields that were read add up to; keeps them from not being read at all.
+    /// The sum of the fields that were read; keeps them from not being read at all.
     pub checksum: u64,
 }
 

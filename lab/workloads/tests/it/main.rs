@@ -12,7 +12,7 @@ use thermocline_workloads::tpcc::generate::Population;
 use thermocline_workloads::tpcc::load::{LoadOptions, load};
 use thermocline_workloads::tpcc::schema::Tables;
 
-/// What a database is said to have been loaded at: 2023-11-14.
+/// The time at which a database is said to have been loaded: 2023-11-14.
 const LOADED_AT_US: i64 = 1_700_000_000_000_000;
 
 fn population(warehouses: i32) -> Population {

@@ -3,7 +3,7 @@
 use super::super::tinylfu::Sketch;
 use super::*;
 
-/// What a twin does with a page that missed.
+/// A twin's answer to a page that missed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Done {
     Pass,

@@ -1,4 +1,4 @@
-//! What a device can do wrong: a named error, and everything else goes on.
+//! Faults of a device: a named error, and everything else goes on.
 
 use super::*;
 use thermocline_base::io::{Action, Fault, FaultKind, RecordingIo};
@@ -48,7 +48,7 @@ fn short_reads_end_in_a_named_error() {
         pin(&pool, id, 5, 1),
         Err(PoolError::Page { number: 5, reason: PageReason::Short { bytes: 8192 }, .. })
     ));
-    // Of several pages whole ones come, fewer each time; what does not come is read by who needs it.
+    // Of several pages whole ones come, fewer each time; a pin that needs one that did not come reads it.
     assert_eq!(pool.read_ahead(id, 10..26, None).expect("frames"), 16);
     io.short_reads(false);
     for number in 5..30 {

@@ -120,7 +120,7 @@ fn many_reads_are_in_flight_on_one_thread() {
                 assert!(place.as_mut().is_none_or(|future| poll(future).is_none()));
             }
         }
-        // Nobody can go on: the device's delay passes, for all that were asked together.
+        // No future can go on: the device's delay passes, for all that were asked together.
         now_ms += DELAY_MS;
         (0..io.under_way()).for_each(|_| assert!(io.release()));
     }
@@ -160,7 +160,7 @@ fn a_discarded_page_is_not_served_by_an_older_read() {
     io.release();
     let guard = block_on(pool.pin(PageId::new(id, 3), Some(2))).expect("the new page");
     assert_eq!(value_of(guard.payload()), 33);
-    // Who asked before expects what is gone.
+    // The reader that asked before expects what is gone.
     assert!(matches!(
         poll(&mut before),
         Some(Err(PoolError::Page { reason: PageReason::Bytes(PageError::Version { .. }), .. }))

@@ -1,4 +1,4 @@
-//! What is captured of a page file has, in the simulator, the hits that the level had.
+//! A captured trace of a page file has, in the simulator, the hits that the level had.
 
 use std::io::Write;
 use std::sync::Mutex;

@@ -156,7 +156,7 @@ fn a_read_that_is_late_is_answered_by_the_primary() {
     assert_eq!(world.came(20, 1, run.wait()), 8);
     let stats = world.stats();
     assert_eq!((stats.state, stats.counts.late, stats.counts.faults), (SsdState::Late, 27, 0));
-    // Their answers come when nobody waits for them any more.
+    // Their answers come when no reader waits for them any more.
     assert_eq!(world.ssd.answer_reads(), 27);
     (1..64).for_each(|number| world.read(number));
 }

@@ -68,7 +68,7 @@ fn heat_is_conserved_and_freed_extents_are_cold() {
     world.device.discard(0..64);
     assert_eq!(all(0), 0.0);
     let after = all(128);
-    // Page 0 is the header's: a part of the first extent's heat has nobody who takes it along.
+    // Page 0 is the header's: a part of the first extent's heat has no page that takes it along.
     assert!((0.95..=1.0).contains(&(after / before)), "{after} of {before}");
 }
 

@@ -1,4 +1,4 @@
-//! What the next opening begins with: pages of a saved map, whatever happened to map and slots meanwhile.
+//! The start of the next opening: pages of a saved map, whatever happened to map and slots meanwhile.
 
 use super::*;
 use thermocline_base::io::{Io, OpenMode};

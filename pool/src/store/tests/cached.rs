@@ -96,7 +96,7 @@ fn what_is_in_a_frame_costs_no_device_read() {
 fn a_read_that_does_not_wait_answers_from_blocks_and_frames_only() {
     let (io, store) = filled(1024, 2000);
     let now = |number: u64| store.get_now(INDEX, &number.to_be_bytes()).expect("readable");
-    // Nothing is in a frame, and nobody asks the device.
+    // Nothing is in a frame, and no read asks the device.
     assert!((0..2000).all(|number| now(number).is_none()));
     assert_eq!(store.statistics().page_reads, 0);
     // What filters deny is known.
@@ -303,7 +303,7 @@ fn futures_that_nobody_polls_hold_nobody_up() {
         })
         .collect();
     io.release_all();
-    // Both frames are theirs now; who comes does without.
+    // Both frames are theirs now; later readers do without.
     for number in 0..1000 {
         check(&store, number, 1);
     }

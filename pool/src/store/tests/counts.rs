@@ -1,4 +1,4 @@
-//! What the store says of itself.
+//! The store's statistics.
 
 use std::sync::Arc;
 

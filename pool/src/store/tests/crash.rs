@@ -16,7 +16,7 @@ use thermocline_base::rng::Rng;
 use super::super::*;
 use super::model::{Model, dir, finish, options};
 
-/// What was acknowledged after how many operations on files.
+/// The models that were acknowledged, and after how many operations on files.
 pub(super) struct History {
     pub(super) io: RecordingIo,
     options: StoreOptions,

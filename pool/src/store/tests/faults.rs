@@ -84,7 +84,7 @@ fn a_failed_sync_makes_the_store_read_only() {
     let store = flushed(&io, 1);
     io.inject(fault(Action::Sync, 1, FaultKind::Broken));
     assert!(matches!(write(&store, 7, 10), Err(StoreError::ReadOnly(_))));
-    // The device is well again; nobody knows what it holds, though.
+    // The device is well again; what it holds is not known, though.
     let error = write(&store, 8, 10).expect_err("the first failure is final");
     assert!(error.to_string().contains("read-only"), "{error}");
     assert!(matches!(finish(&store, store.discard(BatchId(9))), Err(StoreError::ReadOnly(_))));

@@ -237,7 +237,7 @@ fn the_space_of_batches_that_are_of_no_use_is_given_back() {
     assert_eq!(block_on(store.get(INDEX, &entry(3, 3))).expect("readable").len(), 30);
 }
 
-/// What turns out to be of no use while leaves are being merged was not left out by that merge: they are merged once more.
+/// A merge does not leave out entries that become useless while it runs: their leaves are merged once more.
 #[test]
 fn what_becomes_useless_during_a_merge_goes_as_well() {
     let io = RecordingIo::new(&MemoryIo::new());

@@ -49,7 +49,7 @@ type Key = (IndexId, Vec<u8>);
 /// Bytes of a record in an object.
 const OBJECT_ROW: usize = 40;
 
-/// What entries lead to, read from their objects.
+/// The records that entries lead to, read from their objects.
 fn resolved(mut found: Vec<Found>) -> Vec<Found> {
     for found in &mut found {
         let Some(object) = found.object.take() else { continue };
@@ -64,7 +64,7 @@ fn resolved(mut found: Vec<Found>) -> Vec<Found> {
     found
 }
 
-/// What should be there: entries by key and batch; confirmed or not.
+/// The entries that should be there, by key and batch; confirmed or not.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     pub(super) entries: BTreeMap<Key, BTreeMap<u64, (bool, Vec<u8>)>>,
@@ -240,7 +240,7 @@ impl Model {
         self.entries.retain(|_, batches| !batches.is_empty());
     }
 
-    /// What a store should give for a key.
+    /// The entries that a store should give for a key.
     pub(super) fn found(&self, key: &Key) -> Vec<Found> {
         let batches = self.entries.get(key).into_iter().flatten().rev();
         batches

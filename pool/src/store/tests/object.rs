@@ -99,7 +99,7 @@ fn an_object_is_read_in_ranges_and_goes_with_its_last_entry() {
     store.drop_batches(INDEX, BatchId(4), true);
     settle(&store);
     assert!(block_on(store.get(INDEX, &key(321))).expect("readable").is_empty());
-    // Who has found it may read it to the end.
+    // A reader that has found it may read it to the end.
     let object = reader.object.expect("it stood in an object");
     assert_eq!(block_on(object.read(32_100..32_200)).expect("readable"), content(1, 321));
     assert!(store.statistics().disk_bytes > empty);

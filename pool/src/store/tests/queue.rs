@@ -1,5 +1,5 @@
-//! Queues: what is in front of one is removed, so that its leaves get empty, and who looks for its head passes what is left
-//! of that.
+//! Queues: entries at the front of one are removed, so that its leaves get empty, and a reader that looks for its
+//! head passes what is left of them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

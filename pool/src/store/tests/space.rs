@@ -94,8 +94,8 @@ fn space_of_what_was_removed_goes_back() {
     assert!(store.verify().is_sound());
 }
 
-/// What is removed at one time lies in a few places, mostly, and some of it everywhere: pieces over many leaves of which most
-/// is in one.
+/// Records that are removed at one time lie in a few places, mostly, and some of them everywhere: pieces over many
+/// leaves of which most is in one.
 #[test]
 fn space_of_what_was_removed_in_places_goes_back() {
     let store = open(&MemoryIo::new());

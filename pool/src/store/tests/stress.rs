@@ -72,7 +72,7 @@ fn version_of(found: &Found) -> u64 {
     version
 }
 
-/// What everybody may know about a pair.
+/// The facts about a pair that all threads may know.
 #[derive(Default)]
 struct Public {
     /// The last version that was acknowledged as confirmed.
@@ -195,7 +195,7 @@ impl Writer {
         }
     }
 
-    /// What should be found of a pair, the newest batch first.
+    /// The entries that should be found of a pair, the newest batch first.
     fn expected(&self, pair: usize) -> Vec<Found> {
         let undecided = self.undecided.iter().filter_map(|batch| {
             let version = (*batch.pairs.get(&pair)?)?;
@@ -248,7 +248,7 @@ impl Writer {
     }
 }
 
-/// What a reader has seen of each pair.
+/// A reader, with what it has seen of each pair.
 struct Reader {
     store: Arc<Store>,
     board: Board,

@@ -35,12 +35,12 @@ const SLOTS: f64 = 320_000.0;
 const SIZES: [f64; 7] = [0.0, 50.0, 100.0, 200.0, 320.0, 400.0, 500.0];
 /// Streams, and what the text says of their gain with 320,000 pages.
 const STREAMS: [(usize, f64); 3] = [(1, 3.0), (4, 4.5), (8, 5.3)];
-/// How many times the rows of the set-up.
+/// Multiples of the rows of the set-up.
 const FACTORS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 /// Parts of a run over which figure 8 counts.
 const PARTS: usize = 20;
 
-/// What the SSD is for.
+/// The use of the SSD.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Use {
     /// There is none.

@@ -14,7 +14,7 @@ use crate::repro::{Figure, ReproSettings, Result};
 /// 160 MB of frames, 320 MB of SSD.
 const FRAMES: f64 = 10_000.0;
 const SLOTS: f64 = 20_000.0;
-/// How many times the ranges of the set-up.
+/// Multiples of the ranges of the set-up.
 const FACTORS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 
 fn seconds(outcome: &Outcome, policy: CacheKind) -> f64 {

@@ -1,4 +1,4 @@
-//! What other policies would have made of the reads of a run: its captured trace, in the simulator.
+//! The hits that other policies would have had in the reads of a run: its captured trace, in the simulator.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -18,7 +18,7 @@ pub(super) struct Simulated {
     pub(super) hit_ratio: f64,
 }
 
-/// What the simulator found of a captured trace.
+/// The simulator's findings for a captured trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Best {
     /// The policy with the most hits that does not know the future.

@@ -1,4 +1,4 @@
-//! What is left of an SSD's warmth when the process is killed, again and again.
+//! The rest of an SSD's warmth when the process is killed, again and again.
 //!
 //! ```text
 //!   this process                 another one, round after round
@@ -22,10 +22,10 @@ use crate::settings::Settings;
 use thermocline_workloads::ycsb::generate::KeySpace;
 use thermocline_workloads::ycsb::load::UserTable;
 
-/// What a process that will be killed tells now and then.
+/// The report that a process which will be killed gives now and then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Told {
-    /// How long it has run.
+    /// Seconds that it has run.
     pub at_seconds: f64,
     /// Of its first 100,000 reads, when they are done.
     pub first: Option<f64>,
@@ -81,7 +81,7 @@ fn wipe(settings: &Settings) {
     }
 }
 
-/// Opens the database of `settings` and runs until somebody kills the process.
+/// Opens the database of `settings` and runs until the process is killed.
 ///
 /// # Errors
 /// When it cannot get that far.

@@ -38,7 +38,7 @@ pub use replay::{ReplayReport, ReplaySettings, replay_trace};
 pub use report::SsdReport;
 use watch::Moments;
 
-/// How large the SSD is.
+/// The size of the SSD.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum SsdSize {
     /// Bytes.
@@ -77,19 +77,19 @@ struct Bench<'a> {
     parts: AtomicU64,
 }
 
-/// What was measured of one way.
+/// The measurements of one way.
 struct Measured {
     way: Way,
     commits: u64,
     written_bytes: u64,
-    /// What the SSD did before the measured time, and at its end.
+    /// Statistics of the SSD before the measured time, and at its end.
     ssd: Option<(SsdStats, SsdStats)>,
     /// Requests of the trace before the measured time.
     warm_requests: u64,
     moments: Moments,
 }
 
-/// What is done beside the three ways.
+/// The tasks beside the three ways.
 #[derive(Clone, Copy)]
 pub struct SsdExtras<'a> {
     /// The database is opened again with its SSD, and its first reads are told.

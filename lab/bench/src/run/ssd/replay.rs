@@ -30,18 +30,18 @@ use crate::progress::Progress;
 use crate::report::{grouped, size};
 use crate::time;
 
-/// What is replayed, and over what.
+/// Settings of a replay.
 #[derive(Clone, Debug)]
 pub struct ReplaySettings {
     /// The trace.
     pub trace: PathBuf,
     /// Where the page file and the SSD's file lie: a directory of their own.
     pub dir: PathBuf,
-    /// How large the SSD is; a share is one of the pages that the trace touches.
+    /// The size of the SSD; a share is one of the pages that the trace touches.
     pub ssd_size: SsdSize,
     /// Which pages it keeps.
     pub policy: CacheKind,
-    /// What the page file answers as.
+    /// The device that the page file answers as.
     pub profile: String,
     /// Bytes of a page.
     pub page_bytes: u32,
@@ -51,14 +51,14 @@ pub struct ReplaySettings {
     pub in_flight: usize,
 }
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplayReport {
     /// The program's version.
     pub version: &'static str,
     /// The trace.
     pub trace: String,
-    /// What is emulated, and over what.
+    /// The emulated device, and what it is emulated over.
     pub emulated: String,
     /// Requests of the trace.
     pub requests: u64,
@@ -70,7 +70,7 @@ pub struct ReplayReport {
     pub policy: &'static str,
     /// Requests in flight.
     pub in_flight: usize,
-    /// How long it took.
+    /// Seconds that it took.
     pub seconds: f64,
     /// Requests a second.
     pub requests_per_s: f64,
@@ -334,7 +334,7 @@ mod tests {
                 let near = if rng.chance(0.7) { 40 } else { 100_000 };
                 let (page, kind) = match rng.below(40) {
                     0 => (rng.below(near), TraceKind::Free),
-                    // Pages are written where nobody reads.
+                    // Pages are written where no request reads.
                     1 => (200_000 + rng.below(near), TraceKind::Create),
                     _ => (rng.below(near), TraceKind::Read),
                 };

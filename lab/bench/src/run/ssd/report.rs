@@ -1,4 +1,4 @@
-//! What `bench ssd` found, for programs and for people.
+//! The findings of `bench ssd`, for programs and for people.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::Way;
 use crate::report::{grouped, size};
 use crate::settings::Settings;
 
-/// What the benchmark found.
+/// The findings of the benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct SsdReport {
     /// The program's version.
@@ -14,11 +14,11 @@ pub struct SsdReport {
     /// The settings of all ways.
     #[serde(flatten)]
     pub settings: Settings,
-    /// What is emulated, and over what.
+    /// The emulated device, and what it is emulated over.
     pub emulated: String,
-    /// What the cold store takes of its device.
+    /// Bytes of the cold store on its device.
     pub cold_bytes: u64,
-    /// How long the SSD's file is.
+    /// Bytes of the SSD's file.
     pub ssd_size_bytes: u64,
     /// The slow device alone.
     pub alone: Way,
@@ -40,7 +40,7 @@ pub struct SsdReport {
     pub best_policy: Option<&'static str>,
     /// The same where merges leave the warmth of pages behind; for workloads that write.
     pub hit_ratio_without_heat: Option<f64>,
-    /// How often the cold store was written anew in the measured time.
+    /// Number of times that the cold store was written anew in the measured time.
     pub rewritten: f64,
     /// Of the last 100,000 reads before the database was closed.
     pub last_hit_ratio: Option<f64>,

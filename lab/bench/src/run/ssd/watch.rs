@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thermocline_engine::Database;
 
-/// So many reads are looked at, at the beginning and at the end.
+/// Number of reads that are looked at, at the beginning and at the end.
 pub(super) const READS: u64 = 100_000;
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);

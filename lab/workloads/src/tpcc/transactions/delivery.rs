@@ -17,7 +17,7 @@ use crate::tpcc::DISTRICTS;
 use crate::tpcc::input::{DeliveryInput, DeliveryRule};
 use crate::tpcc::schema::{CustomerRow, NewOrderRow, OrderLineRow, OrderRow, Tables, money, units};
 
-/// What a delivery writes into its result file.
+/// The result that a delivery writes into its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct DeliveryOutput {
     /// The order that was delivered in each district (the first one at 0), if there was one.

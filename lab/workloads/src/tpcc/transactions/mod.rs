@@ -68,8 +68,8 @@ pub(crate) fn missing(what: &str, w_id: i32, d_id: i16, number: i32) -> Error {
     ))
 }
 
-/// The number of the customer that `selector` means: by last name, of those who bear it the one in the middle by first
-/// name, at position ⌈n/2⌉ (clause 2.5.2.2).
+/// The number of the customer that `selector` means: by last name, of the customers that bear it the one in the
+/// middle by first name, at position ⌈n/2⌉ (clause 2.5.2.2).
 pub(crate) async fn select_customer(
     transaction: &mut Transaction,
     tables: &Tables,

@@ -16,7 +16,7 @@ use crate::tpcc::schema::{
     CustomerRow, DistrictRow, ItemRow, NewOrder, Order, StockRow, Tables, WarehouseRow, units,
 };
 
-/// What new-order displays of a line.
+/// A line as new-order displays it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct NewOrderLineOutput {
     /// Warehouse that supplies the item.
@@ -37,7 +37,7 @@ pub struct NewOrderLineOutput {
     pub amount_cents: i64,
 }
 
-/// What new-order displays.
+/// The output of new-order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewOrderOutput {
     /// Number that the order got.
@@ -54,7 +54,7 @@ pub struct NewOrderOutput {
     pub w_tax_e4: i64,
     /// Tax of the district, in ten-thousandths.
     pub d_tax_e4: i64,
-    /// What the order costs, after discount and taxes.
+    /// The price of the order, after discount and taxes.
     pub total_cents: i64,
     line_count: u8,
     line_space: [NewOrderLineOutput; ORDER_LINES_MAX],

@@ -10,7 +10,7 @@ use crate::tpcc::ORDER_LINES_MAX;
 use crate::tpcc::input::OrderStatusInput;
 use crate::tpcc::schema::{CustomerRow, OrderLineRow, OrderRow, Tables, units};
 
-/// What order-status displays of a line.
+/// A line as order-status displays it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct OrderStatusLine {
     /// Item.
@@ -25,7 +25,7 @@ pub struct OrderStatusLine {
     pub delivery_us: Option<i64>,
 }
 
-/// What order-status displays.
+/// The output of order-status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderStatusOutput {
     /// Number of the customer.
@@ -42,7 +42,7 @@ pub struct OrderStatusOutput {
     pub o_id: i32,
     /// When it was entered, in microseconds since 1970 (UTC).
     pub entry_us: i64,
-    /// Who delivered it, if it was delivered.
+    /// The carrier that delivered it, if it was delivered.
     pub carrier_id: Option<i16>,
     line_count: u8,
     line_space: [OrderStatusLine; ORDER_LINES_MAX],

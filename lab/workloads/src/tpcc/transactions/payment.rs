@@ -26,7 +26,7 @@ pub struct AddressOutput {
     pub zip: Text<9>,
 }
 
-/// What payment displays.
+/// The output of payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaymentOutput {
     /// Address of the warehouse.

@@ -9,12 +9,12 @@ use super::{Scratch, district_key, missing, number_key};
 use crate::tpcc::input::StockLevelInput;
 use crate::tpcc::schema::{DistrictRow, OrderLineRow, StockRow, Tables};
 
-/// How many recent orders are looked at.
+/// Number of recent orders that are looked at.
 const RECENT_ORDERS: i32 = 20;
 /// Stock rows that are asked for at once.
 const TOGETHER: usize = 16;
 
-/// What stock-level displays.
+/// The output of stock-level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StockLevelOutput {
     /// Different items whose stock is below the threshold.

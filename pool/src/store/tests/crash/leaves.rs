@@ -1,4 +1,4 @@
-//! How leaves come and go: cutting, joining, and the merging of pieces that lie over many of them. With a crash at every
+//! Leaves come and go: cutting, joining, and the merging of pieces that lie over many of them. With a crash at every
 //! place.
 
 use super::super::super::*;
