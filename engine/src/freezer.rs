@@ -25,6 +25,8 @@ use self::auto::Auto;
 
 mod auto;
 mod sample;
+#[cfg(test)]
+mod tests;
 
 /// How often a thread looks whether the database closes.
 const TICK: Duration = Duration::from_millis(100);

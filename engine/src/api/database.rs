@@ -72,7 +72,7 @@ impl Database {
     }
 
     /// The same without threads, and with a clock that a test moves.
-    #[cfg(all(test, feature = "model"))]
+    #[cfg(test)]
     pub(crate) fn open_by(
         clock: Arc<dyn thermocline_base::clock::Clock>,
         options: Options,

@@ -1,0 +1,138 @@
+//! Chunks freeze by what their rows will still do: rounds by hand, under a clock that stands until a test moves it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thermocline_base::clock::{Clock, ManualClock};
+use thermocline_base::ids::CHUNK_SLOTS;
+use thermocline_base::io::MemoryIo;
+
+use super::auto::Auto;
+use crate::hot::reuse::Moment;
+use crate::row::{Column, RowEditor, Type, Value};
+use crate::{
+    ColdStoreKind, Database, Durability, IndexSchema, Isolation, Options, Result, Table, TableSchema,
+    Transaction, TransactionOptions,
+};
+
+const ROUND: Duration = Duration::from_millis(100);
+const CHUNK: i64 = CHUNK_SLOTS as i64;
+const DONE: usize = 1;
+
+struct World {
+    db: Database,
+    clock: Arc<ManualClock>,
+    auto: Auto,
+}
+
+impl World {
+    fn new(limit_mib: u64) -> Self {
+        let clock = Arc::new(ManualClock::new(0));
+        clock.advance(Duration::from_secs(100));
+        let options = Options::default()
+            .with_memory_limit(Some(limit_mib << 20))
+            .with_durability(Durability::Off)
+            .with_cold_store(ColdStoreKind::Memory);
+        let shared = Arc::<ManualClock>::clone(&clock);
+        let db = Database::open_by(shared, options, Arc::new(MemoryIo::new())).expect("it opens");
+        db.inner().governor.begin();
+        Self { db, clock, auto: Auto::default() }
+    }
+
+    /// A table of `chunks` full chunks; a row is done with if its chunk is one of the first `done`.
+    fn table(&self, name: &str, chunks: i64, done: i64) -> Table {
+        let schema = TableSchema::new(name)
+            .column(Column::new("id", Type::Int8))
+            .column(Column::new("done", Type::Int4).nullable())
+            .column(Column::new("text", Type::Text))
+            .primary_key(IndexSchema::hash(format!("{name}_key"), &["id"]));
+        let table = self.db.create_table(schema).expect("a table");
+        let value = |id: i64| if id < done * CHUNK { Value::Int4(1) } else { Value::Null };
+        // One row more, or the last chunk would not be full.
+        for first in (0..=chunks * CHUNK).step_by(4096) {
+            self.run(async |tx| {
+                for id in first..(first + 4096).min(chunks * CHUNK + 1) {
+                    let row = [Value::Int8(id), value(id), Value::Text("x".repeat(40))];
+                    tx.insert_values(&table, &row).await?;
+                }
+                Ok(())
+            });
+        }
+        table
+    }
+
+    fn run(&self, work: impl AsyncFnMut(&mut Transaction) -> Result<()>) {
+        let options = TransactionOptions::new().isolation(Isolation::Snapshot);
+        self.db.run(options, work).expect("nothing is in its way");
+    }
+
+    /// The rows from `first` on are done with, each in a transaction of its own.
+    fn finish(&self, table: &Table, first: i64, count: i64) {
+        for id in first..first + count {
+            let key = table.key_of_values(&[Value::Int8(id)]).expect("a key");
+            self.run(async |tx| {
+                let change = |row: &mut RowEditor<'_>| Ok(row.set_value(DONE, &Value::Int4(1))?);
+                assert!(tx.update(&table.primary(), &key, change).await?.is_some());
+                Ok(())
+            });
+        }
+    }
+
+    fn round(&mut self) {
+        self.clock.advance(ROUND);
+        let inner = self.db.inner();
+        inner.governor.set_moment(Moment::at(self.clock.now_ns()));
+        // A few chunks a round.
+        while self.auto.round(inner, 0, 1) {}
+        crate::ops::maintain::prune_all(inner, false);
+        inner.epochs.collect();
+    }
+}
+
+#[test]
+fn what_is_done_with_freezes_and_what_will_change_does_not() {
+    let mut world = World::new(56);
+    let table = world.table("t", 4, 2);
+    let mut next = 2 * CHUNK;
+    for _ in 0..60 {
+        world.finish(&table, next, 200);
+        next += 200;
+        world.round();
+    }
+    let found = table.statistics();
+    assert_eq!(found.rows_frozen, 2 * CHUNK as u64, "{found:?}");
+    assert_eq!(found.thawed_rows, 0, "{found:?}");
+}
+
+#[test]
+fn after_a_load_only_the_largest_table_freezes_and_only_when_memory_is_nearly_at_its_end() {
+    for (limit, frozen) in [(64, false), (40, true)] {
+        let mut world = World::new(limit);
+        let (small, large) = (world.table("small", 1, 1), world.table("large", 3, 3));
+        (0..40).for_each(|_| world.round());
+        let rows = |table: &Table| table.statistics().rows_frozen;
+        assert_eq!((rows(&small), rows(&large) > 0), (0, frozen), "{limit} MiB");
+    }
+}
+
+#[test]
+fn rows_that_are_read_stay() {
+    let mut world = World::new(56);
+    let table = world.table("t", 4, 3);
+    let mut next = 3 * CHUNK;
+    for round in 0..60 {
+        world.finish(&table, next, 200);
+        next += 200;
+        // One row in sixteen of the first chunk, each second moment.
+        world.run(async |tx| {
+            for id in (round % 4..CHUNK).step_by(16) {
+                let key = table.key_of_values(&[Value::Int8(id)])?;
+                assert!(tx.read(&table.primary(), &key, |_| ()).await?.is_some());
+            }
+            Ok(())
+        });
+        world.round();
+    }
+    let found = table.statistics();
+    assert_eq!(found.rows_frozen, 2 * CHUNK as u64, "{found:?}");
+}
