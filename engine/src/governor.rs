@@ -355,7 +355,9 @@ impl<'a> Work<'a> {
                 if paid { SHRINKING_NS } else { (self.shrinking_ns * 2).min(SHRINKING_NS_MAX) };
         }
         self.trimmer.trim(&*self.inner.clock, TRIMMING_NS, TRIMMING_SHARE);
-        note_memory(self.inner);
+        if !rests {
+            note_memory(self.inner);
+        }
         self.futile &= moved.rows == 0;
         let after = live_bytes(self.inner);
         let gained = moved.rows > 0 || after < before || budget.used() < used_before;

@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use thermocline_base::checksum::{crc32c, crc32c_append};
-use thermocline_row::{Layout, Value};
+use thermocline_row::{ColumnSet, Layout, Value};
 
 use super::bytes::{bit, range, set_null, u16_at, u128_at};
 use super::dictionary::{self, Strings};
@@ -523,6 +523,24 @@ impl<'a> Block<'a> {
         true
     }
 
+    /// Writes the row at a position with the values of these columns alone; the bytes of the others mean nothing. `false`: there
+    /// is none. Variable-width columns stand behind each other, so if one is wanted, all of them have to be.
+    pub fn columns_into(&self, position: u16, columns: &ColumnSet, out: &mut Vec<u8>) -> bool {
+        out.clear();
+        let (group, i) = split(position);
+        if u32::from(position) >= self.meta.header.span {
+            return false;
+        }
+        let entry = self.group(group);
+        if !self.is_present_in(&entry, i) {
+            return false;
+        }
+        put_columns(self.meta, (self.bytes, self.bytes), entry.at, (group, i), out, |column| {
+            columns.contains(column)
+        });
+        true
+    }
+
     /// The segment and place of a position, if the column and a row are there.
     #[inline]
     fn find(&self, column: usize, position: u16) -> Option<(Segment<'a>, usize)> {
@@ -609,16 +627,23 @@ fn is_present(meta: &BlockMeta, bytes: &[u8], at: usize, presence: Marked, i: us
 
 /// Puts a row together: of the group that begins at `at` of the first bytes, with the dictionaries of the second.
 #[inline(always)]
-fn put_row(
+fn put_row(meta: &BlockMeta, bytes: (&[u8], &[u8]), at: usize, place: (usize, usize), out: &mut Vec<u8>) {
+    put_columns(meta, bytes, at, place, out, |_| true);
+}
+
+/// The same with those columns alone of which `is_wanted` says so.
+#[inline(always)]
+fn put_columns(
     meta: &BlockMeta,
     bytes: (&[u8], &[u8]),
     at: usize,
     (group, i): (usize, usize),
     out: &mut Vec<u8>,
+    is_wanted: impl Fn(usize) -> bool,
 ) {
     out.resize(meta.fixed, 0);
     let n = meta.header.positions_in(group);
-    for (index, column) in meta.columns.iter().enumerate() {
+    for (index, column) in meta.columns.iter().enumerate().filter(|(index, _)| is_wanted(*index)) {
         Segment::at(bytes, at, n, index, column).put(i, out);
     }
 }

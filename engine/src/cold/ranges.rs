@@ -117,7 +117,7 @@ impl OfIndex {
         let mut backoff = Backoff::new();
         loop {
             let number = self.number.load(Ordering::Acquire);
-            if number % 2 == 0 {
+            if number.is_multiple_of(2) {
                 let len = (self.len.load(Ordering::Acquire) as usize).min(INTERVALS);
                 let at = self.highs[..len].partition_point(|of| of.load() < low);
                 let overlaps = at < len && self.lows[at].load() <= high;

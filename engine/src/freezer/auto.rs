@@ -230,7 +230,8 @@ impl Auto {
         let young_percent = if is_short { YOUNG_PERCENT_SHORT } else { YOUNG_PERCENT };
         let mut count = 0;
         for entry in tables {
-            if !is_known && !(is_short && entry.id == tables[0].id) {
+            let is_largest = entry.id == tables[0].id;
+            if !is_known && (!is_short || !is_largest) {
                 continue;
             }
             let mask = entry.form_pinned(&inner.epochs.pin()).shape_mask;
@@ -255,7 +256,7 @@ impl Auto {
                 }
                 if table.block_percent > WINS_PERCENT {
                     table.passed += 1;
-                    if table.passed % TRIED_AGAIN != 0 {
+                    if !table.passed.is_multiple_of(TRIED_AGAIN) {
                         continue;
                     }
                 }

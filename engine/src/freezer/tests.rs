@@ -9,7 +9,7 @@ use thermocline_base::io::MemoryIo;
 
 use super::auto::Auto;
 use crate::hot::reuse::Moment;
-use crate::row::{Column, RowEditor, Type, Value};
+use crate::row::{Column, KeyBuf, RowEditor, Type, Value};
 use crate::{
     ColdStoreKind, Database, Durability, IndexSchema, Isolation, Options, Result, Table, TableSchema,
     Transaction, TransactionOptions,
@@ -45,7 +45,7 @@ impl World {
             .column(Column::new("id", Type::Int8))
             .column(Column::new("done", Type::Int4).nullable())
             .column(Column::new("text", Type::Text))
-            .primary_key(IndexSchema::hash(format!("{name}_key"), &["id"]));
+            .primary_key(IndexSchema::hash(&format!("{name}_key"), &["id"]));
         let table = self.db.create_table(schema).expect("a table");
         let value = |id: i64| if id < done * CHUNK { Value::Int4(1) } else { Value::Null };
         // One row more, or the last chunk would not be full.
@@ -69,7 +69,7 @@ impl World {
     /// The rows from `first` on are done with, each in a transaction of its own.
     fn finish(&self, table: &Table, first: i64, count: i64) {
         for id in first..first + count {
-            let key = table.key_of_values(&[Value::Int8(id)]).expect("a key");
+            let key = KeyBuf::new().i64(id);
             self.run(async |tx| {
                 let change = |row: &mut RowEditor<'_>| Ok(row.set_value(DONE, &Value::Int4(1))?);
                 assert!(tx.update(&table.primary(), &key, change).await?.is_some());
@@ -126,7 +126,7 @@ fn rows_that_are_read_stay() {
         // One row in sixteen of the first chunk, each second moment.
         world.run(async |tx| {
             for id in (round % 4..CHUNK).step_by(16) {
-                let key = table.key_of_values(&[Value::Int8(id)])?;
+                let key = KeyBuf::new().i64(id);
                 assert!(tx.read(&table.primary(), &key, |_| ()).await?.is_some());
             }
             Ok(())

@@ -25,7 +25,7 @@ use thermocline_frozen::BlockMeta;
 use crate::hot::budget::{Budget, Charge, MemoryKind, OutOfMemory};
 use crate::hot::paged::{Absent, Run};
 use crate::hot::version::{Begin, Moved, TxnId, Version};
-use crate::row::Layout;
+use crate::row::{ColumnSet, Layout};
 
 /// When rows begin, by runs of positions: each run's first position and its timestamp.
 #[derive(Debug, Default)]
@@ -112,6 +112,18 @@ impl Rows {
     pub(crate) fn row_into(&self, position: u16, out: &mut Vec<u8>) {
         let found = self.block().row_into(position, out);
         assert!(found, "slots name a block for rows that it has");
+        self.hidden_into(position, out);
+    }
+
+    /// The same with the values of these columns alone, which costs less.
+    pub(crate) fn columns_into(&self, position: u16, columns: &ColumnSet, out: &mut Vec<u8>) {
+        let found = self.block().columns_into(position, columns, out);
+        assert!(found, "slots name a block for rows that it has");
+        self.hidden_into(position, out);
+    }
+
+    #[inline]
+    fn hidden_into(&self, position: u16, out: &mut Vec<u8>) {
         if let Some(hidden) = self.hidden.get(usize::from(position)) {
             out.extend_from_slice(&hidden.to_le_bytes());
         }

@@ -54,7 +54,7 @@ use crate::ops::commit::Record;
 use crate::ops::drive::Driver;
 use crate::ops::migrate::{END_BYTES, FormStamp, Running};
 use crate::ops::{Step, Wait};
-use crate::row::{KeyBuf, MAX_KEY_BYTES};
+use crate::row::{ColumnSet, KeyBuf, MAX_KEY_BYTES};
 use crate::schema::is_internal;
 use crate::session::db::Inner;
 use crate::session::{ChunkLeaves, Session};
@@ -637,14 +637,28 @@ fn clear_rows(db: &Inner, entry: &TableEntry, number: u32, block: u64, first: u1
     (rows, last.checked_add(1).filter(|next| u32::from(*next) < chunk.capacity()))
 }
 
+/// The columns that a row's keys are made of; with one of variable width all of these, whose places tell each other's.
+fn key_columns(form: &TableForm) -> ColumnSet {
+    let mut columns = ColumnSet::new();
+    form.indexes.iter().flat_map(|index| index.columns.iter()).for_each(|column| columns.insert(column));
+    let is_variable = |column: usize| form.layout.columns()[column].ty.width().is_none();
+    if columns.iter().any(is_variable) {
+        (0..form.layout.columns().len())
+            .filter(|column| is_variable(*column))
+            .for_each(|column| columns.insert(column));
+    }
+    columns
+}
+
 /// Takes out the entries of rows that have left, in the order of their keys where the index has one.
 fn remove_entries_of(form: &TableForm, number: u32, block: &Block, slots: &SlotSet, guard: &Guard<'_>) {
     let mut all: Vec<Keys> = Vec::new();
     all.resize_with(form.indexes.len(), Keys::default);
     let (mut payload, mut key) = (Vec::new(), KeyBuf::new());
+    let columns = key_columns(form);
     for position in slots.iter() {
         payload.clear();
-        block.rows().row_into(position, &mut payload);
+        block.rows().columns_into(position, &columns, &mut payload);
         for (index, keys) in form.indexes.iter().zip(&mut all) {
             index.key_of_row(form.row_in(&payload), form.suffix_in(&payload), &mut key);
             keys.push(position, |bytes| bytes.extend_from_slice(&key));
