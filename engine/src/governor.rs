@@ -75,6 +75,8 @@ const SHRINK: u64 = 860;
 const SOFT: u64 = 880;
 /// The same while chunks freeze and leave: single rows would leave that are in use, while whole chunks free more for less.
 const SOFT_BESIDE_CHUNKS: u64 = 940;
+/// But so many bytes below the hard mark: under a small limit chunks are too coarse to keep away from it.
+const BESIDE_CHUNKS_SLACK: u64 = 16 << 20;
 /// So long writers wait for chunks before single rows leave for them.
 const PATIENCE_NS: u64 = 20_000_000;
 /// So long after one has, chunks are taken to free what is needed.
@@ -327,9 +329,11 @@ impl<'a> Work<'a> {
         let leaving = self.leaving_bytes();
         // Waiters are patient for a moment while chunks free memory.
         let patience = if self.chunks_work(now) { PATIENCE_NS } else { 0 };
-        let soft = if patience > 0 { SOFT_BESIDE_CHUNKS } else { SOFT };
+        let beside_chunks =
+            of(SOFT_BESIDE_CHUNKS).min(budget.hard_mark().saturating_sub(BESIDE_CHUNKS_SLACK));
+        let soft = if patience > 0 { of(SOFT).max(beside_chunks) } else { of(SOFT) };
         let is_late = waiting.is_some_and(|waiting| now.saturating_sub(waiting.since_ns) >= patience);
-        let wanted = match used_before > of(soft) || is_late {
+        let wanted = match used_before > soft || is_late {
             true => before.saturating_sub(of(self.goal)).saturating_sub(leaving),
             false => 0,
         };
@@ -579,7 +583,7 @@ impl<'a> Work<'a> {
     /// Frees what the moves have left behind.
     fn prune(&self) {
         let inner = self.inner;
-        crate::ops::maintain::prune_all(inner, false);
+        crate::ops::prune::prune_all(inner, false);
         // Twice: what is unlinked now is free when the pins of now have gone.
         for _ in 0..2 {
             inner.epochs.collect();

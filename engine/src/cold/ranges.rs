@@ -9,7 +9,7 @@
 //!
 //! # Why a range never says no to what is there
 //! A batch adds its keys *before* its write begins ([`Ranges::before`]). What was added stays: an interval only grows, or becomes one
-//! with its neighbour. Who looks for a key has either looked before the batch was decided, and then looks again for that reason (see
+//! with its neighbour. A writer that looks for a key has either looked before the batch was decided, and then looks again for that reason (see
 //! `Session::cold_claim`), or sees the intervals of that time or later: they are published before the write, and the write is long
 //! before the decision. `Rule::RangeBeforeWrite` is what this stands on.
 //!
@@ -79,7 +79,7 @@ struct OfIndex {
     len: AtomicU64,
     lows: Box<[Shared]>,
     highs: Box<[Shared]>,
-    /// The same for who adds some.
+    /// The same for the batch that adds some.
     all: Mutex<Vec<Interval>>,
 }
 
@@ -265,7 +265,7 @@ impl Ranges {
     pub(crate) fn bytes(&self) -> u64 {
         let places = self.indexes.len() * size_of::<OnceLock<OfIndex>>();
         let known = self.indexes.iter().filter(|place| place.get().is_some()).count();
-        // Bounds, and once more in the list of who adds some.
+        // Bounds, and once more in the list that batches are added to.
         (places + known * 2 * INTERVALS * size_of::<Interval>()) as u64
     }
 }

@@ -1,4 +1,4 @@
-//! What the threads that freeze do for tables with `tiering = auto`, while memory is short: chunks whose rows are done with freeze, and
+//! The work of the threads that freeze on tables with `tiering = auto`, while memory is short: chunks whose rows are done with freeze, and
 //! frozen ones leave memory whole.
 //!
 //! ```text
@@ -83,13 +83,13 @@ const PATIENCE_NS_MAX: u64 = 30_000_000_000;
 /// Moments of the clock that are remembered: a round each, so they reach further back than rows take to settle.
 const MOMENTS: usize = 1024;
 
-/// So many quarters of [`crate::Options::freeze_after`].
+/// Nanoseconds of so many quarters of [`crate::Options::freeze_after`].
 fn quarters_ns(inner: &Inner, quarters: u64) -> u64 {
     let after = u64::try_from(inner.options.freeze_after.as_nanos()).unwrap_or(u64::MAX / 64);
     (after / 4).saturating_mul(quarters)
 }
 
-/// What is known of one table.
+/// Knowledge of one table.
 #[derive(Debug)]
 struct OfTable {
     life: LifeTable,

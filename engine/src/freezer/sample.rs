@@ -27,7 +27,7 @@ const FULL_PERCENT: usize = 25;
 /// A chunk with a block is looked at for freezing anew if one in so many of its rows is out of the block.
 const THAWED_SHARE: usize = 8;
 
-/// What a look at a chunk has shown.
+/// The outcome of a look at a chunk.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     /// The round in which that was.

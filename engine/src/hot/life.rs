@@ -29,7 +29,7 @@ const STATES: usize = SHAPES * AGES;
 pub(crate) const SAMPLED: u32 = 8;
 /// Ages that an expectation looks ahead.
 const AHEAD: usize = 6;
-/// So many rows times commits weigh as much as what is known of the age before.
+/// Rows times commits that weigh as much as what is known of the age before.
 const PRIOR: f64 = 1e6;
 /// In so many seconds what was counted is worth half.
 const HALF_LIFE: f64 = 20.0;
@@ -89,13 +89,13 @@ impl Changes {
     }
 }
 
-/// What is known of the rows of one table.
+/// Knowledge of the rows of one table.
 #[derive(Debug)]
 pub(crate) struct LifeTable {
     changes: [f64; STATES],
     /// Rows times commits.
     exposure: [f64; STATES],
-    /// What [`Changes`] said before.
+    /// The counts of [`Changes`] at the last look.
     counted: [u32; STATES],
     /// Changes a row and commit.
     rates: [f64; STATES],
@@ -138,7 +138,7 @@ impl LifeTable {
         any
     }
 
-    /// How probably a row in this state is changed before it is [`AHEAD`] ages older.
+    /// Probability that a row in this state is changed before it is [`AHEAD`] ages older.
     fn expected(&self, state: State) -> f64 {
         let (from, last) = (usize::from(state.age), AGES - 1);
         let ages = from..=(from + AHEAD - 1).min(last);
@@ -163,7 +163,7 @@ fn width(age: usize) -> f64 {
     if age == 0 { 1.0 } else { 2.0_f64.powi(age as i32 - 1) }
 }
 
-/// What is to be expected of rows, at one moment.
+/// The expectation of rows, at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outlook {
     /// Of each shape, the ages at which a row changes.

@@ -15,17 +15,17 @@
 //! between the look at it and the entry. Maintenance and checkpoints go on.
 //!
 //! Records that have ended get entries, too: older snapshots see them. The notices of their ends do not know of the new
-//! index, so the cleaner looks what its entry is ([`Inner::remove_younger`]).
+//! index, so the cleaner looks what its entry is ([`crate::ops::clean`]).
 
 use std::time::Duration;
 
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::TableId;
 use thermocline_base::sync::{Backoff, Ordering};
-use thermocline_pool::store::{Batch, BatchId, Direction, IndexId as StoreIndex, Removal, StoreError};
+use thermocline_pool::store::{Batch, BatchId, Direction, IndexId as StoreIndex, StoreError};
 
 use crate::catalog::table::{IndexForm, TableForm};
-use crate::cold::memo::{BatchState, Memo, NoticeKind, RecordName, pack_keys, unpack_keys};
+use crate::cold::memo::{BatchState, Memo, NoticeKind, RecordName};
 use crate::cold::store::{StoreMemory, primary_of, push_secondary, secondary_of, split_secondary};
 use crate::cold::{CleaningRound, Cold};
 use crate::error::{Error, Result};
@@ -357,46 +357,4 @@ fn check_patience(db: &Inner, form: &TableForm, begun: u64) -> Result<()> {
         waited_ms,
         in_the_way: vec!["a round of cleaning of the cold store".to_owned()],
     })
-}
-
-/// Removes the entries of an ended record in indexes that are younger than its end: the notice, with its `keys`, does
-/// not know of them.
-pub(crate) async fn remove_younger(
-    db: &Inner,
-    cold: &Cold,
-    removals: &mut Batch,
-    table: TableId,
-    of: u64,
-    keys: &[u8],
-) -> std::result::Result<(), StoreError> {
-    let Some(entry) = db.catalog.by_id(table) else { return Ok(()) };
-    let is_known = |index: u32| unpack_keys(keys).any(|(known, _)| known == index);
-    // The form that everybody has, and the one that a transaction is making, which may have an index more.
-    let knows_all = |form: &TableForm| {
-        of <= form.emptied.get().0
-            || form.indexes[1..].iter().all(|index| is_known(secondary_of(table, index.id).index))
-    };
-    let knows_all = {
-        let guard = db.epochs.pin();
-        knows_all(entry.form_pinned(&guard)) && entry.pending(&guard).is_none_or(knows_all)
-    };
-    let Some((_, primary)) = unpack_keys(keys).next().filter(|_| !knows_all) else { return Ok(()) };
-    let found = cold.store.get(primary_of(table), primary).await?;
-    let Some(record) = found.into_iter().find(|record| record.batch.0 == of) else { return Ok(()) };
-    let guard = db.epochs.pin();
-    let forms = std::iter::once(entry.form_pinned(&guard)).chain(entry.pending(&guard));
-    let mut removed = Vec::new();
-    for form in forms.filter(|form| of > form.emptied.get().0) {
-        let mut all = Vec::new();
-        let renewed = form.renew(of, &record.record);
-        let record = renewed.as_deref().unwrap_or(&record.record);
-        pack_keys(form, form.row_in(record), form.suffix_in(record), &mut all);
-        for (index, key) in unpack_keys(&all).filter(|(index, _)| !is_known(*index)) {
-            if !removed.contains(&index) {
-                removals.remove(StoreIndex { table: table.0, index }, key, BatchId(of), Removal::Only)?;
-                removed.push(index);
-            }
-        }
-    }
-    Ok(())
 }

@@ -18,8 +18,9 @@ use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{RowId, TableId, Timestamp};
 use thermocline_pool::store::{Batch, BatchId, IndexId as StoreIndex, Removal, StoreError};
 
-use crate::catalog::table::FormRef;
-use crate::cold::memo::{Memo, NoticeKind, unpack_keys};
+use crate::catalog::table::{FormRef, TableForm};
+use crate::cold::memo::{Memo, NoticeKind, pack_keys, unpack_keys};
+use crate::cold::store::{primary_of, secondary_of};
 use crate::cold::{Cold, ColdCounters, NoticeTable, Removed};
 use crate::error::{Error, Result};
 use crate::hot::version::{Begin, Version};
@@ -106,9 +107,7 @@ pub(crate) async fn clean(db: &Arc<Inner>) -> Result<Cleaning> {
                 let index = StoreIndex { table: table.0, index };
                 batch.remove(index, key, BatchId(*of), Removal::Only).map_err(failed)?;
             }
-            crate::ops::backfill::remove_younger(db, cold, &mut batch, *table, *of, keys)
-                .await
-                .map_err(failed)?;
+            remove_younger(db, cold, &mut batch, *table, *of, keys).await.map_err(failed)?;
         }
         let rows: Vec<RowId> = ended.iter().map(|(row, ..)| *row).collect();
         if mutation::off(Rule::NoticeAfterRecord) {
@@ -294,4 +293,46 @@ impl Session {
             form.store.discard(version);
         }
     }
+}
+
+/// Removes the entries of an ended record in indexes that are younger than its end: the notice, with its `keys`, does
+/// not know of them.
+async fn remove_younger(
+    db: &Inner,
+    cold: &Cold,
+    removals: &mut Batch,
+    table: TableId,
+    of: u64,
+    keys: &[u8],
+) -> std::result::Result<(), StoreError> {
+    let Some(entry) = db.catalog.by_id(table) else { return Ok(()) };
+    let is_known = |index: u32| unpack_keys(keys).any(|(known, _)| known == index);
+    // The form that everybody has, and the one that a transaction is making, which may have an index more.
+    let knows_all = |form: &TableForm| {
+        of <= form.emptied.get().0
+            || form.indexes[1..].iter().all(|index| is_known(secondary_of(table, index.id).index))
+    };
+    let knows_all = {
+        let guard = db.epochs.pin();
+        knows_all(entry.form_pinned(&guard)) && entry.pending(&guard).is_none_or(knows_all)
+    };
+    let Some((_, primary)) = unpack_keys(keys).next().filter(|_| !knows_all) else { return Ok(()) };
+    let found = cold.store.get(primary_of(table), primary).await?;
+    let Some(record) = found.into_iter().find(|record| record.batch.0 == of) else { return Ok(()) };
+    let guard = db.epochs.pin();
+    let forms = std::iter::once(entry.form_pinned(&guard)).chain(entry.pending(&guard));
+    let mut removed = Vec::new();
+    for form in forms.filter(|form| of > form.emptied.get().0) {
+        let mut all = Vec::new();
+        let renewed = form.renew(of, &record.record);
+        let record = renewed.as_deref().unwrap_or(&record.record);
+        pack_keys(form, form.row_in(record), form.suffix_in(record), &mut all);
+        for (index, key) in unpack_keys(&all).filter(|(index, _)| !is_known(*index)) {
+            if !removed.contains(&index) {
+                removals.remove(StoreIndex { table: table.0, index }, key, BatchId(of), Removal::Only)?;
+                removed.push(index);
+            }
+        }
+    }
+    Ok(())
 }

@@ -450,7 +450,7 @@ impl Session {
         db.counters.committed(true);
         self.release();
         if batch_is_full {
-            crate::ops::maintain::prune_own(db);
+            crate::ops::prune::prune_own(db);
         }
     }
 

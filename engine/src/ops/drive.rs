@@ -294,9 +294,7 @@ impl Driver {
             },
             Wait::Page(wait) => {
                 // In a box, as above.
-                if let Err(error) =
-                    Box::pin(db.counted(WaitKind::Pages, crate::ops::page::bring_pages(db, &wait))).await
-                {
+                if let Err(error) = Box::pin(db.counted(WaitKind::Pages, bring_pages(db, &wait))).await {
                     return Err(self.failed(error));
                 }
                 let session = self.session();
@@ -564,4 +562,14 @@ impl Drop for Waiting<'_> {
             self.registry.waited(*waiter);
         }
     }
+}
+
+/// Brings the pages that the reader of an absent row waits for.
+///
+/// # Errors
+/// A page is lost; what it is of is named.
+async fn bring_pages(db: &Inner, wait: &crate::ops::PageWait) -> Result<()> {
+    let _reader = wait.absent.paged.note_reader();
+    let brought = wait.absent.paged.bring(&db.epochs, &wait.absent.spans).await;
+    brought.map_err(|source| Error::Paged { table: Some(wait.table.clone()), source })
 }

@@ -22,11 +22,8 @@ use crate::index::TreePlace;
 use crate::ops::cursor::CURSOR;
 use crate::ops::drive::reap;
 use crate::session::db::Inner;
-use crate::txn::prune::{Item, approach_rows, prune_row};
-use crate::txn::registry::{ActiveSnapshots, activity};
+use crate::txn::registry::activity;
 
-/// Rows that are pruned under one pin, and whose lines are asked for together.
-const PRUNED_TOGETHER: usize = 32;
 const TICK: Duration = Duration::from_millis(10);
 const SLOW_TICKS: u32 = 25;
 /// A chunk is packed when no more than this share of its slots leads to a row.
@@ -93,7 +90,7 @@ pub(crate) fn run(inner: &Inner) {
     while !inner.closing.has_begun() {
         std::thread::park_timeout(TICK);
         ticks = ticks.wrapping_add(1);
-        prune_all(inner, true);
+        crate::ops::prune::prune_all(inner, true);
         crate::ops::define::free_replaced(inner);
         inner.epochs.collect();
         if ticks.is_multiple_of(SLOW_TICKS) {
@@ -101,39 +98,6 @@ pub(crate) fn run(inner: &Inner) {
             shrink(inner, &mut rounds);
             compact_indexes(inner, &mut rounds);
             crate::ops::leave::clear_left(inner, LEFT_ROWS);
-        }
-    }
-}
-
-/// Prunes what the calling thread's commits have left.
-pub(crate) fn prune_own(db: &Inner) {
-    let items = db.garbage.take_own();
-    prune(db, &items, &db.registry.active_snapshots());
-}
-
-/// Prunes what all commits have left, and what has waited for snapshots that have gone.
-pub(crate) fn prune_all(db: &Inner, patient: bool) {
-    let active = db.registry.active_snapshots();
-    let items = db.garbage.take_all(&active, patient);
-    prune(db, &items, &active);
-}
-
-fn prune(db: &Inner, items: &[Item], active: &ActiveSnapshots) {
-    for of_table in items.chunk_by(|one, other| one.table == other.table) {
-        let Some(entry) = db.catalog.by_id(of_table[0].table) else { continue };
-        for batch in of_table.chunks(PRUNED_TOGETHER) {
-            let guard = db.epochs.pin();
-            let form = entry.form_pinned(&guard);
-            approach_rows(form, batch, &guard);
-            for &item in batch {
-                if entry.is_held() {
-                    db.garbage.leave(std::iter::once(item));
-                    continue;
-                }
-                for snapshot in prune_row(form, item, &db.registry, active, &guard) {
-                    db.garbage.park(snapshot, item);
-                }
-            }
         }
     }
 }

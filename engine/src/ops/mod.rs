@@ -31,6 +31,7 @@ pub(crate) mod minimum;
 pub(crate) mod page;
 pub(crate) mod progress;
 pub(crate) mod promote;
+pub(crate) mod prune;
 pub(crate) mod read;
 pub(crate) mod recover;
 pub(crate) mod restore;

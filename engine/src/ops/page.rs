@@ -393,16 +393,6 @@ fn copy_over(db: &Inner, store: &Store, number: u32, positions: &[u16]) -> Resul
     Ok(copied)
 }
 
-/// What an absent row's reader waits for.
-///
-/// # Errors
-/// A page is lost; what it is of is named.
-pub(crate) async fn bring_pages(db: &Inner, wait: &super::PageWait) -> Result<()> {
-    let _reader = wait.absent.paged.note_reader();
-    let brought = wait.absent.paged.bring(&db.epochs, &wait.absent.spans).await;
-    brought.map_err(|source| Error::Paged { table: Some(wait.table.clone()), source })
-}
-
 /// A version that may go over, with its begin.
 fn may_go(oldest: Timestamp) -> impl Fn(Version) -> Option<(Version, Timestamp)> {
     move |version| {

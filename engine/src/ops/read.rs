@@ -24,7 +24,6 @@ use crate::cold::store::primary_of;
 use crate::error::{Error, Result};
 use crate::hot::block::Block;
 use crate::hot::budget::OutOfMemoryCause;
-use crate::hot::life;
 use crate::hot::paged::Absent;
 use crate::hot::version::{Begin, TxnId, Version};
 use crate::index::hash_of;
@@ -393,17 +392,6 @@ impl Session {
     pub(crate) fn note_new(&self, version: Version) {
         if self.sampler.is_some() {
             version.note_use(self.db.governor.moment().0);
-        }
-    }
-
-    /// A row that another transaction committed at `begin` is changed: now and then, what it was like is counted.
-    #[inline]
-    pub(crate) fn note_change(&mut self, form: &TableForm, row: &[u8], begin: Timestamp) {
-        self.changes = self.changes.wrapping_add(1);
-        if self.changes.is_multiple_of(life::SAMPLED) {
-            let shape = life::shape_of(row, form.shape_mask);
-            let state = life::State::of(shape, begin, self.db.registry.clock.now());
-            form.counters.changes.note(state);
         }
     }
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use thermocline_base::ids::{IndexId, Lsn, RowId, TableId, Timestamp, fresh_number};
 use thermocline_base::sync::{AtomicBool, Ordering};
 
-use crate::catalog::table::{FormRef, TableEntry};
+use crate::catalog::table::{FormRef, TableEntry, TableForm};
 use crate::cold::cache::PrivateCache;
 use crate::cold::memo::RecordName;
 use crate::error::Result;
@@ -284,7 +284,7 @@ pub(crate) struct Session {
     /// Samples accesses, once the governor wants to know.
     pub(crate) sampler: Option<Sampler>,
     /// Changes of rows that others made, so far: one of a few is counted.
-    pub(crate) changes: u32,
+    changes: u32,
     pub(crate) scratch: Vec<u8>,
     pub(crate) key: KeyBuf,
     /// What it has changed of definitions.
@@ -296,6 +296,17 @@ pub(crate) struct Session {
 unsafe impl Send for Session {}
 
 impl Session {
+    /// A row that another transaction committed at `begin` is changed: now and then, what it was like is counted.
+    #[inline]
+    pub(crate) fn note_change(&mut self, form: &TableForm, row: &[u8], begin: Timestamp) {
+        self.changes = self.changes.wrapping_add(1);
+        if self.changes.is_multiple_of(crate::hot::life::SAMPLED) {
+            let shape = crate::hot::life::shape_of(row, form.shape_mask);
+            let state = crate::hot::life::State::of(shape, begin, self.db.registry.clock.now());
+            form.counters.changes.note(state);
+        }
+    }
+
     /// A session in a fresh place.
     pub(crate) fn new(db: Arc<Inner>, place_index: u32) -> Self {
         let place = std::ptr::from_ref(db.registry.place(place_index));

@@ -45,7 +45,7 @@ impl Database {
         let mut rounds = Rounds::default();
         // A chunk is packed or dropped in a round after the one that has found it.
         for _ in 0..3 {
-            crate::ops::maintain::prune_all(inner, false);
+            crate::ops::prune::prune_all(inner, false);
             crate::ops::define::free_replaced(inner);
             inner.epochs.collect();
             crate::ops::maintain::shrink(inner, &mut rounds);
@@ -72,7 +72,7 @@ pub struct MaintenanceSteps {
 impl MaintenanceSteps {
     /// Prunes, and frees what nobody can reach any more.
     pub fn prune(&self) {
-        crate::ops::maintain::prune_all(&self.inner, false);
+        crate::ops::prune::prune_all(&self.inner, false);
         crate::ops::define::free_replaced(&self.inner);
         self.inner.epochs.collect();
     }

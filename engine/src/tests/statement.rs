@@ -102,7 +102,7 @@ impl World {
     fn settle(&self) {
         for _ in 0..4 {
             self.db.cold_steps().clean().expect("the store works");
-            crate::ops::maintain::prune_all(self.db.inner(), false);
+            crate::ops::prune::prune_all(self.db.inner(), false);
             self.db.inner().epochs.collect();
         }
     }

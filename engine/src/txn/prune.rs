@@ -321,7 +321,7 @@ mod tests {
                 .expect("a fresh row");
         }
         let prune = || {
-            crate::ops::maintain::prune_all(db.inner(), false);
+            crate::ops::prune::prune_all(db.inner(), false);
             db.inner().epochs.collect();
         };
         prune();

@@ -129,7 +129,7 @@ impl World {
     }
 
     fn prune(&self) {
-        crate::ops::maintain::prune_all(self.db.inner(), false);
+        crate::ops::prune::prune_all(self.db.inner(), false);
         self.db.inner().epochs.collect();
     }
 
