@@ -87,7 +87,7 @@ const GOAL_MIN: u64 = 300;
 /// By how much the goal goes down when writers wait in vain, and up again.
 const GOAL_STEP: u64 = 20;
 /// So long shrinking has to have given nothing back before the goal goes down by a step.
-const LOWERING_NS: u64 = 100_000_000;
+const LOWERING_NS: u64 = 50_000_000;
 const BATCH_ROWS_MIN: usize = 128;
 /// Rows that are brought back in one round.
 const PROMOTIONS: usize = 256;

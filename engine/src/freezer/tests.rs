@@ -26,11 +26,11 @@ struct World {
 }
 
 impl World {
-    fn new(limit_mib: u64) -> Self {
+    fn new() -> Self {
         let clock = Arc::new(ManualClock::new(0));
         clock.advance(Duration::from_secs(100));
         let options = Options::default()
-            .with_memory_limit(Some(limit_mib << 20))
+            .with_memory_limit(Some(256 << 20))
             .with_durability(Durability::Off)
             .with_cold_store(ColdStoreKind::Memory);
         let shared = Arc::<ManualClock>::clone(&clock);
@@ -52,13 +52,19 @@ impl World {
         for first in (0..=chunks * CHUNK).step_by(4096) {
             self.run(async |tx| {
                 for id in first..(first + 4096).min(chunks * CHUNK + 1) {
-                    let row = [Value::Int8(id), value(id), Value::Text("x".repeat(40))];
+                    let row = [Value::Int8(id), value(id), Value::Text("text".to_owned())];
                     tx.insert_values(&table, &row).await?;
                 }
                 Ok(())
             });
         }
         table
+    }
+
+    /// Sets the memory limit of which what is there are so many hundredths.
+    fn fill_to(&self, percent: u64) {
+        let used = self.db.statistics().memory.total();
+        self.db.set_memory_limit(Some(used / percent * 100)).expect("it suffices");
     }
 
     fn run(&self, work: impl AsyncFnMut(&mut Transaction) -> Result<()>) {
@@ -91,8 +97,9 @@ impl World {
 
 #[test]
 fn what_is_done_with_freezes_and_what_will_change_does_not() {
-    let mut world = World::new(56);
+    let mut world = World::new();
     let table = world.table("t", 4, 2);
+    world.fill_to(65);
     let mut next = 2 * CHUNK;
     for _ in 0..60 {
         world.finish(&table, next, 200);
@@ -109,10 +116,10 @@ fn what_is_done_with_freezes_and_what_will_change_does_not() {
 #[test]
 fn after_a_load_only_the_largest_table_freezes_and_only_when_memory_is_nearly_at_its_end() {
     for (percent, freezes) in [(70, false), (86, true)] {
-        let mut world = World::new(128);
-        let (small, large) = (world.table("small", 1, 1), world.table("large", 3, 3));
-        let used = world.db.statistics().memory.total();
-        world.db.set_memory_limit(Some(used / percent * 100)).expect("it suffices");
+        let mut world = World::new();
+        // So many chunks that one more has room to be built.
+        let (small, large) = (world.table("small", 1, 1), world.table("large", 7, 7));
+        world.fill_to(percent);
         (0..40).for_each(|_| world.round());
         let rows = |table: &Table| table.statistics().rows_frozen;
         assert_eq!((rows(&small), rows(&large) > 0), (0, freezes), "{percent} %");

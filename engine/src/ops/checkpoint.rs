@@ -2,7 +2,7 @@
 //!
 //! One round:
 //!
-//! 1. The replay position of the round is noted ([`Inner::replay_position`]).
+//! 1. The replay position of the round is noted ([`replay_position`]).
 //! 2. For each chunk that has changed since its image: the mark is cleared, a replay position is noted, *then* a
 //!    snapshot is taken, and the chunk's rows are written as that snapshot sees them. The snapshot lasts for one chunk
 //!    only, so no round holds pruning up. A chunk that has not changed keeps its image.
@@ -31,7 +31,7 @@
 //! Else the image before stays, which may be of an older layout, and replay starts where it did: the commit's own rows may lie
 //! before the position that was noted for the chunk of the older form.
 //!
-//! The catalog as it is can be written by itself ([`Inner::write_definitions`]), with the images that there are.
+//! The catalog as it is can be written by itself ([`write_definitions`]), with the images that there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -604,7 +604,7 @@ pub(crate) fn hold_files(db: &Inner) -> Option<Manifest> {
     Some(durable.manifest.clone())
 }
 
-/// Ends [`Inner::hold_files`].
+/// Ends [`hold_files`].
 pub(crate) fn release_files(db: &Inner) {
     if let Some(durable) = db.checkpoints.durable() {
         let mut durable = durable.lock();

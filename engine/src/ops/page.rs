@@ -208,7 +208,7 @@ fn page_sorted(db: &Inner, entry: &TableEntry, rows: &[RowId]) -> Result<WentOve
 /// piece with a slot that may still be filled.
 ///
 /// # Errors
-/// As [`Inner::page_rows`].
+/// As [`page_rows`].
 pub(crate) fn page_table(db: &Inner, entry: &TableEntry, which: Settled) -> Result<WentOver> {
     let chunks = entry.form_pinned(&db.epochs.pin()).store.directory.len();
     let mut all = WentOver::default();
@@ -221,7 +221,7 @@ pub(crate) fn page_table(db: &Inner, entry: &TableEntry, which: Settled) -> Resu
 /// The same of one chunk.
 ///
 /// # Errors
-/// As [`Inner::page_rows`].
+/// As [`page_rows`].
 pub(crate) fn page_chunk(db: &Inner, entry: &TableEntry, number: u32, which: Settled) -> Result<WentOver> {
     let store = Arc::clone(&entry.form_pinned(&db.epochs.pin()).store);
     crate::ops::freeze::close_chunk(db, &store, number, which);

@@ -10,7 +10,7 @@
 //!   checkpoint notes where replay starts, so a definition whose record lies before that has been switched by then.
 //! - The record names the definitions before the rows: replay makes a table before it fills it. Rows of a storage that the
 //!   transaction has made and given up again are not logged.
-//! - What a definition frees in the cold store goes when the log is durable past its commit ([`Inner::free_replaced`]). What it
+//! - What a definition frees in the cold store goes when the log is durable past its commit ([`free_replaced`]). What it
 //!   frees in memory goes under the lock of maintenance, whose work may be following it.
 
 use std::collections::BTreeMap;
