@@ -58,6 +58,8 @@ const YOUNG_PERCENT_SHORT: u32 = 40;
 /// freeze, before it is looked again how much memory there is.
 const TOGETHER: usize = 4;
 const FROZEN_A_ROUND: usize = 2;
+/// One part in so many of the limit stays free for writers while a block is built.
+const WRITERS_SHARE: u64 = 64;
 /// Rows whose entries go in one step.
 const CLEARED_ROWS: usize = 1 << 17;
 /// Of a thousand rows of a chunk so many may have been used lately, or it does not freeze.
@@ -228,6 +230,8 @@ impl Auto {
         let clock = inner.registry.clock.now();
         let is_known = self.known_seconds * 1e9 >= quarters_ns(inner, KNOWING) as f64;
         let young_percent = if is_short { YOUNG_PERCENT_SHORT } else { YOUNG_PERCENT };
+        // Writers need what is left while a block is built.
+        let slack = inner.budget.limit().unwrap_or(0) / WRITERS_SHARE;
         let mut count = 0;
         for entry in tables {
             let is_largest = entry.id == tables[0].id;
@@ -247,12 +251,12 @@ impl Auto {
                         <= f64::from(young_percent)
             };
             let row_bytes = self.samples.row_bytes(entry.id).max(1.0);
-            for chunk in self.samples.chunks_that(entry.id, may) {
+            for (chunk, building) in self.samples.chunks_that(entry.id, may) {
                 if count >= FROZEN_A_ROUND || inner.closing.has_begun() {
                     return count;
                 }
-                if inner.budget.used() >= inner.budget.hard_mark() {
-                    return count;
+                if inner.budget.used() + building + slack > inner.budget.hard_mark() {
+                    continue;
                 }
                 if table.block_percent > WINS_PERCENT {
                     table.passed += 1;

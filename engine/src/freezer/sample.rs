@@ -14,6 +14,7 @@ use crate::hot::chunk::{Chunk, Found};
 use crate::hot::life::{SHAPES, State, shape_of};
 use crate::hot::reuse::{Moment, moments_between};
 use crate::hot::version::{Begin, HEADER_BYTES};
+use crate::ops::freeze::BUILDING;
 use crate::session::db::Inner;
 
 /// Slots that are looked at of a chunk.
@@ -103,6 +104,12 @@ impl Sample {
         self.rows.iter().map(move |(shape, begin)| (State::of(*shape, *begin, now), self.weight))
     }
 
+    /// Bytes that building a block of the rows takes meanwhile, about.
+    fn building_bytes(&self) -> u64 {
+        let each = self.row_bytes - (HEADER_BYTES + size_of::<u64>()) as f64;
+        (self.rows.len() as f64 * self.weight * each) as u64 * BUILDING
+    }
+
     /// Are there enough rows to freeze?
     fn is_full(&self) -> bool {
         let (rows, all) = (self.rows.len(), self.rows.len() + self.frozen);
@@ -172,10 +179,11 @@ impl Samples {
         self.of.range((table, 0)..=(table, u32::MAX)).map(|((_, chunk), sample)| (*chunk, sample))
     }
 
-    /// The chunks of a table that have enough rows, and of which `may` says so, the oldest first.
-    pub(super) fn chunks_that(&self, table: TableId, may: impl Fn(&Sample) -> bool) -> Vec<u32> {
+    /// The chunks of a table that have enough rows, and of which `may` says so, the oldest first, with the bytes that building
+    /// their blocks takes.
+    pub(super) fn chunks_that(&self, table: TableId, may: impl Fn(&Sample) -> bool) -> Vec<(u32, u64)> {
         let found = self.of(table).filter(|(_, sample)| sample.is_full() && may(sample));
-        found.map(|(chunk, _)| chunk).collect()
+        found.map(|(chunk, sample)| (chunk, sample.building_bytes())).collect()
     }
 
     /// A bit for each shape that less than half of a table's rows have.

@@ -51,7 +51,7 @@ const FULL_PERCENT: u32 = 25;
 const THAWED_SHARE: u32 = 8;
 
 /// A builder takes so many times the bytes of its rows: columns stand as numbers of 64 bits, and once more while they are encoded.
-const BUILDING: u64 = 3;
+pub(crate) const BUILDING: u64 = 3;
 
 /// What freezing came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
