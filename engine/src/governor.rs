@@ -345,7 +345,8 @@ impl<'a> Work<'a> {
         if !rests {
             self.prune();
         }
-        if budget.used() > of(SHRINK) && now.saturating_sub(self.shrunk_ns) > self.shrinking_ns {
+        let shrinking = if waiting.is_some() { SHRINKING_NS } else { self.shrinking_ns };
+        if budget.used() > of(SHRINK) && now.saturating_sub(self.shrunk_ns) > shrinking {
             let before = budget.used();
             crate::ops::maintain::shrink_eagerly(self.inner, &mut self.rounds);
             self.shrunk_ns = self.inner.clock.now_ns();
