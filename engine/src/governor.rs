@@ -382,8 +382,13 @@ impl<'a> Work<'a> {
         // There was work for everybody to do with what is free: if they still wait, the free memory is no use to them.
         let now = self.inner.clock.now_ns();
         self.waited_ns = now;
-        let since = self.lowered_ns.max(self.freed_ns);
-        if self.mark_of_live(limit) < of(self.goal) && now.saturating_sub(since) > LOWERING_NS {
+        // What shrinking frees may help for a moment, unless it is what the same waiters give back again and again.
+        let may_help = now.saturating_sub(self.freed_ns) <= LOWERING_NS
+            && now.saturating_sub(waiting.since_ns) <= 2 * LOWERING_NS;
+        if self.mark_of_live(limit) < of(self.goal)
+            && !may_help
+            && now.saturating_sub(self.lowered_ns) > LOWERING_NS
+        {
             self.lowered_ns = now;
             self.goal = (self.goal - GOAL_STEP).max(GOAL_MIN);
         }
