@@ -61,6 +61,8 @@ use crate::session::{ChunkLeaves, Session};
 
 /// Rows that are copied, or whose entries go, under one pin.
 const ROWS_A_PIN: u16 = 1024;
+/// Pins of one turn: an image of a chunk, which takes turns with it, takes as long.
+const PINS_A_TURN: usize = 16;
 /// So many rows may have been thawed since they were copied, each of which gets an end, and no more than a part of all: a writer
 /// that meets the mark waits for a millisecond at most.
 const STAYING: usize = 256;
@@ -577,7 +579,7 @@ pub(crate) fn clear_left(db: &Inner, rows: usize) -> usize {
                 if cleared >= rows || db.closing.has_begun() {
                     return cleared;
                 }
-                let (count, then) = clear_rows(db, &entry, chunk, block, first);
+                let (count, then) = clear_some(db, &entry, chunk, block, first);
                 (cleared, next) = (cleared + count, then);
             }
         }
@@ -607,10 +609,21 @@ fn left_blocks(db: &Inner, entry: &TableEntry) -> Vec<HasLeft> {
     found
 }
 
-/// A step of it: how many rows, and where to go on.
-fn clear_rows(db: &Inner, entry: &TableEntry, number: u32, block: u64, first: u16) -> (usize, Option<u16>) {
+/// A turn of it: how many rows, and where to go on.
+fn clear_some(db: &Inner, entry: &TableEntry, chunk: u32, block: u64, first: u16) -> (usize, Option<u16>) {
     // Definitions do not change meanwhile, nor does anybody else clear.
     let _maintenance = db.standstill.enter();
+    let (mut cleared, mut next) = (0, Some(first));
+    for _ in 0..PINS_A_TURN {
+        let Some(first) = next else { break };
+        let (count, then) = clear_rows(db, entry, chunk, block, first);
+        (cleared, next) = (cleared + count, then);
+    }
+    (cleared, next)
+}
+
+/// A step of it, under one pin.
+fn clear_rows(db: &Inner, entry: &TableEntry, number: u32, block: u64, first: u16) -> (usize, Option<u16>) {
     let guard = db.epochs.pin();
     let form = entry.form_pinned(&guard);
     let Some(chunk) = form.store.directory.get(number, &guard).filter(|_| !entry.is_held()) else {

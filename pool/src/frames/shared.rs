@@ -144,6 +144,15 @@ pub(super) struct After {
 }
 
 impl Core {
+    /// Frames whose memory was not given back. Behind the limit these are the overhang: what is free there is nothing at once.
+    pub(super) fn frames_with_memory(&self) -> u64 {
+        let before = self.frames.len().min(self.limit as usize);
+        let count = before as u64 + u64::from(self.overhang);
+        debug_assert_eq!(count, self.frames.iter().filter(|it| it.usage != Use::Nothing).count() as u64);
+        debug_assert_eq!(self.free.len(), self.frames.iter().filter(|it| it.usage == Use::Free).count());
+        count
+    }
+
     pub(super) fn device(&self, id: DeviceId) -> Result<&Arc<PageDevice>, PoolError> {
         self.entry(id).map(|entry| &entry.device).ok_or(PoolError::UnknownDevice(id.0))
     }

@@ -101,8 +101,8 @@ impl Shared {
         let sum = |count: fn(&super::shared::Hits) -> u64| self.hits.iter().map(|hits| count(hits)).sum();
         let spare = self.spare_buffer_bytes() as u64;
         self.with(|core| {
-            let in_use = core.frames.iter().filter(|frame| !matches!(frame.usage, Use::Nothing | Use::Free));
-            let with_memory = core.frames.iter().filter(|frame| frame.usage != Use::Nothing);
+            let with_memory = core.frames_with_memory();
+            let in_use = with_memory - core.free.len() as u64;
             let counts = &core.counts;
             PoolStats {
                 hits_optimistic: sum(|hits| hits.optimistic.load(Ordering::Relaxed)),
@@ -117,8 +117,8 @@ impl Shared {
                 pages_written: counts.pages_written,
                 write_errors: counts.write_errors,
                 budget_bytes: core.budget_bytes,
-                frame_bytes: with_memory.count() as u64 * page_bytes,
-                used_bytes: in_use.count() as u64 * page_bytes,
+                frame_bytes: with_memory * page_bytes,
+                used_bytes: in_use * page_bytes,
                 dirty_bytes: core.dirty.len() as u64 * page_bytes,
                 over_budget_bytes: u64::from(core.overhang) * page_bytes,
                 buffer_bytes: spare + self.in_flight_bytes.load(Ordering::Relaxed),
