@@ -333,6 +333,31 @@ impl TableForm {
         mark_of(self.id)
     }
 
+    /// A check for operations that depend on all rows of the table, those that cannot be found among them.
+    ///
+    /// # Errors
+    /// Rows could not be read when the database was opened: where, and what can be done.
+    #[inline]
+    pub(crate) fn must_be_whole(&self) -> Result<(), Error> {
+        if self.store.damage.is_there() { Err(self.damaged()) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn damaged(&self) -> Error {
+        let damaged = self.store.damage.chunks();
+        let first = damaged.first().expect("what is damaged is damaged somewhere");
+        let mut chunks: Vec<String> = damaged.iter().map(|of| of.chunk.to_string()).collect();
+        chunks.dedup();
+        let (s, numbers, table) =
+            (if chunks.len() == 1 { "" } else { "s" }, chunks.join(", "), &self.schema.name);
+        let what = format!(
+            "{}; rows of chunk{s} {numbers} of table {table:?} are missing, so the table is neither scanned nor changed: \
+             unique keys find the rows that are there, and it can be emptied or dropped",
+            first.what
+        );
+        Error::Damaged { file: first.file.clone(), what }
+    }
+
     /// Is the key of its rows hidden?
     pub(crate) fn hidden_key(&self) -> bool {
         self.suffix_bytes != 0

@@ -84,6 +84,12 @@ impl Images {
         Ok(())
     }
 
+    /// Can the files of an image be opened, and are they of this database?
+    pub(crate) fn look(&self, image: &ChunkImage) -> Result<(), CheckpointError> {
+        self.open_file(image.file)?;
+        image.base.map_or(Ok(()), |base| self.open_file(base.file).map(|_| ()))
+    }
+
     /// Reads the base of an image: the hidden keys of its rows, if they have any, and the block's bytes.
     pub(crate) fn load_base(
         &self,

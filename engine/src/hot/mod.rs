@@ -8,6 +8,7 @@
 pub(crate) mod block;
 pub(crate) mod budget;
 pub(crate) mod chunk;
+pub(crate) mod damage;
 pub(crate) mod life;
 pub(crate) mod memory;
 pub(crate) mod paged;

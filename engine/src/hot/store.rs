@@ -18,6 +18,7 @@ use crate::hot::block::Block;
 use crate::hot::budget::{Budget, MemoryKind, OutOfMemory};
 use crate::hot::chunk::freeze::Freezer;
 use crate::hot::chunk::{Chunk, Directory, Found, Latched};
+use crate::hot::damage::Damage;
 use crate::hot::memory::Memory;
 use crate::hot::version::{Begin, Version};
 use crate::mutation::{self, Rule};
@@ -38,6 +39,8 @@ pub(crate) struct Store {
     pub(crate) memory: Memory,
     pub(crate) slots: Memory,
     pub(crate) directory: Directory,
+    /// Rows that could not be read at the opening.
+    pub(crate) damage: Damage,
     /// The chunk that cursors take runs from.
     filling: AtomicU32,
     growth: Mutex<()>,
@@ -79,6 +82,7 @@ impl Store {
                 Arc::clone(epochs),
             )?,
             directory: Directory::default(),
+            damage: Damage::default(),
             filling: AtomicU32::new(0),
             growth: Mutex::new(()),
             freezing: Mutex::new(()),

@@ -304,6 +304,10 @@ fn image_all(
             }
             // SAFETY: forms are freed only under the maintenance lock, which is held while this is used.
             let form = unsafe { FormRef::of(&entry) }.get();
+            if form.store.damage.is_there() {
+                // Its images have what could not be read, and stay.
+                break;
+            }
             let found = findings.entry(form.storage).or_insert_with(|| Found::under(form));
             if found.version != form.layout_version {
                 // Its columns have changed since the first chunk: what was found of it does not count.
@@ -478,7 +482,8 @@ fn install(db: &Inner, state: RunState, start: Lsn, file: ImageFile, findings: &
     let _maintenance = db.standstill.enter();
     write_manifest(db, |builder, forms| {
         builder.add_file(file);
-        let mut is_current = true;
+        // Of a table whose rows could not all be read, the log has what its images do not.
+        let mut is_current = forms.values().all(|form| !form.store.damage.is_there());
         for (&storage, found) in findings {
             let Some(form) = forms.get(&storage) else { continue };
             if found.version != form.layout_version {

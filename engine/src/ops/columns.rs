@@ -288,6 +288,7 @@ impl Session {
         }
         self.begin_statement();
         if !std::mem::replace(&mut state.begun, true) {
+            form.must_be_whole()?;
             let all = std::ops::Bound::Unbounded;
             state.cold = self.open_cold(form, form.primary(), all, all, Direction::Forward);
             self.note_table(form_ref, &mut state.noted);

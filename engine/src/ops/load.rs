@@ -121,6 +121,7 @@ impl Session {
         self.must_write()?;
         let form_ref = step!(self.touch(entry)?);
         let form = form_ref.get();
+        form.must_be_whole()?;
         let guard = self.db().epochs.pin();
         self.make_room(batch.ends.len() - batch.done)?;
         batch.convert(form).map_err(|error| Self::row_error(form, error))?;

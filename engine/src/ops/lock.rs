@@ -55,7 +55,10 @@ impl Session {
             let sought = step!(self.find_named(form_ref, named, purpose, &guard)?);
             let place = match sought {
                 Sought::At(place) => place,
-                Sought::Gone => return Ok(Step::Done(Locked::Gone)),
+                Sought::Gone => {
+                    form.must_be_whole()?;
+                    return Ok(Step::Done(Locked::Gone));
+                }
                 Sought::ByStatement => return Ok(Step::Done(Locked::ByStatement)),
                 Sought::Lost => return Ok(Step::Done(Locked::Lost)),
             };

@@ -154,7 +154,10 @@ fn shrink_to(db: &Inner, rounds: &mut Rounds, effort: &Effort) {
         let guard = db.epochs.pin();
         let form = entry.form_pinned(&guard);
         crate::ops::freeze::tidy_blocks(db, form);
-        pack_chunks(db, form, rounds, &guard);
+        // A chunk whose rows could not be read looks empty, and stays.
+        if !form.store.damage.is_there() {
+            pack_chunks(db, form, rounds, &guard);
+        }
         shrink_indexes(form, &guard);
         drop(guard);
         compact(db, &entry, effort);

@@ -464,6 +464,7 @@ impl Session {
                     self.note_use(form, version);
                     self.note_read(form_ref, row, version);
                     if !index.is_unique() {
+                        form.must_be_whole()?;
                         self.note_key(form_ref, index, key);
                     }
                     let see = see.take().expect("a read finds its row once");
@@ -473,6 +474,7 @@ impl Session {
                 Lookup::Absent => {
                     let row = step!(self.look_up_cold(form, index, key, &guard)?);
                     if row.is_none() || !index.is_unique() {
+                        form.must_be_whole()?;
                         self.note_key(form_ref, index, key);
                     }
                     let Some(row) = row else { return Ok(Step::Done(None)) };

@@ -28,13 +28,14 @@ use crate::catalog::table::{TableEntry, TableForm};
 use crate::checkpoint::manifest::manifest_name;
 use crate::checkpoint::superblock::LOCK_FILE;
 use crate::checkpoint::{
-    Checkpoints, ChunkImage, DurableEnds, Ends, FROZEN_ROWS, FoundEnds, Images, Manifest, RunState,
-    Superblock, dir_of,
+    CheckpointError, Checkpoints, ChunkImage, DurableEnds, Ends, FROZEN_ROWS, FoundEnds, Images, Manifest,
+    RunState, Superblock, dir_of,
 };
 use crate::cold::memo::{Memo, NoticeKind};
 use crate::cold::store::{primary_of, secondary_of};
 use crate::error::{Error, Result};
 use crate::hot::block::{Begins, Block, Rows};
+use crate::hot::damage::DamagedChunk;
 use crate::hot::version::Begin;
 use crate::log::record::{Commit, DecodeError, Kind, Op, Part, Write};
 use crate::log::{FlushMode, Log, LogEnd, LogOptions, LogOwner, LogReader};
@@ -464,15 +465,23 @@ fn load_images(inner: &Inner, manifest: &Manifest) -> Result<()> {
         let form = entry.form_pinned(&guard);
         let mut buffer = Vec::new();
         let version = image.header.schema_version;
-        images.load(image, &mut buffer, |slot, begin, row| {
-            if begin == FROZEN_ROWS {
-                return load_block(inner, form, &images, image, row);
-            }
-            let row_id = RowId::new(image.header.chunk, slot);
-            let renewed =
-                form.renew_from(version, row).map_err(|error| bad_row(inner, form, row_id, &error))?;
-            put(inner, form, row_id, begin, renewed.as_deref().unwrap_or(row))
-        })?;
+        let of_chunk = |outcome| set_damage_aside(form, image.header.chunk, outcome);
+        let is_readable = match images.look(image) {
+            Err(damaged @ CheckpointError::Damaged { .. }) => of_chunk(Err(damaged.into()))?,
+            looked => looked.map(|()| true)?,
+        };
+        if is_readable {
+            of_chunk(images.load(image, &mut buffer, |slot, begin, row| {
+                if begin == FROZEN_ROWS {
+                    // Rows beside the block are read, whatever it is like.
+                    return of_chunk(load_block(inner, form, &images, image, row)).map(|_| ());
+                }
+                let row_id = RowId::new(image.header.chunk, slot);
+                let renewed =
+                    form.renew_from(version, row).map_err(|error| bad_row(inner, form, row_id, &error))?;
+                put(inner, form, row_id, begin, renewed.as_deref().unwrap_or(row))
+            }))?;
+        }
         if version != form.layout_version
             && let Some(chunk) = form.store.directory.get(image.header.chunk, &guard)
         {
@@ -493,6 +502,20 @@ fn load_images(inner: &Inner, manifest: &Manifest) -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// Of what cannot be read of a chunk, rows are missing; all else is served ([`Damage`](crate::hot::damage)). But nothing is served
+/// without what the engine itself keeps, nor with files that are another database's. `false`: rows are missing.
+fn set_damage_aside(form: &TableForm, chunk: u32, outcome: Result<()>) -> Result<bool> {
+    match outcome {
+        Ok(()) => Ok(true),
+        Err(Error::Damaged { file, what }) if !is_internal(form.id) => {
+            tracing::error!(table = %form.schema.name, chunk, file = %file.display(), %what, "rows cannot be read");
+            form.store.damage.note(DamagedChunk { chunk, file, what });
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn form_name(inner: &Inner, entry: &TableEntry) -> String {

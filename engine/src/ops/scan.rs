@@ -257,6 +257,7 @@ impl Session {
         let form = form_ref.get();
         let index = Self::index_of(form, index)?;
         if begins {
+            form.must_be_whole()?;
             // What comes behind a prefix is no key.
             let ends = [Some(&state.from), Some(&state.to).filter(|_| state.given_end)];
             for key in ends.into_iter().flatten().filter_map(bytes_of) {
@@ -543,6 +544,7 @@ impl Session {
         let start = match state.next {
             Some(row) => row,
             None => {
+                form.must_be_whole()?;
                 self.begin_statement();
                 let all = (Bound::Unbounded, Bound::Unbounded);
                 state.cold = self.open_cold(form, form.primary(), all.0, all.1, Direction::Forward);
@@ -662,10 +664,11 @@ impl Session {
         see: &mut impl FnMut(SeenRow<'_>) -> ControlFlow<()>,
     ) -> Result<Step<()>> {
         let form_ref = step!(self.touch(entry)?);
+        let form: &TableForm = form_ref.get();
         if !std::mem::replace(&mut state.begun, true) {
+            form.must_be_whole()?;
             self.begin_statement();
         }
-        let form: &TableForm = form_ref.get();
         let index = Self::index_for(form, index, key)?;
         let db = self.db();
         let guard = db.epochs.pin();

@@ -95,6 +95,7 @@ impl Session {
         let form_ref = step!(self.touch(entry)?);
         self.begin_insert();
         let form = form_ref.get();
+        form.must_be_whole()?;
         let db = self.db();
         let guard = db.epochs.pin();
         let accepted = form.accept(row).map_err(|error| Self::row_error(form, error))?;
@@ -213,6 +214,7 @@ impl Session {
         let form_ref = step!(self.touch(entry)?);
         self.begin_statement();
         let form = form_ref.get();
+        form.must_be_whole()?;
         let index = Self::index_for(form, index, key)?;
         let guard = self.db().epochs.pin();
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -273,6 +275,7 @@ impl Session {
         let form_ref = step!(self.touch(entry)?);
         self.begin_statement();
         let form = form_ref.get();
+        form.must_be_whole()?;
         let index = Self::index_for(form, index, key)?;
         let db = self.db();
         let guard = db.epochs.pin();

@@ -5,8 +5,8 @@ use thermocline_base::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 /// Keeps rows where they are: chunks are packed, imaged, frozen and swapped by one thread at a time.
 ///
 /// Threads take turns. A checkpoint enters again as soon as it has left, chunk by chunk, for seconds; with the lock alone it would
-/// be first each time, and whoever wants to freeze chunks or to clear away what has left would wait for its end. So a thread that
-/// waits for the lock holds the turnstile, and who comes back meanwhile waits behind it.
+/// be first each time, and threads that freeze chunks or clear away what has left would wait for its end. So a thread that
+/// waits for the lock holds the turnstile, and the checkpoint waits behind it.
 #[derive(Default)]
 pub(crate) struct Standstill {
     turnstile: Mutex<()>,
@@ -45,9 +45,9 @@ impl Closing {
 mod tests {
     use super::*;
 
-    /// Who leaves and enters again at once comes after who has waited meanwhile.
+    /// A thread that leaves and enters again at once comes after the one that has waited meanwhile.
     #[test]
-    fn who_comes_back_waits_behind_who_waits() {
+    fn a_thread_that_comes_back_waits_behind_the_one_that_waits() {
         let standstill = Standstill::default();
         let has_entered = AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -2,6 +2,7 @@
 
 mod cold;
 mod crashes;
+mod damage;
 mod define;
 mod define_within;
 mod freeze;

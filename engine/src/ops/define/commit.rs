@@ -334,6 +334,8 @@ fn redefine_table(inner: &Inner, entry: &TableEntry, stored: StoredTable) -> Res
     } else if is_same {
         let made = OwnForm::new(new);
         let form = made.reference().get();
+        // Rows that could not be read are missing among those that are written anew.
+        old.store.damage.chunks().into_iter().for_each(|chunk| form.store.damage.note(chunk));
         let row_error = |source| Error::Row { table: form.schema.name.clone(), source };
         let convert = |row: &[u8], out: &mut Vec<u8>| {
             let renewed = form.renew_row(old.layout_version, row).map_err(row_error)?;

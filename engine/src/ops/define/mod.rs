@@ -232,6 +232,7 @@ impl Session {
         let db = self.db();
         let maintenance = db.standstill.enter();
         let old = self.present(entry);
+        old.must_be_whole()?;
         let looks = 1 + u64::from(index.unique);
         advance.begin(looks * (old.primary().len() + crate::ops::backfill::cold_records(db, old.id)))?;
         let mut schema = old.schema.clone();
@@ -295,6 +296,7 @@ impl Session {
     ) -> Result<()> {
         let db = self.db();
         let old = self.present(entry);
+        old.must_be_whole()?;
         let mut stored = old.stored();
         let of = change.apply(&mut stored.schema)?;
         stored.layout_version += 1;

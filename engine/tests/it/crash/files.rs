@@ -222,15 +222,16 @@ fn judge(base: &Base, files: Files, also: &[State], what: &str) -> Outcome {
                 let last = base.allowed.last().expect("there is a state");
                 panic!("{what}: wrong in silence: {}; check says {found:?}", last.difference(&state));
             }
-            // Fences and filters are made again, hints are done without.
-            let harmless =
-                |finding: &String| finding.contains("no row is lost") || finding.contains("temperatures");
+            // Fences and filters are made again, hints are done without, and so are images of tables that have gone since.
+            let harmless = |finding: &String| {
+                ["no row is lost", "temperatures", ".img"].iter().any(|what| finding.contains(what))
+            };
             let serious: Vec<&String> = found.iter().filter(|finding| !harmless(finding)).collect();
             assert!(serious.is_empty(), "{what}: all is right, and check says {serious:?}");
             Outcome::Right
         }
         Err(told) => {
-            assert!(told.contains("cold store"), "{what}: {told}");
+            assert!(told.contains("cold store") || told.contains(".img is damaged"), "{what}: {told}");
             assert!(!found.is_empty(), "{what}: check finds nothing, and a reader is told {told}");
             Outcome::Told
         }
@@ -262,8 +263,8 @@ fn faults(end: End, durability: Durability, cold: bool, count: u64) -> BTreeMap<
 
 fn checked(end: End, durability: Durability, cold: bool) {
     let outcomes = faults(end, durability, cold, depth::either(60, 250));
-    let refused = outcomes.get(&Outcome::Refused).copied().unwrap_or(0);
-    assert!(refused > 10, "hardly anything was noticed: {outcomes:?}");
+    let of = |outcome| outcomes.get(&outcome).copied().unwrap_or(0);
+    assert!(of(Outcome::Refused) + of(Outcome::Told) > 10, "hardly anything was noticed: {outcomes:?}");
     println!("{end:?}, {durability}, cold rows {cold}: {outcomes:?}");
 }
 
@@ -310,7 +311,8 @@ fn each_file_is_missed() {
                 let outcome = judge(&base, files, &[], &what);
                 // Spare segments, and those made ahead, hold nothing; nothing is known without its own file.
                 let may_go = matches!(kind(file), "segment" | "journal");
-                assert!(outcome == Outcome::Refused || may_go, "{what}: {outcome:?}");
+                let is_told = outcome == Outcome::Told && kind(file) == "image";
+                assert!(outcome == Outcome::Refused || is_told || may_go, "{what}: {outcome:?}");
             }
         }
     }
