@@ -184,3 +184,55 @@ fn a_damaged_table_is_emptied_or_dropped() {
     check(&db, &db.table("u").expect("it is there"), OTHERS, &[]);
     db.drop_table("t").expect("it is dropped");
 }
+
+/// An object of a chunk that has left: its entries, its front, its groups. The opening reads none of them; a reader is told, and
+/// a page takes its own rows with it and no others.
+#[test]
+fn a_page_of_an_object_takes_its_rows_and_no_others() {
+    const PAGE: usize = 4096;
+    let whole_io = MemoryIo::new();
+    {
+        let db = open(&(Arc::new(whole_io.clone()) as Arc<dyn Io>));
+        let t = frozen(&db);
+        let mut steps = db.maintenance_steps();
+        (0..4).for_each(|_| steps.step());
+        assert_eq!(db.cold_steps().leave(&t).expect("the store works"), ROWS as usize);
+        let u = db.create_table(schema_of("u")).expect("the definition is fine");
+        insert(&db, &u, 0..OTHERS);
+        db.close().expect("it closes");
+    }
+    let path = Path::new("/db/cold/store.pages");
+    let whole = bytes_of(&whole_io, path);
+    let mut missed = 0;
+    let written = |page: &usize| whole[page * PAGE..(page + 1) * PAGE].iter().any(|byte| *byte != 0);
+    let pages: Vec<usize> = (1..whole.len() / PAGE).filter(written).collect();
+    assert!(pages.len() < 100, "{} pages", pages.len());
+    for page in pages {
+        let io = whole_io.copy();
+        let mut bytes = whole.clone();
+        bytes[page * PAGE + PAGE / 4] ^= 4;
+        write(&io, path, &bytes);
+        let db = open(&(Arc::new(io.clone()) as Arc<dyn Io>));
+        let (t, u) = (db.table("t").expect("it is there"), db.table("u").expect("it is there"));
+        check(&db, &u, OTHERS, &[]);
+        let mut lost = 0;
+        for id in 0..ROWS {
+            match try_read(&db, &t, id) {
+                Ok(found) => assert_eq!(found, Some(row(id, id * 10).to_vec()), "page {page}, row {id}"),
+                Err(error) => {
+                    assert!(error.to_string().contains("table \"t\""), "page {page}, row {id}: {error}");
+                    lost += 1;
+                }
+            }
+        }
+        let scanned = try_scan(&db, "t");
+        assert!(lost == 0 || scanned.is_err(), "page {page}: {lost} rows are missing in a scan");
+        insert(&db, &t, ROWS..ROWS + 1);
+        missed += usize::from(lost > 0);
+        db.close().expect("it closes");
+        let report = crate::ops::verify::verify(Path::new("/db"), &(Arc::new(io) as Arc<dyn Io>));
+        let findings = report.expect("it can be read").findings;
+        assert!(lost == 0 || !findings.is_empty(), "page {page} is not missed");
+    }
+    assert!(missed >= 2, "{missed} pages had rows behind them");
+}
