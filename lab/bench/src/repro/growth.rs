@@ -31,11 +31,11 @@ use crate::settings::{Benchmark, Mix, Paging, Settings, Storage};
 const WAREHOUSES: f64 = 10.0;
 /// The limit for each of them: what it takes when it is loaded, and a little more.
 const LIMIT_BYTES: u64 = 128 << 20;
-/// How many times the limit the database grows to.
+/// The database grows to so many times the limit.
 const TIMES: u64 = 8;
 /// Points while it grows by the limit.
 const STEPS: f64 = 4.0;
-/// How many times as long as in memory it may grow.
+/// It may grow for so many times as long as a run in memory lasts.
 const LONGER: f64 = 30.0;
 const IN_FLIGHT: usize = 32;
 const WARM_UP_SECONDS: f64 = 5.0;
@@ -157,7 +157,7 @@ fn measure(settings: &Settings, quiet: bool) -> Result<Throughput> {
     }
 }
 
-/// What was measured.
+/// The measured runs.
 struct Runs {
     growing: Throughput,
     in_memory: [Throughput; 2],
