@@ -159,6 +159,8 @@ pub struct Level {
     pub rows_paged: u64,
     /// Bytes of the cold store on disk.
     pub cold_disk_bytes: u64,
+    /// Bytes of log and checkpoints on disk; none: their folders cannot be read.
+    pub log_disk_bytes: Option<u64>,
     /// The same of each table that has rows.
     pub tables: BTreeMap<String, TableLevel>,
 }

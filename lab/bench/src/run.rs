@@ -2,6 +2,7 @@
 
 mod delete;
 mod disturb;
+mod files;
 mod observe;
 mod plain;
 mod point;

@@ -13,13 +13,13 @@ use thermocline_bench::command_line::values;
 /// Options of `repro`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// siberia-fig8, fig9, table1, fig11, fig12, fig13, fig14, fig15, classify; tac-table1, tac-fig1, tac-fig3 to tac-fig12; remote-fig4; or all
+    /// siberia-fig8, fig9, table1, fig11, fig12, fig13, fig14, fig15, classify; tac-table1, tac-fig1, tac-fig3 to tac-fig12; remote-fig4; growth; or all
     #[arg(required = true, value_name = "FIGURE")]
     figures: Vec<String>,
-    /// How much of the paper's rows there are: 1 is 20 M rows (20 GB for YCSB)
+    /// The part of the paper's rows: 1 is 20 M rows (20 GB for YCSB; growth: 10 warehouses)
     #[arg(long, default_value = "0.05", value_parser = values::scale, allow_negative_numbers = true)]
     scale: f64,
-    /// Seconds of each measure [default: 4; of all of figure 9: 60]
+    /// Seconds of each measure [default: 4; of all of figure 9: 60; of growth in memory: 120]
     #[arg(long, value_parser = values::seconds, allow_negative_numbers = true)]
     seconds: Option<f64>,
     /// Threads that run clients [default: one a core]

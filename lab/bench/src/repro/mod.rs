@@ -15,6 +15,7 @@
 //! | classify | from which end an access log is classified ([`crate::classify_bench`]) | `classify.rs` |
 //! | tac-… | policies of an SSD between memory and disk, of another paper, in simulated time | `tac/` |
 //! | remote-fig4 | the search for a slot of remote memory, of a third paper | `remote.rs` |
+//! | growth | size of a TPC-C database that outgrows memory, of a fourth paper | `growth.rs` |
 //!
 //! A point of the paper is given only where its text states it: its plots are not read off.
 //!
@@ -23,6 +24,7 @@
 
 mod classify;
 mod clients;
+mod growth;
 mod hit_rates;
 mod migration;
 mod overhead;
@@ -41,6 +43,7 @@ use thermocline_engine::Error;
 
 use crate::classify_bench::ClassifyError;
 use crate::progress::Progress;
+use crate::run::RunError;
 pub use report::{FigureReport, Panel, Point, Series, Spread};
 
 /// An experiment.
@@ -91,11 +94,13 @@ pub enum Figure {
     TacFig12,
     /// Loops of the search for a slot of remote memory.
     RemoteFig4,
+    /// TPC-C as its database outgrows memory.
+    Growth,
 }
 
 impl Figure {
     /// All of them, in the order of the paper.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::SiberiaFig8,
         Self::Fig9,
         Self::Table1,
@@ -118,6 +123,7 @@ impl Figure {
         Self::TacFig11,
         Self::TacFig12,
         Self::RemoteFig4,
+        Self::Growth,
     ];
 
     /// Its name on the command line.
@@ -146,6 +152,7 @@ impl Figure {
             Self::TacFig11 => "tac-fig11",
             Self::TacFig12 => "tac-fig12",
             Self::RemoteFig4 => "remote-fig4",
+            Self::Growth => "growth",
         }
     }
 
@@ -155,6 +162,8 @@ impl Figure {
         match self {
             // The paper's 60 seconds.
             Self::Fig9 => 60.0,
+            // Of each run in memory.
+            Self::Growth => 120.0,
             _ => 4.0,
         }
     }
@@ -209,6 +218,8 @@ pub enum ReproError {
     Engine(Error),
     /// Classification failed.
     Classify(ClassifyError),
+    /// A run of a benchmark failed.
+    Run(RunError),
     /// The data that were found are not those that were written.
     Wrong(String),
 }
@@ -219,6 +230,7 @@ impl fmt::Display for ReproError {
             Self::Setting(said) => f.write_str(said),
             Self::Engine(error) => error.fmt(f),
             Self::Classify(error) => error.fmt(f),
+            Self::Run(error) => error.fmt(f),
             Self::Wrong(what) => write!(f, "the database is wrong: {what}; please report this as a bug"),
         }
     }
@@ -229,7 +241,17 @@ impl std::error::Error for ReproError {
         match self {
             Self::Engine(error) => Some(error),
             Self::Classify(error) => Some(error),
+            Self::Run(error) => Some(error),
             Self::Setting(_) | Self::Wrong(_) => None,
+        }
+    }
+}
+
+impl From<RunError> for ReproError {
+    fn from(error: RunError) -> Self {
+        match error.is_setting() {
+            true => Self::Setting(error.to_string()),
+            false => Self::Run(error),
         }
     }
 }
@@ -260,6 +282,7 @@ pub fn run(figure: Figure, settings: &ReproSettings, quiet: bool) -> Result<Figu
         Figure::Fig11 | Figure::Fig12 => hit_rates::run(figure, settings, &mut progress),
         Figure::Fig13 | Figure::Fig14 | Figure::Fig15 => ycsb::run(figure, settings, &mut progress),
         Figure::Classify => classify::run(settings, quiet),
+        Figure::Growth => growth::run(settings, quiet),
         Figure::RemoteFig4 => remote::fig4(figure, settings),
         Figure::TacTable1
         | Figure::TacFig1

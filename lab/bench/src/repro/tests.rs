@@ -201,3 +201,30 @@ fn figures_of_the_star_have_their_streams_and_sizes() {
     let eight = &json["panels"][0]["series"][2]["points"];
     assert_eq!((number(&eight[0]), &eight[5]["paper"]), (1.0, &12.0.into()));
 }
+
+#[test]
+fn growth_has_both_runs_rows_and_space() {
+    let json = report(Figure::Growth);
+    let series =
+        |panel: &serde_json::Value| shape(panel).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let panels = json["panels"].as_array().expect("a list");
+    assert_eq!(series(&panels[0]), ["growing", "in memory"]);
+    assert_eq!(series(&panels[2]), ["growing", "in memory"]);
+    assert_eq!(series(&panels[3]).len(), 4);
+    assert_eq!(series(&panels[4]), ["memory", "limit", "cold store", "log and checkpoints"]);
+    for panel in panels {
+        assert!(shape(panel).iter().all(|(_, points)| *points > 0), "{panel}");
+    }
+    let first = |panel: usize, series: usize| {
+        panels[panel]["series"][series]["points"][0]["ours"]["median"].as_f64().expect("a number")
+    };
+    let kept = panels[1]["series"][0]["points"].as_array().expect("a list").last().expect("a point");
+    assert_eq!(kept["paper"], 93.0);
+    assert!(first(3, 0) > 300.0, "a warehouse has half a million rows: {}", panels[3]);
+    assert_eq!(first(4, 1), 128.0);
+    assert!(first(4, 0) <= 128.0 * 1.05, "memory is within the limit: {}", panels[4]);
+    assert!(first(4, 3) > 0.0, "there is a log: {}", panels[4]);
+    assert!(
+        json["setup"].as_str().expect("text").starts_with("1 warehouse of TPC-C, memory limit 128.0 MiB")
+    );
+}

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use thermocline_base::clock::process_cpu_ns;
 use thermocline_engine::{AbortCounts, Database};
 
+use super::files::on_disk;
 use super::resident;
 use crate::drive::{Failure, Glance, Phase, Watcher};
 use crate::machine;
@@ -68,6 +69,9 @@ impl Numbers {
         }
     }
 }
+
+/// Folders of a database's directory that recovery reads: log and checkpoints.
+const RECOVERED_FROM: [&str; 2] = ["log", "checkpoint"];
 
 /// Watches a run on a database.
 pub(super) struct Observer<'a> {
@@ -155,6 +159,11 @@ impl<'a> Observer<'a> {
         found.levels = self.levels;
     }
 
+    /// Bytes of log and checkpoints on disk; `None`: their folders cannot be read.
+    fn log_disk_bytes(&self) -> Option<u64> {
+        RECOVERED_FROM.iter().map(|folder| on_disk(&self.settings.data_dir.join(folder)).ok()).sum()
+    }
+
     /// Notes the memory that is there, the part of it that the database knows, and the other levels.
     fn note_level(&mut self, at_seconds: f64) {
         let (found, anonymous_bytes) = (self.database.statistics(), anonymous_bytes());
@@ -176,6 +185,7 @@ impl<'a> Observer<'a> {
             rows_cold: found.cold.rows_cold,
             rows_paged: found.paged.map_or(0, |paged| paged.rows),
             cold_disk_bytes: found.cold.disk_bytes,
+            log_disk_bytes: self.log_disk_bytes(),
             tables,
         });
     }

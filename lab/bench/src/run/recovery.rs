@@ -12,13 +12,12 @@
 //! Invariant: the builder is killed while it runs transactions; nothing is flushed, closed or unlocked for us.
 
 use std::convert::Infallible;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thermocline_engine::Database;
 
+use super::files::on_disk;
 use super::{Numbers, RunError, Session, engine, tpcc};
 use crate::drive::{Load, Watcher, drive};
 use crate::machine;
@@ -44,7 +43,10 @@ pub(super) fn run(session: &mut Session<'_>, builder: &Builder<'_>) -> Result<Re
     let settings = session.settings;
     session.progress.end();
     let built = builder(settings).map_err(RunError::Builder)?;
-    let disk_bytes = on_disk(&settings.data_dir)?;
+    let disk_bytes = on_disk(&settings.data_dir).map_err(|error| {
+        let dir = settings.data_dir.display();
+        RunError::Builder(format!("what it built in {dir} cannot be read: {error}"))
+    })?;
     // The builder's memory was its own; from here on it is ours.
     let _ = machine::forget_rss_max();
     session.progress.begin("opening");
@@ -126,24 +128,4 @@ impl Watcher for UntilLog<'_> {
             ready(Built { commits, log_bytes: written });
         }
     }
-}
-
-/// Bytes of a database's files, as far as they take space.
-fn on_disk(dir: &Path) -> Result<u64, RunError> {
-    let failed = |error: std::io::Error| {
-        RunError::Builder(format!("what it built in {} cannot be read: {error}", dir.display()))
-    };
-    let mut bytes = 0;
-    let mut folders = vec![dir.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let metadata = entry.metadata().map_err(failed)?;
-            if metadata.is_dir() {
-                folders.push(entry.path());
-            }
-            bytes += metadata.blocks() * 512;
-        }
-    }
-    Ok(bytes)
 }
