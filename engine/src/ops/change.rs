@@ -105,6 +105,7 @@ impl Session {
     ) -> Result<Step<Changed<R>>> {
         self.must_write()?;
         let form_ref = step!(self.touch(entry)?);
+        form_ref.get().must_be_whole()?;
         self.begin_statement();
         let guard = self.db().epochs.pin();
         let mut scratch = std::mem::take(&mut self.scratch);

@@ -8,7 +8,7 @@ use thermocline_base::io::{Io, MemoryIo, OpenMode};
 
 use super::freeze::{ROWS, check, frozen, in_blocks, insert, key, open, read, row, schema_of, set};
 use crate::row::{Column, KeyBuf, Type, Value};
-use crate::{Database, Error, IndexSchema, Table, TransactionOptions};
+use crate::{Change, Database, Error, IndexSchema, LockMode, Table, TransactionOptions};
 
 /// Rows of the other table.
 const OTHERS: i64 = 40;
@@ -109,6 +109,19 @@ fn serves_the_rest(db: &Database, fresh: i64) {
     run(
         "a delete",
         db.run(TransactionOptions::new(), async |tx| tx.delete(&t.primary(), &key(7)).await.map(drop)),
+    );
+    run(
+        "a change by a statement",
+        db.run(TransactionOptions::new(), async |tx| {
+            let mut statement = tx.statement()?;
+            statement.change(&t.primary(), &key(7), |_| Ok((Change::Delete, ()))).await.map(drop)
+        }),
+    );
+    run(
+        "a lock of a row that is not found",
+        db.run(TransactionOptions::new(), async |tx| {
+            tx.lock(&t.primary(), &key(100_000), LockMode::KeyShare).await.map(drop)
+        }),
     );
     run("an index", db.create_index("t", IndexSchema::ordered("more", &["name", "id"])).map(drop));
     run("a column", db.add_column("t", Column::new("more", Type::Int4).nullable()).map(drop));
