@@ -32,7 +32,7 @@ use thermocline_base::ids::{TableId, Timestamp};
 use thermocline_base::sync::Ordering;
 
 use crate::catalog::table::TableEntry;
-use crate::hot::life::{LATE_SECONDS, LifeTable, Outlook, Span};
+use crate::hot::life::{LATE_SECONDS, LifeTable, Outlook, Prospects};
 use crate::ops::freeze::Settled;
 use crate::session::db::Inner;
 
@@ -72,6 +72,10 @@ const PACE_HALF_LIFE: f64 = 20.0;
 #[derive(Debug)]
 struct OfTable {
     life: LifeTable,
+    /// The bits that tell shapes apart.
+    mask: u8,
+    /// What follows from the life table since samples were taken last.
+    prospects: Prospects,
     /// Bytes of its last block, in hundredths of what its rows took before.
     block_percent: f64,
     /// Chunks that were not tried since, because nothing is won.
@@ -104,15 +108,24 @@ impl Auto {
         }
         let tables = super::tables(inner);
         self.sample(inner, &tables, now, (number, of));
+        let clock = inner.registry.clock.now();
         let is_short = inner.budget.used() >= mark(SHORT);
-        let mut frozen = self.freeze(inner, &tables, now, Span::Life, is_short);
+        let mut frozen = match self.is_known(inner) {
+            true => self.freeze(inner, &tables, now, is_short, |table| table.prospects.life(clock)),
+            // Only the table with the most chunks, whose rarer shapes are taken to change.
+            false if is_short => {
+                let largest = tables.get(..1).unwrap_or_default();
+                let rare = largest.first().map_or(0, |entry| self.samples.rare_shapes(entry.id));
+                let outlook = |table: &OfTable| Outlook::of_shapes(rare, table.mask, clock);
+                self.freeze(inner, largest, now, is_short, outlook)
+            }
+            false => 0,
+        };
         // What leaves soon makes room, too.
         let is_late = || self.is_known(inner) && crate::ops::memory::live_bytes(inner) >= mark(LATE);
         if frozen == 0 && is_short && is_late() {
-            let spans = LATE_SECONDS.map(|seconds| Span::Next(seconds * self.pace));
-            frozen = spans
-                .into_iter()
-                .map(|span| self.freeze(inner, &tables, now, span, false))
+            frozen = (0..LATE_SECONDS.len())
+                .map(|span| self.freeze(inner, &tables, now, false, |table| table.prospects.late(clock)[span]))
                 .find(|frozen| *frozen > 0)
                 .unwrap_or(0);
         }
@@ -156,12 +169,17 @@ impl Auto {
         self.samples.take(inner, tables, before, is_mine);
         let mut any = false;
         for entry in tables {
-            let counters = Arc::clone(&entry.form_pinned(&inner.epochs.pin()).counters);
-            let table = self.tables.entry(entry.id).or_insert_with(|| OfTable {
-                life: LifeTable::new(&counters.changes),
-                block_percent: 0.0,
-                passed: 0,
+            let (counters, mask) = {
+                let guard = inner.epochs.pin();
+                let form = entry.form_pinned(&guard);
+                (Arc::clone(&form.counters), form.shape_mask)
+            };
+            let table = self.tables.entry(entry.id).or_insert_with(|| {
+                let life = LifeTable::new(&counters.changes);
+                let prospects = life.prospects(0.0, mask, clock);
+                OfTable { life, mask, prospects, block_percent: 0.0, passed: 0 }
             });
+            table.mask = mask;
             self.samples.of(entry.id).for_each(|(_, sample)| {
                 sample.states(clock).for_each(|(state, rows)| {
                     table.life.expose(state, rows * f64::from(of), commits);
@@ -177,53 +195,40 @@ impl Auto {
         if seconds > 0.0 {
             self.pace = (self.pace * 0.5_f64.powf(seconds / PACE_HALF_LIFE)).max(commits as f64 / seconds);
         }
+        self.publish(inner, clock);
+    }
+
+    /// Draws conclusions from what was counted, and tells the thread by which chunks leave.
+    fn publish(&mut self, inner: &Inner, clock: Timestamp) {
+        for table in self.tables.values_mut() {
+            table.prospects = table.life.prospects(self.pace, table.mask, clock);
+        }
         if self.is_known(inner) {
-            self.publish(inner, tables);
+            let all = self.tables.iter().map(|(id, table)| (*id, table.prospects.clone()));
+            *inner.governor.prospects.lock() = all.collect();
         }
     }
 
-    /// Tells the thread by which chunks leave what is expected of their rows.
-    fn publish(&self, inner: &Inner, tables: &[Arc<TableEntry>]) {
-        let clock = inner.registry.clock.now();
-        let mut prospects = inner.governor.prospects.lock();
-        prospects.clear();
-        for entry in tables {
-            let mask = entry.form_pinned(&inner.epochs.pin()).shape_mask;
-            let Some(table) = self.tables.get(&entry.id) else { continue };
-            prospects.insert(entry.id, table.life.prospects(self.pace, mask, clock));
-        }
-    }
-
-    /// Freezes a few of those chunks whose rows are not to be expected to change in a span of time.
+    /// Freezes a few of those chunks whose rows are not to be expected to change, by an outlook of each table.
     fn freeze(
         &mut self,
         inner: &Inner,
         tables: &[Arc<TableEntry>],
         now: u64,
-        span: Span,
         is_short: bool,
+        outlook_of: impl Fn(&OfTable) -> Outlook,
     ) -> usize {
         let since = self.clock_before(now, quarters_ns(inner, SETTLES));
         if since == Timestamp(0) {
             return 0;
         }
-        let clock = inner.registry.clock.now();
-        let is_known = self.is_known(inner);
         let young_percent = if is_short { YOUNG_PERCENT_SHORT } else { YOUNG_PERCENT };
         // Writers need what is left while a block is built.
         let slack = inner.budget.limit().unwrap_or(0) / WRITERS_SHARE;
         let mut count = 0;
         for entry in tables {
-            let is_largest = entry.id == tables[0].id;
-            if !is_known && (!is_short || !is_largest) {
-                continue;
-            }
-            let mask = entry.form_pinned(&inner.epochs.pin()).shape_mask;
             let Some(table) = self.tables.get_mut(&entry.id) else { continue };
-            let outlook = match is_known {
-                true => table.life.outlook(span, mask, clock),
-                false => Outlook::of_shapes(self.samples.rare_shapes(entry.id), mask, clock),
-            };
+            let outlook = outlook_of(table);
             let which = Settled { since, young_percent, outlook: Some(outlook), ..Settled::FULL };
             let may = |sample: &Sample| {
                 sample.used_permille() <= USED_PERMILLE

@@ -132,6 +132,7 @@ impl Leaver {
     fn candidates(&self, inner: &Inner, tables: &[Arc<TableEntry>], now: u64) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         let watched = quarters_ns(inner, WATCHED);
+        let clock = inner.registry.clock.now();
         let prospects = inner.governor.prospects.lock();
         for entry in tables {
             let guard = inner.epochs.pin();
@@ -149,7 +150,7 @@ impl Leaver {
                     continue;
                 }
                 let soon = prospects.get(&entry.id).map_or(0, |prospects| {
-                    prospects.how_soon(&known.shapes, block.youngest(), YOUNG_PERCENT)
+                    prospects.how_soon(&known.shapes, block.youngest(), clock, YOUNG_PERCENT)
                 });
                 candidates.push(Candidate {
                     entry: Arc::clone(entry),

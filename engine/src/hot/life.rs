@@ -164,8 +164,8 @@ impl LifeTable {
         1.0 - (-all).exp()
     }
 
-    /// Which states are to be expected to change in a span of time from now on.
-    pub(crate) fn outlook(&self, span: Span, mask: u8, now: Timestamp) -> Outlook {
+    /// Which states are to be expected to change in a span of time from now on. Takes some ten microseconds.
+    fn outlook(&self, span: Span, mask: u8, now: Timestamp) -> Outlook {
         let mut changing = [0; SHAPES];
         for (shape, ages) in (0..).zip(&mut changing) {
             for age in 0..AGES as u8 {
@@ -180,16 +180,16 @@ impl LifeTable {
         Outlook { changing, mask, now }
     }
 
-    /// What is to be expected of the table's rows as of now, where so many transactions commit in a second.
+    /// The outlooks as of now, where so many transactions commit in a second.
     pub(crate) fn prospects(&self, pace: f64, mask: u8, now: Timestamp) -> Prospects {
         let next = |seconds| self.outlook(Span::Next(seconds * pace), mask, now);
-        Prospects { life: self.outlook(Span::Life, mask, now), late: LATE_SECONDS.map(next), mask }
+        Prospects { life: self.outlook(Span::Life, mask, now), late: LATE_SECONDS.map(next) }
     }
 }
 
 /// How far an outlook looks.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Span {
+enum Span {
     /// Until a row is [`AHEAD`] ages older.
     Life,
     /// So many commits.
@@ -236,19 +236,24 @@ impl Outlook {
 pub(crate) struct Prospects {
     life: Outlook,
     late: [Outlook; LATE_SECONDS.len()],
-    mask: u8,
 }
 
 impl Prospects {
-    /// The bits that tell shapes apart.
-    pub(crate) fn mask(&self) -> u8 {
-        self.mask
+    /// For as long as can be told, as of now.
+    pub(crate) fn life(&self, now: Timestamp) -> Outlook {
+        Outlook { now, ..self.life }
+    }
+
+    /// For the next [`LATE_SECONDS`], each as of now.
+    pub(crate) fn late(&self, now: Timestamp) -> [Outlook; LATE_SECONDS.len()] {
+        self.late.map(|outlook| Outlook { now, ..outlook })
     }
 
     /// How soon rows that began at `begin` change, of which `shapes` has the share of each shape in hundredths, if no more than `percent`
     /// of them may: 0 not at all, else the place among [`LATE_SECONDS`] from 1 on, or one behind the last.
-    pub(crate) fn how_soon(&self, shapes: &[u8; SHAPES], begin: Timestamp, percent: u32) -> usize {
+    pub(crate) fn how_soon(&self, shapes: &[u8; SHAPES], begin: Timestamp, now: Timestamp, percent: u32) -> usize {
         let changing = |outlook: &Outlook| {
+            let outlook = Outlook { now, ..*outlook };
             let changes = |shape: usize| outlook.shape_changes(shape as u8, begin);
             (0..SHAPES).filter(|shape| changes(*shape)).map(|shape| u32::from(shapes[shape])).sum::<u32>()
         };
@@ -328,7 +333,7 @@ mod tests {
         assert!(!changes(Span::Next(0.0), 900_000), "nothing changes in no time");
         // 10,000 commits a second: the next 64 seconds reach further than 16 and 4.
         let prospects = table.prospects(10_000.0, 1, NOW);
-        let soon = |shapes, age: u64| prospects.how_soon(&shapes, Timestamp(NOW.0 - age), 6);
+        let soon = |shapes, age: u64| prospects.how_soon(&shapes, Timestamp(NOW.0 - age), NOW, 6);
         let all = |shape: usize| std::array::from_fn(|at| if at == shape { 100 } else { 0 });
         assert_eq!([20_000, 200_000, 400_000, 900_000].map(|age| soon(all(1), age)), [2, 2, 3, 4]);
         assert_eq!(soon([95, 5, 0, 0, 0, 0, 0, 0], 20_000), 4, "nothing is known of the others");
@@ -336,7 +341,7 @@ mod tests {
         (8..26).for_each(|class| table.expose(state(0, 1 << class), 1e9, 100_000));
         table.count(&Changes::default(), 0.0);
         let prospects = table.prospects(10_000.0, 1, NOW);
-        assert_eq!(prospects.how_soon(&[95, 5, 0, 0, 0, 0, 0, 0], Timestamp(NOW.0 - 20_000), 6), 0);
+        assert_eq!(prospects.how_soon(&[95, 5, 0, 0, 0, 0, 0, 0], Timestamp(NOW.0 - 20_000), NOW, 6), 0);
     }
 
     #[test]
