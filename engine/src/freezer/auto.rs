@@ -74,7 +74,7 @@ struct OfTable {
     life: LifeTable,
     /// The bits that tell shapes apart.
     mask: u8,
-    /// What follows from the life table since samples were taken last.
+    /// Conclusions from the life table, as of the last samples.
     prospects: Prospects,
     /// Bytes of its last block, in hundredths of what its rows took before.
     block_percent: f64,
@@ -82,7 +82,7 @@ struct OfTable {
     passed: u32,
 }
 
-/// What one thread that freezes remembers.
+/// The memory of one thread that freezes.
 #[derive(Debug, Default)]
 pub(super) struct Auto {
     samples: Samples,
@@ -98,7 +98,7 @@ pub(super) struct Auto {
 }
 
 impl Auto {
-    /// One round: what is to freeze now. `number`, `of`: which of the threads it is. Did it do something?
+    /// One round: freezes a few chunks. `number`, `of`: which of the threads it is. Did it do something?
     pub(super) fn round(&mut self, inner: &Arc<Inner>, number: u32, of: u32) -> bool {
         let now = inner.clock.now_ns();
         self.remember(now, inner.registry.clock.now());
@@ -125,7 +125,9 @@ impl Auto {
         let is_late = || self.is_known(inner) && crate::ops::memory::live_bytes(inner) >= mark(LATE);
         if frozen == 0 && is_short && is_late() {
             frozen = (0..LATE_SECONDS.len())
-                .map(|span| self.freeze(inner, &tables, now, false, |table| table.prospects.late(clock)[span]))
+                .map(|span| {
+                    self.freeze(inner, &tables, now, false, |table| table.prospects.late(clock)[span])
+                })
                 .find(|frozen| *frozen > 0)
                 .unwrap_or(0);
         }

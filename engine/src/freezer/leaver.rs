@@ -60,7 +60,7 @@ struct Watched {
     shapes: [u8; SHAPES],
 }
 
-/// What the thread remembers.
+/// The memory of the thread.
 #[derive(Debug, Default)]
 pub(super) struct Leaver {
     forgot_ns: u64,
@@ -84,7 +84,7 @@ struct Candidate {
 }
 
 impl Leaver {
-    /// One round: what is to leave now, and what has left goes. Did it do something?
+    /// One round: lets chunks leave, and clears away those that have left. Did it do something?
     pub(super) fn round(&mut self, inner: &Arc<Inner>) -> bool {
         let now = inner.clock.now_ns();
         let Some(mark) = marks(inner) else { return false };
@@ -119,7 +119,8 @@ impl Leaver {
             for chunk in (0..directory.len()).filter_map(|number| directory.get(number, &guard)) {
                 for block in chunk.blocks(&guard).filter(|block| block.run().is_none()) {
                     let known = self.blocks.remove(&block.number());
-                    let new = || Watched { uses: 0, since_ns: now, shapes: shapes_of(block, form.shape_mask) };
+                    let new =
+                        || Watched { uses: 0, since_ns: now, shapes: shapes_of(block, form.shape_mask) };
                     let uses = block.take_uses();
                     blocks.insert(block.number(), Watched { uses, ..known.unwrap_or_else(new) });
                 }

@@ -187,12 +187,12 @@ impl LifeTable {
     }
 }
 
-/// How far an outlook looks.
+/// The reach of an outlook.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Span {
     /// Until a row is [`AHEAD`] ages older.
     Life,
-    /// So many commits.
+    /// A number of commits.
     Next(f64),
 }
 
@@ -249,9 +249,15 @@ impl Prospects {
         self.late.map(|outlook| Outlook { now, ..outlook })
     }
 
-    /// How soon rows that began at `begin` change, of which `shapes` has the share of each shape in hundredths, if no more than `percent`
+    /// The time after which rows that began at `begin` change, of which `shapes` has the share of each shape in hundredths, if no more than `percent`
     /// of them may: 0 not at all, else the place among [`LATE_SECONDS`] from 1 on, or one behind the last.
-    pub(crate) fn how_soon(&self, shapes: &[u8; SHAPES], begin: Timestamp, now: Timestamp, percent: u32) -> usize {
+    pub(crate) fn how_soon(
+        &self,
+        shapes: &[u8; SHAPES],
+        begin: Timestamp,
+        now: Timestamp,
+        percent: u32,
+    ) -> usize {
         let changing = |outlook: &Outlook| {
             let outlook = Outlook { now, ..*outlook };
             let changes = |shape: usize| outlook.shape_changes(shape as u8, begin);

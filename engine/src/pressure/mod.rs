@@ -35,7 +35,7 @@ pub(crate) struct Governor {
     freezers: Mutex<Vec<Thread>>,
     /// The work that they have done.
     pub(crate) freezer: Done,
-    /// What they expect of the rows of tables. Empty: they do not know yet.
+    /// Their expectations of the rows of tables; none until they know.
     pub(crate) prospects: Mutex<BTreeMap<TableId, Prospects>>,
     waiters: Mutex<Waiters>,
     /// Rows cannot leave memory, since the disk of the cold store, or of the log, is full.
