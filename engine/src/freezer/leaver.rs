@@ -225,9 +225,9 @@ fn shapes_of(block: &Block, mask: u8) -> [u8; SHAPES] {
     let rows = block.rows();
     let mut shapes = [0_u32; SHAPES];
     let mut row = Vec::new();
-    let step = (CHUNK_SLOTS as usize / LOOKED).max(1);
+    let step = (CHUNK_SLOTS / LOOKED).max(1);
     let near = |first: usize| (first..first + step).filter_map(|at| u16::try_from(at).ok());
-    let found = (0..CHUNK_SLOTS as usize).step_by(step);
+    let found = (0..CHUNK_SLOTS).step_by(step);
     let mut looked = 0;
     for position in found.filter_map(|first| near(first).find(|position| rows.is_present(*position))) {
         row.clear();
