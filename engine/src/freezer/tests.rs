@@ -1,7 +1,9 @@
 //! Chunks freeze by what their rows will still do: rounds by hand, under a clock that stands until a test moves it.
 
+use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use thermocline_base::clock::{Clock, ManualClock};
 use thermocline_base::ids::CHUNK_SLOTS;
@@ -13,7 +15,7 @@ use crate::hot::reuse::Moment;
 use crate::row::{Column, KeyBuf, RowEditor, Type, Value};
 use crate::{
     ColdStoreKind, Database, Durability, IndexSchema, Isolation, Options, Result, Table, TableSchema,
-    Transaction, TransactionOptions,
+    Tiering, Transaction, TransactionOptions,
 };
 
 const ROUND: Duration = Duration::from_millis(100);
@@ -43,7 +45,17 @@ impl World {
 
     /// A table of `chunks` full chunks; a row is done with if its chunk is one of the first `done`.
     fn table(&self, name: &str, chunks: i64, done: i64) -> Table {
+        self.table_of(name, Tiering::Auto, chunks, done)
+    }
+
+    /// A table that takes memory, whatever happens.
+    fn ballast(&self) {
+        self.table_of("ballast", Tiering::Hot, 8, 0);
+    }
+
+    fn table_of(&self, name: &str, tiering: Tiering, chunks: i64, done: i64) -> Table {
         let schema = TableSchema::new(name)
+            .tiering(tiering)
             .column(Column::new("id", Type::Int8))
             .column(Column::new("done", Type::Int4).nullable())
             .column(Column::new("text", Type::Text))
@@ -72,6 +84,20 @@ impl World {
     fn run(&self, work: impl AsyncFnMut(&mut Transaction) -> Result<()>) {
         let options = TransactionOptions::new().isolation(Isolation::Snapshot);
         self.db.run(options, work).expect("nothing is in its way");
+    }
+
+    /// How many rows of a table a scan finds.
+    fn count(&self, table: &Table) -> i64 {
+        let mut count = 0;
+        self.run(async |tx| {
+            count = 0;
+            let see = |_: &[u8]| {
+                count += 1;
+                ControlFlow::Continue(())
+            };
+            tx.scan_table(table, see).await.map(drop)
+        });
+        count
     }
 
     /// The rows from `first` on are done with, each in a transaction of its own.
@@ -144,5 +170,59 @@ fn what_changes_late_freezes_where_that_which_is_done_with_does_not_suffice() {
         let done = CHUNK as u64;
         assert_eq!(found.rows_frozen > done, late, "{percent} %: {found:?}");
         assert!(late || found.thawed_rows == 0, "{percent} %: {found:?}");
+    }
+}
+
+/// With threads of its own, which wait for the store.
+#[test]
+fn a_full_disk_keeps_chunks_in_memory_until_there_is_space() {
+    let io = MemoryIo::new();
+    let options = Options::default()
+        .with_memory_limit(Some(256 << 20))
+        .with_durability(Durability::Async)
+        .with_freeze_after(Duration::from_millis(200));
+    let shared = Arc::new(io.clone());
+    let db = Database::open_with(Path::new("/db"), options, shared, true).expect("it opens");
+    let world = World { db, ..World::new() };
+    let table = world.table("t", 3, 3);
+    world.ballast();
+    world.db.freeze("t").expect("there is room");
+    world.db.checkpoint().expect("there is space");
+    io.set_capacity(Some(io.used() + (16 << 10)));
+    world.fill_to(92);
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(table.statistics().left_rows, 0, "the disk is full");
+    assert_eq!(world.count(&table), 3 * CHUNK + 1);
+    io.set_capacity(None);
+    let begun = Instant::now();
+    while table.statistics().left_rows == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(120), "{:?}", table.statistics());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(world.count(&table), 3 * CHUNK + 1);
+}
+
+#[test]
+fn the_later_rows_change_the_later_their_chunks_leave() {
+    // At 200 changes a round none of 16 rows changes within 4 seconds, but within 16; at 20 none does within 64.
+    for (pace, percent, leaves) in [(200, 90, false), (20, 90, true), (20, 81, false)] {
+        let mut world = World::new();
+        let table = world.table("t", 4, 0);
+        world.ballast();
+        world.fill_to(65);
+        for round in 0..60 {
+            world.finish(&table, CHUNK + round * pace, pace);
+            world.round();
+        }
+        assert_eq!(table.statistics().rows_frozen, 0, "they are expected to change");
+        world.db.freeze("t").expect("there is room");
+        let live = crate::ops::memory::live_bytes(world.db.inner());
+        world.db.set_memory_limit(Some(live / percent * 100)).expect("it suffices");
+        for _ in 0..20 {
+            world.clock.advance(ROUND);
+            world.leaver.round(world.db.inner());
+        }
+        let found = table.statistics();
+        assert_eq!(found.left_rows > 0, leaves, "{pace} changes a round, {percent} %: {found:?}");
     }
 }
