@@ -57,6 +57,7 @@ mod expr;
 mod functions;
 #[doc(hidden)]
 pub mod fuzzing;
+mod keywords;
 mod names;
 mod objects;
 mod optimize;

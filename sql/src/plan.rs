@@ -212,6 +212,8 @@ pub(crate) struct Shared {
     pub(crate) plan: Plan,
     /// Rows that it makes, about.
     pub(crate) rows: f64,
+    /// It is MATERIALIZED, or makes other rows each time: it runs once even where a sub-query alone names it.
+    pub(crate) once: bool,
 }
 
 /// A recursive query.

@@ -14,7 +14,7 @@ use crate::types::{Datum, Type};
 
 impl Binder<'_> {
     /// The types of arguments, with what is known of parameters by now.
-    fn types(&self, args: &[Typed]) -> Vec<Type> {
+    pub(super) fn types(&self, args: &[Typed]) -> Vec<Type> {
         let ty = |typed: &Typed| match typed.expr {
             Expr::Param(index) if typed.ty == Type::Unknown => self.parameters[index],
             _ => typed.ty,
@@ -133,6 +133,9 @@ impl Binder<'_> {
             let message =
                 format!("DISTINCT, ORDER BY, FILTER or * specified, but {name} is not an aggregate function");
             return Err(Error::new("42809", message).at(at));
+        }
+        if crate::functions::is_volatile(name) {
+            self.volatile += 1;
         }
         if let Some(found) = self.sequence_function(name, &call.args, at)? {
             return Ok(found);

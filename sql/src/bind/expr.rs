@@ -171,12 +171,15 @@ impl Binder<'_> {
             }
             ExprKind::NullIf(left, right) => {
                 let (left, right) = (self.expr(left)?, self.expr(right)?);
-                let right_ty = right.ty;
-                let plain = if left.ty == Type::Unknown {
-                    self.implicit(left.clone(), Type::Text)?
-                } else {
-                    left.clone()
+                // A literal has the type that it is compared with.
+                let other = self.types(std::slice::from_ref(&right))[0];
+                let left = match other {
+                    _ if left.ty == Type::Varchar => self.implicit(left, Type::Text)?,
+                    _ if self.types(std::slice::from_ref(&left))[0] != Type::Unknown => left,
+                    Type::Unknown | Type::Varchar => self.implicit(left, Type::Text)?,
+                    other => self.implicit(left, other)?,
                 };
+                let plain = left.clone();
                 let mut equal = self.operator("=", vec![left, right], at)?;
                 // The value has the type that it is compared as: an integer beside a numeric is one.
                 let compared = match &mut equal.expr {
@@ -186,7 +189,7 @@ impl Binder<'_> {
                 let numeric = |expr: &Expr| {
                     matches!(expr, Expr::Call(Call::One(_), _) | Expr::Const(Datum::Numeric(_)))
                 };
-                match compared.filter(|side| numeric(side) && right_ty == Type::Numeric) {
+                match compared.filter(|side| numeric(side) && other == Type::Numeric) {
                     Some(side) => {
                         let expr = Expr::NullIf(Box::new(equal.expr), Box::new(side));
                         Typed::new(expr, Type::Numeric, at)

@@ -104,8 +104,13 @@ pub(crate) struct Binder<'c> {
     recursive: Vec<Recursion>,
     /// Where in the query around it the present part stands, as far as recursive queries must not be named there.
     within: Vec<Within>,
-    /// How often rows of a step were named.
-    workings: usize,
+    /// The next list of a SELECT keeps literals of no type as they are, and then says where its columns are written.
+    keeps_unknown: bool,
+    kept_at: Vec<u32>,
+    /// The recursive queries of whose steps rows were named, one after the other.
+    workings: Vec<usize>,
+    /// How many functions were called that answer otherwise each time.
+    volatile: usize,
     /// How many WITH queries were bound.
     shared: usize,
     /// Queries within each other, and relations so far.
@@ -141,7 +146,10 @@ impl<'c> Binder<'c> {
             scalars: Vec::new(),
             recursive: Vec::new(),
             within: Vec::new(),
-            workings: 0,
+            keeps_unknown: false,
+            kept_at: Vec::new(),
+            workings: Vec::new(),
+            volatile: 0,
             shared: 0,
             levels: 0,
             relations: 0,

@@ -69,6 +69,8 @@ pub(crate) struct Context {
     pub(crate) sequences: Option<crate::objects::sequences::SessionSequences>,
     /// The session, for functions that ask it; none where nothing does.
     pub(crate) facts: Option<Arc<crate::shared::facts::Facts>>,
+    /// The transaction only reads: sequences stand still in it.
+    pub(crate) read_only: bool,
     /// The longest wait for a row's lock.
     pub(crate) lock_timeout: Option<std::time::Duration>,
     /// Counts the work of each operator, for EXPLAIN ANALYZE.

@@ -379,6 +379,8 @@ impl Aggregate {
         }
         let below = n.mul(&if population { n.clone() } else { Numeric::Small(count - 1, 0) })?;
         let variance = above.div(&below)?;
-        Ok(Datum::Numeric(if root { variance.sqrt()? } else { variance }))
+        // The root has as many digits as the variance.
+        let scale = variance.scale();
+        Ok(Datum::Numeric(if root { variance.sqrt_to(scale) } else { variance }))
     }
 }

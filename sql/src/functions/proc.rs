@@ -44,6 +44,7 @@ const TEXTS: &[Function] = &[
     row("substring", &[Text, Int4], Text, Call::Two(strings::substring)),
     row("substring", &[Text, Int4, Int4], Text, Call::Many(|a, _| strings::substring_for(a))),
     row("substring", &[Text, Text], Text, Call::Two(patterns::substring_matching)),
+    row("substring", &[Text, Text, Text], Text, Call::Many(|a, _| patterns::substring_similar(a))),
     row("left", &[Text, Int4], Text, Call::Two(strings::left)),
     row("right", &[Text, Int4], Text, Call::Two(strings::right)),
     row("lpad", &[Text, Int4], Text, Call::Many(|a, env| strings::pad(a, true, env))),

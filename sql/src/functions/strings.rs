@@ -245,10 +245,7 @@ pub(super) fn quote_literal(a: &Datum) -> Made {
 }
 
 pub(super) fn quote_ident(a: &Datum) -> Made {
-    let name = str(a);
-    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-    if plain { made(name) } else { made(format!("\"{}\"", name.replace('"', "\"\""))) }
+    made(crate::names::quoted(str(a)))
 }
 
 /// All arguments one after the other, nulls left out. They are texts: the binder has cast them.
