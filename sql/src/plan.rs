@@ -353,6 +353,8 @@ pub(crate) enum SubKind {
 pub(crate) struct AggregateCall {
     pub(crate) aggregate: Aggregate,
     pub(crate) args: Vec<Expr>,
+    /// What it takes of the arguments, over them; empty: the arguments themselves.
+    pub(crate) each: Vec<Expr>,
     pub(crate) distinct: bool,
     pub(crate) filter: Option<Expr>,
     pub(crate) order: Vec<SortKey>,

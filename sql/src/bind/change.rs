@@ -32,9 +32,13 @@ impl Binder<'_> {
     pub(crate) fn default_of(&mut self, table: &Table, column: usize) -> Result<Expr> {
         let column = &table.columns[column];
         let Some(text) = &column.default_text else {
-            return Ok(Expr::Const(
-                column.default.as_ref().map_or(Datum::Null, crate::types::stored::datum_of),
-            ));
+            let default = column.default.as_ref().map_or(Datum::Null, crate::types::stored::datum_of);
+            return Ok(Expr::Const(match (default, column.ty) {
+                (default @ Datum::Text(_), Type::BpChar) => {
+                    crate::types::text::fit(default, column.ty, column.modifier, false)?
+                }
+                (default, ty) => default.in_form_of(ty),
+            }));
         };
         let parsed = crate::parser::parse_expr(text);
         let bound =
@@ -190,9 +194,7 @@ impl Binder<'_> {
             let literal = made_by(&mut bound.plan, place).filter(|_| column.ty == Type::Unknown);
             let typed = match literal {
                 Some(expr) => Typed::new(expr.clone(), Type::Unknown, at),
-                None => {
-                    Typed { modifier: column.modifier, ..Typed::new(Expr::Column(place), column.ty, at) }
-                }
+                None => Typed { modifier: column.modifier, ..Typed::new(Expr::Column(place), column.ty, at) },
             };
             exprs[targets[place]] = self.assigned(typed, &table.columns[targets[place]])?;
             given[targets[place]] = true;

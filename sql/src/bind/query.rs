@@ -1,7 +1,7 @@
 //! SELECT: from the tables through grouping, the select list, DISTINCT and ORDER BY to LIMIT; VALUES; set operations; WITH.
 
 use super::coerce::common_modifier;
-use super::recursive::{Within};
+use super::recursive::{Recursion, Within};
 use super::scope::{Barred, Frame, FrameKind, Group, Naming, ScopeColumn};
 use super::{Binder, SUB_BASE, Typed};
 use crate::depth;
@@ -97,8 +97,10 @@ impl Binder<'_> {
                     (ast::SetOp::Except, false) => (None, Some(Within::Except)),
                     _ => (None, None),
                 };
-                let (mut left, left_at) = self.standing(on_left, |binder| binder.keeping_unknown(|binder| binder.set_expr(left)))?;
-                let (mut right, right_at) = self.standing(on_right, |binder| binder.keeping_unknown(|binder| binder.set_expr(right)))?;
+                let (mut left, left_at) =
+                    self.standing(on_left, |binder| binder.keeping_unknown(|binder| binder.set_expr(left)))?;
+                let (mut right, right_at) = self
+                    .standing(on_right, |binder| binder.keeping_unknown(|binder| binder.set_expr(right)))?;
                 let name = match op {
                     ast::SetOp::Union => "UNION",
                     ast::SetOp::Intersect => "INTERSECT",
@@ -231,10 +233,27 @@ impl Binder<'_> {
 
     fn select(&mut self, select: &Select, order: &[OrderItem], locks: &[Locking]) -> Result<BoundQuery> {
         let naming = if locks.is_empty() { Naming::None } else { Naming::All };
-        self.frames.push(Frame { naming, ..Frame::default() });
-        let bound = self.select_inside(select, order, locks);
-        self.frames.pop();
-        bound
+        let (keeps_unknown, stars) = (self.keeps_unknown, self.stars.len());
+        let named: Vec<bool> = self.recursive.iter().map(Recursion::is_named).collect();
+        let mut grouped = false;
+        loop {
+            self.frames.push(Frame { naming, grouped, ..Frame::default() });
+            let bound = self.select_inside(select, order, locks);
+            self.frames.pop();
+            // A sub-query has an aggregate of this query, which is bound once more as one that groups.
+            if bound.is_ok() || grouped || self.regroup.take_if(|level| *level == self.frames.len()).is_none()
+            {
+                return bound;
+            }
+            self.regroups += 1;
+            if self.regroups > depth::REGROUPS {
+                return Err(depth::too_large("aggregates of queries around them", depth::REGROUPS));
+            }
+            grouped = true;
+            self.keeps_unknown = keeps_unknown;
+            self.stars.truncate(stars);
+            self.recursive.iter_mut().zip(&named).for_each(|(known, named)| known.set_named(*named));
+        }
     }
 
     fn select_inside(
@@ -250,12 +269,13 @@ impl Binder<'_> {
         let (mut plan, mut width) = self.from(&select.from, select.condition.as_ref())?;
         let grouped = !select.group.is_empty()
             || select.having.is_some()
-            || select.items.iter().any(|item| has_aggregate(&item.expr))
-            || order.iter().any(|item| has_aggregate(&item.expr));
+            || self.frame().grouped
+            || select.items.iter().any(|item| self.has_own_aggregate(&item.expr))
+            || order.iter().any(|item| self.has_own_aggregate(&item.expr));
         if self.frame().names_itself
-            && (select.items.iter().any(|item| has_aggregate(&item.expr))
-                || select.having.as_ref().is_some_and(has_aggregate)
-                || order.iter().any(|item| has_aggregate(&item.expr)))
+            && (select.items.iter().any(|item| self.has_own_aggregate(&item.expr))
+                || select.having.as_ref().is_some_and(|having| self.has_own_aggregate(having))
+                || order.iter().any(|item| self.has_own_aggregate(&item.expr)))
         {
             let message = "aggregate functions are not allowed in a recursive query's recursive term";
             return Err(Error::new("42P19", message));
@@ -666,19 +686,16 @@ fn leads_the_order(on: &[ast::Expr], keys: &[usize], order: &[SortKey]) -> Resul
     }
 }
 
-/// Values of JSON come in no order here.
+/// Texts of `json` have no order.
 pub(super) fn has_order(ty: Type, at: u32) -> Result<()> {
-    match ty {
-        Type::Json => {
-            Err(Error::new("42883", "could not identify an ordering operator for type json").at(at))
-        }
-        Type::Jsonb => Err(Error::unsupported("an order of values of type jsonb").at(at)),
-        _ => Ok(()),
+    if ty == Type::Json {
+        return Err(Error::new("42883", "could not identify an ordering operator for type json").at(at));
     }
+    Ok(())
 }
 
 /// Texts of `json` are never equal, however alike.
-fn has_equality(ty: Type, at: u32) -> Result<()> {
+pub(super) fn has_equality(ty: Type, at: u32) -> Result<()> {
     if ty == Type::Json {
         return Err(Error::new("42883", "could not identify an equality operator for type json").at(at));
     }
@@ -782,15 +799,14 @@ fn figured(expr: &ast::Expr) -> (String, bool) {
     }
 }
 
-/// Does the expression call an aggregate of this query?
-pub(super) fn has_aggregate(expr: &ast::Expr) -> bool {
-    let any = |all: &[ast::Expr]| all.iter().any(has_aggregate);
+/// The expressions that an expression is made of, but for those of its sub-queries.
+pub(super) fn parts_of(expr: &ast::Expr) -> Vec<&ast::Expr> {
     match &expr.kind {
         ExprKind::Call(call) => {
-            (call.over.is_none()
-                && call.name.last().is_some_and(|name| crate::functions::aggregates::is_aggregate(name)))
-                || any(&call.args)
-                || call.over.as_deref().is_some_and(super::window::window_has_aggregate)
+            let over = call.over.as_deref().into_iter();
+            let over =
+                over.flat_map(|over| over.partition.iter().chain(over.order.iter().map(|it| &it.expr)));
+            call.args.iter().chain(over).collect()
         }
         ExprKind::Unary(_, arg)
         | ExprKind::Not(arg)
@@ -800,27 +816,28 @@ pub(super) fn has_aggregate(expr: &ast::Expr) -> bool {
         | ExprKind::InQuery(arg, ..)
         | ExprKind::Collate(arg, _)
         | ExprKind::Field(arg, _)
-        | ExprKind::Quantified { arg, .. } => has_aggregate(arg),
+        | ExprKind::Quantified { arg, of: ast::Quantified::Query(_), .. } => vec![arg],
         ExprKind::Binary(_, left, right)
         | ExprKind::IsDistinct(left, right, _)
-        | ExprKind::NullIf(left, right) => has_aggregate(left) || has_aggregate(right),
+        | ExprKind::Subscript(left, right)
+        | ExprKind::NullIf(left, right)
+        | ExprKind::Quantified { arg: left, of: ast::Quantified::Array(right), .. } => vec![left, right],
         ExprKind::And(all)
         | ExprKind::Or(all)
         | ExprKind::Row(all)
         | ExprKind::Array(all)
         | ExprKind::Coalesce(all)
-        | ExprKind::Extreme(_, all) => any(all),
-        ExprKind::In(arg, list, _) => has_aggregate(arg) || any(list),
-        ExprKind::Between { arg, low, high, .. } => {
-            has_aggregate(arg) || has_aggregate(low) || has_aggregate(high)
+        | ExprKind::Extreme(_, all) => all.iter().collect(),
+        ExprKind::In(arg, list, _) => std::iter::once(&**arg).chain(list).collect(),
+        ExprKind::Between { arg, low, high, .. } => vec![arg, low, high],
+        ExprKind::Like { arg, pattern, escape, .. } => {
+            [arg, pattern].into_iter().chain(escape).map(|part| &**part).collect()
         }
-        ExprKind::Like { arg, pattern, .. } => has_aggregate(arg) || has_aggregate(pattern),
         ExprKind::Case { arg, whens, other } => {
-            arg.as_deref().is_some_and(has_aggregate)
-                || other.as_deref().is_some_and(has_aggregate)
-                || whens.iter().any(|(condition, value)| has_aggregate(condition) || has_aggregate(value))
+            let ends = arg.iter().chain(other).map(|part| &**part);
+            ends.chain(whens.iter().flat_map(|(condition, value)| [condition, value])).collect()
         }
-        _ => false,
+        _ => Vec::new(),
     }
 }
 

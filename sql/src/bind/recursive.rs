@@ -54,6 +54,16 @@ pub(super) struct Recursion {
     ctes: usize,
 }
 
+impl Recursion {
+    pub(super) fn is_named(&self) -> bool {
+        self.named
+    }
+
+    pub(super) fn set_named(&mut self, named: bool) {
+        self.named = named;
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Base,

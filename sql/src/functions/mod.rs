@@ -113,11 +113,7 @@ pub(crate) fn resolve<T: Copy>(
     // Most exact matches; a varchar is a text here, as binary-coercible types are.
     let base = |ty: Type| if ty == Type::Varchar { Type::Text } else { ty };
     let exact = |candidate: &T| {
-        types(*candidate)
-            .iter()
-            .zip(args)
-            .filter(|(to, from)| **from != Type::Unknown && base(**to) == base(**from))
-            .count()
+        types(*candidate).iter().zip(args).filter(|(to, from)| **from != Type::Unknown && to == from).count()
     };
     keep_best(&mut left, exact);
     // Then most preferred types where there is no exact match.

@@ -27,13 +27,14 @@ pub(super) const TABLES: &[&[Function]] = &[
 
 const TEXTS: &[Function] = &[
     row("length", &[Text], Int4, Call::One(strings::length)),
-    row("length", &[BpChar], Int4, Call::One(strings::length)),
+    row("length", &[BpChar], Int4, Call::One(strings::length_of_char)),
     row("length", &[Bytea], Int4, Call::One(|a| Ok(Datum::Int(strings::bytes(a).len() as i64)))),
     row("char_length", &[Text], Int4, Call::One(strings::length)),
-    row("char_length", &[BpChar], Int4, Call::One(strings::length)),
+    row("char_length", &[BpChar], Int4, Call::One(strings::length_of_char)),
     row("character_length", &[Text], Int4, Call::One(strings::length)),
-    row("character_length", &[BpChar], Int4, Call::One(strings::length)),
+    row("character_length", &[BpChar], Int4, Call::One(strings::length_of_char)),
     row("octet_length", &[Text], Int4, Call::One(|a| Ok(Datum::Int(str(a).len() as i64)))),
+    row("octet_length", &[BpChar], Int4, Call::One(|a| Ok(Datum::Int(str(a).len() as i64)))),
     row("octet_length", &[Bytea], Int4, Call::One(|a| Ok(Datum::Int(strings::bytes(a).len() as i64)))),
     row("bit_length", &[Text], Int4, Call::One(|a| Ok(Datum::Int(str(a).len() as i64 * 8)))),
     row("lower", &[Text], Text, Call::One(strings::lower)),

@@ -238,6 +238,10 @@ pub(super) fn overlay(args: &[Datum]) -> Made {
     made(head + new + &tail)
 }
 
+pub(super) fn length_of_char(a: &Datum) -> Made {
+    Ok(Datum::Int(crate::types::without_blanks(str(a)).chars().count() as i64))
+}
+
 pub(super) fn quote_literal(a: &Datum) -> Made {
     let text = str(a);
     let body = text.replace('\'', "''");

@@ -3,8 +3,8 @@
 use super::ast::{Call, Expr, ExprKind, Like, OrderItem, Quantified, TypeName};
 use super::lexer::Kind;
 use super::{MAX_DEPTH, Parser, too_deep};
-use crate::keywords::{NO_COLUMN, RESERVED};
 use crate::error::Result;
+use crate::keywords::{NO_COLUMN, RESERVED};
 
 /// How tightly operators bind, weakest first.
 mod level {

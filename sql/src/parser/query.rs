@@ -6,8 +6,8 @@ use super::ast::{
 };
 use super::lexer::Kind;
 use super::{NO_LABEL, Parser};
-use crate::keywords::{NO_COLUMN, RESERVED};
 use crate::error::{Error, Result};
+use crate::keywords::{NO_COLUMN, RESERVED};
 
 impl Parser<'_> {
     pub(super) fn with_statement(&mut self) -> Result<Statement> {

@@ -37,7 +37,7 @@ use crate::plan::Bound;
 use crate::shared::advisory::Lock;
 use crate::shared::facts::Kept;
 use crate::shared::interrupt::Cause;
-use crate::types::Datum;
+use crate::types::{Datum, Type};
 
 /// Bindings of a statement under which definitions keep changing.
 const REBINDS: u32 = 100;
@@ -145,7 +145,8 @@ impl Session {
         fixed: bool,
     ) -> Result<Answer> {
         if self.only_reads()
-            && let Some(command) = prepared.bound.as_ref().and_then(|bound| writing(bound, &prepared.statement.statement))
+            && let Some(command) =
+                prepared.bound.as_ref().and_then(|bound| writing(bound, &prepared.statement.statement))
         {
             return Err(refused_to_read_only(command));
         }
@@ -347,7 +348,7 @@ impl Session {
             interrupt: self.interrupt.clone(),
             deadline: limit
                 .map(|limit| Deadline::new(self.clock.clone(), statement + limit.as_micros() as i64)),
-            parameters: std::mem::take(&mut run.parameters),
+            parameters: in_forms(std::mem::take(&mut run.parameters), &run.prepared.parameters),
             now: self.open.as_ref().map_or(statement, |open| open.now),
             statement,
             sequences: Some(self.sequences.clone()),
@@ -411,6 +412,12 @@ impl Session {
         .await?;
         Ok(Kept { facts: self.facts.clone(), lock })
     }
+}
+
+/// Parameters as values of their types: a user may give the text of a `jsonb` or a `char(n)`.
+fn in_forms(values: Vec<Datum>, types: &[Type]) -> Vec<Datum> {
+    let mut types = types.iter();
+    values.into_iter().map(|value| types.next().map_or(value.clone(), |ty| value.in_form_of(*ty))).collect()
 }
 
 /// The time on the timer's clock that is `limit` from now.

@@ -185,8 +185,7 @@ pub(crate) fn parse(text: &str, limits: Limits) -> Result<Interval> {
     for part in parts_of(&lower, text)?.into_iter().rev() {
         let body = part.strip_prefix(['+', '-']).unwrap_or(part);
         let fields = if body.contains(':') {
-            sum.micros =
-                sum.micros.checked_add(clock(part, limits, text)?).ok_or_else(|| field_out(text))?;
+            sum.micros = sum.micros.checked_add(clock(part, limits, text)?).ok_or_else(|| field_out(text))?;
             // A number before a time counts days.
             unit = "day";
             TIME_MASK
@@ -275,10 +274,12 @@ fn parse_iso(lower: &str, text: &str) -> Result<Interval> {
     }
     const DATE: [(&str, &str); 4] = [("y", "year"), ("m", "month"), ("w", "week"), ("d", "day")];
     const TIME: [(&str, &str); 3] = [("h", "hour"), ("m", "minute"), ("s", "second")];
-    for (part, letters, sign, units) in
-        [(date, &DATE[..], '-', ["year", "month", "day"]), (time, &TIME[..], ':', ["hour", "minute", "second"])]
-    {
-        let is_alternative = !part.contains(char::is_alphabetic) && part.len() > 1 && part[1..].contains(sign);
+    for (part, letters, sign, units) in [
+        (date, &DATE[..], '-', ["year", "month", "day"]),
+        (time, &TIME[..], ':', ["hour", "minute", "second"]),
+    ] {
+        let is_alternative =
+            !part.contains(char::is_alphabetic) && part.len() > 1 && part[1..].contains(sign);
         if is_alternative {
             let pieces: Vec<&str> = part.split(sign).collect();
             if pieces.len() > units.len() {

@@ -114,9 +114,7 @@ impl Session {
             let columns = bare(&columns);
             let index = match given {
                 Some(given) => names::within(names::schema_of(name), &given),
-                None => {
-                    self.free_name(name, Some(&names::joined(columns.iter().copied())), "key", &taken)
-                },
+                None => self.free_name(name, Some(&names::joined(columns.iter().copied())), "key", &taken),
             };
             schema = schema.index(IndexSchema::ordered(names::plain(&index), &columns).unique());
             taken.push(index);
@@ -398,9 +396,7 @@ impl Session {
             if is_key {
                 let of = format!("constraint {index} on table {table}");
                 let message = format!("cannot drop index {index} because {of} requires it");
-                return Err(
-                    Error::new("2BP01", message).hint(format!("You can drop {of} instead."))
-                );
+                return Err(Error::new("2BP01", message).hint(format!("You can drop {of} instead.")));
             }
             let dropped = self.transaction().drop_index(&table, &index).await;
             self.look_again()?;
