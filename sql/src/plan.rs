@@ -353,7 +353,7 @@ pub(crate) enum SubKind {
 pub(crate) struct AggregateCall {
     pub(crate) aggregate: Aggregate,
     pub(crate) args: Vec<Expr>,
-    /// What it takes of the arguments, over them; empty: the arguments themselves.
+    /// The values that it takes, made of the arguments; empty: the arguments themselves.
     pub(crate) each: Vec<Expr>,
     pub(crate) distinct: bool,
     pub(crate) filter: Option<Expr>,

@@ -3,7 +3,7 @@
 use crate::Running;
 use crate::client::{Client, kinds};
 
-/// What the first message of a client is answered with.
+/// The answer to the first message of a client.
 fn begun(server: &Running, version: u32, settings: &[(&str, &str)]) -> (Client, Vec<crate::client::Message>) {
     let mut client = Client::connect(server.server().addresses()[0]);
     client.send_raw(&Client::startup_of_version(version, settings));

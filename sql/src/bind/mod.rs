@@ -118,7 +118,7 @@ pub(crate) struct Binder<'c> {
     regroups: usize,
     /// The recursive queries of whose steps rows were named, one after the other.
     workings: Vec<usize>,
-    /// How many functions were called that answer otherwise each time.
+    /// Counts calls of functions that answer otherwise each time.
     volatile: usize,
     /// How many WITH queries were bound.
     shared: usize,

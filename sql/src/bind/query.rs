@@ -583,7 +583,7 @@ impl Binder<'_> {
         Ok(keys)
     }
 
-    /// What is sorted or told apart has a type: a literal that kept none is a text.
+    /// Gives a type to a column that is sorted or told apart: a literal that kept none is a text.
     fn text_at(&mut self, output: &mut Output, place: usize) -> Result<()> {
         if output.exprs[place].ty == Type::Unknown {
             output.exprs[place] = self.implicit(output.exprs[place].clone(), Type::Text)?;

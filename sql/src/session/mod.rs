@@ -407,7 +407,7 @@ impl Session {
         self.settings.statement_timeout
     }
 
-    /// How long its client may send nothing now, and the error that ends it then. A client that is amid a request is not idle.
+    /// The time for which its client may send nothing now, and the error that ends it then. A client that is amid a request is not idle.
     #[must_use]
     pub fn idle_limit(&self) -> Option<(std::time::Duration, Error)> {
         match &self.open {

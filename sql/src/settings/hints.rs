@@ -21,9 +21,9 @@ pub(super) enum Hint {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Unit {
     None,
-    /// So many kilobytes.
+    /// A number of kilobytes.
     Memory(i64),
-    /// So many milliseconds.
+    /// A number of milliseconds.
     Time(i64),
 }
 

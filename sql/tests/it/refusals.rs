@@ -1,4 +1,4 @@
-//! What is refused by name, since PostgreSQL's answer to it cannot be given.
+//! Statements that are refused by name, since PostgreSQL's answer cannot be given.
 
 use thermocline_engine::{Database, Options};
 use thermocline_sql::Session;
@@ -6,7 +6,8 @@ use thermocline_sql::Session;
 /// Values of `jsonb` that are equal may be written differently, and an index tells them apart.
 #[test]
 fn no_index_stands_on_jsonb() {
-    let db = Database::open_in_memory(Options::default().with_memory_limit(Some(64 << 20))).expect("it opens");
+    let db =
+        Database::open_in_memory(Options::default().with_memory_limit(Some(64 << 20))).expect("it opens");
     let mut session = Session::new(&db);
     session.execute("create table t (id int primary key, x jsonb)", &[]).expect("a column of it may stand");
     for text in [
@@ -25,7 +26,8 @@ fn no_index_stands_on_jsonb() {
 /// An aggregate of a query around it is bound with that query; texts of many of them end.
 #[test]
 fn queries_that_are_bound_again_are_bounded() {
-    let db = Database::open_in_memory(Options::default().with_memory_limit(Some(64 << 20))).expect("it opens");
+    let db =
+        Database::open_in_memory(Options::default().with_memory_limit(Some(64 << 20))).expect("it opens");
     let mut session = Session::new(&db);
     let mut text = "select 1".to_owned();
     for level in (0..20).rev() {
