@@ -237,7 +237,7 @@ impl Binder<'_> {
         let named: Vec<bool> = self.recursive.iter().map(Recursion::is_named).collect();
         let mut grouped = false;
         loop {
-            self.frames.push(Frame { naming, grouped, ..Frame::default() });
+            self.frames.push(Frame { grouped, naming, ..Frame::default() });
             let bound = self.select_inside(select, order, locks);
             self.frames.pop();
             // A sub-query has an aggregate of this query, which is bound once more as one that groups.

@@ -292,7 +292,7 @@ fn read_date(
         // A year and the number of a day in it.
         [year, day] if year.len() == 4 && day.len() == 3 && word.contains('.') => {
             let (year, day) = (number(year)?, number(day)?);
-            if day < 1 || day > 366 {
+            if !(1..=366).contains(&day) {
                 return Err(Some(field_out(text)));
             }
             civil_from_days(days_from_civil(year, 1, 1) + day - 1)
