@@ -1,5 +1,5 @@
 //! The threads that freeze what has settled, a chunk at a time: in tables with `tiering = frozen` always, in those with `auto`
-//! while memory is short, where frozen chunks leave memory, too ([`auto`]).
+//! while memory is short ([`auto`]), where frozen chunks leave memory, too ([`leaver`]).
 //!
 //! Each keeps a clock of its own: rounds, `freeze_after` apart. A row has settled if it began before the last round but one
 //! ended, so it has been left alone for one round at least. A chunk freezes when no more than one in sixteen of its rows has
@@ -17,13 +17,16 @@ use std::time::Duration;
 
 use thermocline_base::ids::{TableId, Timestamp};
 
+use crate::catalog::table::TableEntry;
 use crate::ops::freeze::Settled;
 use crate::schema::Tiering;
 use crate::session::db::Inner;
 
 use self::auto::Auto;
+use self::leaver::Leaver;
 
 mod auto;
+mod leaver;
 mod sample;
 #[cfg(test)]
 mod tests;
@@ -42,6 +45,34 @@ const FROZEN_ROUNDS: u64 = 8;
 struct Look {
     round: u64,
     after: u64,
+}
+
+/// Bytes of so many thousandths of the memory limit. `None`: there is no limit, or no governor, so nothing needs to freeze.
+fn marks(inner: &Inner) -> Option<impl Fn(u64) -> u64> {
+    let room = inner.budget.room().filter(|_| inner.governor.is_there())?;
+    Some(move |thousandths| room / 1000 * thousandths)
+}
+
+/// Nanoseconds of so many quarters of [`crate::Options::freeze_after`].
+fn quarters_ns(inner: &Inner, quarters: u64) -> u64 {
+    let after = u64::try_from(inner.options.freeze_after.as_nanos()).unwrap_or(u64::MAX / 64);
+    (after / 4).saturating_mul(quarters)
+}
+
+/// The tables with `tiering = auto`, the largest first: there is most to win.
+fn tables(inner: &Inner) -> Vec<Arc<TableEntry>> {
+    let mut tables: Vec<Arc<TableEntry>> = inner
+        .catalog
+        .all()
+        .into_iter()
+        .filter(|entry| {
+            let tiering = entry.form_pinned(&inner.epochs.pin()).schema.row_tiering();
+            tiering == Tiering::Auto && !crate::schema::is_internal(entry.id) && !entry.is_held()
+        })
+        .collect();
+    let chunks = |entry: &Arc<TableEntry>| entry.form_pinned(&inner.epochs.pin()).store.directory.len();
+    tables.sort_by_cached_key(|entry| std::cmp::Reverse(chunks(entry)));
+    tables
 }
 
 /// One of the threads that freeze.
@@ -77,6 +108,20 @@ pub(crate) fn run(inner: &Arc<Inner>, number: u32) {
             freezer.round(true);
         }
         was_busy = freezer.auto.round(inner, number, threads);
+    }
+}
+
+/// The main function of the thread by which frozen chunks leave. It is one of its own, since it waits for the log and the store, which
+/// may take as long as a checkpoint; meanwhile others go on freezing.
+pub(crate) fn run_leaving(inner: &Arc<Inner>) {
+    let mut leaver = Leaver::default();
+    inner.governor.wakes(std::thread::current());
+    let mut was_busy = false;
+    while !inner.closing.has_begun() {
+        if !was_busy {
+            std::thread::park_timeout(TICK.min(inner.options.freeze_after));
+        }
+        was_busy = leaver.round(inner);
     }
 }
 

@@ -129,6 +129,9 @@ impl Database {
             for number in 0..u32::try_from(inner.options.freeze_threads).unwrap_or(u32::MAX) {
                 start("thermocline-freezer", Box::new(move |inner| crate::freezer::run(inner, number)))?;
             }
+            if inner.options.freeze_threads > 0 {
+                start("thermocline-leaver", Box::new(crate::freezer::run_leaving))?;
+            }
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use thermocline_base::ids::CHUNK_SLOTS;
 use thermocline_base::io::MemoryIo;
 
 use super::auto::Auto;
+use super::leaver::Leaver;
 use crate::hot::reuse::Moment;
 use crate::row::{Column, KeyBuf, RowEditor, Type, Value};
 use crate::{
@@ -23,6 +24,7 @@ struct World {
     db: Database,
     clock: Arc<ManualClock>,
     auto: Auto,
+    leaver: Leaver,
 }
 
 impl World {
@@ -36,7 +38,7 @@ impl World {
         let shared = Arc::<ManualClock>::clone(&clock);
         let db = Database::open_by(shared, options, Arc::new(MemoryIo::new())).expect("it opens");
         db.inner().governor.begin();
-        Self { db, clock, auto: Auto::default() }
+        Self { db, clock, auto: Auto::default(), leaver: Leaver::default() }
     }
 
     /// A table of `chunks` full chunks; a row is done with if its chunk is one of the first `done`.
@@ -89,7 +91,7 @@ impl World {
         let inner = self.db.inner();
         inner.governor.set_moment(Moment::at(self.clock.now_ns()));
         // A few chunks a round.
-        while self.auto.round(inner, 0, 1) {}
+        while self.auto.round(inner, 0, 1) | self.leaver.round(inner) {}
         crate::ops::prune::prune_all(inner, false);
         inner.epochs.collect();
     }
@@ -123,5 +125,24 @@ fn after_a_load_only_the_largest_table_freezes_and_only_when_memory_is_nearly_at
         (0..40).for_each(|_| world.round());
         let rows = |table: &Table| table.statistics().rows_frozen;
         assert_eq!((rows(&small), rows(&large) > 0), (0, freezes), "{percent} %");
+    }
+}
+
+#[test]
+fn what_changes_late_freezes_where_that_which_is_done_with_does_not_suffice() {
+    for (percent, late) in [(70, false), (80, false), (86, true), (90, true)] {
+        let mut world = World::new();
+        let table = world.table("t", 8, 1);
+        world.fill_to(percent);
+        let mut next = CHUNK;
+        for _ in 0..80 {
+            world.finish(&table, next, 200);
+            next += 200;
+            world.round();
+        }
+        let found = table.statistics();
+        let done = CHUNK as u64;
+        assert_eq!(found.rows_frozen > done, late, "{percent} %: {found:?}");
+        assert!(late || found.thawed_rows == 0, "{percent} %: {found:?}");
     }
 }

@@ -14,6 +14,9 @@
 //! it has been watched. This is a life table, as demographers have it: rows that change are those that die.
 //!
 //! What was counted is worth half after [`HALF_LIFE`] seconds, so a table that is used otherwise from now on is known soon.
+//!
+//! Rows that will change may have a while until then: an order in a long queue. Where memory is short that while is worth something, so
+//! the same is asked for the next so many commits ([`Span::Next`]), too.
 
 use thermocline_base::ids::Timestamp;
 use thermocline_base::sync::{AtomicU32, Ordering};
@@ -35,6 +38,9 @@ const PRIOR: f64 = 1e6;
 const HALF_LIFE: f64 = 20.0;
 /// From this expectation on a row is taken to change.
 const CHANGES: f64 = 1.0 / 16.0;
+
+/// Rows that change no sooner than in so many seconds, at the pace of the last time, change late: later, and less late.
+pub(crate) const LATE_SECONDS: [f64; 3] = [64.0, 16.0, 4.0];
 
 /// A row's shape and age.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,16 +152,48 @@ impl LifeTable {
         1.0 - (-all).exp()
     }
 
-    /// Which states are to be expected to change, as of now.
-    pub(crate) fn outlook(&self, mask: u8, now: Timestamp) -> Outlook {
+    /// Probability that a row in this state is changed within the next `commits`. Of its age it is taken to be among the oldest.
+    fn expected_soon(&self, state: State, commits: f64) -> f64 {
+        let (from, shape) = (usize::from(state.age), usize::from(state.shape) * AGES);
+        let mut all = self.rates[shape + from] * commits.min(width(from));
+        let begin = |age: usize| 2.0_f64.powi(age as i32 - 1);
+        let until = begin(from + 1) + commits;
+        for age in (from + 1..AGES).take_while(|age| begin(*age) < until) {
+            all += self.rates[shape + age] * (until - begin(age)).min(width(age));
+        }
+        1.0 - (-all).exp()
+    }
+
+    /// Which states are to be expected to change in a span of time from now on. Takes some ten microseconds.
+    fn outlook(&self, span: Span, mask: u8, now: Timestamp) -> Outlook {
         let mut changing = [0; SHAPES];
         for (shape, ages) in (0..).zip(&mut changing) {
             for age in 0..AGES as u8 {
-                *ages |= u64::from(self.expected(State { shape, age }) >= CHANGES) << age;
+                let state = State { shape, age };
+                let expected = match span {
+                    Span::Life => self.expected(state),
+                    Span::Next(commits) => self.expected_soon(state, commits),
+                };
+                *ages |= u64::from(expected >= CHANGES) << age;
             }
         }
         Outlook { changing, mask, now }
     }
+
+    /// The outlooks as of now, where so many transactions commit in a second.
+    pub(crate) fn prospects(&self, pace: f64, mask: u8, now: Timestamp) -> Prospects {
+        let next = |seconds| self.outlook(Span::Next(seconds * pace), mask, now);
+        Prospects { life: self.outlook(Span::Life, mask, now), late: LATE_SECONDS.map(next) }
+    }
+}
+
+/// The reach of an outlook.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Span {
+    /// Until a row is [`AHEAD`] ages older.
+    Life,
+    /// A number of commits.
+    Next(f64),
 }
 
 /// Commits in which a row has this age.
@@ -190,6 +228,43 @@ impl Outlook {
     pub(crate) fn shape_changes(&self, shape: u8, begin: Timestamp) -> bool {
         let age = age_class(begin, self.now);
         self.changing[usize::from(shape)] & 1 << age != 0
+    }
+}
+
+/// The outlooks for the rows of a table: for as long as can be told, and for the next [`LATE_SECONDS`].
+#[derive(Clone, Debug)]
+pub(crate) struct Prospects {
+    life: Outlook,
+    late: [Outlook; LATE_SECONDS.len()],
+}
+
+impl Prospects {
+    /// For as long as can be told, as of now.
+    pub(crate) fn life(&self, now: Timestamp) -> Outlook {
+        Outlook { now, ..self.life }
+    }
+
+    /// For the next [`LATE_SECONDS`], each as of now.
+    pub(crate) fn late(&self, now: Timestamp) -> [Outlook; LATE_SECONDS.len()] {
+        self.late.map(|outlook| Outlook { now, ..outlook })
+    }
+
+    /// The time after which rows that began at `begin` change, of which `shapes` has the share of each shape in hundredths, if no more than `percent`
+    /// of them may: 0 not at all, else the place among [`LATE_SECONDS`] from 1 on, or one behind the last.
+    pub(crate) fn how_soon(
+        &self,
+        shapes: &[u8; SHAPES],
+        begin: Timestamp,
+        now: Timestamp,
+        percent: u32,
+    ) -> usize {
+        let changing = |outlook: &Outlook| {
+            let outlook = Outlook { now, ..*outlook };
+            let changes = |shape: usize| outlook.shape_changes(shape as u8, begin);
+            (0..SHAPES).filter(|shape| changes(*shape)).map(|shape| u32::from(shapes[shape])).sum::<u32>()
+        };
+        let outlooks = std::iter::once(&self.life).chain(&self.late);
+        outlooks.take_while(|outlook| changing(outlook) > percent).count()
     }
 }
 
@@ -233,13 +308,45 @@ mod tests {
             note(&changes, state(1, 200_000), 40_000);
             assert!(table.count(&changes, 0.5));
         }
-        let outlook = table.outlook(1, NOW);
+        let outlook = table.outlook(Span::Life, 1, NOW);
         let changes = |shape: u8, age: u64| outlook.changes(&[shape], Timestamp(NOW.0 - age));
         assert!(changes(1, 20_000) && changes(1, 150_000), "they are going to be delivered");
         assert!(!changes(0, 20_000) && !changes(0, 1_000_000), "they were delivered");
         assert!(!changes(1, 4_000_000), "it is long past the age at which it would have been delivered");
         assert!(changes(0, 20), "nothing so young was watched");
         assert!(!changes(0b1110, 20_000), "other columns do not tell shapes apart");
+    }
+
+    #[test]
+    fn what_changes_late_is_told_from_what_changes_soon() {
+        let changes = Changes::default();
+        let mut table = LifeTable::new(&changes);
+        // A queue: each row is changed once, 1,000,000 commits after it was made.
+        for _ in 0..10 {
+            (8..20).for_each(|class| table.expose(state(1, 1 << class), 1e6, 10_000));
+            note(&changes, state(1, 1_000_000), 80_000);
+            assert!(table.count(&changes, 0.5));
+        }
+        let changes = |span, age: u64| table.outlook(span, 1, NOW).shape_changes(1, Timestamp(NOW.0 - age));
+        for age in [20_000, 200_000, 900_000] {
+            assert!(changes(Span::Life, age), "{age}");
+        }
+        let soon = Span::Next(200_000.0);
+        assert!(!changes(soon, 20_000) && !changes(soon, 200_000), "they have to wait for longer");
+        assert!(changes(soon, 900_000), "it is about to be its turn");
+        assert!(changes(Span::Next(1e6), 200_000), "its turn comes within that time");
+        assert!(changes(soon, 20), "nothing so young was watched");
+        assert!(!changes(Span::Next(0.0), 900_000), "nothing changes in no time");
+        // 20,000 commits a second: the next 64 seconds reach further than 16 and 4.
+        let prospects = table.prospects(20_000.0, 1, NOW);
+        let soon = |shapes, age: u64| prospects.how_soon(&shapes, Timestamp(NOW.0 - age), NOW, 6);
+        let all = |shape: usize| std::array::from_fn(|at| if at == shape { 100 } else { 0 });
+        assert_eq!([20_000, 200_000, 400_000, 900_000].map(|age| soon(all(1), age)), [2, 3, 4, 4]);
+        assert_eq!(soon([95, 5, 0, 0, 0, 0, 0, 0], 20_000), 4, "nothing is known of the others");
+        (8..26).for_each(|class| table.expose(state(0, 1 << class), 1e9, 100_000));
+        table.count(&Changes::default(), 0.0);
+        let prospects = table.prospects(10_000.0, 1, NOW);
+        assert_eq!(prospects.how_soon(&[95, 5, 0, 0, 0, 0, 0, 0], Timestamp(NOW.0 - 20_000), NOW, 6), 0);
     }
 
     #[test]

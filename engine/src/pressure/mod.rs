@@ -5,11 +5,13 @@
 mod room;
 mod warmth;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::thread::Thread;
 
 use thermocline_base::clock::Clock;
+use thermocline_base::ids::TableId;
 use thermocline_base::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
 
 use self::room::Waiters;
@@ -17,6 +19,7 @@ pub(crate) use self::room::{Verdict, take_turn};
 pub(crate) use self::warmth::{Hot, Wanted, Warmth};
 use crate::error::Error;
 use crate::hot::budget::{Budget, OutOfMemory, OutOfMemoryCause};
+use crate::hot::life::Prospects;
 use crate::hot::reuse::Moment;
 
 /// The state that writers and the governor's thread share.
@@ -32,6 +35,8 @@ pub(crate) struct Governor {
     freezers: Mutex<Vec<Thread>>,
     /// The work that they have done.
     pub(crate) freezer: Done,
+    /// Their expectations of the rows of tables; none until they know.
+    pub(crate) prospects: Mutex<BTreeMap<TableId, Prospects>>,
     waiters: Mutex<Waiters>,
     /// Rows cannot leave memory, since the disk of the cold store, or of the log, is full.
     disk_is_full: AtomicBool,

@@ -10,10 +10,11 @@ use std::fs;
 pub(crate) const CLIENTS: &str = "clients";
 
 /// How the names of a group's threads begin.
-const GROUPS: [(&str, &str); 14] = [
+const GROUPS: [(&str, &str); 15] = [
     ("thermocline-gov", "governor"),
     ("thermocline-cle", "cleaner"),
     ("thermocline-fre", "freezer"),
+    ("thermocline-lea", "freezer"),
     ("thermocline-che", "checkpoint"),
     ("thermocline-mai", "maintenance"),
     ("thermocline-log", "log"),

@@ -23,6 +23,7 @@ use super::object::ObjectWrite;
 use super::options::StoreOptions;
 use super::piece::{Files, Piece, PieceName};
 use super::promise::Promise;
+use super::statistics::KnownMemory;
 use super::types::BatchId;
 use super::version::{Sealed, Version};
 use crate::mutation::{self, Rule};
@@ -112,6 +113,7 @@ pub(super) struct Inner {
     pub(super) work_signal: Arc<Signal>,
     pub(super) counters: Counters,
     pub(super) memory_peak: AtomicUsize,
+    pub(super) known_memory: Mutex<KnownMemory>,
     /// The entries that merges and flushes leave out.
     pub(super) dropped: RwLock<Dropped>,
     pub(super) lock: Mutex<Option<LockGuard>>,

@@ -132,6 +132,7 @@ pub(super) fn open(io: &Arc<dyn Io>, dir: &Path, options: StoreOptions) -> Resul
         work_signal: Arc::default(),
         counters: Counters::default(),
         memory_peak: AtomicUsize::new(0),
+        known_memory: Mutex::default(),
         dropped: RwLock::default(),
         lock: Mutex::new(Some(lock)),
         options,

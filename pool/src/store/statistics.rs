@@ -1,7 +1,7 @@
 //! The store's statistics.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use thermocline_base::sync::Ordering;
 
@@ -192,16 +192,11 @@ impl Inner {
 
     pub(super) fn memory(&self) -> MemoryUse {
         let version = self.current();
-        let (mut filters, mut pieces) = (0, 0);
-        for piece in all_pieces(&version) {
-            filters += piece.filter.memory_bytes();
-            pieces += piece.memory_bytes();
-        }
-        let screens: usize = version.leaves.list.iter().map(|leaf| leaf.screen_bytes()).sum();
+        let (filters, fences) = self.known_memory.lock().of(&version);
         let load = |counter: &thermocline_base::sync::AtomicU64| counter.load(Ordering::Relaxed);
         MemoryUse {
-            filters: (filters + screens) as u64,
-            fences: (pieces - filters) as u64,
+            filters: filters as u64,
+            fences: fences as u64,
             blocks: version.memory_bytes() as u64,
             buffers: self.files.work_bytes.load(Ordering::Relaxed)
                 + load(&self.files.buffer_bytes)
@@ -263,6 +258,35 @@ impl Inner {
             unconfirmed: version.waiting.len() as u64,
             remade_tails: load(&self.files.remade_tails),
         }
+    }
+}
+
+/// The memory that the pieces of a version take: it does not change as long as the version is the same.
+#[derive(Debug, Default)]
+pub(super) struct KnownMemory {
+    version: Weak<Version>,
+    filters: usize,
+    fences: usize,
+}
+
+impl KnownMemory {
+    /// Bytes of the filters and of the rest of this version's, counted if it is another one than before.
+    fn of(&mut self, version: &Arc<Version>) -> (usize, usize) {
+        // As long as the former one is known its place is no other one's.
+        if self.version.as_ptr() != Arc::as_ptr(version) {
+            let (mut filters, mut pieces) = (0, 0);
+            for piece in all_pieces(version) {
+                filters += piece.filter.memory_bytes();
+                pieces += piece.memory_bytes();
+            }
+            let screens: usize = version.leaves.list.iter().map(|leaf| leaf.screen_bytes()).sum();
+            *self = Self {
+                version: Arc::downgrade(version),
+                filters: filters + screens,
+                fences: pieces - filters,
+            };
+        }
+        (self.filters, self.fences)
     }
 }
 
