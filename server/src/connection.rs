@@ -213,7 +213,15 @@ impl Connection {
                 self.give_way().await;
             }
             self.flush().await?;
-            self.read().await?;
+            // A client that has sent a part of a message is not idle.
+            let limit = if self.input.is_empty() { self.session.idle_limit() } else { None };
+            match limit {
+                None => self.read().await?,
+                Some((limit, error)) => match tokio::time::timeout(limit, self.read()).await {
+                    Ok(read) => read?,
+                    Err(_) => return Err(error.into()),
+                },
+            }
             // Others have had a turn while it waited.
             self.turn = (None, 0);
         }

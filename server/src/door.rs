@@ -30,6 +30,8 @@ use crate::wire;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest message before a client is let in; PostgreSQL's limit.
 const STARTUP_BYTES: usize = 10_000;
+/// The version of the protocol, 3.0.
+const PROTOCOL: u32 = 3 << 16;
 /// What a first message asks for where others have the version of the protocol.
 const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
@@ -193,13 +195,20 @@ async fn enter(stream: &Stream, shared: &Arc<Shared>) -> Result<Entered, Refusal
                 return Err(Error::new("0A000", message).into());
             }
             version => {
-                // A later version of the protocol than ours: ours is offered.
-                if version & 0xffff > 0 {
-                    wire::put(&mut out, &NegotiateProtocolVersion::new(0, Vec::new()));
-                }
                 let mut body = input.split_to(length).freeze();
                 body.advance(8);
-                break message::startup(body).map_err(|wrong| Refusal::from(Error::from(wrong)))?;
+                let startup = message::startup(body).map_err(|wrong| Refusal::from(Error::from(wrong)))?;
+                // Of a later version of the protocol, or its options: ours is offered, which has none.
+                let unknown: Vec<String> = startup
+                    .iter()
+                    .map(|(name, _)| name.clone())
+                    .filter(|name| name.starts_with("_pq_."))
+                    .collect();
+                if version > PROTOCOL || !unknown.is_empty() {
+                    let ours = PROTOCOL.cast_signed();
+                    wire::put(&mut out, &NegotiateProtocolVersion::new(ours, unknown));
+                }
+                break startup;
             }
         }
     };
@@ -274,9 +283,24 @@ fn introduced(startup: &[(String, String)]) -> Result<Vec<(String, String)>, Ref
     Ok(settings)
 }
 
+/// Words with blanks between; a backslash takes the next sign as it is (`pg_split_opts`).
+fn words_of(text: &str) -> Vec<String> {
+    let (mut words, mut word, mut signs) = (Vec::new(), None::<String>, text.chars());
+    while let Some(sign) = signs.next() {
+        match sign {
+            sign if sign.is_ascii_whitespace() => words.extend(word.take()),
+            '\\' => word.get_or_insert_default().extend(signs.next()),
+            sign => word.get_or_insert_default().push(sign),
+        }
+    }
+    words.extend(word);
+    words
+}
+
 /// `-c name=value` and `--name=value`, with blanks between.
 fn options(text: &str, settings: &mut Vec<(String, String)>) -> Result<(), Refusal> {
-    let mut words = text.split_ascii_whitespace();
+    let all = words_of(text);
+    let mut words = all.iter().map(String::as_str);
     while let Some(word) = words.next() {
         let setting = match word.strip_prefix("-c") {
             Some("") => words.next().unwrap_or(""),

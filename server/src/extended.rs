@@ -28,6 +28,8 @@ pub(crate) struct Portal {
     parameters: Vec<Datum>,
     formats: Formats,
     progress: Progress,
+    /// The tag of the statement, once it has run.
+    tag: String,
 }
 
 enum Progress {
@@ -122,8 +124,8 @@ impl Connection {
             let message = format!("bind message has {given} result formats but query has {has} columns");
             return Err(Error::new("08P01", message));
         };
-        let progress = Progress::Ready;
-        self.portals.insert(portal, Portal { statement, columns, parameters, formats, progress });
+        let (progress, tag) = (Progress::Ready, String::new());
+        self.portals.insert(portal, Portal { statement, columns, parameters, formats, progress, tag });
         wire::put_bare(&mut self.out, b'2');
         Ok(())
     }
@@ -220,10 +222,14 @@ impl Connection {
                 match ran? {
                     Err(error) => return Ok(Err(error)),
                     Ok((tag, None)) => {
+                        portal.tag.clone_from(&tag);
                         wire::put_complete(&mut self.out, &tag);
                         return Ok(Ok(()));
                     }
-                    Ok((_, Some(rows))) => rows,
+                    Ok((tag, Some(rows))) => {
+                        portal.tag = tag;
+                        rows
+                    }
                 }
             }
             Progress::Suspended(rows) => rows,
@@ -252,7 +258,10 @@ impl Connection {
             }
         }
         if rows.is_empty() && (most == 0 || count < most) {
-            wire::put_complete(&mut self.out, &format!("SELECT {count}"));
+            // A query counts what is sent now; a change what it has changed, whenever its rows are fetched.
+            let is_query = portal.tag.is_empty() || portal.tag.starts_with("SELECT ");
+            let tag = if is_query { format!("SELECT {count}") } else { portal.tag.clone() };
+            wire::put_complete(&mut self.out, &tag);
         } else {
             portal.progress = Progress::Suspended((rows, held));
             wire::put_bare(&mut self.out, b's');

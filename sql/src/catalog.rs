@@ -151,6 +151,9 @@ pub(crate) struct Index {
 /// The name of the hidden key.
 pub(crate) const HIDDEN_KEY: &str = "\u{1}row";
 
+/// The index of that key.
+pub(crate) const HIDDEN_INDEX: &str = "\u{1}row_key";
+
 /// The type of SQL that a stored type is, with its modifier.
 pub(crate) fn sql_type(stored: row::Type) -> (Type, i32) {
     match stored {

@@ -15,6 +15,8 @@ use crate::error::{Error, Result};
 pub(crate) const LEVELS: usize = 4_000;
 /// Relations of a statement.
 pub(crate) const RELATIONS: usize = 20_000;
+/// Queries of a statement that are bound once more, for an aggregate of theirs that stands in a sub-query.
+pub(crate) const REGROUPS: usize = 1_000;
 /// Relations of one FROM: choosing an order looks at each for each.
 pub(crate) const SIDE_BY_SIDE: usize = 1_600;
 /// Stack that is left at each level.

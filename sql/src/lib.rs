@@ -57,6 +57,7 @@ mod expr;
 mod functions;
 #[doc(hidden)]
 pub mod fuzzing;
+mod keywords;
 mod names;
 mod objects;
 mod optimize;
@@ -78,7 +79,7 @@ pub use session::{Answer, CopyFormat, CopyIn, Copying, Notice, Prepared, Session
 pub use shared::Common;
 pub use shared::activity::Client;
 pub use shared::interrupt::{Cause, Interrupt};
-pub use types::{Column, Datum, Numeric, Type};
+pub use types::{Column, Datum, Numeric, Record, Type};
 
 /// The answer of `version()`.
 pub(crate) const VERSION_TEXT: &str =

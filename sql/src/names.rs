@@ -15,6 +15,7 @@
 //! Limit: a full name of a table has at most 63 bytes, since the engine's names do.
 
 use crate::error::{Error, Result};
+use crate::keywords::is_keyword;
 
 /// The first sign of names that the database gives itself, and no statement can.
 pub(crate) const OWN: char = '\u{1}';
@@ -56,7 +57,8 @@ pub(crate) fn quoted(name: &str) -> String {
         return qualified(name);
     }
     let plain = name.starts_with(|sign: char| sign.is_ascii_lowercase() || sign == '_')
-        && name.chars().all(|sign| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == '_');
+        && name.chars().all(|sign| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == '_')
+        && !is_keyword(name);
     if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
@@ -80,6 +82,48 @@ pub(crate) fn checked(schema: &str, name: &str) -> Result<String> {
         return Err(Error::new("42622", message).hint("Take a shorter name for the schema or for the table."));
     }
     Ok(full)
+}
+
+/// The name of something that belongs to others, whose names it is made of: `orders_id_seq`. The longer of the two is cut until all of
+/// it fits (`makeObjectName`). `number`: how many such names were taken.
+pub(crate) fn made(first: &str, second: Option<&str>, label: &str, number: usize) -> String {
+    let label = if number == 0 { format!("_{label}") } else { format!("_{label}{number}") };
+    let between = usize::from(second.is_some());
+    let second = second.unwrap_or("");
+    let room = NAME_BYTES.saturating_sub(label.len() + between);
+    let (mut one, mut two) = (first.len(), second.len());
+    while one + two > room {
+        if one > two {
+            one -= 1;
+        } else {
+            two -= 1;
+        }
+    }
+    let second = if between == 1 { format!("_{}", cut(second, two)) } else { String::new() };
+    format!("{}{second}{label}", cut(first, one))
+}
+
+/// The columns that the name of a key or an index is made of (`ChooseIndexNameAddition`).
+pub(crate) fn joined<'n>(columns: impl IntoIterator<Item = &'n str>) -> String {
+    let mut all = String::new();
+    for name in columns {
+        if !all.is_empty() {
+            all.push('_');
+        }
+        all.push_str(name);
+        if all.len() > NAME_BYTES {
+            break;
+        }
+    }
+    all
+}
+
+/// The first so many bytes of a text, or fewer where they would end within a character.
+fn cut(text: &str, mut bytes: usize) -> &str {
+    while !text.is_char_boundary(bytes) {
+        bytes -= 1;
+    }
+    &text[..bytes]
 }
 
 /// A message with the names in it as users know them: without the schema between quotes, as PostgreSQL quotes names of relations,
@@ -168,6 +212,17 @@ mod tests {
         assert_eq!(qualified(&full), "\"App\".orders");
         assert_eq!(checked("s", &"n".repeat(61)).expect_err("it is too long").code, "42622");
         assert!(checked("s", &"n".repeat(60)).is_ok());
+    }
+
+    #[test]
+    fn names_are_made_to_fit() {
+        assert_eq!(made("t", Some("a"), "key", 0), "t_a_key");
+        assert_eq!(made("t", None, "pkey", 2), "t_pkey2");
+        let long = "l".repeat(63);
+        assert_eq!(made(&long, None, "pkey", 0), format!("{}_pkey", "l".repeat(58)));
+        let both = made(&long, Some(&long), "key", 0);
+        assert_eq!(both, format!("{}_{}_key", "l".repeat(29), "l".repeat(29)));
+        assert_eq!(made(&"ä".repeat(31), None, "pkey", 0), format!("{}_pkey", "ä".repeat(29)));
     }
 
     #[test]

@@ -212,6 +212,8 @@ pub(crate) struct Shared {
     pub(crate) plan: Plan,
     /// Rows that it makes, about.
     pub(crate) rows: f64,
+    /// It is MATERIALIZED, or makes other rows each time: it runs once even where a sub-query alone names it.
+    pub(crate) once: bool,
 }
 
 /// A recursive query.
@@ -351,6 +353,8 @@ pub(crate) enum SubKind {
 pub(crate) struct AggregateCall {
     pub(crate) aggregate: Aggregate,
     pub(crate) args: Vec<Expr>,
+    /// The values that it takes, made of the arguments; empty: the arguments themselves.
+    pub(crate) each: Vec<Expr>,
     pub(crate) distinct: bool,
     pub(crate) filter: Option<Expr>,
     pub(crate) order: Vec<SortKey>,

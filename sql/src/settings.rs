@@ -1,14 +1,17 @@
 //! The settings that drivers and tools ask for: their names, their defaults, and which values each takes.
 
+mod hints;
+
 use std::borrow::Cow;
 use std::time::Duration;
 
 use thermocline_engine::Isolation;
 
 use crate::error::{Error, Result, nearest};
+use hints::{HINTS, Hint, Unit};
 
 /// The kind of values that a setting takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     /// Its default only.
     Fixed,
@@ -17,6 +20,8 @@ enum Kind {
     Switch,
     /// A time in milliseconds, or with its unit.
     Time,
+    /// It is checked and told again, and changes no answer.
+    Hint(Hint),
     /// UTC by any of its names.
     Zone,
     /// Tells something and cannot be set.
@@ -37,7 +42,8 @@ const KNOWN: &[(&str, &str, Kind)] = &[
     ("default_transaction_read_only", "off", Kind::Switch),
     ("escape_string_warning", "on", Kind::Any),
     ("extra_float_digits", "1", Kind::Any),
-    ("idle_in_transaction_session_timeout", "0", Kind::Fixed),
+    ("idle_in_transaction_session_timeout", "0", Kind::Time),
+    ("idle_session_timeout", "0", Kind::Time),
     ("integer_datetimes", "on", Kind::Told),
     ("intervalstyle", "postgres", Kind::Fixed),
     ("jit", "off", Kind::Any),
@@ -61,27 +67,45 @@ const KNOWN: &[(&str, &str, Kind)] = &[
     ("timezone", "UTC", Kind::Zone),
     ("transaction_isolation", "", Kind::Told),
     ("transaction_read_only", "off", Kind::Told),
+    ("array_nulls", "on", Kind::Fixed),
+    ("backslash_quote", "safe_encoding", Kind::Fixed),
+    ("client_connection_check_interval", "0", Kind::Fixed),
+    ("exit_on_error", "off", Kind::Fixed),
+    ("lo_compat_privileges", "off", Kind::Fixed),
+    ("password_encryption", "scram-sha-256", Kind::Fixed),
+    ("quote_all_identifiers", "off", Kind::Fixed),
+    ("session_replication_role", "origin", Kind::Fixed),
+    ("transform_null_equals", "off", Kind::Fixed),
+    ("xmlbinary", "base64", Kind::Fixed),
+    ("xmloption", "content", Kind::Fixed),
 ];
+
+/// All settings: their names, defaults and kinds.
+fn all() -> impl Iterator<Item = (&'static str, &'static str, Kind)> {
+    let hints = HINTS.iter().map(|(name, default, hint)| (*name, *default, Kind::Hint(*hint)));
+    KNOWN.iter().copied().chain(hints)
+}
 
 /// Names of settings, and their defaults.
 pub(crate) fn defaults() -> impl Iterator<Item = (&'static str, &'static str)> {
-    KNOWN.iter().map(|(name, default, _)| (*name, *default))
+    all().map(|(name, default, _)| (name, default))
 }
 
 /// Names of settings, their defaults, and what values they take.
 #[cfg(test)]
 pub(crate) fn described() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    KNOWN.iter().map(|(name, default, kind)| {
+    all().map(|(name, default, kind)| {
         let takes = match kind {
             Kind::Fixed => "its default only",
             Kind::Any => "any text",
             Kind::Level => "a level of isolation",
             Kind::Switch => "on, off",
             Kind::Time => "milliseconds, or a number with us, ms, s, min, h or d",
+            Kind::Hint(hint) => hints::takes(hint),
             Kind::Zone => "UTC, by any of its names",
             Kind::Told => "nothing: it is told",
         };
-        (*name, *default, takes)
+        (name, default, takes)
     })
 }
 
@@ -96,8 +120,8 @@ fn unknown(name: &str) -> Error {
     }
 }
 
-fn known(name: &str) -> Result<&'static (&'static str, &'static str, Kind)> {
-    KNOWN.iter().find(|(known, _, _)| known.eq_ignore_ascii_case(name)).ok_or_else(|| unknown(name))
+fn known(name: &str) -> Result<(&'static str, &'static str, Kind)> {
+    all().find(|(known, _, _)| known.eq_ignore_ascii_case(name)).ok_or_else(|| unknown(name))
 }
 
 /// The level of isolation with this name.
@@ -118,23 +142,14 @@ fn switch(text: &str) -> Option<bool> {
     }
 }
 
-/// A time: milliseconds, or with a unit.
+/// The time that a setting says; none if it is none.
 pub(crate) fn time(text: &str) -> Option<Duration> {
-    let text = text.trim();
-    let digits = text.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(text.len());
-    let count: u64 = text[..digits].parse().ok()?;
-    let unit = match text[digits..].trim() {
-        "us" => return Some(Duration::from_micros(count)),
-        "" | "ms" => 1,
-        "s" => 1_000,
-        "min" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return None,
-    };
-    let millis = count.checked_mul(unit).filter(|millis| *millis <= i32::MAX as u64)?;
-    Some(Duration::from_millis(millis))
+    let (_, millis) = hints::whole("", text, TIME).ok()?;
+    u64::try_from(millis).ok().map(Duration::from_millis)
 }
+
+/// Times are whole milliseconds.
+const TIME: (Unit, i64, i64) = (Unit::Time(1), 0, i32::MAX as i64);
 
 fn is_utc(zone: &str) -> bool {
     let names = [
@@ -171,7 +186,7 @@ pub(crate) fn checked(name: &str, value: Option<&[String]>) -> Result<(Cow<'stat
         let is_default = value.is_none();
         return Ok((Cow::Owned(name), value.map_or_else(String::new, |value| value.join(", ")), is_default));
     }
-    let (known, default, kind) = *known(name)?;
+    let (known, default, kind) = known(name)?;
     let mut wanted = value.map_or_else(|| default.to_owned(), |value| value.join(", "));
     let invalid = || {
         Error::new(
@@ -191,14 +206,8 @@ pub(crate) fn checked(name: &str, value: Option<&[String]>) -> Result<(Cow<'stat
         Kind::Switch => {
             wanted = if switch(&wanted).ok_or_else(invalid)? { "on" } else { "off" }.to_owned();
         }
-        Kind::Time => {
-            let time = time(&wanted).ok_or_else(invalid)?;
-            wanted = match time.as_millis() {
-                0 => "0".to_owned(),
-                millis if millis % 1000 == 0 => format!("{}s", millis / 1000),
-                millis => format!("{millis}ms"),
-            };
-        }
+        Kind::Time => wanted = hints::whole(known, &wanted, TIME)?.0,
+        Kind::Hint(hint) => wanted = hints::checked(known, &wanted, hint)?,
         Kind::Zone if is_utc(&wanted) => {}
         Kind::Zone => {
             return Err(Error::unsupported(format!("setting \"{known}\" to \"{wanted}\""))
@@ -230,7 +239,7 @@ pub(crate) fn show(values: &Values, name: &str, isolation: Isolation, read_only:
         let found = values.iter().find(|(other, _)| *other == name);
         return found.map(|(_, value)| value.clone()).ok_or_else(|| unknown(&name));
     }
-    let (known, default, _) = *known(name)?;
+    let (known, default, _) = known(name)?;
     if known == "transaction_isolation" {
         return Ok(match isolation {
             Isolation::Serializable => "serializable",
@@ -252,7 +261,7 @@ pub(crate) fn written(name: &str) -> Result<String> {
         return Ok(name);
     }
     let (known, ..) = known(name)?;
-    Ok(match *known {
+    Ok(match known {
         "datestyle" => "DateStyle",
         "intervalstyle" => "IntervalStyle",
         "timezone" => "TimeZone",

@@ -12,7 +12,7 @@ with psycopg.connect("") as connection:
     names = {oid: name for oid, name in connection.execute("select oid, typname from pg_type").fetchall()}
     lines = []
     for oid, name, length in connection.execute("select oid, typname, typlen from pg_type").fetchall():
-        if name.removeprefix("_") in TYPES + ["unknown", "record", "void"] and name not in ("_char", "_record"):
+        if name.removeprefix("_") in TYPES + ["unknown", "record", "void"] and name != "_char":
             lines.append(f"type {name} {oid} {length}")
     query = "select proname, proargtypes::oid[], prorettype, prokind from pg_proc where prokind in ('f', 'a')"
     for name, args, returns, kind in connection.execute(query).fetchall():

@@ -65,7 +65,11 @@ impl Client {
     }
 
     pub(crate) fn startup_message(settings: &[(&str, &str)]) -> Vec<u8> {
-        let mut body = 0x0003_0000i32.to_be_bytes().to_vec();
+        Self::startup_of_version(0x0003_0000, settings)
+    }
+
+    pub(crate) fn startup_of_version(version: u32, settings: &[(&str, &str)]) -> Vec<u8> {
+        let mut body = version.to_be_bytes().to_vec();
         for (name, value) in settings {
             body.extend(name.bytes().chain([0]).chain(value.bytes()).chain([0]));
         }

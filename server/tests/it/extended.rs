@@ -44,6 +44,29 @@ fn a_portal_is_read_in_parts() {
     assert_eq!(messages[0].field('C').as_deref(), Some("34000"));
 }
 
+/// The rows of a change are fetched in parts; the tag behind them is the change's, and counts all of them.
+#[test]
+fn a_portal_of_a_change_ends_with_its_tag() {
+    let server = Running::new();
+    let mut client = server.connect();
+    client.say("create table t (id int primary key, n int)");
+    let mut tags = |text: &str| {
+        let all = [Client::parse("", text, &[]), Client::bind("p", "", &[], (0, 0))].concat();
+        let parts = [Client::execute("p", 2), Client::execute("p", 2), Client::execute("p", 2)].concat();
+        client.send_raw(&[all, parts, Client::sync()].concat());
+        let messages = client.until_ready();
+        let tags = messages.iter().filter(|message| message.0 == 'C').map(Message::text);
+        (kinds(&messages), tags.collect::<Vec<String>>().join(" "))
+    };
+    let (insert, update) =
+        ("insert into t values (1, 1), (2, 2), (3, 3) returning id", "update t set n = n + 1 returning n");
+    assert_eq!(tags(insert), ("12DDsDCCZ".to_owned(), "INSERT 0 3 INSERT 0 3".to_owned()));
+    assert_eq!(tags(update), ("12DDsDCCZ".to_owned(), "UPDATE 3 UPDATE 3".to_owned()));
+    assert_eq!(tags("select id from t").1, "SELECT 1 SELECT 0");
+    assert_eq!(tags("show work_mem"), ("12DCCCZ".to_owned(), "SHOW SHOW SHOW".to_owned()));
+    assert_eq!(tags("delete from t where id = 1 returning id").1, "DELETE 1 DELETE 1 DELETE 1");
+}
+
 /// An error skips what follows up to Sync, and undoes what came since the Sync before.
 #[test]
 fn a_pipeline_is_one_transaction() {

@@ -6,6 +6,7 @@ mod client;
 mod extended;
 mod hostile;
 mod simple;
+mod startup;
 mod turns;
 
 use client::Client;

@@ -44,6 +44,7 @@ impl Binder<'_> {
         let call = AggregateCall {
             aggregate: Aggregate::Array,
             args: vec![Expr::Column(0)],
+            each: Vec::new(),
             distinct: false,
             filter: None,
             order: Vec::new(),
@@ -228,7 +229,12 @@ impl Binder<'_> {
             ("array_remove", 2) => (Call::All(removed), array, vec![array, element]),
             ("array_to_string", 2 | 3) => {
                 // Elements as they are written.
-                let mut exprs = vec![self.explicit(args[0].clone(), Type::TextArray, NO_MOD, at)?.expr];
+                let element = Expr::Output(Box::new(Expr::Column(0)), element);
+                let mut exprs = if args[0].ty == Type::BpCharArray {
+                    vec![Expr::Elements(Box::new(args[0].expr.clone()), Box::new(element))]
+                } else {
+                    vec![self.explicit(args[0].clone(), Type::TextArray, NO_MOD, at)?.expr]
+                };
                 for arg in &args[1..] {
                     exprs.push(self.implicit(arg.clone(), Type::Text)?.expr);
                 }
@@ -322,10 +328,7 @@ fn overlaps(array: &Datum, other: &Datum) -> Made {
 }
 
 fn text(value: &Datum) -> &str {
-    match value {
-        Datum::Text(text) => text,
-        other => unreachable!("a text is expected: {other:?}"),
-    }
+    value.as_text().unwrap_or_else(|| unreachable!("a text is expected: {value:?}"))
 }
 
 /// `array_to_string`: nulls are left out unless it is said what stands for them.

@@ -1,20 +1,22 @@
 //! Calls: functions, operators and aggregates, by the types of their arguments.
 
+use super::coerce::in_form;
+use super::query::{has_equality, has_order};
 use super::scope::Barred;
 use super::{Binder, Typed};
 use crate::error::{Error, Result, nearest};
-use crate::expr::{Call, Expr};
+use crate::expr::{Call, Comparison, Expr, Made};
 use crate::functions::aggregates::{Aggregate, aggregates_named, is_aggregate};
 use crate::functions::{
     Resolved, function_names, functions_named, operators_named, resolve, resolve_operator,
 };
 use crate::parser::ast;
 use crate::plan::{AggregateCall, SortKey};
-use crate::types::{Datum, Type};
+use crate::types::{Datum, Shape, Type};
 
 impl Binder<'_> {
     /// The types of arguments, with what is known of parameters by now.
-    fn types(&self, args: &[Typed]) -> Vec<Type> {
+    pub(super) fn types(&self, args: &[Typed]) -> Vec<Type> {
         let ty = |typed: &Typed| match typed.expr {
             Expr::Param(index) if typed.ty == Type::Unknown => self.parameters[index],
             _ => typed.ty,
@@ -45,7 +47,7 @@ impl Binder<'_> {
                 for (arg, ty) in args.into_iter().zip(operator.args) {
                     exprs.push(self.implicit(arg, *ty)?.expr);
                 }
-                Ok(Typed::new(Expr::Call(operator.call, exprs), operator.returns, at))
+                Ok(Typed::new(in_form(Expr::Call(operator.call, exprs), operator.returns), operator.returns, at))
             }
             // Text and anything: the other side is written as text.
             Resolved::None if name == "||" && types.len() == 2 && types.iter().any(|ty| ty.is_string() || *ty == Type::Unknown) => {
@@ -76,9 +78,6 @@ impl Binder<'_> {
 
     /// Fields are compared one by one, each pair by its own operator's types.
     fn compare_records(&mut self, name: &str, left: Typed, right: Typed, at: u32) -> Result<Typed> {
-        if left.fields.len() != right.fields.len() {
-            return Err(Error::new("42601", "unequal number of entries in row expressions").at(at));
-        }
         let comparison = operators_named(name).into_iter().find_map(|operator| match operator.call {
             Call::Compare(comparison) => Some(comparison),
             _ => None,
@@ -86,17 +85,34 @@ impl Binder<'_> {
         let Some(comparison) = comparison else {
             return Err(operator_error(name, &[Type::Record, Type::Record], "42883", "does not exist").at(at));
         };
-        let (Expr::Record(lefts), Expr::Record(rights)) = (left.expr, right.expr) else {
-            return Err(Error::unsupported("a comparison of row values that are not written out").at(at));
+        let (Expr::Record(lefts, _), Expr::Record(rights, _)) = (&left.expr, &right.expr) else {
+            // As values, in which nulls are equal (`record_cmp`).
+            let call = match comparison {
+                Comparison::Equal => Call::Two(|a, b| compare_as_values(Comparison::Equal, a, b)),
+                Comparison::NotEqual => Call::Two(|a, b| compare_as_values(Comparison::NotEqual, a, b)),
+                Comparison::Less => Call::Two(|a, b| compare_as_values(Comparison::Less, a, b)),
+                Comparison::LessEqual => Call::Two(|a, b| compare_as_values(Comparison::LessEqual, a, b)),
+                Comparison::Greater => Call::Two(|a, b| compare_as_values(Comparison::Greater, a, b)),
+                Comparison::GreaterEqual => {
+                    Call::Two(|a, b| compare_as_values(Comparison::GreaterEqual, a, b))
+                }
+            };
+            return Ok(Typed::new(Expr::Call(call, vec![left.expr, right.expr]), Type::Bool, at));
         };
+        if lefts.len() != rights.len() {
+            return Err(Error::new("42601", "unequal number of entries in row expressions").at(at));
+        }
         let (mut a, mut b) = (Vec::new(), Vec::new());
-        let pairs = lefts.into_iter().zip(left.fields).zip(rights.into_iter().zip(right.fields));
+        let pairs = lefts.iter().zip(&left.fields).zip(rights.iter().zip(&right.fields));
         for ((left, left_ty), (right, right_ty)) in pairs {
-            let compared = self.operator(
-                name,
-                vec![Typed::new(left, left_ty, at), Typed::new(right, right_ty, at)],
-                at,
-            )?;
+            let both = vec![Typed::field(left, *left_ty, at), Typed::field(right, *right_ty, at)];
+            if both.iter().all(|field| field.ty == Type::Record) {
+                // A row value within another one is compared as a value.
+                a.push(left.clone());
+                b.push(right.clone());
+                continue;
+            }
+            let compared = self.operator(name, both, at)?;
             let Expr::Call(_, sides) = compared.expr else {
                 return Err(Error::unsupported("a comparison of nested row values").at(at));
             };
@@ -104,7 +120,8 @@ impl Binder<'_> {
             a.extend(sides.next());
             b.extend(sides.next());
         }
-        let args = vec![Expr::Record(a), Expr::Record(b)];
+        let shape = Shape::unnamed(vec![Type::Record; a.len()]);
+        let args = vec![Expr::Record(a, shape.clone()), Expr::Record(b, shape)];
         Ok(Typed::new(Expr::Call(Call::Compare(comparison), args), Type::Bool, at))
     }
 
@@ -133,6 +150,9 @@ impl Binder<'_> {
             let message =
                 format!("DISTINCT, ORDER BY, FILTER or * specified, but {name} is not an aggregate function");
             return Err(Error::new("42809", message).at(at));
+        }
+        if crate::functions::is_volatile(name) {
+            self.volatile += 1;
         }
         if let Some(found) = self.sequence_function(name, &call.args, at)? {
             return Ok(found);
@@ -183,7 +203,11 @@ impl Binder<'_> {
                 for (arg, ty) in args.into_iter().zip(function.args) {
                     exprs.push(self.implicit(arg, *ty)?.expr);
                 }
-                Ok(Typed::new(Expr::Call(function.call, exprs), function.returns, at))
+                Ok(Typed::new(
+                    in_form(Expr::Call(function.call, exprs), function.returns),
+                    function.returns,
+                    at,
+                ))
             }
             Resolved::None => {
                 // A type's name as a function is a cast.
@@ -214,9 +238,9 @@ impl Binder<'_> {
         }
         let mut exprs = Vec::with_capacity(args.len());
         for arg in args {
-            // Of a boolean: its output, not its cast.
-            if arg.ty == Type::Bool {
-                exprs.push(Expr::Output(Box::new(arg.expr), Type::Bool));
+            // Its output, not its cast.
+            if matches!(arg.ty, Type::Bool | Type::BpChar) {
+                exprs.push(Expr::Output(Box::new(arg.expr), arg.ty));
             } else {
                 exprs.push(self.as_text(arg)?);
             }
@@ -226,6 +250,10 @@ impl Binder<'_> {
     }
 
     fn aggregate(&mut self, name: &str, call: &ast::Call, at: u32) -> Result<Typed> {
+        let level = self.level_of_aggregate(call);
+        if level + 1 < self.frames.len() {
+            return self.aggregate_of(level, name, call, at);
+        }
         if let Some(clause) = self.frame().no_aggregates {
             return Err(
                 Error::new("42803", format!("aggregate functions are not allowed in {clause}")).at(at)
@@ -253,6 +281,19 @@ impl Binder<'_> {
         Ok(Typed::new(Expr::Column(column), ty, at))
     }
 
+    /// An aggregate of a query around the present one, whose columns alone it is made of.
+    fn aggregate_of(&mut self, level: usize, name: &str, call: &ast::Call, at: u32) -> Result<Typed> {
+        let frame = &self.frames[level];
+        if frame.no_aggregates.is_none() && frame.group.is_none() {
+            self.regroup = Some(level);
+            return Err(Error::new("42803", "aggregate functions are not allowed here").at(at));
+        }
+        let inner = self.frames.split_off(level + 1);
+        let bound = self.aggregate(name, call, at);
+        self.frames.extend(inner);
+        Ok(self.brought_in(bound?, level))
+    }
+
     fn aggregate_inside(&mut self, name: &str, call: &ast::Call, at: u32) -> Result<(AggregateCall, Type)> {
         let subs = std::mem::take(&mut self.frame().subs);
         let bound = self.barring(Barred::Aggregate, |binder| binder.aggregate_parts(name, call, at));
@@ -271,9 +312,8 @@ impl Binder<'_> {
         call: &ast::Call,
         at: u32,
     ) -> Result<(AggregateCall, Type)> {
-        if let Some((aggregate, args, ty)) = self.json_aggregate(name, &call.args)? {
-            let wanted = vec![Type::Text; args.len()];
-            return self.aggregate_call(call, (aggregate, wanted, ty), args);
+        if let Some(made) = self.json_aggregate(name, call)? {
+            return Ok(made);
         }
         let mut args = Vec::new();
         for arg in &call.args {
@@ -333,7 +373,7 @@ impl Binder<'_> {
     }
 
     /// The call of an aggregate whose types are known.
-    fn aggregate_call(
+    pub(super) fn aggregate_call(
         &mut self,
         call: &ast::Call,
         (aggregate, wanted, ty): (Aggregate, Vec<Type>, Type),
@@ -341,6 +381,9 @@ impl Binder<'_> {
     ) -> Result<(AggregateCall, Type)> {
         let mut exprs = Vec::new();
         for (arg, ty) in args.into_iter().zip(wanted) {
+            if call.distinct {
+                has_equality(ty, arg.at)?;
+            }
             exprs.push(if ty == Type::Record { arg.expr } else { self.implicit(arg, ty)?.expr });
         }
         let filter = match &call.filter {
@@ -354,14 +397,24 @@ impl Binder<'_> {
         for item in &call.order {
             let typed = self.expr(&item.expr)?;
             let typed = if typed.ty == Type::Unknown { self.implicit(typed, Type::Text)? } else { typed };
+            has_order(typed.ty, item.expr.at)?;
             order.push(SortKey {
                 expr: typed.expr,
                 descending: item.descending,
                 nulls_first: item.nulls_first,
             });
         }
-        Ok((AggregateCall { aggregate, args: exprs, distinct: call.distinct, filter, order }, ty))
+        let distinct = call.distinct;
+        Ok((AggregateCall { aggregate, args: exprs, each: Vec::new(), distinct, filter, order }, ty))
     }
+}
+
+/// Compares two row values as values, of whatever fields.
+fn compare_as_values(comparison: Comparison, a: &Datum, b: &Datum) -> Made {
+    if let (Datum::Record(a), Datum::Record(b)) = (a, b) {
+        a.may_compare(b)?;
+    }
+    Ok(Datum::Bool(comparison.holds(a.compare(b))))
 }
 
 fn operator_error(name: &str, types: &[Type], code: &'static str, what: &str) -> Error {

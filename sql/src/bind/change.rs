@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::query::{applied, place_subs, rows_with_subs};
-use super::recursive::KnownCte;
+use super::query::{applied, made_by, place_subs, rows_with_subs};
 use super::scope::{Frame, Naming, ScopeColumn};
 use super::{Binder, Typed};
 use crate::catalog::Table;
@@ -13,7 +12,7 @@ use crate::parser::ast::{
     self, Alias, Assignment, Conflict, Delete, ExprKind, Insert, Overriding, SetExpr, TableRef, Update,
 };
 use crate::plan::{BoundConflict, BoundDelete, BoundInsert, BoundUpdate, Plan};
-use crate::types::Datum;
+use crate::types::{Datum, Type};
 
 fn column_of(table: &Table, name: &str, at: u32) -> Result<usize> {
     let visible = |column: &crate::catalog::Column| !column.hidden && column.name == name;
@@ -33,9 +32,13 @@ impl Binder<'_> {
     pub(crate) fn default_of(&mut self, table: &Table, column: usize) -> Result<Expr> {
         let column = &table.columns[column];
         let Some(text) = &column.default_text else {
-            return Ok(Expr::Const(
-                column.default.as_ref().map_or(Datum::Null, crate::types::stored::datum_of),
-            ));
+            let default = column.default.as_ref().map_or(Datum::Null, crate::types::stored::datum_of);
+            return Ok(Expr::Const(match (default, column.ty) {
+                (default @ Datum::Text(_), Type::BpChar) => {
+                    crate::types::text::fit(default, column.ty, column.modifier, false)?
+                }
+                (default, ty) => default.in_form_of(ty),
+            }));
         };
         let parsed = crate::parser::parse_expr(text);
         let bound =
@@ -117,7 +120,7 @@ impl Binder<'_> {
     pub(super) fn insert(&mut self, insert: &Insert) -> Result<BoundInsert> {
         let table = self.table(&insert.table)?;
         let known = self.ctes.len();
-        self.ctes.extend(insert.with.iter().map(KnownCte::new));
+        self.know(&insert.with)?;
         let mut targets = Vec::new();
         for (name, at) in &insert.columns {
             let column = column_of(&table, name, *at)?;
@@ -174,7 +177,7 @@ impl Binder<'_> {
         {
             return self.insert_values((rows, insert.overriding), table, targets, &too_many);
         }
-        let (bound, _) = self.sub_query(source)?;
+        let ((mut bound, _), written) = self.keeping_unknown(|binder| binder.sub_query(source))?;
         too_many(bound.columns.len(), source.at)?;
         let mut exprs = self.defaults(table, &targets[..bound.columns.len()])?;
         for (place, column) in bound.columns.iter().enumerate() {
@@ -186,20 +189,12 @@ impl Binder<'_> {
             if target.identity == Some(true) && insert.overriding.is_none() {
                 return Err(always(&target.name));
             }
-            // A literal in the list of a SELECT has the type of its column.
-            let literal = match &bound.plan {
-                Plan::Project(_, made) if column.ty == crate::types::Type::Text => match made.get(place) {
-                    Some(Expr::Const(value)) => Some(value.clone()),
-                    _ => None,
-                },
-                _ => None,
-            };
+            // A literal or a parameter in the list of a SELECT has the type of its column.
+            let at = written.get(place).copied().unwrap_or(source.at);
+            let literal = made_by(&mut bound.plan, place).filter(|_| column.ty == Type::Unknown);
             let typed = match literal {
-                Some(value) => Typed::constant(value, crate::types::Type::Unknown, source.at),
-                None => Typed {
-                    modifier: column.modifier,
-                    ..Typed::new(Expr::Column(place), column.ty, source.at)
-                },
+                Some(expr) => Typed::new(expr.clone(), Type::Unknown, at),
+                None => Typed { modifier: column.modifier, ..Typed::new(Expr::Column(place), column.ty, at) },
             };
             exprs[targets[place]] = self.assigned(typed, &table.columns[targets[place]])?;
             given[targets[place]] = true;
@@ -387,7 +382,7 @@ impl Binder<'_> {
 
     pub(super) fn update(&mut self, update: &Update) -> Result<BoundUpdate> {
         let known = self.ctes.len();
-        self.ctes.extend(update.with.iter().map(KnownCte::new));
+        self.know(&update.with)?;
         self.frames.push(Frame::default());
         let bound = self.update_inside(update);
         self.frames.pop();
@@ -427,7 +422,7 @@ impl Binder<'_> {
 
     pub(super) fn delete(&mut self, delete: &Delete) -> Result<BoundDelete> {
         let known = self.ctes.len();
-        self.ctes.extend(delete.with.iter().map(KnownCte::new));
+        self.know(&delete.with)?;
         self.frames.push(Frame::default());
         let bound = self.delete_inside(delete);
         self.frames.pop();

@@ -2,7 +2,7 @@
 
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
-use crate::expr::Expr;
+use crate::expr::{Call, Expr};
 use crate::functions::{CastHow, Context, cast, is_coercible};
 use crate::parser::ast::TypeName;
 use crate::types::{Category, Datum, NO_MOD, Type, numeric_mod, text};
@@ -77,7 +77,6 @@ impl Binder<'_> {
                         let fields = if to == Type::Interval { modifier } else { NO_MOD };
                         let read =
                             text::input(literal, to, fields, self.now).map_err(|error| error.at(at))?;
-                        let read = if to == Type::BpChar { trimmed(&read) } else { read };
                         // What depends on the time is read when the statement runs.
                         if is_relative(literal, to) {
                             let expr = Expr::Input(Box::new(from.expr), to, fields);
@@ -101,7 +100,7 @@ impl Binder<'_> {
             CastHow::Input => Typed::new(Expr::Input(Box::new(arg), to, NO_MOD), to, at),
             CastHow::Output => {
                 let expr = Expr::Output(Box::new(arg), from.ty);
-                Typed::new(expr, to, at)
+                Typed::new(in_form(expr, to), to, at)
             }
             CastHow::Elements => {
                 let (one, other) = from.ty.element().zip(to.element()).expect("both are arrays");
@@ -226,6 +225,15 @@ pub(super) fn common_modifier(all: &[Typed], ty: Type) -> i32 {
     }
 }
 
+/// The expression, which makes texts, with these in the form of the type's values.
+pub(super) fn in_form(expr: Expr, ty: Type) -> Expr {
+    match ty {
+        Type::BpChar => Expr::Call(Call::One(|value| Ok(value.clone().in_form_of(Type::BpChar))), vec![expr]),
+        Type::Jsonb => Expr::Call(Call::One(|value| Ok(value.clone().in_form_of(Type::Jsonb))), vec![expr]),
+        _ => expr,
+    }
+}
+
 fn fitted(mut typed: Typed, modifier: i32, context: Context) -> Typed {
     if modifier != NO_MOD {
         let (ty, explicit) = (typed.ty, context == Context::Explicit);
@@ -233,13 +241,6 @@ fn fitted(mut typed: Typed, modifier: i32, context: Context) -> Typed {
         typed.modifier = modifier;
     }
     typed
-}
-
-fn trimmed(value: &Datum) -> Datum {
-    match value {
-        Datum::Text(text) => Datum::text(text.trim_end_matches(' ')),
-        other => other.clone(),
-    }
 }
 
 /// Does the literal mean another time at each run?

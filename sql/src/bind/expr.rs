@@ -1,6 +1,7 @@
 //! Expressions.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::scope::Barred;
 use super::sets::SETS;
@@ -11,7 +12,7 @@ use crate::expr::{Call, Comparison, Expr};
 use crate::functions::Context;
 use crate::parser::ast::{self, ExprKind, Like, Quantified};
 use crate::plan::{Sub, SubKind};
-use crate::types::{Datum, NO_MOD, Numeric, Type};
+use crate::types::{Datum, NO_MOD, Numeric, Shape, Type};
 
 /// From so many constants on a list is looked up by hash.
 const SET_FROM: usize = 8;
@@ -131,15 +132,14 @@ impl Binder<'_> {
                 self.like(*kind, arg, pattern, escape.as_deref(), *negated, at)?
             }
             ExprKind::Row(fields) => {
-                let mut typed = Typed::new(Expr::Record(Vec::new()), Type::Record, at);
-                let mut exprs = Vec::new();
+                let mut all = Vec::new();
                 for field in fields {
-                    let field = self.expr(field)?;
-                    typed.fields.push(field.ty);
-                    exprs.push(field.expr);
+                    match &field.kind {
+                        ExprKind::Star(names) => all.extend(self.columns_of(names, field.at)?),
+                        _ => all.push(self.expr(field)?),
+                    }
                 }
-                typed.expr = Expr::Record(exprs);
-                typed
+                self.record(all, None, at)
             }
             ExprKind::Array(items) => self.array(items, at)?,
             ExprKind::ArrayQuery(query) => self.array_query(query, at)?,
@@ -171,12 +171,15 @@ impl Binder<'_> {
             }
             ExprKind::NullIf(left, right) => {
                 let (left, right) = (self.expr(left)?, self.expr(right)?);
-                let right_ty = right.ty;
-                let plain = if left.ty == Type::Unknown {
-                    self.implicit(left.clone(), Type::Text)?
-                } else {
-                    left.clone()
+                // A literal has the type that it is compared with.
+                let other = self.types(std::slice::from_ref(&right))[0];
+                let left = match other {
+                    _ if left.ty == Type::Varchar => self.implicit(left, Type::Text)?,
+                    _ if self.types(std::slice::from_ref(&left))[0] != Type::Unknown => left,
+                    Type::Unknown | Type::Varchar => self.implicit(left, Type::Text)?,
+                    other => self.implicit(left, other)?,
                 };
+                let plain = left.clone();
                 let mut equal = self.operator("=", vec![left, right], at)?;
                 // The value has the type that it is compared as: an integer beside a numeric is one.
                 let compared = match &mut equal.expr {
@@ -186,7 +189,7 @@ impl Binder<'_> {
                 let numeric = |expr: &Expr| {
                     matches!(expr, Expr::Call(Call::One(_), _) | Expr::Const(Datum::Numeric(_)))
                 };
-                match compared.filter(|side| numeric(side) && right_ty == Type::Numeric) {
+                match compared.filter(|side| numeric(side) && other == Type::Numeric) {
                     Some(side) => {
                         let expr = Expr::NullIf(Box::new(equal.expr), Box::new(side));
                         Typed::new(expr, Type::Numeric, at)
@@ -207,6 +210,22 @@ impl Binder<'_> {
             }
             _ => unreachable!("expr has these"),
         })
+    }
+
+    /// A row value of these fields. What is shown by a name is a text in it.
+    pub(super) fn record(&mut self, all: Vec<Typed>, names: Option<Vec<String>>, at: u32) -> Typed {
+        let (mut exprs, mut types) = (Vec::new(), Vec::new());
+        for field in all {
+            let field = if field.ty.is_registered() { self.shown_registered(field) } else { field };
+            types.push(field.ty);
+            exprs.push(field.expr);
+        }
+        let fields = types.clone();
+        let mut shape = Shape::unnamed(types);
+        if let Some(names) = names {
+            shape = Arc::new(Shape { names, types: fields.clone() });
+        }
+        Typed { fields, ..Typed::new(Expr::Record(exprs, shape), Type::Record, at) }
     }
 
     pub(super) fn exprs(&mut self, all: &[ast::Expr]) -> Result<Vec<Typed>> {
@@ -376,7 +395,7 @@ impl Binder<'_> {
             return Err(Error::new("42601", format!("subquery has {what} columns")).at(at));
         }
         // Both sides as the operator takes them: the query's columns are cast in a projection.
-        let sides = if let Expr::Record(fields) = arg.expr {
+        let sides = if let Expr::Record(fields, _) = arg.expr {
             fields.into_iter().zip(arg.fields).map(|(expr, ty)| Typed::new(expr, ty, at)).collect()
         } else {
             vec![arg]
@@ -396,7 +415,8 @@ impl Binder<'_> {
         }
         let record = args.len() > 1;
         let (arg, columns) = if record {
-            (Expr::Record(args), vec![Expr::Record(columns)])
+            let shape = Shape::unnamed(vec![Type::Record; args.len()]);
+            (Expr::Record(args, shape.clone()), vec![Expr::Record(columns, shape)])
         } else {
             (args.pop().expect("one side"), columns)
         };

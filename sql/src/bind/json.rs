@@ -7,14 +7,12 @@ use super::{Binder, Typed};
 use crate::error::{Error, Result};
 use crate::expr::{Call, Env, Expr, Made};
 use crate::functions::aggregates::Aggregate;
-use crate::parser::ast::{self, ExprKind};
+use crate::parser::ast;
+use crate::plan::AggregateCall;
 use crate::types::{Category, Datum, NO_MOD, Type, json};
 
 fn text(value: &Datum) -> &str {
-    match value {
-        Datum::Text(text) => text,
-        other => unreachable!("a text is expected: {other:?}"),
-    }
+    value.as_text().unwrap_or_else(|| unreachable!("a text is expected: {value:?}"))
 }
 
 fn one(call: fn(&Datum) -> Made, arg: Expr) -> Expr {
@@ -47,17 +45,7 @@ impl Binder<'_> {
                 (one(shown, arg.expr), false)
             }
             Type::Timestamp | Type::TimestampTz => (one(moment, output(arg.expr)), false),
-            Type::Record => {
-                let Expr::Record(fields) = arg.expr else {
-                    return Err(Error::unsupported("JSON of a row value that is not written out").at(arg.at));
-                };
-                let mut parts = Vec::new();
-                for (place, (expr, ty)) in fields.into_iter().zip(arg.fields).enumerate() {
-                    parts.push(Expr::Const(Datum::text(format!("f{}", place + 1))));
-                    parts.push(self.json_of(Typed::new(expr, ty, arg.at))?.0);
-                }
-                (Expr::Call(Call::All(compact_object), parts), true)
-            }
+            Type::Record => (one(crate::functions::json::of_record, arg.expr), true),
             ty if ty.element().is_some() => {
                 let element = Typed::new(Expr::Column(0), ty.element().expect("it has elements"), arg.at);
                 let each = or_null(self.json_of(element)?.0);
@@ -75,44 +63,9 @@ impl Binder<'_> {
         })
     }
 
-    /// The same of an argument as it is written, which can be the name of a table: its whole row.
     fn json_of_written(&mut self, written: &ast::Expr) -> Result<(Expr, bool)> {
-        if let ExprKind::Column(names) = &written.kind
-            && let [name] = &names[..]
-            && let Some(columns) = self.whole_row(name, written.at)?
-        {
-            let mut parts = Vec::new();
-            for (name, typed) in columns {
-                parts.push(Expr::Const(Datum::text(name)));
-                parts.push(self.json_of(typed)?.0);
-            }
-            return Ok((Expr::Call(Call::All(compact_object), parts), true));
-        }
         let arg = self.expr(written)?;
         self.json_of(arg)
-    }
-
-    /// The columns of a table of this query, if the name is no column but a table.
-    fn whole_row(&mut self, name: &str, at: u32) -> Result<Option<Vec<(String, Typed)>>> {
-        let frame = self.frames.last().expect("a query is being bound");
-        let is_column = frame.columns.iter().any(|column| column.name == *name && !column.hidden);
-        if is_column
-            || !frame.tables.iter().any(|table| table == name)
-            || self.scalars.iter().any(|it| it == name)
-        {
-            return Ok(None);
-        }
-        let mut found = Vec::new();
-        for column in frame.columns.iter().filter(|column| column.table == name && !column.hidden) {
-            if frame.group.as_ref().is_some_and(|group| !group.inside) {
-                return Err(super::scope::ungrouped(name, &column.name).at(at));
-            }
-            column.note();
-            let mut typed = Typed::new(Expr::Column(column.index), column.ty, at);
-            typed.modifier = column.modifier;
-            found.push((column.name.clone(), typed));
-        }
-        Ok(Some(found))
     }
 
     /// A key as a text.
@@ -123,6 +76,9 @@ impl Binder<'_> {
         }
         if arg.ty.element().is_some() || matches!(arg.ty, Type::Json | Type::Jsonb | Type::Record) {
             return Err(Error::new("22023", "key value must be scalar, not array, composite, or json").at(at));
+        }
+        if arg.ty == Type::BpChar {
+            return Ok(Expr::Output(Box::new(arg.expr), arg.ty));
         }
         Ok(self.explicit(arg, Type::Text, NO_MOD, at)?.expr)
     }
@@ -183,32 +139,54 @@ impl Binder<'_> {
         }
     }
 
-    /// An aggregate that makes JSON of anything: itself, its arguments, its type.
+    /// An aggregate that makes JSON of anything, if the name is one's, and its type.
     pub(super) fn json_aggregate(
         &mut self,
         name: &str,
-        args: &[ast::Expr],
-    ) -> Result<Option<(Aggregate, Vec<Typed>, Type)>> {
+        call: &ast::Call,
+    ) -> Result<Option<(AggregateCall, Type)>> {
         let binary = name.starts_with("jsonb");
         let ty = if binary { Type::Jsonb } else { Type::Json };
-        let typed = |expr: Expr, at: u32| Typed::new(expr, Type::Text, at);
-        Ok(match (name, args) {
+        let (aggregate, args, made) = match (name, &call.args[..]) {
             ("json_agg" | "jsonb_agg", [arg]) => {
-                let (value, structured) = self.json_of_written(arg)?;
-                let value = or_null(if binary { one(normalized, value) } else { value });
-                let aggregate = Aggregate::JsonArray { lines: structured && !binary };
-                Some((aggregate, vec![typed(value, arg.at)], ty))
+                let arg = self.expr(arg)?;
+                let arg = self.implicit_text(arg)?;
+                let (value, structured) = self.json_of(in_place(&arg, 0))?;
+                let lines = structured && !binary;
+                (Aggregate::JsonArray { lines, binary }, vec![arg], vec![or_null(value)])
             }
             ("json_object_agg" | "jsonb_object_agg", [key, value]) => {
-                let bound = self.expr(key)?;
-                let name = self.json_key(bound)?;
-                let held = or_null(self.json_of_written(value)?.0);
-                let aggregate = Aggregate::JsonObject { binary };
-                Some((aggregate, vec![typed(name, key.at), typed(held, value.at)], ty))
+                let (key, value) = (self.expr(key)?, self.expr(value)?);
+                let (key, value) = (self.implicit_text(key)?, self.implicit_text(value)?);
+                let name = self.json_key(in_place(&key, 0))?;
+                let held = or_null(self.json_of(in_place(&value, 1))?.0);
+                (Aggregate::JsonObject { binary }, vec![key, value], vec![name, held])
             }
-            _ => None,
-        })
+            _ => return Ok(None),
+        };
+        // Values are told apart and sorted as they are, and made JSON behind that.
+        let wanted = args.iter().map(|arg| arg.ty).collect();
+        let (mut bound, ty) = self.aggregate_call(call, (aggregate, wanted, ty), args)?;
+        if bound.distinct {
+            bound.each = made;
+        } else {
+            let args = std::mem::take(&mut bound.args);
+            bound.args = made;
+            for expr in &mut bound.args {
+                expr.rewrite(&mut |node| {
+                    if let Expr::Column(place) = node {
+                        *node = args[*place].clone();
+                    }
+                });
+            }
+        }
+        Ok(Some((bound, ty)))
     }
+}
+
+/// An argument as a column of the row of arguments.
+fn in_place(arg: &Typed, place: usize) -> Typed {
+    Typed { expr: Expr::Column(place), ..arg.clone() }
 }
 
 fn quoted(value: &Datum) -> Made {
@@ -233,7 +211,7 @@ fn moment(value: &Datum) -> Made {
 }
 
 fn normalized(value: &Datum) -> Made {
-    json::normal(text(value)).map(Datum::text)
+    Ok(Datum::Jsonb(json::normal(text(value))?.into()))
 }
 
 fn compact_array(all: &Datum) -> Made {
@@ -264,10 +242,6 @@ fn written_object(parts: &[Datum], comma: &str, colon: &str, null: &str) -> Made
     }
     out.push('}');
     Ok(Datum::text(out))
-}
-
-fn compact_object(parts: &[Datum], _: &Env<'_>) -> Made {
-    written_object(parts, ",", ":", " cannot be null")
 }
 
 fn spaced_object(parts: &[Datum], _: &Env<'_>) -> Made {

@@ -74,6 +74,12 @@ impl Typed {
         Self { expr, ty, modifier: crate::types::NO_MOD, at, fields: Vec::new() }
     }
 
+    /// The field of a row value.
+    fn field(expr: &Expr, ty: Type, at: u32) -> Self {
+        let fields = if let Expr::Record(_, shape) = expr { shape.types.clone() } else { Vec::new() };
+        Self { fields, ..Self::new(expr.clone(), ty, at) }
+    }
+
     fn constant(value: Datum, ty: Type, at: u32) -> Self {
         Self::new(Expr::Const(value), ty, at)
     }
@@ -104,8 +110,16 @@ pub(crate) struct Binder<'c> {
     recursive: Vec<Recursion>,
     /// Where in the query around it the present part stands, as far as recursive queries must not be named there.
     within: Vec<Within>,
-    /// How often rows of a step were named.
-    workings: usize,
+    /// The next list of a SELECT keeps literals of no type as they are, and then says where its columns are written.
+    keeps_unknown: bool,
+    kept_at: Vec<u32>,
+    /// The level of a query that has to be bound as one that groups, for an aggregate of it in a sub-query.
+    regroup: Option<usize>,
+    regroups: usize,
+    /// The recursive queries of whose steps rows were named, one after the other.
+    workings: Vec<usize>,
+    /// Counts calls of functions that answer otherwise each time.
+    volatile: usize,
     /// How many WITH queries were bound.
     shared: usize,
     /// Queries within each other, and relations so far.
@@ -141,7 +155,12 @@ impl<'c> Binder<'c> {
             scalars: Vec::new(),
             recursive: Vec::new(),
             within: Vec::new(),
-            workings: 0,
+            keeps_unknown: false,
+            kept_at: Vec::new(),
+            regroup: None,
+            regroups: 0,
+            workings: Vec::new(),
+            volatile: 0,
             shared: 0,
             levels: 0,
             relations: 0,

@@ -1,7 +1,7 @@
 //! SELECT: from the tables through grouping, the select list, DISTINCT and ORDER BY to LIMIT; VALUES; set operations; WITH.
 
 use super::coerce::common_modifier;
-use super::recursive::{KnownCte, Within};
+use super::recursive::{Recursion, Within};
 use super::scope::{Barred, Frame, FrameKind, Group, Naming, ScopeColumn};
 use super::{Binder, SUB_BASE, Typed};
 use crate::depth;
@@ -15,6 +15,8 @@ use crate::types::{Column, Type};
 struct Output {
     exprs: Vec<Typed>,
     names: Vec<String>,
+    /// Expressions as they are written, and their places.
+    written: Vec<(ast::Expr, usize)>,
 }
 
 impl Binder<'_> {
@@ -47,7 +49,7 @@ impl Binder<'_> {
     pub(super) fn query(&mut self, query: &Query) -> Result<BoundQuery> {
         self.deeper(|binder| {
             let known = binder.ctes.len();
-            binder.ctes.extend(query.with.iter().map(KnownCte::new));
+            binder.know(&query.with)?;
             let bound = binder.query_body(query);
             binder.ctes.truncate(known);
             bound
@@ -82,17 +84,23 @@ impl Binder<'_> {
         match body {
             SetExpr::Select(select) => self.select(select, &[], &[]),
             SetExpr::Query(query) => self.query(query),
-            SetExpr::Values(rows) => self.values(rows),
+            SetExpr::Values(rows) => {
+                self.keeps_unknown = false;
+                self.values(rows)
+            }
             SetExpr::Op { op, all, left, right } => {
                 depth::has_stack()?;
+                let keeps_unknown = std::mem::take(&mut self.keeps_unknown);
                 let (on_left, on_right) = match (op, all) {
                     (ast::SetOp::Intersect, true) => (Some(Within::Intersect), Some(Within::Intersect)),
                     (ast::SetOp::Except, true) => (Some(Within::Except), Some(Within::Except)),
                     (ast::SetOp::Except, false) => (None, Some(Within::Except)),
                     _ => (None, None),
                 };
-                let left = self.standing(on_left, |binder| binder.set_expr(left))?;
-                let right = self.standing(on_right, |binder| binder.set_expr(right))?;
+                let (mut left, left_at) =
+                    self.standing(on_left, |binder| binder.keeping_unknown(|binder| binder.set_expr(left)))?;
+                let (mut right, right_at) = self
+                    .standing(on_right, |binder| binder.keeping_unknown(|binder| binder.set_expr(right)))?;
                 let name = match op {
                     ast::SetOp::Union => "UNION",
                     ast::SetOp::Intersect => "INTERSECT",
@@ -112,12 +120,47 @@ impl Binder<'_> {
                     let ty = self.common_type(&both, name)?;
                     columns.push(Column { name: a.name.clone(), ty, modifier: common_modifier(&both, ty) });
                 }
+                // Literals and parameters have the type of the column.
+                if keeps_unknown {
+                    self.kept_at.clone_from(&left_at);
+                }
+                for (side, at) in [(&mut left, left_at), (&mut right, right_at)] {
+                    for (place, (column, at)) in columns.iter().zip(at).enumerate() {
+                        self.settle_unknown(side, place, column.ty, at)?;
+                    }
+                }
                 let left = self.cast_columns(left, &columns, name)?;
                 let right = self.cast_columns(right, &columns, name)?;
                 let plan = Plan::SetOp { op: *op, all: *all, left: Box::new(left), right: Box::new(right) };
                 Ok(BoundQuery { plan, columns, locks: false })
             }
         }
+    }
+
+    /// Binds a query whose literals and parameters keep having no type, if they have none: what stands around it says; and where its
+    /// columns are written.
+    pub(super) fn keeping_unknown<T>(
+        &mut self,
+        bind: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<(T, Vec<u32>)> {
+        self.keeps_unknown = true;
+        self.kept_at.clear();
+        let bound = bind(self);
+        self.keeps_unknown = false;
+        Ok((bound?, std::mem::take(&mut self.kept_at)))
+    }
+
+    /// Gives a type to a column of a query that is a literal or a parameter of none.
+    fn settle_unknown(&mut self, query: &mut BoundQuery, place: usize, ty: Type, at: u32) -> Result<()> {
+        if query.columns[place].ty != Type::Unknown {
+            return Ok(());
+        }
+        if let Some(expr) = made_by(&mut query.plan, place) {
+            let typed = Typed::new(expr.clone(), Type::Unknown, at);
+            *expr = self.implicit(typed, ty)?.expr;
+        }
+        query.columns[place].ty = ty;
+        Ok(())
     }
 
     /// The query's rows with its columns at these types.
@@ -190,10 +233,27 @@ impl Binder<'_> {
 
     fn select(&mut self, select: &Select, order: &[OrderItem], locks: &[Locking]) -> Result<BoundQuery> {
         let naming = if locks.is_empty() { Naming::None } else { Naming::All };
-        self.frames.push(Frame { naming, ..Frame::default() });
-        let bound = self.select_inside(select, order, locks);
-        self.frames.pop();
-        bound
+        let (keeps_unknown, stars) = (self.keeps_unknown, self.stars.len());
+        let named: Vec<bool> = self.recursive.iter().map(Recursion::is_named).collect();
+        let mut grouped = false;
+        loop {
+            self.frames.push(Frame { grouped, naming, ..Frame::default() });
+            let bound = self.select_inside(select, order, locks);
+            self.frames.pop();
+            // A sub-query has an aggregate of this query, which is bound once more as one that groups.
+            if bound.is_ok() || grouped || self.regroup.take_if(|level| *level == self.frames.len()).is_none()
+            {
+                return bound;
+            }
+            self.regroups += 1;
+            if self.regroups > depth::REGROUPS {
+                return Err(depth::too_large("aggregates of queries around them", depth::REGROUPS));
+            }
+            grouped = true;
+            self.keeps_unknown = keeps_unknown;
+            self.stars.truncate(stars);
+            self.recursive.iter_mut().zip(&named).for_each(|(known, named)| known.set_named(*named));
+        }
     }
 
     fn select_inside(
@@ -202,18 +262,20 @@ impl Binder<'_> {
         order: &[OrderItem],
         locks: &[Locking],
     ) -> Result<BoundQuery> {
+        let keeps_unknown = std::mem::take(&mut self.keeps_unknown);
         if let Some(nothing) = self.nothing_there(select) {
             return Ok(nothing);
         }
         let (mut plan, mut width) = self.from(&select.from, select.condition.as_ref())?;
         let grouped = !select.group.is_empty()
             || select.having.is_some()
-            || select.items.iter().any(|item| has_aggregate(&item.expr))
-            || order.iter().any(|item| has_aggregate(&item.expr));
+            || self.frame().grouped
+            || select.items.iter().any(|item| self.has_own_aggregate(&item.expr))
+            || order.iter().any(|item| self.has_own_aggregate(&item.expr));
         if self.frame().names_itself
-            && (select.items.iter().any(|item| has_aggregate(&item.expr))
-                || select.having.as_ref().is_some_and(has_aggregate)
-                || order.iter().any(|item| has_aggregate(&item.expr)))
+            && (select.items.iter().any(|item| self.has_own_aggregate(&item.expr))
+                || select.having.as_ref().is_some_and(|having| self.has_own_aggregate(having))
+                || order.iter().any(|item| self.has_own_aggregate(&item.expr)))
         {
             let message = "aggregate functions are not allowed in a recursive query's recursive term";
             return Err(Error::new("42P19", message));
@@ -246,10 +308,13 @@ impl Binder<'_> {
         self.frame().sets = Some(Vec::new());
         self.frame().windows = Some(Vec::new());
         self.frame().named_windows.clone_from(&select.windows);
-        let mut output = self.items(&select.items)?;
+        let mut output = self.items(&select.items, keeps_unknown)?;
         let items = output.exprs.len();
         let distinct_on = self.distinct_keys(select, &mut output)?;
         let order_keys = self.order_keys(select, order, &mut output)?;
+        if let (Some(on), Some(keys)) = (&select.distinct, &distinct_on) {
+            leads_the_order(on, keys, &order_keys)?;
+        }
         let targets = self.lock_targets(locks, &mut output)?;
         // Grouping is complete now: its aggregates are known.
         if let Some(group) = self.frame().group.take() {
@@ -289,6 +354,9 @@ impl Binder<'_> {
         }
         if all > items {
             plan = Plan::Cut(Box::new(plan), items);
+        }
+        if keeps_unknown {
+            self.kept_at = output.exprs.iter().take(items).map(|typed| typed.at).collect();
         }
         let columns = output.exprs.iter().take(items).zip(output.names);
         let columns =
@@ -407,17 +475,21 @@ impl Binder<'_> {
         }
     }
 
-    /// The select list, with `*` written out.
-    fn items(&mut self, items: &[ast::Item]) -> Result<Output> {
-        let mut output = Output { exprs: Vec::new(), names: Vec::new() };
+    /// The select list, with `*` written out. Literals of no type are texts, unless they are kept for what stands around the query.
+    fn items(&mut self, items: &[ast::Item], keeps_unknown: bool) -> Result<Output> {
+        let mut output = Output { exprs: Vec::new(), names: Vec::new(), written: Vec::new() };
         for item in items {
             if let ExprKind::Star(names) = &item.expr.kind {
                 self.star(names, item.expr.at, &mut output)?;
                 continue;
             }
-            let typed = self.expr(&item.expr)?;
-            let typed = if typed.ty == Type::Unknown { self.implicit(typed, Type::Text)? } else { typed };
+            let mut typed = self.expr(&item.expr)?;
+            let is_kept = keeps_unknown && matches!(typed.expr, Expr::Const(_) | Expr::Param(_));
+            if typed.ty == Type::Unknown && !is_kept {
+                typed = self.implicit(typed, Type::Text)?;
+            }
             output.names.push(item.alias.clone().unwrap_or_else(|| column_name(&item.expr)));
+            output.written.push((item.expr.clone(), output.exprs.len()));
             output.exprs.push(typed);
         }
         Ok(output)
@@ -474,12 +546,15 @@ impl Binder<'_> {
     /// Columns of the output that DISTINCT ON keeps one row of each of; an empty list: DISTINCT.
     fn distinct_keys(&mut self, select: &Select, output: &mut Output) -> Result<Option<Vec<usize>>> {
         let Some(on) = &select.distinct else { return Ok(None) };
-        for typed in output.exprs.iter().filter(|_| on.is_empty()) {
-            has_equality(typed.ty, typed.at)?;
+        for place in (0..output.exprs.len()).filter(|_| on.is_empty()) {
+            self.text_at(output, place)?;
+            has_equality(output.exprs[place].ty, output.exprs[place].at)?;
         }
         let mut keys = Vec::new();
         for expr in on {
-            keys.push(self.output_column(expr, output, "SELECT DISTINCT ON")?);
+            let place = self.output_column(expr, output, "DISTINCT ON")?;
+            self.text_at(output, place)?;
+            keys.push(place);
         }
         Ok(Some(keys))
     }
@@ -501,10 +576,19 @@ impl Binder<'_> {
                 )
                 .at(item.expr.at));
             }
+            self.text_at(output, place)?;
             has_order(output.exprs[place].ty, item.expr.at)?;
             keys.push(sort_key(Expr::Column(place), item));
         }
         Ok(keys)
+    }
+
+    /// Gives a type to a column that is sorted or told apart: a literal that kept none is a text.
+    fn text_at(&mut self, output: &mut Output, place: usize) -> Result<()> {
+        if output.exprs[place].ty == Type::Unknown {
+            output.exprs[place] = self.implicit(output.exprs[place].clone(), Type::Text)?;
+        }
+        Ok(())
     }
 
     /// The output column that an expression of ORDER BY means; one is added where it is none of the list.
@@ -532,6 +616,9 @@ impl Binder<'_> {
             }
             _ => {}
         }
+        if let Some((_, place)) = output.written.iter().find(|(known, _)| known == expr) {
+            return Ok(*place);
+        }
         let typed = self.expr(expr)?;
         let typed = if typed.ty == Type::Unknown { self.implicit(typed, Type::Text)? } else { typed };
         if let Expr::Column(index) = typed.expr {
@@ -541,13 +628,7 @@ impl Binder<'_> {
                 return Ok(known);
             }
         }
-        let same = format!("{:?}", typed.expr);
-        let known =
-            output.exprs.iter().position(|other| other.ty == typed.ty && format!("{:?}", other.expr) == same);
-        // Calls are not told apart by what they print: only columns and constants are compared so.
-        if let (Some(known), false) = (known, same.contains("Call")) {
-            return Ok(known);
-        }
+        output.written.push((expr.clone(), output.exprs.len()));
         output.exprs.push(typed);
         Ok(output.exprs.len() - 1)
     }
@@ -558,7 +639,7 @@ impl Binder<'_> {
             return Ok(None);
         }
         self.frame().no_aggregates = Some("RETURNING");
-        let output = self.items(items)?;
+        let output = self.items(items, false)?;
         if !self.frame().subs.is_empty() {
             return Err(Error::unsupported("a sub-query in RETURNING"));
         }
@@ -570,19 +651,51 @@ impl Binder<'_> {
     }
 }
 
-/// Values of JSON come in no order here.
-pub(super) fn has_order(ty: Type, at: u32) -> Result<()> {
-    match ty {
-        Type::Json => {
-            Err(Error::new("42883", "could not identify an ordering operator for type json").at(at))
+/// The literal or parameter that makes a column of a plan, if it is one.
+pub(super) fn made_by(plan: &mut Plan, place: usize) -> Option<&mut Expr> {
+    match plan {
+        Plan::Project(_, made) => {
+            made.get_mut(place).filter(|expr| matches!(expr, Expr::Const(_) | Expr::Param(_)))
         }
-        Type::Jsonb => Err(Error::unsupported("an order of values of type jsonb").at(at)),
-        _ => Ok(()),
+        Plan::Cut(input, _)
+        | Plan::Sort(input, _)
+        | Plan::Limit { input, .. }
+        | Plan::Distinct(input, _)
+        | Plan::Lock { input, .. } => made_by(input, place),
+        _ => None,
     }
 }
 
+/// The expressions of DISTINCT ON stand first in ORDER BY, in any order among themselves (`transformDistinctOnClause`).
+fn leads_the_order(on: &[ast::Expr], keys: &[usize], order: &[SortKey]) -> Result<()> {
+    let place_in_on = |key: &SortKey| match key.expr {
+        Expr::Column(place) => keys.iter().position(|known| *known == place),
+        _ => None,
+    };
+    let leading = order.iter().take_while(|key| place_in_on(key).is_some()).count();
+    let (first, rest) = order.split_at(leading);
+    let late = rest.iter().find_map(place_in_on);
+    let is_missing = |number: &usize| !first.iter().any(|key| place_in_on(key) == Some(*number));
+    let missing = (0..keys.len()).filter(|_| !rest.is_empty()).find(is_missing);
+    match late.or(missing) {
+        None => Ok(()),
+        Some(number) => {
+            let message = "SELECT DISTINCT ON expressions must match initial ORDER BY expressions";
+            Err(Error::new("42P10", message).at(on[number].at))
+        }
+    }
+}
+
+/// Texts of `json` have no order.
+pub(super) fn has_order(ty: Type, at: u32) -> Result<()> {
+    if ty == Type::Json {
+        return Err(Error::new("42883", "could not identify an ordering operator for type json").at(at));
+    }
+    Ok(())
+}
+
 /// Texts of `json` are never equal, however alike.
-fn has_equality(ty: Type, at: u32) -> Result<()> {
+pub(super) fn has_equality(ty: Type, at: u32) -> Result<()> {
     if ty == Type::Json {
         return Err(Error::new("42883", "could not identify an equality operator for type json").at(at));
     }
@@ -686,15 +799,14 @@ fn figured(expr: &ast::Expr) -> (String, bool) {
     }
 }
 
-/// Does the expression call an aggregate of this query?
-pub(super) fn has_aggregate(expr: &ast::Expr) -> bool {
-    let any = |all: &[ast::Expr]| all.iter().any(has_aggregate);
+/// The expressions that an expression is made of, but for those of its sub-queries.
+pub(super) fn parts_of(expr: &ast::Expr) -> Vec<&ast::Expr> {
     match &expr.kind {
         ExprKind::Call(call) => {
-            (call.over.is_none()
-                && call.name.last().is_some_and(|name| crate::functions::aggregates::is_aggregate(name)))
-                || any(&call.args)
-                || call.over.as_deref().is_some_and(super::window::window_has_aggregate)
+            let over = call.over.as_deref().into_iter();
+            let over =
+                over.flat_map(|over| over.partition.iter().chain(over.order.iter().map(|it| &it.expr)));
+            call.args.iter().chain(over).collect()
         }
         ExprKind::Unary(_, arg)
         | ExprKind::Not(arg)
@@ -704,27 +816,28 @@ pub(super) fn has_aggregate(expr: &ast::Expr) -> bool {
         | ExprKind::InQuery(arg, ..)
         | ExprKind::Collate(arg, _)
         | ExprKind::Field(arg, _)
-        | ExprKind::Quantified { arg, .. } => has_aggregate(arg),
+        | ExprKind::Quantified { arg, of: ast::Quantified::Query(_), .. } => vec![arg],
         ExprKind::Binary(_, left, right)
         | ExprKind::IsDistinct(left, right, _)
-        | ExprKind::NullIf(left, right) => has_aggregate(left) || has_aggregate(right),
+        | ExprKind::Subscript(left, right)
+        | ExprKind::NullIf(left, right)
+        | ExprKind::Quantified { arg: left, of: ast::Quantified::Array(right), .. } => vec![left, right],
         ExprKind::And(all)
         | ExprKind::Or(all)
         | ExprKind::Row(all)
         | ExprKind::Array(all)
         | ExprKind::Coalesce(all)
-        | ExprKind::Extreme(_, all) => any(all),
-        ExprKind::In(arg, list, _) => has_aggregate(arg) || any(list),
-        ExprKind::Between { arg, low, high, .. } => {
-            has_aggregate(arg) || has_aggregate(low) || has_aggregate(high)
+        | ExprKind::Extreme(_, all) => all.iter().collect(),
+        ExprKind::In(arg, list, _) => std::iter::once(&**arg).chain(list).collect(),
+        ExprKind::Between { arg, low, high, .. } => vec![arg, low, high],
+        ExprKind::Like { arg, pattern, escape, .. } => {
+            [arg, pattern].into_iter().chain(escape).map(|part| &**part).collect()
         }
-        ExprKind::Like { arg, pattern, .. } => has_aggregate(arg) || has_aggregate(pattern),
         ExprKind::Case { arg, whens, other } => {
-            arg.as_deref().is_some_and(has_aggregate)
-                || other.as_deref().is_some_and(has_aggregate)
-                || whens.iter().any(|(condition, value)| has_aggregate(condition) || has_aggregate(value))
+            let ends = arg.iter().chain(other).map(|part| &**part);
+            ends.chain(whens.iter().flat_map(|(condition, value)| [condition, value])).collect()
         }
-        _ => false,
+        _ => Vec::new(),
     }
 }
 

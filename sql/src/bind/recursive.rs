@@ -25,7 +25,7 @@ pub(super) struct KnownCte {
 }
 
 impl KnownCte {
-    pub(super) fn new(cte: &Cte) -> Rc<Self> {
+    fn new(cte: &Cte) -> Rc<Self> {
         Rc::new(Self { cte: cte.clone(), bound: RefCell::default() })
     }
 }
@@ -54,6 +54,16 @@ pub(super) struct Recursion {
     ctes: usize,
 }
 
+impl Recursion {
+    pub(super) fn is_named(&self) -> bool {
+        self.named
+    }
+
+    pub(super) fn set_named(&mut self, named: bool) {
+        self.named = named;
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Base,
@@ -80,6 +90,24 @@ impl Binder<'_> {
         bound
     }
 
+    /// Puts the WITH queries of a query before those that are known.
+    pub(super) fn know(&mut self, with: &[Cte]) -> Result<()> {
+        for (place, cte) in with.iter().enumerate() {
+            if with[..place].iter().any(|other| other.name == cte.name) {
+                let message = format!("WITH query name \"{}\" specified more than once", cte.name);
+                return Err(Error::new("42712", message).at(cte.at));
+            }
+        }
+        self.ctes.extend(with.iter().map(KnownCte::new));
+        Ok(())
+    }
+
+    /// Has any of these recursive queries not ended yet?
+    fn is_open(&self, steps: &[usize]) -> bool {
+        let mut open = self.recursive.iter().filter(|known| known.part == Part::Step);
+        open.any(|known| steps.contains(&known.number))
+    }
+
     /// The rows of a WITH query.
     pub(super) fn cte(&mut self, place: usize, alias: &Alias) -> Result<Relation> {
         let known = self.ctes[place].clone();
@@ -94,7 +122,7 @@ impl Binder<'_> {
         // It sees those before it only, and nothing of the query that names it.
         let hidden = self.ctes.split_off(place);
         let frames = std::mem::take(&mut self.frames);
-        let workings = self.workings;
+        let (workings, volatile) = (self.workings.len(), self.volatile);
         let bound = self.nested(super::scope::FrameKind::Sub, |binder| match &cte.query.body {
             _ if !cte.recursive => binder.query(&cte.query),
             SetExpr::Op { op: SetOp::Union, all, left, right } => {
@@ -106,11 +134,12 @@ impl Binder<'_> {
         self.ctes.extend(hidden);
         let (mut bound, _) = bound?;
         // What reads rows of a step of a recursive query around it has others in the next one.
-        if self.workings == workings {
+        if !self.is_open(&self.workings[workings..]) {
             self.finish(&mut bound.plan)?;
             let (number, rows) = (self.shared, access::rows(&bound.plan));
             self.shared += 1;
-            let shared = Rc::new(Shared { number, name: cte.name.clone(), plan: bound.plan, rows });
+            let once = cte.materialized || self.volatile > volatile;
+            let shared = Rc::new(Shared { number, name: cte.name.clone(), plan: bound.plan, rows, once });
             known.bound.replace(Some((shared.clone(), bound.columns.clone())));
             bound.plan = Plan::Shared(shared);
         }
@@ -154,7 +183,8 @@ impl Binder<'_> {
         }
         let bound =
             BoundQuery { plan: Plan::Working(known.number), columns: known.columns.clone(), locks: false };
-        self.workings += 1;
+        let number = known.number;
+        self.workings.push(number);
         self.frame().names_itself = true;
         let table = alias.name.as_ref().unwrap_or(&name.name);
         derived(bound, table, &alias.columns, None, name.at).map(Some)
@@ -184,7 +214,7 @@ impl Binder<'_> {
     ) -> Result<BoundQuery> {
         let query = &cte.query;
         let known = self.ctes.len();
-        self.ctes.extend(query.with.iter().map(KnownCte::new));
+        self.know(&query.with)?;
         let bound = self.recursive_union(cte, all, left, right);
         self.ctes.truncate(known);
         match bound? {
@@ -270,13 +300,13 @@ fn unsupported(query: &Query) -> Option<&'static str> {
     }
 }
 
-/// Puts WITH queries that are named once where they are named.
+/// Puts WITH queries that are named once where they are named: but for those that run once wherever that is.
 pub(super) fn unshared(plan: &mut Plan) {
     if let Plan::Shared(_) = plan {
         let Plan::Shared(mut taken) = std::mem::replace(plan, Plan::Unit) else { unreachable!("it is one") };
         *plan = match Rc::get_mut(&mut taken) {
-            Some(alone) => std::mem::replace(&mut alone.plan, Plan::Unit),
-            None => Plan::Shared(taken),
+            Some(alone) if !alone.once => std::mem::replace(&mut alone.plan, Plan::Unit),
+            _ => Plan::Shared(taken),
         };
         if matches!(plan, Plan::Shared(_)) {
             return;

@@ -223,10 +223,7 @@ fn found(args: &[Datum], _: &Env<'_>) -> Made {
 }
 
 fn text(value: &Datum) -> &str {
-    match value {
-        Datum::Text(text) => text,
-        other => unreachable!("a text is expected: {other:?}"),
-    }
+    value.as_text().unwrap_or_else(|| unreachable!("a text is expected: {value:?}"))
 }
 
 fn missing(wanted: &str, kind: Type) -> Error {

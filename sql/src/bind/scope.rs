@@ -135,6 +135,8 @@ pub(super) struct Frame {
     /// The WINDOW clause.
     pub(super) named_windows: Vec<(String, ast::Over)>,
     pub(super) group: Option<Group>,
+    /// It groups, if only for an aggregate that stands in a sub-query.
+    pub(super) grouped: bool,
     pub(super) naming: Naming,
     /// Tables whose rows are numbered: the name in the query, and the scan's number. The number is a nameless column.
     pub(super) named: Vec<(String, Arc<Table>, usize)>,
@@ -174,6 +176,82 @@ impl ScopeColumn {
 }
 
 impl Binder<'_> {
+    /// The level of the query that a name's column is of; nothing is captured on the way.
+    fn level_of(&self, names: &[String]) -> Option<usize> {
+        let (table, name) = match names {
+            [name] => (None, name.as_str()),
+            [.., table, name] => (Some(table.as_str()), name.as_str()),
+            [] => return None,
+        };
+        let mut level = self.frames.len().checked_sub(1)?;
+        loop {
+            let frame = &self.frames[level];
+            let is_row = table.is_none() && frame.tables.iter().any(|known| known == name);
+            if is_row || !matches!(frame.find(table, name, crate::error::NOWHERE), Ok(None)) {
+                return Some(level);
+            }
+            level = level.checked_sub(if frame.kind == FrameKind::Derived { 2 } else { 1 })?;
+        }
+    }
+
+    /// The level of the query that an aggregate belongs to: the innermost one that its arguments have columns of
+    /// (`check_agg_arguments`); the present one, if they have none.
+    pub(super) fn level_of_aggregate(&self, call: &ast::Call) -> usize {
+        let here = self.frames.len() - 1;
+        let order = call.order.iter().map(|item| &item.expr);
+        let mut waiting: Vec<&ast::Expr> =
+            call.args.iter().chain(call.filter.as_ref()).chain(order).collect();
+        let mut innermost = None;
+        while let Some(expr) = waiting.pop() {
+            match &expr.kind {
+                ast::ExprKind::Column(names) | ast::ExprKind::Star(names) => {
+                    innermost = innermost.max(self.level_of(names));
+                }
+                ast::ExprKind::Scalar(_)
+                | ast::ExprKind::Exists(_)
+                | ast::ExprKind::ArrayQuery(_)
+                | ast::ExprKind::InQuery(..) => return here,
+                _ => waiting.extend(super::query::parts_of(expr)),
+            }
+        }
+        innermost.unwrap_or(here)
+    }
+
+    /// Does the expression call an aggregate of the present query, outside of its sub-queries?
+    pub(super) fn has_own_aggregate(&self, expr: &ast::Expr) -> bool {
+        if let ast::ExprKind::Call(call) = &expr.kind
+            && call.over.is_none()
+            && call.name.last().is_some_and(|name| crate::functions::aggregates::is_aggregate(name))
+            && self.level_of_aggregate(call) == self.frames.len() - 1
+        {
+            return true;
+        }
+        super::query::parts_of(expr).into_iter().any(|part| self.has_own_aggregate(part))
+    }
+
+    /// A value of an enclosing query, as the present one finds it: captured by the sub-queries in between.
+    pub(super) fn brought_in(&mut self, mut typed: Typed, from: usize) -> Typed {
+        for level in from + 1..self.frames.len() {
+            if self.frames[level].kind == FrameKind::Sub {
+                typed.expr = self.captured(level, typed.expr);
+            }
+        }
+        typed
+    }
+
+    /// The value that a sub-query captures of the query around it.
+    fn captured(&mut self, level: usize, value: Expr) -> Expr {
+        let captures = &mut self.frames[level].captures;
+        let known = captures.iter().position(|capture| match (capture, &value) {
+            (Expr::Column(a), Expr::Column(b)) | (Expr::Outer(a), Expr::Outer(b)) => a == b,
+            _ => false,
+        });
+        Expr::Outer(known.unwrap_or_else(|| {
+            captures.push(value);
+            captures.len() - 1
+        }))
+    }
+
     pub(super) fn frame(&mut self) -> &mut Frame {
         self.frames.last_mut().expect("expressions are bound within a query")
     }
@@ -205,9 +283,49 @@ impl Binder<'_> {
             Some(found) => Ok(found),
             None => match self.scalar_table(table, name, at)? {
                 Some(found) => Ok(found),
+                None if table.is_none() && self.is_table(name) => {
+                    let names = self.names_of_columns(name);
+                    let all = self.columns_of(&[name.to_owned()], at)?;
+                    Ok(self.record(all, Some(names), at))
+                }
                 None => Err(self.unknown_column(table, name, at)),
             },
         }
+    }
+
+    /// Is the name that of a table of this query, or of one around it?
+    fn is_table(&self, name: &str) -> bool {
+        self.frames.iter().any(|frame| frame.tables.iter().any(|table| table == name))
+    }
+
+    /// The names of a table's columns, in the innermost query that has the table.
+    fn names_of_columns(&self, table: &str) -> Vec<String> {
+        let frame = self.frames.iter().rev().find(|frame| frame.tables.iter().any(|known| known == table));
+        let columns = frame.into_iter().flat_map(|frame| &frame.columns);
+        let mine = columns.filter(|column| column.table == table && !column.hidden);
+        mine.map(|column| column.name.clone()).collect()
+    }
+
+    /// The columns that `table.*` means within an expression; with no table all of the query's.
+    pub(super) fn columns_of(&mut self, table: &[String], at: u32) -> Result<Vec<Typed>> {
+        let names: Vec<Vec<String>> = match table.last() {
+            Some(table) => {
+                let columns = self.names_of_columns(table).into_iter();
+                columns.map(|column| vec![table.clone(), column]).collect()
+            }
+            None => {
+                let columns = self.frame().columns.iter();
+                let shown = columns.filter(|column| !column.hidden && !column.merged);
+                shown.map(|column| vec![column.table.clone(), column.name.clone()]).collect()
+            }
+        };
+        if let (Some(table), []) = (table.last(), &names[..])
+            && !self.is_table(table)
+        {
+            let message = format!("missing FROM-clause entry for table \"{table}\"");
+            return Err(Error::new("42P01", message).at(at));
+        }
+        names.iter().map(|names| self.column(names, at)).collect()
     }
 
     /// The value of a function in FROM, by the name that stands for its table.
@@ -246,16 +364,7 @@ impl Binder<'_> {
             FrameKind::Sub => {}
         }
         let Some(mut typed) = self.column_at(level - 1, table, name, at)? else { return Ok(None) };
-        let captures = &mut self.frames[level].captures;
-        let known = captures.iter().position(|capture| match (capture, &typed.expr) {
-            (Expr::Column(a), Expr::Column(b)) | (Expr::Outer(a), Expr::Outer(b)) => a == b,
-            _ => false,
-        });
-        let place = known.unwrap_or_else(|| {
-            captures.push(typed.expr.clone());
-            captures.len() - 1
-        });
-        typed.expr = Expr::Outer(place);
+        typed.expr = self.captured(level, typed.expr);
         Ok(Some(typed))
     }
 

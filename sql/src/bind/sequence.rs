@@ -107,7 +107,17 @@ fn named(value: &Datum, env: &Env<'_>) -> Result<String> {
     }
 }
 
+/// Refuses a function that moves a sequence where the transaction only reads.
+fn may_move(function: &str, env: &Env<'_>) -> Result<()> {
+    if env.context.read_only {
+        let message = format!("cannot execute {function}() in a read-only transaction");
+        return Err(Error::new("25006", message));
+    }
+    Ok(())
+}
+
 fn next_value(args: &[Datum], env: &Env<'_>) -> Made {
+    may_move("nextval", env)?;
     sequences(env)?.next_value(&named(&args[0], env)?).map(Datum::Int)
 }
 
@@ -120,6 +130,7 @@ fn last_value(env: &Env<'_>) -> Made {
 }
 
 fn set_value(args: &[Datum], env: &Env<'_>) -> Made {
+    may_move("setval", env)?;
     let Datum::Int(value) = args[1] else { unreachable!("the value is a bigint") };
     let called = !matches!(args.get(2), Some(Datum::Bool(false)));
     sequences(env)?.set_value(&named(&args[0], env)?, value, called).map(Datum::Int)

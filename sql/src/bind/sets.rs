@@ -9,7 +9,7 @@ use crate::expr::{Call, Env, Expr, Made};
 use crate::functions::{json, patterns};
 use crate::parser::ast;
 use crate::plan::SetExpr;
-use crate::types::{Datum, Type};
+use crate::types::{Datum, Record, Type};
 
 /// Columns from here on are values of functions that make rows, and have no place yet.
 pub(super) const SET_BASE: usize = 1 << 41;
@@ -193,9 +193,8 @@ impl Binder<'_> {
             let message = format!("could not identify column \"{name}\" in record data type");
             Error::new("42703", message).at(at)
         };
-        let place = if let Expr::Record(fields) = &row.expr {
-            let number = name.strip_prefix('f').and_then(|number| number.parse::<usize>().ok());
-            number.and_then(|number| number.checked_sub(1)).filter(|place| *place < fields.len())
+        let place = if let Expr::Record(_, shape) = &row.expr {
+            shape.names.iter().position(|known| known == name)
         } else {
             ["x", "n"].iter().position(|known| *known == name)
         };
@@ -220,15 +219,18 @@ fn zipped(arrays: &[Datum], _: &Env<'_>) -> Made {
     let all: Vec<_> = arrays.iter().map(items).collect();
     let longest = all.iter().map(|items| items.len()).max().unwrap_or(0);
     let row = |place: usize| {
-        Datum::Record(all.iter().map(|items| items.get(place).cloned().unwrap_or(Datum::Null)).collect())
+        Datum::Record(Record::bare(
+            all.iter().map(|items| items.get(place).cloned().unwrap_or(Datum::Null)).collect::<Vec<_>>(),
+        ))
     };
     Ok(Datum::Array((0..longest).map(row).collect()))
 }
 
 fn placed(array: &Datum) -> Made {
     let Datum::Array(items) = array else { unreachable!("an array is expected: {array:?}") };
-    let pair =
-        |(place, item): (usize, &Datum)| Datum::Record([item.clone(), Datum::Int(place as i64 + 1)].into());
+    let pair = |(place, item): (usize, &Datum)| {
+        Datum::Record(Record::bare([item.clone(), Datum::Int(place as i64 + 1)]))
+    };
     Ok(Datum::Array(items.iter().enumerate().map(pair).collect()))
 }
 

@@ -3,7 +3,7 @@
 //! Expressions read no tables, so that what looks a thing up by its number is bound to a list of all answers (definitions are
 //! few, and statements on catalogs rare).
 
-use super::query::{column_name, has_aggregate};
+use super::query::column_name;
 use super::registered::{looked_up, searched};
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
@@ -72,7 +72,7 @@ impl Binder<'_> {
             }
         }
         // An aggregate of nothing is a row.
-        let grouped = select.items.iter().any(|item| has_aggregate(&item.expr));
+        let grouped = select.items.iter().any(|item| self.has_own_aggregate(&item.expr));
         if grouped || !select.from.iter().any(is_empty) {
             return None;
         }

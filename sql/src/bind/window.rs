@@ -1,6 +1,6 @@
 //! Window functions: calls with OVER, lifted out of a select list as sub-queries are.
 
-use super::query::{has_aggregate, has_order};
+use super::query::has_order;
 use super::scope::Barred;
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
@@ -221,9 +221,4 @@ impl Binder<'_> {
     fn known(&mut self, typed: Typed) -> Result<Typed> {
         if typed.ty == Type::Unknown { self.implicit(typed, Type::Text) } else { Ok(typed) }
     }
-}
-
-/// Does a window call an aggregate of its query?
-pub(super) fn window_has_aggregate(over: &Over) -> bool {
-    over.partition.iter().any(has_aggregate) || over.order.iter().any(|item| has_aggregate(&item.expr))
 }

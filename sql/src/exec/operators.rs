@@ -627,7 +627,7 @@ impl Running {
             args.push(arg.eval(env)?);
         }
         if call.distinct {
-            if args[0].is_null() || self.seen.contains(args) {
+            if args[0].is_null() && !call.aggregate.takes_nulls() || self.seen.contains(args) {
                 return Ok(());
             }
             memory.add(2 * size_of_row(args))?;
@@ -660,7 +660,14 @@ impl Running {
                 _ => order(&call.order, &kept[a], &kept[b]),
             };
             for place in sorted_places(context, kept.len(), compare).await? {
-                call.aggregate.take(&mut self.state, &kept[place as usize][keys..])?;
+                let args = &kept[place as usize][keys..];
+                if call.each.is_empty() {
+                    call.aggregate.take(&mut self.state, args)?;
+                } else {
+                    let env = Env { row: args, outer: &[], context };
+                    let each: Row = call.each.iter().map(|expr| expr.eval(&env)).collect::<Result<_>>()?;
+                    call.aggregate.take(&mut self.state, &each)?;
+                }
                 if context.is_due() {
                     context.pause().await?;
                 }

@@ -15,8 +15,8 @@ use crate::error::{Again, Error, Result};
 use crate::expr::Context;
 use crate::expr::memory::Kept;
 use crate::parser::ast::{LockWait, Strength};
-use crate::types::Datum;
 use crate::types::stored::{datum_at, stored_value};
+use crate::types::{Datum, Type};
 
 /// What the executor asks of a store of rows: one statement's reads, which see one moment, and its changes, which they do not
 /// see.
@@ -251,11 +251,19 @@ fn decode(layout: &Layout, bytes: &[u8], columns: &[usize], width: usize, row: &
     }
 }
 
-/// Arrays stand as bytes: what was read of these columns is made one.
-fn with_arrays(table: &Table, columns: &[usize], row: &mut Row) {
+/// Does a column stand in another form than its values have here?
+fn is_formed(ty: Type) -> bool {
+    ty == Type::Jsonb || ty.element().is_some()
+}
+
+/// Arrays stand as bytes, and values of `jsonb` as texts: what was read of these columns is made one.
+fn with_forms(table: &Table, columns: &[usize], row: &mut Row) {
     for column in columns {
         let ty = table.columns[*column].ty;
-        if ty.element().is_some()
+        if ty == Type::Jsonb {
+            let text = std::mem::replace(&mut row[*column], Datum::Null);
+            row[*column] = text.in_form_of(ty);
+        } else if ty.element().is_some()
             && let Datum::Bytes(bytes) = &row[*column]
         {
             row[*column] = crate::types::array::read_binary(bytes, ty)
@@ -282,7 +290,7 @@ impl Source for EngineSource<'_> {
         let (found, layout) = self.table(table).await?;
         let width = table.columns.len();
         let mut row = Row::with_capacity(width + 1);
-        let arrays = columns.iter().any(|column| table.columns[*column].ty.element().is_some());
+        let formed = columns.iter().any(|column| is_formed(table.columns[*column].ty));
         let Self { statement, handles, context, .. } = self;
         let given = context.as_ref().map(|(context, _)| *context);
         let failed = RefCell::new(None);
@@ -298,8 +306,8 @@ impl Source for EngineSource<'_> {
                 return ControlFlow::Break(engine::Stop::Enough);
             }
             decode(&layout, seen.bytes(), columns, width, &mut row);
-            if arrays {
-                with_arrays(table, columns, &mut row);
+            if formed {
+                with_forms(table, columns, &mut row);
             }
             if named {
                 row.push(Datum::Int(handles.len() as i64));
@@ -412,7 +420,7 @@ impl Source for EngineSource<'_> {
         values.resize(row.len(), Value::Null);
         for (column, (datum, value)) in row.iter().zip(&mut *values).enumerate() {
             match (datum, &mut *value) {
-                (Datum::Text(text), Value::Text(room)) => {
+                (Datum::Text(text) | Datum::Jsonb(text), Value::Text(room)) => {
                     room.clear();
                     room.push_str(text);
                 }
@@ -475,7 +483,7 @@ impl Source for EngineSource<'_> {
         let mut failed = None;
         let edit = |editor: &mut engine::row::RowEditor<'_>| {
             decode(&layout, editor.row(), &columns, columns.len(), &mut row);
-            with_arrays(table, &columns, &mut row);
+            with_forms(table, &columns, &mut row);
             let decided = decide(&row).and_then(|decision| {
                 let Decision::Update(changes) = decision else { return Ok((decision, Vec::new())) };
                 let values =
@@ -555,7 +563,7 @@ impl Source for EngineSource<'_> {
             }
             let mut row = Row::with_capacity(width + 1);
             decode(&layout, seen.bytes(), &columns, width, &mut row);
-            with_arrays(table, &columns, &mut row);
+            with_forms(table, &columns, &mut row);
             row.push(Datum::Int(number));
             Some(row)
         };
@@ -621,7 +629,7 @@ impl Source for EngineSource<'_> {
         let mut row = Row::with_capacity(width + 1);
         let see = |seen: engine::SeenRow<'_>| decode(&layout, seen.bytes(), &columns, width, &mut row);
         self.statement.read_row(&found, &self.handles.get(number as usize), see).await?;
-        with_arrays(table, &columns, &mut row);
+        with_forms(table, &columns, &mut row);
         row.push(Datum::Int(number));
         Ok(row)
     }

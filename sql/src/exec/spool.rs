@@ -43,6 +43,8 @@ mod tag {
     pub(super) const INTERVAL: u8 = 11;
     pub(super) const UUID: u8 = 12;
     pub(super) const BESIDE: u8 = 13;
+    pub(super) const CHAR: u8 = 14;
+    pub(super) const JSONB: u8 = 15;
 }
 
 /// Rows of one width.
@@ -125,7 +127,7 @@ impl<'e> Spool<'e> {
 /// Bytes of a value, at the most.
 fn bytes_at_most(value: &Datum) -> usize {
     match value {
-        Datum::Text(text) => 11 + text.len(),
+        Datum::Text(text) | Datum::Char(text) | Datum::Jsonb(text) => 11 + text.len(),
         Datum::Bytes(bytes) => 11 + bytes.len(),
         Datum::Interval(_) => 21,
         Datum::Uuid(_) => 17,
@@ -193,8 +195,12 @@ fn write(value: &Datum, to: &mut Vec<u8>) -> bool {
             to.push(tag::FLOAT);
             to.extend_from_slice(&value.to_bits().to_le_bytes());
         }
-        Datum::Text(text) => {
-            to.push(tag::TEXT);
+        Datum::Text(text) | Datum::Char(text) | Datum::Jsonb(text) => {
+            to.push(match value {
+                Datum::Char(_) => tag::CHAR,
+                Datum::Jsonb(_) => tag::JSONB,
+                _ => tag::TEXT,
+            });
             write_unsigned(text.len() as u64, to);
             to.extend_from_slice(text.as_bytes());
         }
@@ -233,9 +239,14 @@ fn read(from: &mut &[u8]) -> Option<Datum> {
         tag::TIMESTAMP => Datum::Timestamp(read_signed(from)),
         tag::NUMERIC => Datum::Numeric(Numeric::Small(read_signed(from), read_unsigned(from) as u16)),
         tag::FLOAT => Datum::Float(f64::from_bits(u64::from_le_bytes(take_array(from)))),
-        tag::TEXT => {
+        kind @ (tag::TEXT | tag::CHAR | tag::JSONB) => {
             let length = read_unsigned(from) as usize;
-            Datum::text(std::str::from_utf8(take(from, length)).expect("a text was written"))
+            let text = Arc::from(std::str::from_utf8(take(from, length)).expect("a text was written"));
+            match kind {
+                tag::CHAR => Datum::Char(text),
+                tag::JSONB => Datum::Jsonb(text),
+                _ => Datum::Text(text),
+            }
         }
         tag::BYTES => {
             let length = read_unsigned(from) as usize;
@@ -279,7 +290,9 @@ mod tests {
             Datum::Interval(Interval::new(i32::MIN, i32::MAX, i64::MIN)),
             Datum::Uuid([255; 16]),
             Datum::Array(Arc::from([Datum::Int(1), Datum::text("two")])),
-            Datum::Record(Arc::from([])),
+            Datum::Char("a ".into()),
+            Datum::Jsonb("[1.0]".into()),
+            Datum::Record(crate::types::Record::bare([])),
         ];
         let context = Context::default();
         for (width, rows) in [(0, FEW + 3), (1, 500), (values.len(), 40)] {

@@ -196,17 +196,20 @@ pub(crate) fn size_of_row(row: &[Datum]) -> usize {
     size_of::<Vec<Datum>>() + size_of_val(row) + PIECE_BYTES + inside
 }
 
+fn size_of_all(values: &[Datum]) -> usize {
+    let inside: usize = values.iter().map(size_behind).sum();
+    size_of_val(values) + 2 * PIECE_BYTES + inside
+}
+
 /// Bytes that a value points to.
 #[inline]
 pub(crate) fn size_behind(value: &Datum) -> usize {
     match value {
-        Datum::Text(text) => text.len() + 2 * PIECE_BYTES,
+        Datum::Text(text) | Datum::Char(text) | Datum::Jsonb(text) => text.len() + 2 * PIECE_BYTES,
         Datum::Bytes(bytes) => bytes.len() + 2 * PIECE_BYTES,
         Datum::Numeric(Numeric::Big(big)) => 64 + big.0.bits() as usize / 8,
-        Datum::Record(values) | Datum::Array(values) => {
-            let inside: usize = values.iter().map(size_behind).sum();
-            size_of_val(&**values) + 2 * PIECE_BYTES + inside
-        }
+        Datum::Record(row) => size_of_all(row) + 2 * PIECE_BYTES,
+        Datum::Array(values) => size_of_all(values),
         _ => 0,
     }
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::shared::interrupt::{Cause, Interrupt};
-use crate::types::{Datum, Type, text};
+use crate::types::{Datum, Record, Shape, Type, text};
 
 /// The result of a function.
 pub(crate) type Made = Result<Datum>;
@@ -69,6 +69,8 @@ pub(crate) struct Context {
     pub(crate) sequences: Option<crate::objects::sequences::SessionSequences>,
     /// The session, for functions that ask it; none where nothing does.
     pub(crate) facts: Option<Arc<crate::shared::facts::Facts>>,
+    /// The transaction only reads: sequences stand still in it.
+    pub(crate) read_only: bool,
     /// The longest wait for a row's lock.
     pub(crate) lock_timeout: Option<std::time::Duration>,
     /// Counts the work of each operator, for EXPLAIN ANALYZE.
@@ -173,7 +175,7 @@ pub(crate) enum Expr {
     },
     /// An array with an expression made of each element, which is that one's only column.
     Elements(Box<Expr>, Box<Expr>),
-    Record(Vec<Expr>),
+    Record(Vec<Expr>, Arc<Shape>),
     /// Text read as a value of this type.
     Input(Box<Expr>, Type, i32),
     /// A value of this type as text.
@@ -288,13 +290,13 @@ impl Expr {
                     items.iter().map(|item| each.eval(&Env { row: std::slice::from_ref(item), ..*env }));
                 Ok(Datum::Array(made.collect::<Result<_>>()?))
             }
-            Expr::Record(args) => {
+            Expr::Record(args, shape) => {
                 let values: Result<Vec<Datum>> = args.iter().map(|arg| arg.eval(env)).collect();
-                Ok(Datum::Record(values?.into()))
+                Ok(Datum::Record(Record::new(shape, values?)))
             }
-            Expr::Input(arg, ty, modifier) => match &*arg.lend(env)? {
-                Datum::Text(value) => text::input(value, *ty, *modifier, env.context.now),
-                _ => Ok(Datum::Null),
+            Expr::Input(arg, ty, modifier) => match arg.lend(env)?.as_text() {
+                Some(value) => text::input(value, *ty, *modifier, env.context.now),
+                None => Ok(Datum::Null),
             },
             Expr::Output(arg, ty) => {
                 let value = arg.lend(env)?;
@@ -336,7 +338,7 @@ impl Expr {
             | Expr::Or(args)
             | Expr::Coalesce(args)
             | Expr::Extreme(_, args)
-            | Expr::Record(args) => args.iter().for_each(|arg| arg.walk(see)),
+            | Expr::Record(args, _) => args.iter().for_each(|arg| arg.walk(see)),
             Expr::Not(arg)
             | Expr::IsNull(arg, _)
             | Expr::IsBool(arg, ..)
@@ -370,7 +372,7 @@ impl Expr {
             | Expr::Or(args)
             | Expr::Coalesce(args)
             | Expr::Extreme(_, args)
-            | Expr::Record(args) => args.iter_mut().for_each(|arg| arg.rewrite(change)),
+            | Expr::Record(args, _) => args.iter_mut().for_each(|arg| arg.rewrite(change)),
             Expr::Not(arg)
             | Expr::IsNull(arg, _)
             | Expr::IsBool(arg, ..)
@@ -442,7 +444,7 @@ const LARGE: usize = 64 << 10;
 #[inline]
 fn fitting(made: Datum, env: &Env<'_>) -> Made {
     let bytes = match &made {
-        Datum::Text(text) => text.len(),
+        Datum::Text(text) | Datum::Jsonb(text) => text.len(),
         Datum::Bytes(bytes) => bytes.len(),
         Datum::Array(all) => size_of_val(&**all),
         _ => return Ok(made),
@@ -506,6 +508,9 @@ pub(crate) fn compare_records(comparison: Comparison, a: &[Datum], b: &[Datum]) 
                 continue;
             }
             return Ok(Datum::Null);
+        }
+        if let (Datum::Record(a), Datum::Record(b)) = (a, b) {
+            a.may_compare(b)?;
         }
         let order = a.compare(b);
         if order != Ordering::Equal {

@@ -9,7 +9,7 @@ use super::casts::{float, int, numeric, str};
 use crate::error::{Error, Result};
 use crate::expr::Made;
 use crate::types::numeric::Numeric;
-use crate::types::{Datum, Type};
+use crate::types::{Datum, Record, Type};
 
 /// An aggregate for arguments of some types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,7 @@ pub(crate) enum Aggregate {
     /// Of texts that are JSON; `lines`: each behind a line's end.
     JsonArray {
         lines: bool,
+        binary: bool,
     },
     /// Of keys and texts that are JSON.
     JsonObject {
@@ -192,9 +193,13 @@ impl Aggregate {
 
     /// Takes a row's arguments. Nulls count for `count(*)` only.
     #[inline]
+    /// Does it take a first argument that is null?
+    pub(crate) fn takes_nulls(self) -> bool {
+        matches!(self, Self::Array | Self::JsonArray { .. } | Self::JsonObject { .. })
+    }
+
     pub(crate) fn take(self, state: &mut State, args: &[Datum]) -> Result<()> {
-        if args.first().is_some_and(Datum::is_null) && !matches!(self, Self::Array | Self::JsonObject { .. })
-        {
+        if args.first().is_some_and(Datum::is_null) && !self.takes_nulls() {
             return Ok(());
         }
         match state {
@@ -203,7 +208,7 @@ impl Aggregate {
                 [key, _] if key.is_null() => {
                     return Err(Error::new("22023", "field name must not be null"));
                 }
-                [_, _] => all.push(Datum::Record(args.into())),
+                [_, _] => all.push(Datum::Record(Record::bare(args))),
                 _ => all.push(args[0].clone()),
             },
             State::Int(sum, count) => {
@@ -288,7 +293,7 @@ impl Aggregate {
                     Datum::Record(pair) => (super::dates::interval_plus(&pair[0], value)?, int(&pair[1]) + 1),
                     _ => (value.clone(), 1),
                 };
-                *best = Datum::Record([sum, Datum::Int(count)].into());
+                *best = Datum::Record(Record::bare([sum, Datum::Int(count)]));
             }
             _ => {}
         }
@@ -344,9 +349,14 @@ impl Aggregate {
     /// Values that were kept one by one.
     fn collected(self, all: Vec<Datum>) -> Made {
         Ok(match self {
-            Self::JsonArray { lines } => {
+            Self::JsonArray { lines, binary } => {
                 let parts: Vec<&str> = all.iter().map(str).collect();
-                Datum::text(format!("[{}]", parts.join(if lines { ", \n " } else { ", " })))
+                let whole = format!("[{}]", parts.join(if lines { ", \n " } else { ", " }));
+                if binary {
+                    Datum::Jsonb(crate::types::json::normal(&whole)?.into())
+                } else {
+                    Datum::text(whole)
+                }
             }
             Self::JsonObject { binary } => {
                 let mut out = String::from("{ ");
@@ -358,7 +368,7 @@ impl Aggregate {
                     out.push_str(str(&pair[1]));
                 }
                 out.push_str(" }");
-                Datum::text(if binary { crate::types::json::normal(&out)? } else { out })
+                if binary { Datum::Jsonb(crate::types::json::normal(&out)?.into()) } else { Datum::text(out) }
             }
             _ => Datum::Array(all.into()),
         })
@@ -379,6 +389,8 @@ impl Aggregate {
         }
         let below = n.mul(&if population { n.clone() } else { Numeric::Small(count - 1, 0) })?;
         let variance = above.div(&below)?;
-        Ok(Datum::Numeric(if root { variance.sqrt()? } else { variance }))
+        // The root has as many digits as the variance.
+        let scale = variance.scale();
+        Ok(Datum::Numeric(if root { variance.sqrt_to(scale) } else { variance }))
     }
 }

@@ -3,7 +3,7 @@
 use super::json;
 use crate::error::{Error, Result};
 use crate::expr::{Call, Made};
-use crate::types::{Category, Datum, Numeric, Type, datetime, text};
+use crate::types::{Category, Datum, Numeric, Type, datetime, text, without_blanks};
 
 /// Who asks for the cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,11 +77,11 @@ pub(super) const CASTS: &[Row] = &[
     (Int4, Bool, E, Some(Call::One(int_to_bool))),
     (Bool, Text, A, Some(Call::One(bool_to_text))),
     (Bool, Varchar, A, Some(Call::One(bool_to_text))),
-    (Bool, BpChar, A, Some(Call::One(bool_to_text))),
+    (Bool, BpChar, A, Some(Call::One(|value| text_to_char(&bool_to_text(value)?)))),
     (Varchar, Text, I, SAME),
     (Text, Varchar, I, SAME),
-    (BpChar, Text, I, SAME),
-    (BpChar, Varchar, I, SAME),
+    (BpChar, Text, I, Some(Call::One(char_to_text))),
+    (BpChar, Varchar, I, Some(Call::One(char_to_text))),
     (Text, BpChar, I, Some(Call::One(text_to_char))),
     (Varchar, BpChar, I, Some(Call::One(text_to_char))),
     (Int2, Oid, I, SAME),
@@ -105,8 +105,8 @@ pub(super) const CASTS: &[Row] = &[
     (TimestampTz, Time, A, Some(Call::One(timestamp_to_time))),
     (Time, Interval, I, Some(Call::One(time_to_interval))),
     (Interval, Time, A, Some(Call::One(interval_to_time))),
-    (Json, Jsonb, A, Some(Call::One(|value| crate::types::json::normal(str(value)).map(Datum::text)))),
-    (Jsonb, Json, A, SAME),
+    (Json, Jsonb, A, Some(Call::One(json::to_jsonb))),
+    (Jsonb, Json, A, Some(Call::One(|value| Ok(Datum::text(str(value)))))),
     (Jsonb, Bool, E, Some(Call::One(json::to_bool))),
     (Jsonb, Num, E, Some(Call::One(|value| json::to_number(value, Num).map(Datum::Numeric)))),
     (
@@ -178,6 +178,9 @@ pub(crate) fn cast(from: Type, to: Type, context: Context) -> Option<CastHow> {
     if let Some(row) = CASTS.iter().find(|row| row.0 == from && row.1 == to) {
         return (row.2 <= context).then_some(row.3.map_or(CastHow::Relabel, CastHow::By));
     }
+    if from == Type::Record && to.category() == Category::String && context >= A {
+        return Some(CastHow::Output);
+    }
     if from == Type::Record
         || to == Type::Record
         || from == Type::Void
@@ -237,10 +240,7 @@ pub(super) fn numeric(value: &Datum) -> &Numeric {
 }
 
 pub(super) fn str(value: &Datum) -> &str {
-    match value {
-        Datum::Text(value) => value,
-        other => unreachable!("a text is expected: {other:?}"),
-    }
+    value.as_text().unwrap_or_else(|| unreachable!("a text is expected: {value:?}"))
 }
 
 fn int_to_float(value: &Datum) -> Made {
@@ -350,9 +350,11 @@ fn bool_to_text(value: &Datum) -> Made {
 
 /// A char stands without its blanks at the end; what shows one adds those of its length.
 fn text_to_char(value: &Datum) -> Made {
-    let text = str(value);
-    let short = text.trim_end_matches(' ');
-    Ok(if short.len() == text.len() { value.clone() } else { Datum::text(short) })
+    Ok(Datum::Char(str(value).into()))
+}
+
+fn char_to_text(value: &Datum) -> Made {
+    Ok(Datum::text(without_blanks(str(value))))
 }
 
 fn date_to_timestamp(value: &Datum) -> Made {

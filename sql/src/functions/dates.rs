@@ -429,8 +429,8 @@ pub(super) fn age(a: &Datum, b: &Datum) -> Made {
         days -= 1;
     }
     while days < 0 {
-        // Days of the month of the earlier one, or of the later one when the sign turns.
-        days += if a >= b { days_in_month(early_year, early_month) } else { days_in_month(year, month) };
+        // Days of the month of the earlier one, whichever comes first.
+        days += days_in_month(early_year, early_month);
         months -= 1;
     }
     let span = Interval::new(months as i32, days as i32, micros);

@@ -1,13 +1,11 @@
 //! Functions and operators over `json` and `jsonb` (their form: [`crate::types::json`]).
 
-use std::cmp::Ordering;
-
 use super::casts::{int, str};
 use super::{Function, operators::Operator};
 use crate::error::{Error, Result};
-use crate::expr::{Call, Made};
+use crate::expr::{Call, Comparison, Made};
 use crate::types::json::{self, Json};
-use crate::types::{Datum, Numeric, Type};
+use crate::types::{Datum, Numeric, Record, Type, text};
 use Type::{Bool, Int4, Json as Plain, Jsonb, Text, TextArray};
 
 const fn op(name: &'static str, args: &'static [Type], returns: Type, call: Call) -> Operator {
@@ -31,17 +29,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     op("->>", &[Jsonb, Int4], Text, Call::Two(|a, b| bare(&element(a, b)?))),
     op("#>", &[Jsonb, TextArray], Jsonb, Call::Two(path)),
     op("#>>", &[Jsonb, TextArray], Text, Call::Two(|a, b| bare(&path(a, b)?))),
-    op("=", &[Jsonb, Jsonb], Bool, Call::Two(|a, b| json::compare_equal(str(a), str(b)).map(Datum::Bool))),
-    op(
-        "<>",
-        &[Jsonb, Jsonb],
-        Bool,
-        Call::Two(|a, b| json::compare_equal(str(a), str(b)).map(|it| Datum::Bool(!it))),
-    ),
-    op("<", &[Jsonb, Jsonb], Bool, Call::Two(|a, b| ordered(a, b, Ordering::is_lt))),
-    op("<=", &[Jsonb, Jsonb], Bool, Call::Two(|a, b| ordered(a, b, Ordering::is_le))),
-    op(">", &[Jsonb, Jsonb], Bool, Call::Two(|a, b| ordered(a, b, Ordering::is_gt))),
-    op(">=", &[Jsonb, Jsonb], Bool, Call::Two(|a, b| ordered(a, b, Ordering::is_ge))),
+    op("=", &[Jsonb, Jsonb], Bool, Call::Compare(Comparison::Equal)),
+    op("<>", &[Jsonb, Jsonb], Bool, Call::Compare(Comparison::NotEqual)),
+    op("<", &[Jsonb, Jsonb], Bool, Call::Compare(Comparison::Less)),
+    op("<=", &[Jsonb, Jsonb], Bool, Call::Compare(Comparison::LessEqual)),
+    op(">", &[Jsonb, Jsonb], Bool, Call::Compare(Comparison::Greater)),
+    op(">=", &[Jsonb, Jsonb], Bool, Call::Compare(Comparison::GreaterEqual)),
     op("@>", &[Jsonb, Jsonb], Bool, Call::Two(|a, b| json::contains(str(a), str(b)).map(Datum::Bool))),
     op("<@", &[Jsonb, Jsonb], Bool, Call::Two(|a, b| json::contains(str(b), str(a)).map(Datum::Bool))),
     op("?", &[Jsonb, Text], Bool, Call::Two(|a, b| exists(a, str(b)).map(Datum::Bool))),
@@ -76,8 +69,67 @@ pub(super) const FUNCTIONS: &[Function] = &[
     row("jsonb_concat", &[Jsonb, Jsonb], Jsonb, Call::Two(joined)),
 ];
 
-fn ordered(a: &Datum, b: &Datum, holds: fn(Ordering) -> bool) -> Made {
-    json::compare(str(a), str(b)).map(|order| Datum::Bool(holds(order)))
+/// A `json` as a `jsonb`.
+pub(super) fn to_jsonb(value: &Datum) -> Made {
+    Ok(Datum::Jsonb(json::normal(str(value))?.into()))
+}
+
+/// The JSON of a row value: an object of its fields.
+pub(crate) fn of_record(value: &Datum) -> Made {
+    let mut out = String::new();
+    write_value(value, Type::Record, &mut out);
+    Ok(Datum::text(out))
+}
+
+/// Writes the JSON of a value (`datum_to_json`).
+fn write_value(value: &Datum, ty: Type, out: &mut String) {
+    let shown = || text::show(value, ty);
+    match (value, ty) {
+        (Datum::Null, _) => out.push_str("null"),
+        (Datum::Bool(value), _) => out.push_str(if *value { "true" } else { "false" }),
+        (Datum::Record(row), _) => {
+            out.push('{');
+            for (place, (name, ty, value)) in row.fields().enumerate() {
+                if place > 0 {
+                    out.push(',');
+                }
+                json::quote(&name, out);
+                out.push(':');
+                write_value(value, ty, out);
+            }
+            out.push('}');
+        }
+        (Datum::Array(items), ty) => {
+            let element = ty.element().unwrap_or(Type::Text);
+            out.push('[');
+            for (place, item) in items.iter().enumerate() {
+                if place > 0 {
+                    out.push(',');
+                }
+                write_value(item, element, out);
+            }
+            out.push(']');
+        }
+        (Datum::Jsonb(text), _) => out.push_str(text),
+        (Datum::Text(text), Plain | Jsonb) => out.push_str(text),
+        (Datum::Timestamp(_), _) => {
+            let mut moment = shown().replacen(' ', "T", 1);
+            if moment.ends_with("+00") {
+                moment.push_str(":00");
+            }
+            json::quote(&moment, out);
+        }
+        (Datum::Int(_) | Datum::Float(_) | Datum::Numeric(_), _) => {
+            let shown = shown();
+            let digits = shown.trim_start_matches('-');
+            if digits.starts_with(|sign: char| sign.is_ascii_digit()) {
+                out.push_str(&shown);
+            } else {
+                json::quote(&shown, out);
+            }
+        }
+        _ => json::quote(&shown(), out),
+    }
 }
 
 fn made(text: Option<&str>) -> Datum {
@@ -428,9 +480,14 @@ fn cannot_cast(found: &Json<'_>, ty: Type) -> Error {
     Error::new("22023", format!("cannot cast jsonb {kind} to type {}", ty.sql_name()))
 }
 
+/// A part of a value, which is a `jsonb` if that is one.
+fn like(value: &Datum, part: &str) -> Datum {
+    if matches!(value, Datum::Jsonb(_)) { Datum::Jsonb(part.into()) } else { Datum::text(part) }
+}
+
 /// The elements of an array, or its texts; the keys of an object, or its fields as pairs: what makes rows.
 pub(crate) fn elements(value: &Datum, bare_texts: bool, name: &str) -> Made {
-    let made = |text: &str| if bare_texts { bare(&Datum::text(text)) } else { Ok(Datum::text(text)) };
+    let made = |text: &str| if bare_texts { bare(&Datum::text(text)) } else { Ok(like(value, text)) };
     match json::open(str(value))? {
         Json::Array(items) => Ok(Datum::Array(items.into_iter().map(made).collect::<Result<_>>()?)),
         Json::Object(_) if name.starts_with("jsonb") => {
@@ -448,9 +505,9 @@ pub(crate) fn keys(value: &Datum, name: &str) -> Made {
 }
 
 pub(crate) fn pairs(value: &Datum, bare_texts: bool, name: &str) -> Made {
-    let pair = |(key, value): (String, &str)| -> Made {
-        let value = if bare_texts { bare(&Datum::text(value))? } else { Datum::text(value) };
-        Ok(Datum::Record([Datum::text(key), value].into()))
+    let pair = |(key, held): (String, &str)| -> Made {
+        let held = if bare_texts { bare(&Datum::text(held))? } else { like(value, held) };
+        Ok(Datum::Record(Record::bare([Datum::text(key), held])))
     };
     let fields = fields_of(value, name)?;
     Ok(Datum::Array(fields.into_iter().map(pair).collect::<Result<_>>()?))

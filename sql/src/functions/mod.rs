@@ -40,6 +40,21 @@ pub(crate) fn functions_named(name: &str) -> Vec<&'static Function> {
     proc::TABLES.iter().flat_map(|table| table.iter()).filter(|function| function.name == name).collect()
 }
 
+/// Does a function answer otherwise each time that it is called, or do something (`provolatile`)?
+pub(crate) fn is_volatile(name: &str) -> bool {
+    const NAMES: [&str; 8] = [
+        "random",
+        "gen_random_uuid",
+        "clock_timestamp",
+        "nextval",
+        "setval",
+        "currval",
+        "lastval",
+        "set_config",
+    ];
+    NAMES.contains(&name) || name.contains("advisory_")
+}
+
 /// Functions by what they are about.
 #[cfg(test)]
 pub(crate) fn function_groups() -> impl Iterator<Item = (&'static str, &'static [Function])> {
@@ -98,11 +113,7 @@ pub(crate) fn resolve<T: Copy>(
     // Most exact matches; a varchar is a text here, as binary-coercible types are.
     let base = |ty: Type| if ty == Type::Varchar { Type::Text } else { ty };
     let exact = |candidate: &T| {
-        types(*candidate)
-            .iter()
-            .zip(args)
-            .filter(|(to, from)| **from != Type::Unknown && base(**to) == base(**from))
-            .count()
+        types(*candidate).iter().zip(args).filter(|(to, from)| **from != Type::Unknown && to == from).count()
     };
     keep_best(&mut left, exact);
     // Then most preferred types where there is no exact match.

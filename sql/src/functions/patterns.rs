@@ -164,11 +164,23 @@ pub(super) fn like_escape(pattern: &Datum, escape: &Datum) -> Made {
 /// A pattern of SIMILAR TO as a regular expression (`similar_to_escape`).
 pub(super) fn similar_escape(pattern: &str, escape: Option<char>) -> String {
     let mut out = String::from("^(?:");
-    let (mut in_class, mut escaped) = (false, false);
+    let (mut in_class, mut escaped, mut marks) = (false, false, 0);
     for c in pattern.chars() {
         if escaped {
-            out.push('\\');
-            out.push(c);
+            match (c, marks) {
+                // What stands before the first mark takes as little as it can, and what is between them as much.
+                ('"', 0) => {
+                    out.insert_str(out.len(), ")(");
+                    out.replace_range(..4, "^(?U:");
+                    marks = 1;
+                }
+                ('"', 1) => {
+                    out.push_str(")(?:");
+                    marks = 2;
+                }
+                _ if c.is_alphanumeric() => out.push(c),
+                _ => out.extend(['\\', c]),
+            }
             escaped = false;
         } else if Some(c) == escape {
             escaped = true;
@@ -199,9 +211,25 @@ pub(super) fn similar_escape(pattern: &str, escape: Option<char>) -> String {
     out
 }
 
+/// The sign that an ESCAPE clause names; none if it is empty.
+fn escape_sign(escape: &str) -> Result<Option<char>> {
+    let mut signs = escape.chars();
+    match (signs.next(), signs.next()) {
+        (sign, None) => Ok(sign),
+        _ => Err(Error::new("22025", "invalid escape string")
+            .hint("Escape string must be empty or one character.")),
+    }
+}
+
 pub(super) fn similar(args: &[Datum]) -> Made {
-    let escape = args.get(1).map_or("\\", str);
-    Ok(Datum::text(similar_escape(str(&args[0]), escape.chars().next())))
+    let escape = escape_sign(args.get(1).map_or("\\", str))?;
+    Ok(Datum::text(similar_escape(str(&args[0]), escape)))
+}
+
+/// `substring(text SIMILAR pattern ESCAPE escape)`: what matches between the two marks, or the whole if there are none.
+pub(super) fn substring_similar(args: &[Datum]) -> Made {
+    let escape = escape_sign(str(&args[2]))?;
+    substring_matching(&args[0], &Datum::text(similar_escape(str(&args[1]), escape)))
 }
 
 /// The first match, or the first group of it.

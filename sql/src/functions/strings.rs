@@ -238,6 +238,10 @@ pub(super) fn overlay(args: &[Datum]) -> Made {
     made(head + new + &tail)
 }
 
+pub(super) fn length_of_char(a: &Datum) -> Made {
+    Ok(Datum::Int(crate::types::without_blanks(str(a)).chars().count() as i64))
+}
+
 pub(super) fn quote_literal(a: &Datum) -> Made {
     let text = str(a);
     let body = text.replace('\'', "''");
@@ -245,10 +249,7 @@ pub(super) fn quote_literal(a: &Datum) -> Made {
 }
 
 pub(super) fn quote_ident(a: &Datum) -> Made {
-    let name = str(a);
-    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-    if plain { made(name) } else { made(format!("\"{}\"", name.replace('"', "\"\""))) }
+    made(crate::names::quoted(str(a)))
 }
 
 /// All arguments one after the other, nulls left out. They are texts: the binder has cast them.

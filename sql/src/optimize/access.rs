@@ -10,7 +10,7 @@
 use crate::catalog::{Index, Table};
 use crate::expr::{Call, Comparison, Expr};
 use crate::plan::{Access, KeyPart, Plan, SetExpr};
-use crate::types::Datum;
+use crate::types::{Datum, Type};
 
 /// A table is taken to have so many rows at least: a statement outlives the moment at which its tables were small.
 const FEWEST_ROWS: f64 = 1_000.0;
@@ -167,7 +167,7 @@ fn points(condition: &Expr) -> Option<Vec<Point>> {
             Some(vec![all])
         }
         Expr::Call(Call::Compare(Comparison::Equal), sides) => {
-            if let [Expr::Record(left), Expr::Record(right)] = &sides[..] {
+            if let [Expr::Record(left, _), Expr::Record(right, _)] = &sides[..] {
                 let mut all: Point = Vec::new();
                 for (left, right) in left.iter().zip(right) {
                     let (Expr::Column(column), true) = (left, right.columns().is_empty()) else {
@@ -222,9 +222,10 @@ pub(crate) fn choose(table: &Table, filter: &[Expr]) -> Access {
     best.map_or(Access::Table, |(_, access)| access)
 }
 
-/// Is the order of the index's entries that of its columns' values? Earlier versions have made indexes on arrays.
+/// Is the order of the index's entries that of its columns' values? Earlier versions have made indexes on arrays and `jsonb`.
 fn is_usable(table: &Table, index: &Index) -> bool {
-    index.columns.iter().all(|(column, _)| table.columns[*column].ty.element().is_none())
+    let is_ordered = |ty: Type| ty != Type::Jsonb && ty.element().is_none();
+    index.columns.iter().all(|(column, _)| is_ordered(table.columns[*column].ty))
 }
 
 /// The first columns of an index that equal something, and what.
@@ -424,8 +425,9 @@ mod tests {
     #[test]
     fn rows_of_values_lead_to_points() {
         let row = |a, b| {
-            let columns = Expr::Record(vec![Expr::Column(0), Expr::Column(1)]);
-            let values = Expr::Record(vec![Expr::Const(Datum::Int(a)), Expr::Const(Datum::Int(b))]);
+            let shape = crate::types::Shape::unnamed(vec![Type::Int4; 2]);
+            let columns = Expr::Record(vec![Expr::Column(0), Expr::Column(1)], shape.clone());
+            let values = Expr::Record(vec![Expr::Const(Datum::Int(a)), Expr::Const(Datum::Int(b))], shape);
             Expr::Call(Call::Compare(Comparison::Equal), vec![columns, values])
         };
         let filter = [Expr::Or(vec![row(1, 2), row(3, 4)])];

@@ -222,7 +222,9 @@ pub(crate) struct Cte {
     pub(crate) columns: Vec<String>,
     /// It may name itself.
     pub(crate) recursive: bool,
+    pub(crate) materialized: bool,
     pub(crate) query: Query,
+    pub(crate) at: u32,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -711,6 +713,8 @@ pub(crate) enum Statement {
     Deallocate(Option<String>),
     /// Forgets what the session has kept.
     Discard,
+    /// Forgets the values that the session got from sequences.
+    DiscardSequences,
     Truncate {
         names: Vec<ObjectName>,
         restart: bool,
@@ -735,4 +739,30 @@ pub(crate) enum Statement {
     Nothing(&'static str),
     /// Known and refused; the name.
     Refused(String),
+}
+
+impl Statement {
+    /// The name of a definition, as command tags and messages have it.
+    pub(crate) fn command(&self) -> &'static str {
+        match self {
+            Self::CreateSchema { .. } => "CREATE SCHEMA",
+            Self::DropSchema { .. } => "DROP SCHEMA",
+            Self::SetSchema { kind: SchemaOf::Table, .. } => "ALTER TABLE",
+            Self::SetSchema { kind: SchemaOf::View, .. } => "ALTER VIEW",
+            Self::SetSchema { kind: SchemaOf::Sequence, .. } | Self::AlterSequence { .. } => "ALTER SEQUENCE",
+            Self::CreateTable(_) => "CREATE TABLE",
+            Self::CreateIndex(_) => "CREATE INDEX",
+            Self::DropTable { .. } => "DROP TABLE",
+            Self::CreateSequence { .. } => "CREATE SEQUENCE",
+            Self::DropSequence { .. } => "DROP SEQUENCE",
+            Self::CreateView(_) => "CREATE VIEW",
+            Self::DropView { .. } => "DROP VIEW",
+            Self::Comment { .. } => "COMMENT",
+            Self::DropIndex { .. } => "DROP INDEX",
+            Self::AlterTable { .. } => "ALTER TABLE",
+            Self::AlterIndex => "ALTER INDEX",
+            Self::Truncate { .. } => "TRUNCATE TABLE",
+            _ => "this statement",
+        }
+    }
 }

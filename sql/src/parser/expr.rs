@@ -2,8 +2,9 @@
 
 use super::ast::{Call, Expr, ExprKind, Like, OrderItem, Quantified, TypeName};
 use super::lexer::Kind;
-use super::{MAX_DEPTH, NO_COLUMN, Parser, RESERVED, too_deep};
+use super::{MAX_DEPTH, Parser, too_deep};
 use crate::error::Result;
+use crate::keywords::{NO_COLUMN, RESERVED};
 
 /// How tightly operators bind, weakest first.
 mod level {
@@ -170,7 +171,9 @@ impl Parser<'_> {
                     "or" => level::OR,
                     "and" => level::AND,
                     "is" | "isnull" | "notnull" => level::IS,
-                    "between" | "in" | "like" | "ilike" | "similar" => level::BETWEEN,
+                    "between" | "in" | "like" | "ilike" => level::BETWEEN,
+                    // Within SUBSTRING it stands without TO.
+                    "similar" if self.is_word_ahead(1, "to") => level::BETWEEN,
                     "not" => level::BETWEEN,
                     "at" => level::AT,
                     "collate" => level::COLLATE,
@@ -586,6 +589,12 @@ impl Parser<'_> {
             args.extend(self.exprs()?);
             return Ok(args);
         }
+        if self.word("similar") {
+            args.push(self.expr()?);
+            self.expect_word("escape")?;
+            args.push(self.expr()?);
+            return Ok(args);
+        }
         let (mut from, mut count) = (None, None);
         loop {
             if self.word("from") {
@@ -644,11 +653,12 @@ impl Parser<'_> {
             && let Kind::Str(text) = self.kind().clone()
             && !ty.array
         {
+            let written = self.at();
             self.advance();
             if ty.name == ["interval"] {
                 self.interval_fields(&mut ty)?;
             }
-            let literal = leaf(at, ExprKind::Str(text.into_owned()));
+            let literal = leaf(written, ExprKind::Str(text.into_owned()));
             return node(at, ExprKind::Cast(Box::new(literal), ty), [1]).map(Some);
         }
         (self.next, self.parameters) = (start, parameters);

@@ -5,8 +5,9 @@ use super::ast::{
     Statement, Strength, TableRef,
 };
 use super::lexer::Kind;
-use super::{NO_COLUMN, NO_LABEL, Parser, RESERVED};
+use super::{NO_LABEL, Parser};
 use crate::error::{Error, Result};
+use crate::keywords::{NO_COLUMN, RESERVED};
 
 impl Parser<'_> {
     pub(super) fn with_statement(&mut self) -> Result<Statement> {
@@ -31,14 +32,15 @@ impl Parser<'_> {
         }
         let recursive = self.word("recursive");
         self.list(|parser| {
+            let begin = parser.at();
             let name = parser.name()?;
             let columns =
                 if parser.kind() == &Kind::Sign(b'(') { parser.column_names()? } else { Vec::new() };
             parser.expect_word("as")?;
-            if parser.word("not") {
-                parser.expect_word("materialized")?;
-            } else {
-                parser.word("materialized");
+            let not = parser.word("not");
+            let materialized = parser.word("materialized");
+            if not && !materialized {
+                return Err(parser.unexpected());
             }
             let at = parser.at();
             let query = parser.in_parentheses(|parser| {
@@ -47,7 +49,8 @@ impl Parser<'_> {
                 }
                 parser.query()
             })?;
-            Ok(Cte { name, columns: columns.into_iter().map(|(name, _)| name).collect(), recursive, query })
+            let columns = columns.into_iter().map(|(name, _)| name).collect();
+            Ok(Cte { name, columns, recursive, materialized: materialized && !not, query, at: begin })
         })
     }
 

@@ -54,10 +54,17 @@ impl Parser<'_> {
             "close" => self.close()?,
             "discard" => {
                 self.advance();
-                if !self.word("all") {
-                    return Ok(self.nothing("DISCARD"));
+                if self.word("all") {
+                    Statement::Discard
+                } else if self.word("sequences") {
+                    Statement::DiscardSequences
+                } else if self.word("plans") {
+                    Statement::Nothing("DISCARD PLANS")
+                } else if self.word("temp") || self.word("temporary") {
+                    Statement::Nothing("DISCARD TEMP")
+                } else {
+                    return Err(self.unexpected());
                 }
-                Statement::Discard
             }
             "deallocate" => {
                 self.advance();

@@ -24,20 +24,20 @@ use std::time::Duration;
 use thermocline_engine::{Isolation, Transaction, TransactionOptions};
 
 use super::prepared::Noted;
-use super::transaction::Open;
+use super::transaction::{Open, refused_to_read_only};
 use super::{Answer, Prepared, Session};
 use crate::catalog::Identity;
 use crate::error::{Again, Error, Result};
 use crate::exec::{self, Pending, Rows, Terms};
 use crate::expr::pace::Pace;
 use crate::expr::{Context, Deadline};
-use crate::parser::ast::Statement;
+use crate::parser::ast::{Statement, Strength};
 use crate::pg_catalog::EngineCatalog;
 use crate::plan::Bound;
 use crate::shared::advisory::Lock;
 use crate::shared::facts::Kept;
 use crate::shared::interrupt::Cause;
-use crate::types::Datum;
+use crate::types::{Datum, Type};
 
 /// Bindings of a statement under which definitions keep changing.
 const REBINDS: u32 = 100;
@@ -144,6 +144,12 @@ impl Session {
         rows: &mut dyn Rows,
         fixed: bool,
     ) -> Result<Answer> {
+        if self.only_reads()
+            && let Some(command) =
+                prepared.bound.as_ref().and_then(|bound| writing(bound, &prepared.statement.statement))
+        {
+            return Err(refused_to_read_only(command));
+        }
         let mut run = Run { prepared, fixed, parameters, begun: false, context: None };
         let count = self.attempts(&mut Work::Prepared(&mut run), Attempts::default(), rows).await?;
         let Run { prepared, context, .. } = run;
@@ -342,11 +348,12 @@ impl Session {
             interrupt: self.interrupt.clone(),
             deadline: limit
                 .map(|limit| Deadline::new(self.clock.clone(), statement + limit.as_micros() as i64)),
-            parameters: std::mem::take(&mut run.parameters),
+            parameters: in_forms(std::mem::take(&mut run.parameters), &run.prepared.parameters),
             now: self.open.as_ref().map_or(statement, |open| open.now),
             statement,
             sequences: Some(self.sequences.clone()),
             facts: run.prepared.asks.then(|| self.facts.clone()),
+            read_only: self.only_reads(),
             lock_timeout: self.settings.lock_timeout,
             meter,
             pace: Pace::new(self.give_way),
@@ -407,11 +414,36 @@ impl Session {
     }
 }
 
+/// Parameters as values of their types: a user may give the text of a `jsonb` or a `char(n)`.
+fn in_forms(values: Vec<Datum>, types: &[Type]) -> Vec<Datum> {
+    let mut types = types.iter();
+    values.into_iter().map(|value| types.next().map_or(value.clone(), |ty| value.in_form_of(*ty))).collect()
+}
+
 /// The time on the timer's clock that is `limit` from now.
 fn now_ns(limit: Duration) -> u64 {
     use thermocline_base::clock::{Clock, SystemClock};
     let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
     SystemClock.now_ns().saturating_add(limit)
+}
+
+/// The command that a statement on rows is, if it changes or locks rows.
+fn writing(bound: &Bound, statement: &Statement) -> Option<&'static str> {
+    Some(match bound {
+        Bound::Query(query) if !query.locks => return None,
+        Bound::Query(_) => match statement {
+            Statement::Query(query) => match query.locks.first().map(|lock| lock.strength) {
+                Some(Strength::NoKeyUpdate) => "SELECT FOR NO KEY UPDATE",
+                Some(Strength::Share) => "SELECT FOR SHARE",
+                Some(Strength::KeyShare) => "SELECT FOR KEY SHARE",
+                Some(Strength::Update) | None => "SELECT FOR UPDATE",
+            },
+            _ => "SELECT FOR UPDATE",
+        },
+        Bound::Insert(_) => "INSERT",
+        Bound::Update(_) => "UPDATE",
+        Bound::Delete(_) => "DELETE",
+    })
 }
 
 /// The command tag, and the rows that it counts.

@@ -184,7 +184,7 @@ impl Session {
         let Statement::Copy(Copy::In { options, .. }) = &prepared.statement.statement else {
             return Err(Error::new("55000", "the statement is no COPY FROM"));
         };
-        if self.open.as_ref().is_some_and(|open| open.read_only) {
+        if self.only_reads() {
             return Err(
                 self.failed(Error::new("25006", "cannot execute COPY FROM in a read-only transaction"))
             );

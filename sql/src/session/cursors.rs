@@ -23,8 +23,8 @@ struct Cursor {
     /// 0: before the first row; one more than there are: behind the last.
     at: usize,
     hold: bool,
-    /// Its transaction is still open.
-    fresh: bool,
+    /// Its transaction is still open: the savepoints that the transaction had when it was declared.
+    fresh: Option<usize>,
     /// The memory of its rows.
     _held: Option<Arc<Held>>,
 }
@@ -32,8 +32,20 @@ struct Cursor {
 impl Cursors {
     /// Closes the cursors that end with their transaction.
     pub(super) fn end(&mut self, committed: bool) {
-        self.0.retain(|_, cursor| !cursor.fresh || (cursor.hold && committed));
-        self.0.values_mut().for_each(|cursor| cursor.fresh = false);
+        self.0.retain(|_, cursor| cursor.fresh.is_none() || (cursor.hold && committed));
+        self.0.values_mut().for_each(|cursor| cursor.fresh = None);
+    }
+
+    /// Closes the cursors that were declared behind a savepoint, which has so many before it: the transaction goes back to it.
+    pub(super) fn undone(&mut self, savepoints: usize) {
+        self.0.retain(|_, cursor| cursor.fresh.is_none_or(|since| since <= savepoints));
+    }
+
+    /// Cursors that were declared behind a savepoint that is released belong to the one before it.
+    pub(super) fn released(&mut self, savepoints: usize) {
+        for since in self.0.values_mut().filter_map(|cursor| cursor.fresh.as_mut()) {
+            *since = savepoints.min(*since);
+        }
     }
 
     pub(super) fn columns(&self, name: &str) -> Result<Vec<Column>> {
@@ -87,7 +99,7 @@ impl Session {
         columns: Vec<Column>,
         (rows, held): (Vec<Vec<Datum>>, Option<Arc<Held>>),
     ) -> Answer {
-        let fresh = self.open.is_some();
+        let fresh = self.open.as_ref().map(|open| open.savepoints.len());
         self.cursors.0.insert(name.to_owned(), Cursor { columns, rows, at: 0, hold, fresh, _held: held });
         Answer::tagged("DECLARE CURSOR")
     }

@@ -160,15 +160,27 @@ impl Session {
                 self.facts.unlock_all();
                 Ok(Answer::tagged("DISCARD ALL"))
             }
+            Statement::DiscardSequences => {
+                self.sequences.discard();
+                Ok(Answer::tagged("DISCARD SEQUENCES"))
+            }
             Statement::AlterIndex => Err(Error::unsupported("ALTER INDEX")),
             // A sequence's position is a row: it changes within a transaction.
             Statement::AlterSequence { name, if_exists, options, rename: None } => {
+                if self.only_reads() {
+                    return Err(transaction::refused_to_read_only("ALTER SEQUENCE"));
+                }
                 let (mut name, if_exists, mut options) = (name.clone(), *if_exists, options.clone());
                 self.settle(&mut name);
                 self.settle_options(&mut options);
                 self.alter_sequence(&name, if_exists, &options).await
             }
-            definition => self.definition(definition).await,
+            definition => {
+                if self.only_reads() {
+                    return Err(transaction::refused_to_read_only(definition.command()));
+                }
+                self.definition(definition).await
+            }
         }
     }
 }

@@ -406,6 +406,20 @@ impl Session {
     pub fn statement_timeout(&self) -> Option<std::time::Duration> {
         self.settings.statement_timeout
     }
+
+    /// The time for which its client may send nothing now, and the error that ends it then. A client that is amid a request is not idle.
+    #[must_use]
+    pub fn idle_limit(&self) -> Option<(std::time::Duration, Error)> {
+        match &self.open {
+            None => self.settings.idle_session_timeout.map(|limit| {
+                (limit, Error::new("57P05", "terminating connection due to idle-session timeout"))
+            }),
+            Some(open) if open.implicit => None,
+            Some(_) => self.settings.idle_in_transaction_timeout.map(|limit| {
+                (limit, Error::new("25P03", "terminating connection due to idle-in-transaction timeout"))
+            }),
+        }
+    }
 }
 
 fn several() -> Error {

@@ -310,6 +310,8 @@ pub(super) fn check_parameters(types: &[Type], values: &[Datum]) -> Result<()> {
             Datum::Float(_) => matches!(ty, Type::Float4 | Type::Float8),
             Datum::Numeric(_) => *ty == Type::Numeric,
             Datum::Text(_) => ty.is_string() || *ty == Type::Char || ty.is_json(),
+            Datum::Char(_) => *ty == Type::BpChar,
+            Datum::Jsonb(_) => *ty == Type::Jsonb,
             Datum::Bytes(_) => *ty == Type::Bytea,
             Datum::Date(_) => *ty == Type::Date,
             Datum::Time(_) => *ty == Type::Time,

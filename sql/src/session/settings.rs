@@ -17,6 +17,8 @@ pub(super) struct Settings {
     pub(super) read_only: bool,
     pub(super) statement_timeout: Option<Duration>,
     pub(super) lock_timeout: Option<Duration>,
+    pub(super) idle_session_timeout: Option<Duration>,
+    pub(super) idle_in_transaction_timeout: Option<Duration>,
     /// Changes with each setting that does.
     pub(super) version: u64,
 }
@@ -29,6 +31,8 @@ impl Default for Settings {
             read_only: false,
             statement_timeout: None,
             lock_timeout: None,
+            idle_session_timeout: None,
+            idle_in_transaction_timeout: None,
             version: 0,
         }
     }
@@ -78,8 +82,11 @@ impl Settings {
         self.isolation =
             value("default_transaction_isolation").and_then(level).unwrap_or(Isolation::ReadCommitted);
         self.read_only = value("default_transaction_read_only") == Some("on");
-        self.statement_timeout = value("statement_timeout").and_then(time).filter(|time| !time.is_zero());
-        self.lock_timeout = value("lock_timeout").and_then(time).filter(|time| !time.is_zero());
+        let limit = |name: &str| value(name).and_then(time).filter(|time| !time.is_zero());
+        self.statement_timeout = limit("statement_timeout");
+        self.lock_timeout = limit("lock_timeout");
+        self.idle_session_timeout = limit("idle_session_timeout");
+        self.idle_in_transaction_timeout = limit("idle_in_transaction_session_timeout");
     }
 
     /// Names and values of all settings.

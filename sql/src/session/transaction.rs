@@ -250,6 +250,7 @@ impl Session {
             .rposition(|(known, ..)| known == name)
             .ok_or_else(|| no_savepoint(name))?;
         open.savepoints.truncate(place);
+        self.cursors.released(place);
         Ok(Answer::tagged("RELEASE"))
     }
 
@@ -266,6 +267,7 @@ impl Session {
         open.deferred.truncate(deferred);
         open.savepoints.truncate(place + 1);
         open.failed = false;
+        self.cursors.undone(place);
         self.sequences.ended(place + 1);
         if defines {
             self.reload_objects().await?;
@@ -349,6 +351,11 @@ impl Session {
         }
     }
 
+    /// Does the transaction only read that a statement would run in?
+    pub(super) fn only_reads(&self) -> bool {
+        self.open.as_ref().map_or(self.settings.read_only, |open| open.read_only)
+    }
+
     /// Has the open transaction failed?
     pub(super) fn is_failed(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.failed)
@@ -399,6 +406,11 @@ impl Session {
         open.deferred = later;
         exec::settle(catalog, &mut open.transaction, open.isolation, &context, now).await
     }
+}
+
+/// A command that changes something, in a transaction that only reads.
+pub(super) fn refused_to_read_only(command: &str) -> Error {
+    Error::new("25006", format!("cannot execute {command} in a read-only transaction"))
 }
 
 fn no_savepoint(name: &str) -> Error {

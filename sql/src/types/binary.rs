@@ -31,7 +31,7 @@ impl Datum {
             (Datum::Int(value), ty) if ty == Type::Oid || ty.is_registered() => {
                 out.extend((*value as u32).to_be_bytes());
             }
-            (Datum::Text(value), Type::Jsonb) => {
+            (Datum::Text(value) | Datum::Jsonb(value), Type::Jsonb) => {
                 out.push(JSONB_VERSION);
                 out.extend(value.as_bytes());
             }
@@ -40,7 +40,9 @@ impl Datum {
             (Datum::Float(value), Type::Float4) => out.extend((*value as f32).to_be_bytes()),
             (Datum::Float(value), _) => out.extend(value.to_be_bytes()),
             (Datum::Numeric(value), _) => write_numeric(value, out),
-            (Datum::Text(value), _) => out.extend(value.as_bytes()),
+            (Datum::Text(value) | Datum::Char(value) | Datum::Jsonb(value), _) => {
+                out.extend(value.as_bytes());
+            }
             (Datum::Bytes(value), _) => out.extend(&value[..]),
             (Datum::Date(days), _) => out.extend(match *days {
                 i32::MIN | i32::MAX => days.to_be_bytes(),
@@ -58,7 +60,7 @@ impl Datum {
             }
             (Datum::Uuid(value), _) => out.extend(value),
             (Datum::Array(all), ty) => super::array::write_binary(all, ty, out),
-            (Datum::Record(fields), _) => out.extend((fields.len() as i32).to_be_bytes()),
+            (Datum::Record(row), _) => row.write_binary(out),
         }
     }
 
@@ -84,9 +86,10 @@ impl Datum {
             Type::Numeric => Datum::Numeric(read_numeric(bytes).ok_or_else(wrong)?),
             Type::Text | Type::Varchar | Type::BpChar | Type::Name | Type::Char | Type::Unknown => {
                 let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-                Datum::text(text.ok_or_else(|| {
+                let text = text.ok_or_else(|| {
                     Error::new("22021", "invalid byte sequence for encoding \"UTF8\" in a parameter")
-                })?)
+                })?;
+                Datum::text(text).in_form_of(ty)
             }
             Type::Json | Type::Jsonb => {
                 let text = match (ty, bytes) {

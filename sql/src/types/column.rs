@@ -16,12 +16,6 @@ pub struct Column {
 impl Column {
     /// Writes a value of this column that is not null, as PostgreSQL's text format has it.
     pub fn write_text(&self, value: &Datum, out: &mut String) {
-        let from = out.len();
         text::output(value, self.ty, out);
-        // A char has the length of its column.
-        if self.ty == Type::BpChar && self.modifier >= 4 {
-            let missing = ((self.modifier - 4) as usize).saturating_sub(out[from..].chars().count());
-            out.extend(std::iter::repeat_n(' ', missing));
-        }
     }
 }

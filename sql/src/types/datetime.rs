@@ -90,6 +90,8 @@ struct Fields {
     offset: Option<i64>,
     infinite: Option<bool>,
     bc: bool,
+    /// The year was written with two digits.
+    is_short: bool,
     /// `now`, and `today` with days from it.
     now: Option<Option<i64>>,
 }
@@ -109,6 +111,9 @@ const MONTHS: [&str; 12] = [
     "december",
 ];
 const DAYS: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
+
+/// The Julian day of 1970-01-01.
+const UNIX_EPOCH_JULIAN: i64 = 2_440_588;
 
 fn month_named(word: &str) -> Option<i64> {
     let index =
@@ -132,7 +137,7 @@ fn zone_out(text: &str) -> Error {
 fn scan(ty: &str, text: &str) -> Result<Fields> {
     let bad = || invalid(ty, text);
     let mut fields = Fields::default();
-    let mut numbers: Vec<i64> = Vec::new();
+    let mut numbers: Vec<String> = Vec::new();
     let mut month = None;
     let lower = text.trim().to_lowercase();
     if lower.is_empty() {
@@ -156,12 +161,16 @@ fn scan(ty: &str, text: &str) -> Result<Fields> {
             .map_err(|error| error.unwrap_or_else(bad))?;
     }
     if let Some(month) = month {
-        let (day, year) = match numbers[..] {
-            [day, year] if day <= 31 => (day, year),
-            [year, day] => (day, year),
+        // A number of three digits is a year; of two others the first one is the day.
+        let (day, year) = match &numbers[..] {
+            [year, day] if year.len() > 2 => (day, year),
+            [day, year] => (day, year),
             _ => return Err(bad()),
         };
-        fields.date = Some((year, month, day));
+        let read = |digits: std::result::Result<i64, Option<Error>>| {
+            digits.map_err(|error| error.unwrap_or_else(bad))
+        };
+        fields.date = Some((read(full_year(year, &mut fields))?, month, read(number(day))?));
     } else if !numbers.is_empty() {
         return Err(bad());
     }
@@ -172,7 +181,7 @@ fn scan(ty: &str, text: &str) -> Result<Fields> {
 fn read_word(
     word: &str,
     fields: &mut Fields,
-    numbers: &mut Vec<i64>,
+    numbers: &mut Vec<String>,
     month: &mut Option<i64>,
     text: &str,
 ) -> std::result::Result<(), Option<Error>> {
@@ -185,8 +194,17 @@ fn read_word(
         }
         return Ok(());
     }
-    if first.is_ascii_digit() {
+    let is_month = |part: &str| month_named(part).is_some();
+    if first.is_ascii_digit() || word.split_once(['-', '/', '.']).is_some_and(|(front, _)| is_month(front)) {
         return read_date(word, fields, numbers, month, text);
+    }
+    // A Julian day.
+    if let Some(days) = word.strip_prefix('j').and_then(|days| days.parse::<i64>().ok()) {
+        if !(0..=1 << 31).contains(&days) {
+            return Err(Some(field_out(text)));
+        }
+        fields.date = Some(civil_from_days(days - UNIX_EPOCH_JULIAN));
+        return Ok(());
     }
     if first == '+' || first == '-' {
         if fields.time.is_none() {
@@ -228,22 +246,16 @@ fn number(digits: &str) -> std::result::Result<i64, Option<Error>> {
     digits.parse().map_err(|_| None)
 }
 
-/// A year of two digits is one of 1970 to 2069.
-fn full_year(digits: &str) -> std::result::Result<i64, Option<Error>> {
-    let year = number(digits)?;
-    Ok(if digits.len() > 2 {
-        year
-    } else if year < 70 {
-        year + 2000
-    } else {
-        year + 1900
-    })
+/// A year; one of two digits is one of 1970 to 2069, unless it is one before Christ.
+fn full_year(digits: &str, fields: &mut Fields) -> std::result::Result<i64, Option<Error>> {
+    fields.is_short = digits.len() <= 2;
+    number(digits)
 }
 
 fn read_date(
     word: &str,
     fields: &mut Fields,
-    numbers: &mut Vec<i64>,
+    numbers: &mut Vec<String>,
     month: &mut Option<i64>,
     text: &str,
 ) -> std::result::Result<(), Option<Error>> {
@@ -253,18 +265,37 @@ fn read_date(
             (number(year)?, month_named(month).ok_or(None)?, number(day)?)
         }
         [day, month, year] if month.starts_with(|c: char| c.is_ascii_alphabetic()) => {
-            (full_year(year)?, month_named(month).ok_or(None)?, number(day)?)
+            (full_year(year, fields)?, month_named(month).ok_or(None)?, number(day)?)
+        }
+        [month, day, year] if month.starts_with(|c: char| c.is_ascii_alphabetic()) => {
+            (full_year(year, fields)?, month_named(month).ok_or(None)?, number(day)?)
         }
         [year, month, day] if year.len() >= 3 && word.contains('-') => {
             (number(year)?, number(month)?, number(day)?)
         }
         [year, month, day] if year.len() >= 3 => (number(year)?, number(month)?, number(day)?),
         // MDY.
-        [month, day, year] => (full_year(year)?, number(month)?, number(day)?),
+        [month, day, year] => (full_year(year, fields)?, number(month)?, number(day)?),
         [digits]
             if digits.len() == 8 && month.is_none() && digits.bytes().all(|byte| byte.is_ascii_digit()) =>
         {
             (number(&digits[..4])?, number(&digits[4..6])?, number(&digits[6..])?)
+        }
+        [digits]
+            if digits.len() == 6
+                && digits.bytes().all(|byte| byte.is_ascii_digit())
+                && fields.date.is_none()
+                && month.is_none() =>
+        {
+            (full_year(&digits[..2], fields)?, number(&digits[2..4])?, number(&digits[4..])?)
+        }
+        // A year and the number of a day in it.
+        [year, day] if year.len() == 4 && day.len() == 3 && word.contains('.') => {
+            let (year, day) = (number(year)?, number(day)?);
+            if !(1..=366).contains(&day) {
+                return Err(Some(field_out(text)));
+            }
+            civil_from_days(days_from_civil(year, 1, 1) + day - 1)
         }
         [digits]
             if digits.len() == 6 && digits.is_ascii() && fields.date.is_some() && fields.time.is_none() =>
@@ -278,7 +309,8 @@ fn read_date(
             return Ok(());
         }
         [digits] => {
-            numbers.push(number(digits)?);
+            number(digits)?;
+            numbers.push(digits.to_owned());
             return Ok(());
         }
         _ => return Err(None),
@@ -355,6 +387,8 @@ impl Fields {
                 return Err(field_out(text));
             }
             year = 1 - year;
+        } else if self.is_short {
+            year += if year < 70 { 2000 } else { 1900 };
         } else if year == 0 {
             return Err(field_out(text));
         }

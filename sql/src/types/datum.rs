@@ -11,6 +11,8 @@ use std::sync::Arc;
 use thermocline_row::Interval;
 
 use super::numeric::Numeric;
+use super::record::Record;
+use super::{Type, json};
 
 /// A value or null.
 #[derive(Clone, Debug)]
@@ -25,8 +27,12 @@ pub enum Datum {
     Float(f64),
     /// A `numeric`.
     Numeric(Numeric),
-    /// A text, varchar or char; a char with its blanks.
+    /// A text or varchar.
     Text(Arc<str>),
+    /// A `char(n)` with its blanks, which count for nothing in comparisons.
+    Char(Arc<str>),
+    /// A `jsonb`, in the form that PostgreSQL prints; compared by its own order.
+    Jsonb(Arc<str>),
     /// A `bytea`.
     Bytes(Arc<[u8]>),
     /// Days since 1970-01-01.
@@ -40,7 +46,7 @@ pub enum Datum {
     /// 16 bytes.
     Uuid([u8; 16]),
     /// A row value.
-    Record(Arc<[Datum]>),
+    Record(Arc<Record>),
     /// An array of one dimension, whose elements count from 1.
     Array(Arc<[Datum]>),
 }
@@ -57,6 +63,32 @@ impl Datum {
 
     pub(crate) fn text(text: impl AsRef<str>) -> Self {
         Datum::Text(Arc::from(text.as_ref()))
+    }
+
+    /// The text of a value that is stored as one.
+    pub(crate) fn as_text(&self) -> Option<&Arc<str>> {
+        match self {
+            Datum::Text(text) | Datum::Char(text) | Datum::Jsonb(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// A text in the form that a type's values have; arrays and other values stay as they are.
+    pub(crate) fn in_form_of(self, ty: Type) -> Self {
+        match (self, ty) {
+            (Datum::Text(text) | Datum::Jsonb(text), Type::BpChar) => Datum::Char(text),
+            (Datum::Text(text) | Datum::Char(text), Type::Jsonb) => Datum::Jsonb(text),
+            (value @ (Datum::Char(_) | Datum::Jsonb(_)), Type::BpChar | Type::Jsonb) => value,
+            (Datum::Char(text) | Datum::Jsonb(text), _) => Datum::Text(text),
+            (Datum::Array(all), ty)
+                if matches!(ty, Type::BpCharArray | Type::JsonbArray)
+                    && all.iter().any(|item| matches!(item, Datum::Text(_))) =>
+            {
+                let element = ty.element().expect("it is one of arrays");
+                Datum::Array(all.iter().map(|item| item.clone().in_form_of(element)).collect())
+            }
+            (value, _) => value,
+        }
     }
 
     /// The order of two values of one type, neither of them null.
@@ -79,11 +111,13 @@ impl Datum {
             (Datum::Time(a), Datum::Time(b)) | (Datum::Timestamp(a), Datum::Timestamp(b)) => a.cmp(b),
             (Datum::Interval(a), Datum::Interval(b)) => span(*a).cmp(&span(*b)),
             (Datum::Uuid(a), Datum::Uuid(b)) => a.cmp(b),
-            (Datum::Record(a), Datum::Record(b)) | (Datum::Array(a), Datum::Array(b)) => {
-                let pairs = a.iter().zip(b.iter()).map(|(a, b)| a.compare_nulls_last(b));
-                pairs.fold(Ordering::Equal, Ordering::then).then(a.len().cmp(&b.len()))
-            }
-            (a, b) => unreachable!("values of two types are compared: {a:?}, {b:?}"),
+            (Datum::Jsonb(a), Datum::Jsonb(b)) => json::order(a, b),
+            (Datum::Record(a), Datum::Record(b)) => compare_all(a, b),
+            (Datum::Array(a), Datum::Array(b)) => compare_all(a, b),
+            (a, b) => match (a.as_text(), b.as_text()) {
+                (Some(a), Some(b)) => without_blanks(a).as_bytes().cmp(without_blanks(b).as_bytes()),
+                _ => unreachable!("values of two types are compared: {a:?}, {b:?}"),
+            },
         }
     }
 
@@ -96,6 +130,16 @@ impl Datum {
     }
 }
 
+/// The text of a `char(n)` without the blanks at its end.
+pub(crate) fn without_blanks(text: &str) -> &str {
+    text.trim_end_matches(' ')
+}
+
+fn compare_all(a: &[Datum], b: &[Datum]) -> Ordering {
+    let mut pairs = a.iter().zip(b).map(|(a, b)| a.compare_nulls_last(b));
+    pairs.find(|order| order.is_ne()).unwrap_or_else(|| a.len().cmp(&b.len()))
+}
+
 /// Microseconds with months of 30 days and days of 24 hours.
 pub(crate) fn span(interval: Interval) -> i128 {
     (i128::from(interval.months) * 30 + i128::from(interval.days)) * 86_400_000_000
@@ -104,6 +148,20 @@ pub(crate) fn span(interval: Interval) -> i128 {
 
 pub(crate) fn compare_floats(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+}
+
+/// Equal numbers have one hash, whatever their scales.
+pub(super) fn hash_numeric<H: Hasher>(value: &Numeric, state: &mut H) {
+    match value.canonical() {
+        Numeric::NaN => state.write_u8(1),
+        Numeric::Infinity(positive) => positive.hash(state),
+        Numeric::Small(mantissa, scale) => {
+            state.write_i64(mantissa);
+            // Zero has one form.
+            state.write_u16(if mantissa == 0 { 0 } else { scale });
+        }
+        Numeric::Big(big) => big.hash(state),
+    }
 }
 
 /// For grouping and distinct: null equals null.
@@ -125,22 +183,16 @@ impl Hash for Datum {
                 let value = if *value == 0.0 { 0.0 } else { *value };
                 state.write_u64(if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() });
             }
-            Datum::Numeric(value) => match value.canonical() {
-                Numeric::NaN => state.write_u8(1),
-                Numeric::Infinity(positive) => positive.hash(state),
-                Numeric::Small(mantissa, scale) => {
-                    state.write_i64(mantissa);
-                    // Zero has one form.
-                    state.write_u16(if mantissa == 0 { 0 } else { scale });
-                }
-                Numeric::Big(big) => big.hash(state),
-            },
+            Datum::Numeric(value) => hash_numeric(value, state),
             Datum::Text(value) => state.write(value.as_bytes()),
+            Datum::Char(value) => state.write(without_blanks(value).as_bytes()),
+            Datum::Jsonb(value) => json::hash(value, state),
             Datum::Bytes(value) => state.write(value),
             Datum::Date(value) => state.write_i32(*value),
             Datum::Interval(value) => span(*value).hash(state),
             Datum::Uuid(value) => state.write(value),
-            Datum::Record(values) | Datum::Array(values) => values.iter().for_each(|value| value.hash(state)),
+            Datum::Record(values) => values.iter().for_each(|value| value.hash(state)),
+            Datum::Array(values) => values.iter().for_each(|value| value.hash(state)),
         }
     }
 }

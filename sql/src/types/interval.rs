@@ -103,7 +103,7 @@ impl Sum {
 }
 
 /// A number at the front: sign, digits before the point, fraction, rest.
-fn number<'w>(word: &'w str, text: &str) -> Result<(bool, i64, f64, &'w str)> {
+fn number<'w>(word: &'w str, text: &str) -> Result<(i64, f64, &'w str)> {
     let negative = word.starts_with('-');
     let body = word.strip_prefix(['+', '-']).unwrap_or(word);
     let end = body.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(body.len());
@@ -115,80 +115,122 @@ fn number<'w>(word: &'w str, text: &str) -> Result<(bool, i64, f64, &'w str)> {
     let whole = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| field_out(text))? };
     let part: f64 =
         if fraction.is_empty() { 0.0 } else { format!("0.{fraction}").parse().map_err(|_| invalid(text))? };
-    Ok((negative, if negative { -whole } else { whole }, if negative { -part } else { part }, rest))
+    Ok((if negative { -whole } else { whole }, if negative { -part } else { part }, rest))
 }
 
-/// Reads an interval.
+/// Parts of an interval's text: units, and numbers or times with their signs (`ParseDateTime`).
+fn parts_of<'t>(lower: &'t str, text: &str) -> Result<Vec<&'t str>> {
+    let mut parts = Vec::new();
+    let mut rest = lower;
+    while let Some(first) = rest.chars().next() {
+        let body = rest.strip_prefix(['+', '-']).unwrap_or(rest);
+        let is_number = body.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+        let end = if is_number {
+            let signed = rest.len() - body.len();
+            let end = body.find(|c: char| !(c.is_ascii_digit() || ":.-".contains(c)));
+            signed + end.unwrap_or(body.len())
+        } else if first.is_ascii_alphabetic() {
+            rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len())
+        } else {
+            // Blanks and most signs say nothing.
+            if !(first.is_ascii_whitespace() || first.is_ascii_punctuation() && !"+-".contains(first)) {
+                return Err(invalid(text));
+            }
+            rest = &rest[1..];
+            continue;
+        };
+        parts.push(&rest[..end]);
+        rest = &rest[end..];
+    }
+    Ok(parts)
+}
+
+/// The unit's place among those that may stand once each.
+fn mask(unit: &str, fraction: f64) -> u32 {
+    const UNITS: [&[&str]; 12] = [
+        &["microsecond", "usec", "us", "microsec"],
+        &["millisecond", "msec", "ms", "millisec"],
+        &["second", "sec", "s"],
+        &["minute", "min", "m"],
+        &["hour", "hr", "h"],
+        &["day", "d"],
+        &["week", "w"],
+        &["month", "mon"],
+        &["year", "yr", "y"],
+        &["decade", "dec"],
+        &["century", "centurie", "cent", "c"],
+        &["millennium", "millennia", "mil"],
+    ];
+    let unit = unit.strip_suffix('s').filter(|it| it.len() > 1).unwrap_or(unit);
+    match UNITS.iter().position(|names| names.contains(&unit)) {
+        // A fraction of a second is of smaller units, too.
+        Some(2) if fraction != 0.0 => 0b111,
+        Some(place) => 1 << place,
+        None => 0,
+    }
+}
+
+/// The fields of a time: hours, minutes, seconds.
+const TIME_MASK: u32 = 0b11111;
+
+/// Reads an interval: its parts from the last one to the first, each unit once (`DecodeInterval`).
 pub(crate) fn parse(text: &str, limits: Limits) -> Result<Interval> {
     let lower = text.trim().to_lowercase();
     if lower.starts_with('p') {
         return parse_iso(&lower, text);
     }
+    const FIELDS: [&str; 6] = ["year", "month", "day", "hour", "minute", "second"];
     let mut sum = Sum::default();
-    let mut words = lower.split_whitespace().peekable();
-    if words.peek() == Some(&"@") {
-        words.next();
-    }
-    let mut ago = false;
-    let mut any = false;
-    while let Some(word) = words.next() {
-        if word == "ago" {
-            ago = true;
+    let (mut ago, mut seen, mut unit) = (false, 0, "");
+    for part in parts_of(&lower, text)?.into_iter().rev() {
+        let body = part.strip_prefix(['+', '-']).unwrap_or(part);
+        let fields = if body.contains(':') {
+            sum.micros = sum.micros.checked_add(clock(part, limits, text)?).ok_or_else(|| field_out(text))?;
+            // A number before a time counts days.
+            unit = "day";
+            TIME_MASK
+        } else if !body.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+            if part == "ago" {
+                ago = true;
+            } else if mask(part, 0.0) == 0 {
+                return Err(invalid(text));
+            } else {
+                unit = part;
+            }
             continue;
-        }
-        any = true;
-        let sign_free = word.strip_prefix(['+', '-']).unwrap_or(word);
-        if word.contains(':') {
-            sum.micros += clock(word, limits, text)?;
-            continue;
-        }
-        // `1-2`: years and months.
-        if let Some((years, months)) = sign_free.split_once('-')
-            && !years.is_empty()
-            && months.bytes().all(|byte| byte.is_ascii_digit())
-        {
+        } else if let Some((years, months)) = body.split_once('-') {
+            // `1-2`: years and months.
+            unit = "month";
             let (years, months): (i64, i64) =
                 (years.parse().map_err(|_| invalid(text))?, months.parse().map_err(|_| invalid(text))?);
             if months > 11 {
                 return Err(field_out(text));
             }
-            let total = years * 12 + months;
-            sum.months += if word.starts_with('-') { -total } else { total };
-            continue;
-        }
-        let (_, whole, fraction, unit) = number(word, text)?;
-        {
-            // `1h30m`, or the unit stands by itself.
-            let at = unit.find(|c: char| c.is_ascii_digit() || c == '.' || c == '-' || c == '+');
-            let (mine, rest) = unit.split_at(at.unwrap_or(unit.len()));
-            let next =
-                words.peek().copied().filter(|next| next.starts_with(|c: char| c.is_ascii_alphabetic()));
-            let mine = if !mine.is_empty() {
-                mine
-            } else if let Some(next) = next.filter(|next| *next != "ago") {
-                words.next();
-                next
-            } else {
-                const FIELDS: [&str; 6] = ["year", "month", "day", "hour", "minute", "second"];
-                // A bare number before a time counts days.
-                let clock_next = words.peek().is_some_and(|next| next.contains(':'));
-                let field = if clock_next { 2 } else { limits.last.unwrap_or(5) };
-                FIELDS[field as usize]
-            };
-            sum.add(mine, whole, fraction, text)?;
-            let mut rest = rest;
-            while !rest.is_empty() {
-                let (_, whole, fraction, more) = number(rest, text)?;
-                let end = more.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(more.len());
-                if end == 0 {
-                    return Err(invalid(text));
-                }
-                sum.add(&more[..end], whole, fraction, text)?;
-                rest = &more[end..];
+            let total = years.checked_mul(12).and_then(|all| all.checked_add(months));
+            let total = total.ok_or_else(|| field_out(text))?;
+            sum.add(unit, if part.starts_with('-') { -total } else { total }, 0.0, text)?;
+            mask(unit, 0.0)
+        } else {
+            if unit.is_empty() {
+                unit = FIELDS[limits.last.unwrap_or(5) as usize];
             }
+            let (whole, fraction, rest) = number(part, text)?;
+            if !rest.is_empty() {
+                return Err(invalid(text));
+            }
+            sum.add(unit, whole, fraction, text)?;
+            let fields = mask(unit, fraction);
+            if fields == mask("hour", 0.0) {
+                unit = "day";
+            }
+            fields
+        };
+        if seen & fields != 0 {
+            return Err(invalid(text));
         }
+        seen |= fields;
     }
-    if !any {
+    if seen == 0 {
         return Err(invalid(text));
     }
     let interval = sum.finish(text)?;
@@ -223,33 +265,43 @@ fn clock(word: &str, limits: Limits, text: &str) -> Result<i64> {
     Ok(if negative { -total } else { total })
 }
 
-/// `P1Y2M3DT4H5M6S`
+/// `P1Y2M3DT4H5M6S`, or `P0001-02-03T04:05:06`
 fn parse_iso(lower: &str, text: &str) -> Result<Interval> {
     let mut sum = Sum::default();
-    let mut rest = &lower[1..];
-    let mut time = false;
-    if rest.is_empty() {
+    let (date, time) = lower[1..].split_once('t').unwrap_or((&lower[1..], ""));
+    if date.is_empty() && time.is_empty() {
         return Err(invalid(text));
     }
-    while !rest.is_empty() {
-        if let Some(after) = rest.strip_prefix('t') {
-            time = true;
-            rest = after;
+    const DATE: [(&str, &str); 4] = [("y", "year"), ("m", "month"), ("w", "week"), ("d", "day")];
+    const TIME: [(&str, &str); 3] = [("h", "hour"), ("m", "minute"), ("s", "second")];
+    for (part, letters, sign, units) in [
+        (date, &DATE[..], '-', ["year", "month", "day"]),
+        (time, &TIME[..], ':', ["hour", "minute", "second"]),
+    ] {
+        let is_alternative =
+            !part.contains(char::is_alphabetic) && part.len() > 1 && part[1..].contains(sign);
+        if is_alternative {
+            let pieces: Vec<&str> = part.split(sign).collect();
+            if pieces.len() > units.len() {
+                return Err(invalid(text));
+            }
+            for (piece, unit) in pieces.into_iter().zip(units) {
+                let (whole, fraction, rest) = number(piece, text)?;
+                if !rest.is_empty() {
+                    return Err(invalid(text));
+                }
+                sum.add(unit, whole, fraction, text)?;
+            }
             continue;
         }
-        let (_, whole, fraction, after) = number(rest, text)?;
-        let unit = match (after.chars().next(), time) {
-            (Some('y'), false) => "year",
-            (Some('m'), false) => "month",
-            (Some('w'), false) => "week",
-            (Some('d'), false) => "day",
-            (Some('h'), true) => "hour",
-            (Some('m'), true) => "minute",
-            (Some('s'), true) => "second",
-            _ => return Err(invalid(text)),
-        };
-        sum.add(unit, whole, fraction, text)?;
-        rest = &after[1..];
+        let mut rest = part;
+        while !rest.is_empty() {
+            let (whole, fraction, after) = number(rest, text)?;
+            let unit = letters.iter().find(|(letter, _)| after.starts_with(letter));
+            let (_, unit) = unit.ok_or_else(|| invalid(text))?;
+            sum.add(unit, whole, fraction, text)?;
+            rest = &after[1..];
+        }
     }
     sum.finish(text)
 }

@@ -242,24 +242,49 @@ pub(crate) fn at(place: i64, count: usize) -> Option<usize> {
 
 /// Are two values of `jsonb` the same? Numbers are by their value.
 pub(crate) fn compare_equal(a: &str, b: &str) -> Result<bool> {
-    if a == b {
-        return Ok(true);
-    }
-    Ok(match (open(a)?, open(b)?) {
-        (Json::Number(a), Json::Number(b)) => number(a)?.compare(&number(b)?).is_eq(),
-        (Json::Array(a), Json::Array(b)) => a.len() == b.len() && all_equal(a.iter().zip(&b))?,
-        (Json::Object(a), Json::Object(b)) => {
-            a.len() == b.len()
-                && a.iter().zip(&b).all(|((a, _), (b, _))| a == b)
-                && all_equal(a.iter().map(|(_, value)| value).zip(b.iter().map(|(_, value)| value)))?
+    Ok(a == b || compare(a, b)?.is_eq())
+}
+
+/// The order of two values of `jsonb`; of texts that are none, that of texts.
+pub(crate) fn order(a: &str, b: &str) -> Ordering {
+    if a == b { Ordering::Equal } else { compare(a, b).unwrap_or_else(|_| a.cmp(b)) }
+}
+
+/// Hashes a value of `jsonb`: equal values alike, numbers by their values.
+pub(crate) fn hash<H: std::hash::Hasher>(text: &str, state: &mut H) {
+    match open(text) {
+        Ok(Json::Number(digits)) => match number(digits) {
+            Ok(number) => super::datum::hash_numeric(&number, state),
+            Err(_) => state.write(digits.as_bytes()),
+        },
+        Ok(Json::Array(items)) => {
+            state.write_usize(items.len());
+            items.into_iter().for_each(|item| hash(item, state));
         }
-        _ => false,
-    })
+        Ok(Json::Object(fields)) => {
+            state.write_usize(fields.len());
+            for (key, value) in fields {
+                state.write(key.as_bytes());
+                hash(value, state);
+            }
+        }
+        Ok(Json::Null | Json::Bool(_) | Json::Text(_)) | Err(_) => state.write(text.as_bytes()),
+    }
 }
 
 /// The order of two values of `jsonb`: null, strings, numbers, booleans, arrays, objects; of two containers the one with more
-/// elements is greater, then the first elements that differ decide. As in PostgreSQL, an empty array is below everything.
+/// elements is greater, then the first elements that differ decide. As in PostgreSQL, an empty array that is the whole value is
+/// below everything.
 pub(crate) fn compare(a: &str, b: &str) -> Result<Ordering> {
+    match (a, b) {
+        ("[]", "[]") => Ok(Ordering::Equal),
+        ("[]", _) if kind(b) != "array" => Ok(Ordering::Less),
+        (_, "[]") if kind(a) != "array" => Ok(Ordering::Greater),
+        _ => compare_within(a, b),
+    }
+}
+
+fn compare_within(a: &str, b: &str) -> Result<Ordering> {
     fn rank(value: &Json<'_>) -> u8 {
         match value {
             Json::Null => 0,
@@ -275,15 +300,13 @@ pub(crate) fn compare(a: &str, b: &str) -> Result<Ordering> {
     }
     match (open(a)?, open(b)?) {
         (Json::Array(a), Json::Array(b)) => match a.len().cmp(&b.len()) {
-            Ordering::Equal => first(a.iter().zip(&b).map(|(a, b)| compare(a, b))),
+            Ordering::Equal => first(a.iter().zip(&b).map(|(a, b)| compare_within(a, b))),
             other => Ok(other),
         },
-        (Json::Array(a), _) if a.is_empty() => Ok(Ordering::Less),
-        (_, Json::Array(b)) if b.is_empty() => Ok(Ordering::Greater),
         (Json::Object(a), Json::Object(b)) => match a.len().cmp(&b.len()) {
             Ordering::Equal => first(a.iter().zip(&b).map(|((m, a), (n, b))| {
                 let keys = m.cmp(n);
-                if keys.is_eq() { compare(a, b) } else { Ok(keys) }
+                if keys.is_eq() { compare_within(a, b) } else { Ok(keys) }
             })),
             other => Ok(other),
         },
@@ -292,10 +315,6 @@ pub(crate) fn compare(a: &str, b: &str) -> Result<Ordering> {
         (Json::Bool(a), Json::Bool(b)) => Ok(a.cmp(&b)),
         (a, b) => Ok(rank(&a).cmp(&rank(&b))),
     }
-}
-
-fn all_equal<'v>(mut pairs: impl Iterator<Item = (&'v &'v str, &'v &'v str)>) -> Result<bool> {
-    pairs.try_fold(true, |so_far, (a, b)| Ok(so_far && compare_equal(a, b)?))
 }
 
 /// Does a value of `jsonb` contain another one (`@>`)?

@@ -8,6 +8,7 @@ mod datum;
 pub(crate) mod interval;
 pub(crate) mod json;
 pub(crate) mod numeric;
+mod record;
 pub(crate) mod stored;
 #[cfg(test)]
 mod tests;
@@ -15,8 +16,10 @@ pub(crate) mod text;
 
 pub use column::Column;
 pub use datum::Datum;
-pub(crate) use datum::span;
+pub(crate) use datum::{span, without_blanks};
 pub use numeric::Numeric;
+pub use record::Record;
+pub(crate) use record::Shape;
 
 /// A type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -125,6 +128,8 @@ pub enum Type {
     Regnamespace,
     /// `regproc`: the OID of a function
     Regproc,
+    /// `record[]`
+    RecordArray,
 }
 
 /// What a type is to the resolution of functions and operators (`typcategory`).
@@ -198,6 +203,7 @@ const TYPES: &[Row] = &[
     (Type::Regtype, 2206, "regtype", "regtype", Category::Number, true, 4),
     (Type::Regnamespace, 4089, "regnamespace", "regnamespace", Category::Number, true, 4),
     (Type::Regproc, 24, "regproc", "regproc", Category::Number, false, 4),
+    (Type::RecordArray, 2287, "_record", "record[]", Category::Pseudo, false, -1),
 ];
 
 /// Types of elements, and of arrays of them.
@@ -223,6 +229,7 @@ const ARRAYS: &[(Type, Type)] = &[
     (Type::Oid, Type::OidArray),
     (Type::Json, Type::JsonArray),
     (Type::Jsonb, Type::JsonbArray),
+    (Type::Record, Type::RecordArray),
     // Found from the array only: what is made of elements is an ordinary array.
     (Type::Int2, Type::Int2Vector),
     (Type::Oid, Type::OidVector),

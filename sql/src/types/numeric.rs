@@ -329,12 +329,17 @@ impl Numeric {
         let (weight, _) = self.weight();
         let root = if weight >= 0 { weight * 4 / 2 + 1 } else { 1 - (1 - weight * 4) / 2 };
         let scale = (16 - root).max(i64::from(self.scale())).clamp(0, MAX_DIVISION_SCALE) as u16;
+        Ok(self.sqrt_to(scale))
+    }
+
+    /// The root of a number that is not negative, with so many digits behind the point (`sqrt_var`).
+    pub(crate) fn sqrt_to(&self, scale: u16) -> Self {
         // One digit more than wanted, then rounded.
         let more = 2 * (u32::from(scale) + 1) - u32::from(self.scale()).min(2 * (u32::from(scale) + 1));
         let raised = self.mantissa() * ten_to(more);
         let doubled = (u32::from(self.scale()) + more) as u16;
         debug_assert_eq!(doubled % 2, 0, "twice the scale of the root");
-        Ok(Self::from_big(raised.sqrt(), doubled / 2).round(i32::from(scale)))
+        Self::from_big(raised.sqrt(), doubled / 2).round(i32::from(scale))
     }
 
     /// This number to a whole power, exactly, with `scale` digits after the point in the end.

@@ -18,7 +18,10 @@ pub(crate) fn datum_at(layout: &Layout, bytes: &[u8], column: usize) -> Datum {
         Stored::Int8 => layout.i64(bytes, column).map(Datum::Int),
         Stored::Float4 => layout.f32(bytes, column).map(|value| Datum::Float(f64::from(value))),
         Stored::Float8 => layout.f64(bytes, column).map(Datum::Float),
-        Stored::Text | Stored::Varchar(_) | Stored::Char(_) => {
+        Stored::Char(characters) => {
+            layout.str(bytes, column).map(|text| Datum::Char(super::text::padded(text, characters as usize)))
+        }
+        Stored::Text | Stored::Varchar(_) => {
             layout.str(bytes, column).map(|text| Datum::Text(Arc::from(text)))
         }
         Stored::Bytes => layout.bytes(bytes, column).map(|bytes| Datum::Bytes(Arc::from(bytes))),
@@ -83,9 +86,8 @@ pub(crate) fn stored_value(datum: &Datum, stored: Stored) -> Option<Value> {
             }
             Value::Decimal(fitted)
         }
-        (Datum::Text(value), Stored::Text | Stored::Varchar(_) | Stored::Char(_)) => {
-            Value::Text(value.to_string())
-        }
+        (value, Stored::Char(_)) => Value::Text(super::without_blanks(value.as_text()?).to_owned()),
+        (value, Stored::Text | Stored::Varchar(_)) => Value::Text(value.as_text()?.to_string()),
         (Datum::Bytes(value), Stored::Bytes) => Value::Bytes(value.to_vec()),
         (Datum::Date(value), Stored::Date) => Value::Date(Date(*value)),
         (Datum::Time(value), Stored::Time) => Value::Time(Time::from_micros(*value)?),

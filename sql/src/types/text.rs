@@ -22,12 +22,13 @@ pub(crate) fn input(text: &str, ty: Type, modifier: i32, now: i64) -> Result<Dat
         Type::Int2 | Type::Int4 | Type::Int8 => Datum::Int(integer(text, ty)?),
         Type::Float4 | Type::Float8 => Datum::Float(float(text, ty)?),
         Type::Numeric => Datum::Numeric(Numeric::parse(text).ok_or_else(|| invalid(ty, text))?),
-        Type::Text | Type::Varchar | Type::BpChar | Type::Unknown | Type::Name => Datum::text(text),
+        Type::Text | Type::Varchar | Type::Unknown | Type::Name => Datum::text(text),
+        Type::BpChar => Datum::Char(text.into()),
         Type::Json => {
             super::json::check(text)?;
             Datum::text(text)
         }
-        Type::Jsonb => Datum::text(super::json::normal(text)?),
+        Type::Jsonb => Datum::Jsonb(super::json::normal(text)?.into()),
         Type::Oid | Type::Regclass | Type::Regtype | Type::Regnamespace | Type::Regproc => {
             let number = trimmed(text).parse::<i64>().map_err(|_| invalid(ty, text))?;
             Datum::Int(
@@ -56,7 +57,9 @@ pub(crate) fn input(text: &str, ty: Type, modifier: i32, now: i64) -> Result<Dat
         }
         Type::Uuid => Datum::Uuid(uuid(text).ok_or_else(|| invalid(ty, text))?),
         ty if ty.element().is_some() => super::array::input(text, ty, modifier, now)?,
-        Type::Record => return Err(Error::unsupported("input of a row value")),
+        Type::Record => {
+            return Err(Error::new("0A000", "input of anonymous composite types is not implemented"));
+        }
         _ => Datum::Null,
     };
     if modifier == NO_MOD { Ok(value) } else { fit(value, ty, modifier, false) }
@@ -84,13 +87,12 @@ pub(crate) fn fit(value: Datum, ty: Type, modifier: i32, explicit: bool) -> Resu
                 Some(_) => return Err(too_long(ty, most)),
             }
         }
-        (Datum::Text(text), Type::BpChar) if modifier >= 4 => {
+        (Datum::Text(text) | Datum::Char(text), Type::BpChar) if modifier >= 4 => {
             let wanted = (modifier - 4) as usize;
             match text.char_indices().nth(wanted) {
-                // A char stands without its blanks at the end; what shows one adds them.
-                None => Datum::text(text.trim_end_matches(' ')),
+                None => Datum::Char(padded(&text, wanted)),
                 Some((at, _)) if explicit || text[at..].bytes().all(|byte| byte == b' ') => {
-                    Datum::text(&text[..at])
+                    Datum::Char(text[..at].into())
                 }
                 Some(_) => return Err(too_long(ty, wanted)),
             }
@@ -104,6 +106,19 @@ pub(crate) fn fit(value: Datum, ty: Type, modifier: i32, explicit: bool) -> Resu
         }
         (value, _) => value,
     })
+}
+
+/// A text with blanks behind it, so that it has so many characters.
+pub(crate) fn padded(text: &str, characters: usize) -> std::sync::Arc<str> {
+    // Most texts are ASCII: bytes are characters.
+    let has = if text.is_ascii() { text.len() } else { text.chars().count() };
+    if has >= characters {
+        return text.into();
+    }
+    let mut whole = String::with_capacity(text.len() + characters - has);
+    whole.push_str(text);
+    whole.extend(std::iter::repeat_n(' ', characters - has));
+    whole.into()
 }
 
 fn too_long(ty: Type, most: usize) -> Error {
@@ -245,7 +260,7 @@ pub(crate) fn output(value: &Datum, ty: Type, out: &mut String) {
         Datum::Numeric(value) => {
             let _ = write!(out, "{value}");
         }
-        Datum::Text(value) => out.push_str(value),
+        Datum::Text(value) | Datum::Char(value) | Datum::Jsonb(value) => out.push_str(value),
         Datum::Bytes(value) => {
             out.push_str("\\x");
             for byte in value.iter() {
@@ -264,7 +279,7 @@ pub(crate) fn output(value: &Datum, ty: Type, out: &mut String) {
                 let _ = write!(out, "{byte:02x}");
             }
         }
-        Datum::Record(_) => out.push_str("(row)"),
+        Datum::Record(row) => row.output(out),
         Datum::Array(all) => super::array::output(all, ty, out),
     }
 }

@@ -10,6 +10,7 @@ mod histories;
 mod locks;
 mod mutations;
 mod prepared;
+mod refusals;
 mod schemas;
 mod sequences;
 mod sessions;

@@ -148,11 +148,11 @@ impl Session {
             used.sort_unstable();
             used.dedup();
             let about = match (&used[..], column) {
-                (_, Some(column)) => format!("_{column}"),
-                ([one], None) => format!("_{}", table.columns[*one].name),
-                _ => String::new(),
+                (_, Some(column)) => Some(column),
+                ([one], None) => Some(table.columns[*one].name.as_str()),
+                _ => None,
             };
-            free(&format!("{}{about}_check", names::plain(&table.name)), taken)
+            free(names::plain(&table.name), about, "check", taken)
         });
         taken.push(name.clone());
         let condition = check.condition.text.clone();
@@ -202,8 +202,9 @@ impl Session {
             return Err(Error::new("42830", message));
         }
         let names: Vec<String> = own.iter().map(|place| table.columns[*place].name.clone()).collect();
-        let base = format!("{}_{}_fkey", crate::names::plain(&table.name), names.join("_"));
-        let name = key.name.clone().unwrap_or_else(|| free(&base, taken));
+        let columns = names::joined(names.iter().map(String::as_str));
+        let free = || free(names::plain(&table.name), Some(&columns), "fkey", taken);
+        let name = key.name.clone().unwrap_or_else(free);
         for (a, b) in own.iter().zip(&theirs) {
             let (a, b) = (&table.columns[*a], &parent.columns[*b]);
             if !comparable(a.ty, b.ty) {
@@ -323,6 +324,7 @@ impl Session {
         } else if found.foreign.iter().any(|key| key.name == name) {
             Kind::Foreign
         } else if let Some(place) = found.indexes.iter().position(|index| index.unique && index.name == name)
+            && !self.objects.is_unique_index(table, name)
         {
             if found.primary == Some(place) {
                 return Err(Error::unsupported("dropping a primary key"));
@@ -538,10 +540,10 @@ fn named_in(text: &str, table: &str, column: &str, reads: &[String]) -> bool {
     reads.iter().any(|read| read == table) && changed
 }
 
-/// A name that no constraint of the table has: this one, or with a number behind it.
-fn free(base: &str, taken: &[String]) -> String {
+/// A name that no constraint of the table has (`ChooseConstraintName`).
+fn free(table: &str, columns: Option<&str>, label: &str, taken: &[String]) -> String {
     (0..)
-        .map(|n| if n == 0 { base.to_owned() } else { format!("{base}{n}") })
+        .map(|number| names::made(table, columns, label, number))
         .find(|name| !taken.contains(name))
         .expect("numbers do not end")
 }

@@ -21,12 +21,11 @@ impl Session {
     pub(super) async fn add_key(&mut self, table: &ObjectName, key: &KeyDef) -> Result<()> {
         let names: Vec<&str> = key.columns.iter().map(|(name, _)| name.as_str()).collect();
         if !key.primary {
-            let name =
-                key.name.clone().unwrap_or_else(|| format!("{}_{}_key", plain(&table.name), names.join("_")));
             let columns = key.columns.iter().map(|(name, at)| (name.clone(), *at, false)).collect();
             let (table, method, if_not_exists, unique) = (table.clone(), None, false, true);
-            let create = CreateIndex { name: Some(name), if_not_exists, unique, table, method, columns };
-            return self.create_index(&create).await.map(drop);
+            let name = key.name.clone();
+            let create = CreateIndex { name, if_not_exists, unique, table, method, columns };
+            return self.make_index(&create, true).await.map(drop);
         }
         let name = &table.name;
         self.transaction().lock_table(name).await?;
@@ -48,7 +47,10 @@ impl Session {
             let ty = kept.and_then(|(oid, _)| Type::from_oid(oid));
             may_index(ty.unwrap_or_else(|| sql_type(column.ty).0), "btree")?;
         }
-        let index = key.name.clone().unwrap_or_else(|| format!("{}_pkey", plain(name)));
+        let index = match &key.name {
+            Some(given) => given.clone(),
+            None => plain(&self.free_name(name, None, "pkey", &[])).to_owned(),
+        };
         let mut new = TableSchema::new(name)
             .tiering(schema.row_tiering())
             .primary_key(IndexSchema::ordered(&index, &names))
@@ -56,7 +58,7 @@ impl Session {
         for index in schema.secondary() {
             new = new.index(index.clone());
         }
-        let aside = self.free_name(&format!("{name}_old"), &[]);
+        let aside = self.free_name(name, None, "old", &[]);
         self.transaction().rename_table(name, &aside).await?;
         let new = self.transaction().create_table(new).await?;
         self.copy_rows(&aside, &new, &index).await?;

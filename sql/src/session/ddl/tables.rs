@@ -1,11 +1,11 @@
 //! Tables and indexes: made, dropped, emptied. First the engine's definition changes, then the rows of the hidden tables.
 
-use thermocline_engine::{Error as EngineError, IndexSchema, SchemaError, TableSchema, Tiering};
+use thermocline_engine::{Error as EngineError, IndexSchema, TableSchema, Tiering};
 use thermocline_row as row;
 
 use super::unique::may_index;
 use crate::bind::Binder;
-use crate::catalog::{Catalog, Column, HIDDEN_KEY, Identity, sql_type};
+use crate::catalog::{Catalog, Column, HIDDEN_INDEX, HIDDEN_KEY, Identity, sql_type};
 use crate::error::{Error, Result};
 use crate::names::{self, quoted};
 use crate::objects::Change;
@@ -38,10 +38,17 @@ impl Session {
             || self.owner_of(name).is_some()
     }
 
-    /// A name that no relation has: this one, or with a number behind it.
-    pub(super) fn free_name(&self, base: &str, taken: &[String]) -> String {
+    /// A full name that no relation has, for what belongs to a table (`ChooseRelationName`).
+    pub(super) fn free_name(
+        &self,
+        table: &str,
+        columns: Option<&str>,
+        label: &str,
+        taken: &[String],
+    ) -> String {
+        let (schema, plain) = (names::schema_of(table), names::plain(table));
         (0..)
-            .map(|n| if n == 0 { base.to_owned() } else { format!("{base}{n}") })
+            .map(|number| names::within(schema, &names::made(plain, columns, label, number)))
             .find(|name| !taken.contains(name) && !self.is_relation(name))
             .expect("numbers do not end")
     }
@@ -87,23 +94,27 @@ impl Session {
             }
             may_index(Self::type_kept(&changes, found), "btree")?;
         }
+        let mut taken: Vec<String> = vec![name.clone()];
         match primary {
             Some((given, names)) => {
-                let index = given.unwrap_or_else(|| format!("{}_pkey", names::plain(name)));
-                schema = schema.primary_key(IndexSchema::ordered(&index, &bare(&names)));
+                let index = match given {
+                    Some(given) => names::within(names::schema_of(name), &given),
+                    None => self.free_name(name, None, "pkey", &taken),
+                };
+                taken.push(index.clone());
+                let index = names::plain(&index);
+                schema = schema.primary_key(IndexSchema::ordered(index, &bare(&names)));
             }
             None => {
                 columns.push(row::Column::new(HIDDEN_KEY, row::Type::Int8).auto_increment());
-                schema = schema
-                    .primary_key(IndexSchema::hash(&format!("{}_row", names::plain(name)), &[HIDDEN_KEY]));
+                schema = schema.primary_key(IndexSchema::hash(HIDDEN_INDEX, &[HIDDEN_KEY]));
             }
         }
-        let mut taken: Vec<String> = Vec::new();
         for (given, columns) in uniques {
             let columns = bare(&columns);
             let index = match given {
                 Some(given) => names::within(names::schema_of(name), &given),
-                None => self.free_name(&format!("{name}_{}_key", columns.join("_")), &taken),
+                None => self.free_name(name, Some(&names::joined(columns.iter().copied())), "key", &taken),
             };
             schema = schema.index(IndexSchema::ordered(names::plain(&index), &columns).unique());
             taken.push(index);
@@ -183,7 +194,7 @@ impl Session {
                     _ => None,
                 })
                 .collect();
-            let name = self.free_name(&format!("{table}_{}_seq", column.name), &taken);
+            let name = self.free_name(table, Some(&column.name), "seq", &taken);
             row.owner = Some((table.to_owned(), column.name.clone()));
             row.identity = column.identity.is_some();
             kept.identity = column.identity.as_ref().map(|identity| identity.always);
@@ -230,6 +241,11 @@ impl Session {
     }
 
     pub(super) async fn create_index(&mut self, create: &CreateIndex) -> Result<Answer> {
+        self.make_index(create, false).await
+    }
+
+    /// Makes an index; `constraint`: it is that of a unique key, and goes with the key only.
+    pub(super) async fn make_index(&mut self, create: &CreateIndex, constraint: bool) -> Result<Answer> {
         self.known(&create.table)?;
         let catalog = self.catalog();
         let table = catalog.table(&create.table.name).expect("it was just there");
@@ -242,11 +258,15 @@ impl Session {
             };
             may_index(column.ty, method)?;
         }
-        let base = format!("{}_{}_idx", table.name, names.join("_"));
         let taken = |name: &str| self.is_relation(name);
         let name = match &create.name {
             Some(name) => names::within(names::schema_of(&table.name), name),
-            None => self.free_name(&base, &[]),
+            None => self.free_name(
+                &table.name,
+                Some(&names::joined(names.iter().copied())),
+                if constraint { "key" } else { "idx" },
+                &[],
+            ),
         };
         if taken(&name) {
             let message = format!("relation \"{name}\" already exists");
@@ -282,7 +302,7 @@ impl Session {
         let made = self.transaction().create_index(&table.name, index).await;
         self.look_again()?;
         match made {
-            Ok(_) => self.index_made(&table.name, &name, create.unique).await,
+            Ok(_) => self.index_made(&table.name, &name, create.unique && !constraint).await,
             Err(EngineError::DuplicateKey { key, .. }) => {
                 Err(Error::new("23505", format!("could not create unique index \"{name}\""))
                     .detail(format!("Key {key} is duplicated.")))
@@ -368,18 +388,19 @@ impl Session {
                 return Err(Error::new("42704", format!("index \"{}\" does not exist", name.name)));
             };
             let index = names::plain(&name.name).to_owned();
+            let found = self.tables.table(&table)?;
+            let schema = found.schema();
+            let is_key = schema.primary().is_some_and(|key| key.name() == index)
+                || schema.secondary().iter().any(|other| other.name() == index && other.is_unique())
+                    && !self.objects.is_unique_index(&table, &index);
+            if is_key {
+                let of = format!("constraint {index} on table {table}");
+                let message = format!("cannot drop index {index} because {of} requires it");
+                return Err(Error::new("2BP01", message).hint(format!("You can drop {of} instead.")));
+            }
             let dropped = self.transaction().drop_index(&table, &index).await;
             self.look_again()?;
-            dropped.map_err(|error| match error {
-                EngineError::Schema(SchemaError::PrimaryKey { .. }) => {
-                    let owner = &table;
-                    let message = format!(
-                        "cannot drop index {index} because constraint {index} on table {owner} requires it"
-                    );
-                    Error::new("2BP01", message)
-                }
-                other => other.into(),
-            })?;
+            dropped?;
             self.index_gone(&table, &index).await?;
         }
         Ok(answer)
@@ -428,7 +449,16 @@ fn keys_of(create: &CreateTable) -> Result<(Option<Key>, Vec<Key>)> {
             return Err(more());
         }
     }
-    Ok((primary, uniques))
+    // Keys on equal columns are one, which has the first name that is given.
+    let mut keys: Vec<Key> = primary.iter().cloned().collect();
+    for (given, columns) in uniques {
+        match keys.iter_mut().find(|(_, known)| bare(known) == bare(&columns)) {
+            Some((name, _)) => *name = name.take().or(given),
+            None => keys.push((given, columns)),
+        }
+    }
+    let primary = primary.map(|_| keys.remove(0));
+    Ok((primary, keys))
 }
 
 /// The default of a column that a sequence numbers, as PostgreSQL writes it.

@@ -13,6 +13,10 @@ pub(super) fn may_index(ty: Type, method: &str) -> Result<()> {
         return Err(Error::unsupported(format!("an index on a column of type {}", ty.sql_name()))
             .hint("An array stands in no index: put its elements into a table of their own."));
     }
+    if ty == Type::Jsonb {
+        return Err(Error::unsupported("an index on a column of type jsonb")
+            .hint("Values of jsonb that are equal may be written differently: put what is looked up into a column of its own."));
+    }
     if ty == Type::Json {
         let message = format!("data type json has no default operator class for access method \"{method}\"");
         return Err(Error::new("42704", message).hint(

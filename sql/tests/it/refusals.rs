@@ -1,0 +1,41 @@
+//! Statements that are refused by name, since PostgreSQL's answer cannot be given.
+
+use thermocline_engine::{Database, Options};
+use thermocline_sql::Session;
+
+/// Values of `jsonb` that are equal may be written differently, and an index tells them apart.
+#[test]
+fn no_index_stands_on_jsonb() {
+    let db =
+        Database::open_in_memory(Options::default().with_memory_limit(Some(64 << 20))).expect("it opens");
+    let mut session = Session::new(&db);
+    session.execute("create table t (id int primary key, x jsonb)", &[]).expect("a column of it may stand");
+    for text in [
+        "create table u (x jsonb unique)",
+        "create table u (x jsonb primary key)",
+        "create index on t (x)",
+        "create unique index on t (id, x)",
+        "alter table t add unique (x)",
+    ] {
+        let error = session.execute(text, &[]).expect_err(text);
+        assert_eq!(error.code, "0A000", "{text}");
+        assert!(error.message.contains("jsonb"), "{text}: {}", error.message);
+    }
+}
+
+/// An aggregate of a query around it is bound with that query; texts of many of them end.
+#[test]
+fn queries_that_are_bound_again_are_bounded() {
+    let db =
+        Database::open_in_memory(Options::default().with_memory_limit(Some(64 << 20))).expect("it opens");
+    let mut session = Session::new(&db);
+    let mut text = "select 1".to_owned();
+    for level in (0..20).rev() {
+        text = format!("select ({text}) + (select sum(t{level}.x)) from (values (1)) t{level}(x)");
+    }
+    // Either it is answered, or it is too much.
+    match session.execute(&text, &[]) {
+        Ok(answer) => assert_eq!(answer.text(0, 0).as_deref(), Some("21")),
+        Err(error) => assert_eq!(error.code, "54001", "{}", error.message),
+    }
+}
