@@ -40,7 +40,7 @@ use super::sample::{Sample, Samples};
 use super::{YOUNG_PERCENT, marks, quarters_ns};
 
 /// From here on chunks freeze, in thousandths of the memory limit.
-const FREEZE: u64 = 500;
+pub(super) const FREEZE: u64 = 500;
 /// From here on chunks freeze of which more rows stay in their slots, and those of a table of which nothing is known yet.
 const SHORT: u64 = 840;
 /// From here on, of what is live, chunks freeze whose rows change late. Frozen ones leave before, as far as they may.

@@ -43,8 +43,10 @@ const WATCHED: u64 = 3;
 const LOOKED: usize = 64;
 /// A chunk of which more than one in so many rows is read in a round does not leave: single rows do then.
 const USED_SHARE: u32 = 64;
-/// Time between two rounds of forgetting uses.
+/// Time between two rounds of forgetting uses; and between two rounds of any kind while there is plenty of memory.
 const FORGETTING_NS: u64 = 1_000_000_000;
+/// From here on, of what is used, rounds are taken each time, in thousandths of the memory limit: where freezing begins.
+const LOOK: u64 = super::auto::FREEZE;
 /// Time until leaving is tried again after a failure: at first, and at most.
 const PATIENCE_NS: u64 = 500_000_000;
 const PATIENCE_NS_MAX: u64 = 30_000_000_000;
@@ -64,6 +66,8 @@ struct Watched {
 #[derive(Debug, Default)]
 pub(super) struct Leaver {
     forgot_ns: u64,
+    /// When the last round looked at the tables.
+    looked_ns: u64,
     /// Leaving has failed: what was said of it, and when it is tried again, so long after the last time.
     failure: Option<String>,
     again_ns: u64,
@@ -88,6 +92,10 @@ impl Leaver {
     pub(super) fn round(&mut self, inner: &Arc<Inner>) -> bool {
         let now = inner.clock.now_ns();
         let Some(mark) = marks(inner) else { return false };
+        if inner.budget.used() < mark(LOOK) && now.saturating_sub(self.looked_ns) < FORGETTING_NS {
+            return false;
+        }
+        self.looked_ns = now;
         let live = crate::ops::memory::live_bytes(inner);
         let mut left = 0;
         let tables = super::tables(inner);

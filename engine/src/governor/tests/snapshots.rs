@@ -28,7 +28,7 @@ fn new_rows_come_and_go_under_a_snapshot_that_stays_open() {
     let mut old = db.begin(TransactionOptions::new().isolation(Isolation::Snapshot)).expect("it begins");
     let longest = fill_and_time(&db, &table, 50_000..250_000);
     soon("a writer's transaction", longest);
-    within(&db.statistics());
+    within(&db);
     let (index, layout) = (table.primary(), table.layout());
     let mut look = |id: i64| {
         block_on(old.read(&index, &KeyBuf::new().i64(id), |row| layout.decode(row).expect("a row").len()))
@@ -74,7 +74,7 @@ fn a_snapshot_that_keeps_nearly_everything_is_cancelled_soon() {
     soon("all of it", took);
     let ended = block_on(old.read(&index, &KeyBuf::new().i64(10), |_| ()));
     assert!(matches!(ended, Err(Error::SnapshotTooOld { .. })), "{ended:?}");
-    within(&db.statistics());
+    within(&db);
 }
 
 /// Inserts rows, some in each transaction; the longest time that one took.
@@ -231,7 +231,7 @@ fn who_pins_the_memory_that_is_waited_for_is_refused() {
     let took = Duration::from_nanos(SystemClock.now_ns() - began_ns);
     soon("a refusal", took);
     assert_eq!(error.sqlstate(), "53200", "{error}");
-    within(&db.statistics());
+    within(&db);
     fill(&db, &table, 0..100_000, 100).expect("its memory is free again");
     assert_eq!(read(&db, &table, 99_999), Some((0, text(99_999))));
 }
