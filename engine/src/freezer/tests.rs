@@ -86,7 +86,7 @@ impl World {
         self.db.run(options, work).expect("nothing is in its way");
     }
 
-    /// How many rows of a table a scan finds.
+    /// The number of rows of a table that a scan finds.
     fn count(&self, table: &Table) -> i64 {
         let mut count = 0;
         self.run(async |tx| {
