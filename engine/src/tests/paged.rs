@@ -346,6 +346,9 @@ fn frames_count_as_soon_as_a_table_is_paged() {
     let db = Database::open(dir.path(), options).unwrap();
     let counted = || {
         crate::ops::memory::note_memory(db.inner());
+        let by_kind: u64 = MemoryKind::ALL.iter().map(|kind| db.inner().budget.used_by(*kind)).sum();
+        let found = db.statistics().memory;
+        assert!(found.total().abs_diff(by_kind) < limit / 16, "{by_kind} are used: {found:?}");
         db.inner().budget.used_by(MemoryKind::Paged)
     };
     assert_eq!(counted(), 0);
