@@ -15,8 +15,12 @@ pub(crate) fn to_read(dir: &Path) -> Result<Database, Failure> {
 
 /// Opens an existing database.
 pub(crate) fn to_write(dir: &Path, memory_limit: Option<u64>) -> Result<Database, Failure> {
+    with(dir, Options::default().with_memory_limit(memory_limit))
+}
+
+/// The same, with these options.
+pub(crate) fn with(dir: &Path, options: Options) -> Result<Database, Failure> {
     is_there(dir)?;
-    let options = Options::default().with_memory_limit(memory_limit);
     let opened = Database::cold_store_in(dir).and_then(|kind| {
         Database::open(dir, options.clone().with_cold_store(kind.unwrap_or(options.cold_store)))
     });
@@ -24,7 +28,7 @@ pub(crate) fn to_write(dir: &Path, memory_limit: Option<u64>) -> Result<Database
 }
 
 /// A name that was mistyped makes no database.
-fn is_there(dir: &Path) -> Result<(), Failure> {
+pub(crate) fn is_there(dir: &Path) -> Result<(), Failure> {
     let there = dir.is_dir() && std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
     if there {
         return Ok(());

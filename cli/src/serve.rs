@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use thermocline_bench::command_line::paging::PagingArguments;
 use thermocline_bench::command_line::{Failure, values};
 use thermocline_engine::{Database, Durability, Options};
 use thermocline_server::{Config, Passwords, Server};
@@ -38,6 +39,8 @@ pub(crate) struct Serve {
     /// Other machines may read what Prometheus is told, without a password
     #[arg(long, requires = "metrics")]
     metrics_for_others: bool,
+    #[command(flatten)]
+    paging: PagingArguments,
 }
 
 /// Options of `passwd`.
@@ -119,6 +122,8 @@ pub(crate) fn run(arguments: Serve) -> Result<(), Failure> {
     if let Some(durability) = arguments.durability {
         options = options.with_durability(durability);
     }
+    // They are asked for longer than the database is open.
+    let (options, _servers) = arguments.paging.options(dir, options)?;
     let open = || {
         let kind = if dir.is_dir() { Database::cold_store_in(dir)? } else { None };
         let kind = kind.unwrap_or(options.cold_store);

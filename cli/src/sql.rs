@@ -4,10 +4,12 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use clap::Args;
+use thermocline_engine::{Database, Options};
 use thermocline_sql::{Answer, Session, Type};
 
 use crate::opened;
 use thermocline_bench::command_line::Failure;
+use thermocline_bench::command_line::paging::PagingArguments;
 use thermocline_bench::command_line::values;
 
 /// Options of `sql`.
@@ -24,16 +26,23 @@ pub(crate) struct Sql {
     /// Most memory for the database's rows and indexes
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory_limit: Option<u64>,
+    #[command(flatten)]
+    paging: PagingArguments,
 }
 
 /// Runs the statements in order, until one fails.
 pub(crate) fn run(arguments: &Sql) -> Result<(), Failure> {
+    let dir = &arguments.dir;
+    if !arguments.create {
+        opened::is_there(dir)?;
+    }
+    let options = Options::default().with_memory_limit(arguments.memory_limit);
+    let (options, _servers) = arguments.paging.options(dir, options)?;
     let database = if arguments.create {
-        let options = thermocline_engine::Options::default().with_memory_limit(arguments.memory_limit);
-        thermocline_engine::Database::open(&arguments.dir, options)
-            .map_err(|error| Failure::Failed(format!("cannot open {}: {error}", arguments.dir.display())))?
+        Database::open(dir, options)
+            .map_err(|error| Failure::Failed(format!("cannot open {}: {error}", dir.display())))?
     } else {
-        opened::to_write(&arguments.dir, arguments.memory_limit)?
+        opened::with(dir, options)?
     };
     let mut texts = arguments.command.clone();
     if texts.is_empty() {

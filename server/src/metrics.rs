@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use thermocline_engine::Database;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -50,31 +51,99 @@ async fn one(mut stream: TcpStream, shared: Arc<Shared>) {
     }
 }
 
+/// The text of a page, metric by metric.
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn put(&mut self, name: &str, kind: &str, help: &str, value: u64) {
+        self.head(name, kind, help);
+        let _ = writeln!(self.0, "thermocline_{name} {value}");
+    }
+
+    /// A metric that has several values, each with the value of its label.
+    fn put_each<'v>(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        values: impl Iterator<Item = (&'v str, u64)>,
+    ) {
+        self.head(name, "gauge", help);
+        for (of, value) in values {
+            let _ = writeln!(self.0, "thermocline_{name}{{{label}=\"{of}\"}} {value}");
+        }
+    }
+
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.0, "# HELP thermocline_{name} {help}\n# TYPE thermocline_{name} {kind}");
+    }
+}
+
 /// All counts, as Prometheus reads them.
 fn page(shared: &Shared) -> String {
-    let mut out = String::new();
-    let mut put = |name: &str, kind: &str, help: &str, value: u64| {
-        let _ = writeln!(
-            out,
-            "# HELP thermocline_{name} {help}\n# TYPE thermocline_{name} {kind}\nthermocline_{name} {value}"
-        );
-    };
+    let mut page = Page::default();
+    server(&mut page, shared);
+    database(&mut page, &shared.db);
+    page.0
+}
+
+/// The counts of the server.
+fn server(page: &mut Page, shared: &Shared) {
     let counts = &shared.counts;
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    put("connections", "gauge", "Clients that are connected.", shared.connected() as u64);
-    put("connections_total", "counter", "Clients that were let in.", count(&counts.connections));
-    put(
-        "connections_refused_total",
-        "counter",
-        "Clients that found all places taken.",
-        count(&counts.refused),
+    let mut total = |name: &str, help: &str, value: u64| page.put(name, "counter", help, value);
+    total("connections_total", "Clients that were let in.", count(&counts.connections));
+    total("connections_refused_total", "Clients that found all places taken.", count(&counts.refused));
+    total("statements_total", "Statements that were run.", count(&counts.statements));
+    total("errors_total", "Errors that clients were told.", count(&counts.errors));
+    total("rows_total", "Rows returned, changed or copied.", count(&counts.rows));
+    total("received_bytes_total", "Bytes from clients.", count(&counts.bytes_in));
+    total("sent_bytes_total", "Bytes to clients.", count(&counts.bytes_out));
+    total("cancelled_total", "Requests to cancel that were heeded.", count(&counts.cancelled));
+    total("panics_total", "Connections that ended by a panic.", count(&counts.panics));
+    page.put("connections", "gauge", "Clients that are connected.", shared.connected() as u64);
+}
+
+/// The counts of the database since it was opened, and where its rows are.
+fn database(page: &mut Page, db: &Database) {
+    let found = db.statistics();
+    page.put_each("memory_bytes", "Memory by what it is for.", "part", found.memory.parts());
+    if let Some(limit) = found.memory_limit {
+        page.put("memory_limit_bytes", "gauge", "The memory limit.", limit);
+    }
+    let tables = db.table_names();
+    let of_tables = tables.iter().filter_map(|name| db.table(name).ok()).map(|table| table.statistics());
+    let in_memory = of_tables.map(|of| of.rows_hot.saturating_sub(of.rows_frozen)).sum();
+    let paged = found.paged.unwrap_or_default();
+    let places = [
+        ("memory", in_memory),
+        ("frozen", found.frozen.rows_frozen),
+        ("paged", paged.rows),
+        ("cold", found.cold.rows_cold),
+    ];
+    page.put_each("stored_rows", "Rows by where they are.", "place", places.into_iter());
+    page.put("cold_disk_bytes", "gauge", "Bytes of cold rows on the disk.", found.cold.disk_bytes);
+    page.put("paged_resident_bytes", "gauge", "Bytes of pages in memory.", paged.resident_bytes);
+    let mut total = |name: &str, help: &str, value: u64| page.put(name, "counter", help, value);
+    total("commits_total", "Transactions that committed writes.", found.commits);
+    total(
+        "read_only_commits_total",
+        "Transactions that committed and wrote nothing.",
+        found.read_only_commits,
     );
-    put("statements_total", "counter", "Statements that were run.", count(&counts.statements));
-    put("errors_total", "counter", "Errors that clients were told.", count(&counts.errors));
-    put("rows_total", "counter", "Rows returned, changed or copied.", count(&counts.rows));
-    put("received_bytes_total", "counter", "Bytes from clients.", count(&counts.bytes_in));
-    put("sent_bytes_total", "counter", "Bytes to clients.", count(&counts.bytes_out));
-    put("cancelled_total", "counter", "Requests to cancel that were heeded.", count(&counts.cancelled));
-    put("panics_total", "counter", "Connections that ended by a panic.", count(&counts.panics));
-    out
+    total("rollbacks_total", "Transactions that were rolled back.", found.rollbacks);
+    total("memory_waits_total", "Times that a transaction waited for memory.", found.cold.memory_waits);
+    total("cold_reads_total", "Reads of cold rows.", found.cold.reads);
+    total("cold_device_reads_total", "Reads of the device for them.", found.cold.device_reads);
+    total("cold_written_bytes_total", "Bytes written to that device.", found.cold.device_write_bytes);
+    total(
+        "migrated_rows_total",
+        "Rows that left memory, alone or with their chunk.",
+        found.cold.migrated_rows,
+    );
+    total("promoted_rows_total", "Rows that came back, as they were read often.", found.cold.promoted_rows);
+    total("frozen_rows_total", "Rows that were compressed in memory.", found.frozen.frozen_rows);
+    total("page_ins_total", "Pages that came in.", paged.page_ins);
+    total("page_outs_total", "Pages that went out.", paged.page_outs);
 }

@@ -5,6 +5,7 @@ mod check;
 mod demo;
 mod exchange;
 mod inspect;
+mod paging;
 mod serve;
 
 use std::path::Path;

@@ -255,15 +255,28 @@ fn what_happens_is_counted_for_prometheus() {
     let mut client = server.connect();
     client.say("select * from generate_series(1, 7)");
     client.say("select 1 / 0");
+    client.say("create table t (id int primary key)");
+    client.say("insert into t select generate_series(1, 5)");
     let mut page = String::new();
     let address = server.server().metrics().expect("it listens");
     let mut socket = std::net::TcpStream::connect(address).expect("it accepts");
     socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: it\r\n\r\n").expect("it is sent");
     socket.read_to_string(&mut page).expect("it is text");
     assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
-    for line in ["connections 1", "statements_total 1", "errors_total 1", "rows_total 7"] {
+    let lines =
+        ["connections 1", "statements_total 3", "errors_total 1", "rows_total 12", "promoted_rows_total 0"];
+    for line in lines {
         assert!(page.contains(&format!("\nthermocline_{line}\n")), "{line}: {page}");
     }
+    let value = |name: &str| -> u64 {
+        let text = page.lines().find_map(|line| line.strip_prefix(&format!("thermocline_{name} ")));
+        text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{name}: {page}"))
+    };
+    // Tables of the catalog have rows, too.
+    assert!(value("stored_rows{place=\"memory\"}") >= 5);
+    assert_eq!(value("stored_rows{place=\"cold\"}"), 0);
+    assert!(value("memory_bytes{part=\"versions\"}") > 0);
+    assert!(value("commits_total") >= 2);
 }
 
 #[test]

@@ -5,15 +5,18 @@ use std::sync::Arc;
 
 use crate::settings::Paging;
 use clap::Args;
-use thermocline_engine::{Backing, PagerKind, Tiering};
+use thermocline_engine::{Backing, Options, PagerKind, Tiering};
 use thermocline_remote::key::Key;
 use thermocline_remote::pages::{Copies, RemotePages};
 use thermocline_remote::profile::Profile;
 
-use super::Failure;
 use super::data_dir::DataDir;
 use super::servers;
 use super::values;
+use super::{Failure, write};
+
+/// Memory of servers that are started, together, if nothing else is said.
+const STARTED_BYTES: u64 = 2 << 30;
 
 /// A pager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,20 +50,20 @@ pub struct PagingArguments {
     /// Memory for pages, of the memory limit [default: the engine's own]
     #[arg(long, value_name = "SIZE", value_parser = values::size, hide_short_help = true)]
     paged_bytes: Option<u64>,
-    /// Memory servers of --pager remote: addresses, or spawn:N to start N of them for this
-    #[arg(long, value_name = "ADDRESS,…|spawn:N", default_value = "spawn:1", hide_short_help = true)]
-    remote: String,
+    /// Memory servers of --pager remote: addresses, or spawn:N to start N of them for this [default: spawn:1]
+    #[arg(long, value_name = "ADDRESS,…|spawn:N", hide_short_help = true)]
+    remote: Option<String>,
     /// The key of the servers
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     remote_key: Option<PathBuf>,
-    /// Memory of servers that are started, together
-    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = values::size, hide_short_help = true)]
-    remote_bytes: u64,
-    /// Places of each page: local (a server, and a file of this machine), 1 or 2 servers
-    #[arg(long, value_name = "local|1|2", default_value = "local", value_parser = copies, hide_short_help = true)]
-    remote_copies: Copies,
-    /// Authenticate, but never encrypt
-    #[arg(long, hide_short_help = true)]
+    /// Memory of servers that are started, together [default: 2GiB]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, hide_short_help = true)]
+    remote_bytes: Option<u64>,
+    /// Places of each page: local (a server, and a file of this machine), 1 or 2 servers [default: local]
+    #[arg(long, value_name = "local|1|2", value_parser = copies, hide_short_help = true)]
+    remote_copies: Option<Copies>,
+    /// Authenticate, but never encrypt; needs --remote-seal
+    #[arg(long, requires = "remote_seal", hide_short_help = true)]
     remote_plain: bool,
     /// Give the servers pages that they cannot read
     #[arg(long, hide_short_help = true)]
@@ -113,29 +116,74 @@ impl PagingArguments {
                 .as_ref()
                 .map(|dir| std::path::absolute(dir).unwrap_or_else(|_| dir.clone())),
             paged_bytes: self.paged_bytes,
-            remote: is_remote.then(|| self.remote.clone()),
-            remote_copies: is_remote.then(|| self.remote_copies.to_string()),
+            remote: is_remote.then(|| self.remote().to_owned()),
+            remote_copies: is_remote.then(|| self.copies().to_string()),
             remote_profile: self.remote_profile.filter(|_| is_remote).map(|profile| profile.name.to_owned()),
         }
+    }
+
+    /// The options of a database in a directory with these, and its memory servers, which have to be there as long as it is open.
+    pub fn options(&self, dir: &Path, options: Options) -> Result<(Options, Option<Servers>), Failure> {
+        let mut options =
+            options.with_paged_dir(self.paged_dir.clone()).with_paged_bytes(self.paged_bytes.unwrap_or(0));
+        if let Some(tiering) = self.tiering {
+            options = options.with_tiering(tiering);
+        }
+        if let Some(Pager::Engine(kind)) = self.pager {
+            options = options.with_pager(kind);
+        }
+        let servers = self.servers(dir)?;
+        if let Some(servers) = &servers {
+            options = options.with_paged_backing(Some(servers.backing().map_err(Failure::Failed)?));
+        }
+        Ok((options, servers))
     }
 
     /// The memory servers of a database in a directory, if it has any; started where that is asked for.
     pub fn servers(&self, dir: &Path) -> Result<Option<Servers>, Failure> {
         if self.pager != Some(Pager::Remote) {
-            return Ok(None);
+            return match self.of_servers() {
+                Some(name) => Err(Failure::Usage(format!("{name} says nothing without --pager remote"))),
+                None => Ok(None),
+            };
         }
         let keys = DataDir::prepare(None)?;
+        let bytes = self.remote_bytes.unwrap_or(STARTED_BYTES);
         let (addresses, key, started): (_, Option<Key>, _) =
-            servers::servers(&self.remote, self.remote_key.as_deref(), self.remote_bytes, keys.path())?;
+            servers::servers(self.remote(), self.remote_key.as_deref(), bytes, keys.path())?;
+        let place = self.paged_dir.clone().unwrap_or_else(|| dir.to_owned());
+        write(&place, std::fs::create_dir_all(&place))?;
         let pages = RemotePages {
             servers: addresses,
             key,
-            copies: self.remote_copies,
-            dir: self.paged_dir.clone().unwrap_or_else(|| dir.to_owned()),
+            copies: self.copies(),
+            dir: place,
             plain: self.remote_plain,
             sealed: self.remote_seal,
             profile: self.remote_profile,
         };
         Ok(Some(Servers { pages, _started: started, _keys: keys }))
+    }
+
+    /// An option that is given and is about memory servers.
+    fn of_servers(&self) -> Option<&'static str> {
+        let given = [
+            (self.remote.is_some(), "--remote"),
+            (self.remote_key.is_some(), "--remote-key"),
+            (self.remote_bytes.is_some(), "--remote-bytes"),
+            (self.remote_copies.is_some(), "--remote-copies"),
+            (self.remote_plain, "--remote-plain"),
+            (self.remote_seal, "--remote-seal"),
+            (self.remote_profile.is_some(), "--remote-profile"),
+        ];
+        given.into_iter().find_map(|(is_given, name)| is_given.then_some(name))
+    }
+
+    fn remote(&self) -> &str {
+        self.remote.as_deref().unwrap_or("spawn:1")
+    }
+
+    fn copies(&self) -> Copies {
+        self.remote_copies.unwrap_or(Copies::Local)
     }
 }
