@@ -66,7 +66,7 @@ pub struct RemotePages {
     pub copies: Copies,
     /// Where the file of [`Copies::Local`] is made; it has no name.
     pub dir: PathBuf,
-    /// Authenticate, but never encrypt what is sent.
+    /// Authenticate, but never encrypt what is sent. Only where pages are [sealed](Self::sealed): nothing else protects them on their way.
     pub plain: bool,
     /// Give the servers pages that they cannot read.
     pub sealed: bool,
@@ -94,8 +94,13 @@ impl RemotePages {
     /// Connects to the servers; for one opening of a database.
     ///
     /// # Errors
-    /// The servers that were not reached and why, or why the file behind them cannot be made.
+    /// The servers that were not reached and why, or why the file behind them cannot be made; pages that would be sent in clear.
     pub fn open(&self) -> Result<Arc<dyn Backing>, String> {
+        if self.plain && !self.sealed {
+            return Err("pages that are neither encrypted nor sealed can be read and changed on their way; seal them, or \
+                        have them encrypted"
+                .to_owned());
+        }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let connect = |address: &Address| -> Box<dyn Connect> {
             let tcp = TcpConnect::new(address.clone(), self.key.clone(), self.plain, CONNECT);
@@ -138,6 +143,17 @@ mod tests {
         assert_eq!(two.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a:1", "/run/b"]);
         assert!(RemotePages::addresses("a:1,a:1").expect_err("twice").contains("twice"));
         assert!(RemotePages::addresses("nowhere").expect_err("no port").contains("HOST:PORT"));
+        let in_clear = RemotePages {
+            servers: two,
+            key: None,
+            copies: Copies::One,
+            dir: PathBuf::new(),
+            plain: true,
+            sealed: false,
+            profile: None,
+        };
+        let refused = in_clear.open().map(|_| ()).expect_err("anybody could change them");
+        assert!(refused.contains("seal them"), "{refused}");
         for name in ["local", "1", "2"] {
             assert_eq!(name.parse::<Copies>().expect("known").to_string(), name);
         }
