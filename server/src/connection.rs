@@ -487,6 +487,7 @@ impl Connection {
         }
         let start = self.out.bytes();
         let limit = self.session.statement_timeout();
+        self.scratch.zone = self.session.local().zone;
         let mut sink = Sink { out: &mut self.out, columns, formats, scratch: &mut self.scratch, start };
         let work = self.session.execute_to(statement, parameters, &mut sink);
         let ran = interruptible((&self.peer, &self.stream), limit, pin!(work)).await;
@@ -537,6 +538,7 @@ impl Connection {
     }
 
     pub(crate) fn put_row(&mut self, columns: &[Column], formats: &Formats, row: &[Datum]) {
+        self.scratch.zone = self.session.local().zone;
         wire::put_row(&mut self.out, columns, formats, row, &mut self.scratch);
     }
 

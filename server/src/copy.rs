@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use bytes::{BufMut, BytesMut};
-use thermocline_sql::{Cause, Column, CopyFormat, Datum, Error, Prepared, Rows};
+use thermocline_sql::{Cause, Column, CopyFormat, Datum, Error, Prepared, Rows, Zone};
 use tokio::time::Instant;
 
 use crate::connection::{Connection, End, ended_by, interruptible, running};
@@ -16,6 +16,8 @@ pub(crate) struct CopySink<'s> {
     pub(crate) out: &'s mut Out,
     pub(crate) columns: &'s [Column],
     pub(crate) format: &'s CopyFormat,
+    /// The zone in which times are shown.
+    pub(crate) zone: Zone,
     pub(crate) start: usize,
     pub(crate) text: String,
     pub(crate) line: Vec<u8>,
@@ -44,7 +46,7 @@ impl CopySink<'_> {
 
 impl Rows for CopySink<'_> {
     fn row(&mut self, row: &[Datum]) -> usize {
-        self.format.line(self.columns, row, &mut self.text, &mut self.line);
+        self.format.line(self.columns, row, &self.zone, &mut self.text, &mut self.line);
         self.put_line()
     }
 
@@ -128,7 +130,8 @@ impl Connection {
         let start = self.out.bytes();
         put_response(&mut self.out, b'H', columns.len());
         let (text, line) = (String::new(), Vec::new());
-        let mut sink = CopySink { out: &mut self.out, columns: &columns, format, start: 0, text, line };
+        let zone = self.session.local().zone;
+        let mut sink = CopySink { out: &mut self.out, columns: &columns, format, zone, start: 0, text, line };
         sink.header();
         let limit = self.session.statement_timeout();
         let work = self.session.execute_to(statement, Vec::new(), &mut sink);

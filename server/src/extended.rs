@@ -99,7 +99,7 @@ impl Connection {
         let Some(formats) = Formats::new(&bind.formats, given) else {
             return Err(Error::new("08P01", "bind message has wrong parameter formats"));
         };
-        let now = self.session.now_us();
+        let local = self.session.local();
         let mut parameters = Vec::with_capacity(given);
         for (place, (value, ty)) in bind.values.iter().zip(&statement.parameters).enumerate() {
             parameters.push(match value {
@@ -114,7 +114,7 @@ impl Connection {
                         );
                         Error::new("22021", message)
                     };
-                    Datum::read(text.ok_or_else(wrong)?, *ty, now)?
+                    Datum::read(text.ok_or_else(wrong)?, *ty, &local)?
                 }
             });
         }

@@ -7,7 +7,7 @@ use bytes::{BufMut, BytesMut};
 use pgwire::messages::Message;
 use pgwire::messages::data::{FieldDescription, RowDescription};
 use pgwire::messages::response::{ErrorResponse, NoticeResponse};
-use thermocline_sql::{Column, Datum, Error, Notice};
+use thermocline_sql::{Column, Datum, Error, Notice, Zone};
 
 /// Text or binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,11 +45,13 @@ impl Formats {
     }
 }
 
-/// Values on their way, kept so that no value allocates.
+/// Values on their way, kept so that no value allocates, and how they are shown.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     text: String,
     bytes: Vec<u8>,
+    /// The zone in which times are shown.
+    pub(crate) zone: Zone,
 }
 
 /// Writes a message of `pgwire`.
@@ -89,7 +91,7 @@ pub(crate) fn put_row(
             out.put_slice(&scratch.bytes);
         } else {
             scratch.text.clear();
-            column.write_text(value, &mut scratch.text);
+            column.write_text(value, &scratch.zone, &mut scratch.text);
             out.put_i32(scratch.text.len() as i32);
             out.put_slice(scratch.text.as_bytes());
         }

@@ -79,7 +79,7 @@ pub use session::{Answer, CopyFormat, CopyIn, Copying, Notice, Prepared, Session
 pub use shared::Common;
 pub use shared::activity::Client;
 pub use shared::interrupt::{Cause, Interrupt};
-pub use types::{Column, Datum, Numeric, Record, Type};
+pub use types::{Column, Datum, Local, Numeric, Record, Type, Zone};
 
 /// The answer of `version()`.
 pub(crate) const VERSION_TEXT: &str =

@@ -12,7 +12,7 @@ use crate::catalog::{Identity, Table};
 use crate::expr::{Comparison, Expr};
 use crate::functions::aggregates::Aggregate;
 use crate::parser::ast::{JoinKind, LockWait, SetOp, Strength};
-use crate::types::{Column, Datum};
+use crate::types::{Column, Datum, Type};
 
 /// Columns of a table that anything asks for.
 pub(crate) type Used = Rc<RefCell<Vec<bool>>>;
@@ -184,22 +184,22 @@ pub(crate) enum Extension {
 pub(crate) enum SetExpr {
     /// The elements of an array.
     Array(Expr),
-    /// `generate_series`: from, to, step; of integers, numerics or timestamps. Its values are made one by one.
-    Series([Expr; 3]),
+    /// `generate_series`: from, to, step; of integers, numerics or timestamps, and their type. Its values are made one by one.
+    Series([Expr; 3], Type),
 }
 
 impl SetExpr {
     pub(crate) fn exprs(&self) -> &[Expr] {
         match self {
             Self::Array(array) => std::slice::from_ref(array),
-            Self::Series(args) => args,
+            Self::Series(args, _) => args,
         }
     }
 
     pub(crate) fn exprs_mut(&mut self) -> &mut [Expr] {
         match self {
             Self::Array(array) => std::slice::from_mut(array),
-            Self::Series(args) => args,
+            Self::Series(args, _) => args,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use thermocline_engine::Isolation;
 
 use crate::error::{Error, Result, nearest};
+use crate::types::zone;
 use hints::{HINTS, Hint, Unit};
 
 /// The kind of values that a setting takes.
@@ -22,7 +23,7 @@ enum Kind {
     Time,
     /// It is checked and told again, and changes no answer.
     Hint(Hint),
-    /// UTC by any of its names.
+    /// A time zone.
     Zone,
     /// Tells something and cannot be set.
     Told,
@@ -56,11 +57,13 @@ const KNOWN: &[(&str, &str, Kind)] = &[
     ("lock_timeout", "0", Kind::Time),
     ("max_identifier_length", "63", Kind::Told),
     ("max_index_keys", "32", Kind::Told),
+    ("role", "none", Kind::Fixed),
     ("row_security", "on", Kind::Any),
     ("search_path", "\"$user\", public", Kind::Any),
     ("server_encoding", "UTF8", Kind::Told),
     ("server_version", "15.0", Kind::Told),
     ("server_version_num", "150000", Kind::Told),
+    ("session_authorization", "postgres", Kind::Fixed),
     ("standard_conforming_strings", "on", Kind::Fixed),
     ("statement_timeout", "0", Kind::Time),
     ("synchronous_commit", "on", Kind::Fixed),
@@ -102,7 +105,7 @@ pub(crate) fn described() -> impl Iterator<Item = (&'static str, &'static str, &
             Kind::Switch => "on, off",
             Kind::Time => "milliseconds, or a number with us, ms, s, min, h or d",
             Kind::Hint(hint) => hints::takes(hint),
-            Kind::Zone => "UTC, by any of its names",
+            Kind::Zone => "a time zone: its name, or hours east of UTC",
             Kind::Told => "nothing: it is told",
         };
         (name, default, takes)
@@ -151,24 +154,6 @@ pub(crate) fn time(text: &str) -> Option<Duration> {
 /// Times are whole milliseconds.
 const TIME: (Unit, i64, i64) = (Unit::Time(1), 0, i32::MAX as i64);
 
-fn is_utc(zone: &str) -> bool {
-    let names = [
-        "utc",
-        "etc/utc",
-        "gmt",
-        "etc/gmt",
-        "zulu",
-        "etc/zulu",
-        "uct",
-        "universal",
-        "z",
-        "0",
-        "+00",
-        "+00:00",
-    ];
-    names.contains(&zone.to_ascii_lowercase().as_str())
-}
-
 /// Are the values the same but for their writing?
 fn same(wanted: &str, default: &str) -> bool {
     let plain = |text: &str| text.to_ascii_lowercase().replace(['-', ' ', '\'', '_'], "");
@@ -208,11 +193,7 @@ pub(crate) fn checked(name: &str, value: Option<&[String]>) -> Result<(Cow<'stat
         }
         Kind::Time => wanted = hints::whole(known, &wanted, TIME)?.0,
         Kind::Hint(hint) => wanted = hints::checked(known, &wanted, hint)?,
-        Kind::Zone if is_utc(&wanted) => {}
-        Kind::Zone => {
-            return Err(Error::unsupported(format!("setting \"{known}\" to \"{wanted}\""))
-                .hint("Set it to UTC; times with other offsets are read and converted."));
-        }
+        Kind::Zone => wanted = zone::setting(&wanted)?.1,
         Kind::Fixed if same(&wanted, default) => default.clone_into(&mut wanted),
         Kind::Fixed => {
             return Err(Error::unsupported(format!("setting \"{known}\" to \"{wanted}\""))

@@ -60,6 +60,35 @@ fn settings_of_clients_and_pools_are_taken() {
     assert_eq!(error.and_then(|error| error.field('C')).as_deref(), Some("22023"));
 }
 
+/// Drivers send the zone of their machine, and pools reset sessions: that zone is what RESET goes back to.
+#[test]
+fn the_zone_of_a_client_is_that_of_its_session() {
+    let server = Running::new();
+    let zone = [("user", "postgres"), ("TimeZone", "america/new_york")];
+    let (mut client, messages) = begun(&server, 0x0003_0000, &zone);
+    let told = |messages: &[crate::client::Message]| -> Vec<String> {
+        let texts = messages.iter().filter(|it| it.0 == 'S').map(|it| it.text().replace('\0', "="));
+        texts.filter(|text| text.starts_with("TimeZone")).collect()
+    };
+    assert_eq!(told(&messages), ["TimeZone=America/New_York"]);
+    let moment = "select timestamptz '2021-07-01 12:00'";
+    assert_eq!(client.say(moment), "2021-07-01 12:00:00-04; SELECT 1; I");
+    let messages = client.query("set time zone interval '+00:00' hour to minute");
+    assert_eq!(told(&messages), ["TimeZone=<+00>-00"]);
+    assert_eq!(client.say(moment), "2021-07-01 12:00:00+00; SELECT 1; I");
+    let out = client.query("copy (select timestamptz '2021-07-01 00:00-04') to stdout");
+    assert_eq!((kinds(&out).as_str(), &out[1].1[..]), ("HdcCZ", &b"2021-07-01 04:00:00+00\n"[..]));
+    for back in ["reset all", "set time zone 'Asia/Tokyo'; discard all", "set time zone local"] {
+        client.say("set time zone 'Europe/Paris'");
+        client.say(back);
+        assert_eq!(client.say("show timezone"), "America/New_York; SHOW; I", "{back}");
+    }
+    let mut client = Client::connect(server.server().addresses()[0]);
+    client.send_raw(&Client::startup_message(&[("user", "postgres"), ("TimeZone", "Mars/Phobos")]));
+    let error = client.read().filter(|message| message.0 != 'R').or_else(|| client.read());
+    assert_eq!(error.and_then(|error| error.field('C')).as_deref(), Some("22023"));
+}
+
 /// A client that says nothing for longer than it may is told so, and goes.
 #[test]
 fn a_silence_has_a_limit() {

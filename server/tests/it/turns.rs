@@ -6,13 +6,16 @@ use std::time::Duration;
 use crate::Running;
 use crate::client::Client;
 
-const ENDLESS: [&str; 6] = [
+const ENDLESS: [&str; 9] = [
     "select count(*) from generate_series(1, 1000000000000)",
     "select count(*) from (select generate_series(1, 1000000000000)) s",
     "with recursive r(n) as (select 1 union all select n from r) select count(*) from r",
     "select count(*) from t a, t b, t c, t d where a.n + b.n + c.n + d.n < 0",
     "select sum(x.n) from t x, lateral (select count(*) from t a, t b, t c where a.n + b.n + c.n < x.n) y",
     "update t set n = 1 from generate_series(1, 1000000000000) g where t.n + g < 0",
+    "select pg_sleep(1000000)",
+    "select count(*) from t where pg_sleep_for('1000 hours') is not null",
+    "update t set n = 1 where id = 1 and pg_sleep_until(now() + interval '1 year') is not null",
 ];
 
 fn cancel(server: &Running, (number, secret): (i32, i32)) {

@@ -11,6 +11,9 @@ use crate::parser::ast::{self, ExprKind};
 use crate::plan::{AggregateCall, Plan, Sub, SubKind};
 use crate::types::{Datum, NO_MOD, Type};
 
+/// Elements of an array, at the most (`MaxArraySize`).
+const MOST_ITEMS: i64 = 134_217_727;
+
 impl Binder<'_> {
     /// The array type of elements.
     fn array_type(element: Type, at: u32) -> Result<Type> {
@@ -102,7 +105,11 @@ impl Binder<'_> {
             let mut terms = Vec::new();
             for item in items {
                 let item = if ty == Type::Unknown { item } else { Typed { ty, ..item } };
-                terms.push(self.operator(op, vec![arg.clone(), item], at)?.expr);
+                let term = self.operator(op, vec![arg.clone(), item], at)?;
+                if term.ty != Type::Bool {
+                    return Err(no_condition(at));
+                }
+                terms.push(term.expr);
             }
             return Ok(Typed::new(if all { Expr::And(terms) } else { as_set(terms) }, Type::Bool, at));
         }
@@ -130,12 +137,14 @@ impl Binder<'_> {
             self.operator(op, vec![arg, stands], at)?;
             return Err(Error::unsupported(format!("operator {op} with ANY or ALL of an array")).at(at));
         };
-        let (Call::Compare(comparison), &[own, theirs]) = (operator.call, operator.args) else {
-            return Err(Error::unsupported(format!("operator {op} with ANY or ALL of an array")).at(at));
-        };
+        let &[own, theirs] = operator.args else { unreachable!("it was found by two arguments") };
+        if operator.returns != Type::Bool {
+            return Err(no_condition(at));
+        }
         let arg = self.implicit(arg, own)?;
         let array = self.implicit(array, Self::array_type(theirs, at)?)?;
-        let expr = Expr::AnyOf { comparison, all, arg: Box::new(arg.expr), array: Box::new(array.expr) };
+        let expr =
+            Expr::AnyOf { call: operator.call, all, arg: Box::new(arg.expr), array: Box::new(array.expr) };
         Ok(Typed::new(expr, Type::Bool, at))
     }
 
@@ -213,6 +222,9 @@ impl Binder<'_> {
             }
             return Ok(Some(Typed::new(Expr::Call(Call::All(split), exprs), Type::TextArray, at)));
         }
+        if name == "array_fill" && (2..=3).contains(&args.len()) {
+            return self.filled(args, at).map(Some);
+        }
         let (Some(element), Some(array)) = (element, array) else { return Ok(None) };
         // What each argument is: the array, an element, or a type of its own.
         let (call, returns, wanted): (Call, Type, Vec<Type>) = match (name, args.len()) {
@@ -226,6 +238,8 @@ impl Binder<'_> {
             ("array_append", 2) => (Call::All(appended), array, vec![array, element]),
             ("array_prepend", 2) => (Call::All(prepended), array, vec![element, array]),
             ("array_cat", 2) => (Call::All(joined), array, vec![array, array]),
+            ("array_replace", 3) => (Call::All(replaced), array, vec![array, element, element]),
+            ("array_positions", 2) => (Call::All(positions), Type::Int4Array, vec![array, element]),
             ("array_remove", 2) => (Call::All(removed), array, vec![array, element]),
             ("array_to_string", 2 | 3) => {
                 // Elements as they are written.
@@ -248,6 +262,27 @@ impl Binder<'_> {
         }
         Ok(Some(Typed::new(Expr::Call(call, exprs), returns, at)))
     }
+}
+
+impl Binder<'_> {
+    /// `array_fill(value, lengths [, lower bounds])`.
+    fn filled(&mut self, args: &[Typed], at: u32) -> Result<Typed> {
+        let value = args[0].clone();
+        if value.ty == Type::Unknown {
+            let message = "could not determine polymorphic type because input has type unknown";
+            return Err(Error::new("42804", message));
+        }
+        let array = Self::array_type(value.ty, at)?;
+        let mut exprs = vec![value.expr];
+        for bounds in &args[1..] {
+            exprs.push(self.implicit(bounds.clone(), Type::Int4Array)?.expr);
+        }
+        Ok(Typed::new(Expr::Call(Call::All(fill), exprs), array, at))
+    }
+}
+
+fn no_condition(at: u32) -> Error {
+    Error::new("42809", "op ANY/ALL (array) requires operator to yield boolean").at(at)
 }
 
 /// An array of these elements.
@@ -314,6 +349,47 @@ fn removed(args: &[Datum], _: &Env<'_>) -> Made {
         return Ok(Datum::Null);
     }
     Ok(Datum::Array(items(&args[0]).iter().filter(|item| **item != args[1]).cloned().collect()))
+}
+
+fn replaced(args: &[Datum], _: &Env<'_>) -> Made {
+    if args[0].is_null() {
+        return Ok(Datum::Null);
+    }
+    let one = |item: &Datum| if *item == args[1] { args[2].clone() } else { item.clone() };
+    Ok(Datum::Array(items(&args[0]).iter().map(one).collect()))
+}
+
+fn positions(args: &[Datum], _: &Env<'_>) -> Made {
+    if args[0].is_null() {
+        return Ok(Datum::Null);
+    }
+    let places = items(&args[0]).iter().enumerate().filter(|(_, item)| **item == args[1]);
+    Ok(Datum::Array(places.map(|(place, _)| Datum::Int(place as i64 + 1)).collect()))
+}
+
+/// An array of one value, whose lengths and lower bounds are given.
+fn fill(args: &[Datum], env: &Env<'_>) -> Made {
+    if args[1..].iter().any(Datum::is_null) {
+        return Err(Error::new("22004", "dimension array or low bound array cannot be null"));
+    }
+    if args[1..].iter().any(|bounds| items(bounds).iter().any(Datum::is_null)) {
+        return Err(Error::new("22004", "dimension values cannot be null"));
+    }
+    let bound = |at: usize| args.get(at).map(items);
+    let length = match bound(1) {
+        Some([Datum::Int(length)]) => *length,
+        Some([]) => 0,
+        _ => return Err(Error::unsupported("an array of several dimensions")),
+    };
+    if bound(2).is_some_and(|bounds| !matches!(bounds, [] | [Datum::Int(1)])) {
+        return Err(Error::unsupported("an array with bounds of its own"));
+    }
+    if !(0..=MOST_ITEMS).contains(&length) {
+        let message = format!("array size exceeds the maximum allowed ({MOST_ITEMS})");
+        return Err(Error::new("54000", message));
+    }
+    env.context.memory.has_room_for(length as u64 * size_of::<Datum>() as u64)?;
+    Ok(Datum::Array(std::iter::repeat_n(args[0].clone(), length as usize).collect()))
 }
 
 /// Nulls are in no array.

@@ -165,14 +165,14 @@ impl Binder<'_> {
             args.push(self.expr(arg)?);
         }
         match name {
-            "concat" | "concat_ws" => return self.concat(name, args, at),
+            "timezone" if args.get(1).is_some_and(|arg| arg.ty == Type::Time) => {
+                return Err(
+                    Error::unsupported("AT TIME ZONE of a time, which makes a time with time zone,").at(at)
+                );
+            }
+            "concat" | "concat_ws" | "format" => return self.concat(name, args, at),
             "pg_typeof" if args.len() == 1 => {
                 return Ok(Typed::constant(Datum::Int(args[0].ty.oid().into()), Type::Regtype, at));
-            }
-            // `age(x)` is the age at today's midnight.
-            "age" if args.len() == 1 => {
-                let midnight = Typed::constant(Datum::text("today"), Type::Unknown, at);
-                args.insert(0, midnight);
             }
             _ => {}
         }
@@ -245,7 +245,7 @@ impl Binder<'_> {
                 exprs.push(self.as_text(arg)?);
             }
         }
-        let call = crate::functions::concat_call(name == "concat_ws");
+        let call = crate::functions::concat_call(name);
         Ok(Typed::new(Expr::Call(call, exprs), Type::Text, at))
     }
 

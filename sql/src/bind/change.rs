@@ -7,7 +7,7 @@ use super::scope::{Frame, Naming, ScopeColumn};
 use super::{Binder, Typed};
 use crate::catalog::Table;
 use crate::error::{Error, Result, nearest};
-use crate::expr::Expr;
+use crate::expr::{Call, Expr};
 use crate::parser::ast::{
     self, Alias, Assignment, Conflict, Delete, ExprKind, Insert, Overriding, SetExpr, TableRef, Update,
 };
@@ -91,6 +91,20 @@ impl Binder<'_> {
         let inside = std::mem::replace(&mut self.frames, frames);
         if inside.iter().any(|frame| !frame.subs.is_empty()) {
             return Err(Error::new("0A000", "cannot use subquery in check constraint").at(expr.at));
+        }
+        bound
+    }
+
+    /// An expression over the columns of a table, as USING of ALTER COLUMN TYPE has it.
+    pub(crate) fn value_over(&mut self, expr: &ast::Expr, table: &Table) -> Result<Typed> {
+        let name = crate::names::plain(&table.name);
+        let (columns, _) = Self::table_columns(table, name, &[]);
+        let no_aggregates = Some("transform expressions");
+        self.frames.push(Frame { columns, tables: vec![name.to_owned()], no_aggregates, ..Frame::default() });
+        let bound = self.expr(expr);
+        let inside = self.frames.pop();
+        if inside.is_some_and(|frame| !frame.subs.is_empty()) {
+            return Err(Error::new("0A000", "cannot use subquery in transform expression").at(expr.at));
         }
         bound
     }
@@ -444,14 +458,12 @@ impl Binder<'_> {
     pub(crate) fn constant_default(bound: &Expr) -> Option<Datum> {
         let mut constant = true;
         bound.walk(&mut |node| {
-            constant &= !matches!(
-                node,
-                Expr::Column(_)
-                    | Expr::Outer(_)
-                    | Expr::Param(_)
-                    | Expr::Call(crate::expr::Call::None(_), _)
-                    | Expr::Input(..)
-            );
+            constant &= match node {
+                Expr::Column(_) | Expr::Outer(_) | Expr::Param(_) | Expr::Input(..) => false,
+                Expr::Call(Call::None(_) | Call::OneIn(_) | Call::TwoIn(_), _) => false,
+                Expr::Output(_, ty) => !ty.shows_zone(),
+                _ => true,
+            };
         });
         if !constant {
             return None;

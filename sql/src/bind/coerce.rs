@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::expr::{Call, Expr};
 use crate::functions::{CastHow, Context, cast, is_coercible};
 use crate::parser::ast::TypeName;
-use crate::types::{Category, Datum, NO_MOD, Type, numeric_mod, text};
+use crate::types::{Category, Datum, NO_MOD, Type, Zone, numeric_mod, text};
 
 impl Binder<'_> {
     /// The type and modifier that a name means.
@@ -75,12 +75,17 @@ impl Binder<'_> {
                 let value = match value {
                     Datum::Text(literal) => {
                         let fields = if to == Type::Interval { modifier } else { NO_MOD };
-                        let read =
-                            text::input(literal, to, fields, self.now).map_err(|error| error.at(at))?;
+                        let read = text::input(literal, to, fields, &self.literals())
+                            .map_err(|error| error.at(at))?;
                         // What depends on the time is read when the statement runs.
                         if is_relative(literal, to) {
                             let expr = Expr::Input(Box::new(from.expr), to, fields);
                             return Ok(Some(fitted(Typed::new(expr, to, at), modifier, context)));
+                        }
+                        if let Some(moments) = &mut self.moments
+                            && to.shows_zone()
+                        {
+                            moments.push((at, text::show(&read, to, &Zone::UTC)));
                         }
                         read
                     }
@@ -114,8 +119,10 @@ impl Binder<'_> {
         } else if !matches!(how, CastHow::Nothing) {
             typed.modifier = NO_MOD;
         }
-        let constant = matches!(&typed.expr, Expr::Call(_, args) if !args.is_empty() && args.iter().all(Expr::is_const))
-            || matches!(&typed.expr, Expr::Fit(arg, ..) | Expr::Output(arg, _) if arg.is_const());
+        // What depends on the session's zone is no constant.
+        let constant = matches!(&typed.expr, Expr::Call(call, args) if call.is_constant() && args.iter().all(Expr::is_const))
+            || matches!(&typed.expr, Expr::Fit(arg, ..) if arg.is_const())
+            || matches!(&typed.expr, Expr::Output(arg, ty) if arg.is_const() && !ty.shows_zone());
         if constant { self.folded(typed).map(Some) } else { Ok(Some(typed)) }
     }
 

@@ -45,7 +45,9 @@ impl Binder<'_> {
                 (one(shown, arg.expr), false)
             }
             Type::Timestamp | Type::TimestampTz => (one(moment, output(arg.expr)), false),
-            Type::Record => (one(crate::functions::json::of_record, arg.expr), true),
+            Type::Record => {
+                (Expr::Call(Call::OneIn(crate::functions::json::of_record), vec![arg.expr]), true)
+            }
             ty if ty.element().is_some() => {
                 let element = Typed::new(Expr::Column(0), ty.element().expect("it has elements"), arg.at);
                 let each = or_null(self.json_of(element)?.0);
@@ -203,11 +205,7 @@ fn number(value: &Datum) -> Made {
 
 /// A timestamp as ISO 8601 writes it.
 fn moment(value: &Datum) -> Made {
-    let mut shown = text(value).replacen(' ', "T", 1);
-    if shown.ends_with("+00") {
-        shown.push_str(":00");
-    }
-    quoted(&Datum::text(shown))
+    quoted(&Datum::text(json::moment(text(value))))
 }
 
 fn normalized(value: &Datum) -> Made {

@@ -51,7 +51,7 @@ use crate::expr::Expr;
 use crate::optimize::improve;
 use crate::parser::ast::{ObjectName, Statement};
 use crate::plan::{Bound, Plan};
-use crate::types::{Datum, Type};
+use crate::types::{Datum, Local, Type};
 use recursive::{KnownCte, Recursion, Within};
 use scope::Frame;
 
@@ -92,8 +92,8 @@ pub(crate) struct Binder<'c> {
     ctes: Vec<Rc<KnownCte>>,
     /// Types of `$n`; unknown until something says.
     pub(crate) parameters: Vec<Type>,
-    /// The transaction's time, for literals such as `'today'`.
-    now: i64,
+    /// The transaction's time and the session's zone, for literals such as `'today'`.
+    local: Local,
     /// How many scans number their rows.
     named: usize,
     /// Rows are locked.
@@ -137,16 +137,19 @@ pub(crate) struct Binder<'c> {
     kept: Option<names::Kept>,
     /// Stars of the statement: where each stands, behind how many names, and the columns that it means.
     pub(crate) stars: Vec<(u32, usize, Vec<String>)>,
+    /// Of a text that is going to be kept: its literals of times with a zone, where each stands, and what means the same in all
+    /// zones.
+    moments: Option<Vec<(u32, String)>>,
 }
 
 impl<'c> Binder<'c> {
-    pub(crate) fn new(catalog: &'c dyn Catalog, parameters: Vec<Type>, now: i64) -> Self {
+    pub(crate) fn new(catalog: &'c dyn Catalog, parameters: Vec<Type>, local: Local) -> Self {
         Self {
             catalog,
             frames: Vec::new(),
             ctes: Vec::new(),
             parameters,
-            now,
+            local,
             named: 0,
             locks: false,
             rebinds: false,
@@ -170,6 +173,7 @@ impl<'c> Binder<'c> {
             absent: Vec::new(),
             kept: None,
             stars: Vec::new(),
+            moments: None,
         }
     }
 

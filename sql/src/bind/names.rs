@@ -3,10 +3,14 @@
 //! What definitions keep as text (defaults, conditions, queries of views) was written under the path of its time. There names
 //! without a schema mean those of `public`, but for those that a view's row says otherwise of.
 
+use std::borrow::Cow;
+
 use super::Binder;
 use crate::error::{Error, Result};
 use crate::names;
 use crate::parser::ast::ObjectName;
+use crate::parser::{Edits, token_at};
+use crate::types::{Local, Zone};
 
 /// Names of a kept text: it is bound over `public`, and these mean others.
 pub(super) type Kept = Vec<(String, String)>;
@@ -18,12 +22,35 @@ impl Binder<'_> {
         self
     }
 
+    /// Binds what a definition is going to keep as text, unless it was written in UTC anyway.
+    pub(crate) fn for_keeping(mut self) -> Self {
+        self.moments = (!self.local.zone.is_utc()).then(Vec::new);
+        self
+    }
+
+    /// The edits by which a text means the same in all zones. It begins at a place of the statement that was bound.
+    pub(crate) fn zone_edits(&self, text: &str, at: u32) -> Edits {
+        let edit = |(place, shown): &(u32, String)| {
+            let literal = token_at(text, place.checked_sub(at)? as usize)?;
+            Some((literal, format!("'{}'", shown.replace('\'', "''"))))
+        };
+        self.moments.iter().flatten().filter_map(edit).collect()
+    }
+
     /// Binds a text that a definition has kept.
     pub(super) fn kept<T>(&mut self, names: Kept, bind: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let before = self.kept.replace(names);
         let bound = bind(self);
         self.kept = before;
         bound
+    }
+
+    /// The time and the zone of literals. Those of a kept text mean the same in all sessions: their zone is UTC.
+    pub(super) fn literals(&self) -> Cow<'_, Local> {
+        match self.kept {
+            Some(_) => Cow::Owned(Local { zone: Zone::UTC, ..self.local.clone() }),
+            None => Cow::Borrowed(&self.local),
+        }
     }
 
     fn is_relation(&self, full: &str) -> bool {

@@ -308,6 +308,9 @@ impl Binder<'_> {
         self.frame().sets = Some(Vec::new());
         self.frame().windows = Some(Vec::new());
         self.frame().named_windows.clone_from(&select.windows);
+        if let Some(into) = &select.into {
+            return Err(Error::new("42601", "SELECT ... INTO is not allowed here").at(into.at));
+        }
         let mut output = self.items(&select.items, keeps_unknown)?;
         let items = output.exprs.len();
         let distinct_on = self.distinct_keys(select, &mut output)?;

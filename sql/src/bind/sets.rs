@@ -22,7 +22,6 @@ pub(super) type SetCall = (SetExpr, Vec<(Option<&'static str>, Type)>);
 impl Binder<'_> {
     /// The call of a function that makes rows; none if it is no such function.
     pub(super) fn set_function(&mut self, name: &str, args: &[Typed], at: u32) -> Result<Option<SetCall>> {
-        let types: Vec<Type> = args.iter().map(|arg| arg.ty).collect();
         let one = |call: fn(&Datum) -> Made, arg: Expr| Expr::Call(Call::One(call), vec![arg]);
         let (expr, columns) = match (name, args) {
             ("unnest", [array]) => match array.ty.element() {
@@ -106,12 +105,14 @@ impl Binder<'_> {
                 let columns = vec![(Some("x"), element), (Some("n"), Type::Int4)];
                 (one(placed, array.expr.clone()), columns)
             }
-            ("pg_get_keywords" | "aclexplode" | "pg_options_to_table", _) => {
+            ("pg_get_keywords", []) => {
+                (Expr::Const(keyword_rows()), KEYWORD_COLUMNS.map(|(name, ty)| (Some(name), ty)).into())
+            }
+            ("aclexplode" | "pg_options_to_table", _) => {
                 return Err(Error::unsupported(format!("function {name}")).at(at));
             }
             _ => return Ok(None),
         };
-        debug_assert!(!types.is_empty(), "each of them takes an argument");
         Ok(Some((SetExpr::Array(expr), columns)))
     }
 
@@ -134,7 +135,7 @@ impl Binder<'_> {
                 self.implicit(to.clone(), ty)?.expr,
                 self.implicit(step.clone(), Type::Interval)?.expr,
             ];
-            return Ok((SetExpr::Series(exprs), vec![(None, ty)]));
+            return Ok((SetExpr::Series(exprs, ty), vec![(None, ty)]));
         }
         let (mut exprs, ty, _) = self.unify(args.to_vec(), "generate_series")?;
         if ty != Type::Numeric && !ty.is_integer() {
@@ -149,7 +150,7 @@ impl Binder<'_> {
             }));
         }
         let exprs = <[Expr; 3]>::try_from(exprs).expect("there are three");
-        Ok((SetExpr::Series(exprs), vec![(None, ty)]))
+        Ok((SetExpr::Series(exprs, ty), vec![(None, ty)]))
     }
 
     /// A function that makes rows within an expression: a column behind the row's.
@@ -224,6 +225,34 @@ fn zipped(arrays: &[Datum], _: &Env<'_>) -> Made {
         ))
     };
     Ok(Datum::Array((0..longest).map(row).collect()))
+}
+
+const KEYWORD_COLUMNS: [(&str, Type); 5] = [
+    ("word", Type::Text),
+    ("catcode", Type::Char),
+    ("barelabel", Type::Bool),
+    ("catdesc", Type::Text),
+    ("baredesc", Type::Text),
+];
+
+/// The rows of `pg_get_keywords()`.
+fn keyword_rows() -> Datum {
+    let row = |(word, category, bare): (&str, char, bool)| {
+        let about = match category {
+            'R' => "reserved",
+            'T' => "reserved (can be function or type name)",
+            'C' => "unreserved (cannot be function or type name)",
+            _ => "unreserved",
+        };
+        Datum::Record(Record::bare([
+            Datum::text(word),
+            Datum::text(category.to_string()),
+            Datum::Bool(bare),
+            Datum::text(about),
+            Datum::text(if bare { "can be bare label" } else { "requires AS" }),
+        ]))
+    };
+    Datum::Array(crate::keywords::all().into_iter().map(row).collect())
 }
 
 fn placed(array: &Datum) -> Made {

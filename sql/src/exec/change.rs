@@ -320,39 +320,44 @@ pub(crate) fn check_row(
     row: &[Datum],
     context: &Context,
 ) -> Result<()> {
-    check_nulls(table, row)?;
+    check_nulls(table, row, context)?;
     let env = Env { row, outer: &[], context };
     for (name, condition) in checks {
         if matches!(condition.eval(&env)?, Datum::Bool(false)) {
             let table_name = &table.name;
             let message =
                 format!("new row for relation \"{table_name}\" violates check constraint \"{name}\"");
-            let error = Error::new("23514", message).detail(failing(table, row));
+            let error = Error::new("23514", message).detail(failing(table, row, context));
             return Err(error.table(table_name).constraint(name));
         }
     }
     Ok(())
 }
 
-fn failing(table: &Table, row: &[Datum]) -> String {
+fn failing(table: &Table, row: &[Datum], context: &Context) -> String {
+    let zone = &context.local.zone;
     let shown: Vec<String> = table
         .columns
         .iter()
         .zip(row)
         .filter(|(column, _)| !column.hidden)
-        .map(|(column, value)| if value.is_null() { "null".to_owned() } else { text::show(value, column.ty) })
+        .map(
+            |(column, value)| {
+                if value.is_null() { "null".to_owned() } else { text::show(value, column.ty, zone) }
+            },
+        )
         .collect();
     format!("Failing row contains ({}).", shown.join(", "))
 }
 
-fn check_nulls(table: &Table, row: &[Datum]) -> Result<()> {
+fn check_nulls(table: &Table, row: &[Datum], context: &Context) -> Result<()> {
     let missing = table
         .columns
         .iter()
         .zip(row)
         .find(|(column, value)| !column.nullable && !column.numbered && value.is_null());
     let Some((column, _)) = missing else { return Ok(()) };
-    let detail = failing(table, row);
+    let detail = failing(table, row, context);
     let (name, table) = (&column.name, &table.name);
     let message =
         format!("null value in column \"{name}\" of relation \"{table}\" violates not-null constraint");

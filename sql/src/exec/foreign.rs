@@ -35,7 +35,7 @@ use crate::expr::{Context, Env, Expr};
 use crate::objects::rows::ActionRow;
 use crate::parser::ast::{LockWait, Strength};
 use crate::pg_catalog::EngineCatalog;
-use crate::types::{Datum, text};
+use crate::types::{Datum, Zone, text};
 
 /// How often a row is looked at that changes meanwhile.
 const TRIES: u32 = 100;
@@ -166,7 +166,7 @@ impl Look<'_, '_> {
         let found = self.catalog.table(name);
         let table =
             found.ok_or_else(|| Error::new("42P01", format!("relation \"{name}\" does not exist")))?;
-        let mut binder = Binder::new(&self.catalog, Vec::new(), self.context.now);
+        let mut binder = Binder::new(&self.catalog, Vec::new(), self.context.local.clone());
         let checks = Arc::new(binder.checks(&table)?);
         let known = Known { table, checks };
         self.known.insert(name.to_owned(), known.clone());
@@ -191,7 +191,7 @@ impl Look<'_, '_> {
         let (name, table) = (&key.name, &key.child);
         let message =
             format!("insert or update on table \"{table}\" violates foreign key constraint \"{name}\"");
-        let shown = shown(&child, &key.columns, values);
+        let shown = shown(&child, &key.columns, values, &self.context.local.zone);
         let detail = format!("Key {shown} is not present in table \"{}\".", key.parent);
         Err(Error::new("23503", message).detail(detail).table(table).constraint(name))
     }
@@ -340,7 +340,7 @@ impl Look<'_, '_> {
     /// Values of the columns' defaults.
     fn defaults(&mut self, child: &Table, places: &[usize]) -> Result<Row> {
         let env = Env { row: &[], outer: &[], context: self.context };
-        let mut binder = Binder::new(&self.catalog, Vec::new(), self.context.now);
+        let mut binder = Binder::new(&self.catalog, Vec::new(), self.context.local.clone());
         places.iter().map(|place| binder.default_of(child, *place)?.eval(&env)).collect()
     }
 
@@ -365,7 +365,7 @@ impl Look<'_, '_> {
                 let message = format!(
                     "update or delete on table \"{table}\" violates foreign key constraint \"{name}\" on table \"{child}\""
                 );
-                let shown = shown(parent, &key.parent_columns, old);
+                let shown = shown(parent, &key.parent_columns, old, &self.context.local.zone);
                 let detail = format!("Key {shown} is still referenced from table \"{child}\".");
                 return Err(Error::new("23503", message).detail(detail).table(child).constraint(name));
             }
@@ -406,12 +406,12 @@ fn range_on(table: &Table, places: &[usize], values: &[Datum]) -> Option<Range> 
 }
 
 /// `(a, b)=(1, 2)`
-pub(crate) fn shown(table: &Table, names: &[String], values: &[Datum]) -> String {
+pub(crate) fn shown(table: &Table, names: &[String], values: &[Datum], zone: &Zone) -> String {
     let ty = |name: &String| table.columns.iter().find(|column| column.name == *name).map(|column| column.ty);
     let values: Vec<String> = names
         .iter()
         .zip(values)
-        .map(|(name, value)| text::show(value, ty(name).unwrap_or(crate::types::Type::Text)))
+        .map(|(name, value)| text::show(value, ty(name).unwrap_or(crate::types::Type::Text), zone))
         .collect();
     format!("({})=({})", names.join(", "), values.join(", "))
 }

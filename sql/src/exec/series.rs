@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::expr::Env;
 use crate::expr::memory::size_of_row;
 use crate::plan::{Plan, SetExpr};
-use crate::types::{Datum, Numeric};
+use crate::types::{Datum, Numeric, Type, Zone};
 
 /// Values that are made for a row at once: with more, the row waits until the input has been read.
 const AT_ONCE: usize = 64;
@@ -16,9 +16,24 @@ const AT_ONCE: usize = 64;
 /// The values of a function.
 pub(crate) enum Values {
     Array(Arc<[Datum]>, usize),
-    Integers { next: Option<i64>, to: i64, step: i64 },
-    Numerics { next: Option<Numeric>, to: Numeric, step: Numeric },
-    Times { next: Option<Datum>, to: Datum, step: Datum, ahead: bool },
+    Integers {
+        next: Option<i64>,
+        to: i64,
+        step: i64,
+    },
+    Numerics {
+        next: Option<Numeric>,
+        to: Numeric,
+        step: Numeric,
+    },
+    /// Times, which are counted on in a zone.
+    Times {
+        next: Option<Datum>,
+        to: Datum,
+        step: Datum,
+        ahead: bool,
+        zone: Zone,
+    },
     None,
 }
 
@@ -28,14 +43,14 @@ fn no_step() -> Error {
 
 impl Values {
     pub(crate) fn of(set: &SetExpr, env: &Env<'_>) -> Result<Self> {
-        let args = match set {
+        let (args, ty) = match set {
             SetExpr::Array(array) => {
                 return Ok(match array.eval(env)? {
                     Datum::Array(all) => Self::Array(all, 0),
                     _ => Self::None,
                 });
             }
-            SetExpr::Series(args) => args,
+            SetExpr::Series(args, ty) => (args, *ty),
         };
         let [from, to, step] = [args[0].eval(env)?, args[1].eval(env)?, args[2].eval(env)?];
         Ok(match (from, to, step) {
@@ -59,7 +74,8 @@ impl Values {
                 if ahead == 0 {
                     return Err(no_step());
                 }
-                Self::Times { next: Some(from), to, step: Datum::Interval(step), ahead: ahead > 0 }
+                let zone = if ty == Type::TimestampTz { env.context.local.zone.clone() } else { Zone::UTC };
+                Self::Times { next: Some(from), to, step: Datum::Interval(step), ahead: ahead > 0, zone }
             }
             _ => Self::None,
         })
@@ -85,12 +101,12 @@ impl Values {
                 *next = Some(value.add(step)?);
                 Some(Datum::Numeric(value))
             }
-            Self::Times { next, to, step, ahead } => {
+            Self::Times { next, to, step, ahead, zone } => {
                 let within = |value: &Datum| {
                     if *ahead { value.compare(to).is_le() } else { value.compare(to).is_ge() }
                 };
                 let Some(value) = next.take().filter(within) else { return Ok(None) };
-                *next = Some(crate::functions::later(&value, step)?);
+                *next = Some(crate::functions::later(&value, step, zone)?);
                 Some(value)
             }
         })

@@ -16,7 +16,7 @@ use crate::expr::Context;
 use crate::expr::memory::Kept;
 use crate::parser::ast::{LockWait, Strength};
 use crate::types::stored::{datum_at, stored_value};
-use crate::types::{Datum, Type};
+use crate::types::{Datum, Type, Zone};
 
 /// What the executor asks of a store of rows: one statement's reads, which see one moment, and its changes, which they do not
 /// see.
@@ -191,6 +191,11 @@ impl<'t> EngineSource<'t> {
             lock_timeout: None,
             context: None,
         })
+    }
+
+    /// The zone in which messages show times.
+    fn zone(&self) -> &'t Zone {
+        self.context.as_ref().map_or(&Zone::UTC, |(context, _)| &context.local.zone)
     }
 
     /// The same, which lets others have a turn, and charges what it keeps.
@@ -442,7 +447,7 @@ impl Source for EngineSource<'_> {
             Ok(_) => Ok(Inserted::Done),
             Err(engine::Error::DuplicateKey { index: name, table: owner, key }) => {
                 let index = table.indexes.iter().position(|index| index.name == name).unwrap_or(0);
-                let error = duplicate(table, index, row);
+                let error = duplicate(table, index, row, self.zone());
                 let error = if table.indexes.iter().any(|index| index.name == name) {
                     error
                 } else {
@@ -522,7 +527,7 @@ impl Source for EngineSource<'_> {
             Ok(engine::Changed::Lost) => Ok(Changed::Lost),
             Err(engine::Error::DuplicateKey { index: name, table: owner, key }) => {
                 match table.indexes.iter().position(|index| index.name == name) {
-                    Some(index) => Err(duplicate(table, index, &row)),
+                    Some(index) => Err(duplicate(table, index, &row, self.zone())),
                     None => Err(engine::Error::DuplicateKey { index: name, table: owner, key }.into()),
                 }
             }
@@ -645,14 +650,14 @@ fn mode_of(strength: Strength) -> engine::LockMode {
 }
 
 /// PostgreSQL's error of a second row with a key.
-fn duplicate(table: &Table, index: usize, row: &[Datum]) -> Error {
+fn duplicate(table: &Table, index: usize, row: &[Datum], zone: &Zone) -> Error {
     let index = &table.indexes[index];
     let names: Vec<&str> =
         index.columns.iter().map(|(column, _)| table.columns[*column].name.as_str()).collect();
     let values: Vec<String> = index
         .columns
         .iter()
-        .map(|(column, _)| crate::types::text::show(&row[*column], table.columns[*column].ty))
+        .map(|(column, _)| crate::types::text::show(&row[*column], table.columns[*column].ty, zone))
         .collect();
     Error::new("23505", format!("duplicate key value violates unique constraint \"{}\"", index.name))
         .detail(format!("Key ({})=({}) already exists.", names.join(", "), values.join(", ")))
@@ -678,7 +683,7 @@ pub(crate) fn value_of(datum: &Datum, table: &Table, column: usize) -> Result<Va
         return Ok(Value::Bytes(bytes));
     }
     stored_value(datum, column.stored).ok_or_else(|| {
-        let shown = crate::types::text::show(datum, column.ty);
+        let shown = crate::types::text::show(datum, column.ty, &Zone::UTC);
         Error::new("22003", format!("column \"{}\" cannot store the value {shown}", column.name))
     })
 }

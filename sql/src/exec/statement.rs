@@ -117,6 +117,7 @@ async fn run_bound<'e, 't>(
                 Ok(ControlFlow::Continue(()))
             };
             executor.run(&query.plan, &[], &mut see).await?;
+            context.slept().await?;
             kept.leave();
             return Ok(count);
         }
@@ -127,6 +128,7 @@ async fn run_bound<'e, 't>(
         Bound::Update(update) => executor.update(update).await?,
         Bound::Delete(delete) => executor.delete(delete).await?,
     };
+    context.slept().await?;
     for row in &outcome.rows {
         kept.add(rows.row(row))?;
         if context.is_due() {

@@ -152,7 +152,7 @@ fn plan(node: &Plan, meter: Option<&Meter>, shown: &mut HashSet<usize>) -> Node 
             Node { removed: removed(filter), ..scan(table, access, filter.len()) }
         }
         Plan::Set(SetExpr::Array(_)) => Node::new("Function Scan").line("Function Scan on unnest"),
-        Plan::Set(SetExpr::Series(_)) => Node::new("Function Scan").line("Function Scan on generate_series"),
+        Plan::Set(SetExpr::Series(..)) => Node::new("Function Scan").line("Function Scan on generate_series"),
         Plan::Shared(shared) => {
             let node = Node::new("CTE Scan").line(format!("CTE Scan on {}", shared.name));
             let node = node.fact("CTE Name", &shared.name);

@@ -18,9 +18,11 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use thermocline_base::clock::{Clock, SystemClock};
+
 use crate::error::{Error, Result};
 use crate::shared::interrupt::{Cause, Interrupt};
-use crate::types::{Datum, Record, Shape, Type, text};
+use crate::types::{Datum, Local, Record, Shape, Type, text};
 
 /// The result of a function.
 pub(crate) type Made = Result<Datum>;
@@ -28,14 +30,24 @@ pub(crate) type Made = Result<Datum>;
 /// A time by which a statement has to be done; the clock is looked at with every so many rows.
 #[derive(Debug)]
 pub(crate) struct Deadline {
-    clock: Arc<dyn thermocline_base::clock::Clock>,
+    clock: Arc<dyn Clock>,
     at_us: i64,
     rows: std::cell::Cell<u8>,
 }
 
 impl Deadline {
-    pub(crate) fn new(clock: Arc<dyn thermocline_base::clock::Clock>, at_us: i64) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, at_us: i64) -> Self {
         Self { clock, at_us, rows: std::cell::Cell::new(0) }
+    }
+
+    /// The same time on the clock of timers.
+    fn at_ns(&self) -> u64 {
+        let left_us = u64::try_from(self.at_us - self.clock.wall_us()).unwrap_or(0);
+        SystemClock.now_ns() + left_us * 1000
+    }
+
+    fn is_over(&self) -> bool {
+        self.clock.wall_us() >= self.at_us
     }
 }
 
@@ -61,8 +73,8 @@ pub(crate) struct Context {
     /// When the statement has to be done.
     pub(crate) deadline: Option<Deadline>,
     pub(crate) parameters: Vec<Datum>,
-    /// The transaction's time: microseconds since 1970.
-    pub(crate) now: i64,
+    /// The transaction's time, and the session's zone.
+    pub(crate) local: Local,
     /// The time at which the statement began.
     pub(crate) statement: i64,
     /// The session's sequences; none where constants are computed.
@@ -96,12 +108,22 @@ pub(crate) enum Call {
     None(fn(&Env<'_>) -> Made),
     One(fn(&Datum) -> Made),
     Two(fn(&Datum, &Datum) -> Made),
+    /// The same, which look at the surroundings too, such as the session's zone: they answer otherwise elsewhere.
+    OneIn(fn(&Datum, &Env<'_>) -> Made),
+    TwoIn(fn(&Datum, &Datum, &Env<'_>) -> Made),
     /// Any number of arguments, none of them null.
     Many(fn(&[Datum], &Env<'_>) -> Made),
     /// Any number, nulls too.
     All(fn(&[Datum], &Env<'_>) -> Made),
     /// A comparison of two values of one form.
     Compare(Comparison),
+}
+
+impl Call {
+    /// Does it answer the same wherever it is called with the same arguments, so that a constant may stand for it?
+    pub(crate) fn is_constant(self) -> bool {
+        matches!(self, Call::One(_) | Call::Two(_) | Call::Compare(_))
+    }
 }
 
 impl std::fmt::Debug for Call {
@@ -166,9 +188,9 @@ pub(crate) enum Expr {
     Extreme(bool, Vec<Expr>),
     /// Is the value one of the constants? Their set, and whether a null is among them.
     InSet(Box<Expr>, Arc<std::collections::HashSet<Datum>>, bool),
-    /// Does the comparison hold for one, or `all`, of an array's elements?
+    /// Does an operator with two sides and a truth value hold for one, or `all`, of an array's elements?
     AnyOf {
-        comparison: Comparison,
+        call: Call,
         all: bool,
         arg: Box<Expr>,
         array: Box<Expr>,
@@ -267,7 +289,7 @@ impl Expr {
                     Datum::Bool(false)
                 })
             }
-            Expr::AnyOf { comparison, all, arg, array } => {
+            Expr::AnyOf { call, all, arg, array } => {
                 let (value, array) = (arg.lend(env)?, array.lend(env)?);
                 let Datum::Array(items) = &*array else { return Ok(Datum::Null) };
                 if value.is_null() && !items.is_empty() {
@@ -275,10 +297,17 @@ impl Expr {
                 }
                 let mut unknown = false;
                 for item in items.iter() {
-                    if item.is_null() {
-                        unknown = true;
-                    } else if comparison.holds(value.compare(item)) != *all {
-                        return Ok(Datum::Bool(!*all));
+                    let holds = match call {
+                        _ if item.is_null() => Datum::Null,
+                        Call::Compare(comparison) => Datum::Bool(comparison.holds(value.compare(item))),
+                        Call::Two(function) => function(&value, item)?,
+                        Call::TwoIn(function) => function(&value, item, env)?,
+                        _ => unreachable!("an operator has two sides"),
+                    };
+                    match holds {
+                        Datum::Bool(holds) if holds != *all => return Ok(Datum::Bool(!*all)),
+                        Datum::Bool(_) => {}
+                        _ => unknown = true,
                     }
                 }
                 Ok(if unknown { Datum::Null } else { Datum::Bool(*all) })
@@ -295,12 +324,16 @@ impl Expr {
                 Ok(Datum::Record(Record::new(shape, values?)))
             }
             Expr::Input(arg, ty, modifier) => match arg.lend(env)?.as_text() {
-                Some(value) => text::input(value, *ty, *modifier, env.context.now),
+                Some(value) => text::input(value, *ty, *modifier, &env.context.local),
                 None => Ok(Datum::Null),
             },
             Expr::Output(arg, ty) => {
                 let value = arg.lend(env)?;
-                Ok(if value.is_null() { Datum::Null } else { Datum::text(text::show(&value, *ty)) })
+                Ok(if value.is_null() {
+                    Datum::Null
+                } else {
+                    Datum::text(text::show(&value, *ty, &env.context.local.zone))
+                })
             }
             Expr::Fit(arg, ty, modifier, explicit) => {
                 let value = arg.eval(env)?;
@@ -479,6 +512,18 @@ fn apply(call: Call, args: &[Expr], env: &Env<'_>) -> Made {
         (Call::One(function), [arg]) => {
             let arg = arg.lend(env)?;
             if arg.is_null() { Ok(Datum::Null) } else { function(&arg) }
+        }
+        (Call::TwoIn(function), [left, right]) => {
+            let (left, right) = (left.lend(env)?, right.lend(env)?);
+            if left.is_null() || right.is_null() {
+                Ok(Datum::Null)
+            } else {
+                fitting(function(&left, &right, env)?, env)
+            }
+        }
+        (Call::OneIn(function), [arg]) => {
+            let arg = arg.lend(env)?;
+            if arg.is_null() { Ok(Datum::Null) } else { fitting(function(&arg, env)?, env) }
         }
         (Call::None(function), []) => function(env),
         (Call::Many(function), args) => {

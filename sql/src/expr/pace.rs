@@ -5,11 +5,13 @@
 
 use std::cell::Cell;
 use std::pin::Pin;
+use std::task::Poll;
 
 use thermocline_base::clock::{Clock, SystemClock};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::expr::Context;
+use crate::shared::interrupt::Cause;
 
 /// How long a statement runs before others have a turn.
 const TURN_NS: u64 = 200_000;
@@ -25,6 +27,8 @@ pub(crate) struct Pace {
     /// The beginning of its turn; 0: it has not looked at the clock yet.
     since_ns: Cell<u64>,
     looked_ns: Cell<u64>,
+    /// When the statement goes on, on the clock of `now_ns`; 0: it does not sleep.
+    asleep_until_ns: Cell<u64>,
     /// Rows until the next look.
     left: Cell<u32>,
     stride: Cell<u32>,
@@ -48,6 +52,7 @@ impl Pace {
             give_way,
             since_ns: Cell::new(0),
             looked_ns: Cell::new(0),
+            asleep_until_ns: Cell::new(0),
             left: Cell::new(STRIDE),
             stride: Cell::new(STRIDE),
         }
@@ -91,10 +96,41 @@ impl Context {
         self.memory.is_short() || self.pace.is_over()
     }
 
+    /// The statement sleeps for so long when it pauses next, which it does with its next row.
+    pub(crate) fn sleep(&self, ns: u64) {
+        let now_ns = SystemClock.now_ns();
+        let from_ns = self.pace.asleep_until_ns.get().max(now_ns);
+        self.pace.asleep_until_ns.set(from_ns.saturating_add(ns));
+        // The turn is over: its beginning is long ago, and the clock is looked at with the next row.
+        self.pace.since_ns.set(1);
+        self.pace.left.set(1);
+    }
+
+    /// Sleeps as long as the statement has been told to.
+    pub(crate) async fn slept(&self) -> Result<()> {
+        let until_ns = self.pace.asleep_until_ns.replace(0);
+        let Some(facts) = self.facts.as_ref().filter(|_| until_ns > 0) else { return Ok(()) };
+        let until_ns = self.deadline.as_ref().map_or(until_ns, |deadline| until_ns.min(deadline.at_ns()));
+        let sleeper = facts.common().timer.sleep_until(until_ns);
+        let mut sleeper = sleeper.map_err(|error| Error::new("53000", error.to_string()))?;
+        std::future::poll_fn(|waiting| {
+            if let Some(cause) = self.interrupt.raised() {
+                return Poll::Ready(Err(cause.error()));
+            }
+            Pin::new(&mut sleeper).poll(waiting).map(|_| Ok(()))
+        })
+        .await?;
+        match &self.deadline {
+            Some(deadline) if deadline.is_over() => Err(Cause::TimedOut.error()),
+            _ => Ok(()),
+        }
+    }
+
     /// Lets others have a turn, and gets the memory that was taken ahead.
     #[cold]
     pub(crate) async fn pause(&self) -> Result<()> {
         self.check()?;
+        self.slept().await?;
         (self.pace.give_way)().await;
         self.memory.settle().await?;
         let now_ns = SystemClock.now_ns();

@@ -1,8 +1,8 @@
 //! Casts: `pg_cast`, and by way of text where nothing stands there.
 
 use super::json;
-use crate::error::{Error, Result};
-use crate::expr::{Call, Made};
+use crate::error::Error;
+use crate::expr::{Call, Env, Made};
 use crate::types::{Category, Datum, Numeric, Type, datetime, text, without_blanks};
 
 /// Who asks for the cast.
@@ -96,13 +96,23 @@ pub(super) const CASTS: &[Row] = &[
     (Name, Varchar, A, SAME),
     (Text, Name, I, SAME),
     (Date, Timestamp, I, Some(Call::One(date_to_timestamp))),
-    (Date, TimestampTz, I, Some(Call::One(date_to_timestamp))),
+    (Date, TimestampTz, I, Some(Call::OneIn(date_to_moment))),
     (Timestamp, Date, A, Some(Call::One(timestamp_to_date))),
-    (TimestampTz, Date, A, Some(Call::One(timestamp_to_date))),
-    (Timestamp, TimestampTz, I, SAME),
-    (TimestampTz, Timestamp, A, SAME),
+    (
+        TimestampTz,
+        Date,
+        A,
+        Some(Call::OneIn(|value, env| timestamp_to_date(&super::dates::local(value, env)))),
+    ),
+    (Timestamp, TimestampTz, I, Some(Call::OneIn(timestamp_to_moment))),
+    (TimestampTz, Timestamp, A, Some(Call::OneIn(|value, env| Ok(super::dates::local(value, env))))),
     (Timestamp, Time, A, Some(Call::One(timestamp_to_time))),
-    (TimestampTz, Time, A, Some(Call::One(timestamp_to_time))),
+    (
+        TimestampTz,
+        Time,
+        A,
+        Some(Call::OneIn(|value, env| timestamp_to_time(&super::dates::local(value, env)))),
+    ),
     (Time, Interval, I, Some(Call::One(time_to_interval))),
     (Interval, Time, A, Some(Call::One(interval_to_time))),
     (Json, Jsonb, A, Some(Call::One(json::to_jsonb))),
@@ -364,6 +374,14 @@ fn date_to_timestamp(value: &Datum) -> Made {
     }
 }
 
+fn timestamp_to_moment(value: &Datum, env: &Env<'_>) -> Made {
+    super::dates::moment(super::dates::timestamp(value), super::dates::zone(env))
+}
+
+fn date_to_moment(value: &Datum, env: &Env<'_>) -> Made {
+    timestamp_to_moment(&date_to_timestamp(value)?, env)
+}
+
 fn timestamp_to_date(value: &Datum) -> Made {
     Ok(Datum::Date(datetime::date_of_timestamp(super::dates::timestamp(value))))
 }
@@ -388,9 +406,4 @@ fn interval_to_time(value: &Datum) -> Made {
         Datum::Interval(interval) => Ok(Datum::Time(interval.micros.rem_euclid(datetime::DAY))),
         other => unreachable!("an interval is expected: {other:?}"),
     }
-}
-
-/// Makes an error where one is due, for functions that PostgreSQL has and this registry refuses.
-pub(super) fn refused(what: &str) -> Result<Datum> {
-    Err(Error::unsupported(what))
 }

@@ -4,12 +4,12 @@ use thermocline_row::Interval;
 
 use super::casts::{float, int, str};
 use crate::error::{Error, Result};
-use crate::expr::Made;
+use crate::expr::{Env, Made};
 use crate::types::datetime::{
     DAY, checked_date, checked_timestamp, civil_from_days, days_from_civil, days_in_month, out_of_range,
-    timestamp_of_date, zone_offset,
+    timestamp_of_date,
 };
-use crate::types::{Datum, Numeric, interval};
+use crate::types::{Datum, Numeric, Zone, interval};
 
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
@@ -70,6 +70,42 @@ pub(super) fn date_plus_time(a: &Datum, b: &Datum) -> Made {
 
 pub(super) fn date_shift(a: &Datum, b: &Datum, back: bool) -> Made {
     shift(&Datum::Timestamp(timestamp_of_date(date(a))?), b, back)
+}
+
+/// The zone of the session.
+pub(super) fn zone<'e>(env: &Env<'e>) -> &'e Zone {
+    &env.context.local.zone
+}
+
+/// The moment at which the clock of a zone shows a time.
+pub(super) fn moment(shown: i64, zone: &Zone) -> Made {
+    match shown {
+        i64::MIN | i64::MAX => Ok(Datum::Timestamp(shown)),
+        shown => checked_timestamp(zone.to_utc(shown)).map(Datum::Timestamp),
+    }
+}
+
+/// A moment as the clock of the session's zone shows it.
+pub(super) fn local(value: &Datum, env: &Env<'_>) -> Datum {
+    Datum::Timestamp(zone(env).to_local(timestamp(value)))
+}
+
+/// The same as `shift` on the clock of a zone: months and days go by its calendar, the rest by time that passes.
+pub(super) fn shift_in(a: &Datum, b: &Datum, back: bool, zone: &Zone) -> Made {
+    let micros = timestamp(a);
+    if zone.is_utc() || infinite(micros) {
+        return shift(a, b, back);
+    }
+    let by = if back { interval::neg(span(b))? } else { span(b) };
+    let mut at = micros;
+    for step in [Interval::new(by.months, 0, 0), Interval::new(0, by.days, 0)] {
+        if (step.months, step.days) != (0, 0) {
+            let shown = Datum::Timestamp(zone.to_local(at));
+            let moved = timestamp(&shift(&shown, &Datum::Interval(step), false)?);
+            at = timestamp(&moment(moved, zone)?);
+        }
+    }
+    checked_timestamp(at.checked_add(by.micros)).map(Datum::Timestamp)
 }
 
 /// A timestamp and an interval: months first (the day cut to the month's length), then days, then time.
@@ -288,6 +324,38 @@ fn infinite_field(unit: &str, positive: bool) -> Option<Numeric> {
         .then_some(Numeric::Infinity(positive))
 }
 
+const WITH_ZONE: &str = "timestamp with time zone";
+
+/// `extract(field from …)` of a moment, as the clock of the session's zone shows it.
+pub(super) fn extract_in(field: &Datum, value: &Datum, env: &Env<'_>) -> Made {
+    let name = str(field);
+    let micros = timestamp(value);
+    if infinite(micros) {
+        return extract(field, value, WITH_ZONE);
+    }
+    let seconds = zone(env).offset(micros) / SECOND;
+    let number = match unit(name).ok_or_else(|| unknown_unit(name, WITH_ZONE))? {
+        "epoch" => return extract(field, value, WITH_ZONE),
+        "timezone" => seconds,
+        "timezone_hour" => seconds / 3600,
+        "timezone_minute" => seconds % 3600 / 60,
+        _ => return extract(field, &local(value, env), WITH_ZONE),
+    };
+    Ok(Datum::Numeric(whole(number)))
+}
+
+/// The same as a float (`date_part`).
+pub(super) fn date_part_in(field: &Datum, value: &Datum, env: &Env<'_>) -> Made {
+    as_float(extract_in(field, value, env)?)
+}
+
+fn as_float(number: Datum) -> Made {
+    match number {
+        Datum::Numeric(number) => number.to_f64().map(Datum::Float),
+        other => Ok(other),
+    }
+}
+
 /// `extract(field from …)` for all types; null for fields that an infinity does not have.
 pub(super) fn extract(field: &Datum, value: &Datum, ty: &'static str) -> Made {
     let name = str(field);
@@ -315,7 +383,6 @@ pub(super) fn extract(field: &Datum, value: &Datum, ty: &'static str) -> Made {
                     let day = Numeric::Small(time, 0).div(&Numeric::Small(DAY, 0))?;
                     whole(days + 2_440_588).add(&day)?
                 }
-                "timezone" | "timezone_hour" | "timezone_minute" if ty.contains("with time zone") => whole(0),
                 _ => match day_field(unit, days) {
                     Some(number) => whole(number),
                     None => time_field(unit, time).ok_or_else(bad)?,
@@ -353,10 +420,7 @@ fn interval_field(unit: &str, interval: Interval) -> Option<Numeric> {
 
 /// The same as a float (`date_part`).
 pub(super) fn date_part(field: &Datum, value: &Datum, ty: &'static str) -> Made {
-    match extract(field, value, ty)? {
-        Datum::Numeric(number) => number.to_f64().map(Datum::Float),
-        other => Ok(other),
-    }
+    as_float(extract(field, value, ty)?)
 }
 
 /// A timestamp cut to a unit.
@@ -387,6 +451,25 @@ pub(super) fn truncate(field: &Datum, value: &Datum, ty: &'static str) -> Made {
         _ => return Err(unsupported_unit(name, ty)),
     };
     Ok(Datum::Timestamp(cut))
+}
+
+/// A moment cut to a unit on the clock of a zone.
+pub(super) fn truncate_in(field: &Datum, value: &Datum, zone: &Zone) -> Made {
+    let micros = timestamp(value);
+    if infinite(micros) {
+        return truncate(field, value, WITH_ZONE);
+    }
+    let offset = zone.offset(micros);
+    let cut = timestamp(&truncate(field, &Datum::Timestamp(micros + offset), WITH_ZONE)?);
+    // Within an hour the offset stays, also where the clock shows that hour twice.
+    let keeps =
+        matches!(unit(str(field)), Some("microseconds" | "milliseconds" | "second" | "minute" | "hour"));
+    if keeps { checked_timestamp(Some(cut - offset)).map(Datum::Timestamp) } else { moment(cut, zone) }
+}
+
+/// `date_trunc(field, moment, zone)`
+pub(super) fn truncate_at(args: &[Datum]) -> Made {
+    truncate_in(&args[0], &args[1], &Zone::at(str(&args[2]))?)
 }
 
 /// An interval cut to a unit.
@@ -437,15 +520,56 @@ pub(super) fn age(a: &Datum, b: &Datum) -> Made {
     if a >= b { Ok(Datum::Interval(span)) } else { interval::neg(span).map(Datum::Interval) }
 }
 
-/// `timestamp AT TIME ZONE zone`: what the clock there says to UTC, or back.
-pub(super) fn at_zone(zone: &Datum, value: &Datum, to_utc: bool) -> Made {
-    let offset = zone_offset(str(zone))?;
-    let micros = timestamp(value);
-    if infinite(micros) {
-        return Ok(value.clone());
+/// `age` of two moments: of what the clock of the session's zone shows then.
+pub(super) fn age_in(a: &Datum, b: &Datum, env: &Env<'_>) -> Made {
+    age(&local(a, env), &local(b, env))
+}
+
+/// `age` of a timestamp at the midnight with which the day began.
+pub(super) fn age_today(value: &Datum, env: &Env<'_>) -> Made {
+    age(&Datum::Timestamp(today(env) * DAY), value)
+}
+
+/// Days since 1970, as the clock of the session's zone shows them.
+fn today(env: &Env<'_>) -> i64 {
+    zone(env).to_local(env.context.local.now_us).div_euclid(DAY)
+}
+
+/// The time that the clock of the session's zone shows: a timestamp, a date or a time of day.
+pub(super) fn now_shown(env: &Env<'_>) -> i64 {
+    zone(env).to_local(env.context.local.now_us)
+}
+
+/// `timestamp AT TIME ZONE zone`: the moment at which the clock there shows it.
+pub(super) fn at_zone(name: &Datum, value: &Datum) -> Made {
+    moment(timestamp(value), &Zone::at(str(name))?)
+}
+
+/// `timestamptz AT TIME ZONE zone`: what the clock there shows.
+pub(super) fn shown_at_zone(name: &Datum, value: &Datum) -> Made {
+    Ok(Datum::Timestamp(Zone::at(str(name))?.to_local(timestamp(value))))
+}
+
+/// A zone that is an interval east of Greenwich.
+fn zone_of_interval(value: &Datum) -> Result<Zone> {
+    let by = span(value);
+    if by.months != 0 || by.days != 0 {
+        let shown = interval::show(by);
+        let message = format!("interval time zone \"{shown}\" must not include months or days");
+        return Err(Error::new("22023", message));
     }
-    let moved = if to_utc { micros.checked_sub(offset) } else { micros.checked_add(offset) };
-    checked_timestamp(moved).map(Datum::Timestamp)
+    Zone::with_offset(by.micros / SECOND).map(|(zone, _)| zone).ok_or_else(|| {
+        Error::new("22023", "the time zone is too far from UTC")
+            .hint("Take an interval of less than 26 hours.")
+    })
+}
+
+pub(super) fn at_interval(by: &Datum, value: &Datum) -> Made {
+    moment(timestamp(value), &zone_of_interval(by)?)
+}
+
+pub(super) fn shown_at_interval(by: &Datum, value: &Datum) -> Made {
+    Ok(Datum::Timestamp(zone_of_interval(by)?.to_local(timestamp(value))))
 }
 
 pub(super) fn is_finite(value: &Datum) -> Made {
@@ -486,6 +610,15 @@ pub(super) fn make_timestamp(args: &[Datum]) -> Made {
     let Datum::Date(days) = make_date(&args[..3])? else { unreachable!("make_date makes dates") };
     let time = clock(int(&args[3]), int(&args[4]), float(&args[5]))?;
     checked_timestamp(timestamp_of_date(days)?.checked_add(time)).map(Datum::Timestamp)
+}
+
+/// `make_timestamptz`: with the clock of the session's zone, or of one that is named.
+pub(super) fn make_timestamptz(args: &[Datum], env: &Env<'_>) -> Made {
+    let shown = timestamp(&make_timestamp(args)?);
+    match args.get(6) {
+        Some(name) => moment(shown, &Zone::at(str(name))?),
+        None => moment(shown, zone(env)),
+    }
 }
 
 /// `to_timestamp(seconds since 1970)`

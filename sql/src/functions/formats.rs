@@ -7,7 +7,7 @@ use super::casts::str;
 use super::dates::day_field;
 use crate::error::{Error, Result};
 use crate::expr::{Env, Made};
-use crate::types::{Datum, datetime};
+use crate::types::{Datum, Zone, datetime};
 
 /// Fields, each before those that are its beginning.
 const FIELDS: &[&str] = &[
@@ -142,7 +142,8 @@ struct Moment {
     days: i64,
     /// Microseconds since midnight.
     time: i64,
-    zoned: bool,
+    /// The zone whose clock shows it: its abbreviation and offset; none for a timestamp without a zone.
+    zone: Option<(String, i64)>,
 }
 
 impl Moment {
@@ -194,6 +195,12 @@ impl Moment {
         })
     }
 
+    /// The sign of its offset, and how many minutes that has.
+    fn offset(&self) -> (char, i64) {
+        let offset = self.zone.as_ref().map_or(0, |(_, offset)| *offset);
+        (if offset < 0 { '-' } else { '+' }, offset.abs() / 60_000_000)
+    }
+
     fn write(&self, name: &str, case: Case, bare: bool, out: &mut String) {
         let padded = |word: &str, width: usize| {
             let word = cased(word, case);
@@ -219,23 +226,33 @@ impl Moment {
                 let shown = if year > 0 { year } else { 1 - year };
                 format!("{},{:03}", shown / 1000, shown % 1000)
             }
-            "TZ" if self.zoned => cased("UTC", case),
-            "OF" | "TZH" => "+00".to_owned(),
-            "TZM" => "00".to_owned(),
+            "TZ" => self.zone.as_ref().map_or_else(String::new, |(name, _)| cased(name, case)),
+            "OF" => {
+                let (sign, minutes) = self.offset();
+                let rest = if minutes % 60 == 0 { String::new() } else { format!(":{:02}", minutes % 60) };
+                format!("{sign}{:02}{rest}", minutes / 60)
+            }
+            "TZH" => {
+                let (sign, minutes) = self.offset();
+                format!("{sign}{:02}", minutes / 60)
+            }
+            "TZM" => format!("{:02}", self.offset().1 % 60),
             _ => String::new(),
         });
     }
 }
 
-/// `to_char` of a timestamp.
-pub(super) fn to_char(value: &Datum, pattern: &Datum, zoned: bool) -> Made {
+/// `to_char` of a timestamp, or of a moment on the clock of a zone.
+pub(super) fn to_char(value: &Datum, pattern: &Datum, zone: Option<&Zone>) -> Made {
     let Datum::Timestamp(micros) = value else { unreachable!("a timestamp is expected: {value:?}") };
     let pattern = str(pattern);
     if pattern.is_empty() || matches!(*micros, i64::MIN | i64::MAX) {
         return Ok(Datum::Null);
     }
+    let shown = zone.map_or(*micros, |zone| zone.to_local(*micros));
+    let zone = zone.map(|zone| (zone.abbreviation(*micros).0, zone.offset(*micros)));
     let moment =
-        Moment { days: micros.div_euclid(datetime::DAY), time: micros.rem_euclid(datetime::DAY), zoned };
+        Moment { days: shown.div_euclid(datetime::DAY), time: shown.rem_euclid(datetime::DAY), zone };
     let mut out = String::new();
     for node in nodes(pattern)? {
         match node {
@@ -270,7 +287,8 @@ struct Read {
     twelve: bool,
     afternoon: Option<bool>,
     before_christ: bool,
-    offset_minutes: i64,
+    /// Minutes east of Greenwich, if it says so.
+    offset_minutes: Option<i64>,
 }
 
 fn invalid(name: &str, found: &str) -> Error {
@@ -370,11 +388,12 @@ impl Read {
             "DY" => drop(word(rest, written, &DAYS.map(|day| &day[..3]))?),
             "D" | "ID" | "Q" => drop(digits(rest, written, 1)?),
             "TZH" => {
-                self.offset_minutes += digits(rest, written, 2)?.0 * 60;
+                self.offset_minutes = Some(digits(rest, written, 2)?.0 * 60);
             }
             "TZM" => {
                 let (minutes, _) = digits(rest, written, 2)?;
-                self.offset_minutes += if self.offset_minutes < 0 { -minutes } else { minutes };
+                let hours = self.offset_minutes.unwrap_or(0);
+                self.offset_minutes = Some(hours + if hours < 0 { -minutes } else { minutes });
             }
             other => return Err(Error::unsupported(format!("\"{other}\" in a pattern that is read"))),
         }
@@ -467,11 +486,15 @@ pub(super) fn to_date(text: &Datum, pattern: &Datum) -> Made {
     datetime::checked_date(days).map(Datum::Date)
 }
 
-pub(super) fn to_timestamp(args: &[Datum], _: &Env<'_>) -> Made {
+pub(super) fn to_timestamp(args: &[Datum], env: &Env<'_>) -> Made {
     let text = str(&args[0]);
     let found = read(text, str(&args[1]))?;
     let (days, time) = (found.days(text)?, found.time(text)?);
     let micros = days.checked_mul(datetime::DAY).and_then(|days| days.checked_add(time));
-    let micros = micros.and_then(|micros| micros.checked_sub(found.offset_minutes * 60_000_000));
+    let zone = super::dates::zone(env);
+    let micros = micros.and_then(|micros| match found.offset_minutes {
+        Some(minutes) => micros.checked_sub(minutes * 60_000_000),
+        None => zone.to_utc(micros),
+    });
     datetime::checked_timestamp(micros).map(Datum::Timestamp)
 }

@@ -3,9 +3,9 @@
 use super::casts::{int, str};
 use super::{Function, operators::Operator};
 use crate::error::{Error, Result};
-use crate::expr::{Call, Comparison, Made};
+use crate::expr::{Call, Comparison, Env, Made};
 use crate::types::json::{self, Json};
-use crate::types::{Datum, Numeric, Record, Type, text};
+use crate::types::{Datum, Numeric, Record, Type, Zone, text};
 use Type::{Bool, Int4, Json as Plain, Jsonb, Text, TextArray};
 
 const fn op(name: &'static str, args: &'static [Type], returns: Type, call: Call) -> Operator {
@@ -75,15 +75,15 @@ pub(super) fn to_jsonb(value: &Datum) -> Made {
 }
 
 /// The JSON of a row value: an object of its fields.
-pub(crate) fn of_record(value: &Datum) -> Made {
+pub(crate) fn of_record(value: &Datum, env: &Env<'_>) -> Made {
     let mut out = String::new();
-    write_value(value, Type::Record, &mut out);
+    write_value(value, Type::Record, &env.context.local.zone, &mut out);
     Ok(Datum::text(out))
 }
 
 /// Writes the JSON of a value (`datum_to_json`).
-fn write_value(value: &Datum, ty: Type, out: &mut String) {
-    let shown = || text::show(value, ty);
+fn write_value(value: &Datum, ty: Type, zone: &Zone, out: &mut String) {
+    let shown = || text::show(value, ty, zone);
     match (value, ty) {
         (Datum::Null, _) => out.push_str("null"),
         (Datum::Bool(value), _) => out.push_str(if *value { "true" } else { "false" }),
@@ -95,7 +95,7 @@ fn write_value(value: &Datum, ty: Type, out: &mut String) {
                 }
                 json::quote(&name, out);
                 out.push(':');
-                write_value(value, ty, out);
+                write_value(value, ty, zone, out);
             }
             out.push('}');
         }
@@ -106,19 +106,13 @@ fn write_value(value: &Datum, ty: Type, out: &mut String) {
                 if place > 0 {
                     out.push(',');
                 }
-                write_value(item, element, out);
+                write_value(item, element, zone, out);
             }
             out.push(']');
         }
         (Datum::Jsonb(text), _) => out.push_str(text),
         (Datum::Text(text), Plain | Jsonb) => out.push_str(text),
-        (Datum::Timestamp(_), _) => {
-            let mut moment = shown().replacen(' ', "T", 1);
-            if moment.ends_with("+00") {
-                moment.push_str(":00");
-            }
-            json::quote(&moment, out);
-        }
+        (Datum::Timestamp(_), _) => json::quote(&json::moment(&shown()), out),
         (Datum::Int(_) | Datum::Float(_) | Datum::Numeric(_), _) => {
             let shown = shown();
             let digits = shown.trim_start_matches('-');

@@ -6,6 +6,57 @@ use crate::expr::Made;
 use crate::types::numeric::division_by_zero;
 use crate::types::{Datum, Numeric};
 
+/// Units of sizes: their names, the least size that is shown in the next one, and the bits of the unit.
+const SIZES: [(&str, i64, u32); 6] = [
+    ("bytes", 10 * 1024, 0),
+    ("kB", 20 * 1024 - 1, 10),
+    ("MB", 20 * 1024 - 1, 20),
+    ("GB", 20 * 1024 - 1, 30),
+    ("TB", 20 * 1024 - 1, 40),
+    ("PB", 20 * 1024 - 1, 50),
+];
+
+/// A number of bytes as a person reads it. It is halved once less than its unit says, and rounded in the end.
+pub(super) fn size_pretty(a: &Datum) -> Made {
+    let mut size = int(a);
+    let mut bits = 0;
+    for (place, (name, limit, unit)) in SIZES.iter().enumerate() {
+        if place > 0 {
+            let more = unit - 1 - bits;
+            size /= 1 << more;
+            bits += more;
+        }
+        if place + 1 == SIZES.len() || size.unsigned_abs() < limit.unsigned_abs() {
+            let shown = if place == 0 { size } else { (size + if size < 0 { -1 } else { 1 }) / 2 };
+            return Ok(Datum::text(format!("{shown} {name}")));
+        }
+    }
+    unreachable!("the last unit takes all sizes")
+}
+
+pub(super) fn size_pretty_numeric(a: &Datum) -> Made {
+    let size = numeric(a);
+    if !size.is_finite() {
+        return Ok(Datum::text(format!("{size} {}", SIZES[SIZES.len() - 1].0)));
+    }
+    if size.abs().compare(&Numeric::Small(SIZES[0].1, 0)).is_lt() {
+        return Ok(Datum::text(format!("{size} bytes")));
+    }
+    let mut size = size.trunc(0);
+    let mut bits = 0;
+    for (place, (name, limit, unit)) in SIZES.iter().enumerate().skip(1) {
+        let more = unit - 1 - bits;
+        size = size.div_whole(&Numeric::Small(1 << more, 0))?;
+        bits += more;
+        if place + 1 == SIZES.len() || size.abs().compare(&Numeric::Small(*limit, 0)).is_lt() {
+            let one = Numeric::Small(if size.signum() < 0 { -1 } else { 1 }, 0);
+            let shown = size.add(&one)?.div_whole(&Numeric::Small(2, 0))?;
+            return Ok(Datum::text(format!("{shown} {name}")));
+        }
+    }
+    unreachable!("the last unit takes all sizes")
+}
+
 #[cold]
 fn out(width: u8) -> Error {
     let ty = match width {
@@ -145,34 +196,8 @@ pub(super) fn power(a: &Datum, b: &Datum) -> Made {
     double(value, a, b)
 }
 
-/// Whole powers are exact; PostgreSQL's scale for them has at least 16 significant digits.
-pub(super) fn power_numeric(a: &Datum, b: &Datum) -> Made {
-    let (base, exponent) = (numeric(a), numeric(b));
-    if base.is_nan() || exponent.is_nan() || !base.is_finite() || !exponent.is_finite() {
-        return Err(Error::unsupported("numeric power of NaN and infinity"));
-    }
-    if exponent.compare(&exponent.trunc(0)).is_ne() {
-        return Err(Error::unsupported("a numeric power that is not whole").hint("Cast to double precision."));
-    }
-    let whole = exponent.to_i64("integer")?;
-    if base.is_zero() && whole < 0 {
-        return Err(Error::new("2201F", "zero raised to a negative power is undefined"));
-    }
-    let count = u32::try_from(whole.unsigned_abs()).map_err(|_| overflow_numeric())?;
-    let raised = base.pow_whole(count)?;
-    // The weight of the result decides the scale, as in `power_var_int`.
-    let digits = raised.to_f64().unwrap_or(f64::INFINITY).abs().log10();
-    let weight = if digits.is_finite() { digits } else { 0.0 } * if whole < 0 { -1.0 } else { 1.0 };
-    let scale = (16.0 - weight.trunc()).clamp(0.0, 1000.0) as i32;
-    let scale = scale.max(i32::from(base.scale())).max(i32::from(exponent.scale()));
-    if whole < 0 {
-        return Numeric::Small(1, 0).div_to(&raised, scale as u16).map(Datum::Numeric);
-    }
-    Ok(Datum::Numeric(raised.round(scale)))
-}
-
-fn overflow_numeric() -> Error {
-    Error::new("22003", "value overflows numeric format")
+pub(super) fn log10_numeric(a: &Datum) -> Made {
+    Numeric::log(&Numeric::Small(10, 0), numeric(a)).map(Datum::Numeric)
 }
 
 pub(super) fn sqrt(a: &Datum) -> Made {

@@ -7,7 +7,9 @@
 
 pub(crate) mod aggregates;
 mod casts;
+mod codecs;
 mod dates;
+mod format;
 mod formats;
 mod input;
 pub(crate) mod json;
@@ -42,7 +44,7 @@ pub(crate) fn functions_named(name: &str) -> Vec<&'static Function> {
 
 /// Does a function answer otherwise each time that it is called, or do something (`provolatile`)?
 pub(crate) fn is_volatile(name: &str) -> bool {
-    const NAMES: [&str; 8] = [
+    const NAMES: [&str; 11] = [
         "random",
         "gen_random_uuid",
         "clock_timestamp",
@@ -51,6 +53,9 @@ pub(crate) fn is_volatile(name: &str) -> bool {
         "currval",
         "lastval",
         "set_config",
+        "pg_sleep",
+        "pg_sleep_for",
+        "pg_sleep_until",
     ];
     NAMES.contains(&name) || name.contains("advisory_")
 }
@@ -58,7 +63,16 @@ pub(crate) fn is_volatile(name: &str) -> bool {
 /// Functions by what they are about.
 #[cfg(test)]
 pub(crate) fn function_groups() -> impl Iterator<Item = (&'static str, &'static [Function])> {
-    let titles = ["Texts", "Numbers", "Times", "The server", "JSON", "Advisory locks", "The session"];
+    let titles = [
+        "Texts",
+        "Numbers",
+        "Times",
+        "The server",
+        "JSON",
+        "Digests and encodings",
+        "Advisory locks",
+        "The session",
+    ];
     assert_eq!(titles.len(), proc::TABLES.len(), "each table has a title");
     titles.into_iter().zip(proc::TABLES.iter().copied())
 }
@@ -70,18 +84,22 @@ pub(crate) fn function_names() -> impl Iterator<Item = &'static str> {
     proc::TABLES.iter().flat_map(|table| table.iter()).map(|function| function.name)
 }
 
-/// The call of `concat` or `concat_ws`, which take any number of texts.
-pub(crate) fn concat_call(separated: bool) -> Call {
-    if separated {
-        Call::All(|args, _| strings::concat_ws(args))
-    } else {
-        Call::All(|args, _| strings::concat(args))
+/// The call of `concat`, `concat_ws` or `format`, which take any number of texts.
+pub(crate) fn concat_call(name: &str) -> Call {
+    match name {
+        "format" => Call::All(format::format),
+        "concat_ws" => Call::All(|args, _| strings::concat_ws(args)),
+        _ => Call::All(|args, _| strings::concat(args)),
     }
 }
 
-/// A timestamp so much later.
-pub(crate) fn later(at: &crate::types::Datum, by: &crate::types::Datum) -> crate::expr::Made {
-    dates::shift(at, by, false)
+/// A timestamp so much later on the clock of a zone.
+pub(crate) fn later(
+    at: &crate::types::Datum,
+    by: &crate::types::Datum,
+    zone: &crate::types::Zone,
+) -> crate::expr::Made {
+    dates::shift_in(at, by, false, zone)
 }
 
 /// What resolution came to.

@@ -1,7 +1,7 @@
 //! Functions: rows of `pg_proc`. `COALESCE`, `NULLIF` and the like are syntax and stand in the binder; aggregates in
 //! `aggregates`.
 
-use super::casts::{float, numeric, refused, str};
+use super::casts::{float, numeric, str};
 use super::{Function, dates, formats, maths, patterns, strings};
 use crate::expr::Call;
 use crate::types::{Datum, Type, datetime};
@@ -21,6 +21,7 @@ pub(super) const TABLES: &[&[Function]] = &[
     TIMES,
     SESSION,
     super::json::FUNCTIONS,
+    super::codecs::FUNCTIONS,
     super::session::ADVISORY,
     super::session::FUNCTIONS,
 ];
@@ -74,8 +75,6 @@ const TEXTS: &[Function] = &[
     row("overlay", &[Text, Text, Int4, Int4], Text, Call::Many(|a, _| strings::overlay(a))),
     row("quote_literal", &[Text], Text, Call::One(strings::quote_literal)),
     row("quote_ident", &[Text], Text, Call::One(strings::quote_ident)),
-    row("encode", &[Bytea, Text], Text, Call::Two(strings::encode)),
-    row("decode", &[Text, Text], Bytea, Call::Two(strings::decode)),
     row("regexp_replace", &[Text, Text, Text], Text, Call::Many(patterns::regexp_replace)),
     row("regexp_replace", &[Text, Text, Text, Text], Text, Call::Many(patterns::regexp_replace)),
     row("regexp_match", &[Text, Text], TextArray, Call::Many(patterns::regexp_match)),
@@ -143,18 +142,33 @@ const NUMBERS: &[Function] = &[
     row("sqrt", &[Numeric], Numeric, Call::One(|a| numeric(a).sqrt().map(Datum::Numeric))),
     row("cbrt", &[Float8], Float8, Call::One(|a| Ok(Datum::Float(float(a).cbrt())))),
     row("power", &[Float8, Float8], Float8, Call::Two(maths::power)),
-    row("power", &[Numeric, Numeric], Numeric, Call::Two(maths::power_numeric)),
+    row(
+        "power",
+        &[Numeric, Numeric],
+        Numeric,
+        Call::Two(|a, b| numeric(a).power(numeric(b)).map(Datum::Numeric)),
+    ),
     row("pow", &[Float8, Float8], Float8, Call::Two(maths::power)),
-    row("pow", &[Numeric, Numeric], Numeric, Call::Two(maths::power_numeric)),
+    row(
+        "pow",
+        &[Numeric, Numeric],
+        Numeric,
+        Call::Two(|a, b| numeric(a).power(numeric(b)).map(Datum::Numeric)),
+    ),
     row("exp", &[Float8], Float8, Call::One(maths::exp)),
-    row("exp", &[Numeric], Numeric, Call::One(|_| refused("exp(numeric)"))),
+    row("exp", &[Numeric], Numeric, Call::One(|a| numeric(a).exp().map(Datum::Numeric))),
     row("ln", &[Float8], Float8, Call::One(|a| maths::logarithm(a, f64::ln))),
-    row("ln", &[Numeric], Numeric, Call::One(|_| refused("ln(numeric)"))),
+    row("ln", &[Numeric], Numeric, Call::One(|a| numeric(a).ln().map(Datum::Numeric))),
     row("log", &[Float8], Float8, Call::One(|a| maths::logarithm(a, f64::log10))),
-    row("log", &[Numeric], Numeric, Call::One(|_| refused("log(numeric)"))),
-    row("log", &[Numeric, Numeric], Numeric, Call::Two(|_, _| refused("log(numeric, numeric)"))),
+    row("log", &[Numeric], Numeric, Call::One(maths::log10_numeric)),
+    row(
+        "log",
+        &[Numeric, Numeric],
+        Numeric,
+        Call::Two(|a, b| crate::types::Numeric::log(numeric(a), numeric(b)).map(Datum::Numeric)),
+    ),
     row("log10", &[Float8], Float8, Call::One(|a| maths::logarithm(a, f64::log10))),
-    row("log10", &[Numeric], Numeric, Call::One(|_| refused("log10(numeric)"))),
+    row("log10", &[Numeric], Numeric, Call::One(maths::log10_numeric)),
     row("pi", &[], Float8, Call::None(|_| Ok(Datum::Float(std::f64::consts::PI)))),
     row(
         "degrees",
@@ -185,6 +199,8 @@ const NUMBERS: &[Function] = &[
         }),
     ),
     row("trim_scale", &[Numeric], Numeric, Call::One(|a| Ok(Datum::Numeric(numeric(a).canonical())))),
+    row("pg_size_pretty", &[Int8], Text, Call::One(maths::size_pretty)),
+    row("pg_size_pretty", &[Numeric], Text, Call::One(maths::size_pretty_numeric)),
     row(
         "random",
         &[],
@@ -211,9 +227,19 @@ const NUMBERS: &[Function] = &[
 ];
 
 const TIMES: &[Function] = &[
-    row("now", &[], TimestampTz, Call::None(|env| Ok(Datum::Timestamp(env.context.now)))),
-    row("transaction_timestamp", &[], TimestampTz, Call::None(|env| Ok(Datum::Timestamp(env.context.now)))),
-    row("current_timestamp", &[], TimestampTz, Call::None(|env| Ok(Datum::Timestamp(env.context.now)))),
+    row("now", &[], TimestampTz, Call::None(|env| Ok(Datum::Timestamp(env.context.local.now_us)))),
+    row(
+        "transaction_timestamp",
+        &[],
+        TimestampTz,
+        Call::None(|env| Ok(Datum::Timestamp(env.context.local.now_us))),
+    ),
+    row(
+        "current_timestamp",
+        &[],
+        TimestampTz,
+        Call::None(|env| Ok(Datum::Timestamp(env.context.local.now_us))),
+    ),
     row(
         "statement_timestamp",
         &[],
@@ -229,13 +255,18 @@ const TIMES: &[Function] = &[
             Ok(Datum::Timestamp(thermocline_base::clock::SystemClock.wall_us()))
         }),
     ),
-    row("localtimestamp", &[], Timestamp, Call::None(|env| Ok(Datum::Timestamp(env.context.now)))),
-    row("localtime", &[], Time, Call::None(|env| Ok(Datum::Time(env.context.now.rem_euclid(datetime::DAY))))),
+    row("localtimestamp", &[], Timestamp, Call::None(|env| Ok(Datum::Timestamp(dates::now_shown(env))))),
+    row(
+        "localtime",
+        &[],
+        Time,
+        Call::None(|env| Ok(Datum::Time(dates::now_shown(env).rem_euclid(datetime::DAY)))),
+    ),
     row(
         "current_date",
         &[],
         Date,
-        Call::None(|env| Ok(Datum::Date(datetime::date_of_timestamp(env.context.now)))),
+        Call::None(|env| Ok(Datum::Date(datetime::date_of_timestamp(dates::now_shown(env))))),
     ),
     row("extract", &[Text, Date], Numeric, Call::Two(|a, b| dates::extract(a, b, "date"))),
     row("extract", &[Text, Time], Numeric, Call::Two(|a, b| dates::extract(a, b, "time without time zone"))),
@@ -245,12 +276,7 @@ const TIMES: &[Function] = &[
         Numeric,
         Call::Two(|a, b| dates::extract(a, b, "timestamp without time zone")),
     ),
-    row(
-        "extract",
-        &[Text, TimestampTz],
-        Numeric,
-        Call::Two(|a, b| dates::extract(a, b, "timestamp with time zone")),
-    ),
+    row("extract", &[Text, TimestampTz], Numeric, Call::TwoIn(dates::extract_in)),
     row("extract", &[Text, Interval], Numeric, Call::Two(|a, b| dates::extract(a, b, "interval"))),
     row("date_part", &[Text, Date], Float8, Call::Two(|a, b| dates::date_part(a, b, "date"))),
     row(
@@ -265,12 +291,7 @@ const TIMES: &[Function] = &[
         Float8,
         Call::Two(|a, b| dates::date_part(a, b, "timestamp without time zone")),
     ),
-    row(
-        "date_part",
-        &[Text, TimestampTz],
-        Float8,
-        Call::Two(|a, b| dates::date_part(a, b, "timestamp with time zone")),
-    ),
+    row("date_part", &[Text, TimestampTz], Float8, Call::TwoIn(dates::date_part_in)),
     row("date_part", &[Text, Interval], Float8, Call::Two(|a, b| dates::date_part(a, b, "interval"))),
     row(
         "date_trunc",
@@ -282,13 +303,23 @@ const TIMES: &[Function] = &[
         "date_trunc",
         &[Text, TimestampTz],
         TimestampTz,
-        Call::Two(|a, b| dates::truncate(a, b, "timestamp with time zone")),
+        Call::TwoIn(|a, b, env| dates::truncate_in(a, b, dates::zone(env))),
     ),
+    row("date_trunc", &[Text, TimestampTz, Text], TimestampTz, Call::Many(|a, _| dates::truncate_at(a))),
     row("date_trunc", &[Text, Interval], Interval, Call::Two(dates::truncate_interval)),
     row("age", &[Timestamp, Timestamp], Interval, Call::Two(dates::age)),
-    row("age", &[TimestampTz, TimestampTz], Interval, Call::Two(dates::age)),
-    row("timezone", &[Text, Timestamp], TimestampTz, Call::Two(|a, b| dates::at_zone(a, b, true))),
-    row("timezone", &[Text, TimestampTz], Timestamp, Call::Two(|a, b| dates::at_zone(a, b, false))),
+    row("age", &[TimestampTz, TimestampTz], Interval, Call::TwoIn(dates::age_in)),
+    row("age", &[Timestamp], Interval, Call::OneIn(dates::age_today)),
+    row(
+        "age",
+        &[TimestampTz],
+        Interval,
+        Call::OneIn(|value, env| dates::age_today(&dates::local(value, env), env)),
+    ),
+    row("timezone", &[Text, Timestamp], TimestampTz, Call::Two(dates::at_zone)),
+    row("timezone", &[Text, TimestampTz], Timestamp, Call::Two(dates::shown_at_zone)),
+    row("timezone", &[Interval, Timestamp], TimestampTz, Call::Two(dates::at_interval)),
+    row("timezone", &[Interval, TimestampTz], Timestamp, Call::Two(dates::shown_at_interval)),
     row("isfinite", &[Date], Bool, Call::One(dates::is_finite)),
     row("isfinite", &[Timestamp], Bool, Call::One(dates::is_finite)),
     row("isfinite", &[TimestampTz], Bool, Call::One(dates::is_finite)),
@@ -304,8 +335,25 @@ const TIMES: &[Function] = &[
         Timestamp,
         Call::Many(|a, _| dates::make_timestamp(a)),
     ),
-    row("to_char", &[Timestamp, Text], Text, Call::Two(|a, b| formats::to_char(a, b, false))),
-    row("to_char", &[TimestampTz, Text], Text, Call::Two(|a, b| formats::to_char(a, b, true))),
+    row(
+        "make_timestamptz",
+        &[Int4, Int4, Int4, Int4, Int4, Float8],
+        TimestampTz,
+        Call::Many(dates::make_timestamptz),
+    ),
+    row(
+        "make_timestamptz",
+        &[Int4, Int4, Int4, Int4, Int4, Float8, Text],
+        TimestampTz,
+        Call::Many(dates::make_timestamptz),
+    ),
+    row("to_char", &[Timestamp, Text], Text, Call::Two(|a, b| formats::to_char(a, b, None))),
+    row(
+        "to_char",
+        &[TimestampTz, Text],
+        Text,
+        Call::TwoIn(|a, b, env| formats::to_char(a, b, Some(dates::zone(env)))),
+    ),
     row("to_date", &[Text, Text], Date, Call::Two(formats::to_date)),
     row("to_timestamp", &[Text, Text], TimestampTz, Call::Many(formats::to_timestamp)),
     row("to_timestamp", &[Float8], TimestampTz, Call::One(dates::to_timestamp)),

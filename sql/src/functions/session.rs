@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::Function;
-use super::casts::{int, str};
+use super::casts::{float, int, str};
 use crate::error::{Error, Result};
 use crate::expr::{Call, Env, Made};
 use crate::shared::advisory::{Key, Lock};
 use crate::shared::facts::Facts;
 use crate::shared::interrupt::Cause;
 use crate::types::{Datum, Type};
-use Type::{Bool, Int4, Int8, Text, Void};
+use Type::{Bool, Float8, Int4, Int8, Interval, Text, TimestampTz, Void};
 
 const fn row(name: &'static str, args: &'static [Type], returns: Type, call: Call) -> Function {
     Function { name, args, returns, call }
@@ -57,6 +57,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
         Bool,
         Call::Many(|args, env| raise(args, env, Cause::Shutdown)),
     ),
+    row("pg_sleep", &[Float8], Void, Call::OneIn(|seconds, env| sleep(float(seconds), env))),
+    row("pg_sleep_for", &[Interval], Void, Call::OneIn(sleep_for)),
+    row("pg_sleep_until", &[TimestampTz], Void, Call::OneIn(sleep_until)),
     row("pg_backend_pid", &[], Int4, Call::None(|env| Ok(Datum::Int(facts(env)?.number().into())))),
 ];
 
@@ -97,6 +100,26 @@ fn asked(args: &[Datum], exclusive: bool, transaction: bool) -> Lock {
         _ => unreachable!("they take one number or two"),
     };
     Lock { key, exclusive, transaction }
+}
+
+/// The statement goes on so much later: it sleeps when it has made the row.
+fn sleep(seconds: f64, env: &Env<'_>) -> Made {
+    facts(env)?;
+    if seconds > 0.0 {
+        env.context.sleep((seconds * 1e9) as u64);
+    }
+    Ok(nothing())
+}
+
+fn sleep_for(span: &Datum, env: &Env<'_>) -> Made {
+    let Datum::Interval(span) = span else { unreachable!("an interval is expected: {span:?}") };
+    sleep(crate::types::span(*span) as f64 / 1e6, env)
+}
+
+fn sleep_until(at: &Datum, env: &Env<'_>) -> Made {
+    use thermocline_base::clock::{Clock, SystemClock};
+    let left_us = super::dates::timestamp(at).saturating_sub(SystemClock.wall_us());
+    sleep(left_us as f64 / 1e6, env)
 }
 
 /// What a function without a value answers.

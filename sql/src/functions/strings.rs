@@ -242,10 +242,14 @@ pub(super) fn length_of_char(a: &Datum) -> Made {
     Ok(Datum::Int(crate::types::without_blanks(str(a)).chars().count() as i64))
 }
 
-pub(super) fn quote_literal(a: &Datum) -> Made {
-    let text = str(a);
+/// A text as a literal of SQL.
+pub(super) fn literal(text: &str) -> String {
     let body = text.replace('\'', "''");
-    made(if text.contains('\\') { format!("E'{}'", body.replace('\\', "\\\\")) } else { format!("'{body}'") })
+    if text.contains('\\') { format!("E'{}'", body.replace('\\', "\\\\")) } else { format!("'{body}'") }
+}
+
+pub(super) fn quote_literal(a: &Datum) -> Made {
+    made(literal(str(a)))
 }
 
 pub(super) fn quote_ident(a: &Datum) -> Made {
@@ -263,18 +267,4 @@ pub(super) fn concat_ws(args: &[Datum]) -> Made {
     }
     let parts: Vec<&str> = args[1..].iter().filter(|arg| !arg.is_null()).map(str).collect();
     made(parts.join(str(&args[0])))
-}
-
-pub(super) fn encode(a: &Datum, format: &Datum) -> Made {
-    match str(format) {
-        "hex" => made(bytes(a).iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
-        other => Err(Error::unsupported(format!("encoding \"{other}\""))),
-    }
-}
-
-pub(super) fn decode(a: &Datum, format: &Datum) -> Made {
-    match str(format) {
-        "hex" => crate::types::text::input(&format!("\\x{}", str(a)), crate::types::Type::Bytea, -1, 0),
-        other => Err(Error::unsupported(format!("encoding \"{other}\""))),
-    }
 }

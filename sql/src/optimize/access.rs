@@ -60,7 +60,7 @@ pub(crate) fn rows(plan: &Plan) -> f64 {
             _ => rows(input).min(100.0),
         },
         Plan::SetOp { left, right, .. } => rows(left) + rows(right),
-        Plan::Set(SetExpr::Series(_)) | Plan::Working(_) => 1000.0,
+        Plan::Set(SetExpr::Series(..)) | Plan::Working(_) => 1000.0,
         Plan::Shared(shared) => shared.rows,
         Plan::Recursive(query) => 10.0 * rows(&query.base),
         Plan::Set(SetExpr::Array(_)) => ELEMENTS,
@@ -145,7 +145,7 @@ fn points(condition: &Expr) -> Option<Vec<Point>> {
             let point = |value: &Datum| vec![(column, KeyPart::One(Expr::Const(value.clone())))];
             Some(values.into_iter().map(point).collect())
         }
-        Expr::AnyOf { comparison: Comparison::Equal, all: false, arg, array } => match &**arg {
+        Expr::AnyOf { call: Call::Compare(Comparison::Equal), all: false, arg, array } => match &**arg {
             Expr::Column(column) if array.columns().is_empty() => {
                 Some(vec![vec![(*column, KeyPart::Each((**array).clone()))]])
             }

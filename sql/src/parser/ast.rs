@@ -251,6 +251,8 @@ pub(crate) struct Select {
     pub(crate) group: Vec<Expr>,
     pub(crate) having: Option<Expr>,
     pub(crate) windows: Vec<(String, Over)>,
+    /// The table that the rows go into (`SELECT … INTO`).
+    pub(crate) into: Option<ObjectName>,
 }
 
 /// An expression of a select list, with the name given to it.
@@ -399,6 +401,8 @@ pub(crate) struct ColumnDef {
 pub(crate) struct Written {
     pub(crate) expr: Expr,
     pub(crate) text: String,
+    /// Where the text begins in its statement.
+    pub(crate) at: u32,
 }
 
 /// `GENERATED {ALWAYS | BY DEFAULT} AS IDENTITY (options)`.
@@ -484,6 +488,32 @@ pub(crate) struct CreateTable {
     pub(crate) checks: Vec<CheckDef>,
     pub(crate) foreign: Vec<ForeignDef>,
     pub(crate) options: Vec<(String, String)>,
+    /// Tables whose columns it has, too.
+    pub(crate) likes: Vec<LikeDef>,
+}
+
+/// `LIKE table [INCLUDING …]` in CREATE TABLE.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LikeDef {
+    pub(crate) table: ObjectName,
+    /// Columns of the table that is made which stand before.
+    pub(crate) behind: usize,
+    pub(crate) defaults: bool,
+    pub(crate) identity: bool,
+    pub(crate) constraints: bool,
+    pub(crate) indexes: bool,
+    pub(crate) comments: bool,
+}
+
+/// `CREATE TABLE … AS query`, or `SELECT … INTO table`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CreateTableAs {
+    pub(crate) name: ObjectName,
+    pub(crate) if_not_exists: bool,
+    pub(crate) columns: Vec<String>,
+    pub(crate) options: Vec<(String, String)>,
+    pub(crate) query: Query,
+    pub(crate) with_data: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -547,6 +577,27 @@ pub(crate) enum Alter {
         column: String,
         at: u32,
         not_null: bool,
+    },
+    /// `ALTER COLUMN … TYPE … [USING …]`
+    SetType {
+        column: String,
+        at: u32,
+        ty: TypeName,
+        using: Option<Written>,
+    },
+    /// `ADD GENERATED … AS IDENTITY`
+    AddIdentity {
+        column: String,
+        identity: IdentityDef,
+    },
+    /// `SET GENERATED ALWAYS` or, if not, `BY DEFAULT`.
+    SetIdentity {
+        column: String,
+        always: bool,
+    },
+    DropIdentity {
+        column: String,
+        if_exists: bool,
     },
     /// Accepted, since it changes nothing here: OWNER TO, VALIDATE CONSTRAINT of a valid one.
     Nothing,
@@ -634,6 +685,7 @@ pub(crate) enum Statement {
         schema: String,
     },
     CreateTable(Box<CreateTable>),
+    CreateTableAs(Box<CreateTableAs>),
     CreateIndex(Box<CreateIndex>),
     DropTable {
         names: Vec<ObjectName>,
@@ -751,6 +803,7 @@ impl Statement {
             Self::SetSchema { kind: SchemaOf::View, .. } => "ALTER VIEW",
             Self::SetSchema { kind: SchemaOf::Sequence, .. } | Self::AlterSequence { .. } => "ALTER SEQUENCE",
             Self::CreateTable(_) => "CREATE TABLE",
+            Self::CreateTableAs(_) => "CREATE TABLE AS",
             Self::CreateIndex(_) => "CREATE INDEX",
             Self::DropTable { .. } => "DROP TABLE",
             Self::CreateSequence { .. } => "CREATE SEQUENCE",

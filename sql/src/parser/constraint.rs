@@ -13,7 +13,7 @@ impl Parser<'_> {
     pub(super) fn written(&mut self, parse: impl FnOnce(&mut Self) -> Result<Expr>) -> Result<Written> {
         let start = self.at() as usize;
         let expr = parse(self)?;
-        Ok(Written { expr, text: self.text_since(start) })
+        Ok(Written { expr, text: self.text_since(start), at: start as u32 })
     }
 
     /// The text from a place to the end of the last token that was taken.
@@ -115,6 +115,32 @@ impl Parser<'_> {
         if not_null || self.words(&["drop", "not", "null"]) {
             return Ok(Alter::SetNotNull { column, at, not_null });
         }
+        if self.words(&["set", "data", "type"]) || self.word("type") {
+            let ty = self.type_name()?;
+            if self.word("collate") {
+                self.collation()?;
+            }
+            let using = if self.word("using") { Some(self.written(Self::expr)?) } else { None };
+            return Ok(Alter::SetType { column, at, ty, using });
+        }
+        if self.words(&["add", "generated"]) {
+            return Ok(Alter::AddIdentity { column, identity: self.identity()? });
+        }
+        if self.words(&["set", "generated"]) {
+            return Ok(Alter::SetIdentity { column, always: self.always()? });
+        }
+        if self.words(&["drop", "identity"]) {
+            return Ok(Alter::DropIdentity { column, if_exists: self.if_exists(false) });
+        }
+        // How values are kept and what is known of them changes no answer.
+        if self.words(&["set", "statistics"]) {
+            self.signed()?;
+            return Ok(Alter::Nothing);
+        }
+        if self.words(&["set", "storage"]) {
+            self.label()?;
+            return Ok(Alter::Nothing);
+        }
         Err(Error::unsupported("this form of ALTER COLUMN").at(start))
     }
 
@@ -214,7 +240,10 @@ impl Parser<'_> {
         }
         self.expect_word("as")?;
         let at = self.at();
-        let query = self.query()?;
+        let mut query = self.query()?;
+        if super::derived::leftmost_into(&mut query.body).is_some() {
+            return Err(Error::new("0A000", "views must not contain SELECT INTO"));
+        }
         let text = self.text_since(at as usize);
         if self.is_word("with") {
             return Err(Error::unsupported("WITH CHECK OPTION").at(self.at()));

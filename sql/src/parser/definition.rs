@@ -76,9 +76,13 @@ impl Parser<'_> {
             checks: Vec::new(),
             foreign: Vec::new(),
             options: Vec::new(),
+            likes: Vec::new(),
         };
-        if self.is_word("as") || self.is_word("of") || self.is_word("partition") {
-            return Ok(self.refused("CREATE TABLE AS, OF and PARTITION OF"));
+        if self.begins_table_of_query() {
+            return self.create_table_as(table.name, if_not_exists);
+        }
+        if self.is_word("of") || self.is_word("partition") {
+            return Ok(self.refused("CREATE TABLE OF and PARTITION OF"));
         }
         self.expect_sign(b'(')?;
         if !self.sign(b')') {
@@ -97,7 +101,7 @@ impl Parser<'_> {
         }
     }
 
-    fn storage_options(&mut self) -> Result<Vec<(String, String)>> {
+    pub(super) fn storage_options(&mut self) -> Result<Vec<(String, String)>> {
         self.in_parentheses(|parser| {
             parser.list(|parser| {
                 let mut name = parser.label()?;
@@ -136,7 +140,8 @@ impl Parser<'_> {
         } else if self.is_word("exclude") {
             return Err(Error::unsupported("EXCLUDE").at(at));
         } else if self.is_word("like") {
-            return Err(Error::unsupported("LIKE in CREATE TABLE").at(at));
+            let like = self.like(table.columns.len())?;
+            table.likes.push(like);
         } else if constraint.is_some() {
             return Err(self.unexpected());
         } else {
@@ -177,29 +182,9 @@ impl Parser<'_> {
             } else if self.word("default") {
                 column.default = Some(self.written(Self::expr)?);
             } else if self.word("generated") {
-                let always = self.word("always");
-                if !always {
-                    self.expect_word("by")?;
-                    self.expect_word("default")?;
-                }
-                self.expect_word("as")?;
-                if !self.word("identity") {
-                    return Err(Error::unsupported("a generated column").at(at));
-                }
-                let mut options = SequenceOptions::default();
-                if self.sign(b'(') {
-                    options = self.sequence_options()?;
-                    self.expect_sign(b')')?;
-                }
-                column.identity = Some(IdentityDef { always, options });
+                column.identity = Some(self.identity()?);
             } else if self.word("collate") {
-                let mut collation = self.label()?;
-                while self.sign(b'.') {
-                    collation = self.label()?;
-                }
-                if !["C", "POSIX", "default", "ucs_basic"].contains(&&*collation) {
-                    return Err(Error::unsupported(format!("collation \"{collation}\"")).at(at));
-                }
+                self.collation()?;
             } else if self.is_word("check") {
                 column.checks.push(self.check(constraint)?);
             } else if self.is_word("references") {
@@ -212,6 +197,45 @@ impl Parser<'_> {
                 return Ok(column);
             }
         }
+    }
+
+    /// `ALWAYS` or `BY DEFAULT`: whether it is the first.
+    pub(super) fn always(&mut self) -> Result<bool> {
+        let always = self.word("always");
+        if !always {
+            self.expect_word("by")?;
+            self.expect_word("default")?;
+        }
+        Ok(always)
+    }
+
+    /// The words behind GENERATED: `ALWAYS AS IDENTITY (…)`.
+    pub(super) fn identity(&mut self) -> Result<IdentityDef> {
+        let at = self.at();
+        let always = self.always()?;
+        self.expect_word("as")?;
+        if !self.word("identity") {
+            return Err(Error::unsupported("a generated column").at(at));
+        }
+        let mut options = SequenceOptions::default();
+        if self.sign(b'(') {
+            options = self.sequence_options()?;
+            self.expect_sign(b')')?;
+        }
+        Ok(IdentityDef { always, options })
+    }
+
+    /// The collation behind COLLATE: all that are known order by bytes.
+    pub(super) fn collation(&mut self) -> Result<()> {
+        let at = self.at();
+        let mut collation = self.label()?;
+        while self.sign(b'.') {
+            collation = self.label()?;
+        }
+        if !["C", "POSIX", "default", "ucs_basic"].contains(&&*collation) {
+            return Err(Error::unsupported(format!("collation \"{collation}\"")).at(at));
+        }
+        Ok(())
     }
 
     fn create_index(&mut self, unique: bool) -> Result<Statement> {

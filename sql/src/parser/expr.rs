@@ -367,6 +367,19 @@ impl Parser<'_> {
                         Like::Similar
                     }
                 };
+                // `LIKE ANY (…)` is its operator with ANY.
+                if kind != Like::Similar
+                    && self.is_one_of(&["any", "some", "all"])
+                    && self.ahead(1) == &Kind::Sign(b'(')
+                {
+                    let op = match (kind, negated) {
+                        (Like::Exact, false) => "~~",
+                        (Like::Exact, true) => "!~~",
+                        (_, false) => "~~*",
+                        (_, true) => "!~~*",
+                    };
+                    return self.operation(at, op, level::BETWEEN, *arg);
+                }
                 let pattern = self.above(level::BETWEEN)?;
                 let escape =
                     if self.word("escape") { Some(Box::new(self.above(level::BETWEEN)?)) } else { None };

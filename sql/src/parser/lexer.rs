@@ -74,6 +74,12 @@ pub(crate) fn statements(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
+/// The first token of a text: where it begins and ends. None if there is none.
+pub(crate) fn first(text: &str) -> Option<(usize, usize)> {
+    let token = Lexer { text, bytes: text.as_bytes(), at: 0 }.next().ok()?;
+    (token.kind != Kind::End).then_some((token.at as usize, token.end as usize))
+}
+
 struct Lexer<'t> {
     text: &'t str,
     bytes: &'t [u8],

@@ -23,6 +23,7 @@ mod constraint;
 mod copy;
 mod cursor;
 mod definition;
+mod derived;
 mod explain;
 mod expr;
 mod lexer;
@@ -117,6 +118,30 @@ pub(crate) fn renamed(text: &str, from: &str, to: &str) -> Result<String> {
     Ok(out)
 }
 
+/// Parts of a text that others stand for: their first and last bytes, and what is written there.
+pub(crate) type Edits = Vec<(std::ops::Range<usize>, String)>;
+
+/// The text with its edits made. They do not overlap; of several at one place the first one counts.
+pub(crate) fn edited(text: &str, mut edits: Edits) -> String {
+    edits.sort_by_key(|(range, _)| range.start);
+    edits.dedup_by_key(|(range, _)| range.start);
+    let (mut out, mut done) = (String::with_capacity(text.len()), 0);
+    for (range, new) in edits {
+        out.push_str(&text[done..range.start]);
+        out.push_str(&new);
+        done = range.end;
+    }
+    out.push_str(&text[done..]);
+    out
+}
+
+/// The token that begins at a place of a text; none if none does.
+pub(crate) fn token_at(text: &str, start: usize) -> Option<std::ops::Range<usize>> {
+    let rest = text.get(start..)?;
+    let token = lexer::first(rest)?;
+    (token.0 == 0).then(|| start..start + token.1)
+}
+
 /// All statements of a text.
 pub(crate) fn parse(text: &str) -> Result<Vec<Parsed>> {
     parse_within(text, &mut |_| Ok(()))
@@ -156,11 +181,15 @@ impl<'t> Parser<'t> {
 
     fn statement(&mut self) -> Result<Statement> {
         if self.kind() == &Kind::Sign(b'(') {
-            return Ok(Statement::Query(self.query()?));
+            let query = self.query()?;
+            return Ok(self.query_statement(query));
         }
         let Kind::Word(word) = self.kind() else { return Err(self.unexpected()) };
         match &**word {
-            "select" | "values" | "table" => Ok(Statement::Query(self.query()?)),
+            "select" | "values" | "table" => {
+                let query = self.query()?;
+                Ok(self.query_statement(query))
+            }
             "with" => self.with_statement(),
             "insert" => self.insert(Vec::new()),
             "update" => self.update(Vec::new()),

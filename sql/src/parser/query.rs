@@ -23,7 +23,8 @@ impl Parser<'_> {
             return self.delete(with);
         }
         self.next = start;
-        Ok(Statement::Query(self.query()?))
+        let query = self.query()?;
+        Ok(self.query_statement(query))
     }
 
     fn with(&mut self) -> Result<Vec<Cte>> {
@@ -195,8 +196,12 @@ impl Parser<'_> {
         if !matches!(self.kind(), Kind::End | Kind::Sign(b';' | b')')) && !self.is_one_of(&ends) {
             select.items = self.items()?;
         }
-        if self.is_word("into") {
-            return Err(Error::unsupported("SELECT INTO").at(self.at()));
+        if self.word("into") {
+            if self.is_one_of(&["temporary", "temp", "unlogged"]) {
+                return Err(Error::unsupported("SELECT INTO a temporary or unlogged table").at(self.at()));
+            }
+            self.word("table");
+            select.into = Some(self.object()?);
         }
         if self.word("from") {
             select.from = self.list(Self::table_ref)?;

@@ -3,7 +3,8 @@
 use super::Parser;
 use super::ast::{Modes, Statement};
 use super::lexer::Kind;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::types::interval::{self, Limits};
 
 impl Parser<'_> {
     pub(super) fn session_statement(&mut self) -> Result<Statement> {
@@ -146,6 +147,9 @@ impl Parser<'_> {
         if self.words(&["time", "zone"]) {
             return Ok("timezone".to_owned());
         }
+        if self.words(&["session", "authorization"]) {
+            return Ok("session_authorization".to_owned());
+        }
         if self.words(&["transaction", "isolation", "level"]) {
             return Ok("transaction_isolation".to_owned());
         }
@@ -181,16 +185,18 @@ impl Parser<'_> {
             }
             return Ok(Statement::SetConstraints { names, deferred });
         }
-        if self.is_word("role") {
-            return Ok(self.refused("SET ROLE"));
-        }
         let local = self.word("local");
-        if !local {
+        let authorization = self.is_word("session") && self.is_word_ahead(1, "authorization");
+        if !local && !authorization {
             self.word("session");
         }
-        let zone = self.is_word("time") && self.is_word_ahead(1, "zone");
+        if self.words(&["time", "zone"]) {
+            let value = self.zone()?;
+            return Ok(Statement::Set { local, name: "timezone".to_owned(), value });
+        }
+        let bare = self.is_word("role") || self.is_word("session");
         let name = if self.word("names") { "client_encoding".to_owned() } else { self.setting()? };
-        if !zone && name != "client_encoding" && !self.op("=") {
+        if !bare && name != "client_encoding" && !self.op("=") {
             self.expect_word("to")?;
         }
         if self.word("default") {
@@ -210,6 +216,52 @@ impl Parser<'_> {
             Ok(if minus { format!("-{text}") } else { text })
         })?;
         Ok(Statement::Set { local, name, value: Some(values) })
+    }
+
+    /// The zone of SET TIME ZONE; none: that of the session's beginning.
+    fn zone(&mut self) -> Result<Option<Vec<String>>> {
+        if self.word("local") || self.word("default") {
+            return Ok(None);
+        }
+        let minus = self.op("-");
+        if !minus {
+            self.op("+");
+        }
+        let at = self.at();
+        let zone = match self.kind() {
+            Kind::Int(number) => number.to_string(),
+            Kind::Number(number) => number.to_string(),
+            _ if minus => return Err(self.unexpected()),
+            Kind::Word(word) if &**word == "interval" => {
+                return self.interval_zone(at).map(|zone| Some(vec![zone]));
+            }
+            Kind::Word(word) => word.to_string(),
+            Kind::Quoted(name) => name.to_string(),
+            Kind::Str(text) => text.to_string(),
+            _ => return Err(self.unexpected()),
+        };
+        self.advance();
+        Ok(Some(vec![if minus { format!("-{zone}") } else { zone }]))
+    }
+
+    /// `INTERVAL '+05:30' HOUR TO MINUTE`, as a text that the setting takes.
+    fn interval_zone(&mut self, at: u32) -> Result<String> {
+        self.advance();
+        let Kind::Str(text) = self.kind().clone() else { return Err(self.unexpected()) };
+        self.advance();
+        let mut limits = Limits::default();
+        if self.words(&["hour", "to", "minute"]) {
+            limits = Limits { first: Some(3), last: Some(4) };
+        } else if self.word("hour") {
+            limits = Limits { first: Some(3), last: Some(3) };
+        } else if self.word("minute") {
+            limits = Limits { first: Some(4), last: Some(4) };
+        } else if self.is_one_of(&["year", "month", "day", "second"]) {
+            let message = "time zone interval must be HOUR or HOUR TO MINUTE";
+            return Err(Error::new("42601", message).at(at));
+        }
+        let span = interval::parse(&text, limits).map_err(|error| error.at(at))?;
+        Ok(format!("INTERVAL '{}'", interval::show(span)))
     }
 
     /// `PREPARE name [(types)] AS statement`: the statement is kept as its text.

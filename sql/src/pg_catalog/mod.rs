@@ -5,6 +5,9 @@ mod constraints;
 mod more;
 mod shapes;
 mod tables;
+mod zones;
+
+pub(crate) use tables::default_text;
 
 use thermocline_engine::{Database, Tables};
 

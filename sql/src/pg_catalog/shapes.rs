@@ -16,7 +16,7 @@ use crate::bind::Binder;
 use crate::catalog::{Catalog, System, Table};
 use crate::objects::Objects;
 use crate::objects::sequences::SessionSequences;
-use crate::types::Column;
+use crate::types::{Column, Local};
 
 /// A catalog that is asked for columns of views.
 pub(super) struct Shapes<'c> {
@@ -45,7 +45,7 @@ impl<'c> Shapes<'c> {
                 waiting.extend(row.reads.iter().map(String::as_str).filter(|read| !begun.contains(read)));
                 continue;
             }
-            let bound = Binder::new(self, Vec::new(), 0).over_public().columns_of_view(view);
+            let bound = Binder::new(self, Vec::new(), Local::default()).over_public().columns_of_view(view);
             self.known.borrow_mut().insert(view.to_owned(), bound.unwrap_or_default());
         }
         self.known.borrow().get(name).cloned().unwrap_or_default()

@@ -259,6 +259,7 @@ fn system_of(catalog: &dyn Catalog, all: &All, schema: &str, name: &str) -> Opti
         "pg_attrdef" => pg_attrdef(&relations),
         "pg_index" => pg_index(&relations),
         "pg_constraint" => super::constraints::pg_constraint(&relations, catalog.objects()),
+        "pg_timezone_names" => super::zones::pg_timezone_names(),
         "pg_sequence" => super::constraints::pg_sequence(&relations, catalog),
         "pg_sequences" => super::constraints::pg_sequences(catalog),
         "pg_depend" => super::constraints::pg_depend(&relations, catalog),
@@ -520,7 +521,7 @@ fn pg_attribute(relations: &[Relation<'_>]) -> System {
 }
 
 /// A default as it would be written.
-pub(super) fn default_text(column: &crate::catalog::Column) -> Option<String> {
+pub(crate) fn default_text(column: &crate::catalog::Column) -> Option<String> {
     if column.identity.is_some() {
         return None;
     }
@@ -528,7 +529,7 @@ pub(super) fn default_text(column: &crate::catalog::Column) -> Option<String> {
         return Some(text.clone());
     }
     let value = crate::types::stored::datum_of(column.default.as_ref()?);
-    let shown = crate::types::text::show(&value, column.ty);
+    let shown = crate::types::text::show(&value, column.ty, &crate::types::Zone::UTC);
     Some(match column.ty.category() {
         Category::Number | Category::Boolean if column.ty != Type::Bool => shown,
         _ if column.ty == Type::Bool => if shown == "t" { "true" } else { "false" }.to_owned(),

@@ -37,7 +37,7 @@ use crate::plan::Bound;
 use crate::shared::advisory::Lock;
 use crate::shared::facts::Kept;
 use crate::shared::interrupt::Cause;
-use crate::types::{Datum, Type};
+use crate::types::{Datum, Local, Type};
 
 /// Bindings of a statement under which definitions keep changing.
 const REBINDS: u32 = 100;
@@ -349,7 +349,10 @@ impl Session {
             deadline: limit
                 .map(|limit| Deadline::new(self.clock.clone(), statement + limit.as_micros() as i64)),
             parameters: in_forms(std::mem::take(&mut run.parameters), &run.prepared.parameters),
-            now: self.open.as_ref().map_or(statement, |open| open.now),
+            local: Local {
+                now_us: self.open.as_ref().map_or(statement, |open| open.now),
+                zone: self.settings.zone.clone(),
+            },
             statement,
             sequences: Some(self.sequences.clone()),
             facts: run.prepared.asks.then(|| self.facts.clone()),

@@ -15,7 +15,7 @@ use crate::expr::pace::Pace;
 use crate::expr::{Context, Env, Expr};
 use crate::parser::ast::{Copy, CopyOptions, Statement};
 use crate::plan::{Bound, BoundInsert, Plan};
-use crate::types::{Column, Datum, text};
+use crate::types::{Column, Datum, Zone, text};
 
 /// Rows that are inserted together.
 const BATCH: usize = 1000;
@@ -85,11 +85,18 @@ impl CopyFormat {
         }
     }
 
-    /// Writes a row and the end of its line.
-    pub fn line(&self, columns: &[Column], row: &[Datum], scratch: &mut String, out: &mut Vec<u8>) {
+    /// Writes a row and the end of its line; times with a zone as `zone` shows them.
+    pub fn line(
+        &self,
+        columns: &[Column],
+        row: &[Datum],
+        zone: &Zone,
+        scratch: &mut String,
+        out: &mut Vec<u8>,
+    ) {
         for (place, (column, value)) in columns.iter().zip(row).enumerate() {
             scratch.clear();
-            column.write_text(value, scratch);
+            column.write_text(value, zone, scratch);
             self.field(place, (!value.is_null()).then_some(&**scratch), out);
         }
         out.push(b'\n');
@@ -192,7 +199,7 @@ impl Session {
         let (table, targets) =
             self.copy_targets(&prepared.statement.statement).map_err(|error| self.failed(error))?;
         let catalog = self.catalog();
-        let mut binder = Binder::new(&catalog, Vec::new(), self.now_us());
+        let mut binder = Binder::new(&catalog, Vec::new(), self.local());
         let defaults = (0..table.columns.len()).map(|column| binder.default_of(&table, column));
         let rules =
             defaults.collect::<Result<Vec<_>>>().and_then(|defaults| Ok((defaults, binder.checks(&table)?)));
@@ -339,7 +346,7 @@ fn row(copy: &CopyIn, line: &str, context: &Context) -> Result<Vec<Datum>> {
         };
         let Some(field) = field.filter(|_| failed.is_none()) else { return Ok(()) };
         let column = &copy.table.columns[*target];
-        match text::input(field, column.ty, column.modifier, context.now) {
+        match text::input(field, column.ty, column.modifier, &context.local) {
             Ok(value) => row[*target] = value,
             Err(error) => {
                 let (table, line, name) = (&copy.table.name, copy.line, &column.name);

@@ -95,7 +95,7 @@ impl Session {
                 rows.row(&[Datum::text(self.setting(name)?)]);
                 Ok(Answer { count: 1, ..Answer::tagged("SHOW") })
             }
-            Statement::Reset(name) => self.settings.reset(name.as_deref()),
+            Statement::Reset(name) => self.reset_setting(name.clone().as_deref()),
             Statement::Nothing(tag) => Ok(Answer::tagged(tag)),
             Statement::Refused(what) => Err(Error::unsupported(what)),
             Statement::Fetch { name, direction, moving } => {

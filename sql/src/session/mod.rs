@@ -47,7 +47,7 @@ use crate::parser::parse_within;
 use crate::shared::Common;
 use crate::shared::facts::Facts;
 use crate::shared::interrupt::Interrupt;
-use crate::types::{Column, Datum, Type};
+use crate::types::{Column, Datum, Local, Type, Zone};
 use prepared::check_parameters;
 use settings::Settings;
 use transaction::Open;
@@ -66,6 +66,8 @@ pub struct Answer {
     pub rows: Vec<Vec<Datum>>,
     /// Rows returned or changed.
     pub count: u64,
+    /// The zone in which its times are shown.
+    pub zone: Zone,
     /// Notices that PostgreSQL would have sent beside the answer.
     pub notices: Vec<Notice>,
     /// The memory that its rows take, charged to the memory limit for as long as this lives.
@@ -104,7 +106,7 @@ impl Answer {
             return None;
         }
         let mut shown = String::new();
-        self.columns[column].write_text(value, &mut shown);
+        self.columns[column].write_text(value, &self.zone, &mut shown);
         Some(shown)
     }
 }
@@ -202,7 +204,7 @@ impl Session {
     fn own_context(&self) -> Context {
         Context {
             interrupt: self.interrupt.clone(),
-            now: self.now_us(),
+            local: self.local(),
             statement: self.clock.wall_us(),
             sequences: Some(self.sequences.clone()),
             pace: Pace::new(self.give_way),
@@ -231,12 +233,12 @@ impl Session {
         self.fail();
     }
 
-    /// Sets a setting of the session, as SET does.
+    /// Sets a setting that the session is opened with: RESET goes back to it.
     ///
     /// # Errors
     /// No such setting (42704), a value that it cannot have (22023, 0A000).
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        self.settings.set(name, Some(&[value.to_owned()])).map(drop)
+        self.settings.open_with(name, value)
     }
 
     /// A number that is another one after a setting has changed.
@@ -273,6 +275,7 @@ impl Session {
         let mut answer = self.execute_inner(statement, parameters.to_vec(), &mut rows, false).await?;
         answer.rows = rows;
         answer.columns = statement.columns().to_vec();
+        answer.zone = self.settings.zone.clone();
         Ok(answer)
     }
 
@@ -387,6 +390,12 @@ impl Session {
     #[must_use]
     pub fn now_us(&self) -> i64 {
         self.open.as_ref().map_or_else(|| self.clock.wall_us(), |open| open.now)
+    }
+
+    /// The time and the zone in which texts of times are read now.
+    #[must_use]
+    pub fn local(&self) -> Local {
+        Local { now_us: self.now_us(), zone: self.settings.zone.clone() }
     }
 
     /// The value of a setting, as SHOW tells it.

@@ -199,7 +199,7 @@ impl Session {
     /// Binds a statement of the database's own: names without a schema in it are those of `public`.
     pub(super) fn bind_own(&self, statement: &Statement) -> Result<Option<Bound>> {
         let catalog = self.catalog();
-        Binder::new(&catalog, Vec::new(), self.now_us()).over_public().statement(statement)
+        Binder::new(&catalog, Vec::new(), self.local()).over_public().statement(statement)
     }
 
     /// Binds a statement: what it is bound to, types of its parameters, and what else was noted of it.
@@ -209,7 +209,7 @@ impl Session {
         types: Vec<Type>,
     ) -> Result<(Option<Bound>, Vec<Type>, Noted)> {
         let catalog = self.catalog();
-        let mut binder = Binder::new(&catalog, types, self.now_us());
+        let mut binder = Binder::new(&catalog, types, self.local());
         // The query within.
         let within = match statement {
             Statement::Declare { query, .. } | Statement::Copy(Copy::Out(query, _)) => {
@@ -263,10 +263,10 @@ impl Session {
         }
         let mut values = Vec::with_capacity(args.len());
         let context =
-            Context { now: self.now_us(), sequences: Some(self.sequences.clone()), ..Context::default() };
+            Context { local: self.local(), sequences: Some(self.sequences.clone()), ..Context::default() };
         for (arg, ty) in args.iter().zip(types) {
             let catalog = self.catalog();
-            let mut binder = Binder::new(&catalog, Vec::new(), self.now_us());
+            let mut binder = Binder::new(&catalog, Vec::new(), self.local());
             let bound = binder.argument(arg, ty)?;
             values.push(bound.eval(&Env { row: &[], outer: &[], context: &context })?);
         }

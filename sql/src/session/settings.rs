@@ -1,7 +1,7 @@
 //! SET and SHOW.
 //!
 //! A setting that is set in a transaction is what it was before when that is rolled back; one that is set with LOCAL also when it
-//! is committed.
+//! is committed. RESET goes back to what the session was opened with.
 
 use std::time::Duration;
 
@@ -10,9 +10,15 @@ use thermocline_engine::Isolation;
 use super::{Answer, Session};
 use crate::error::Result;
 use crate::settings::{Values, checked, defaults, level, show, time};
+use crate::types::Zone;
 
 pub(super) struct Settings {
     values: Values,
+    /// The values that the session was opened with, where they are not the defaults.
+    initial: Values,
+    /// The zone of times, and the name that is set.
+    pub(super) zone: Zone,
+    zone_name: String,
     pub(super) isolation: Isolation,
     pub(super) read_only: bool,
     pub(super) statement_timeout: Option<Duration>,
@@ -27,6 +33,9 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             values: Values::new(),
+            initial: Values::new(),
+            zone: Zone::UTC,
+            zone_name: String::new(),
             isolation: Isolation::ReadCommitted,
             read_only: false,
             statement_timeout: None,
@@ -44,6 +53,13 @@ impl Settings {
         &self.values
     }
 
+    /// Sets a setting for the whole session: RESET goes back to this value.
+    pub(super) fn open_with(&mut self, name: &str, value: &str) -> Result<()> {
+        self.set(name, Some(&[value.to_owned()]))?;
+        self.initial.clone_from(&self.values);
+        Ok(())
+    }
+
     /// Goes back to values that were set before.
     pub(super) fn restore(&mut self, values: Values) {
         if self.values != values {
@@ -53,6 +69,10 @@ impl Settings {
     }
 
     pub(super) fn set(&mut self, name: &str, value: Option<&[String]>) -> Result<Answer> {
+        if value.is_none() {
+            self.reset(Some(name))?;
+            return Ok(Answer { tag: "SET".to_owned(), ..Answer::default() });
+        }
         let (known, wanted, is_default) = checked(name, value)?;
         self.values.retain(|(other, _)| *other != known);
         if !is_default {
@@ -67,8 +87,9 @@ impl Settings {
             Some(name) => {
                 let (known, ..) = checked(name, None)?;
                 self.values.retain(|(other, _)| *other != known);
+                self.values.extend(self.initial.iter().find(|(other, _)| *other == known).cloned());
             }
-            None => self.values.clear(),
+            None => self.values.clone_from(&self.initial),
         }
         self.changed();
         Ok(Answer { tag: "RESET".to_owned(), ..Answer::default() })
@@ -82,6 +103,11 @@ impl Settings {
         self.isolation =
             value("default_transaction_isolation").and_then(level).unwrap_or(Isolation::ReadCommitted);
         self.read_only = value("default_transaction_read_only") == Some("on");
+        let zone = value("timezone").unwrap_or("");
+        if zone != self.zone_name {
+            self.zone = Zone::named(zone).map_or(Zone::UTC, |(zone, _)| zone);
+            self.zone_name = zone.to_owned();
+        }
         let limit = |name: &str| value(name).and_then(time).filter(|time| !time.is_zero());
         self.statement_timeout = limit("statement_timeout");
         self.lock_timeout = limit("lock_timeout");
@@ -134,6 +160,18 @@ impl Session {
     }
 }
 
+impl Session {
+    /// RESET: it is undone with its transaction, as SET is.
+    pub(super) fn reset_setting(&mut self, name: Option<&str>) -> Result<Answer> {
+        let before = self.settings.values().clone();
+        let answer = self.settings.reset(name)?;
+        if let Some(open) = self.open.as_mut().filter(|open| !open.implicit) {
+            open.settings.get_or_insert(before);
+        }
+        Ok(answer)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,7 +181,8 @@ mod tests {
         let mut settings = Settings::default();
         let mut set = |name: &str, value: &str| settings.set(name, Some(&[value.to_owned()])).map(drop);
         assert_eq!(set("TimeZone", "Etc/UTC"), Ok(()));
-        assert_eq!(set("timezone", "Europe/Paris").expect_err("no such zones").code, "0A000");
+        assert_eq!(set("timezone", "europe/paris"), Ok(()));
+        assert_eq!(set("timezone", "Europe/Nowhere").expect_err("no such zone").code, "22023");
         assert_eq!(set("client_encoding", "utf-8"), Ok(()));
         assert_eq!(set("client_encoding", "latin1").expect_err("one encoding").code, "0A000");
         assert_eq!(set("statement_timeout", "2 s"), Ok(()));

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Datum, Type, text};
+use super::{Datum, Local, Type, Zone, text};
 use crate::error::{Error, Result};
 
 fn malformed(whole: &str, detail: &str) -> Error {
@@ -26,10 +26,10 @@ fn is_vector(ty: Type) -> bool {
 }
 
 /// Reads an array from its text.
-pub(super) fn input(whole: &str, ty: Type, modifier: i32, now: i64) -> Result<Datum> {
+pub(super) fn input(whole: &str, ty: Type, modifier: i32, local: &Local) -> Result<Datum> {
     let element = element_of(ty);
     if is_vector(ty) {
-        let parts = whole.split_ascii_whitespace().map(|part| text::input(part, element, modifier, now));
+        let parts = whole.split_ascii_whitespace().map(|part| text::input(part, element, modifier, local));
         return Ok(Datum::Array(parts.collect::<Result<_>>()?));
     }
     let trimmed = whole.trim_matches(|sign: char| sign.is_ascii_whitespace());
@@ -78,7 +78,7 @@ pub(super) fn input(whole: &str, ty: Type, modifier: i32, now: i64) -> Result<Da
         all.push(if !quoted && value.eq_ignore_ascii_case("null") {
             Datum::Null
         } else {
-            text::input(&value, element, modifier, now)?
+            text::input(&value, element, modifier, local)?
         });
         match signs.next() {
             Some(',') => {}
@@ -94,10 +94,10 @@ pub(super) fn input(whole: &str, ty: Type, modifier: i32, now: i64) -> Result<Da
 }
 
 /// Writes an array as text.
-pub(super) fn output(all: &[Datum], ty: Type, out: &mut String) {
+pub(super) fn output(all: &[Datum], ty: Type, zone: &Zone, out: &mut String) {
     let element = ty.element().unwrap_or(Type::Text);
     if is_vector(ty) {
-        let shown: Vec<String> = all.iter().map(|value| text::show(value, element)).collect();
+        let shown: Vec<String> = all.iter().map(|value| text::show(value, element, zone)).collect();
         return out.push_str(&shown.join(" "));
     }
     out.push('{');
@@ -109,7 +109,7 @@ pub(super) fn output(all: &[Datum], ty: Type, out: &mut String) {
             out.push_str("NULL");
             continue;
         }
-        let shown = text::show(value, element);
+        let shown = text::show(value, element, zone);
         let plain = !shown.is_empty()
             && !shown.eq_ignore_ascii_case("null")
             && !shown

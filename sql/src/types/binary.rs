@@ -100,7 +100,7 @@ impl Datum {
                 let text = std::str::from_utf8(text).map_err(|_| {
                     Error::new("22021", "invalid byte sequence for encoding \"UTF8\" in a parameter")
                 })?;
-                super::text::input(text, ty, super::NO_MOD, 0)?
+                super::text::input(text, ty, super::NO_MOD, &super::Local::default())?
             }
             Type::Bytea => Datum::Bytes(bytes.into()),
             Type::Date => {
@@ -244,7 +244,8 @@ mod tests {
             (Type::Bool, "t", "01"),
         ];
         for (ty, text, bytes) in known {
-            let value = Datum::read(text, ty, 0).expect("the text is one of the type");
+            let value =
+                Datum::read(text, ty, &crate::types::Local::default()).expect("the text is one of the type");
             let written = hex(&value, ty);
             assert!(written.starts_with(bytes), "{text}: {written}, not {bytes}");
             let mut out = Vec::new();

@@ -1,6 +1,6 @@
 //! Columns of results.
 
-use super::{Datum, Type, text};
+use super::{Datum, Type, Zone, text};
 
 /// A column of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,8 +14,8 @@ pub struct Column {
 }
 
 impl Column {
-    /// Writes a value of this column that is not null, as PostgreSQL's text format has it.
-    pub fn write_text(&self, value: &Datum, out: &mut String) {
-        text::output(value, self.ty, out);
+    /// Writes a value of this column that is not null, as PostgreSQL's text format has it; times with a zone as `zone` shows them.
+    pub fn write_text(&self, value: &Datum, zone: &Zone, out: &mut String) {
+        text::output(value, self.ty, zone, out);
     }
 }

@@ -1,10 +1,10 @@
 //! Dates, times and timestamps: their text form (ISO, as `DateStyle = ISO, MDY`), fields, and the calendar.
 //!
 //! Days count from 1970-01-01 and microseconds from its midnight, as the engine's rows do; the calendar is the Gregorian
-//! one in both directions, as PostgreSQL's. The ends of the integers are the infinities. The only time zones are UTC and
-//! fixed offsets: no database of zones is at hand yet.
+//! one in both directions, as PostgreSQL's. The ends of the integers are the infinities. Zones are in `zone`.
 
 use super::interval::fraction_text;
+use super::zone::{Local, Zone};
 use crate::error::{Error, Result};
 
 pub(crate) const DAY: i64 = 86_400_000_000;
@@ -88,6 +88,8 @@ struct Fields {
     time: Option<i64>,
     /// Microseconds east of Greenwich.
     offset: Option<i64>,
+    /// A zone by its name.
+    zone: Option<Zone>,
     infinite: Option<bool>,
     bc: bool,
     /// The year was written with two digits.
@@ -189,8 +191,10 @@ fn read_word(
     if first.is_ascii_digit() && word.contains(':') {
         let (time, rest) = read_time(word, text)?;
         fields.time = Some(time);
-        if !rest.is_empty() {
+        if rest.starts_with(['+', '-']) {
             fields.offset = Some(read_offset(rest, text)?);
+        } else if !rest.is_empty() {
+            fields.zone = Some(Zone::in_text(rest).ok_or(None)?);
         }
         return Ok(());
     }
@@ -232,9 +236,11 @@ fn read_word(
             let half = if word == "pm" { 12 } else { 0 };
             fields.time = Some(time + (half - if hour == 12 { 12 } else { 0 }) * HOUR);
         }
-        "z" | "utc" | "gmt" | "ut" | "zulu" => fields.offset = Some(0),
         _ if DAYS.iter().any(|day| word == *day || (word.len() == 3 && day.starts_with(word))) => {}
-        _ => *month = Some(month_named(word).ok_or(None)?),
+        _ => match month_named(word) {
+            Some(named) => *month = Some(named),
+            None => fields.zone = Some(Zone::in_text(word).ok_or(None)?),
+        },
     }
     Ok(())
 }
@@ -355,11 +361,8 @@ pub(crate) fn fraction_micros(digits: &str) -> Option<i64> {
     Some((fraction * 1e6).round_ties_even() as i64)
 }
 
-/// `+02`, `-02:30`, `+0230`, `z`, `utc`
+/// `+02`, `-02:30`, `+0230`
 fn read_offset(word: &str, text: &str) -> std::result::Result<i64, Option<Error>> {
-    if ["z", "utc", "gmt"].contains(&word) {
-        return Ok(0);
-    }
     let east = word.starts_with('+');
     let digits = word.strip_prefix(['+', '-']).ok_or(None)?;
     let parts: Vec<&str> = digits.split(':').collect();
@@ -380,6 +383,14 @@ fn read_offset(word: &str, text: &str) -> std::result::Result<i64, Option<Error>
 }
 
 impl Fields {
+    /// The moment at which a clock shows this time: that of the zone which the text names, or else of the session.
+    fn moment(&self, shown: i64, local: &Local) -> Option<i64> {
+        match (self.offset, &self.zone) {
+            (Some(offset), _) => shown.checked_sub(offset),
+            (None, zone) => zone.as_ref().unwrap_or(&local.zone).to_utc(shown),
+        }
+    }
+
     fn days(&self, text: &str) -> Result<Option<i64>> {
         let Some((mut year, month, day)) = self.date else { return Ok(None) };
         if self.bc {
@@ -407,29 +418,35 @@ fn infinity(text: &str) -> Option<bool> {
     }
 }
 
-/// Reads a date; `now` is microseconds since 1970.
-pub(crate) fn parse_date(text: &str, now: i64) -> Result<i32> {
+/// Reads a date.
+pub(crate) fn parse_date(text: &str, local: &Local) -> Result<i32> {
     if let Some(positive) = infinity(text) {
         return Ok(if positive { i32::MAX } else { i32::MIN });
     }
     let fields = scan("date", text)?;
     if let Some(special) = fields.now {
+        let now = local.zone.to_local(local.now_us);
         return Ok((now.div_euclid(DAY) + special.unwrap_or(0)) as i32);
     }
     let days = fields.days(text)?.ok_or_else(|| invalid("date", text))?;
     checked_date(days).map_err(|_| Error::new("22008", format!("date out of range: \"{text}\"")))
 }
 
-pub(crate) fn parse_time(text: &str, now: i64) -> Result<i64> {
+pub(crate) fn parse_time(text: &str, local: &Local) -> Result<i64> {
     let fields = scan("time", text)?;
     if let Some(special) = fields.now {
+        let now = local.zone.to_local(local.now_us);
         return Ok(if special.is_some() { 0 } else { now.rem_euclid(DAY) });
+    }
+    // The offset of such a zone is that of a day, which a time does not have.
+    if fields.date.is_none() && fields.zone.as_ref().is_some_and(Zone::changes) {
+        return Err(invalid("time", text));
     }
     fields.time.ok_or_else(|| invalid("time", text))
 }
 
 /// Reads a timestamp; with `zone`, one in UTC, else an offset is read and ignored.
-pub(crate) fn parse_timestamp(text: &str, zone: bool, now: i64) -> Result<i64> {
+pub(crate) fn parse_timestamp(text: &str, zone: bool, local: &Local) -> Result<i64> {
     let ty = if zone { "timestamp with time zone" } else { "timestamp" };
     if let Some(positive) = infinity(text) {
         return Ok(if positive { i64::MAX } else { i64::MIN });
@@ -437,14 +454,17 @@ pub(crate) fn parse_timestamp(text: &str, zone: bool, now: i64) -> Result<i64> {
     let fields = scan(ty, text)?;
     let out = || Error::new("22008", format!("timestamp out of range: \"{text}\""));
     if let Some(special) = fields.now {
-        return Ok(match special {
+        let now = local.zone.to_local(local.now_us);
+        let shown = match special {
+            None if zone => return Ok(local.now_us),
             None => now,
             Some(days) => (now.div_euclid(DAY) + days) * DAY + fields.time.unwrap_or(0),
-        });
+        };
+        return if zone { fields.moment(shown, local).ok_or_else(out) } else { Ok(shown) };
     }
     let days = fields.days(text)?.ok_or_else(|| invalid(ty, text))?;
-    let offset = if zone { fields.offset.unwrap_or(0) } else { 0 };
-    let micros = days.checked_mul(DAY).and_then(|it| it.checked_add(fields.time.unwrap_or(0) - offset));
+    let shown = days.checked_mul(DAY).and_then(|it| it.checked_add(fields.time.unwrap_or(0)));
+    let micros = if zone { shown.and_then(|shown| fields.moment(shown, local)) } else { shown };
     checked_timestamp(micros).map_err(|_| out())
 }
 
@@ -467,19 +487,35 @@ pub(crate) fn show_time(micros: i64) -> String {
     format!("{hour:02}:{minute:02}:{}", fraction_text(micros % MINUTE, true))
 }
 
-pub(crate) fn show_timestamp(micros: i64, zone: bool) -> String {
+/// A timestamp as text; one with a zone: as its clock shows it, with its offset.
+pub(crate) fn show_timestamp(micros: i64, zone: Option<&Zone>) -> String {
     match micros {
         i64::MAX => return "infinity".to_owned(),
         i64::MIN => return "-infinity".to_owned(),
         _ => {}
     }
+    let offset = zone.map(|zone| zone.offset(micros));
+    let micros = micros + offset.unwrap_or(0);
     let date = show_date(micros.div_euclid(DAY) as i32);
     let time = show_time(micros.rem_euclid(DAY));
-    let zone = if zone { "+00" } else { "" };
+    let zone = offset.map_or_else(String::new, show_offset);
     match date.strip_suffix(" BC") {
         Some(date) => format!("{date} {time}{zone} BC"),
         None => format!("{date} {time}{zone}"),
     }
+}
+
+/// An offset as timestamps show it: hours, and minutes and seconds where there are any.
+pub(crate) fn show_offset(offset: i64) -> String {
+    let (sign, seconds) = (if offset < 0 { '-' } else { '+' }, offset.abs() / SECOND);
+    let mut shown = format!("{sign}{:02}", seconds / 3600);
+    if seconds % 3600 != 0 {
+        shown += &format!(":{:02}", seconds / 60 % 60);
+    }
+    if seconds % 60 != 0 {
+        shown += &format!(":{:02}", seconds % 60);
+    }
+    shown
 }
 
 /// Microseconds rounded to `digits` digits of the second.
@@ -490,18 +526,4 @@ pub(crate) fn round_micros(micros: i64, digits: i32) -> i64 {
     let unit = 10i64.pow(6 - digits as u32);
     let half = unit / 2;
     if micros >= 0 { (micros + half) / unit * unit } else { -((-micros + half) / unit * unit) }
-}
-
-/// An offset from UTC by the name of a zone, in microseconds.
-pub(crate) fn zone_offset(zone: &str) -> Result<i64> {
-    let lower = zone.trim().to_ascii_lowercase();
-    if ["utc", "gmt", "z", "zulu", "ut", "etc/utc", "etc/gmt", "universal", "greenwich"].contains(&&*lower) {
-        return Ok(0);
-    }
-    // As a POSIX zone: `+02` is west of Greenwich here.
-    if let Ok(offset) = read_offset(&lower, zone) {
-        return Ok(-offset);
-    }
-    Err(Error::new("22023", format!("time zone \"{zone}\" not recognized"))
-        .hint("Only UTC and fixed offsets are known."))
 }

@@ -105,6 +105,17 @@ pub(crate) fn open(text: &str) -> Result<Json<'_>> {
     })
 }
 
+/// The text of a timestamp as ISO 8601 writes it: a `T` between date and time, and minutes in each offset.
+pub(crate) fn moment(shown: &str) -> String {
+    let (body, era) = match shown.strip_suffix(" BC") {
+        Some(body) => (body, " BC"),
+        None => (shown, ""),
+    };
+    let offset = body.split_once(':').and_then(|(_, rest)| rest.split_once(['+', '-']));
+    let minutes = if offset.is_some_and(|(_, digits)| digits.len() == 2) { ":00" } else { "" };
+    format!("{}{minutes}{era}", body.replacen(' ', "T", 1))
+}
+
 /// Writes a string with its quotes and escapes.
 pub(crate) fn quote(text: &str, out: &mut String) {
     out.push('"');

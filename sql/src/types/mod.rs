@@ -1,5 +1,6 @@
 //! Types of SQL: names, PostgreSQL's OIDs, categories, modifiers; values and their text form.
 
+mod abbreviations;
 pub(crate) mod array;
 mod binary;
 mod column;
@@ -13,6 +14,7 @@ pub(crate) mod stored;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;
+pub(crate) mod zone;
 
 pub use column::Column;
 pub use datum::Datum;
@@ -20,6 +22,7 @@ pub(crate) use datum::{span, without_blanks};
 pub use numeric::Numeric;
 pub use record::Record;
 pub(crate) use record::Shape;
+pub use zone::{Local, Zone};
 
 /// A type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -329,6 +332,11 @@ impl Type {
     /// Is it an OID that is shown by a name?
     pub(crate) fn is_registered(self) -> bool {
         matches!(self, Type::Regclass | Type::Regtype | Type::Regnamespace | Type::Regproc)
+    }
+
+    /// May its values be times that each zone shows in its own way?
+    pub(crate) fn shows_zone(self) -> bool {
+        matches!(self, Type::TimestampTz | Type::TimestampTzArray | Type::Record | Type::RecordArray)
     }
 
     pub(crate) fn is_integer(self) -> bool {

@@ -4,6 +4,8 @@
 //! the point) of results are those of PostgreSQL's `numeric.c`: the greater one for sums, the sum of both for products, and for
 //! quotients at least 16 significant digits ([`Numeric::div`]).
 
+mod logarithms;
+
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -340,21 +342,6 @@ impl Numeric {
         let doubled = (u32::from(self.scale()) + more) as u16;
         debug_assert_eq!(doubled % 2, 0, "twice the scale of the root");
         Self::from_big(raised.sqrt(), doubled / 2).round(i32::from(scale))
-    }
-
-    /// This number to a whole power, exactly, with `scale` digits after the point in the end.
-    pub(crate) fn pow_whole(&self, exponent: u32) -> Result<Self> {
-        let digits = self.mantissa().bits().saturating_mul(u64::from(exponent)) * 30103 / 100_000;
-        if digits > MAX_DIGITS {
-            return Err(overflow());
-        }
-        let scale = u64::from(self.scale()) * u64::from(exponent);
-        let raised = self.mantissa().pow(exponent);
-        if scale > u64::from(MAX_SCALE) {
-            let less = divide_rounded(&raised, &ten_to((scale - u64::from(MAX_SCALE)) as u32));
-            return Ok(Self::from_big(less, MAX_SCALE as u16));
-        }
-        Ok(Self::from_big(raised, scale as u16))
     }
 
     pub(crate) fn compare(&self, other: &Self) -> Ordering {

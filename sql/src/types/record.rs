@@ -4,7 +4,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::{Datum, Type, text};
+use super::{Datum, Type, Zone, text};
 use crate::error::{Error, Result};
 
 /// Names and types of the fields of row values.
@@ -79,7 +79,7 @@ impl Record {
     }
 
     /// Writes the row value as text (`record_out`).
-    pub(super) fn output(&self, out: &mut String) {
+    pub(super) fn output(&self, zone: &Zone, out: &mut String) {
         out.push('(');
         for (place, value) in self.values.iter().enumerate() {
             if place > 0 {
@@ -88,7 +88,7 @@ impl Record {
             if value.is_null() {
                 continue;
             }
-            let shown = text::show(value, self.type_of(place));
+            let shown = text::show(value, self.type_of(place), zone);
             let is_plain = |sign: char| !(sign.is_ascii_whitespace() || "\"\\(),\u{b}".contains(sign));
             if !shown.is_empty() && shown.chars().all(is_plain) {
                 out.push_str(&shown);

@@ -2,13 +2,14 @@
 
 use proptest::prelude::*;
 
-use super::{Datum, NO_MOD, Numeric, Type, text};
+use super::{Datum, Local, NO_MOD, Numeric, Type, Zone, text};
 
 fn there_and_back(value: &Datum, ty: Type) {
-    let shown = text::show(value, ty);
-    let read = text::input(&shown, ty, NO_MOD, 0).unwrap_or_else(|error| panic!("{shown}: {error}"));
+    let shown = text::show(value, ty, &Zone::UTC);
+    let read =
+        text::input(&shown, ty, NO_MOD, &Local::default()).unwrap_or_else(|error| panic!("{shown}: {error}"));
     assert_eq!(&read, value, "{shown}");
-    assert_eq!(text::show(&read, ty), shown);
+    assert_eq!(text::show(&read, ty, &Zone::UTC), shown);
 }
 
 proptest! {
@@ -35,8 +36,8 @@ proptest! {
     #[test]
     fn intervals(months in -120_000i32..120_000, days in -100_000i32..100_000, micros in -900_000_000_000_000i64..900_000_000_000_000) {
         let value = Datum::Interval(thermocline_row::Interval::new(months, days, micros));
-        let shown = text::show(&value, Type::Interval);
-        let Datum::Interval(read) = text::input(&shown, Type::Interval, NO_MOD, 0).expect("it reads") else {
+        let shown = text::show(&value, Type::Interval, &Zone::UTC);
+        let Datum::Interval(read) = text::input(&shown, Type::Interval, NO_MOD, &Local::default()).expect("it reads") else {
             panic!("an interval")
         };
         prop_assert_eq!((read.months, read.days, read.micros), (months, days, micros), "{}", shown);
@@ -74,7 +75,7 @@ proptest! {
     fn any_text(text in "\\PC{0,24}|[-+0-9:./ eT]{0,24}") {
         for oid in 1..4000 {
             if let Some(ty) = Type::from_oid(oid) {
-                let _ = text::input(&text, ty, NO_MOD, 0);
+                let _ = text::input(&text, ty, NO_MOD, &Local::default());
             }
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::datetime;
 use super::interval::{self, Limits};
-use super::{Datum, NO_MOD, Numeric, Type, numeric_parts};
+use super::{Datum, Local, NO_MOD, Numeric, Type, Zone, numeric_parts};
 use crate::error::{Error, Result};
 
 fn invalid(ty: Type, text: &str) -> Error {
@@ -15,8 +15,8 @@ fn trimmed(text: &str) -> &str {
     text.trim_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c'])
 }
 
-/// Reads a value. `now` is the time of the transaction, for `now` and `today`.
-pub(crate) fn input(text: &str, ty: Type, modifier: i32, now: i64) -> Result<Datum> {
+/// Reads a value.
+pub(crate) fn input(text: &str, ty: Type, modifier: i32, local: &Local) -> Result<Datum> {
     let value = match ty {
         Type::Bool => Datum::Bool(boolean(text).ok_or_else(|| invalid(ty, text))?),
         Type::Int2 | Type::Int4 | Type::Int8 => Datum::Int(integer(text, ty)?),
@@ -42,10 +42,10 @@ pub(crate) fn input(text: &str, ty: Type, modifier: i32, now: i64) -> Result<Dat
         }
         Type::Char => Datum::text(text.chars().next().map_or(String::new(), String::from)),
         Type::Bytea => Datum::Bytes(bytes(text)?.into()),
-        Type::Date => Datum::Date(datetime::parse_date(text, now)?),
-        Type::Time => Datum::Time(datetime::parse_time(text, now)?),
-        Type::Timestamp => Datum::Timestamp(datetime::parse_timestamp(text, false, now)?),
-        Type::TimestampTz => Datum::Timestamp(datetime::parse_timestamp(text, true, now)?),
+        Type::Date => Datum::Date(datetime::parse_date(text, local)?),
+        Type::Time => Datum::Time(datetime::parse_time(text, local)?),
+        Type::Timestamp => Datum::Timestamp(datetime::parse_timestamp(text, false, local)?),
+        Type::TimestampTz => Datum::Timestamp(datetime::parse_timestamp(text, true, local)?),
         Type::Interval => {
             let limits = if modifier >= 0 {
                 let fields = i64::from(modifier & 0xff);
@@ -56,7 +56,7 @@ pub(crate) fn input(text: &str, ty: Type, modifier: i32, now: i64) -> Result<Dat
             Datum::Interval(interval::parse(text, limits)?)
         }
         Type::Uuid => Datum::Uuid(uuid(text).ok_or_else(|| invalid(ty, text))?),
-        ty if ty.element().is_some() => super::array::input(text, ty, modifier, now)?,
+        ty if ty.element().is_some() => super::array::input(text, ty, modifier, local)?,
         Type::Record => {
             return Err(Error::new("0A000", "input of anonymous composite types is not implemented"));
         }
@@ -185,7 +185,8 @@ fn float(text: &str, ty: Type) -> Result<f64> {
     Ok(value)
 }
 
-fn bytes(text: &str) -> Result<Vec<u8>> {
+/// The bytes that a text of a `bytea` means: of `\x` and hexadecimal digits, or with escapes.
+pub(crate) fn bytes(text: &str) -> Result<Vec<u8>> {
     if let Some(digits) = text.strip_prefix("\\x") {
         let mut all = Vec::with_capacity(digits.len() / 2);
         let mut high = None;
@@ -206,6 +207,11 @@ fn bytes(text: &str) -> Result<Vec<u8>> {
         }
         return Ok(all);
     }
+    escaped_bytes(text)
+}
+
+/// Bytes of a text in which `\\nnn` is an octal number, and `\\\\` a backslash.
+pub(crate) fn escaped_bytes(text: &str) -> Result<Vec<u8>> {
     let mut all = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
@@ -248,8 +254,8 @@ fn uuid(text: &str) -> Option<[u8; 16]> {
     (count == 32).then_some(out)
 }
 
-/// Writes a value that is not null.
-pub(crate) fn output(value: &Datum, ty: Type, out: &mut String) {
+/// Writes a value that is not null; times with a zone as `zone` shows them.
+pub(crate) fn output(value: &Datum, ty: Type, zone: &Zone, out: &mut String) {
     match value {
         Datum::Null => {}
         Datum::Bool(value) => out.push(if *value { 't' } else { 'f' }),
@@ -269,7 +275,9 @@ pub(crate) fn output(value: &Datum, ty: Type, out: &mut String) {
         }
         Datum::Date(value) => out.push_str(&datetime::show_date(*value)),
         Datum::Time(value) => out.push_str(&datetime::show_time(*value)),
-        Datum::Timestamp(value) => out.push_str(&datetime::show_timestamp(*value, ty == Type::TimestampTz)),
+        Datum::Timestamp(value) => {
+            out.push_str(&datetime::show_timestamp(*value, (ty == Type::TimestampTz).then_some(zone)));
+        }
         Datum::Interval(value) => out.push_str(&interval::show(*value)),
         Datum::Uuid(value) => {
             for (index, byte) in value.iter().enumerate() {
@@ -279,8 +287,8 @@ pub(crate) fn output(value: &Datum, ty: Type, out: &mut String) {
                 let _ = write!(out, "{byte:02x}");
             }
         }
-        Datum::Record(row) => row.output(out),
-        Datum::Array(all) => super::array::output(all, ty, out),
+        Datum::Record(row) => row.output(zone, out),
+        Datum::Array(all) => super::array::output(all, ty, zone, out),
     }
 }
 
@@ -289,15 +297,15 @@ impl Datum {
     ///
     /// # Errors
     /// Text that is none of the type (22P02, 22003, 22007, …).
-    pub fn read(text: &str, ty: Type, now_us: i64) -> Result<Self> {
-        input(text, ty, NO_MOD, now_us)
+    pub fn read(text: &str, ty: Type, local: &Local) -> Result<Self> {
+        input(text, ty, NO_MOD, local)
     }
 }
 
 /// The text of a value that is not null.
-pub(crate) fn show(value: &Datum, ty: Type) -> String {
+pub(crate) fn show(value: &Datum, ty: Type, zone: &Zone) -> String {
     let mut out = String::new();
-    output(value, ty, &mut out);
+    output(value, ty, zone, &mut out);
     out
 }
 

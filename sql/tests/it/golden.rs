@@ -46,7 +46,8 @@ fn escape(value: Option<String>) -> String {
 }
 
 fn lines(statement: &str, answer: &Answer) -> Vec<String> {
-    if answer.columns.is_empty() && !answer.tag.starts_with("SELECT") {
+    let makes_table = statement.starts_with("create table") || statement.contains(" into ");
+    if answer.columns.is_empty() && (makes_table || !answer.tag.starts_with("SELECT")) {
         return vec![format!("# {}", answer.tag)];
     }
     let mut header = String::from("?");

@@ -10,7 +10,7 @@ use std::future::Future;
 
 use thermocline_base::rng::Rng;
 use thermocline_engine::{Database, block_on};
-use thermocline_sql::{Column, Datum, Error, Prepared, Session, Type};
+use thermocline_sql::{Column, Datum, Error, Local, Prepared, Session, Type, Zone};
 
 use crate::sessions::{database, run};
 
@@ -147,7 +147,7 @@ fn values(types: &[Type]) -> Vec<Datum> {
     let value = |(place, ty): (usize, &Type)| match ty {
         Type::Bool => Datum::Bool(false),
         Type::Numeric | Type::Text | Type::Varchar => {
-            Datum::read(&place.to_string(), *ty, 0).expect("it is a value")
+            Datum::read(&place.to_string(), *ty, &Local::default()).expect("it is a value")
         }
         // The first one is a key, most often of no row yet.
         _ => Datum::Int(if place == 0 { 2 + 4 * i64::from(types.len() > 2) } else { 1 }),
@@ -172,7 +172,7 @@ fn execute(session: &mut Session, prepared: &mut Prepared, values: Vec<Datum>) -
         assert_eq!(row.len(), columns.len(), "a row has the columns that were described");
         let shown = |(value, column): (&Datum, &Column)| {
             let mut text = String::new();
-            column.write_text(value, &mut text);
+            column.write_text(value, &Zone::UTC, &mut text);
             (!value.is_null()).then_some(text)
         };
         row.iter().zip(&columns).map(shown).collect()

@@ -30,8 +30,20 @@ impl Session {
         }
         self.known(name)?;
         let table = &name.name;
-        for action in actions {
+        for (place, action) in actions.iter().enumerate() {
+            let twice = |column: &String| {
+                let before = actions[..place].iter();
+                before
+                    .clone()
+                    .any(|other| matches!(other, Alter::SetType { column: own, .. } if own == column))
+            };
             match action {
+                Alter::SetType { column, .. } if twice(column) => {
+                    return Err(Error::new(
+                        "0A000",
+                        format!("cannot alter type of column \"{column}\" twice"),
+                    ));
+                }
                 Alter::AddColumn { column, if_not_exists } => {
                     self.add_column(table, column, *if_not_exists, &mut answer).await?;
                 }
@@ -52,6 +64,17 @@ impl Session {
                 Alter::SetNotNull { column, not_null, .. } => {
                     self.set_not_null(table, column, *not_null).await?;
                 }
+                Alter::SetType { column, at, ty, using } => {
+                    self.set_type(table, (column, *at), ty, using.as_ref()).await?;
+                }
+                Alter::AddIdentity { column, identity } => self.add_identity(table, column, identity).await?,
+                Alter::SetIdentity { column, always } => self.set_identity(table, column, *always).await?,
+                Alter::DropIdentity { column, if_exists } => {
+                    if !self.drop_identity(table, column, *if_exists).await? {
+                        let what = format!("column \"{column}\" of relation \"{table}\"");
+                        answer.notice(format!("{what} is not an identity column, skipping"));
+                    }
+                }
                 Alter::Nothing => {}
             }
         }
@@ -62,7 +85,7 @@ impl Session {
         self.tables.table(table).is_ok_and(|table| table.schema().column_index(column).is_some())
     }
 
-    fn column_known(&self, table: &str, column: &str) -> Result<()> {
+    pub(super) fn column_known(&self, table: &str, column: &str) -> Result<()> {
         if self.has_column(table, column) {
             return Ok(());
         }
@@ -70,11 +93,11 @@ impl Session {
     }
 
     /// The row that is kept of a column.
-    fn kept(&self, table: &str, column: &str) -> ColumnRow {
+    pub(super) fn kept(&self, table: &str, column: &str) -> ColumnRow {
         self.objects.column(table, column).cloned().unwrap_or_default()
     }
 
-    async fn keep(&mut self, table: &str, column: &str, row: ColumnRow) -> Result<()> {
+    pub(super) async fn keep(&mut self, table: &str, column: &str, row: ColumnRow) -> Result<()> {
         if row == ColumnRow::default() {
             let name = (Kind::Column, table.to_owned(), column.to_owned());
             return self.record(&[Change::Remove(name)]).await;
@@ -310,9 +333,9 @@ impl Session {
                 let target = plain_column(column, ty, modifier, stored.ty);
                 match self.default_row(default, &target).map_err(Error::nowhere)? {
                     // The engine's default stays as it was made: rows may stand in it.
-                    (Some(_), _) => DefaultRow::Text(default.text.clone()),
-                    (None, DefaultRow::Engine) => DefaultRow::Dropped,
-                    (None, row) => row,
+                    (Some(_), _, text) => DefaultRow::Text(text),
+                    (None, DefaultRow::Engine, _) => DefaultRow::Dropped,
+                    (None, row, _) => row,
                 }
             }
         };
@@ -351,9 +374,7 @@ impl Session {
             return Err(Error::new("42601", message));
         }
         if !stored.nullable {
-            return Err(Error::unsupported(format!(
-                "DROP NOT NULL of column \"{column}\", which the table was made with,"
-            )));
+            return self.make_nullable(table, column).await;
         }
         kept.not_null = false;
         self.keep(table, column, kept).await

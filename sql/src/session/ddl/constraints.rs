@@ -13,6 +13,7 @@ use crate::names::{self, quoted};
 use crate::objects::Change;
 use crate::objects::rows::{ActionRow, CheckRow, ForeignRow, Kind, Object};
 use crate::parser::ast::{Action, CheckDef, CreateTable, ForeignDef, ObjectName};
+use crate::parser::edited;
 use crate::session::{Answer, Session};
 use crate::types::{Datum, Type};
 
@@ -138,7 +139,7 @@ impl Session {
         taken: &mut Vec<String>,
     ) -> Result<Change> {
         let catalog = self.catalog();
-        let mut binder = Binder::new(&catalog, Vec::new(), self.clock.wall_us());
+        let mut binder = Binder::new(&catalog, Vec::new(), self.local()).for_keeping();
         let bound = binder.check_expr(&check.condition.expr, table)?;
         if !binder.parameters.is_empty() {
             return Err(Error::new("42P02", "there is no parameter $1").at(check.at));
@@ -155,7 +156,8 @@ impl Session {
             free(names::plain(&table.name), about, "check", taken)
         });
         taken.push(name.clone());
-        let condition = check.condition.text.clone();
+        let (text, at) = (&check.condition.text, check.condition.at);
+        let condition = edited(text, binder.zone_edits(text, at));
         Ok(Change::Put(table.name.clone(), name, Object::Check(CheckRow { condition })))
     }
 
@@ -303,7 +305,7 @@ impl Session {
         if let Some(orphan) = self.internal(&orphans).await?.first() {
             let message =
                 format!("insert or update on table \"{table}\" violates foreign key constraint \"{name}\"");
-            let shown = crate::exec::shown(&found, &row.columns, orphan);
+            let shown = crate::exec::shown(&found, &row.columns, orphan, &self.settings.zone);
             let detail = format!("Key {shown} is not present in table \"{}\".", row.parent);
             return Err(Error::new("23503", message).detail(detail).table(table).constraint(name));
         }
@@ -434,6 +436,41 @@ impl Session {
         Ok(changes)
     }
 
+    /// A view whose query names a column of a table.
+    pub(super) fn view_of_column(&self, table: &str, column: &str) -> Option<&str> {
+        let mut views = self.objects.views();
+        let found = views.find(|(_, view)| named_in(&view.query, table, column, &view.reads));
+        found.map(|(name, _)| name)
+    }
+
+    /// Refuses a type of a column that keys could not compare any more.
+    pub(super) fn keys_stay_comparable(&self, table: &Table, column: &str, ty: Type) -> Result<()> {
+        for (child, name, row) in self.objects.foreign() {
+            let pairs = row.columns.iter().zip(&row.parent_columns);
+            let others = pairs.filter_map(|(own, theirs)| {
+                let (as_child, as_parent) = (child == table.name, row.parent == table.name);
+                match () {
+                    () if as_child && own == column => Some((row.parent.as_str(), theirs)),
+                    () if as_parent && theirs == column => Some((child, own)),
+                    () => None,
+                }
+            });
+            for (other, place) in others {
+                let Some(other) = self.catalog().table(other) else { continue };
+                let Some(found) = other.columns.iter().find(|it| it.name == *place) else { continue };
+                if other.name != table.name && !comparable(found.ty, ty) {
+                    let (a, b) = (ty.sql_name(), found.ty.sql_name());
+                    let detail = format!(
+                        "Key columns \"{column}\" and \"{place}\" are of incompatible types: {a} and {b}."
+                    );
+                    let message = format!("foreign key constraint \"{name}\" cannot be implemented");
+                    return Err(Error::new("42804", message).detail(detail));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The dependents of a column that is to be dropped: its own constraints go with it, others are an error or go with CASCADE.
     pub(super) fn dependents_of_column(
         &self,
@@ -446,7 +483,7 @@ impl Session {
         let known = self.catalog().table(table).expect("it is known");
         let place = known.columns.iter().position(|it| it.name == column);
         let catalog = self.catalog();
-        let mut binder = Binder::new(&catalog, Vec::new(), self.clock.wall_us());
+        let mut binder = Binder::new(&catalog, Vec::new(), self.local());
         let used = binder
             .checks(&known)?
             .into_iter()

@@ -7,6 +7,8 @@
 //! |---|---|
 //! | `tables` | tables and indexes |
 //! | `alter` | columns, by ALTER TABLE |
+//! | `identity`, `rewrite` | identity columns; tables that are written anew |
+//! | `derived` | tables made of queries and of other tables |
 //! | `constraints` | CHECK constraints, foreign keys; what depends on something |
 //! | `keys`, `unique` | primary and unique keys, unique indexes |
 //! | `sequences`, `views`, `schemas` | these, and the names of all by schema |
@@ -14,8 +16,11 @@
 
 mod alter;
 mod constraints;
+mod derived;
+mod identity;
 mod keys;
 mod objects;
+mod rewrite;
 mod schemas;
 mod sequences;
 mod tables;
@@ -58,6 +63,7 @@ impl Session {
                 self.set_schema(*kind, name, *if_exists, schema).await
             }
             Statement::CreateTable(create) => self.create_table(create).await,
+            Statement::CreateTableAs(create) => self.create_table_as(create).await,
             Statement::CreateIndex(create) => self.create_index(create).await,
             Statement::DropTable { names, if_exists, cascade } => {
                 self.drop_tables(names, *if_exists, *cascade).await

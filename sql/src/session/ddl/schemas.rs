@@ -108,7 +108,9 @@ impl Session {
                 let own = create.name.name.clone();
                 self.settle_parents(create.columns.iter_mut().flat_map(|it| &mut it.references), &own);
                 self.settle_parents(&mut create.foreign, &own);
+                create.likes.iter_mut().for_each(|like| self.settle(&mut like.table));
             }
+            Statement::CreateTableAs(create) => create.name.name = self.target(&create.name)?,
             Statement::CreateView(view) => view.name.name = self.target(&view.name)?,
             Statement::CreateSequence { name, options, .. } => {
                 name.name = self.target(name)?;

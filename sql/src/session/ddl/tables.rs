@@ -3,6 +3,7 @@
 use thermocline_engine::{Error as EngineError, IndexSchema, TableSchema, Tiering};
 use thermocline_row as row;
 
+use super::rewrite::no_column_of;
 use super::unique::may_index;
 use crate::bind::Binder;
 use crate::catalog::{Catalog, Column, HIDDEN_INDEX, HIDDEN_KEY, Identity, sql_type};
@@ -11,9 +12,10 @@ use crate::names::{self, quoted};
 use crate::objects::Change;
 use crate::objects::rows::{ColumnRow, DefaultRow, Object};
 use crate::parser::ast::{ColumnDef, CreateIndex, CreateTable, Names, ObjectName, Written};
+use crate::parser::edited;
 use crate::session::{Answer, Session};
 use crate::types::stored::stored_value;
-use crate::types::{Datum, NO_MOD, Type, display, numeric_parts};
+use crate::types::{Datum, NO_MOD, Type, numeric_parts};
 
 /// The name given to a key, and its columns.
 type Key = (Option<String>, Names);
@@ -68,6 +70,13 @@ impl Session {
             }
             return Err(Error::new("42P07", message));
         }
+        let whole;
+        let create = if create.likes.is_empty() {
+            create
+        } else {
+            whole = self.with_likes(create)?;
+            &whole
+        };
         let mut schema = TableSchema::new(name);
         if let Some(tiering) = tiering(&create.options)? {
             schema = schema.tiering(tiering);
@@ -124,6 +133,7 @@ impl Session {
         self.transaction().create_table(schema).await?;
         self.look_again()?;
         self.record(&changes).await?;
+        self.after_likes(create).await?;
         Ok(Answer::tagged("CREATE TABLE"))
     }
 
@@ -153,14 +163,7 @@ impl Session {
             Some(ty) => (ty, NO_MOD),
             None => Binder::type_of(&column.ty)?,
         };
-        let stored = stored_type(ty, modifier).ok_or_else(|| {
-            let error =
-                Error::unsupported(format!("a column of type {}", display(ty, modifier))).at(column.ty.at);
-            match ty {
-                Type::Numeric => error.hint("Say how many digits: numeric(p, s), of at most 38 in all."),
-                _ => error,
-            }
-        })?;
+        let stored = stored_type(ty, modifier).ok_or_else(|| no_column_of(ty, modifier, column.ty.at))?;
         let mut kept = ColumnRow::default();
         if sql_type(stored) != (ty, modifier) {
             kept.ty = Some((ty.oid(), modifier));
@@ -204,8 +207,8 @@ impl Session {
         } else if let Some(default) = &column.default {
             let target = plain_column(&column.name, ty, modifier, stored);
             match self.default_row(default, &target)? {
-                (Some(value), _) => stored_column.default = Some(value),
-                (None, row) => kept.default = row,
+                (Some(value), ..) => stored_column.default = Some(value),
+                (None, row, _) => kept.default = row,
             }
         }
         if kept != ColumnRow::default() {
@@ -214,30 +217,32 @@ impl Session {
         Ok(stored_column)
     }
 
-    /// A default as the engine keeps it, if it is a constant, or else as a hidden row does.
+    /// A default as the engine keeps it, if it is a constant, or else as a hidden row does; and its text.
     pub(super) fn default_row(
         &self,
         default: &Written,
         target: &Column,
-    ) -> Result<(Option<row::Value>, DefaultRow)> {
+    ) -> Result<(Option<row::Value>, DefaultRow, String)> {
         let catalog = self.catalog();
-        let mut binder = Binder::new(&catalog, Vec::new(), self.clock.wall_us());
+        let mut binder = Binder::new(&catalog, Vec::new(), self.local()).for_keeping();
         let bound = binder.default_expr(&default.expr, target)?;
         if !binder.parameters.is_empty() {
             return Err(Error::new("42P02", "there is no parameter $1").at(default.expr.at));
         }
-        Ok(match Binder::constant_default(&bound) {
+        let text = edited(&default.text, binder.zone_edits(&default.text, default.at));
+        let (value, row) = match Binder::constant_default(&bound) {
             Some(Datum::Null) => (None, DefaultRow::Engine),
             Some(datum) => match stored_value(&datum, target.stored) {
                 Some(value) => (Some(value), DefaultRow::Engine),
-                None => (None, DefaultRow::Text(default.text.clone())),
+                None => (None, DefaultRow::Text(text.clone())),
             },
             None => {
                 // PostgreSQL shows the sequence as what it is.
                 let sequence = binder.sequence_of(&default.expr).map(|name| next_value_of(&name));
-                (None, DefaultRow::Text(sequence.unwrap_or_else(|| default.text.clone())))
+                (None, DefaultRow::Text(sequence.unwrap_or_else(|| text.clone())))
             }
-        })
+        };
+        Ok((value, row, text))
     }
 
     pub(super) async fn create_index(&mut self, create: &CreateIndex) -> Result<Answer> {
@@ -487,7 +492,7 @@ pub(super) fn bare(names: &Names) -> Vec<&str> {
 }
 
 /// The type that stores all values of a type; none if the engine has none.
-fn stored_type(ty: Type, modifier: i32) -> Option<row::Type> {
+pub(super) fn stored_type(ty: Type, modifier: i32) -> Option<row::Type> {
     Some(match ty {
         Type::Bool => row::Type::Boolean,
         Type::Int2 => row::Type::Int2,

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::objects::Change;
 use crate::objects::rows::{CommentRow, Kind, Object, ViewRow};
 use crate::parser::ast::{Commented, CreateView, ObjectName, Statement};
+use crate::parser::{Edits, edited};
 use crate::session::{Answer, Session};
 
 impl Session {
@@ -21,7 +22,7 @@ impl Session {
             return Err(Error::new("42P07", format!("relation \"{name}\" already exists")));
         }
         let catalog = self.catalog();
-        let mut binder = Binder::new(&catalog, Vec::new(), self.clock.wall_us());
+        let mut binder = Binder::new(&catalog, Vec::new(), self.local()).for_keeping();
         let bound = binder.statement(&Statement::Query(view.query.clone()))?.expect("a query is bound");
         if !binder.parameters.is_empty() {
             return Err(Error::new("42P02", "there is no parameter $1"));
@@ -41,8 +42,9 @@ impl Session {
         let mut names = std::mem::take(&mut binder.named_elsewhere);
         names.sort();
         names.dedup();
-        let (query, stars) = (&view.text, std::mem::take(&mut binder.stars));
-        let query = written_out(query, view.at as usize, stars);
+        let mut edits = written_out(&view.text, view.at, &binder.stars);
+        edits.extend(binder.zone_edits(&view.text, view.at));
+        let query = edited(&view.text, edits);
         let mut columns: Vec<String> = bound.columns().iter().map(|column| column.name.clone()).collect();
         if view.columns.len() > columns.len() {
             return Err(Error::new("42601", "CREATE VIEW specifies more column names than columns"));
@@ -196,21 +198,15 @@ impl Session {
     }
 }
 
-/// The text of a query, which begins at a place of its statement, with what stands for each star.
-fn written_out(text: &str, at: usize, mut stars: Vec<(u32, usize, Vec<String>)>) -> String {
-    stars.sort_by_key(|(place, ..)| *place);
-    stars.dedup_by_key(|(place, ..)| *place);
-    let (mut out, mut done) = (String::new(), 0);
-    for (place, parts, columns) in stars {
-        let Some(start) = (place as usize).checked_sub(at) else { continue };
+/// The edits of a query, which begins at a place of its statement, by which columns stand for each star.
+fn written_out(text: &str, at: u32, stars: &[(u32, usize, Vec<String>)]) -> Edits {
+    let edit = |(place, parts, columns): &(u32, usize, Vec<String>)| {
+        let start = place.checked_sub(at)? as usize;
         // `t.*` is as long as its star is far.
-        let Some(star) = text.get(start..).and_then(|rest| star_in(rest, parts)) else { continue };
-        out.push_str(&text[done..start]);
-        out.push_str(&columns.join(", "));
-        done = start + star + 1;
-    }
-    out.push_str(&text[done..]);
-    out
+        let star = star_in(text.get(start..)?, *parts)?;
+        Some((start..start + star + 1, columns.join(", ")))
+    };
+    stars.iter().filter_map(edit).collect()
 }
 
 /// Where the star stands behind so many names.
