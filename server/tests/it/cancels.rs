@@ -74,7 +74,13 @@ fn ask(client: &mut Client, text: &str) -> Result<Vec<String>, String> {
             'D' => rows.extend(
                 message.values().swap_remove(0).map(|value| String::from_utf8_lossy(&value).into_owned()),
             ),
-            'E' => error = message.field('C'),
+            'E' => {
+                error = message.field('C');
+                if error.as_deref() != Some(CANCELLED) {
+                    // The code alone does not say which conflict it was.
+                    eprintln!("{text}: {:?}", message.field('M'));
+                }
+            }
             'Z' => return error.map_or(Ok(rows), Err),
             _ => {}
         }
