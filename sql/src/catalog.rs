@@ -81,6 +81,8 @@ pub(crate) struct Table {
     pub(crate) primary: Option<usize>,
     /// Rows, about.
     pub(crate) rows: u64,
+    /// The tiering, unless it is `auto`.
+    pub(crate) tiering: Option<thermocline_engine::Tiering>,
     /// CHECK constraints: names and conditions, as they were written.
     pub(crate) checks: Vec<(String, String)>,
     /// Foreign keys of the table.

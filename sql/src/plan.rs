@@ -333,6 +333,8 @@ pub(crate) struct Sub {
     pub(crate) plan: Plan,
     pub(crate) captures: Vec<Expr>,
     pub(crate) kind: SubKind,
+    /// It calls a function that answers otherwise each time: equal captures may have other answers.
+    pub(crate) volatile: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -358,6 +360,14 @@ pub(crate) struct AggregateCall {
     pub(crate) distinct: bool,
     pub(crate) filter: Option<Expr>,
     pub(crate) order: Vec<SortKey>,
+}
+
+impl AggregateCall {
+    /// Its expressions over the rows that are grouped.
+    pub(crate) fn exprs_mut(&mut self) -> impl Iterator<Item = &mut Expr> {
+        let order = self.order.iter_mut().map(|key| &mut key.expr);
+        self.args.iter_mut().chain(&mut self.filter).chain(order)
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -39,7 +39,9 @@ impl Binder<'_> {
 
     /// `ARRAY(query)`: the one column of the query, as an array.
     pub(super) fn array_query(&mut self, query: &ast::Query, at: u32) -> Result<Typed> {
+        let before = self.volatile;
         let (bound, captures) = self.sub_query(query)?;
+        let volatile = self.volatile > before;
         let [column] = &bound.columns[..] else {
             return Err(Error::new("42601", "subquery must return only one column").at(at));
         };
@@ -55,7 +57,7 @@ impl Binder<'_> {
         let all = Plan::Aggregate { input: Box::new(bound.plan), keys: Vec::new(), calls: vec![call] };
         let filled = Expr::Coalesce(vec![Expr::Column(0), Expr::Const(Datum::Array([].into()))]);
         let plan = Plan::Project(Box::new(all), vec![filled]);
-        Ok(self.lifted(Sub { plan, captures, kind: SubKind::Scalar }, ty, at))
+        Ok(self.lifted(Sub { plan, captures, kind: SubKind::Scalar, volatile }, ty, at))
     }
 
     pub(super) fn subscript(&mut self, array: &ast::Expr, place: &ast::Expr, at: u32) -> Result<Typed> {

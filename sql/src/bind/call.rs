@@ -295,15 +295,19 @@ impl Binder<'_> {
     }
 
     fn aggregate_inside(&mut self, name: &str, call: &ast::Call, at: u32) -> Result<(AggregateCall, Type)> {
-        let subs = std::mem::take(&mut self.frame().subs);
-        let bound = self.barring(Barred::Aggregate, |binder| binder.aggregate_parts(name, call, at));
         // Sub-queries of the arguments are answered before grouping.
-        let frame = self.frame();
-        let mine = std::mem::replace(&mut frame.subs, subs);
-        if !mine.is_empty() {
-            return Err(Error::unsupported("a sub-query within an aggregate").at(at));
-        }
+        self.change_subs();
+        let bound = self.barring(Barred::Aggregate, |binder| binder.aggregate_parts(name, call, at));
+        self.change_subs();
         bound
+    }
+
+    /// Puts the sub-queries of aggregates where those of the query are collected, and those there.
+    fn change_subs(&mut self) {
+        let frame = self.frame();
+        if let Some(group) = &mut frame.group {
+            std::mem::swap(&mut frame.subs, &mut group.subs);
+        }
     }
 
     pub(super) fn aggregate_parts(

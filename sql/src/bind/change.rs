@@ -11,7 +11,7 @@ use crate::expr::{Call, Expr};
 use crate::parser::ast::{
     self, Alias, Assignment, Conflict, Delete, ExprKind, Insert, Overriding, SetExpr, TableRef, Update,
 };
-use crate::plan::{BoundConflict, BoundDelete, BoundInsert, BoundUpdate, Plan};
+use crate::plan::{BoundConflict, BoundDelete, BoundInsert, BoundUpdate, Plan, Sub, SubKind};
 use crate::types::{Datum, Type};
 
 fn column_of(table: &Table, name: &str, at: u32) -> Result<usize> {
@@ -25,6 +25,15 @@ fn column_of(table: &Table, name: &str, at: u32) -> Result<usize> {
             None => error,
         }
     })
+}
+
+/// The column that an assignment names, which no other one may.
+fn target(table: &Table, (name, at): (&str, u32), all: &[(usize, Expr)]) -> Result<usize> {
+    let column = column_of(table, name, at)?;
+    if all.iter().any(|(other, _)| *other == column) {
+        return Err(Error::new("42601", format!("multiple assignments to same column \"{name}\"")));
+    }
+    Ok(column)
 }
 
 impl Binder<'_> {
@@ -83,7 +92,10 @@ impl Binder<'_> {
     pub(crate) fn check_expr(&mut self, expr: &ast::Expr, table: &Table) -> Result<Expr> {
         let frames = std::mem::take(&mut self.frames);
         let name = crate::names::plain(&table.name);
-        let (columns, _) = Self::table_columns(table, name, &[]);
+        let (columns, used) = Self::table_columns(table, name, &[]);
+        if self.meanings.is_some() {
+            self.note_scan(&used, &Arc::new(table.clone()), 0);
+        }
         let tables = vec![name.to_owned()];
         let no_aggregates = Some("check constraints");
         self.frames.push(Frame { columns, tables, no_aggregates, ..Frame::default() });
@@ -334,6 +346,12 @@ impl Binder<'_> {
     fn assignments(&mut self, set: &[Assignment], table: &Arc<Table>) -> Result<Vec<(usize, Expr)>> {
         let mut all: Vec<(usize, Expr)> = Vec::new();
         for assignment in set {
+            if let (columns @ [_, _, ..], ExprKind::Scalar(query)) =
+                (&assignment.columns[..], &assignment.value.kind)
+            {
+                self.assigned_row(columns, (query, assignment.value.at), table, &mut all)?;
+                continue;
+            }
             let values: Vec<&ast::Expr> = match (&assignment.columns[..], &assignment.value.kind) {
                 ([_], _) => vec![&assignment.value],
                 (columns, ExprKind::Row(values)) if values.len() == columns.len() => values.iter().collect(),
@@ -342,31 +360,67 @@ impl Binder<'_> {
                     return Err(Error::new("42601", message).at(assignment.columns[0].1));
                 }
                 _ => {
-                    return Err(Error::unsupported("an assignment of a sub-query to several columns")
-                        .at(assignment.columns[0].1));
+                    let message =
+                        "source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression";
+                    return Err(Error::new("0A000", message).at(assignment.value.at));
                 }
             };
             for ((name, at), value) in assignment.columns.iter().zip(values) {
-                let column = column_of(table, name, *at)?;
-                if all.iter().any(|(other, _)| *other == column) {
-                    let message = format!("multiple assignments to same column \"{name}\"");
-                    return Err(Error::new("42601", message));
-                }
+                let column = target(table, (name, *at), &all)?;
                 let expr = if value.kind == ExprKind::Default {
                     self.default_of(table, column)?
-                } else if table.columns[column].identity == Some(true) {
-                    let message = format!("column \"{name}\" can only be updated to DEFAULT");
-                    let detail =
-                        format!("Column \"{name}\" is an identity column defined as GENERATED ALWAYS.");
-                    return Err(Error::new("428C9", message).detail(detail));
                 } else {
                     let typed = self.expr(value)?;
-                    self.assigned(typed, &table.columns[column])?
+                    self.updated(typed, &table.columns[column])?
                 };
                 all.push((column, expr));
             }
         }
         Ok(all)
+    }
+
+    /// The new value of a column.
+    fn updated(&mut self, value: Typed, column: &crate::catalog::Column) -> Result<Expr> {
+        if column.identity == Some(true) {
+            let name = &column.name;
+            let message = format!("column \"{name}\" can only be updated to DEFAULT");
+            let detail = format!("Column \"{name}\" is an identity column defined as GENERATED ALWAYS.");
+            return Err(Error::new("428C9", message).detail(detail));
+        }
+        self.assigned(value, column)
+    }
+
+    /// `(a, b) = (SELECT …)`: the query is asked once, and its one row, or nulls, goes into the columns.
+    fn assigned_row(
+        &mut self,
+        columns: &[(String, u32)],
+        (query, at): (&ast::Query, u32),
+        table: &Arc<Table>,
+        all: &mut Vec<(usize, Expr)>,
+    ) -> Result<()> {
+        let before = self.volatile;
+        let (bound, captures) = self.sub_query(query)?;
+        let volatile = self.volatile > before;
+        if bound.columns.len() != columns.len() {
+            let message = "number of columns does not match number of values";
+            return Err(Error::new("42601", message).at(at));
+        }
+        let types: Vec<Type> = bound.columns.iter().map(|column| column.ty).collect();
+        let fields = (0..types.len()).map(Expr::Column).collect();
+        let row = Expr::Record(fields, crate::types::Shape::unnamed(types));
+        let plan = Plan::Project(Box::new(bound.plan), vec![row]);
+        let row = self.lifted(Sub { plan, captures, kind: SubKind::Scalar, volatile }, Type::Record, at);
+        let field = Call::Two(|row, place| match (row, place) {
+            (Datum::Record(fields), Datum::Int(place)) => Ok(fields[*place as usize].clone()),
+            _ => Ok(Datum::Null),
+        });
+        for (place, ((name, at), made)) in columns.iter().zip(&bound.columns).enumerate() {
+            let column = target(table, (name, *at), all)?;
+            let value = Expr::Call(field, vec![row.expr.clone(), Expr::Const(Datum::Int(place as i64))]);
+            let typed = Typed { modifier: made.modifier, ..Typed::new(value, made.ty, *at) };
+            all.push((column, self.updated(typed, &table.columns[column])?));
+        }
+        Ok(())
     }
 
     /// The rows of the table (first, then what names them) and of what it is joined with.

@@ -285,7 +285,6 @@ fn modifier(ty: Type, name: &TypeName) -> Result<i32> {
         }
         (Type::Time | Type::Timestamp | Type::TimestampTz, [digits]) => (*digits).clamp(0, 6) as i32,
         (Type::Interval, [digits]) => ((digits.clamp(&0, &6) + 1) << 8 | 5) as i32,
-        // `float(n)` is one of the two floats; here only its name is left.
         _ => {
             let shown = ty.sql_name();
             return Err(

@@ -28,6 +28,10 @@ impl Binder<'_> {
         {
             let mut typed = group.keys[place].2.clone();
             (typed.expr, typed.at) = (Expr::Column(place), at);
+            if self.meanings.is_some() {
+                let key = group.keys[place].0.clone();
+                self.note_alike(&key, expr);
+            }
             return Ok(typed);
         }
         Ok(match &expr.kind {
@@ -146,16 +150,20 @@ impl Binder<'_> {
             ExprKind::Field(row, name) => self.row_field(row, name, at)?,
             ExprKind::Subscript(array, place) => self.subscript(array, place, at)?,
             ExprKind::Exists(query) => {
+                let before = self.volatile;
                 let (bound, captures) = self.sub_query(query)?;
-                self.lifted(Sub { plan: bound.plan, captures, kind: SubKind::Exists }, Type::Bool, at)
+                let (plan, volatile) = (bound.plan, self.volatile > before);
+                self.lifted(Sub { plan, captures, kind: SubKind::Exists, volatile }, Type::Bool, at)
             }
             ExprKind::Scalar(query) => {
+                let before = self.volatile;
                 let (bound, captures) = self.sub_query(query)?;
+                let volatile = self.volatile > before;
                 let [column] = &bound.columns[..] else {
                     return Err(Error::new("42601", "subquery must return only one column").at(at));
                 };
                 let (ty, modifier) = (column.ty, column.modifier);
-                let sub = Sub { plan: bound.plan, captures, kind: SubKind::Scalar };
+                let sub = Sub { plan: bound.plan, captures, kind: SubKind::Scalar, volatile };
                 Typed { modifier, ..self.lifted(sub, ty, at) }
             }
             ExprKind::Coalesce(args) => {
@@ -388,7 +396,9 @@ impl Binder<'_> {
         if arg.expr.columns().iter().any(|column| SETS.contains(column)) {
             return Err(Error::new("42804", "row comparison operator must not return a set").at(at));
         }
+        let before = self.volatile;
         let (bound, captures) = self.sub_query(query)?;
+        let volatile = self.volatile > before;
         let wanted = if arg.ty == Type::Record { arg.fields.len() } else { 1 };
         if bound.columns.len() != wanted {
             let what = if bound.columns.len() > wanted { "too many" } else { "too few" };
@@ -426,7 +436,7 @@ impl Binder<'_> {
         } else {
             SubKind::Quantified { comparison, all, arg }
         };
-        Ok(self.lifted(Sub { plan, captures, kind }, Type::Bool, at))
+        Ok(self.lifted(Sub { plan, captures, kind, volatile }, Type::Bool, at))
     }
 
     /// A value for a column: by an assignment cast.

@@ -120,10 +120,14 @@ impl Binder<'_> {
             tables.extend(more_tables);
             keys.extend(more_keys);
             let (all, mut equal) = match on {
-                JoinOn::Using(names) => self.using(columns, more, names, JoinKind::Inner)?,
+                JoinOn::Using(names) => {
+                    let (all, equal, _) = self.using(columns, more, names, (JoinKind::Inner, 0))?;
+                    (all, equal)
+                }
                 JoinOn::Natural => {
                     let names = shared_names(&columns, &more);
-                    self.using(columns, more, &names, JoinKind::Inner)?
+                    let (all, equal, _) = self.using(columns, more, &names, (JoinKind::Inner, 0))?;
+                    (all, equal)
                 }
                 JoinOn::On(_) | JoinOn::None => {
                     columns.extend(more);
@@ -181,6 +185,7 @@ impl Binder<'_> {
                 if bound.is_none() {
                     let full = self.relation_named(name).ok_or_else(|| self.unknown_table(name))?;
                     self.named_relations.push(full.clone());
+                    self.note_relation(&full, name, alias.name.is_some());
                     if let Some(table) = self.catalog.table(&full) {
                         return self.table_relation(&table, alias);
                     }
@@ -306,6 +311,7 @@ impl Binder<'_> {
             return Err(Error::new("42P10", message));
         }
         let (mut columns, used) = Self::table_columns(table, name, &alias.columns);
+        self.note_scan(&used, table, alias.columns.len());
         let named = (self.frame().naming != Naming::None).then_some(self.named);
         if let Some(scan) = named {
             self.named += 1;
@@ -419,10 +425,8 @@ impl Binder<'_> {
             JoinOn::Natural => shared_names(&left.columns, &more),
             _ => Vec::new(),
         };
-        let (columns, mut conditions) = self.using(left.columns.clone(), more, &names, kind)?;
-        if kind == JoinKind::Full && !names.is_empty() {
-            return Err(Error::unsupported("FULL JOIN with USING"));
-        }
+        let (columns, mut conditions, merged) =
+            self.using(left.columns.clone(), more, &names, (kind, left_width + right_width))?;
         if let JoinOn::On(condition) = on {
             self.frame().columns = columns.clone();
             let saved = std::mem::replace(&mut self.frame().tables, tables.clone());
@@ -438,15 +442,13 @@ impl Binder<'_> {
         }
         let primary_keys = left.primary_keys.into_iter().chain(right.primary_keys).collect();
         let lateral = right.lateral;
-        let join = join_of(kind, left.plan, right.plan, left_width, right_width, conditions, lateral);
-        Ok(Relation {
-            plan: join,
-            columns,
-            tables,
-            primary_keys,
-            width: left_width + right_width,
-            lateral: None,
-        })
+        let mut plan = join_of(kind, left.plan, right.plan, left_width, right_width, conditions, lateral);
+        let width = left_width + right_width + merged.len();
+        if !merged.is_empty() {
+            let exprs = (0..left_width + right_width).map(Expr::Column).chain(merged).collect();
+            plan = Plan::Project(Box::new(plan), exprs);
+        }
+        Ok(Relation { plan, columns, tables, primary_keys, width, lateral: None })
     }
 
     /// One side of an outer join: a relation of its own, inner joins within it done.
@@ -465,16 +467,17 @@ impl Binder<'_> {
         Ok(Relation { plan: filtered(plan, behind), columns, tables, primary_keys, width, lateral: None })
     }
 
-    /// Columns of a join with USING: the named ones once and first; and their equalities.
+    /// Columns of a join with USING: the named ones once and first; their equalities; and, of a full join, in which either side
+    /// may be null, the values of those columns, which stand behind both sides.
     fn using(
         &mut self,
         left: Vec<ScopeColumn>,
         right: Vec<ScopeColumn>,
         names: &[String],
-        kind: JoinKind,
-    ) -> Result<(Vec<ScopeColumn>, Vec<Expr>)> {
+        (kind, width): (JoinKind, usize),
+    ) -> Result<(Vec<ScopeColumn>, Vec<Expr>, Vec<Expr>)> {
         let (mut left, mut right) = (left, right);
-        let (mut first, mut conditions) = (Vec::new(), Vec::new());
+        let (mut first, mut conditions, mut merged) = (Vec::new(), Vec::new(), Vec::new());
         for name in names {
             let find = |columns: &[ScopeColumn], side: &str| {
                 let found = columns
@@ -487,6 +490,8 @@ impl Binder<'_> {
                 })
             };
             let (a, b) = (find(&left, "left")?, find(&right, "right")?);
+            self.note_joined(&left[a]);
+            self.note_joined(&right[b]);
             let typed = |column: &ScopeColumn| {
                 column.note();
                 Typed {
@@ -495,7 +500,27 @@ impl Binder<'_> {
                 }
             };
             let sides = vec![typed(&left[a]), typed(&right[b])];
-            conditions.push(self.operator("=", sides, NOWHERE)?.expr);
+            conditions.push(self.operator("=", sides.clone(), NOWHERE)?.expr);
+            if kind == JoinKind::Full {
+                let (index, ty) = (width + merged.len(), self.common_type(&sides, "JOIN/USING")?);
+                let modifier = super::coerce::common_modifier(&sides, ty);
+                let sides = sides.into_iter().map(|side| Ok(self.as_common(side, ty, "JOIN/USING")?.expr));
+                merged.push(Expr::Coalesce(sides.collect::<Result<_>>()?));
+                // It is found by its name alone.
+                let (table, name) = (String::new(), name.clone());
+                first.push(ScopeColumn {
+                    table,
+                    name,
+                    ty,
+                    modifier,
+                    index,
+                    used: None,
+                    merged: false,
+                    hidden: false,
+                });
+                (left[a].merged, right[b].merged) = (true, true);
+                continue;
+            }
             let (shown, other) = if kind == JoinKind::Right {
                 (&mut right[b], &mut left[a])
             } else {
@@ -508,7 +533,7 @@ impl Binder<'_> {
         first.extend(left);
         first.extend(right);
         // What is shown first stands once more under its table's name.
-        Ok((first, conditions))
+        Ok((first, conditions, merged))
     }
 }
 

@@ -16,6 +16,7 @@
 //! | `window` | window functions |
 //! | `layers` | where answers of sub-queries, values of windows and rows of functions stand |
 //! | `json` | JSON of values of any type |
+//! | `meanings` | what the names of a kept text mean, for renaming |
 //! | `names` | names of relations, by schema or search path |
 //! | `registered` | OIDs that are shown by names: `regclass` and its like |
 //! | `system` | system catalogs, and functions that know of definitions |
@@ -28,6 +29,7 @@ mod expr;
 mod from;
 mod json;
 mod layers;
+mod meanings;
 mod names;
 mod query;
 mod recursive;
@@ -40,6 +42,8 @@ mod window;
 
 #[cfg(test)]
 pub(crate) use window::window_functions;
+
+pub(crate) use meanings::{Meaning, Meanings};
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -140,6 +144,8 @@ pub(crate) struct Binder<'c> {
     /// Of a text that is going to be kept: its literals of times with a zone, where each stands, and what means the same in all
     /// zones.
     moments: Option<Vec<(u32, String)>>,
+    /// Meanings of the names in a kept text, where they are asked for.
+    meanings: Option<meanings::Meanings>,
 }
 
 impl<'c> Binder<'c> {
@@ -174,6 +180,7 @@ impl<'c> Binder<'c> {
             kept: None,
             stars: Vec::new(),
             moments: None,
+            meanings: None,
         }
     }
 

@@ -8,7 +8,7 @@ use crate::depth;
 use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::parser::ast::{self, ExprKind, LockWait, Locking, OrderItem, Query, Select, SetExpr, Strength};
-use crate::plan::{BoundQuery, Join, LockTarget, Plan, SortKey, Sub, SubKind};
+use crate::plan::{AggregateCall, BoundQuery, Join, LockTarget, Plan, SortKey, Sub, SubKind};
 use crate::types::{Column, Type};
 
 /// Expressions of a select list, bound, with their names.
@@ -289,6 +289,7 @@ impl Binder<'_> {
                 () => {}
             }
         }
+        let ungrouped = width;
         if grouped {
             let keys = self.group_keys(select)?;
             let subs = std::mem::take(&mut self.frame().subs);
@@ -322,9 +323,12 @@ impl Binder<'_> {
         // Grouping is complete now: its aggregates are known.
         if let Some(group) = self.frame().group.take() {
             let mut keys: Vec<Expr> = group.keys.iter().map(|(_, _, typed)| typed.expr.clone()).collect();
-            keys.iter_mut().for_each(|key| place_subs(key, width));
-            width = keys.len() + group.calls.len();
-            plan = Plan::Aggregate { input: Box::new(plan), keys, calls: group.calls };
+            keys.iter_mut().for_each(|key| place_subs(key, ungrouped));
+            let mut calls = group.calls;
+            calls.iter_mut().flat_map(AggregateCall::exprs_mut).for_each(|expr| place_subs(expr, width));
+            plan = applied(plan, group.subs, &mut width);
+            width = keys.len() + calls.len();
+            plan = Plan::Aggregate { input: Box::new(plan), keys, calls };
         }
         let (mut plan, placed) = self.layered(plan, width, having);
         let mut exprs = Vec::with_capacity(output.exprs.len());
@@ -486,6 +490,9 @@ impl Binder<'_> {
                 self.star(names, item.expr.at, &mut output)?;
                 continue;
             }
+            if item.alias.is_none() {
+                self.note_label(&item.expr);
+            }
             let mut typed = self.expr(&item.expr)?;
             let is_kept = keeps_unknown && matches!(typed.expr, Expr::Const(_) | Expr::Param(_));
             if typed.ty == Type::Unknown && !is_kept {
@@ -619,7 +626,8 @@ impl Binder<'_> {
             }
             _ => {}
         }
-        if let Some((_, place)) = output.written.iter().find(|(known, _)| known == expr) {
+        if let Some((known, place)) = output.written.iter().find(|(known, _)| known == expr) {
+            self.note_alike(known, expr);
             return Ok(*place);
         }
         let typed = self.expr(expr)?;

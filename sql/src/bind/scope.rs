@@ -33,6 +33,8 @@ pub(super) struct Group {
     pub(super) keys: Vec<(ast::Expr, Option<usize>, Typed)>,
     pub(super) calls: Vec<AggregateCall>,
     pub(super) as_written: Vec<(ast::Expr, Type)>,
+    /// Sub-queries in arguments of its aggregates: they are answered before grouping.
+    pub(super) subs: Vec<Sub>,
     /// While the arguments of an aggregate are bound.
     pub(super) inside: bool,
 }
@@ -343,6 +345,7 @@ impl Binder<'_> {
         let frame = &self.frames[level];
         if let Some(column) = frame.find(table, name, at)? {
             column.note();
+            let noted = self.meanings.is_some().then(|| column.clone());
             let mut typed = Typed::new(Expr::Column(column.index), column.ty, at);
             typed.modifier = column.modifier;
             if let Some(group) = frame.group.as_ref().filter(|group| !group.inside) {
@@ -351,6 +354,9 @@ impl Binder<'_> {
                     return Err(ungrouped(&column.table, name).at(at));
                 };
                 typed.expr = Expr::Column(place);
+            }
+            if let Some(column) = noted {
+                self.note_column(&column, at);
             }
             return Ok(Some(typed));
         }

@@ -6,11 +6,11 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use thermocline_engine as engine;
-use thermocline_row::{EncodedRow, Layout, Value};
+use thermocline_row::{self as row, EncodedRow, Layout, Value};
 
 use super::Row;
 use super::operators::Range;
-use crate::catalog::{Identity, Table};
+use crate::catalog::{Column, Identity, Table};
 use crate::error::{Again, Error, Result};
 use crate::expr::Context;
 use crate::expr::memory::Kept;
@@ -257,22 +257,27 @@ fn decode(layout: &Layout, bytes: &[u8], columns: &[usize], width: usize, row: &
 }
 
 /// Does a column stand in another form than its values have here?
-fn is_formed(ty: Type) -> bool {
-    ty == Type::Jsonb || ty.element().is_some()
+fn is_formed(column: &Column) -> bool {
+    column.ty == Type::Jsonb || is_in_bytes(column)
 }
 
-/// Arrays stand as bytes, and values of `jsonb` as texts: what was read of these columns is made one.
+/// Are a column's values kept in PostgreSQL's binary form? Those of arrays are, and numbers that no decimal of the engine holds.
+fn is_in_bytes(column: &Column) -> bool {
+    column.ty.element().is_some() || column.ty == Type::Numeric && column.stored == row::Type::Bytes
+}
+
+/// Makes values of the columns that stand in another form.
 fn with_forms(table: &Table, columns: &[usize], row: &mut Row) {
-    for column in columns {
-        let ty = table.columns[*column].ty;
-        if ty == Type::Jsonb {
-            let text = std::mem::replace(&mut row[*column], Datum::Null);
-            row[*column] = text.in_form_of(ty);
-        } else if ty.element().is_some()
-            && let Datum::Bytes(bytes) = &row[*column]
+    for place in columns {
+        let column = &table.columns[*place];
+        if column.ty == Type::Jsonb {
+            let text = std::mem::replace(&mut row[*place], Datum::Null);
+            row[*place] = text.in_form_of(column.ty);
+        } else if is_in_bytes(column)
+            && let Datum::Bytes(bytes) = &row[*place]
         {
-            row[*column] = crate::types::array::read_binary(bytes, ty)
-                .expect("a column of arrays holds what was written into it");
+            row[*place] = Datum::read_binary(bytes, column.ty)
+                .expect("a column holds the bytes that were written into it");
         }
     }
 }
@@ -295,7 +300,7 @@ impl Source for EngineSource<'_> {
         let (found, layout) = self.table(table).await?;
         let width = table.columns.len();
         let mut row = Row::with_capacity(width + 1);
-        let formed = columns.iter().any(|column| is_formed(table.columns[*column].ty));
+        let formed = columns.iter().any(|column| is_formed(&table.columns[*column]));
         let Self { statement, handles, context, .. } = self;
         let given = context.as_ref().map(|(context, _)| *context);
         let failed = RefCell::new(None);
@@ -677,9 +682,9 @@ fn row_error(table: &Table, source: thermocline_row::RowError) -> Error {
 /// A value of SQL as a column stores it, or why it does not.
 pub(crate) fn value_of(datum: &Datum, table: &Table, column: usize) -> Result<Value> {
     let column = &table.columns[column];
-    if let Datum::Array(all) = datum {
+    if is_in_bytes(column) && !datum.is_null() {
         let mut bytes = Vec::new();
-        crate::types::array::write_binary(all, column.ty, &mut bytes);
+        datum.write_binary(column.ty, &mut bytes);
         return Ok(Value::Bytes(bytes));
     }
     stored_value(datum, column.stored).ok_or_else(|| {

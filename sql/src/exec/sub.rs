@@ -1,4 +1,5 @@
-//! Sub-queries: answered for each row, and for equal captures once.
+//! Sub-queries: answered for each row, and for equal captures once; one that calls a volatile function, for each row anew, unless
+//! it captures nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -54,7 +55,8 @@ impl<S: Source> Executor<'_, S> {
                     Some(answer) => answer.clone(),
                     None => {
                         let answer = Rc::new(self.answer(sub, &captures).await?);
-                        if known.len() < KEPT {
+                        let lasts = !sub.volatile || sub.captures.is_empty();
+                        if lasts && known.len() < KEPT {
                             answers.add(2 * size_of_row(&captures) + size_of_answer(&answer))?;
                             known.insert(captures, answer.clone());
                         }

@@ -394,6 +394,7 @@ mod tests {
             ],
             primary: Some(0),
             rows: 1_000_000,
+            tiering: None,
             checks: Vec::new(),
             foreign: Vec::new(),
             referenced: Vec::new(),

@@ -166,5 +166,6 @@ fn end_of_index(input: &Plan, call: &AggregateCall) -> Option<Sub> {
         limit: one,
         offset: None,
     };
-    Some(Sub { plan: first, captures: (0..outer).map(Expr::Outer).collect(), kind: SubKind::Scalar })
+    let captures = (0..outer).map(Expr::Outer).collect();
+    Some(Sub { plan: first, captures, kind: SubKind::Scalar, volatile: false })
 }

@@ -487,7 +487,7 @@ pub(crate) struct CreateTable {
     pub(crate) keys: Vec<KeyDef>,
     pub(crate) checks: Vec<CheckDef>,
     pub(crate) foreign: Vec<ForeignDef>,
-    pub(crate) options: Vec<(String, String)>,
+    pub(crate) options: Vec<StorageOption>,
     /// Tables whose columns it has, too.
     pub(crate) likes: Vec<LikeDef>,
 }
@@ -511,7 +511,7 @@ pub(crate) struct CreateTableAs {
     pub(crate) name: ObjectName,
     pub(crate) if_not_exists: bool,
     pub(crate) columns: Vec<String>,
-    pub(crate) options: Vec<(String, String)>,
+    pub(crate) options: Vec<StorageOption>,
     pub(crate) query: Query,
     pub(crate) with_data: bool,
 }
@@ -539,6 +539,26 @@ pub(crate) struct CreateView {
     pub(crate) at: u32,
 }
 
+/// A change of a view.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ViewAction {
+    RenameTo(String),
+    RenameColumn {
+        from: String,
+        to: String,
+    },
+    /// `OWNER TO`: there is one owner.
+    Nothing,
+}
+
+/// A storage parameter of a table: `space.name = value`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StorageOption {
+    pub(crate) space: Option<String>,
+    pub(crate) name: String,
+    pub(crate) value: Option<String>,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Alter {
     AddColumn {
@@ -557,6 +577,10 @@ pub(crate) enum Alter {
         at: u32,
     },
     RenameTo(String),
+    /// `SET (name = value, …)`
+    SetParameters(Vec<StorageOption>),
+    /// `RESET (name, …)`
+    ResetParameters(Vec<StorageOption>),
     AddKey {
         key: KeyDef,
         at: u32,
@@ -748,6 +772,11 @@ pub(crate) enum Statement {
         actions: Vec<Alter>,
     },
     AlterIndex,
+    AlterView {
+        name: ObjectName,
+        if_exists: bool,
+        action: ViewAction,
+    },
     Copy(Copy),
     Declare {
         name: String,
@@ -814,6 +843,7 @@ impl Statement {
             Self::DropIndex { .. } => "DROP INDEX",
             Self::AlterTable { .. } => "ALTER TABLE",
             Self::AlterIndex => "ALTER INDEX",
+            Self::AlterView { .. } => "ALTER VIEW",
             Self::Truncate { .. } => "TRUNCATE TABLE",
             _ => "this statement",
         }

@@ -3,6 +3,7 @@
 use super::Parser;
 use super::ast::{
     Alter, ColumnDef, CreateIndex, CreateTable, IdentityDef, KeyDef, SchemaOf, SequenceOptions, Statement,
+    StorageOption, ViewAction,
 };
 use super::lexer::Kind;
 use crate::error::{Error, Result};
@@ -101,25 +102,27 @@ impl Parser<'_> {
         }
     }
 
-    pub(super) fn storage_options(&mut self) -> Result<Vec<(String, String)>> {
+    pub(super) fn storage_options(&mut self) -> Result<Vec<StorageOption>> {
         self.in_parentheses(|parser| {
             parser.list(|parser| {
-                let mut name = parser.label()?;
+                let (mut space, mut name) = (None, parser.label()?);
                 if parser.sign(b'.') {
-                    name = parser.label()?;
+                    space = Some(std::mem::replace(&mut name, parser.label()?));
                 }
-                let mut value = String::new();
+                let mut value = None;
                 if parser.op("=") {
-                    value = match parser.kind() {
+                    let minus = if parser.op("-") { "-" } else { "" };
+                    let text = match parser.kind() {
                         Kind::Word(word) => word.to_string(),
                         Kind::Str(text) => text.to_string(),
-                        Kind::Int(number) => number.to_string(),
-                        Kind::Number(number) => number.to_string(),
+                        Kind::Int(number) => format!("{minus}{number}"),
+                        Kind::Number(number) => format!("{minus}{number}"),
                         _ => return Err(parser.unexpected()),
                     };
                     parser.advance();
+                    value = Some(text);
                 }
-                Ok((name, value))
+                Ok(StorageOption { space, name, value })
             })
         })
     }
@@ -350,8 +353,10 @@ impl Parser<'_> {
             };
         }
         if self.word("view") {
-            let moved = self.set_schema(SchemaOf::View)?;
-            return Ok(moved.unwrap_or_else(|| self.refused("ALTER VIEW")));
+            return match self.set_schema(SchemaOf::View)? {
+                Some(moved) => Ok(moved),
+                None => self.alter_view(),
+            };
         }
         if !self.word("table") {
             return self.refused_object("ALTER");
@@ -364,6 +369,27 @@ impl Parser<'_> {
         let name = self.object()?;
         let actions = self.list(Self::alter_action)?;
         Ok(Statement::AlterTable { name, if_exists, actions })
+    }
+
+    fn alter_view(&mut self) -> Result<Statement> {
+        let if_exists = self.if_exists(false);
+        let name = self.object()?;
+        let action = if self.words(&["rename", "to"]) {
+            ViewAction::RenameTo(self.name()?)
+        } else if self.word("rename") {
+            self.word("column");
+            let from = self.name()?;
+            self.expect_word("to")?;
+            ViewAction::RenameColumn { from, to: self.name()? }
+        } else if self.words(&["owner", "to"]) {
+            self.label()?;
+            ViewAction::Nothing
+        } else if self.is_one_of(&["alter", "set", "reset"]) {
+            return Ok(self.refused("this form of ALTER VIEW"));
+        } else {
+            return Err(self.unexpected());
+        };
+        Ok(Statement::AlterView { name, if_exists, action })
     }
 
     fn alter_action(&mut self) -> Result<Alter> {
@@ -431,6 +457,12 @@ impl Parser<'_> {
         if self.words(&["validate", "constraint"]) {
             self.name()?;
             return Ok(Alter::Nothing);
+        }
+        let (sets, ahead) = (self.is_word("set"), self.ahead(1) == &Kind::Sign(b'('));
+        if ahead && (sets || self.is_word("reset")) {
+            self.advance();
+            let options = self.storage_options()?;
+            return Ok(if sets { Alter::SetParameters(options) } else { Alter::ResetParameters(options) });
         }
         if self.is_one_of(&["set", "reset", "owner", "enable", "disable", "validate", "cluster", "inherit"]) {
             return Err(Error::unsupported("this form of ALTER TABLE").at(start));

@@ -3,7 +3,7 @@
 use super::ast::{Call, Expr, ExprKind, Like, OrderItem, Quantified, TypeName};
 use super::lexer::Kind;
 use super::{MAX_DEPTH, Parser, too_deep};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::keywords::{NO_COLUMN, RESERVED};
 
 /// How tightly operators bind, weakest first.
@@ -135,7 +135,7 @@ impl Parser<'_> {
                     self.advance();
                     let place = self.expr()?;
                     if self.kind() != &Kind::Sign(b']') {
-                        return Err(crate::error::Error::unsupported("a slice of an array").at(at));
+                        return Err(Error::unsupported("a slice of an array").at(at));
                     }
                     self.expect_sign(b']')?;
                     let depths = [expr.depth, place.depth];
@@ -178,6 +178,7 @@ impl Parser<'_> {
                     "at" => level::AT,
                     "collate" => level::COLLATE,
                     "operator" if self.ahead(1) == &Kind::Sign(b'(') => level::OTHER,
+                    "overlaps" => return Err(Error::unsupported("OVERLAPS").at(at)),
                     _ => return Ok(None),
                 };
                 if mine <= least {
@@ -718,15 +719,20 @@ impl Parser<'_> {
             if !call.distinct {
                 self.word("all");
             }
-            if self.word("variadic") {
-                return Err(self.unexpected());
-            }
-            call.args = self.exprs()?;
+            call.args = self.list(|parser| {
+                if parser.is_word("variadic") {
+                    return Err(Error::unsupported("VARIADIC").at(parser.at()));
+                }
+                parser.expr()
+            })?;
             if self.words(&["order", "by"]) {
                 call.order = self.order_items()?;
             }
         }
         self.expect_sign(b')')?;
+        if self.is_word("within") && self.is_word_ahead(1, "group") {
+            return Err(Error::unsupported("WITHIN GROUP").at(self.at()));
+        }
         if self.is_word("filter") && self.ahead(1) == &Kind::Sign(b'(') {
             self.advance();
             self.expect_sign(b'(')?;
@@ -778,6 +784,7 @@ impl Parser<'_> {
         let first = if ty.name.len() == 1 { ty.name[0].clone() } else { String::new() };
         match &*first {
             "double" if self.word("precision") => ty.name = vec!["float8".to_owned()],
+            "float" => ty.name = vec![self.float()?.to_owned()],
             "character" | "char" | "nchar" | "national" => {
                 if first == "national" && !self.word("character") {
                     self.word("char");
@@ -821,6 +828,23 @@ impl Parser<'_> {
             ty.array = true;
         }
         Ok(ty)
+    }
+
+    /// The float that has so many bits behind FLOAT.
+    fn float(&mut self) -> Result<&'static str> {
+        if !self.sign(b'(') {
+            return Ok("float8");
+        }
+        let at = self.at();
+        let Kind::Int(bits) = *self.kind() else { return Err(self.unexpected()) };
+        self.advance();
+        self.expect_sign(b')')?;
+        match bits {
+            ..1 => Err(Error::new("22023", "precision for type float must be at least 1 bit").at(at)),
+            1..=24 => Ok("float4"),
+            25..=53 => Ok("float8"),
+            54.. => Err(Error::new("22023", "precision for type float must be less than 54 bits").at(at)),
+        }
     }
 
     /// The fields of an interval become its first modifier: a number of [`crate::types::interval`].

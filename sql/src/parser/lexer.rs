@@ -80,6 +80,17 @@ pub(crate) fn first(text: &str) -> Option<(usize, usize)> {
     (token.kind != Kind::End).then_some((token.at as usize, token.end as usize))
 }
 
+/// The name that a text begins with, folded as names are, and where it begins and ends. None if it begins with something else.
+pub(crate) fn first_name(text: &str) -> Option<(String, usize, usize)> {
+    let token = Lexer { text, bytes: text.as_bytes(), at: 0 }.next().ok()?;
+    match token.kind {
+        Kind::Word(name) | Kind::Quoted(name) => {
+            Some((name.to_string(), token.at as usize, token.end as usize))
+        }
+        _ => None,
+    }
+}
+
 struct Lexer<'t> {
     text: &'t str,
     bytes: &'t [u8],

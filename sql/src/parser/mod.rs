@@ -99,25 +99,6 @@ pub(crate) fn parse_expr(text: &str) -> Result<ast::Expr> {
     if parser.kind() == &Kind::End { Ok(expr) } else { Err(parser.unexpected()) }
 }
 
-/// A text with each word that is this name made another one.
-pub(crate) fn renamed(text: &str, from: &str, to: &str) -> Result<String> {
-    let (mut out, mut done) = (String::new(), 0);
-    for token in lexer::tokens(text, &mut |_| Ok(()))? {
-        let is = match &token.kind {
-            Kind::Word(word) => *word == from,
-            Kind::Quoted(word) => *word == from,
-            _ => false,
-        };
-        if is {
-            out.push_str(&text[done..token.at as usize]);
-            out.push_str(&crate::names::quoted(to));
-            done = token.end as usize;
-        }
-    }
-    out.push_str(&text[done..]);
-    Ok(out)
-}
-
 /// Parts of a text that others stand for: their first and last bytes, and what is written there.
 pub(crate) type Edits = Vec<(std::ops::Range<usize>, String)>;
 
@@ -140,6 +121,27 @@ pub(crate) fn token_at(text: &str, start: usize) -> Option<std::ops::Range<usize
     let rest = text.get(start..)?;
     let token = lexer::first(rest)?;
     (token.0 == 0).then(|| start..start + token.1)
+}
+
+/// The parts of a name that begins at a place of a text, `a.b.c`: where each stands, and what it is.
+pub(crate) fn name_at(text: &str, start: u32) -> Option<Vec<(std::ops::Range<usize>, String)>> {
+    let mut at = start as usize;
+    let mut parts = Vec::new();
+    loop {
+        let (name, begin, end) = lexer::first_name(text.get(at..)?)?;
+        if parts.is_empty() && begin != 0 {
+            return None;
+        }
+        parts.push((at + begin..at + end, cut(name)));
+        at += end;
+        let point = lexer::first(&text[at..]).filter(|(from, to)| &text[at + from..at + to] == ".");
+        let Some((_, to)) = point else { return Some(parts) };
+        at += to;
+        // The star of `t.*` is no name.
+        if lexer::first_name(&text[at..]).is_none() {
+            return Some(parts);
+        }
+    }
 }
 
 /// All statements of a text.

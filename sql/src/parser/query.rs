@@ -88,6 +88,9 @@ impl Parser<'_> {
                     self.expr()?
                 });
                 let _ = self.word("row") || self.word("rows");
+                if self.is_word("with") && self.is_word_ahead(1, "ties") {
+                    return Err(Error::unsupported("FETCH … WITH TIES").at(self.at()));
+                }
                 self.expect_word("only")?;
             } else if self.is_word("for") {
                 query.locks.extend(self.locking()?);

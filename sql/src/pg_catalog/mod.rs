@@ -9,7 +9,7 @@ mod zones;
 
 pub(crate) use tables::default_text;
 
-use thermocline_engine::{Database, Tables};
+use thermocline_engine::{Database, Tables, Tiering};
 
 use crate::catalog::{
     Catalog, Column as TableColumn, Foreign, HIDDEN_KEY, Identity, Index, System, Table, sql_type,
@@ -118,6 +118,7 @@ impl Catalog for EngineCatalog<'_> {
             primary: schema.primary().map(|_| 0),
             indexes,
             rows: found.rows_about(),
+            tiering: Some(schema.row_tiering()).filter(|tiering| *tiering != Tiering::Auto),
             checks: self
                 .objects
                 .checks(name)

@@ -395,6 +395,12 @@ fn pg_class(relations: &[Relation<'_>]) -> System {
         let checks = Datum::Int(table.map_or(0, |table| table.checks.len() as i64));
         // Foreign keys are triggers to PostgreSQL, and psql asks for them where there are such.
         let keyed = table.is_some_and(|table| !table.foreign.is_empty() || !table.referenced.is_empty());
+        let options = match (&relation.kind, table.and_then(|table| table.tiering)) {
+            (RelationKind::Table(_), Some(tiering)) => {
+                Datum::Array([text(format!("tiering={tiering}"))].into())
+            }
+            _ => Datum::Null,
+        };
         let zero = Datum::Int(0);
         vec![
             Datum::Int(relation.oid),
@@ -423,7 +429,7 @@ fn pg_class(relations: &[Relation<'_>]) -> System {
             text("d"),
             yes(false),
             Datum::Null,
-            Datum::Null,
+            options,
         ]
     };
     System { columns, rows: relations.iter().map(row).collect() }

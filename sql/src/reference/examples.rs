@@ -62,6 +62,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("ALTER SEQUENCE", "alter sequence s restart with 1"),
     ("DROP SEQUENCE", "drop sequence s"),
     ("CREATE VIEW", "create or replace view v (a) as select 1"),
+    ("ALTER VIEW", "alter view v rename to w"),
     ("DROP VIEW", "drop view v"),
     ("COMMENT", "comment on column t.a is 'what it is'"),
     ("BEGIN, COMMIT, ROLLBACK", "begin isolation level repeatable read, read only"),

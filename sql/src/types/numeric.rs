@@ -498,7 +498,7 @@ impl Numeric {
         let rounded = self.round(scale);
         let digits = rounded.mantissa().magnitude().to_string().len() as i32;
         let before = if rounded.is_zero() { 0 } else { digits - i32::from(rounded.scale()) };
-        if before > precision - scale {
+        if before > precision - scale && !rounded.is_zero() {
             let most = precision - scale;
             let limit = if most == 0 { "1".to_owned() } else { format!("10^{most}") };
             return overflow(format!(

@@ -14,3 +14,4 @@ mod refusals;
 mod schemas;
 mod sequences;
 mod sessions;
+mod tiering;

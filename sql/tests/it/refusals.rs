@@ -39,3 +39,35 @@ fn queries_that_are_bound_again_are_bounded() {
         Err(error) => assert_eq!(error.code, "54001", "{}", error.message),
     }
 }
+
+/// Numbers with scales of their own are equal though they are stored differently, and an index tells them apart.
+#[test]
+fn no_index_stands_on_numbers_without_bounds() {
+    let db =
+        Database::open_in_memory(Options::default().with_memory_limit(Some(64 << 20))).expect("it opens");
+    let mut session = Session::new(&db);
+    for text in [
+        "create table t (id int primary key, x numeric, y numeric(39, 2), z numeric(10, 2))",
+        "create table p (x numeric)",
+    ] {
+        session.execute(text, &[]).expect(text);
+    }
+    for text in [
+        "create table u (x numeric unique)",
+        "create table u (x numeric, primary key (x))",
+        "create index on t (x)",
+        "create index on t using hash (x)",
+        "create unique index on t (id, x)",
+        "create index on t (y)",
+        "alter table t add unique (x)",
+        "alter table p add primary key (x)",
+        "alter table t alter column id type numeric",
+    ] {
+        let error = session.execute(text, &[]).expect_err(text);
+        assert_eq!(error.code, "0A000", "{text}");
+        assert!(error.hint.is_some_and(|hint| hint.contains("numeric(p, s)")), "{text}");
+    }
+    for text in ["create unique index on t (z)", "alter table t alter column id type numeric(10, 0)"] {
+        session.execute(text, &[]).expect(text);
+    }
+}

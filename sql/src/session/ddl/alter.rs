@@ -2,14 +2,14 @@
 
 use thermocline_engine::{Error as EngineError, SchemaError};
 
+use super::renames::Renaming;
 use super::tables::plain_column;
 use crate::catalog::{Catalog, sql_type};
 use crate::error::{Error, Result};
 use crate::names::{self, quoted};
 use crate::objects::Change;
-use crate::objects::rows::{CheckRow, ColumnRow, DefaultRow, ForeignRow, Kind, Object};
+use crate::objects::rows::{ColumnRow, DefaultRow, ForeignRow, Kind, Object};
 use crate::parser::ast::{Alter, ColumnDef, ObjectName, Written};
-use crate::parser::renamed;
 use crate::session::{Answer, Session};
 
 impl Session {
@@ -27,6 +27,11 @@ impl Session {
         // Sequences and views have an owner, too.
         if matches!(actions, [Alter::Nothing]) && self.is_relation(&name.name) {
             return Ok(answer);
+        }
+        if let [Alter::RenameTo(to)] = actions
+            && self.objects.view(&name.name).is_some()
+        {
+            return self.rename_view(&name.name, to).await.map(|()| answer);
         }
         self.known(name)?;
         let table = &name.name;
@@ -52,6 +57,8 @@ impl Session {
                 }
                 Alter::RenameColumn { from, to, at } => self.rename_column(table, from, to, *at).await?,
                 Alter::RenameTo(to) => self.rename_table(table, to).await?,
+                Alter::SetParameters(options) => self.set_parameters(table, options).await?,
+                Alter::ResetParameters(options) => self.reset_parameters(table, options).await?,
                 Alter::AddKey { key, .. } => self.add_key(name, key).await?,
                 Alter::AddCheck(check) => self.add_check(table, check).await?,
                 Alter::AddForeign(foreign) => self.add_foreign(table, foreign).await?,
@@ -203,15 +210,6 @@ impl Session {
         self.record(&changes).await
     }
 
-    /// Views hold the text of their queries, in which a name cannot be changed yet.
-    pub(super) fn no_views(&self, table: &str, what: &str) -> Result<()> {
-        let reads = self.objects.views().find(|(_, view)| view.reads.iter().any(|name| name == table));
-        reads.map_or(Ok(()), |(view, _)| {
-            let error = Error::unsupported(format!("renaming {what} that view \"{view}\" reads"));
-            Err(error.hint("Drop the view first, and create it again."))
-        })
-    }
-
     async fn rename_column(&mut self, table: &str, from: &str, to: &str, at: u32) -> Result<()> {
         if !self.has_column(table, from) {
             return Err(Error::new("42703", format!("column \"{from}\" does not exist")).at(at));
@@ -220,7 +218,8 @@ impl Session {
             let message = format!("column \"{to}\" of relation \"{table}\" already exists");
             return Err(Error::new("42701", message));
         }
-        self.no_views(table, "a column of a table")?;
+        let renaming = Renaming::Column { table, from, to };
+        let texts = self.rewritten(renaming)?;
         self.transaction().rename_column(table, from, to).await?;
         self.look_again()?;
         let mut changes = Vec::new();
@@ -228,10 +227,6 @@ impl Session {
             let object = self.objects.get(&name).expect("it was just named").clone();
             let (kind, owner, own) = name.clone();
             match object {
-                Object::Check(row) => {
-                    let condition = renamed(&row.condition, from, to)?;
-                    changes.push(Change::Put(owner, own, Object::Check(CheckRow { condition })));
-                }
                 object if own == from && matches!(kind, Kind::Column | Kind::ColumnComment) => {
                     changes.push(Change::Remove(name));
                     changes.push(Change::Put(owner, to.to_owned(), object));
@@ -261,7 +256,8 @@ impl Session {
                 changes.push(Change::PutSequence(name.to_owned(), row, None));
             }
         }
-        self.record(&changes).await
+        self.record(&changes).await?;
+        self.keep_rewritten(renaming, texts).await
     }
 
     async fn rename_table(&mut self, table: &str, to: &str) -> Result<()> {
@@ -269,12 +265,13 @@ impl Session {
         if self.is_relation(to) {
             return Err(Error::new("42P07", format!("relation \"{to}\" already exists")));
         }
-        self.no_views(table, "a table")?;
         self.move_table(table, to).await
     }
 
     /// Gives a table another full name, wherever it stands.
     pub(super) async fn move_table(&mut self, table: &str, to: &str) -> Result<()> {
+        let renaming = Renaming::Relation { from: table, to };
+        let texts = self.rewritten(renaming)?;
         self.transaction().rename_table(table, to).await?;
         self.look_again()?;
         let mut changes = Vec::new();
@@ -283,10 +280,6 @@ impl Session {
             let (_, owner, own) = name.clone();
             changes.push(Change::Remove(name));
             let object = match object {
-                Object::Check(row) => {
-                    let condition = renamed(&row.condition, names::plain(table), names::plain(to))?;
-                    Object::Check(CheckRow { condition })
-                }
                 Object::Foreign(row) if row.parent == table => {
                     Object::Foreign(ForeignRow { parent: to.to_owned(), ..row })
                 }
@@ -308,7 +301,8 @@ impl Session {
                 changes.push(Change::PutSequence(name.to_owned(), row, None));
             }
         }
-        self.record(&changes).await
+        self.record(&changes).await?;
+        self.keep_rewritten(renaming, texts).await
     }
 
     async fn set_default(&mut self, table: &str, column: &str, default: Option<&Written>) -> Result<()> {

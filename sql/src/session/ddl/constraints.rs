@@ -86,6 +86,7 @@ impl Session {
             columns,
             primary: schema.primary().map(|_| 0),
             rows: 0,
+            tiering: None,
             checks: Vec::new(),
             foreign: Vec::new(),
             referenced: Vec::new(),
@@ -439,7 +440,7 @@ impl Session {
     /// A view whose query names a column of a table.
     pub(super) fn view_of_column(&self, table: &str, column: &str) -> Option<&str> {
         let mut views = self.objects.views();
-        let found = views.find(|(_, view)| named_in(&view.query, table, column, &view.reads));
+        let found = views.find(|(_, view)| self.view_names(view, table, column));
         found.map(|(name, _)| name)
     }
 
@@ -499,9 +500,7 @@ impl Session {
                 changes.push(Change::Remove((Kind::Foreign, child.to_owned(), name.to_owned())));
             }
         }
-        for (name, _) in
-            self.objects.views().filter(|(_, view)| named_in(&view.query, table, column, &view.reads))
-        {
+        for (name, _) in self.objects.views().filter(|(_, view)| self.view_names(view, table, column)) {
             found.push(format!("view {name}"));
             let below = self.dependents(&[name.to_owned()], "view", true, &mut Answer::default())?;
             changes.push(Change::Remove((Kind::View, String::new(), name.to_owned())));
@@ -569,12 +568,6 @@ impl Session {
             .filter(|(_, row)| row.owner.as_ref().is_some_and(|(table, _)| tables.contains(table)));
         owned.map(|(name, row)| Change::Position(name.to_owned(), row.start, false)).collect()
     }
-}
-
-/// Does the text of a view that reads the table name the column? A name that another table has counts as well.
-fn named_in(text: &str, table: &str, column: &str, reads: &[String]) -> bool {
-    let changed = crate::parser::renamed(text, column, "\u{1}").map_or(true, |other| other != text);
-    reads.iter().any(|read| read == table) && changed
 }
 
 /// A name that no constraint of the table has (`ChooseConstraintName`).

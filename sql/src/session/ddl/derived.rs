@@ -164,6 +164,7 @@ impl Session {
             primary: None,
             indexes: Vec::new(),
             rows: 0,
+            tiering: None,
             checks: Vec::new(),
             foreign: Vec::new(),
             referenced: Vec::new(),

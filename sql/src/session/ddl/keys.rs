@@ -45,7 +45,7 @@ impl Session {
             column.nullable = false;
             let kept = self.objects.column(name, wanted).and_then(|row| row.ty);
             let ty = kept.and_then(|(oid, _)| Type::from_oid(oid));
-            may_index(ty.unwrap_or_else(|| sql_type(column.ty).0), "btree")?;
+            may_index(ty.unwrap_or_else(|| sql_type(column.ty).0), column.ty, "btree")?;
         }
         let index = match &key.name {
             Some(given) => given.clone(),

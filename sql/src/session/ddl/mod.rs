@@ -20,10 +20,12 @@ mod derived;
 mod identity;
 mod keys;
 mod objects;
+mod renames;
 mod rewrite;
 mod schemas;
 mod sequences;
 mod tables;
+mod tiering;
 mod unique;
 mod views;
 
@@ -83,6 +85,9 @@ impl Session {
                 self.drop_sequences(names, *if_exists, *cascade).await
             }
             Statement::CreateView(view) => self.create_view(view).await,
+            Statement::AlterView { name, if_exists, action } => {
+                self.alter_view(name, *if_exists, action).await
+            }
             Statement::DropView { names, if_exists, cascade } => {
                 self.drop_views(names, *if_exists, *cascade).await
             }

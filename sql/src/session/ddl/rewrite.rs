@@ -14,7 +14,8 @@ use crate::catalog::{Catalog, Table, sql_type};
 use crate::error::{Error, Result};
 use crate::functions::{Context as Cast, cast};
 use crate::names::quoted;
-use crate::objects::rows::{ColumnRow, DefaultRow};
+use crate::objects::Change;
+use crate::objects::rows::{ColumnRow, DefaultRow, Object};
 use crate::parser::ast::{TypeName, Written};
 use crate::parser::edited;
 use crate::session::Session;
@@ -47,9 +48,16 @@ impl Session {
             new = new.index(index.clone());
         }
         let aside = self.free_name(table, None, "old", &[]);
+        // Its columns keep their types while it is read.
+        let types = shown.iter().filter_map(|column| {
+            let row = ColumnRow { ty: Some(self.kept(table, &column.name).ty?), ..ColumnRow::default() };
+            Some(Change::Put(aside.clone(), column.name.clone(), Object::Column(row)))
+        });
+        let types: Vec<Change> = types.collect();
         self.transaction().rename_table(table, &aside).await?;
         self.transaction().create_table(new).await?;
         self.look_again()?;
+        self.record(&types).await?;
         self.keep(table, &name, kept).await?;
         let insert = format!(
             "insert into {} ({}) overriding system value select {} from {}",
@@ -60,6 +68,8 @@ impl Session {
         );
         self.internal(&insert).await.map_err(Error::nowhere)?;
         self.transaction().drop_table(&aside).await?;
+        let gone: Vec<Change> = self.objects.about(&aside).into_iter().map(Change::Remove).collect();
+        self.record(&gone).await?;
         self.look_again()
     }
 
@@ -97,7 +107,7 @@ impl Session {
             return Err(Error::new("22023", "identity column type must be smallint, integer, or bigint"));
         }
         if known.indexes.iter().any(|index| index.columns.iter().any(|(column, _)| *column == place)) {
-            may_index(ty, "btree")?;
+            may_index(ty, stored, "btree")?;
         }
         self.keys_stay_comparable(&known, column, ty)?;
         kept.ty = (sql_type(stored) != (ty, modifier)).then(|| (ty.oid(), modifier));
@@ -188,9 +198,5 @@ impl Session {
 
 /// The refusal of a column of a type that the engine does not store.
 pub(super) fn no_column_of(ty: Type, modifier: i32, at: u32) -> Error {
-    let error = Error::unsupported(format!("a column of type {}", display(ty, modifier))).at(at);
-    match ty {
-        Type::Numeric => error.hint("Say how many digits: numeric(p, s), of at most 38 in all."),
-        _ => error,
-    }
+    Error::unsupported(format!("a column of type {}", display(ty, modifier))).at(at)
 }

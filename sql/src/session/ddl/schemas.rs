@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::renames::Renaming;
 use super::tables::next_value_of;
 use crate::error::{Error, Result};
 use crate::names;
@@ -138,7 +139,7 @@ impl Session {
             | Statement::DropView { names, .. }
             | Statement::DropIndex { names, .. }
             | Statement::Truncate { names, .. } => names.iter_mut().for_each(|name| self.settle(name)),
-            Statement::SetSchema { name, .. } => self.settle(name),
+            Statement::SetSchema { name, .. } | Statement::AlterView { name, .. } => self.settle(name),
             Statement::Comment { about, .. } => match about {
                 Commented::Relation(_, name)
                 | Commented::Column(name, _)
@@ -305,13 +306,8 @@ impl Session {
             let message = format!("relation \"{to}\" already exists in schema \"{schema}\"");
             return Err(Error::new("42P07", message));
         }
-        self.no_views(from, "a relation")?;
-        if let Some(row) = view {
-            let mut changes = vec![Change::Remove((Kind::View, String::new(), from.clone()))];
-            changes.push(Change::Put(String::new(), to.clone(), Object::View(row)));
-            changes.extend(self.comments_to(from, &to));
-            self.record(&changes).await?;
-            return Ok(answer);
+        if view.is_some() {
+            return self.move_view(from, &to).await.map(|()| answer);
         }
         if let Some(row) = sequence {
             if let Some((table, column)) = row.owner {
@@ -337,6 +333,18 @@ impl Session {
             self.move_sequence(&sequence, &to).await?;
         }
         Ok(answer)
+    }
+
+    /// Gives a view another full name, wherever it stands.
+    pub(super) async fn move_view(&mut self, from: &str, to: &str) -> Result<()> {
+        let row = self.objects.view(from).cloned().expect("it is there");
+        let renaming = Renaming::Relation { from, to };
+        let texts = self.rewritten(renaming)?;
+        let mut changes = vec![Change::Remove((Kind::View, String::new(), from.to_owned()))];
+        changes.push(Change::Put(String::new(), to.to_owned(), Object::View(row)));
+        changes.extend(self.comments_to(from, to));
+        self.record(&changes).await?;
+        self.keep_rewritten(renaming, texts).await
     }
 
     /// The comments on a relation that gets another full name.

@@ -1,9 +1,10 @@
 //! Tables and indexes: made, dropped, emptied. First the engine's definition changes, then the rows of the hidden tables.
 
-use thermocline_engine::{Error as EngineError, IndexSchema, TableSchema, Tiering};
+use thermocline_engine::{Error as EngineError, IndexSchema, TableSchema};
 use thermocline_row as row;
 
 use super::rewrite::no_column_of;
+use super::tiering::tiering;
 use super::unique::may_index;
 use crate::bind::Binder;
 use crate::catalog::{Catalog, Column, HIDDEN_INDEX, HIDDEN_KEY, Identity, sql_type};
@@ -101,7 +102,7 @@ impl Session {
             if primary.as_ref().is_some_and(|(_, names)| names.iter().any(|(key, _)| key == column)) {
                 found.nullable = false;
             }
-            may_index(Self::type_kept(&changes, found), "btree")?;
+            may_index(Self::type_kept(&changes, found), found.ty, "btree")?;
         }
         let mut taken: Vec<String> = vec![name.clone()];
         match primary {
@@ -261,7 +262,7 @@ impl Session {
             let Some(column) = found else {
                 return Err(Error::new("42703", format!("column \"{name}\" does not exist")));
             };
-            may_index(column.ty, method)?;
+            may_index(column.ty, column.stored, method)?;
         }
         let taken = |name: &str| self.is_relation(name);
         let name = match &create.name {
@@ -501,11 +502,13 @@ pub(super) fn stored_type(ty: Type, modifier: i32) -> Option<row::Type> {
         Type::Float4 => row::Type::Float4,
         Type::Float8 => row::Type::Float8,
         Type::Numeric => {
-            let (precision, scale) = numeric_parts(modifier)?;
-            if !(0..=precision).contains(&scale) || precision > 38 {
-                return None;
+            match numeric_parts(modifier) {
+                Some((precision, scale)) if (0..=precision).contains(&scale) && precision <= 38 => {
+                    row::Type::Decimal { precision: precision as u8, scale: scale as u8 }
+                }
+                // Each number has a scale of its own, or more digits than the engine's decimals.
+                _ => row::Type::Bytes,
             }
-            row::Type::Decimal { precision: precision as u8, scale: scale as u8 }
         }
         Type::Text | Type::Json | Type::Jsonb => row::Type::Text,
         Type::Varchar if modifier < 4 => row::Type::Text,
@@ -521,17 +524,4 @@ pub(super) fn stored_type(ty: Type, modifier: i32) -> Option<row::Type> {
         ty if ty.element().is_some() => row::Type::Bytes,
         _ => return None,
     })
-}
-
-/// `WITH (tiering = …)`; `fillfactor` is accepted and means nothing.
-fn tiering(options: &[(String, String)]) -> Result<Option<Tiering>> {
-    let mut found = None;
-    for (name, value) in options {
-        match name.as_str() {
-            "tiering" => found = Some(value.parse::<Tiering>()?),
-            "fillfactor" | "autovacuum_enabled" | "oids" => {}
-            other => return Err(Error::new("22023", format!("unrecognized parameter \"{other}\""))),
-        }
-    }
-    Ok(found)
 }

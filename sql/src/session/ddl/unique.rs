@@ -1,17 +1,25 @@
 //! Columns that may stand in indexes, and unique indexes that are no constraints: CREATE UNIQUE INDEX makes one, UNIQUE in a table a constraint;
 //! the engine does not tell them apart, so that a row of the hidden tables does.
 
+use thermocline_row::Type as Stored;
+
 use crate::error::{Error, Result};
 use crate::objects::Change;
 use crate::objects::rows::{Kind, Object, UniqueIndexRow};
 use crate::session::{Answer, Session};
 use crate::types::Type;
 
-/// May a column of this type stand in an index? An array's bytes are in another order than the array is.
-pub(super) fn may_index(ty: Type, method: &str) -> Result<()> {
+/// May a column of this type, stored so, stand in an index? Bytes of arrays and of numbers with a scale of their own are in
+/// another order than the values are, and equal ones differ (`1.0`, `1.00`).
+pub(super) fn may_index(ty: Type, stored: Stored, method: &str) -> Result<()> {
     if ty.element().is_some() {
         return Err(Error::unsupported(format!("an index on a column of type {}", ty.sql_name()))
             .hint("An array stands in no index: put its elements into a table of their own."));
+    }
+    if ty == Type::Numeric && stored == Stored::Bytes {
+        let what = "an index on a column of type numeric whose digits are not bounded";
+        return Err(Error::unsupported(what)
+            .hint("Say how many digits the column has: numeric(p, s), of at most 38 in all."));
     }
     if ty == Type::Jsonb {
         return Err(Error::unsupported("an index on a column of type jsonb")
