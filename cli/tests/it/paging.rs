@@ -5,6 +5,8 @@ use std::process::{Command, Output};
 
 /// More rows than fit under the limit.
 const ROWS: u32 = 150_000;
+/// Rows of a statement.
+const STEP: u32 = 10_000;
 const LIMIT: &str = "40MiB";
 
 fn thermocline(arguments: &[&str]) -> Output {
@@ -23,10 +25,13 @@ fn shown(path: &Path) -> &str {
 
 #[test]
 fn rows_go_over_to_pages_with_each_pager_and_are_there_without_one() {
-    let insert = format!(
-        "create table t (id int primary key, s text); \
-         insert into t select i, repeat('x', 200) from generate_series(1, {ROWS}) g (i)"
-    );
+    let mut fill = "create table t (id int primary key, s text);".to_owned();
+    // A statement keeps its rows in memory until it ends.
+    for first in (1..=ROWS).step_by(STEP as usize) {
+        let last = first + STEP - 1;
+        fill +=
+            &format!("insert into t select i, repeat('x', 200) from generate_series({first}, {last}) g (i);");
+    }
     let count = "select count(*) || ' rows, ' || sum(id) || ', ' || sum(length(s)) as found from t";
     let expected = format!("{ROWS} rows, {}, {}", u64::from(ROWS) * u64::from(ROWS + 1) / 2, ROWS * 200);
     for pager in ["own", "os", "remote"] {
@@ -44,7 +49,7 @@ fn rows_go_over_to_pages_with_each_pager_and_are_there_without_one() {
             "--create",
             "-c",
         ];
-        said(&[&with[..], &[&insert, "-c", count]].concat());
+        said(&[&with[..], &[&fill, "-c", count]].concat());
         // Those that open it again have the same rows, with these options and without them.
         assert!(said(&[&with[..], &[count]].concat()).contains(&expected), "{pager}");
         assert!(said(&["sql", shown(&data), "-c", count]).contains(&expected), "{pager}");
