@@ -9,7 +9,7 @@ use thermocline_base::io::IoError;
 
 use crate::checkpoint::CheckpointError;
 use crate::hot::budget::OutOfMemory;
-use crate::hot::store::RowAbsent;
+use crate::hot::store::{RowAbsent, ThawError};
 use crate::row::{RowError, Value};
 
 mod schema;
@@ -493,6 +493,15 @@ impl From<RowAbsent> for Error {
     fn from(RowAbsent(row): RowAbsent) -> Self {
         let what = format!("row {row} is on the paged side and cannot be read; open the database again");
         Self::PageLost { what }
+    }
+}
+
+impl From<ThawError> for Error {
+    fn from(error: ThawError) -> Self {
+        match error {
+            ThawError::OutOfMemory(error) => error.into(),
+            ThawError::Absent(error) => error.into(),
+        }
     }
 }
 

@@ -432,7 +432,8 @@ impl Hands {
                     Found::Frozen(_) | Found::Left(_) | Found::Empty => continue,
                 }
                 let _frame = guard.frame();
-                let Some(version) = directory.newest(row, &guard) else { continue };
+                // On the paged side, of a table that is paged no longer, a row that cannot be read stays where it is.
+                let Ok(Some(version)) = directory.newest_now(row, &guard) else { continue };
                 let Begin::At(begin) = version.begin() else { continue };
                 if version.is_tombstone() {
                     continue;

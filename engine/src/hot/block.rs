@@ -24,6 +24,7 @@ use thermocline_frozen::BlockMeta;
 
 use crate::hot::budget::{Budget, Charge, MemoryKind, OutOfMemory};
 use crate::hot::paged::{Absent, Run};
+use crate::hot::store::RowAbsent;
 use crate::hot::version::{Begin, Moved, TxnId, Version};
 use crate::row::{ColumnSet, Layout};
 
@@ -136,7 +137,7 @@ enum Kept {
     /// Compressed, in memory.
     Columns(Rows),
     /// As they were, on the paged side.
-    Paged(Run),
+    Paged(Arc<Run>),
 }
 
 /// See the module.
@@ -176,7 +177,7 @@ impl Block {
     /// # Errors
     /// As [`Block::new`].
     pub(crate) fn paged(run: Run, begins: Begins, budget: &Arc<Budget>) -> Result<Box<Self>, OutOfMemory> {
-        Self::keeping(Kept::Paged(run), begins, budget)
+        Self::keeping(Kept::Paged(Arc::new(run)), begins, budget)
     }
 
     fn keeping(kept: Kept, begins: Begins, budget: &Arc<Budget>) -> Result<Box<Self>, OutOfMemory> {
@@ -221,7 +222,7 @@ impl Block {
 
     /// Its rows, of a block on the paged side. `None`: it is in memory.
     #[inline]
-    pub(crate) fn run(&self) -> Option<&Run> {
+    pub(crate) fn run(&self) -> Option<&Arc<Run>> {
         match &self.kept {
             Kept::Columns(_) => None,
             Kept::Paged(run) => Some(run),
@@ -356,9 +357,8 @@ impl Block {
         assert!(before != 0, "no more rows leave a block than have entered it");
     }
 
-    /// The row at a position as a version that lasts as long as the reader's pin (see [`Guard::keep`]). Of a row on the paged side
-    /// whose pages are not there: read past the frames, on this thread. Where that fails, a version without bytes
-    /// ([`Version::is_absent`]).
+    /// The row at a position as a version that lasts as long as the reader's pin (see [`Guard::keep`]). Of a row on the paged side it is
+    /// bare: no page is looked at.
     #[inline]
     pub(crate) fn image(&self, row: RowId, guard: &Guard<'_>) -> Version {
         let position = row.slot();
@@ -367,14 +367,23 @@ impl Block {
             Kept::Columns(rows) => {
                 Version::image(guard, self.number, begin, row, |out| rows.row_into(position, out))
             }
-            Kept::Paged(run) => {
-                let fill = |out: &mut Vec<u8>| run.row_now(position, guard, out);
-                Version::try_image(guard, self.number, begin, row, fill).unwrap_or_else(|error| {
-                    tracing::error!(%error, %row, "a row on the paged side cannot be read");
-                    Version::absent_image(guard, self.number, begin, row)
-                })
-            }
+            Kept::Paged(_) => Version::bare_image(guard, self.number, begin, row),
         }
+    }
+
+    /// The same with its bytes; where the row's pages are not there, they are read past the frames, on this thread.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub(crate) fn image_now(&self, row: RowId, guard: &Guard<'_>) -> Result<Version, RowAbsent> {
+        let Kept::Paged(run) = &self.kept else { return Ok(self.image(row, guard)) };
+        let position = row.slot();
+        let begin = self.begin(position, guard);
+        let fill = |out: &mut Vec<u8>| run.row_now(position, guard, out);
+        Version::try_image(guard, self.number, begin, row, fill).map_err(|error| {
+            tracing::error!(%error, %row, "a row on the paged side cannot be read");
+            RowAbsent(row)
+        })
     }
 
     /// The same, if the row's pages are there.

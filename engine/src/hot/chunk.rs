@@ -30,6 +30,7 @@
 //!   happen under one pin.
 //! - The first chunks of a table are smaller, so that a small table does not cost a whole slot array.
 
+use std::convert::Infallible;
 use std::ptr::{NonNull, null_mut};
 
 use thermocline_base::epoch::Guard;
@@ -41,6 +42,7 @@ use crate::hot::block::Block;
 use crate::hot::budget::OutOfMemory;
 use crate::hot::memory::{FREE, Memory};
 use crate::hot::paged::{Absent, Run};
+use crate::hot::store::RowAbsent;
 use crate::hot::version::Version;
 use crate::mutation::{self, Rule};
 
@@ -561,20 +563,15 @@ impl Directory {
     }
 
     /// The newest version of a row, or its image if it is frozen, or the image of its mark if it has left; waits while the
-    /// chunk is being packed.
+    /// chunk is being packed. Whether there is a version and when it begins is all that it says of a row on the paged side: its
+    /// image is bare, and no page is looked at.
     #[inline]
     pub(crate) fn newest(&self, row: RowId, guard: &Guard<'_>) -> Option<Version> {
-        match self.look(row, guard) {
-            Found::Newest(version) => Some(version),
-            Found::Empty => None,
-            found @ (Found::Moved | Found::Frozen(_) | Found::Left(_)) => {
-                let now = self.newest_elsewhere(row, found, guard, |block| Ok(block.image(row, guard)));
-                now.unwrap_or_else(|_: Box<Absent>| unreachable!("an image is made of what there is"))
-            }
-        }
+        self.newest_by(row, guard, |block| Ok::<_, Infallible>(block.image(row, guard)))
+            .unwrap_or_else(|never| match never {})
     }
 
-    /// The same, unless the row is on the paged side and its pages are not in memory.
+    /// The same with its bytes, unless the row is on the paged side and its pages are not in memory: for transactions.
     ///
     /// # Errors
     /// What to wait for.
@@ -584,11 +581,31 @@ impl Directory {
         row: RowId,
         guard: &Guard<'_>,
     ) -> Result<Option<Version>, Box<Absent>> {
+        self.newest_by(row, guard, |block| block.image_if_there(row, guard))
+    }
+
+    /// The same with its bytes; pages that are not in memory are read past the frames, on this thread: for those whom no transaction waits
+    /// for.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    #[inline]
+    pub(crate) fn newest_now(&self, row: RowId, guard: &Guard<'_>) -> Result<Option<Version>, RowAbsent> {
+        self.newest_by(row, guard, |block| block.image_now(row, guard))
+    }
+
+    #[inline]
+    fn newest_by<E>(
+        &self,
+        row: RowId,
+        guard: &Guard<'_>,
+        image: impl Fn(&Block) -> Result<Version, E>,
+    ) -> Result<Option<Version>, E> {
         match self.look(row, guard) {
             Found::Newest(version) => Ok(Some(version)),
             Found::Empty => Ok(None),
             found @ (Found::Moved | Found::Frozen(_) | Found::Left(_)) => {
-                self.newest_elsewhere(row, found, guard, |block| block.image_if_there(row, guard))
+                self.newest_elsewhere(row, found, guard, image)
             }
         }
     }
@@ -627,7 +644,7 @@ impl Directory {
     /// The run that a row on the paged side is in.
     fn run_of<'g>(&'g self, row: RowId, guard: &'g Guard<'_>) -> Option<&'g Run> {
         let Found::Frozen(number) = self.look(row, guard) else { return None };
-        self.get(row.chunk(), guard)?.block(number, guard)?.run()
+        self.get(row.chunk(), guard)?.block(number, guard)?.run().map(|run| &**run)
     }
 
     /// When a row begins or had begun, if it is frozen or has left.
@@ -648,13 +665,13 @@ impl Directory {
     }
 
     #[cold]
-    fn newest_elsewhere(
+    fn newest_elsewhere<E>(
         &self,
         row: RowId,
         mut found: Found,
         guard: &Guard<'_>,
-        image: impl Fn(&Block) -> Result<Version, Box<Absent>>,
-    ) -> Result<Option<Version>, Box<Absent>> {
+        image: impl Fn(&Block) -> Result<Version, E>,
+    ) -> Result<Option<Version>, E> {
         let mut backoff = Backoff::new();
         loop {
             match found {

@@ -433,6 +433,48 @@ impl Run {
     }
 }
 
+/// All pages of a run, as they were read past the frames.
+#[derive(Debug)]
+pub(crate) struct LoadedRun {
+    run: Arc<Run>,
+    bytes: AlignedBytes,
+}
+
+impl LoadedRun {
+    /// Appends the row at a position.
+    ///
+    /// # Panics
+    /// When the run has no row at the position.
+    pub(crate) fn row_into(&self, position: u16, out: &mut Vec<u8>) {
+        let pages = self.run.index.pages_of(position);
+        let page = |at: usize| &self.bytes[(pages.start + at) * PAGE_BYTES..][..PAGE_BYTES];
+        let found = run::row_into(pages.len(), position, page, out);
+        assert!(found, "slots name a block for rows that it has");
+    }
+}
+
+impl Run {
+    /// Bytes of its pages.
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.index.len() * PAGE_BYTES
+    }
+
+    /// Reads all of its pages past the frames, on this thread, which holds no pin and no lock.
+    ///
+    /// # Errors
+    /// One of them cannot be read, or is not what was written.
+    pub(crate) fn load(self: &Arc<Self>) -> Result<LoadedRun, RegionError> {
+        let mut bytes = AlignedBytes::zeroed(self.page_bytes());
+        let mut buffer = AlignedBytes::zeroed(PAGE_BYTES);
+        for (page, to) in bytes.chunks_exact_mut(PAGE_BYTES).take(self.index.len()).enumerate() {
+            buffer = self.paged.pager.read_past(self.place_of(page), buffer)?;
+            to.copy_from_slice(&buffer[..PAGE_BYTES]);
+        }
+        self.paged.past_reads.fetch_add(self.index.len() as u64, Ordering::Relaxed);
+        Ok(LoadedRun { run: Arc::clone(self), bytes })
+    }
+}
+
 impl Drop for Run {
     fn drop(&mut self) {
         self.paged.rows.fetch_sub(u64::from(self.rows), Ordering::Relaxed);

@@ -17,6 +17,7 @@ use thermocline_base::sync::{AtomicU32, AtomicU64, CachePadded, Mutex, Ordering,
 use crate::hot::block::Block;
 use crate::hot::budget::{Budget, MemoryKind, OutOfMemory};
 use crate::hot::chunk::freeze::Freezer;
+use crate::hot::chunk::leave::SlotSet;
 use crate::hot::chunk::{Chunk, Directory, Found, Latched};
 use crate::hot::damage::Damage;
 use crate::hot::memory::Memory;
@@ -55,6 +56,25 @@ pub(crate) struct Store {
 /// This row is on the paged side and cannot be read there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowAbsent(pub(crate) RowId);
+
+/// Why a row does not thaw.
+#[derive(Clone, Debug)]
+pub(crate) enum ThawError {
+    OutOfMemory(OutOfMemory),
+    Absent(RowAbsent),
+}
+
+impl From<OutOfMemory> for ThawError {
+    fn from(error: OutOfMemory) -> Self {
+        Self::OutOfMemory(error)
+    }
+}
+
+impl From<RowAbsent> for ThawError {
+    fn from(error: RowAbsent) -> Self {
+        Self::Absent(error)
+    }
+}
 
 impl Store {
     /// An empty store whose memories may span `reserve_bytes` each; `is_memo`: of the update memo.
@@ -278,20 +298,32 @@ impl Store {
     /// Makes an ordinary version of a frozen row, in its slot; what makes memory free may use the `reserve`.
     ///
     /// # Errors
-    /// The memory limit is reached.
-    pub(crate) fn thaw(&self, row: RowId, reserve: bool, guard: &Guard<'_>) -> Result<(), OutOfMemory> {
+    /// The memory limit is reached; the row is on the paged side and cannot be read.
+    pub(crate) fn thaw(&self, row: RowId, reserve: bool, guard: &Guard<'_>) -> Result<(), ThawError> {
         if !matches!(self.directory.look(row, guard), Found::Frozen(_)) {
             return Ok(());
         }
         let _frame = guard.frame();
-        match self.directory.newest(row, guard).filter(|newest| newest.is_image() && !newest.is_tombstone()) {
-            Some(image) => self.thaw_image(image, reserve, guard).map(drop),
-            // Somebody else has thawed it, or more.
-            None => Ok(()),
+        let newest = self.directory.newest_now(row, guard)?;
+        if let Some(image) = newest.filter(|newest| newest.is_image() && !newest.is_tombstone()) {
+            self.thaw_image(image, reserve, guard)?;
+        }
+        // Else somebody else has thawed it, or more.
+        Ok(())
+    }
+
+    /// Empties the slot of a row that is frozen, without looking at the row (recovery). Nobody else changes the chunk meanwhile.
+    pub(crate) fn forget_frozen(&self, row_id: RowId, guard: &Guard<'_>) {
+        if let Found::Frozen(_) = self.directory.look(row_id, guard)
+            && let Some(chunk) = self.directory.get(row_id.chunk(), guard)
+        {
+            let mut slot = SlotSet::default();
+            slot.insert(row_id.slot());
+            chunk.clear(&slot, guard, &self.slots, |version| self.discard(version));
         }
     }
 
-    /// The same for a row whose image is in hand: the version that stands in its slot now. `None`: something else does; look at
+    /// As [`Store::thaw`], for a row whose image is in hand: the version that stands in its slot now. `None`: something else does; look at
     /// the row again.
     ///
     /// # Errors
@@ -334,10 +366,7 @@ impl Store {
             for slot in chunk.occupied(guard) {
                 let row = RowId::new(number, slot);
                 let _frame = guard.frame();
-                if let Some(newest) = self.directory.newest(row, guard) {
-                    if newest.is_absent() {
-                        return Err(RowAbsent(row).into());
-                    }
+                if let Some(newest) = self.directory.newest_now(row, guard)? {
                     see(row, newest)?;
                 }
             }

@@ -54,8 +54,8 @@ const OLDER_MASK: u64 = (1 << OLDER_BITS) - 1;
 const LEN_MASK: u64 = (1 << 21) - 1;
 /// The link of a mark's image: the row's image stands behind it. No version has this offset in its memory.
 const IMAGE_BEHIND: u64 = OLDER_MASK;
-/// The link of an image whose row could not be read.
-const ABSENT: u64 = OLDER_MASK - 1;
+/// The link of a bare image.
+const BARE: u64 = OLDER_MASK - 1;
 const TOMBSTONE: u64 = 1 << 63;
 const PARKED: u64 = 1 << 62;
 const SUPERSEDED: u64 = 1 << 61;
@@ -228,17 +228,17 @@ impl Version {
         Ok(Self::image_of_bytes(guard, block, begin, row_id, &bytes.0))
     }
 
-    /// An image of a row that cannot be read: it says when the row begins, and has no bytes.
-    pub(crate) fn absent_image(guard: &Guard<'_>, block: u64, begin: Timestamp, row_id: RowId) -> Self {
+    /// A *bare* image: it says when the row begins, and has no bytes. For rows on the paged side, whose bytes nobody has asked for.
+    pub(crate) fn bare_image(guard: &Guard<'_>, block: u64, begin: Timestamp, row_id: RowId) -> Self {
         let image = Self::image_of_bytes(guard, block, begin, row_id, &[]);
-        image.header().link.store(ABSENT, Ordering::Relaxed);
+        image.header().link.store(BARE, Ordering::Relaxed);
         image
     }
 
-    /// Has it no bytes, since they could not be read?
+    /// Has it no bytes, since they are on the paged side?
     #[inline]
-    pub(crate) fn is_absent(self) -> bool {
-        self.link() == ABSENT
+    pub(crate) fn is_bare(self) -> bool {
+        self.link() == BARE
     }
 
     fn image_of_bytes(guard: &Guard<'_>, block: u64, begin: Timestamp, row_id: RowId, bytes: &[u8]) -> Self {
@@ -372,7 +372,7 @@ impl Version {
     #[inline]
     pub(crate) fn older(self, memory: &Memory) -> Option<Self> {
         match self.header().link.load(Ordering::Acquire) & OLDER_MASK {
-            0 | ABSENT => None,
+            0 | BARE => None,
             IMAGE_BEHIND => Some(self.image_behind()),
             // SAFETY: links lead to versions that live at least as long as the one that links to them can be reached.
             units => Some(unsafe { Self::from_cell(memory.at(units - 1)) }),
@@ -419,8 +419,8 @@ impl Version {
         let len = self.len();
         // Better to end than to take a row for an empty one.
         assert!(
-            len != 0 || !self.is_absent(),
-            "the bytes of {} are asked for, which could not be read",
+            len != 0 || !self.is_bare(),
+            "the bytes of {} are asked for, which are on the paged side",
             self.row_id()
         );
         // SAFETY: the row bytes follow the header and never change once the version can be reached.

@@ -181,7 +181,7 @@ pub(crate) fn fill_cold_index<'a>(
             if index.is_unique()
                 && !index.is_exempt(row)
                 && is_live(db, form, memo, name, &guard)
-                && has_in_memory(form, index, &key, &guard)
+                && has_in_memory(form, index, &key, &guard)?
             {
                 return Err(index.refused(form, &key));
             }
@@ -291,12 +291,17 @@ fn is_live(db: &Inner, form: &TableForm, memo: &Memo, name: RecordName, guard: &
         && crate::ops::cold::end_now(db, memo, name, None, guard) == EndNow::Open
 }
 
-/// Has a row in memory this key? The table is held.
-fn has_in_memory(form: &TableForm, index: &IndexForm, key: &[u8], guard: &Guard<'_>) -> bool {
-    index.find(guard, key, |row| {
-        let newest = form.store.directory.newest(row, guard);
-        newest.is_some_and(|newest| !newest.is_tombstone() && index.matches(form, newest, key))
-    })
+/// Has a row in memory, or on the paged side, this key? The table is held.
+fn has_in_memory(form: &TableForm, index: &IndexForm, key: &[u8], guard: &Guard<'_>) -> Result<bool> {
+    let mut lost = None;
+    let found = index.find(guard, key, |row| match form.store.directory.newest_now(row, guard) {
+        Ok(newest) => newest.is_some_and(|newest| !newest.is_tombstone() && index.matches(form, newest, key)),
+        Err(absent) => {
+            lost = Some(absent);
+            true
+        }
+    });
+    lost.map_or(Ok(found), |absent| Err(absent.into()))
 }
 
 /// Waits for the round of cleaning that is under way, and lets none begin.

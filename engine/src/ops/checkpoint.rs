@@ -34,13 +34,14 @@
 //! The catalog as it is can be written by itself ([`write_definitions`]), with the images that there are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use thermocline_base::ids::{Lsn, TableId};
 use thermocline_base::io::Action;
 use thermocline_base::sync::{Backoff, Mutex, Ordering};
 
-use crate::catalog::table::{FormRef, TableForm};
+use crate::catalog::table::{FormRef, TableEntry, TableForm};
 use crate::checkpoint::manifest::{image_path, manifest_name};
 use crate::checkpoint::{
     Base, CheckpointError, ChunkHeader, ChunkImage, Durable, ImageFile, ImageWriter, Manifest,
@@ -48,8 +49,10 @@ use crate::checkpoint::{
 };
 use crate::error::{Error, Result};
 use crate::hot::block::Block;
+use crate::hot::budget::{Charge, MemoryKind};
 use crate::hot::chunk::{Chunk, Found as Slot};
-use crate::hot::version::{Begin, Version};
+use crate::hot::paged::{LoadedRun, Run};
+use crate::hot::version::Begin;
 use crate::mutation::{self, Rule};
 use crate::session::db::Inner;
 use crate::txn::registry::State;
@@ -126,12 +129,18 @@ pub(crate) fn run(inner: &Inner) {
             continue;
         }
         let tail = log.tail();
-        if let Err(error) = checkpoint(inner, RunState::Logged) {
-            tracing::warn!(%error, "a checkpoint failed; the one before stays valid");
-            pause = AFTER_FAILURE.min(inner.options.checkpoint_interval);
-        } else {
-            (last_tail, asked, pause) = (tail, false, Duration::ZERO);
-            crate::ops::temperatures::store_now_and_then(inner);
+        match checkpoint(inner, RunState::Logged) {
+            Err(error) => {
+                tracing::warn!(%error, "a checkpoint failed; the one before stays valid");
+                pause = AFTER_FAILURE.min(inner.options.checkpoint_interval);
+            }
+            Ok(left) => {
+                if let Some(left) = left {
+                    tracing::warn!(%left, "a checkpoint has left out chunks, of which the log is kept");
+                }
+                (last_tail, asked, pause) = (tail, false, Duration::ZERO);
+                crate::ops::temperatures::store_now_and_then(inner);
+            }
         }
         last_end = inner.clock.now_ns();
     }
@@ -145,7 +154,12 @@ pub(crate) fn now(inner: &Inner) -> Result<()> {
     if inner.log().is_none() {
         return Ok(());
     }
-    checkpoint(inner, RunState::Logged)
+    whole(inner, RunState::Logged)
+}
+
+/// A checkpoint that leaves nothing out.
+fn whole(inner: &Inner, state: RunState) -> Result<()> {
+    checkpoint(inner, state)?.map_or(Ok(()), |left| Err(checkpoint_error(inner, left)))
 }
 
 /// The last step of an opening: where the log has become as long as it may, nothing is served before a checkpoint has made
@@ -154,7 +168,7 @@ pub(crate) fn catch_up(inner: &Inner) {
     let long = inner.checkpoints.replayed_bytes >= inner.options.checkpoint_log_bytes;
     if long
         && inner.log().is_some()
-        && let Err(error) = checkpoint(inner, RunState::Logged)
+        && let Err(error) = whole(inner, RunState::Logged)
     {
         tracing::warn!(%error, "the log is long, and no checkpoint could be made; the one before stays valid");
     }
@@ -167,7 +181,7 @@ pub(crate) fn close(inner: &Inner) -> Result<()> {
     }
     match inner.log() {
         Some(log) => log.close().map_err(|error| inner.log_error(&error)),
-        None => checkpoint(inner, RunState::Closed),
+        None => whole(inner, RunState::Closed),
     }
 }
 
@@ -209,9 +223,10 @@ pub(crate) fn has_replayed_much(db: &Inner) -> bool {
     db.checkpoints.replayed_bytes >= much.max(1)
 }
 
-/// Makes a checkpoint.
-pub(crate) fn checkpoint(db: &Inner, state: RunState) -> Result<()> {
-    let Some(durable) = db.checkpoints.durable() else { return Ok(()) };
+/// Makes a checkpoint. A chunk with a row on the paged side that cannot be read is left out: its image of before stays, and the log
+/// from there on. Such a row is returned.
+pub(crate) fn checkpoint(db: &Inner, state: RunState) -> Result<Option<CheckpointError>> {
+    let Some(durable) = db.checkpoints.durable() else { return Ok(None) };
     let _turn = db.checkpoints.enter();
     db.checkpoints.begun.fetch_add(1, Ordering::Relaxed);
     let (number, old) = {
@@ -238,8 +253,8 @@ pub(crate) fn checkpoint(db: &Inner, state: RunState) -> Result<()> {
     let mut writer = ImageWriter::create(db.files.io(), &dir, &old.database, number, &mut pace)
         .map_err(|error| checkpoint_error(db, error))?;
     let outcome = image_all(db, &old, &dead, &mut writer, &mut findings);
-    let file = outcome
-        .and_then(|()| writer.finish())
+    let (file, left) = outcome
+        .and_then(|left| Ok((writer.finish()?, left)))
         .inspect_err(|_| mark_again(db, &findings))
         .map_err(|error| checkpoint_error(db, error))?;
     if let Some(log) = db.log()
@@ -248,10 +263,11 @@ pub(crate) fn checkpoint(db: &Inner, state: RunState) -> Result<()> {
         make_durable(db, log, log.tail()).inspect_err(|_| mark_again(db, &findings))?;
     }
     let start = if late { replay_position(db) } else { start };
+    let start = Some(start).filter(|_| left.is_none());
     install(db, state, start, file, &findings).inspect_err(|_| mark_again(db, &findings))?;
     remove_if_unused(db, number);
     db.checkpoints.completed.fetch_add(1, Ordering::Relaxed);
-    Ok(())
+    Ok(left)
 }
 
 /// Makes the log durable up to `lsn`, with its own thread or without one.
@@ -290,13 +306,15 @@ fn image_all(
     dead: &BTreeSet<u64>,
     writer: &mut ImageWriter<'_>,
     findings: &mut Findings,
-) -> std::result::Result<(), CheckpointError> {
+) -> std::result::Result<Option<CheckpointError>, CheckpointError> {
+    let mut left = None;
     for entry in db.catalog.all() {
         let chunks = {
             let guard = db.epochs.pin();
             entry.form_pinned(&guard).store.directory.len()
         };
         for number in 0..chunks {
+            let loaded = load_paged(db, &entry, number);
             // Definitions do not change, and chunks are not dropped, while one chunk is imaged.
             let _maintenance = db.standstill.enter();
             if entry.is_dropped() {
@@ -333,13 +351,61 @@ fn image_all(
                 found.chunks.insert(number, Finding::Confirmed(position));
                 continue;
             }
+            let was_dirty = chunk.is_dirty();
             chunk.clear_dirty();
             let base = known.and_then(|image| image.base).filter(|base| !dead.contains(&base.file));
-            let image = image_chunk(db, form, chunk, base, writer).inspect_err(|_| chunk.mark_dirty())?;
-            found.chunks.insert(number, Finding::Imaged(image));
+            let finding = match image_chunk(db, form, chunk, &loaded, base, writer) {
+                Ok(image) => Finding::Imaged(image),
+                // A new image would only have moved to another file.
+                Err(CheckpointError::LostRow { .. }) if known.is_some() && !was_dirty && !chunk.is_dirty() => {
+                    Finding::Confirmed(position)
+                }
+                Err(error) => {
+                    chunk.mark_dirty();
+                    match error {
+                        CheckpointError::LostRow { .. } => left = Some(error),
+                        error => return Err(error),
+                    }
+                    continue;
+                }
+            };
+            found.chunks.insert(number, finding);
         }
     }
-    Ok(())
+    Ok(left)
+}
+
+/// The runs of a chunk that has changed since its image, by the numbers of their blocks: read as wholes, before the caller holds anything.
+/// Where there is no room for that, or one cannot be read, its rows are read one by one.
+fn load_paged(db: &Inner, entry: &TableEntry, number: u32) -> LoadedRuns {
+    let mut loaded = LoadedRuns { runs: Vec::new(), _room: Charge::none(&db.budget, MemoryKind::Other) };
+    let runs: Vec<(u64, Arc<Run>)> = {
+        let guard = db.epochs.pin();
+        let chunk = entry.form_pinned(&guard).store.directory.get(number, &guard);
+        let Some(chunk) = chunk.filter(|chunk| chunk.is_dirty()) else { return loaded };
+        let run = |block: &Block| Some((block.number(), Arc::clone(block.run()?)));
+        chunk.blocks(&guard).filter_map(run).collect()
+    };
+    for (number, run) in runs {
+        if loaded._room.add(run.page_bytes() as u64).is_ok()
+            && let Ok(run) = run.load()
+        {
+            loaded.runs.push((number, run));
+        }
+    }
+    loaded
+}
+
+/// See [`load_paged`].
+struct LoadedRuns {
+    runs: Vec<(u64, LoadedRun)>,
+    _room: Charge,
+}
+
+impl LoadedRuns {
+    fn of_block(&self, number: u64) -> Option<&LoadedRun> {
+        self.runs.iter().find(|(of, _)| *of == number).map(|(_, run)| run)
+    }
 }
 
 /// Writes the image of a chunk, and the block of its frozen rows unless `base` is that. The caller keeps the table's
@@ -348,6 +414,7 @@ fn image_chunk(
     db: &Inner,
     form: &TableForm,
     chunk: &Chunk,
+    loaded: &LoadedRuns,
     base: Option<Base>,
     writer: &mut ImageWriter<'_>,
 ) -> std::result::Result<ChunkImage, CheckpointError> {
@@ -380,7 +447,7 @@ fn image_chunk(
         }
     };
     writer.begin(header);
-    let used = chunk.used();
+    let (used, mut row) = (chunk.used(), Vec::new());
     let mut outcome = Ok(());
     let mut slot = 0;
     'pins: while slot < used {
@@ -405,13 +472,28 @@ fn image_chunk(
                 slot += 1;
                 continue;
             }
+            if let Slot::Frozen(number) = chunk.look(slot as u16, &guard)
+                && let Some(run) = loaded.of_block(number)
+                && let Some(block) = chunk.block(number, &guard)
+            {
+                let begin = block.begin(slot as u16, &guard);
+                row.clear();
+                run.row_into(slot as u16, &mut row);
+                if begin <= timestamp
+                    && let Err(error) = writer.row(slot as u16, begin, &row)
+                {
+                    outcome = Err(error);
+                    break 'pins;
+                }
+                slot += 1;
+                continue;
+            }
             let _frame = guard.frame();
-            let newest = directory.newest(row_of(slot), &guard);
-            if newest.is_some_and(Version::is_absent) {
+            let Ok(newest) = directory.newest_now(row_of(slot), &guard) else {
                 // The image of before, and the log, stay as long as nothing better can be written.
                 outcome = Err(CheckpointError::LostRow { table: form.storage, row: row_of(slot) });
                 break 'pins;
-            }
+            };
             match visible(newest, &form.store.memory, &db.registry, timestamp, None) {
                 Sees::Nothing => {}
                 Sees::Row(version) => {
@@ -477,8 +559,15 @@ fn write_base(
     Ok(Some(FrozenSlots { number: block.number(), base, slots }))
 }
 
-/// Writes the manifest of a round, and removes what it makes superfluous.
-fn install(db: &Inner, state: RunState, start: Lsn, file: ImageFile, findings: &Findings) -> Result<()> {
+/// Writes the manifest of a round, and removes what it makes superfluous. `start`: where replay starts for chunks without an image, if that
+/// is not where it did.
+fn install(
+    db: &Inner,
+    state: RunState,
+    start: Option<Lsn>,
+    file: ImageFile,
+    findings: &Findings,
+) -> Result<()> {
     let _maintenance = db.standstill.enter();
     write_manifest(db, |builder, forms| {
         builder.add_file(file);
@@ -498,7 +587,7 @@ fn install(db: &Inner, state: RunState, start: Lsn, file: ImageFile, findings: &
                 }
             }
         }
-        (state, Some(start).filter(|_| is_current))
+        (state, start.filter(|_| is_current))
     })
 }
 

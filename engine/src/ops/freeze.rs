@@ -280,7 +280,8 @@ fn copy_settled(
             if matches!(store.directory.look(row, &guard), Found::Left(_)) {
                 continue;
             }
-            let Some(version) = store.directory.newest(row, &guard) else { continue };
+            // What is on the paged side and cannot be read stays there.
+            let Ok(Some(version)) = store.directory.newest_now(row, &guard) else { continue };
             rows += 1;
             let stays = |begin: &Timestamp| {
                 let changes = which.outlook.is_some_and(|outlook| outlook.changes(version.row(), *begin));

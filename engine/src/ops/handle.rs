@@ -260,7 +260,7 @@ impl Session {
                     }
                     HandlePlace::Refusing(row) => {
                         // It may have been promoted since the snapshot, which sees the record.
-                        let Some(key) = self.key_in(form, *row, guard) else {
+                        let Some(key) = step!(self.key_in(form, *row, guard)) else {
                             return Ok(Step::Done(Sought::Gone));
                         };
                         match step!(self.find_target(form_ref, form.primary(), &key, purpose, guard)?) {
@@ -309,11 +309,16 @@ impl Session {
     }
 
     /// The primary key of the newest version of a row.
-    fn key_in(&self, form: &TableForm, row: RowId, guard: &Guard<'_>) -> Option<KeyBuf> {
-        let newest = form.store.directory.newest(row, guard).filter(|newest| !newest.is_tombstone())?;
-        let mut key = KeyBuf::new();
-        form.primary().key_of(form, newest, &mut key);
-        Some(key)
+    fn key_in(&self, form: &TableForm, row: RowId, guard: &Guard<'_>) -> Step<Option<KeyBuf>> {
+        let newest = match self.newest_of(form, row, guard) {
+            Ok(newest) => newest,
+            Err(wait) => return Step::Wait(Wait::Page(wait)),
+        };
+        Step::Done(newest.filter(|newest| !newest.is_tombstone()).map(|newest| {
+            let mut key = KeyBuf::new();
+            form.primary().key_of(form, newest, &mut key);
+            key
+        }))
     }
 
     /// Is the newest version of a row this transaction's own?

@@ -77,6 +77,7 @@ impl Session {
             form.counters.locks.fetch_add(1, Ordering::SeqCst);
             let unchanged = || match &place {
                 Place::Hot(target) => {
+                    // No page is looked at under the lock's mutex: a version that has gone over since is looked for again.
                     let newest = form.store.directory.newest(target.row, &guard);
                     newest.is_some_and(|newest| newest.is_same_as(target.base))
                         || purpose == Purpose::KeyShare && keys_stay(form, newest, Keys::Of(target.base))

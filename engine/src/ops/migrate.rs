@@ -235,7 +235,8 @@ fn copy_rows(db: &Inner, entry: &TableEntry, rows: &[RowId], batch: &mut Batch) 
             break;
         }
         for &row in rows {
-            let Some(version) = form.store.directory.newest(row, &guard) else { continue };
+            // Of a table that was paged: what cannot be read stays where it is.
+            let Ok(Some(version)) = form.store.directory.newest_now(row, &guard) else { continue };
             let Begin::At(begin) = version.begin() else { continue };
             let again = version.is_promoted() && begin > oldest && mutation::on(Rule::MovesOnce);
             if version.is_tombstone() || begin > youngest || again {
@@ -411,7 +412,7 @@ impl Session {
         let moved = Moved { batch: candidate.name.batch, begin: candidate.begin };
         // Maintenance may be relocating the version, which is no change.
         for _ in 0..8 {
-            let Some(base) = form.store.directory.newest(candidate.row, guard) else { return Ok(None) };
+            let Ok(Some(base)) = form.store.directory.newest_now(candidate.row, guard) else { return Ok(None) };
             if base.begin() != Begin::At(candidate.begin) || base.is_tombstone() {
                 return Ok(None);
             }

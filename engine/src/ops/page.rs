@@ -369,7 +369,8 @@ fn copy_over(db: &Inner, store: &Store, number: u32, positions: &[u16]) -> Resul
             if matches!(store.directory.look(row, &guard), Found::Left(_)) {
                 continue;
             }
-            let newest = store.directory.newest(row, &guard).filter(|newest| !newest.is_absent());
+            // What cannot be read stays in the block where it is.
+            let Ok(newest) = store.directory.newest_now(row, &guard) else { continue };
             let Some((version, begin)) = newest.and_then(may_go(oldest)) else { continue };
             if !version.is_image() {
                 copied.fresh += 1;

@@ -274,9 +274,8 @@ impl Session {
         guard: &Guard<'_>,
     ) -> std::result::Result<Option<Version>, Box<PageWait>> {
         if self.page_waits >= PATIENCE {
-            let newest = form.store.directory.newest(row, guard);
             // Who waits for a page that cannot be read is told.
-            if !newest.is_some_and(Version::is_absent) {
+            if let Ok(newest) = form.store.directory.newest_now(row, guard) {
                 return Ok(newest);
             }
         }

@@ -603,7 +603,7 @@ fn put(inner: &Inner, form: &TableForm, row_id: RowId, begin: Timestamp, payload
     let chunk = store.directory.get(row_id.chunk(), &guard).ok_or_else(|| bad("its chunk is not there"))?;
     chunk.note_used(u32::from(row_id.slot()));
     // What the log says is newer than the base.
-    store.thaw(row_id, true, &guard)?;
+    store.forget_frozen(row_id, &guard);
     let mut latched =
         store.directory.latch(row_id, &guard).ok_or_else(|| bad("its slot is beyond its chunk"))?;
     let version = store.create(Begin::At(begin), None, row_id, false, row, suffix)?;
@@ -770,7 +770,7 @@ impl Replay<'_> {
                 }
             }
             Op::Delete => {
-                form.store.thaw(write.row, true, &guard)?;
+                form.store.forget_frozen(write.row, &guard);
                 if let Some(mut latched) = form.store.directory.latch(write.row, &guard)
                     && let Some(before) = latched.newest()
                 {

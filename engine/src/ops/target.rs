@@ -130,7 +130,7 @@ pub(crate) fn keys_stay(form: &TableForm, newest: Option<Version>, seen: Keys<'_
         {
             return true;
         }
-        if version.is_tombstone() {
+        if version.is_tombstone() || version.is_bare() {
             return false;
         }
         for index in form.indexes.iter().filter(|index| index.is_unique()) {
@@ -236,6 +236,16 @@ impl Session {
             return Ok(Step::Done(None));
         };
         let Some(newest) = form.store.directory.newest(row, guard) else { return Ok(Step::Done(None)) };
+        // A second look at the page of the same row would not be sure to find it.
+        let newest = if newest.is_bare() && !newest.is_same_as(base) {
+            match self.newest_of(form, row, guard) {
+                Ok(Some(newest)) => newest,
+                Ok(None) => return Ok(Step::Done(None)),
+                Err(wait) => return Ok(Step::Wait(Wait::Page(wait))),
+            }
+        } else {
+            newest
+        };
         if newest.is_same_as(base) {
             if base.is_image() && purpose == Purpose::Change {
                 // It was about to leave, and stays after all.
@@ -385,7 +395,11 @@ impl Session {
         guard: &Guard<'_>,
     ) -> Result<Step<Option<Sought>>> {
         let form = form_ref.get();
-        let Some(newest) = form.store.directory.newest(row, guard) else {
+        let newest = match self.newest_of(form, row, guard) {
+            Ok(newest) => newest,
+            Err(wait) => return Ok(Step::Wait(Wait::Page(wait))),
+        };
+        let Some(newest) = newest else {
             // Its mark has gone; the statement may have changed it where it moved, before that.
             let is_own = self.has_ended_what_moved(form, row, guard);
             return Ok(Step::Done(Some(if is_own { Sought::ByStatement } else { Sought::Lost })));
@@ -438,11 +452,16 @@ impl Session {
             since.map_or(Step::Done(None), |since| Step::Wait(Self::holder(id, since, form, index, key)))
         };
         let heir = (purpose == Purpose::KeyShare).then(|| self.any_heir(memo, target.name, guard)).flatten();
-        if let Some(row) = heir
-            && let newest @ Some(base) = form.store.directory.newest(row, guard)
-            && keys_stay(form, newest, Keys::In(&target.bytes))
-        {
-            return Ok(Step::Done(Some(Sought::At(Place::Hot(Target { row, base })))));
+        if let Some(row) = heir {
+            let newest = match self.newest_of(form, row, guard) {
+                Ok(newest) => newest,
+                Err(wait) => return Ok(Step::Wait(Wait::Page(wait))),
+            };
+            if let Some(base) = newest
+                && keys_stay(form, newest, Keys::In(&target.bytes))
+            {
+                return Ok(Step::Done(Some(Sought::At(Place::Hot(Target { row, base })))));
+            }
         }
         match crate::ops::cold::end_now(db, memo, target.name, self.id, guard) {
             EndNow::Open => {
@@ -456,7 +475,10 @@ impl Session {
             // The memo says meanwhile that the snapshot does not see it.
             EndNow::At(end, _) if end <= self.snapshot => return Ok(Step::Done(None)),
             EndNow::At(end, Some(row)) => {
-                let newest = form.store.directory.newest(row, guard);
+                let newest = match self.newest_of(form, row, guard) {
+                    Ok(newest) => newest,
+                    Err(wait) => return Ok(Step::Wait(Wait::Page(wait))),
+                };
                 match newest.map(|newest| (newest, resolve(newest, &db.registry, PRESENT, self.id))) {
                     Some((base, Resolved::At(begin))) if begin == end => {
                         self.note_cold_read(form_ref, target.name);

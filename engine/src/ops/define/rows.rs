@@ -55,18 +55,23 @@ pub(super) fn check_unique(
             return Ok(());
         }
         index.key_of(form, newest, &mut key);
+        let mut lost = None;
         let twin = index.find(guard, &key, |other| {
             other != row
-                && form
-                    .store
-                    .directory
-                    .newest(other, guard)
-                    .is_some_and(|other| !other.is_tombstone() && index.matches(form, other, &key))
+                && match form.store.directory.newest_now(other, guard) {
+                    Ok(newest) => newest
+                        .is_some_and(|other| !other.is_tombstone() && index.matches(form, other, &key)),
+                    Err(absent) => {
+                        lost = Some(absent);
+                        true
+                    }
+                }
         });
-        if twin {
-            return Err(index.refused(form, &key));
+        match lost {
+            Some(absent) => Err(absent.into()),
+            None if twin => Err(index.refused(form, &key)),
+            None => Ok(()),
         }
-        Ok(())
     })
 }
 
