@@ -9,6 +9,8 @@
 //! Chunks that are frozen are looked at every eighth round: they are frozen anew when an eighth of their rows is out of the
 //! block and has settled.
 //!
+//! Rows of tables that have become `hot` come back from the paged side, as far as a quarter of the memory limit stays free.
+//!
 //! In tables with `frozen` a thread rests after each chunk for as long as that has taken, so it takes half of a processor at most.
 
 use std::collections::HashMap;
@@ -152,6 +154,9 @@ impl Freezer {
                 let form = entry.form_pinned(&guard);
                 (form.schema.row_tiering(), form.store.directory.len())
             };
+            if tiering == Tiering::Hot && self.number == 0 && !entry.is_held() {
+                self.bring_back(&entry, chunks);
+            }
             if tiering != Tiering::Frozen || entry.is_held() {
                 continue;
             }
@@ -184,5 +189,14 @@ impl Freezer {
             }
         }
         frozen
+    }
+
+    /// Rows of a table that has become `hot` come back from the paged side.
+    fn bring_back(&self, entry: &TableEntry, chunks: u32) {
+        for number in (0..chunks).take_while(|_| !self.inner.closing.has_begun()) {
+            if let Err(error) = crate::ops::page::bring_back(&self.inner, entry, number) {
+                tracing::warn!(%error, chunk = number, "rows of a hot table stay on the paged side");
+            }
+        }
     }
 }

@@ -152,7 +152,7 @@ pub struct Options {
     /// A directory for the pages of such tables; the file in it has no name, and nothing durable. `None`: the database's own.
     pub paged_dir: Option<PathBuf>,
     /// Bytes of pages of such tables that may be in memory at once, of the memory limit; taken when the first row goes over. 0: an eighth of
-    /// the limit.
+    /// the limit. Not more than half of it.
     pub paged_bytes: u64,
     /// Where the pages of such tables are while they are not in memory, in place of a file in [`Options::paged_dir`]: memory of other
     /// machines, for instance. For the pager `own`, and for one opening of one database.
@@ -327,6 +327,15 @@ impl Options {
         }
         if !self.ssd_policy.is_online() {
             return bad("ssd_policy", "this one has to know the future; name another one");
+        }
+        if let Some(limit) = self.memory_limit
+            && self.paged_bytes > limit / 2
+        {
+            let reason = format!(
+                "{} bytes are more than half of memory_limit, {limit} bytes: indexes and rows in use need the rest",
+                self.paged_bytes
+            );
+            return bad("paged_bytes", &reason);
         }
         if self.paged_backing.is_some() && self.pager != PagerKind::Own {
             return bad("pager", "pages of a backing of yours are read by the pager own alone");

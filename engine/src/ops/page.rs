@@ -31,7 +31,7 @@ use crate::hot::block::{Begins, Block};
 use crate::hot::budget::{Charge, MemoryKind};
 use crate::hot::chunk::freeze::settled;
 use crate::hot::chunk::{Chunk, Found, PIECE_SLOTS};
-use crate::hot::paged::Paged;
+use crate::hot::paged::{Paged, Run};
 use crate::hot::run::RunBuilder;
 use crate::hot::store::Store;
 use crate::hot::version::Version;
@@ -235,6 +235,59 @@ pub(crate) fn page_chunk(db: &Inner, entry: &TableEntry, number: u32, which: Set
             .collect()
     };
     page_rows(db, entry, &rows)
+}
+
+/// Makes ordinary versions of the rows of a chunk that are on the paged side, as far as there is room: its table has become `hot`. How many
+/// have come back. The caller holds nothing.
+///
+/// # Errors
+/// A page cannot be read; the rows of its block stay where they are.
+pub(crate) fn bring_back(db: &Inner, entry: &TableEntry, number: u32) -> Result<u64> {
+    let runs: Vec<(u64, Arc<Run>)> = {
+        let guard = db.epochs.pin();
+        let chunk = entry.form_pinned(&guard).store.directory.get(number, &guard);
+        let run = |block: &Block| Some((block.number(), Arc::clone(block.run()?)));
+        chunk.into_iter().flat_map(|chunk| chunk.blocks(&guard)).filter_map(run).collect()
+    };
+    let mut back = 0;
+    for (block, run) in &runs {
+        let mut room = Charge::none(&db.budget, MemoryKind::Other);
+        let is_short = |limit: u64| db.budget.used() + 2 * run.row_bytes() > limit / 4 * 3;
+        if db.memory_limit().is_some_and(is_short) || room.add(run.page_bytes() as u64).is_err() {
+            break;
+        }
+        let loaded = run.load().map_err(|error| {
+            let guard = db.epochs.pin();
+            paged_error(Some(entry.form_pinned(&guard)), error)
+        })?;
+        for from in (0..=u16::MAX).step_by(ROWS_A_PIN) {
+            let guard = db.epochs.pin();
+            let store = &entry.form_pinned(&guard).store;
+            let Some(chunk) = store.directory.get(number, &guard) else { break };
+            let Some(of_chunk) = chunk.block(*block, &guard).filter(|_| u32::from(from) < chunk.used()) else {
+                break;
+            };
+            for position in from..=from.saturating_add(ROWS_A_PIN as u16 - 1) {
+                if chunk.look(position, &guard) != Found::Frozen(*block) {
+                    continue;
+                }
+                let _frame = guard.frame();
+                let row = RowId::new(number, position);
+                let begin = of_chunk.begin(position, &guard);
+                let fill = |out: &mut Vec<u8>| loaded.row_into(position, out);
+                let image = Version::image(&guard, *block, begin, row, fill);
+                back += u64::from(store.thaw_image(image, false, &guard)?.is_some());
+            }
+        }
+    }
+    if !runs.is_empty() {
+        let _maintenance = db.standstill.enter();
+        let guard = db.epochs.pin();
+        if let Some(chunk) = entry.form_pinned(&guard).store.directory.get(number, &guard) {
+            chunk.drop_dead_blocks(&db.epochs, &guard);
+        }
+    }
+    Ok(back)
 }
 
 /// Lets some of these rows of a chunk go over, in one block; up to which position it has come.

@@ -3,15 +3,21 @@
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
+use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use thermocline_base::backing::{Backing, PAGE_BYTES, PageName};
+use thermocline_base::ids::RowId;
 use thermocline_base::io::{Action, AlignedBytes, Completion, IoError, Result as IoResult};
+use thermocline_base::multiplex::block_on;
 
+use crate::freezer::Freezer;
 use crate::row::Value;
-use crate::tests::freeze::{check, insert, key, read, row, schema, set};
-use crate::{Database, Durability, Error, Options, Result, Table, Tiering, TransactionOptions};
+use crate::tests::freeze::{check, insert, key, read, row, schema, schema_of, set};
+use crate::{
+    Database, Direction, Durability, Error, Isolation, KeyRange, Options, Result, Table, Tiering, TransactionOptions,
+};
 
 /// On more pages than a pager of 64 frames has in memory.
 const ROWS: i64 = 12_000;
@@ -187,6 +193,185 @@ fn opening_again_has_what_was_lost() {
     check(&db, &table, ROWS + 5, &[(3, Some(33)), (2500, None)]);
     assert!(over(&db) > 11_000);
     check(&db, &table, ROWS + 5, &[(3, Some(33)), (2500, None)]);
+    db.close().unwrap();
+}
+
+/// All of the table is on the paged side, no page of it is in memory, and none can be read.
+fn lost(db: &Database, pages: &Pages) {
+    assert!(over(db) > 11_000);
+    db.inner().paged.get().expect("rows have gone over").let_pages_go();
+    pages.trouble(Trouble::Broken);
+}
+
+fn past_reads(db: &Database) -> u64 {
+    db.inner().paged.get().expect("rows have gone over").usage().past_reads
+}
+
+/// What a transaction has read is validated by when rows begin: no page is read between *preparing* and the decision.
+#[test]
+fn validation_reads_no_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = Arc::new(Pages::default());
+    let db = open(dir.path(), &pages);
+    let table = filled(&db);
+    let options = || TransactionOptions::new().isolation(Isolation::Serializable);
+    let decode = |row: &[u8]| table.layout().decode(row).expect("a row");
+    // Read by key and by a scan of a range, then the pages go, and the transaction commits.
+    block_on(async {
+        let mut tx = db.begin(options()).unwrap();
+        assert_eq!(tx.read(&table.primary(), &key(70), decode).await.unwrap(), Some(row(70, 700).to_vec()));
+        let (from, to) = (key(100), key(110));
+        let range = KeyRange::between(Bound::Included(&from), Bound::Excluded(&to));
+        let mut seen = 0;
+        tx.scan(&table.primary(), range, Direction::Forward, |_| {
+            seen += 1;
+            ControlFlow::Continue(())
+        })
+        .await
+        .unwrap();
+        assert_eq!(seen, 10);
+        tx.insert_values(&table, &row(ROWS + 1, 0)).await.unwrap();
+        lost(&db, &pages);
+        let before = past_reads(&db);
+        tx.commit().await.expect("nothing has changed");
+        assert_eq!(past_reads(&db), before);
+        pages.trouble(Trouble::None);
+
+        // A row that came into the range since, and has gone over by now, is a phantom; its page is not asked.
+        let mut tx = db.begin(options()).unwrap();
+        let from = key(ROWS);
+        let range = KeyRange::between(Bound::Included(&from), Bound::Unbounded);
+        tx.scan(&table.primary(), range, Direction::Forward, |_| ControlFlow::Continue(())).await.unwrap();
+        tx.read(&table.primary(), &key(71), decode).await.unwrap();
+        tx.insert_values(&table, &row(-1, 0)).await.unwrap();
+        insert(&db, &table, ROWS + 2..ROWS + 600);
+        // A row that was read has changed, too, and is over.
+        set(&db, &table, 71, 1);
+        db.page_out("t").expect("there is room");
+        db.inner().paged.get().unwrap().let_pages_go();
+        pages.trouble(Trouble::Broken);
+        let before = past_reads(&db);
+        let error = tx.commit().await.expect_err("rows have come");
+        assert_eq!((error.sqlstate(), past_reads(&db)), ("40001", before), "{error}");
+    });
+    pages.trouble(Trouble::None);
+    assert_eq!(read(&db, &table, 71), Some(row(71, 1).to_vec()));
+    assert_eq!(read(&db, &table, -1), None);
+    db.close().unwrap();
+}
+
+/// A table that was paged, whose rows cannot be read: whoever would move or freeze them leaves them where they are.
+#[test]
+fn rows_that_are_lost_end_no_thread_of_maintenance() {
+    for tiering in [Tiering::Auto, Tiering::Cold, Tiering::Frozen, Tiering::Hot] {
+        let dir = tempfile::tempdir().unwrap();
+        let pages = Arc::new(Pages::default());
+        let db = open(dir.path(), &pages);
+        let table = filled(&db);
+        lost(&db, &pages);
+        db.alter_tiering("t", tiering).unwrap();
+        let rows: Vec<RowId> = (0..512).map(|slot| RowId::new(0, slot)).collect();
+        let mut steps = db.maintenance_steps();
+        let _ = block_on(crate::ops::migrate::migrate(db.inner(), &table.entry, &rows));
+        let _ = db.freeze("t");
+        let _ = db.thaw("t");
+        (0..4).for_each(|_| _ = Freezer::new(db.inner(), 0, 1).round(false));
+        for _ in 0..3 {
+            steps.step();
+        }
+        let refused = refused(&db, &table);
+        assert!(refused.len() > 1000, "{tiering:?}: {} rows", refused.len());
+        assert!(refused.iter().all(|(_, error)| error.sqlstate() == "58030"), "{tiering:?}");
+        // The medium is back, and nothing was lost.
+        pages.trouble(Trouble::None);
+        let _ = block_on(crate::ops::migrate::migrate(db.inner(), &table.entry, &rows));
+        let _ = db.freeze("t");
+        check(&db, &table, ROWS, &[]);
+        db.close().unwrap();
+    }
+}
+
+/// Chunks whose rows can be read get images; the others keep theirs, and the log behind them.
+#[test]
+fn a_lost_page_keeps_no_other_chunk_from_its_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = Arc::new(Pages::default());
+    let db = open(dir.path(), &pages);
+    let table = filled(&db);
+    let other = db.create_table(schema_of("other")).unwrap();
+    db.checkpoint().expect("an image of all rows");
+    lost(&db, &pages);
+    // Its chunk has changed, and has rows that are lost.
+    insert(&db, &table, ROWS..ROWS + 5);
+    set(&db, &table, ROWS, 1);
+    insert(&db, &other, 0..500);
+    let completed = db.checkpoints().completed;
+    let error = db.checkpoint().expect_err("a chunk is left out");
+    assert_eq!((error.sqlstate(), db.checkpoints().completed), ("58030", completed + 1), "{error}");
+    let images = |db: &Database, name: &str| {
+        let storage = db.table(name).unwrap().with_form(|form| form.storage);
+        let durable = db.inner().checkpoints.durable().unwrap().lock();
+        durable.manifest.chunks.keys().filter(|(of, _)| *of == storage).count()
+    };
+    assert!(images(&db, "other") > 0, "what can be imaged is");
+    let _ = db.close();
+    let db = open(dir.path(), &Arc::new(Pages::default()));
+    check(&db, &db.table("t").unwrap(), ROWS + 5, &[(ROWS, Some(1))]);
+    check(&db, &db.table("other").unwrap(), 500, &[]);
+    db.checkpoint().expect("all rows are there");
+    db.close().unwrap();
+}
+
+/// Replay overwrites and deletes rows that went over while images were loaded; it looks at none of them.
+#[test]
+fn replay_reads_no_row_that_it_overwrites() {
+    let dir = tempfile::tempdir().unwrap();
+    let changed: Vec<(i64, Option<i64>)> =
+        (0..ROWS).step_by(7).map(|id| (id, if id % 2 == 0 { None } else { Some(-id) })).collect();
+    {
+        let db = open(dir.path(), &Arc::new(Pages::default()));
+        let table = filled(&db);
+        db.checkpoint().expect("an image of all rows");
+        for (id, value) in &changed {
+            match value {
+                Some(value) => set(&db, &table, *id, *value),
+                None => assert!(delete(&db, &table, *id).unwrap()),
+            }
+        }
+        // Without a checkpoint: the log has the changes.
+        db.close().unwrap();
+    }
+    let small = Options::default()
+        .with_durability(Durability::Sync)
+        .with_memory_limit(Some(28 << 20))
+        .with_paged_bytes(1)
+        .with_paged_backing(Some(Arc::new(Pages::default()) as Arc<dyn Backing>));
+    let db = Database::open(dir.path(), small).unwrap();
+    check(&db, &db.table("t").unwrap(), ROWS, &changed);
+    db.close().unwrap();
+}
+
+/// What became `hot` comes back by itself.
+#[test]
+fn rows_of_a_table_that_has_become_hot_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = Arc::new(Pages::default());
+    let db = open(dir.path(), &pages);
+    let table = filled(&db);
+    lost(&db, &pages);
+    pages.trouble(Trouble::None);
+    db.alter_tiering("t", Tiering::Hot).unwrap();
+    let mut freezer = Freezer::new(db.inner(), 0, 1);
+    for _ in 0..1000 {
+        freezer.round(false);
+        db.maintenance_steps().step();
+        if db.statistics().paged.is_some_and(|paged| paged.rows == 0) {
+            break;
+        }
+    }
+    assert_eq!(db.statistics().paged.expect("rows have gone over").rows, 0);
+    pages.trouble(Trouble::Broken);
+    check(&db, &table, ROWS, &[]);
     db.close().unwrap();
 }
 
