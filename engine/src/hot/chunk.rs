@@ -584,8 +584,7 @@ impl Directory {
         self.newest_by(row, guard, |block| block.image_if_there(row, guard))
     }
 
-    /// The same with its bytes; pages that are not in memory are read past the frames, on this thread: for those whom no transaction waits
-    /// for.
+    /// The same with its bytes; pages that are not in memory are read past the frames, on this thread: for threads that no transaction waits for.
     ///
     /// # Errors
     /// They cannot be read.

@@ -308,11 +308,11 @@ impl Store {
         if let Some(image) = newest.filter(|newest| newest.is_image() && !newest.is_tombstone()) {
             self.thaw_image(image, reserve, guard)?;
         }
-        // Else somebody else has thawed it, or more.
+        // Else another writer has thawed it, or more.
         Ok(())
     }
 
-    /// Empties the slot of a row that is frozen, without looking at the row (recovery). Nobody else changes the chunk meanwhile.
+    /// Empties the slot of a row that is frozen, without looking at the row (recovery, which alone changes the chunk).
     pub(crate) fn forget_frozen(&self, row_id: RowId, guard: &Guard<'_>) {
         if let Found::Frozen(_) = self.directory.look(row_id, guard)
             && let Some(chunk) = self.directory.get(row_id.chunk(), guard)

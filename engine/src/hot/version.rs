@@ -228,7 +228,7 @@ impl Version {
         Ok(Self::image_of_bytes(guard, block, begin, row_id, &bytes.0))
     }
 
-    /// A *bare* image: it says when the row begins, and has no bytes. For rows on the paged side, whose bytes nobody has asked for.
+    /// A *bare* image: it says when the row begins, and has no bytes. For rows on the paged side, whose bytes were not asked for.
     pub(crate) fn bare_image(guard: &Guard<'_>, block: u64, begin: Timestamp, row_id: RowId) -> Self {
         let image = Self::image_of_bytes(guard, block, begin, row_id, &[]);
         image.header().link.store(BARE, Ordering::Relaxed);

@@ -357,7 +357,9 @@ fn image_all(
             let finding = match image_chunk(db, form, chunk, &loaded, base, writer) {
                 Ok(image) => Finding::Imaged(image),
                 // A new image would only have moved to another file.
-                Err(CheckpointError::LostRow { .. }) if known.is_some() && !was_dirty && !chunk.is_dirty() => {
+                Err(CheckpointError::LostRow { .. })
+                    if known.is_some() && !was_dirty && !chunk.is_dirty() =>
+                {
                     Finding::Confirmed(position)
                 }
                 Err(error) => {

@@ -412,7 +412,9 @@ impl Session {
         let moved = Moved { batch: candidate.name.batch, begin: candidate.begin };
         // Maintenance may be relocating the version, which is no change.
         for _ in 0..8 {
-            let Ok(Some(base)) = form.store.directory.newest_now(candidate.row, guard) else { return Ok(None) };
+            let Ok(Some(base)) = form.store.directory.newest_now(candidate.row, guard) else {
+                return Ok(None);
+            };
             if base.begin() != Begin::At(candidate.begin) || base.is_tombstone() {
                 return Ok(None);
             }

@@ -264,7 +264,8 @@ pub(crate) fn bring_back(db: &Inner, entry: &TableEntry, number: u32) -> Result<
             let guard = db.epochs.pin();
             let store = &entry.form_pinned(&guard).store;
             let Some(chunk) = store.directory.get(number, &guard) else { break };
-            let Some(of_chunk) = chunk.block(*block, &guard).filter(|_| u32::from(from) < chunk.used()) else {
+            let Some(of_chunk) = chunk.block(*block, &guard).filter(|_| u32::from(from) < chunk.used())
+            else {
                 break;
             };
             for position in from..=from.saturating_add(ROWS_A_PIN as u16 - 1) {

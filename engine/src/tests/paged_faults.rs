@@ -16,7 +16,8 @@ use crate::freezer::Freezer;
 use crate::row::Value;
 use crate::tests::freeze::{check, insert, key, read, row, schema, schema_of, set};
 use crate::{
-    Database, Direction, Durability, Error, Isolation, KeyRange, Options, Result, Table, Tiering, TransactionOptions,
+    Database, Direction, Durability, Error, Isolation, KeyRange, Options, Result, Table, Tiering,
+    TransactionOptions,
 };
 
 /// On more pages than a pager of 64 frames has in memory.
@@ -207,7 +208,7 @@ fn past_reads(db: &Database) -> u64 {
     db.inner().paged.get().expect("rows have gone over").usage().past_reads
 }
 
-/// What a transaction has read is validated by when rows begin: no page is read between *preparing* and the decision.
+/// Reads are validated by when rows begin: no page is read between *preparing* and the decision.
 #[test]
 fn validation_reads_no_page() {
     let dir = tempfile::tempdir().unwrap();
@@ -351,7 +352,7 @@ fn replay_reads_no_row_that_it_overwrites() {
     db.close().unwrap();
 }
 
-/// What became `hot` comes back by itself.
+/// Rows of a table that became `hot` come back by themselves.
 #[test]
 fn rows_of_a_table_that_has_become_hot_come_back() {
     let dir = tempfile::tempdir().unwrap();

@@ -59,8 +59,9 @@ pub(super) fn check_unique(
         let twin = index.find(guard, &key, |other| {
             other != row
                 && match form.store.directory.newest_now(other, guard) {
-                    Ok(newest) => newest
-                        .is_some_and(|other| !other.is_tombstone() && index.matches(form, other, &key)),
+                    Ok(newest) => {
+                        newest.is_some_and(|other| !other.is_tombstone() && index.matches(form, other, &key))
+                    }
                     Err(absent) => {
                         lost = Some(absent);
                         true
