@@ -360,9 +360,12 @@ fn frames_count_as_soon_as_a_table_is_paged() {
     assert_eq!(counted(), limit / 8);
     let mut rest = Charge::none(&db.inner().budget, MemoryKind::Other);
     while rest.add(1 << 12).is_ok() {}
+    // The governor, which works beside this, may pass the limit by the reserve for a moment.
+    let most = limit + db.inner().budget.reserve_bytes();
     for name in ["t", "u"] {
         assert_eq!(db.page_out(name).expect("what frees memory has room").rows, ROWS as u64);
-        assert!(counted() < limit / 4 && db.inner().budget.used() <= limit);
+        let (paged, used) = (counted(), db.inner().budget.used());
+        assert!(paged < limit / 4 && used <= most, "{paged} bytes of pages, {used} in all");
     }
     drop(rest);
     db.close().unwrap();
