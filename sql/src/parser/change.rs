@@ -12,7 +12,7 @@ impl Parser<'_> {
         }
         Ok(match self.kind() {
             Kind::Quoted(_) => Some(self.name()?),
-            Kind::Word(word) if !["set", "using", "where", "returning"].contains(&&**word) => {
+            Kind::Word(word) if !word.is_one_of(&["set", "using", "where", "returning"]) => {
                 Some(self.name()?)
             }
             _ => None,

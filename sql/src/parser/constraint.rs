@@ -278,7 +278,7 @@ impl Parser<'_> {
         self.expect_word("is")?;
         let text = match self.kind().clone() {
             Kind::Str(text) => Some(text.into_owned()),
-            Kind::Word(word) if word == "null" => None,
+            Kind::Word(word) if word.is("null") => None,
             _ => return Err(self.unexpected()),
         };
         self.advance();

@@ -107,8 +107,8 @@ impl Parser<'_> {
                     return Err(Error::unsupported(format!("COPY in the encoding \"{encoding}\"")).at(at));
                 }
             }
-            "force_quote" | "force_not_null" | "force_null" | "force" | "oids" => {
-                return Err(Error::unsupported(format!("COPY option \"{word}\"")).at(at));
+            option @ ("force_quote" | "force_not_null" | "force_null" | "force" | "oids") => {
+                return Err(Error::unsupported(format!("COPY option \"{option}\"")).at(at));
             }
             other => return Err(Error::new("42601", format!("option \"{other}\" not recognized")).at(at)),
         }

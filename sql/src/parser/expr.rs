@@ -4,7 +4,7 @@ use super::ast::{Call, Expr, ExprKind, Like, OrderItem, Quantified, TypeName};
 use super::lexer::Kind;
 use super::{MAX_DEPTH, Parser, too_deep};
 use crate::error::{Error, Result};
-use crate::keywords::{NO_COLUMN, RESERVED};
+use crate::keywords::Category;
 
 /// How tightly operators bind, weakest first.
 mod level {
@@ -78,7 +78,7 @@ impl Parser<'_> {
     fn prefix(&mut self) -> Result<Expr> {
         let at = self.at();
         match self.kind().clone() {
-            Kind::Word(word) if word == "not" => {
+            Kind::Word(word) if word.is("not") => {
                 self.advance();
                 let arg = self.above(level::NOT - 1)?;
                 let depth = arg.depth;
@@ -108,7 +108,7 @@ impl Parser<'_> {
                 let depth = arg.depth;
                 node(at, ExprKind::Unary(op.to_owned(), Box::new(arg)), [depth])
             }
-            Kind::Word(word) if word == "operator" && self.ahead(1) == &Kind::Sign(b'(') => {
+            Kind::Word(word) if word.is("operator") && self.ahead(1) == &Kind::Sign(b'(') => {
                 let op = self.qualified_operator()?;
                 let arg = self.above(level::OTHER)?;
                 let depth = arg.depth;
@@ -167,7 +167,7 @@ impl Parser<'_> {
                 self.operation(at, op, mine, take(left)).map(Some)
             }
             Kind::Word(word) => {
-                let mine = match &*word {
+                let mine = match word.keyword() {
                     "or" => level::OR,
                     "and" => level::AND,
                     "is" | "isnull" | "notnull" => level::IS,
@@ -184,18 +184,18 @@ impl Parser<'_> {
                 if mine <= least {
                     return Ok(None);
                 }
-                if word == "not"
+                if word.is("not")
                     && !["between", "in", "like", "ilike", "similar"]
                         .iter()
                         .any(|next| self.is_word_ahead(1, next))
                 {
                     return Ok(None);
                 }
-                if word == "at" && !self.is_word_ahead(1, "time") {
+                if word.is("at") && !self.is_word_ahead(1, "time") {
                     return Ok(None);
                 }
                 let left = take(left);
-                self.word_operation(at, &word, left).map(Some)
+                self.word_operation(at, word.keyword(), left).map(Some)
             }
             _ => Ok(None),
         }
@@ -405,7 +405,7 @@ impl Parser<'_> {
             Kind::Op("*") => ExprKind::Star(Vec::new()),
             Kind::Sign(b'(') => return self.parenthesized(),
             Kind::Quoted(_) => return self.name_or_call(),
-            Kind::Word(word) => return self.keyword(at, &word),
+            Kind::Word(word) => return self.keyword(at, word.keyword()),
             _ => return Err(self.unexpected()),
         };
         self.advance();
@@ -652,7 +652,7 @@ impl Parser<'_> {
     fn typed_literal(&mut self, at: u32) -> Result<Option<Expr>> {
         let (start, parameters) = (self.next, self.parameters);
         let begins = match self.kind() {
-            Kind::Word(word) => !RESERVED.contains(&&**word),
+            Kind::Word(word) => word.is_no(Category::Reserved),
             _ => false,
         };
         if !begins {
@@ -682,8 +682,8 @@ impl Parser<'_> {
     fn name_or_call(&mut self) -> Result<Expr> {
         let at = self.at();
         let mut names = vec![match self.kind() {
-            Kind::Word(word) if RESERVED.contains(&&**word) => return Err(self.unexpected()),
-            Kind::Word(word) if NO_COLUMN.contains(&&**word) && self.ahead(1) != &Kind::Sign(b'(') => {
+            Kind::Word(word) if !word.is_no(Category::Reserved) => return Err(self.unexpected()),
+            Kind::Word(word) if !word.is_no(Category::NoColumn) && self.ahead(1) != &Kind::Sign(b'(') => {
                 return Err(self.unexpected());
             }
             _ => self.label()?,
@@ -776,7 +776,7 @@ impl Parser<'_> {
     /// A type, with the spellings that have more than one word brought to one.
     pub(super) fn type_name(&mut self) -> Result<TypeName> {
         let at = self.at();
-        let mut names = vec![self.name_unless(&[RESERVED])?];
+        let mut names = vec![self.name_unless(&[Category::Reserved])?];
         while self.sign(b'.') {
             names.push(self.label()?);
         }

@@ -1,13 +1,13 @@
 //! SELECT, VALUES, TABLE, WITH, set operations, FROM and its joins.
 
+use super::Parser;
 use super::ast::{
     Alias, Cte, Expr, ExprKind, Item, JoinKind, JoinOn, LockWait, Locking, Query, Select, SetExpr, SetOp,
     Statement, Strength, TableRef,
 };
 use super::lexer::Kind;
-use super::{NO_LABEL, Parser};
 use crate::error::{Error, Result};
-use crate::keywords::{NO_COLUMN, RESERVED};
+use crate::keywords::Category;
 
 impl Parser<'_> {
     pub(super) fn with_statement(&mut self) -> Result<Statement> {
@@ -240,7 +240,7 @@ impl Parser<'_> {
             } else {
                 match parser.kind() {
                     Kind::Quoted(_) => Some(parser.label()?),
-                    Kind::Word(word) if !NO_LABEL.contains(&&**word) => Some(parser.label()?),
+                    Kind::Word(word) if word.is_label() => Some(parser.label()?),
                     _ => None,
                 }
             };
@@ -380,7 +380,7 @@ impl Parser<'_> {
         } else {
             alias.name = match self.kind() {
                 Kind::Quoted(_) => Some(self.name()?),
-                Kind::Word(word) if !RESERVED.contains(&&**word) && !NO_COLUMN.contains(&&**word) => {
+                Kind::Word(word) if word.is_no(Category::Reserved) && word.is_no(Category::NoColumn) => {
                     Some(self.name()?)
                 }
                 _ => None,

@@ -9,7 +9,7 @@ use crate::types::interval::{self, Limits};
 impl Parser<'_> {
     pub(super) fn session_statement(&mut self) -> Result<Statement> {
         let Kind::Word(word) = self.kind().clone() else { return Err(self.unexpected()) };
-        let statement = match &*word {
+        let statement = match word.keyword() {
             "begin" => {
                 self.advance();
                 let _ = self.word("work") || self.word("transaction");
@@ -232,7 +232,7 @@ impl Parser<'_> {
             Kind::Int(number) => number.to_string(),
             Kind::Number(number) => number.to_string(),
             _ if minus => return Err(self.unexpected()),
-            Kind::Word(word) if &**word == "interval" => {
+            Kind::Word(word) if word.is("interval") => {
                 return self.interval_zone(at).map(|zone| Some(vec![zone]));
             }
             Kind::Word(word) => word.to_string(),

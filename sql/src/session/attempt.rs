@@ -418,9 +418,11 @@ impl Session {
 }
 
 /// Parameters as values of their types: a user may give the text of a `jsonb` or a `char(n)`.
-fn in_forms(values: Vec<Datum>, types: &[Type]) -> Vec<Datum> {
-    let mut types = types.iter();
-    values.into_iter().map(|value| types.next().map_or(value.clone(), |ty| value.in_form_of(*ty))).collect()
+fn in_forms(mut values: Vec<Datum>, types: &[Type]) -> Vec<Datum> {
+    for (value, ty) in values.iter_mut().zip(types) {
+        *value = std::mem::replace(value, Datum::Null).in_form_of(*ty);
+    }
+    values
 }
 
 /// The time on the timer's clock that is `limit` from now.
