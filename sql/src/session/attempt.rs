@@ -42,7 +42,12 @@ use crate::types::{Datum, Local, Type};
 /// Bindings of a statement under which definitions keep changing.
 const REBINDS: u32 = 100;
 /// Attempts within a transaction, and transactions of a statement that runs alone.
-const TRIES: u32 = 100;
+pub(super) const TRIES: u32 = 100;
+
+/// Were others in the way of the statement's transaction, so that it may succeed in another one?
+pub(super) fn is_in_the_way(error: &Error) -> bool {
+    ["40001", "40P01"].contains(&error.code)
+}
 
 /// The statement that is attempted.
 enum Work<'w, 'p> {
@@ -124,7 +129,7 @@ impl Attempts {
             }
             Again::Stale | Again::No => {}
         }
-        if terms.alone && ["40001", "40P01"].contains(&error.code) {
+        if terms.alone && is_in_the_way(error) {
             self.transactions += 1;
             self.stale = 0;
             if self.transactions < TRIES {
@@ -373,6 +378,7 @@ impl Session {
             sequences: &self.sequences,
             common: self.facts.common(),
             path: &self.path,
+            described: Some(&self.described).filter(|_| !self.own_tables),
         };
         (catalog, self.open.as_mut())
     }
