@@ -12,7 +12,8 @@
 //! | `explain` | EXPLAIN |
 //! | `constraint` | constraints, sequences, views, comments |
 //! | `schema` | schemas |
-//! | `session` | transactions, SET, SHOW, and what is known and refused |
+//! | `refused` | what is known and refused by its name |
+//! | `session` | transactions, SET, SHOW |
 //!
 //! Depth is bounded ([`MAX_DEPTH`]): a text of nothing but parentheses is refused (54001) and ends nothing. Why this is
 //! written here and no library's: `docs/understand/decisions/0013-parser.md`.
@@ -28,6 +29,7 @@ mod explain;
 mod expr;
 mod lexer;
 mod query;
+mod refused;
 mod schema;
 mod session;
 mod window;
@@ -344,13 +346,6 @@ impl<'t> Parser<'t> {
     /// `IF [NOT] EXISTS`.
     fn if_exists(&mut self, not: bool) -> bool {
         if not { self.words(&["if", "not", "exists"]) } else { self.words(&["if", "exists"]) }
-    }
-
-    fn refused(&mut self, what: impl Into<String>) -> Statement {
-        while !matches!(self.kind(), Kind::End | Kind::Sign(b';')) {
-            self.advance();
-        }
-        Statement::Refused(what.into())
     }
 }
 

@@ -80,7 +80,9 @@ impl Parser<'_> {
             // Nobody listens, since LISTEN is refused.
             "unlisten" => self.nothing("UNLISTEN"),
             "merge" | "listen" | "notify" | "grant" | "revoke" | "do" | "call" | "reindex" | "cluster"
-            | "refresh" | "security" | "import" | "load" | "checkpoint" => self.refused(word.to_uppercase()),
+            | "refresh" | "security" | "import" | "load" | "checkpoint" | "reassign" => {
+                self.refused(word.to_uppercase())
+            }
             _ => return Err(self.unexpected()),
         };
         Ok(statement)
@@ -94,6 +96,7 @@ impl Parser<'_> {
     fn end_of_transaction(&mut self) -> Result<()> {
         let _ = self.word("work") || self.word("transaction");
         if self.word("and") {
+            self.refuse(&[("chain", "AND CHAIN")])?;
             self.expect_word("no")?;
             self.expect_word("chain")?;
         }
