@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-/// What a keyword may name.
+/// Says what a keyword may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Category {
     /// Nothing, unless it is quoted.

@@ -37,7 +37,7 @@ pub(crate) enum Kind<'t> {
     End,
 }
 
-/// What stands without quotes, in lower case, and the keyword that it is.
+/// A token without quotes, in lower case, and the keyword that it is.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Word<'t> {
     text: Cow<'t, str>,

@@ -1,4 +1,4 @@
-//! What PostgreSQL's grammar has and this database has not: known by its words, and refused with its name (0A000).
+//! Statements and clauses that PostgreSQL's grammar has and this database has not: known by their words, and refused with their names (0A000).
 //!
 //! A statement is known by the words that it begins with, a clause by the word at which parsing would stop. Everything else stays an
 //! error of syntax. `sql/tests/grammar.py` compares both with PostgreSQL.

@@ -101,7 +101,7 @@ impl Source {
         }
     }
 
-    /// What stands behind FROM, and its columns. `first`: the name of the table that stands first.
+    /// The text behind FROM, and its columns. `first`: the name of the table that stands first.
     fn relation(&mut self, first: &str) -> (String, Vec<(String, &'static str)>) {
         let named = |alias: &str, columns: &[(&str, &'static str)]| {
             columns.iter().map(|(name, ty)| (format!("{alias}.{name}"), *ty)).collect::<Vec<_>>()
@@ -200,10 +200,10 @@ fn relations(source: &mut Source, session: &mut Session) {
             how => format!("{text} {clause} {how}({p})"),
         })
     };
-    same(session, &[all.clone()], &parts("where", &all));
+    same(session, std::slice::from_ref(&all), &parts("where", &all));
     // The same within the groups of all columns.
     let grouped = format!("{all} group by {listed}");
-    same(session, &[grouped.clone()], &parts("having", &grouped));
+    same(session, std::slice::from_ref(&grouped), &parts("having", &grouped));
     let counted = [format!("select count(*) from {from} where {p}")];
     same(
         session,

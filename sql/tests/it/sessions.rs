@@ -470,10 +470,10 @@ fn a_script_is_as_long_as_it_likes() {
     }
 }
 
-/// A definition that runs alone and meets another session's is run again, as a statement on rows is: nobody has to know that the other one
-/// was there.
+/// A definition that runs alone and meets another session's is run again, as a statement on rows is: neither session is told of the
+/// other one.
 #[test]
-fn definitions_at_the_same_time_are_in_nobodys_way() {
+fn definitions_at_the_same_time_all_succeed() {
     const SESSIONS: u32 = 4;
     const ROUNDS: u32 = 40;
     let db = database();
