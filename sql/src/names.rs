@@ -15,7 +15,7 @@
 //! Limit: a full name of a table has at most 63 bytes, since the engine's names do.
 
 use crate::error::{Error, Result};
-use crate::keywords::is_keyword;
+use crate::keywords::is_quoted;
 
 /// The first sign of names that the database gives itself, and no statement can.
 pub(crate) const OWN: char = '\u{1}';
@@ -58,7 +58,7 @@ pub(crate) fn quoted(name: &str) -> String {
     }
     let plain = name.starts_with(|sign: char| sign.is_ascii_lowercase() || sign == '_')
         && name.chars().all(|sign| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == '_')
-        && !is_keyword(name);
+        && !is_quoted(name);
     if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 

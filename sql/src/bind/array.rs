@@ -133,7 +133,7 @@ impl Binder<'_> {
             arg = self.implicit(arg, element)?;
         }
         let all_named = operators_named(op);
-        let Resolved::One(operator) = resolve_operator(&all_named, &[arg.ty, element]) else {
+        let Resolved::One(operator) = resolve_operator(all_named, &[arg.ty, element]) else {
             // The same operator between the value and an element says what is wrong.
             let stands = Typed::new(Expr::Const(Datum::Null), element, at);
             self.operator(op, vec![arg, stands], at)?;

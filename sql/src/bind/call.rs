@@ -41,7 +41,7 @@ impl Binder<'_> {
         }
         let types = self.types(&args);
         let all = operators_named(name);
-        match resolve_operator(&all, &types) {
+        match resolve_operator(all, &types) {
             Resolved::One(operator) => {
                 let mut exprs = Vec::with_capacity(args.len());
                 for (arg, ty) in args.into_iter().zip(operator.args) {
@@ -78,7 +78,7 @@ impl Binder<'_> {
 
     /// Fields are compared one by one, each pair by its own operator's types.
     fn compare_records(&mut self, name: &str, left: Typed, right: Typed, at: u32) -> Result<Typed> {
-        let comparison = operators_named(name).into_iter().find_map(|operator| match operator.call {
+        let comparison = operators_named(name).iter().find_map(|operator| match operator.call {
             Call::Compare(comparison) => Some(comparison),
             _ => None,
         });
@@ -197,7 +197,7 @@ impl Binder<'_> {
         let types = self.types(&args);
         let all = functions_named(name);
         self.asks |= crate::functions::session::asks_session(name);
-        match resolve(&all, &types, |function| function.args) {
+        match resolve(all, &types, |function| function.args) {
             Resolved::One(function) => {
                 let mut exprs = Vec::with_capacity(args.len());
                 for (arg, ty) in args.into_iter().zip(function.args) {
@@ -358,7 +358,7 @@ impl Binder<'_> {
                     let arg = if min_max && arg == Type::Varchar { Type::Text } else { arg };
                     (row.3, vec![arg], if min_max { arg } else { row.2 })
                 }
-                None => match resolve(&rows, &types, |row| row.1) {
+                None => match resolve(rows, &types, |row| row.1) {
                     Resolved::One(row) => (row.3, row.1.to_vec(), row.2),
                     Resolved::None => {
                         return Err(function_error(name, &types, "42883", "does not exist").at(at).hint(

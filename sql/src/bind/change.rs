@@ -160,8 +160,8 @@ impl Binder<'_> {
         if insert.columns.is_empty() {
             targets = (0..table.columns.len()).filter(|column| !table.columns[*column].hidden).collect();
         }
-        let (plan, given) = self.insert_source(insert, &table, &targets)?;
-        self.ctes.truncate(known);
+        let source = self.insert_source(insert, &table, &targets);
+        let (plan, given) = self.forget(known, source)?;
         let name = insert.alias.as_ref().unwrap_or(&insert.table.name);
         let (columns, _) = Self::table_columns(&table, name, &[]);
         let conflict = match &insert.conflict {
@@ -454,8 +454,7 @@ impl Binder<'_> {
         self.frames.push(Frame::default());
         let bound = self.update_inside(update);
         self.frames.pop();
-        self.ctes.truncate(known);
-        bound
+        self.forget(known, bound)
     }
 
     fn update_inside(&mut self, update: &Update) -> Result<BoundUpdate> {
@@ -494,8 +493,7 @@ impl Binder<'_> {
         self.frames.push(Frame::default());
         let bound = self.delete_inside(delete);
         self.frames.pop();
-        self.ctes.truncate(known);
-        bound
+        self.forget(known, bound)
     }
 
     fn delete_inside(&mut self, delete: &Delete) -> Result<BoundDelete> {

@@ -44,7 +44,6 @@ impl Binder<'_> {
     /// The rows of FROM that WHERE keeps, and how many columns they have. The frame gets their columns.
     pub(super) fn from(&mut self, refs: &[TableRef], condition: Option<&ast::Expr>) -> Result<(Plan, usize)> {
         let mut flat = Flat::default();
-        let mut columns = Vec::new();
         if refs.len() > depth::SIDE_BY_SIDE {
             return Err(depth::too_large("relations in one FROM", depth::SIDE_BY_SIDE));
         }
@@ -58,8 +57,7 @@ impl Binder<'_> {
                 self.frame().tables.push(table);
             }
             self.frame().primary_keys.extend(keys);
-            columns.extend(mine);
-            self.frame().columns = columns.clone();
+            self.frame().columns.extend(mine);
         }
         if let Some(condition) = condition {
             self.frame().no_aggregates = Some("WHERE");
@@ -147,12 +145,13 @@ impl Binder<'_> {
             self.frame().columns = outside;
             return Ok((all, tables, keys));
         }
-        let relation = self.relation(reference)?;
+        let mut relation = self.relation(reference)?;
         let base = flat.width;
         flat.width += relation.width;
-        let mut columns = relation.columns.clone();
+        let mut columns = std::mem::take(&mut relation.columns);
         columns.iter_mut().for_each(|column| column.index += base);
-        let (tables, keys) = (relation.tables.clone(), relation.primary_keys.clone());
+        let (tables, keys) =
+            (std::mem::take(&mut relation.tables), std::mem::take(&mut relation.primary_keys));
         flat.relations.push((base, relation));
         Ok((columns, tables, keys))
     }

@@ -51,8 +51,7 @@ impl Binder<'_> {
             let known = binder.ctes.len();
             binder.know(&query.with)?;
             let bound = binder.query_body(query);
-            binder.ctes.truncate(known);
-            bound
+            binder.forget(known, bound)
         })
     }
 

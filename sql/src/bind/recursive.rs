@@ -4,7 +4,7 @@
 //! there neither in a sub-query, nor where an outer join may put nulls instead, nor where rows are taken away (42P19). What is
 //! allowed beyond that would have no answer, or no end.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::from::{Relation, derived};
@@ -22,11 +22,12 @@ pub(super) struct KnownCte {
     pub(super) cte: Cte,
     /// What it was bound to the first time.
     bound: RefCell<Option<(Rc<Shared>, Vec<Column>)>>,
+    is_named: Cell<bool>,
 }
 
 impl KnownCte {
     fn new(cte: &Cte) -> Rc<Self> {
-        Rc::new(Self { cte: cte.clone(), bound: RefCell::default() })
+        Rc::new(Self { cte: cte.clone(), bound: RefCell::default(), is_named: Cell::new(false) })
     }
 }
 
@@ -102,6 +103,20 @@ impl Binder<'_> {
         Ok(())
     }
 
+    /// Forgets WITH queries when what they stand before is bound. Those that nothing has named are bound for their errors.
+    pub(super) fn forget<T>(&mut self, known: usize, bound: Result<T>) -> Result<T> {
+        let bound = bound.and_then(|bound| {
+            for place in known..self.ctes.len() {
+                if !self.ctes[place].is_named.get() {
+                    self.cte(place, &Alias::default())?;
+                }
+            }
+            Ok(bound)
+        });
+        self.ctes.truncate(known);
+        bound
+    }
+
     /// Has any of these recursive queries not ended yet?
     fn is_open(&self, steps: &[usize]) -> bool {
         let mut open = self.recursive.iter().filter(|known| known.part == Part::Step);
@@ -111,6 +126,7 @@ impl Binder<'_> {
     /// The rows of a WITH query.
     pub(super) fn cte(&mut self, place: usize, alias: &Alias) -> Result<Relation> {
         let known = self.ctes[place].clone();
+        known.is_named.set(true);
         let cte = &known.cte;
         let names = if alias.columns.is_empty() { &cte.columns } else { &alias.columns };
         let name = alias.name.as_ref().unwrap_or(&cte.name);
@@ -133,6 +149,14 @@ impl Binder<'_> {
         self.frames = frames;
         self.ctes.extend(hidden);
         let (mut bound, _) = bound?;
+        let (has, given) = (bound.columns.len(), cte.columns.len());
+        if given > has {
+            let message = format!(
+                "WITH query \"{}\" has {has} columns available but {given} columns specified",
+                cte.name
+            );
+            return Err(Error::new("42P10", message).at(cte.at));
+        }
         // What reads rows of a step of a recursive query around it has others in the next one.
         if !self.is_open(&self.workings[workings..]) {
             self.finish(&mut bound.plan)?;
@@ -216,8 +240,7 @@ impl Binder<'_> {
         let known = self.ctes.len();
         self.know(&query.with)?;
         let bound = self.recursive_union(cte, all, left, right);
-        self.ctes.truncate(known);
-        match bound? {
+        match self.forget(known, bound)? {
             Some(bound) => match unsupported(query) {
                 Some(what) => {
                     let message = format!("{what} in a recursive query is not implemented");

@@ -7,6 +7,7 @@ use super::{Binder, Typed};
 use crate::error::{Error, Result};
 use crate::expr::{Call, Env, Expr, Made};
 use crate::functions::{json, patterns};
+use crate::keywords::{self, Category, Keyword};
 use crate::parser::ast;
 use crate::plan::SetExpr;
 use crate::types::{Datum, Record, Type};
@@ -237,22 +238,22 @@ const KEYWORD_COLUMNS: [(&str, Type); 5] = [
 
 /// The rows of `pg_get_keywords()`.
 fn keyword_rows() -> Datum {
-    let row = |(word, category, bare): (&str, char, bool)| {
-        let about = match category {
-            'R' => "reserved",
-            'T' => "reserved (can be function or type name)",
-            'C' => "unreserved (cannot be function or type name)",
-            _ => "unreserved",
+    let row = |keyword: &Keyword| {
+        let (letter, about) = match keyword.category {
+            Category::Reserved => ("R", "reserved"),
+            Category::NoColumn => ("T", "reserved (can be function or type name)"),
+            Category::NoFunction => ("C", "unreserved (cannot be function or type name)"),
+            Category::Free => ("U", "unreserved"),
         };
         Datum::Record(Record::bare([
-            Datum::text(word),
-            Datum::text(category.to_string()),
-            Datum::Bool(bare),
+            Datum::text(keyword.word),
+            Datum::text(letter),
+            Datum::Bool(keyword.is_label),
             Datum::text(about),
-            Datum::text(if bare { "can be bare label" } else { "requires AS" }),
+            Datum::text(if keyword.is_label { "can be bare label" } else { "requires AS" }),
         ]))
     };
-    Datum::Array(crate::keywords::all().into_iter().map(row).collect())
+    Datum::Array(keywords::all().iter().map(row).collect())
 }
 
 fn placed(array: &Datum) -> Made {

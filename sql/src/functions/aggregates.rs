@@ -4,8 +4,10 @@
 //! before the sum does; those of floats are kept as PostgreSQL keeps them (Youngs and Cramer, for variances).
 
 use std::cmp::Ordering;
+use std::sync::LazyLock;
 
 use super::casts::{float, int, numeric, str};
+use super::index::ByName;
 use crate::error::{Error, Result};
 use crate::expr::Made;
 use crate::types::numeric::Numeric;
@@ -147,12 +149,13 @@ pub(crate) const AGGREGATES: &[Row] = &[
 /// Is there an aggregate with this name?
 pub(crate) fn is_aggregate(name: &str) -> bool {
     const ANY: [&str; 5] = ["array_agg", "json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg"];
-    ANY.contains(&name) || AGGREGATES.iter().any(|row| row.0 == name)
+    ANY.contains(&name) || !aggregates_named(name).is_empty()
 }
 
 /// The rows with this name.
-pub(crate) fn aggregates_named(name: &str) -> Vec<&'static Row> {
-    AGGREGATES.iter().filter(|row| row.0 == name).collect()
+pub(crate) fn aggregates_named(name: &str) -> &'static [&'static Row] {
+    static BY_NAME: LazyLock<ByName<Row>> = LazyLock::new(|| ByName::new(AGGREGATES.iter(), |row| row.0));
+    BY_NAME.named(name)
 }
 
 /// What an aggregate has seen.

@@ -11,6 +11,7 @@ mod codecs;
 mod dates;
 mod format;
 mod formats;
+mod index;
 mod input;
 pub(crate) mod json;
 mod maths;
@@ -26,8 +27,11 @@ pub(crate) use casts::{CastHow, Context, cast, is_coercible};
 pub(crate) use input::{functions_by_oid, input_of};
 pub(crate) use operators::{Operator, operators_named};
 
+use std::sync::LazyLock;
+
 use crate::expr::Call;
 use crate::types::{Category, Type};
+use index::ByName;
 
 /// A function.
 pub(crate) struct Function {
@@ -38,8 +42,10 @@ pub(crate) struct Function {
 }
 
 /// The functions with this name.
-pub(crate) fn functions_named(name: &str) -> Vec<&'static Function> {
-    proc::TABLES.iter().flat_map(|table| table.iter()).filter(|function| function.name == name).collect()
+pub(crate) fn functions_named(name: &str) -> &'static [&'static Function] {
+    static FUNCTIONS: LazyLock<ByName<Function>> =
+        LazyLock::new(|| ByName::new(proc::TABLES.iter().copied().flatten(), |function| function.name));
+    FUNCTIONS.named(name)
 }
 
 /// Does a function answer otherwise each time that it is called, or do something (`provolatile`)?

@@ -1,6 +1,9 @@
 //! Operators: rows of `pg_operator`.
 
+use std::sync::LazyLock;
+
 use super::casts::{float, int, numeric};
+use super::index::ByName;
 use super::{dates, maths, patterns, strings};
 use crate::expr::{Call, Comparison};
 use crate::types::{Datum, Type};
@@ -22,8 +25,10 @@ const fn row(name: &'static str, args: &'static [Type], returns: Type, call: Cal
 }
 
 /// The operators with this name.
-pub(crate) fn operators_named(name: &str) -> Vec<&'static Operator> {
-    OPERATORS.iter().flat_map(|table| table.iter()).filter(|operator| operator.name == name).collect()
+pub(crate) fn operators_named(name: &str) -> &'static [&'static Operator] {
+    static BY_NAME: LazyLock<ByName<Operator>> =
+        LazyLock::new(|| ByName::new(OPERATORS.iter().copied().flatten(), |operator| operator.name));
+    BY_NAME.named(name)
 }
 
 #[cfg(test)]

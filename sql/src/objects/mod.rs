@@ -54,6 +54,11 @@ impl Objects {
         self.all.get(&(kind, owner.to_owned(), name.to_owned()))
     }
 
+    /// Are the objects those of another state?
+    fn is_as(&self, other: &Self) -> bool {
+        self.all == other.all && self.sequences == other.sequences
+    }
+
     /// Objects of a kind that belong to a table, by name.
     fn of<'o>(&'o self, kind: Kind, owner: &'o str) -> impl Iterator<Item = (&'o str, &'o Object)> {
         let from = (kind, owner.to_owned(), String::new());
@@ -222,8 +227,9 @@ impl Shared {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// All objects, as they are committed.
-    pub(crate) fn objects(&self, db: &Database) -> Result<Arc<Objects>> {
+    /// All objects, as they are committed: `known`, if they have not changed since while others are committing. What is read then
+    /// has a number of its own, and a plan must not age by looking.
+    pub(crate) fn objects(&self, db: &Database, known: &Arc<Objects>) -> Result<Arc<Objects>> {
         // The count is taken first: rows that change meanwhile make it another one.
         let now = self.changes.load(Ordering::Acquire);
         let is_quiet = self.committing.load(Ordering::Acquire) == 0;
@@ -236,6 +242,9 @@ impl Shared {
         let mut transaction = db.begin(TransactionOptions::new().read_only())?;
         let objects = Arc::new(block_on(load(db, &mut transaction))?);
         transaction.rollback();
+        if !is_quiet && objects.is_as(known) {
+            return Ok(known.clone());
+        }
         // Whoever begins to commit after this look changes the count when he is through.
         if is_quiet {
             *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, objects.clone()));

@@ -197,9 +197,14 @@ impl SessionSequences {
     /// Waits until all values that the session has taken are durably reserved. To be called before a client is told what a statement or
     /// a transaction has given it.
     pub(crate) async fn settle(&self) -> Result<()> {
-        let (taken, db, shared) =
-            self.with(|inner| (std::mem::take(&mut inner.unsettled), inner.db.clone(), inner.shared.clone()));
-        let (false, Some(shared)) = (taken.is_empty(), shared) else { return Ok(()) };
+        let unsettled = self.with(|inner| {
+            if inner.unsettled.is_empty() {
+                return None;
+            }
+            let shared = inner.shared.clone()?;
+            Some((std::mem::take(&mut inner.unsettled), inner.db.clone(), shared))
+        });
+        let Some((taken, db, shared)) = unsettled else { return Ok(()) };
         // Whoever reads is told when what it could see is durable.
         let table = db.table(SEQUENCES)?;
         let index = table.primary();

@@ -12,7 +12,7 @@ impl Parser<'_> {
         }
         Ok(match self.kind() {
             Kind::Quoted(_) => Some(self.name()?),
-            Kind::Word(word) if !["set", "using", "where", "returning"].contains(&&**word) => {
+            Kind::Word(word) if !word.is_one_of(&["set", "using", "where", "returning"]) => {
                 Some(self.name()?)
             }
             _ => None,
@@ -29,7 +29,8 @@ impl Parser<'_> {
         let table = self.object()?;
         let alias = if self.word("as") { Some(self.name()?) } else { None };
         let has_columns = self.kind() == &Kind::Sign(b'(') && !self.begins_query_ahead();
-        let columns = if has_columns { self.column_names()? } else { Vec::new() };
+        let columns =
+            if has_columns { self.in_parentheses(|parser| parser.list(Self::target))? } else { Vec::new() };
         let mut overriding = None;
         if self.word("overriding") {
             overriding = Some(if self.word("system") {
@@ -60,13 +61,26 @@ impl Parser<'_> {
             || self.ahead(1) == &Kind::Sign(b'(')
     }
 
+    /// A column of the key that ON CONFLICT names.
+    fn arbiter(&mut self) -> Result<(String, u32)> {
+        let (at, is_expression) = (self.at(), self.kind() == &Kind::Sign(b'('));
+        if is_expression || matches!(self.ahead(1), Kind::Sign(b'(' | b'.')) {
+            return Err(Error::unsupported("ON CONFLICT with an expression").at(at));
+        }
+        let column = self.placed_name()?;
+        if !matches!(self.kind(), Kind::Sign(b',' | b')')) {
+            return Err(Error::unsupported("ON CONFLICT with a collation or an operator class").at(self.at()));
+        }
+        Ok(column)
+    }
+
     fn conflict(&mut self) -> Result<Conflict> {
         let at = self.at();
         self.expect_word("on")?;
         self.expect_word("conflict")?;
         let (mut columns, mut constraint) = (Vec::new(), None);
         if self.kind() == &Kind::Sign(b'(') {
-            columns = self.column_names()?;
+            columns = self.in_parentheses(|parser| parser.list(Self::arbiter))?;
             if self.is_word("where") {
                 return Err(
                     Error::unsupported("ON CONFLICT with the condition of a partial index").at(self.at())
@@ -86,9 +100,21 @@ impl Parser<'_> {
         Ok(Conflict { at, columns, constraint, update: Some((set, condition)) })
     }
 
+    /// A column that is assigned to.
+    fn target(&mut self) -> Result<(String, u32)> {
+        let column = self.placed_name()?;
+        if matches!(self.kind(), Kind::Sign(b'[' | b'.')) {
+            return Err(Error::unsupported("an assignment to a part of a column").at(self.at()));
+        }
+        Ok(column)
+    }
+
     fn assignment(&mut self) -> Result<Assignment> {
-        let columns =
-            if self.kind() == &Kind::Sign(b'(') { self.column_names()? } else { vec![self.placed_name()?] };
+        let columns = if self.kind() == &Kind::Sign(b'(') {
+            self.in_parentheses(|parser| parser.list(Self::target))?
+        } else {
+            vec![self.target()?]
+        };
         if !self.op("=") {
             return Err(self.unexpected());
         }

@@ -28,6 +28,8 @@ impl Parser<'_> {
         self.expect_word("check")?;
         let condition = self.in_parentheses(|parser| parser.written(Self::expr))?;
         self.words(&["no", "inherit"]);
+        self.words(&["not", "deferrable"]);
+        self.refuse(&[("not valid", "NOT VALID")])?;
         Ok(CheckDef { name, condition, at })
     }
 
@@ -127,7 +129,9 @@ impl Parser<'_> {
             return Ok(Alter::AddIdentity { column, identity: self.identity()? });
         }
         if self.words(&["set", "generated"]) {
-            return Ok(Alter::SetIdentity { column, always: self.always()? });
+            let always = self.always()?;
+            self.refuse(&[("set", "SET GENERATED with options"), ("restart", "SET GENERATED with options")])?;
+            return Ok(Alter::SetIdentity { column, always });
         }
         if self.words(&["drop", "identity"]) {
             return Ok(Alter::DropIdentity { column, if_exists: self.if_exists(false) });
@@ -154,6 +158,7 @@ impl Parser<'_> {
         let if_exists = self.if_exists(false);
         let name = self.object()?;
         let rename = if self.words(&["rename", "to"]) { Some(self.name()?) } else { None };
+        self.refuse(&[("set", "ALTER SEQUENCE … SET"), ("owner to", "ALTER SEQUENCE … OWNER TO")])?;
         Ok(Statement::AlterSequence { name, if_exists, options: self.sequence_options()?, rename })
     }
 
@@ -263,22 +268,25 @@ impl Parser<'_> {
         } else if self.word("constraint") {
             let name = self.name()?;
             self.expect_word("on")?;
+            self.refuse(&[("domain", "COMMENT ON CONSTRAINT of a domain")])?;
             Commented::Constraint(name, self.object()?)
         } else if let Some(kind) =
             ["table", "index", "view", "sequence"].into_iter().find(|kind| self.word(kind))
         {
             Commented::Relation(kind, self.object()?)
-        } else if self.is_one_of(&["database", "schema", "role", "extension", "type", "function"]) {
+        } else if self.is_one_of(&["database", "schema", "role", "extension", "type", "function"])
+            && self.is_word_ahead(2, "is")
+        {
             self.advance();
             self.label()?;
             Commented::Other
         } else {
-            return Err(self.unexpected());
+            return self.refused_object("COMMENT ON");
         };
         self.expect_word("is")?;
         let text = match self.kind().clone() {
             Kind::Str(text) => Some(text.into_owned()),
-            Kind::Word(word) if word == "null" => None,
+            Kind::Word(word) if word.is("null") => None,
             _ => return Err(self.unexpected()),
         };
         self.advance();

@@ -10,6 +10,11 @@ impl Parser<'_> {
         self.expect_word("copy")?;
         self.word("binary");
         let copy = if self.sign(b'(') {
+            self.refuse(&[
+                ("insert", "COPY of a changing statement"),
+                ("update", "COPY of a changing statement"),
+                ("delete", "COPY of a changing statement"),
+            ])?;
             let query = self.query()?;
             self.expect_sign(b')')?;
             self.expect_word("to")?;
@@ -107,8 +112,8 @@ impl Parser<'_> {
                     return Err(Error::unsupported(format!("COPY in the encoding \"{encoding}\"")).at(at));
                 }
             }
-            "force_quote" | "force_not_null" | "force_null" | "force" | "oids" => {
-                return Err(Error::unsupported(format!("COPY option \"{word}\"")).at(at));
+            option @ ("force_quote" | "force_not_null" | "force_null" | "force" | "oids") => {
+                return Err(Error::unsupported(format!("COPY option \"{option}\"")).at(at));
             }
             other => return Err(Error::new("42601", format!("option \"{other}\" not recognized")).at(at)),
         }

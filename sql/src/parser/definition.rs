@@ -8,6 +8,26 @@ use super::ast::{
 use super::lexer::Kind;
 use crate::error::{Error, Result};
 
+/// Clauses behind the columns of CREATE TABLE.
+const TABLE_CLAUSES: [(&str, &str); 6] = [
+    ("inherits", "INHERITS"),
+    ("partition", "PARTITION BY"),
+    ("using", "CREATE TABLE … USING"),
+    ("on commit", "ON COMMIT"),
+    ("tablespace", "TABLESPACE"),
+    ("as", "CREATE TABLE with columns and AS"),
+];
+
+/// Clauses behind the columns of a key.
+const KEY_CLAUSES: [(&str, &str); 6] = [
+    ("include", "INCLUDE"),
+    ("with", "parameters of a key"),
+    ("using index tablespace", "TABLESPACE"),
+    ("deferrable", "a deferrable key"),
+    ("initially", "a deferrable key"),
+    ("not valid", "NOT VALID"),
+];
+
 impl Parser<'_> {
     pub(super) fn create(&mut self) -> Result<Statement> {
         self.expect_word("create")?;
@@ -37,35 +57,6 @@ impl Parser<'_> {
         self.refused_object("CREATE")
     }
 
-    /// `CREATE VIEW …`: known, refused with its name.
-    fn refused_object(&mut self, verb: &str) -> Result<Statement> {
-        const KNOWN: [&str; 19] = [
-            "function",
-            "procedure",
-            "trigger",
-            "type",
-            "domain",
-            "extension",
-            "role",
-            "user",
-            "database",
-            "materialized",
-            "temporary",
-            "temp",
-            "unlogged",
-            "rule",
-            "policy",
-            "aggregate",
-            "cast",
-            "collation",
-            "publication",
-        ];
-        let Some(known) = KNOWN.into_iter().find(|word| self.is_word(word)) else {
-            return Err(self.unexpected());
-        };
-        Ok(self.refused(format!("{verb} {}", known.to_uppercase())))
-    }
-
     fn create_table(&mut self) -> Result<Statement> {
         let if_not_exists = self.if_exists(true);
         let name = self.object()?;
@@ -85,6 +76,7 @@ impl Parser<'_> {
         if self.is_word("of") || self.is_word("partition") {
             return Ok(self.refused("CREATE TABLE OF and PARTITION OF"));
         }
+        self.refuse(&TABLE_CLAUSES)?;
         self.expect_sign(b'(')?;
         if !self.sign(b')') {
             self.list(|parser| parser.element(&mut table))?;
@@ -94,9 +86,8 @@ impl Parser<'_> {
             if self.word("with") {
                 table.options = self.storage_options()?;
             } else if self.words(&["without", "oids"]) {
-            } else if self.is_one_of(&["inherits", "partition", "using", "on", "tablespace", "as"]) {
-                return Err(Error::unsupported("this clause of CREATE TABLE").at(self.at()));
             } else {
+                self.refuse(&TABLE_CLAUSES)?;
                 return Ok(Statement::CreateTable(Box::new(table)));
             }
         }
@@ -131,11 +122,8 @@ impl Parser<'_> {
     fn element(&mut self, table: &mut CreateTable) -> Result<()> {
         let at = self.at();
         let constraint = if self.word("constraint") { Some(self.name()?) } else { None };
-        if self.words(&["primary", "key"]) {
-            table.keys.push(KeyDef { name: constraint, columns: self.column_names()?, primary: true });
-        } else if self.is_word("unique") {
-            self.advance();
-            table.keys.push(KeyDef { name: constraint, columns: self.column_names()?, primary: false });
+        if self.is_phrase("primary key") || self.is_word("unique") {
+            table.keys.push(self.key(constraint)?);
         } else if self.is_word("check") {
             table.checks.push(self.check(constraint)?);
         } else if self.is_word("foreign") {
@@ -152,6 +140,25 @@ impl Parser<'_> {
             table.columns.push(column);
         }
         Ok(())
+    }
+
+    /// `PRIMARY KEY (…)` or `UNIQUE (…)`
+    fn key(&mut self, name: Option<String>) -> Result<KeyDef> {
+        let primary = self.words(&["primary", "key"]);
+        if !primary {
+            self.expect_word("unique")?;
+        }
+        if self.words(&["nulls", "distinct"]) && primary {
+            return Err(self.unexpected());
+        }
+        self.refuse(&[
+            ("nulls not distinct", "NULLS NOT DISTINCT"),
+            ("using index", "a key that takes an index"),
+        ])?;
+        let columns = self.column_names()?;
+        self.words(&["not", "deferrable"]);
+        self.refuse(&KEY_CLAUSES)?;
+        Ok(KeyDef { name, columns, primary })
     }
 
     fn column_def(&mut self) -> Result<ColumnDef> {
@@ -194,9 +201,18 @@ impl Parser<'_> {
                 let own = vec![(column.name.clone(), column.at)];
                 let foreign = self.references(constraint, own, at)?;
                 column.references.push(foreign);
-            } else if self.is_one_of(&["deferrable", "initially"]) {
-                return Err(Error::unsupported("a deferrable constraint").at(at));
             } else {
+                self.refuse(&[
+                    ("deferrable", "a deferrable constraint"),
+                    ("initially", "a deferrable constraint"),
+                    ("not deferrable", "NOT DEFERRABLE of a column"),
+                    ("compression", "COMPRESSION"),
+                    ("storage", "STORAGE of a column"),
+                    ("options", "OPTIONS of a column"),
+                    ("using index tablespace", "TABLESPACE"),
+                    ("with", "parameters of a key"),
+                    ("nulls not distinct", "NULLS NOT DISTINCT"),
+                ])?;
                 return Ok(column);
             }
         }
@@ -255,13 +271,12 @@ impl Parser<'_> {
             None
         };
         let columns = self.in_parentheses(|parser| parser.list(Self::index_column))?;
-        if self.is_one_of(&["include", "where", "nulls"]) {
-            let what = "INCLUDE, NULLS NOT DISTINCT and partial indexes";
-            return Err(Error::unsupported(what).at(self.at()));
-        }
+        self.refuse(&[("include", "INCLUDE"), ("nulls not distinct", "NULLS NOT DISTINCT")])?;
+        self.words(&["nulls", "distinct"]);
         if self.word("with") {
             self.storage_options()?;
         }
+        self.refuse(&[("tablespace", "TABLESPACE"), ("where", "a partial index")])?;
         Ok(Statement::CreateIndex(Box::new(CreateIndex {
             name,
             if_not_exists,
@@ -286,6 +301,9 @@ impl Parser<'_> {
             && class.ends_with("_ops")
         {
             self.advance();
+        }
+        if self.kind() == &Kind::Sign(b'(') || matches!(self.ahead(1), Kind::Sign(b'(')) {
+            return Err(Error::unsupported("an operator class with parameters").at(self.at()));
         }
         let descending = self.word("desc");
         if !descending {
@@ -364,9 +382,13 @@ impl Parser<'_> {
         if let Some(moved) = self.set_schema(SchemaOf::Table)? {
             return Ok(moved);
         }
+        if self.is_phrase("all in") {
+            return Ok(self.refused("ALTER TABLE ALL IN TABLESPACE"));
+        }
         let if_exists = self.if_exists(false);
         self.word("only");
         let name = self.object()?;
+        self.op("*");
         let actions = self.list(Self::alter_action)?;
         Ok(Statement::AlterTable { name, if_exists, actions })
     }
@@ -412,14 +434,7 @@ impl Parser<'_> {
             let is_key = self.is_word_ahead(ahead, "primary") || self.is_word_ahead(ahead, "unique");
             if is_key {
                 let name = if self.word("constraint") { Some(self.name()?) } else { None };
-                let primary = self.words(&["primary", "key"]);
-                if !primary {
-                    self.expect_word("unique")?;
-                }
-                return Ok(Alter::AddKey {
-                    key: KeyDef { name, columns: self.column_names()?, primary },
-                    at: start,
-                });
+                return Ok(Alter::AddKey { key: self.key(name)?, at: start });
             }
             if self.is_one_of(&["constraint", "check", "foreign", "exclude"]) {
                 let name = if self.word("constraint") { Some(self.name()?) } else { None };
@@ -447,6 +462,7 @@ impl Parser<'_> {
             return Ok(Alter::DropColumn { name, at, if_exists, cascade: self.cascades() });
         }
         if self.word("alter") {
+            self.refuse(&[("constraint", "ALTER CONSTRAINT")])?;
             self.word("column");
             return self.alter_column();
         }
@@ -464,17 +480,34 @@ impl Parser<'_> {
             let options = self.storage_options()?;
             return Ok(if sets { Alter::SetParameters(options) } else { Alter::ResetParameters(options) });
         }
-        if self.is_one_of(&["set", "reset", "owner", "enable", "disable", "validate", "cluster", "inherit"]) {
-            return Err(Error::unsupported("this form of ALTER TABLE").at(start));
-        }
+        self.refuse(&[
+            ("set", "this form of ALTER TABLE … SET"),
+            ("enable", "ALTER TABLE … ENABLE"),
+            ("disable", "ALTER TABLE … DISABLE"),
+            ("cluster on", "ALTER TABLE … CLUSTER"),
+            ("inherit", "ALTER TABLE … INHERIT"),
+            ("no inherit", "ALTER TABLE … INHERIT"),
+            ("of", "ALTER TABLE … OF"),
+            ("not of", "ALTER TABLE … OF"),
+            ("attach partition", "ALTER TABLE … ATTACH PARTITION"),
+            ("detach partition", "ALTER TABLE … DETACH PARTITION"),
+            ("replica identity", "ALTER TABLE … REPLICA IDENTITY"),
+            ("force row", "ALTER TABLE … FORCE ROW LEVEL SECURITY"),
+            ("no force", "ALTER TABLE … FORCE ROW LEVEL SECURITY"),
+            ("options", "ALTER TABLE … OPTIONS"),
+        ])?;
         Err(self.unexpected())
     }
 
     pub(super) fn truncate(&mut self) -> Result<Statement> {
         self.expect_word("truncate")?;
         self.word("table");
-        self.word("only");
-        let names = self.list(Self::object)?;
+        let names = self.list(|parser| {
+            parser.word("only");
+            let name = parser.object()?;
+            parser.op("*");
+            Ok(name)
+        })?;
         let restart = self.words(&["restart", "identity"]);
         self.words(&["continue", "identity"]);
         Ok(Statement::Truncate { names, restart, cascade: self.cascades() })

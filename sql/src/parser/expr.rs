@@ -4,7 +4,7 @@ use super::ast::{Call, Expr, ExprKind, Like, OrderItem, Quantified, TypeName};
 use super::lexer::Kind;
 use super::{MAX_DEPTH, Parser, too_deep};
 use crate::error::{Error, Result};
-use crate::keywords::{NO_COLUMN, RESERVED};
+use crate::keywords::Category;
 
 /// How tightly operators bind, weakest first.
 mod level {
@@ -78,7 +78,7 @@ impl Parser<'_> {
     fn prefix(&mut self) -> Result<Expr> {
         let at = self.at();
         match self.kind().clone() {
-            Kind::Word(word) if word == "not" => {
+            Kind::Word(word) if word.is("not") => {
                 self.advance();
                 let arg = self.above(level::NOT - 1)?;
                 let depth = arg.depth;
@@ -108,7 +108,7 @@ impl Parser<'_> {
                 let depth = arg.depth;
                 node(at, ExprKind::Unary(op.to_owned(), Box::new(arg)), [depth])
             }
-            Kind::Word(word) if word == "operator" && self.ahead(1) == &Kind::Sign(b'(') => {
+            Kind::Word(word) if word.is("operator") && self.ahead(1) == &Kind::Sign(b'(') => {
                 let op = self.qualified_operator()?;
                 let arg = self.above(level::OTHER)?;
                 let depth = arg.depth;
@@ -133,6 +133,9 @@ impl Parser<'_> {
                 }
                 Kind::Sign(b'[') => {
                     self.advance();
+                    if self.kind() == &Kind::Sign(b':') {
+                        return Err(Error::unsupported("a slice of an array").at(at));
+                    }
                     let place = self.expr()?;
                     if self.kind() != &Kind::Sign(b']') {
                         return Err(Error::unsupported("a slice of an array").at(at));
@@ -144,6 +147,9 @@ impl Parser<'_> {
                 // Names take their own dots: this one is behind parentheses.
                 Kind::Sign(b'.') => {
                     self.advance();
+                    if matches!(self.kind(), Kind::Op("*")) {
+                        return Err(Error::unsupported("the expansion of a row value").at(at));
+                    }
                     let field = self.label()?;
                     let depth = expr.depth;
                     expr = node(at, ExprKind::Field(Box::new(expr), field), [depth])?;
@@ -167,7 +173,7 @@ impl Parser<'_> {
                 self.operation(at, op, mine, take(left)).map(Some)
             }
             Kind::Word(word) => {
-                let mine = match &*word {
+                let mine = match word.keyword() {
                     "or" => level::OR,
                     "and" => level::AND,
                     "is" | "isnull" | "notnull" => level::IS,
@@ -184,18 +190,18 @@ impl Parser<'_> {
                 if mine <= least {
                     return Ok(None);
                 }
-                if word == "not"
+                if word.is("not")
                     && !["between", "in", "like", "ilike", "similar"]
                         .iter()
                         .any(|next| self.is_word_ahead(1, next))
                 {
                     return Ok(None);
                 }
-                if word == "at" && !self.is_word_ahead(1, "time") {
+                if word.is("at") && !self.is_word_ahead(1, "time") {
                     return Ok(None);
                 }
                 let left = take(left);
-                self.word_operation(at, &word, left).map(Some)
+                self.word_operation(at, word.keyword(), left).map(Some)
             }
             _ => Ok(None),
         }
@@ -206,20 +212,12 @@ impl Parser<'_> {
         if (all || self.is_one_of(&["any", "some"])) && self.ahead(1) == &Kind::Sign(b'(') {
             self.advance();
             self.advance();
-            // A query in parentheses may be the beginning of an expression: `((SELECT …)::int[])`.
-            let (start, parameters) = (self.next, self.parameters);
-            let query = if self.begins_query() { Some(self.query()) } else { None };
-            let (of, depth) = match query {
-                Some(Ok(query)) if self.kind() == &Kind::Sign(b')') => {
-                    (Quantified::Query(Box::new(query)), 1)
-                }
-                Some(Err(error)) if self.tokens[start].kind != Kind::Sign(b'(') => return Err(error),
-                _ => {
-                    (self.next, self.parameters) = (start, parameters);
-                    let array = self.expr()?;
-                    let depth = array.depth;
-                    (Quantified::Array(Box::new(array)), depth)
-                }
+            let (of, depth) = if self.begins_query() {
+                (Quantified::Query(Box::new(self.query()?)), 1)
+            } else {
+                let array = self.expr()?;
+                let depth = array.depth;
+                (Quantified::Array(Box::new(array)), depth)
             };
             self.expect_sign(b')')?;
             let depths = [left.depth, depth];
@@ -317,6 +315,15 @@ impl Parser<'_> {
             let depths = [depth, right.depth];
             return node(at, ExprKind::IsDistinct(arg, Box::new(right), negated), depths);
         }
+        self.refuse(&[
+            ("document", "IS DOCUMENT"),
+            ("normalized", "IS NORMALIZED"),
+            ("nfc", "IS NORMALIZED"),
+            ("nfd", "IS NORMALIZED"),
+            ("nfkc", "IS NORMALIZED"),
+            ("nfkd", "IS NORMALIZED"),
+            ("of", "IS OF"),
+        ])?;
         let wanted = if self.word("true") {
             Some(true)
         } else if self.word("false") {
@@ -405,7 +412,7 @@ impl Parser<'_> {
             Kind::Op("*") => ExprKind::Star(Vec::new()),
             Kind::Sign(b'(') => return self.parenthesized(),
             Kind::Quoted(_) => return self.name_or_call(),
-            Kind::Word(word) => return self.keyword(at, &word),
+            Kind::Word(word) => return self.keyword(at, word.keyword()),
             _ => return Err(self.unexpected()),
         };
         self.advance();
@@ -434,11 +441,39 @@ impl Parser<'_> {
 
     /// After `(`: is it a query?
     pub(super) fn begins_query(&self) -> bool {
-        let mut ahead = 0;
+        self.is_query_at(0)
+    }
+
+    /// Is what stands in parentheses, the first of which is the token before this place, a query? `((select …) union …)` is one,
+    /// `((select …) + 1)` an expression, and `((select …) a join …)` a join: what stands behind inner parentheses tells.
+    pub(super) fn is_query_at(&self, place: usize) -> bool {
+        let mut ahead = place;
         while self.ahead(ahead) == &Kind::Sign(b'(') {
             ahead += 1;
         }
-        ["select", "values", "with"].iter().any(|word| self.is_word_ahead(ahead, word))
+        if !["select", "values", "with"].iter().any(|word| self.is_word_ahead(ahead, word)) {
+            return false;
+        }
+        let (mut inner, mut open) = (ahead - place, ahead - place);
+        while inner > 0 {
+            match self.ahead(ahead) {
+                Kind::Sign(b'(') => open += 1,
+                Kind::Sign(b')') => open -= 1,
+                Kind::End => return true,
+                _ => {}
+            }
+            ahead += 1;
+            if open < inner {
+                inner = open;
+                let goes_on = ["union", "except", "intersect", "order", "limit", "offset", "fetch", "for"];
+                match self.ahead(ahead) {
+                    Kind::Sign(b')') => {}
+                    Kind::Word(word) => return word.is_one_of(&goes_on),
+                    _ => return false,
+                }
+            }
+        }
+        true
     }
 
     fn keyword(&mut self, at: u32, word: &str) -> Result<Expr> {
@@ -455,6 +490,13 @@ impl Parser<'_> {
             return Ok(leaf(at, kind));
         }
         match word {
+            "xmlconcat" | "xmlelement" | "xmlexists" | "xmlforest" | "xmlparse" | "xmlpi" | "xmlroot"
+            | "xmlserialize" | "xmltable" | "normalize" | "treat"
+                if opens =>
+            {
+                Err(Error::unsupported(word.to_uppercase()).at(at))
+            }
+            "collation" if self.is_word_ahead(1, "for") => Err(Error::unsupported("COLLATION FOR").at(at)),
             "case" => self.case(),
             "cast" if opens => {
                 self.advance();
@@ -508,6 +550,9 @@ impl Parser<'_> {
             return Ok(leaf(at, ExprKind::ArrayQuery(Box::new(query))));
         }
         self.expect_sign(b'[')?;
+        if self.kind() == &Kind::Sign(b'[') {
+            return Err(Error::unsupported("an array of arrays").at(at));
+        }
         let all = if self.kind() == &Kind::Sign(b']') { Vec::new() } else { self.exprs()? };
         self.expect_sign(b']')?;
         let depths: Vec<u32> = all.iter().map(|item| item.depth).collect();
@@ -652,7 +697,7 @@ impl Parser<'_> {
     fn typed_literal(&mut self, at: u32) -> Result<Option<Expr>> {
         let (start, parameters) = (self.next, self.parameters);
         let begins = match self.kind() {
-            Kind::Word(word) => !RESERVED.contains(&&**word),
+            Kind::Word(word) => word.is_no(Category::Reserved),
             _ => false,
         };
         if !begins {
@@ -682,8 +727,8 @@ impl Parser<'_> {
     fn name_or_call(&mut self) -> Result<Expr> {
         let at = self.at();
         let mut names = vec![match self.kind() {
-            Kind::Word(word) if RESERVED.contains(&&**word) => return Err(self.unexpected()),
-            Kind::Word(word) if NO_COLUMN.contains(&&**word) && self.ahead(1) != &Kind::Sign(b'(') => {
+            Kind::Word(word) if !word.is_no(Category::Reserved) => return Err(self.unexpected()),
+            Kind::Word(word) if !word.is_no(Category::NoColumn) && self.ahead(1) != &Kind::Sign(b'(') => {
                 return Err(self.unexpected());
             }
             _ => self.label()?,
@@ -723,7 +768,11 @@ impl Parser<'_> {
                 if parser.is_word("variadic") {
                     return Err(Error::unsupported("VARIADIC").at(parser.at()));
                 }
-                parser.expr()
+                let arg = parser.expr()?;
+                if parser.kind() == &Kind::Sign(b':') {
+                    return Err(Error::unsupported("an argument by its name").at(parser.at()));
+                }
+                Ok(arg)
             })?;
             if self.words(&["order", "by"]) {
                 call.order = self.order_items()?;
@@ -757,7 +806,15 @@ impl Parser<'_> {
             } else if parser.word("using") {
                 descending = parser.op(">");
                 if !descending && !parser.op("<") {
-                    return Err(parser.unexpected());
+                    return match parser.kind() {
+                        Kind::Op(_) => {
+                            Err(Error::unsupported("ORDER BY … USING this operator").at(parser.at()))
+                        }
+                        Kind::Word(word) if word.is("operator") => {
+                            Err(Error::unsupported("ORDER BY … USING this operator").at(parser.at()))
+                        }
+                        _ => Err(parser.unexpected()),
+                    };
                 }
             } else {
                 parser.word("asc");
@@ -776,13 +833,14 @@ impl Parser<'_> {
     /// A type, with the spellings that have more than one word brought to one.
     pub(super) fn type_name(&mut self) -> Result<TypeName> {
         let at = self.at();
-        let mut names = vec![self.name_unless(&[RESERVED])?];
+        let mut names = vec![self.name_unless(&[Category::Reserved])?];
         while self.sign(b'.') {
             names.push(self.label()?);
         }
         let mut ty = TypeName { at, name: names, mods: Vec::new(), array: false };
         let first = if ty.name.len() == 1 { ty.name[0].clone() } else { String::new() };
         match &*first {
+            "bit" if self.word("varying") => ty.name = vec!["varbit".to_owned()],
             "double" if self.word("precision") => ty.name = vec!["float8".to_owned()],
             "float" => ty.name = vec![self.float()?.to_owned()],
             "character" | "char" | "nchar" | "national" => {

@@ -3,8 +3,10 @@
 //! operator only where PostgreSQL allows it.
 
 use std::borrow::Cow;
+use std::ops::Deref;
 
 use crate::error::{Error, Result};
+use crate::keywords::{self, Category, Keyword};
 
 /// A token and where it stands, in bytes.
 #[derive(Clone, Debug)]
@@ -16,8 +18,8 @@ pub(crate) struct Token<'t> {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind<'t> {
-    /// A name or keyword, in lower case.
-    Word(Cow<'t, str>),
+    /// A name or keyword.
+    Word(Word<'t>),
     /// A name in double quotes.
     Quoted(Cow<'t, str>),
     Int(i64),
@@ -33,6 +35,79 @@ pub(crate) enum Kind<'t> {
     /// `::`
     Cast,
     End,
+}
+
+/// A token without quotes, in lower case, and the keyword that it is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Word<'t> {
+    text: Cow<'t, str>,
+    keyword: Option<&'static Keyword>,
+}
+
+impl<'t> Word<'t> {
+    fn new(written: &'t str) -> Self {
+        let bytes = written.as_bytes();
+        let mut lower = [0; keywords::LONGEST];
+        let is_lower = !bytes.iter().any(u8::is_ascii_uppercase);
+        let keyword = if is_lower {
+            keywords::keyword(written)
+        } else if let Some(lower) = lower.get_mut(..bytes.len()) {
+            lower.copy_from_slice(bytes);
+            lower.make_ascii_lowercase();
+            std::str::from_utf8(lower).ok().and_then(keywords::keyword)
+        } else {
+            None
+        };
+        let text = match keyword {
+            Some(keyword) => Cow::Borrowed(keyword.word),
+            None if is_lower => Cow::Borrowed(written),
+            None => Cow::Owned(written.to_ascii_lowercase()),
+        };
+        Self { text, keyword }
+    }
+
+    /// Is it this keyword?
+    #[inline]
+    pub(crate) fn is(&self, word: &str) -> bool {
+        debug_assert!(keywords::keyword(word).is_some(), "{word} is a keyword of PostgreSQL");
+        self.keyword.is_some_and(|keyword| keyword.word == word)
+    }
+
+    /// Is it one of these keywords?
+    #[inline]
+    pub(crate) fn is_one_of(&self, words: &[&str]) -> bool {
+        self.keyword.is_some() && words.iter().any(|word| self.is(word))
+    }
+
+    /// The keyword that it is, or nothing that any is.
+    #[inline]
+    pub(crate) fn keyword(&self) -> &'static str {
+        self.keyword.map_or("", |keyword| keyword.word)
+    }
+
+    /// May it name what keywords of this category may not?
+    #[inline]
+    pub(crate) fn is_no(&self, category: Category) -> bool {
+        self.keyword.is_none_or(|keyword| keyword.category != category)
+    }
+
+    /// May it name a column of a result without AS in front?
+    #[inline]
+    pub(crate) fn is_label(&self) -> bool {
+        self.keyword.is_none_or(|keyword| keyword.is_label)
+    }
+
+    pub(crate) fn into_owned(self) -> String {
+        self.text.into_owned()
+    }
+}
+
+impl Deref for Word<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
 }
 
 /// Tokens for which room is asked at once.
@@ -84,9 +159,8 @@ pub(crate) fn first(text: &str) -> Option<(usize, usize)> {
 pub(crate) fn first_name(text: &str) -> Option<(String, usize, usize)> {
     let token = Lexer { text, bytes: text.as_bytes(), at: 0 }.next().ok()?;
     match token.kind {
-        Kind::Word(name) | Kind::Quoted(name) => {
-            Some((name.to_string(), token.at as usize, token.end as usize))
-        }
+        Kind::Word(name) => Some((name.into_owned(), token.at as usize, token.end as usize)),
+        Kind::Quoted(name) => Some((name.into_owned(), token.at as usize, token.end as usize)),
         _ => None,
     }
 }
@@ -211,12 +285,7 @@ impl<'t> Lexer<'t> {
         while self.at < self.bytes.len() && in_word(self.bytes[self.at]) {
             self.at += 1;
         }
-        let word = &self.text[start..self.at];
-        if word.bytes().any(|byte| byte.is_ascii_uppercase()) {
-            Kind::Word(Cow::Owned(word.to_ascii_lowercase()))
-        } else {
-            Kind::Word(Cow::Borrowed(word))
-        }
+        Kind::Word(Word::new(&self.text[start..self.at]))
     }
 
     /// The text up to the closing `quote`; two of them stand for one.

@@ -12,7 +12,8 @@
 //! | `explain` | EXPLAIN |
 //! | `constraint` | constraints, sequences, views, comments |
 //! | `schema` | schemas |
-//! | `session` | transactions, SET, SHOW, and what is known and refused |
+//! | `refused` | what is known and refused by its name |
+//! | `session` | transactions, SET, SHOW |
 //!
 //! Depth is bounded ([`MAX_DEPTH`]): a text of nothing but parentheses is refused (54001) and ends nothing. Why this is
 //! written here and no library's: `docs/understand/decisions/0013-parser.md`.
@@ -28,6 +29,7 @@ mod explain;
 mod expr;
 mod lexer;
 mod query;
+mod refused;
 mod schema;
 mod session;
 mod window;
@@ -37,51 +39,10 @@ pub(crate) use lexer::statements;
 use lexer::{Kind, Token};
 
 use crate::error::{Error, Result};
-use crate::keywords::{NO_COLUMN, RESERVED};
+use crate::keywords::Category;
 
 /// Most levels that a statement's tree has, and that calls of the parser have.
 pub(crate) const MAX_DEPTH: u32 = 200;
-
-/// Words that are no label of a column without `AS` before them.
-const NO_LABEL: &[&str] = &[
-    "day",
-    "filter",
-    "hour",
-    "isnull",
-    "minute",
-    "month",
-    "notnull",
-    "over",
-    "precision",
-    "second",
-    "varying",
-    "within",
-    "without",
-    "year",
-    "array",
-    "as",
-    "create",
-    "except",
-    "fetch",
-    "for",
-    "from",
-    "grant",
-    "group",
-    "having",
-    "intersect",
-    "into",
-    "limit",
-    "offset",
-    "on",
-    "order",
-    "overlaps",
-    "returning",
-    "to",
-    "union",
-    "where",
-    "window",
-    "with",
-];
 
 /// A statement and where it begins.
 #[derive(Clone, Debug)]
@@ -187,7 +148,7 @@ impl<'t> Parser<'t> {
             return Ok(self.query_statement(query));
         }
         let Kind::Word(word) = self.kind() else { return Err(self.unexpected()) };
-        match &**word {
+        match word.keyword() {
             "select" | "values" | "table" => {
                 let query = self.query()?;
                 Ok(self.query_statement(query))
@@ -234,19 +195,23 @@ impl<'t> Parser<'t> {
         Error::new("42601", format!("syntax error at or near \"{found}\"")).at(token.at)
     }
 
+    #[inline]
     fn is_word(&self, word: &str) -> bool {
-        matches!(self.kind(), Kind::Word(found) if found == word)
+        matches!(self.kind(), Kind::Word(found) if found.is(word))
     }
 
+    #[inline]
     fn is_word_ahead(&self, count: usize, word: &str) -> bool {
-        matches!(self.ahead(count), Kind::Word(found) if found == word)
+        matches!(self.ahead(count), Kind::Word(found) if found.is(word))
     }
 
+    #[inline]
     fn is_one_of(&self, words: &[&str]) -> bool {
-        matches!(self.kind(), Kind::Word(found) if words.contains(&&**found))
+        matches!(self.kind(), Kind::Word(found) if found.is_one_of(words))
     }
 
     /// Takes this keyword, if it is next.
+    #[inline]
     fn word(&mut self, word: &str) -> bool {
         let found = self.is_word(word);
         if found {
@@ -318,8 +283,8 @@ impl<'t> Parser<'t> {
 
     // Names.
 
-    /// A name that `refused` keywords are not.
-    fn name_unless(&mut self, refused: &[&[&str]]) -> Result<String> {
+    /// A name that keywords of the `refused` categories are not.
+    fn name_unless(&mut self, refused: &[Category]) -> Result<String> {
         let name = match self.kind() {
             // Such names are the database's own.
             Kind::Quoted(name)
@@ -330,7 +295,7 @@ impl<'t> Parser<'t> {
                 );
             }
             Kind::Quoted(name) => name.to_string(),
-            Kind::Word(word) if !refused.iter().any(|list| list.contains(&&**word)) => word.to_string(),
+            Kind::Word(word) if refused.iter().all(|category| word.is_no(*category)) => word.to_string(),
             _ => return Err(self.unexpected()),
         };
         self.advance();
@@ -339,7 +304,7 @@ impl<'t> Parser<'t> {
 
     /// The name of a column, table or alias.
     fn name(&mut self) -> Result<String> {
-        self.name_unless(&[RESERVED, NO_COLUMN])
+        self.name_unless(&[Category::Reserved, Category::NoColumn])
     }
 
     /// Any word: after a point, or after `AS`.
@@ -381,13 +346,6 @@ impl<'t> Parser<'t> {
     /// `IF [NOT] EXISTS`.
     fn if_exists(&mut self, not: bool) -> bool {
         if not { self.words(&["if", "not", "exists"]) } else { self.words(&["if", "exists"]) }
-    }
-
-    fn refused(&mut self, what: impl Into<String>) -> Statement {
-        while !matches!(self.kind(), Kind::End | Kind::Sign(b';')) {
-            self.advance();
-        }
-        Statement::Refused(what.into())
     }
 }
 

@@ -1,13 +1,13 @@
 //! SELECT, VALUES, TABLE, WITH, set operations, FROM and its joins.
 
+use super::Parser;
 use super::ast::{
     Alias, Cte, Expr, ExprKind, Item, JoinKind, JoinOn, LockWait, Locking, Query, Select, SetExpr, SetOp,
     Statement, Strength, TableRef,
 };
 use super::lexer::Kind;
-use super::{NO_LABEL, Parser};
 use crate::error::{Error, Result};
-use crate::keywords::{NO_COLUMN, RESERVED};
+use crate::keywords::Category;
 
 impl Parser<'_> {
     pub(super) fn with_statement(&mut self) -> Result<Statement> {
@@ -22,6 +22,7 @@ impl Parser<'_> {
         if self.is_word("delete") {
             return self.delete(with);
         }
+        self.refuse(&[("merge", "MERGE")])?;
         self.next = start;
         let query = self.query()?;
         Ok(self.query_statement(query))
@@ -50,6 +51,10 @@ impl Parser<'_> {
                 }
                 parser.query()
             })?;
+            parser.refuse(&[
+                ("search", "SEARCH of a recursive query"),
+                ("cycle", "CYCLE of a recursive query"),
+            ])?;
             let columns = columns.into_iter().map(|(name, _)| name).collect();
             Ok(Cte { name, columns, recursive, materialized: materialized && !not, query, at: begin })
         })
@@ -214,13 +219,19 @@ impl Parser<'_> {
         }
         if self.words(&["group", "by"]) {
             let at = self.at();
-            if self.is_one_of(&["rollup", "cube", "grouping"]) {
-                return Err(Error::unsupported("GROUPING SETS, ROLLUP and CUBE").at(at));
-            }
             if !self.word("distinct") {
                 self.word("all");
             }
-            select.group = self.exprs()?;
+            select.group = self.list(|parser| {
+                let opens = parser.ahead(1) == &Kind::Sign(b'(');
+                if parser.is_phrase("grouping sets") || opens && parser.is_one_of(&["rollup", "cube"]) {
+                    return Err(Error::unsupported("GROUPING SETS, ROLLUP and CUBE").at(at));
+                }
+                if parser.kind() == &Kind::Sign(b'(') && parser.ahead(1) == &Kind::Sign(b')') {
+                    return Err(Error::unsupported("GROUP BY ()").at(at));
+                }
+                parser.expr()
+            })?;
         }
         if self.word("having") {
             select.having = Some(self.expr()?);
@@ -240,7 +251,7 @@ impl Parser<'_> {
             } else {
                 match parser.kind() {
                     Kind::Quoted(_) => Some(parser.label()?),
-                    Kind::Word(word) if !NO_LABEL.contains(&&**word) => Some(parser.label()?),
+                    Kind::Word(word) if word.is_label() => Some(parser.label()?),
                     _ => None,
                 }
             };
@@ -279,6 +290,7 @@ impl Parser<'_> {
                     JoinOn::On(Box::new(parser.expr()?))
                 } else if parser.word("using") {
                     let names = parser.column_names()?;
+                    parser.refuse(&[("as", "an alias of the columns of USING")])?;
                     JoinOn::Using(names.into_iter().map(|(name, _)| name).collect())
                 } else {
                     return Err(parser.unexpected());
@@ -313,18 +325,28 @@ impl Parser<'_> {
         let at = self.at();
         let lateral = self.word("lateral");
         if self.kind() == &Kind::Sign(b'(') {
-            if self.begins_query() && self.is_query_in_parentheses() {
+            if self.is_query_at(1) {
                 let query = Box::new(self.in_parentheses(Self::query)?);
                 let alias = self.alias()?;
                 return Ok(TableRef::Query { query, lateral, alias, at });
             }
             let inner = self.in_parentheses(Self::table_ref)?;
-            if self.is_word("as") {
+            let is_name = match self.kind() {
+                Kind::Quoted(_) => true,
+                Kind::Word(word) => word.is_no(Category::Reserved) && word.is_no(Category::NoColumn),
+                _ => false,
+            };
+            if is_name || self.is_word("as") {
                 return Err(Error::unsupported("an alias of a join").at(self.at()));
             }
             return Ok(inner);
         }
-        self.word("only");
+        if self.word("only") && self.sign(b'(') {
+            let name = self.object()?;
+            self.expect_sign(b')')?;
+            return Ok(TableRef::Table { name, alias: self.alias()? });
+        }
+        self.refuse(&[("rows from", "ROWS FROM"), ("xmltable", "XMLTABLE")])?;
         let function = {
             let mut ahead = 1;
             while self.ahead(ahead) == &Kind::Sign(b'.') {
@@ -339,6 +361,7 @@ impl Parser<'_> {
                 self.word("with");
                 self.word("ordinality");
             }
+            self.no_column_definitions()?;
             let alias = self.alias()?;
             return Ok(TableRef::Function { call, lateral, ordinality, alias });
         }
@@ -351,26 +374,17 @@ impl Parser<'_> {
         Ok(TableRef::Table { name, alias })
     }
 
-    /// `((select …) union …)` is a query, `((select …) a join …)` a join: what stands behind the inner parentheses tells.
-    fn is_query_in_parentheses(&self) -> bool {
-        if self.ahead(1) != &Kind::Sign(b'(') {
-            return true;
+    /// Refuses `AS [name] (column type, …)` behind a function.
+    fn no_column_definitions(&self) -> Result<()> {
+        let named = usize::from(self.is_word("as"));
+        let opens = (named..named + 2).find(|ahead| self.ahead(*ahead) == &Kind::Sign(b'('));
+        let Some(opens) = opens else { return Ok(()) };
+        let is_alias = (0..opens).all(|ahead| matches!(self.ahead(ahead), Kind::Word(_) | Kind::Quoted(_)));
+        let is_list = matches!(self.ahead(opens + 2), Kind::Sign(b',' | b')'));
+        if is_alias && (!is_list || named == 1 && opens == 1) {
+            return Err(Error::unsupported("definitions of columns of a function's rows").at(self.at()));
         }
-        let (mut ahead, mut open) = (1, 0);
-        loop {
-            match self.ahead(ahead) {
-                Kind::Sign(b'(') => open += 1,
-                Kind::Sign(b')') => open -= 1,
-                Kind::End => return true,
-                _ => {}
-            }
-            ahead += 1;
-            if open == 0 {
-                break;
-            }
-        }
-        let set = ["union", "except", "intersect", "order", "limit", "offset", "fetch", "for"];
-        self.ahead(ahead) == &Kind::Sign(b')') || set.iter().any(|word| self.is_word_ahead(ahead, word))
+        Ok(())
     }
 
     fn alias(&mut self) -> Result<Alias> {
@@ -380,7 +394,7 @@ impl Parser<'_> {
         } else {
             alias.name = match self.kind() {
                 Kind::Quoted(_) => Some(self.name()?),
-                Kind::Word(word) if !RESERVED.contains(&&**word) && !NO_COLUMN.contains(&&**word) => {
+                Kind::Word(word) if word.is_no(Category::Reserved) && word.is_no(Category::NoColumn) => {
                     Some(self.name()?)
                 }
                 _ => None,

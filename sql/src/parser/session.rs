@@ -9,7 +9,7 @@ use crate::types::interval::{self, Limits};
 impl Parser<'_> {
     pub(super) fn session_statement(&mut self) -> Result<Statement> {
         let Kind::Word(word) = self.kind().clone() else { return Err(self.unexpected()) };
-        let statement = match &*word {
+        let statement = match word.keyword() {
             "begin" => {
                 self.advance();
                 let _ = self.word("work") || self.word("transaction");
@@ -80,7 +80,9 @@ impl Parser<'_> {
             // Nobody listens, since LISTEN is refused.
             "unlisten" => self.nothing("UNLISTEN"),
             "merge" | "listen" | "notify" | "grant" | "revoke" | "do" | "call" | "reindex" | "cluster"
-            | "refresh" | "security" | "import" | "load" | "checkpoint" => self.refused(word.to_uppercase()),
+            | "refresh" | "security" | "import" | "load" | "checkpoint" | "reassign" => {
+                self.refused(word.to_uppercase())
+            }
             _ => return Err(self.unexpected()),
         };
         Ok(statement)
@@ -94,6 +96,7 @@ impl Parser<'_> {
     fn end_of_transaction(&mut self) -> Result<()> {
         let _ = self.word("work") || self.word("transaction");
         if self.word("and") {
+            self.refuse(&[("chain", "AND CHAIN")])?;
             self.expect_word("no")?;
             self.expect_word("chain")?;
         }
@@ -232,7 +235,7 @@ impl Parser<'_> {
             Kind::Int(number) => number.to_string(),
             Kind::Number(number) => number.to_string(),
             _ if minus => return Err(self.unexpected()),
-            Kind::Word(word) if &**word == "interval" => {
+            Kind::Word(word) if word.is("interval") => {
                 return self.interval_zone(at).map(|zone| Some(vec![zone]));
             }
             Kind::Word(word) => word.to_string(),

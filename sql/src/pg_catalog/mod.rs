@@ -2,12 +2,16 @@
 
 mod activity;
 mod constraints;
+mod described;
 mod more;
 mod shapes;
 mod tables;
 mod zones;
 
+pub(crate) use described::Described;
 pub(crate) use tables::default_text;
+
+use std::sync::Arc;
 
 use thermocline_engine::{Database, Tables, Tiering};
 
@@ -31,10 +35,12 @@ pub(crate) struct EngineCatalog<'d> {
     pub(crate) common: &'d crate::shared::Common,
     /// The schemas in which names without one are looked for.
     pub(crate) path: &'d [String],
+    /// Tables that were described before; none where a transaction has definitions of its own, which no number tells from others'.
+    pub(crate) described: Option<&'d Described>,
 }
 
-fn foreign(child: &str, name: &str, row: &ForeignRow) -> std::sync::Arc<Foreign> {
-    std::sync::Arc::new(Foreign {
+fn foreign(child: &str, name: &str, row: &ForeignRow) -> Arc<Foreign> {
+    Arc::new(Foreign {
         name: name.to_owned(),
         child: child.to_owned(),
         columns: row.columns.clone(),
@@ -81,16 +87,9 @@ impl EngineCatalog<'_> {
         }
         made
     }
-}
 
-impl Catalog for EngineCatalog<'_> {
-    fn table(&self, name: &str) -> Option<std::sync::Arc<Table>> {
-        let found = self.tables.table(name).ok()?;
-        if name.starts_with(OWN) {
-            return None;
-        }
-        // The identity first: it may be too old then, and never too new.
-        let identity = Identity::of(&found);
+    /// A table with all that is known of it.
+    fn describe(&self, name: &str, found: &thermocline_engine::Table, identity: Identity) -> Table {
         let schema = found.schema();
         let columns: Vec<TableColumn> =
             schema.column_list().iter().map(|column| self.column(name, column)).collect();
@@ -111,7 +110,7 @@ impl Catalog for EngineCatalog<'_> {
             let all = self.objects.foreign().filter(|(child, _, row)| wanted(child, &row.parent));
             all.map(|(child, name, row)| foreign(child, name, row)).collect()
         };
-        Some(std::sync::Arc::new(Table {
+        Table {
             name: name.to_owned(),
             identity,
             columns,
@@ -126,9 +125,29 @@ impl Catalog for EngineCatalog<'_> {
                 .collect(),
             foreign: keys(&|child, _| child == name),
             referenced: keys(&|_, parent| parent == name),
-        }))
+        }
     }
+}
 
+impl Catalog for EngineCatalog<'_> {
+    fn table(&self, name: &str) -> Option<Arc<Table>> {
+        let found = self.tables.table(name).ok()?;
+        if name.starts_with(OWN) {
+            return None;
+        }
+        // The identity first: it may be too old then, and never too new.
+        let identity = Identity::of(&found);
+        let Some(described) = self.described else {
+            return Some(Arc::new(self.describe(name, &found, identity)));
+        };
+        let (version, rows) = (self.objects.version, found.rows_about());
+        if let Some(known) = described.find(version, name, identity, rows) {
+            return Some(known);
+        }
+        let table = Arc::new(self.describe(name, &found, identity));
+        described.keep(version, &table);
+        Some(table)
+    }
     fn names(&self) -> Vec<String> {
         self.tables.names().into_iter().filter(|name| !name.starts_with(OWN)).collect()
     }

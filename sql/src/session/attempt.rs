@@ -42,7 +42,12 @@ use crate::types::{Datum, Local, Type};
 /// Bindings of a statement under which definitions keep changing.
 const REBINDS: u32 = 100;
 /// Attempts within a transaction, and transactions of a statement that runs alone.
-const TRIES: u32 = 100;
+pub(super) const TRIES: u32 = 100;
+
+/// Were others in the way of the statement's transaction, so that it may succeed in another one?
+pub(super) fn is_in_the_way(error: &Error) -> bool {
+    ["40001", "40P01"].contains(&error.code)
+}
 
 /// The statement that is attempted.
 enum Work<'w, 'p> {
@@ -124,7 +129,7 @@ impl Attempts {
             }
             Again::Stale | Again::No => {}
         }
-        if terms.alone && ["40001", "40P01"].contains(&error.code) {
+        if terms.alone && is_in_the_way(error) {
             self.transactions += 1;
             self.stale = 0;
             if self.transactions < TRIES {
@@ -373,6 +378,7 @@ impl Session {
             sequences: &self.sequences,
             common: self.facts.common(),
             path: &self.path,
+            described: Some(&self.described).filter(|_| !self.own_tables),
         };
         (catalog, self.open.as_mut())
     }
@@ -418,9 +424,11 @@ impl Session {
 }
 
 /// Parameters as values of their types: a user may give the text of a `jsonb` or a `char(n)`.
-fn in_forms(values: Vec<Datum>, types: &[Type]) -> Vec<Datum> {
-    let mut types = types.iter();
-    values.into_iter().map(|value| types.next().map_or(value.clone(), |ty| value.in_form_of(*ty))).collect()
+fn in_forms(mut values: Vec<Datum>, types: &[Type]) -> Vec<Datum> {
+    for (value, ty) in values.iter_mut().zip(types) {
+        *value = std::mem::replace(value, Datum::Null).in_form_of(*ty);
+    }
+    values
 }
 
 /// The time on the timer's clock that is `limit` from now.

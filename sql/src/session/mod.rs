@@ -44,6 +44,7 @@ use crate::expr::pace::{GiveWay, Pace};
 use crate::names;
 use crate::objects::sequences::SessionSequences;
 use crate::parser::parse_within;
+use crate::pg_catalog::Described;
 use crate::shared::Common;
 use crate::shared::facts::Facts;
 use crate::shared::interrupt::Interrupt;
@@ -121,6 +122,7 @@ pub struct Session {
     tables: Tables,
     /// They are those of the open transaction, which has changed definitions.
     own_tables: bool,
+    described: Described,
     open: Option<Open>,
     settings: Settings,
     clock: std::sync::Arc<dyn Clock>,
@@ -171,6 +173,7 @@ impl Session {
             db: db.clone(),
             tables: db.tables(),
             own_tables: false,
+            described: Described::default(),
             open: None,
             settings: Settings::default(),
             clock,

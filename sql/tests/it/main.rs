@@ -11,6 +11,7 @@ mod locks;
 mod mutations;
 mod prepared;
 mod refusals;
+mod relations;
 mod schemas;
 mod sequences;
 mod sessions;

@@ -469,3 +469,39 @@ fn a_script_is_as_long_as_it_likes() {
         assert!(found.as_deref().is_some_and(|rest| rest.starts_with(at)), "{text}: {found:?}");
     }
 }
+
+/// A definition that runs alone and meets another session's is run again, as a statement on rows is: neither session is told of the
+/// other one.
+#[test]
+fn definitions_at_the_same_time_all_succeed() {
+    const SESSIONS: u32 = 4;
+    const ROUNDS: u32 = 40;
+    let db = database();
+    let mut session = Session::new(&db);
+    run(&mut session, "create table seen (client int primary key, last bigint)");
+    run(&mut session, "insert into seen select generate_series(1, 4), 0");
+    std::thread::scope(|scope| {
+        for number in 1..=SESSIONS {
+            let db = &db;
+            scope.spawn(move || {
+                let mut session = Session::new(db);
+                for round in 0..ROUNDS {
+                    let name = format!("made_{number}_{round}");
+                    let texts = [
+                        format!("create table {name} (a int check (a > 0), b serial)"),
+                        format!("create index {name}_i on seen (last)"),
+                        format!("create sequence {name}_s"),
+                        format!("create view {name}_v as select client, a from seen, {name}"),
+                        format!("comment on table {name} is 'made'"),
+                        format!("update seen set last = last + 1 where client = {number}"),
+                        format!("drop index {name}_i"),
+                    ];
+                    texts.iter().for_each(|text| drop(run(&mut session, text)));
+                }
+            });
+        }
+    });
+    let made = "select count(*) from pg_class where relname ~ '^made_'";
+    // A table, its sequence, one by itself, and a view.
+    assert_eq!(one(&mut session, made), (SESSIONS * ROUNDS * 4).to_string());
+}

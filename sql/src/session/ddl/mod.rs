@@ -33,26 +33,30 @@ use thermocline_engine::Transaction;
 
 use crate::error::Result;
 use crate::parser::ast::Statement;
+use crate::session::attempt::{TRIES, is_in_the_way};
 use crate::session::{Answer, Session};
 
 impl Session {
     /// Runs a definition.
     pub(super) async fn definition(&mut self, statement: &Statement) -> Result<Answer> {
-        let alone = self.open.is_none();
-        if alone {
+        if self.open.is_some() {
+            // Statements that it needs may be definitions again.
+            return Box::pin(self.define(statement)).await;
+        }
+        let mut transactions = 1;
+        loop {
             self.begin_implicit()?;
+            let outcome = Box::pin(self.define(statement)).await;
+            if outcome.is_err() {
+                self.fail();
+            }
+            let ended = self.end_implicit().await;
+            match outcome.and_then(|answer| ended.map(|()| answer)) {
+                // Others were in its way; nothing of it is left.
+                Err(error) if is_in_the_way(&error) && transactions < TRIES => transactions += 1,
+                outcome => return outcome,
+            }
         }
-        // Statements that it needs may be definitions again.
-        let outcome = Box::pin(self.define(statement)).await;
-        if !alone {
-            return outcome;
-        }
-        if outcome.is_err() {
-            self.fail();
-        }
-        let ended = self.end_implicit().await;
-        let answer = outcome?;
-        ended.map(|()| answer)
     }
 
     async fn define(&mut self, statement: &Statement) -> Result<Answer> {

@@ -19,6 +19,7 @@ impl Session {
             sequences: &self.sequences,
             common: self.facts.common(),
             path: &self.path,
+            described: Some(&self.described).filter(|_| !self.own_tables),
         }
     }
 
@@ -37,7 +38,7 @@ impl Session {
             self.shared = Shared::of(&self.db);
         }
         let Some(shared) = &self.shared else { return Ok(()) };
-        let objects = shared.objects(&self.db)?;
+        let objects = shared.objects(&self.db, &self.objects)?;
         if objects.version != self.objects.version {
             self.objects = objects;
             self.sequences.refresh(self.shared.clone(), self.objects.clone());
@@ -118,5 +119,43 @@ impl Session {
     /// A transaction begins to commit, which has changed the hidden tables if it `defines`.
     pub(in crate::session) fn committing(&self, defines: bool) -> Option<Committing> {
         self.shared.as_ref().filter(|_| defines).map(Shared::committing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use thermocline_engine::{Database, Options};
+
+    use crate::session::Session;
+
+    /// However long the commit of another session's definition takes, statements look as often as they like, and are bound anew
+    /// once it is there.
+    #[test]
+    fn a_look_while_others_commit_changes_nothing_by_itself() {
+        let db = Database::open_in_memory(Options::default()).expect("it opens");
+        let mut session = Session::new(&db);
+        let run = |session: &mut Session, text: &str| {
+            session.run(text, drop).expect("it runs");
+        };
+        run(&mut session, "create table t (a int check (a > 0))");
+        let mut other = Session::new(&db);
+        session.refresh_objects().expect("it looks");
+        let before = session.objects.clone();
+        let committing = session.shared.as_ref().expect("there are hidden tables").committing();
+        for _ in 0..3 {
+            session.refresh_objects().expect("it looks");
+            assert!(Arc::ptr_eq(&session.objects, &before), "nothing has changed");
+        }
+        run(&mut other, "create table u (a int check (a > 1))");
+        session.refresh_objects().expect("it looks");
+        assert!(session.objects.checks("u").next().is_some(), "the other session's is there");
+        let now = session.objects.version;
+        session.refresh_objects().expect("it looks");
+        assert_eq!(session.objects.version, now);
+        drop(committing);
+        session.refresh_objects().expect("it looks");
+        assert!(session.objects.checks("u").next().is_some());
     }
 }

@@ -1,0 +1,323 @@
+#!/usr/bin/env python3
+"""Random queries, asked of PostgreSQL 15 and of a server of ours: columns, rows and SQLSTATEs must be the same.
+
+    sql/tests/with_postgres.sh sql/tests/queries.py SEED COUNT PORT     compares; refusals by name (0A000) are counted
+    sql/tests/queries.py SEED COUNT > FILE.golden                       a golden file, without answers (`record.py` adds them)
+
+A query is made of joins, groups, sub-queries, set operations, windows and WITH over small tables in which much is null. Each has one
+answer: rows are in the order of all columns, windows and LIMIT look at orders that ties do not change, and nothing overflows.
+`TABLES` says what there is: another schema takes another list.
+"""
+import random
+import sys
+
+# Name, columns and their types; what is put into it by `rows`.
+TABLES = {
+    "t": [("id", "int"), ("a", "int"), ("b", "int"), ("s", "text"), ("n", "numeric"), ("o", "bool"), ("d", "date")],
+    "u": [("id", "int"), ("a", "int"), ("s", "text"), ("d", "date")],
+    "v": [("k", "int"), ("n", "numeric"), ("o", "bool")],
+    "empty": [("a", "int"), ("s", "text")],
+}
+DEFINITIONS = [
+    "create table t (id int primary key, a int, b int, s text, n numeric(6,2), o bool, d date)",
+    "create index t_a on t (a, b)",
+    "create table u (id int primary key, a int, s text, d date)",
+    "create unique index u_a_id on u (a, id)",
+    "create table v (k int, n numeric(6,2), o bool)",
+    "create table empty (a int, s text)",
+]
+VALUES = {
+    "int": ["0", "1", "2", "3", "-1", "7", "null"],
+    "text": ["''", "'a'", "'b'", "'ab'", "'A'", "null"],
+    "numeric": ["0", "1.00", "2.50", "-1.25", "3", "null"],
+    "bool": ["true", "false", "null"],
+    "date": ["'2024-02-29'", "'2024-03-01'", "'1999-12-31'", "null"],
+}
+CAST = {"int": "int", "text": "text", "numeric": "numeric(6,2)", "bool": "bool", "date": "date"}
+COMPARE = ["=", "<>", "<", "<=", ">", ">="]
+JOINS = ["join", "left join", "right join", "full join", "join", "left join"]
+
+
+class Source:
+    """The random choices, and the names that are free."""
+
+    def __init__(self, seed, refused=0.0):
+        """`refused`: how often a condition of a join may have a sub-query, which an outer join refuses."""
+        self.refused = refused
+        self.r = random.Random(seed)
+        self.names = 0
+        # No sub-queries are made meanwhile.
+        self.plain = False
+
+    def pick(self, of):
+        return self.r.choice(list(of))
+
+    def chance(self, p):
+        return self.r.random() < p
+
+    def name(self, letter):
+        self.names += 1
+        return f"{letter}{self.names}"
+
+    def rows(self):
+        """INSERTs into all tables."""
+        for table, count in (("t", 12), ("u", 9), ("v", 7)):
+            for number in range(count):
+                values = [str(number) if name == "id" else self.pick(VALUES[ty]) for name, ty in TABLES[table]]
+                yield f"insert into {table} values ({', '.join(values)})"
+
+    # Expressions over a scope: a list of names with their types.
+
+    def column(self, scope, ty):
+        names = [name for name, of in scope if of == ty]
+        return self.pick(names) if names else None
+
+    def constant(self, ty):
+        value = self.pick(VALUES[ty])
+        return f"{value}::{CAST[ty]}" if value == "null" or ty in ("date", "text") or self.chance(0.3) else f"({value})"
+
+    def value(self, scope, ty, depth, outer=()):
+        if depth <= 0 or self.chance(0.4):
+            return self.column([*scope, *outer] if self.chance(0.3) else scope, ty) or self.constant(ty)
+        below = lambda of: self.value(scope, of, depth - 1, outer)
+        options = [
+            lambda: f"coalesce({below(ty)}, {below(ty)})",
+            lambda: f"nullif({below(ty)}, {below(ty)})",
+            lambda: f"case when {self.condition(scope, depth - 1, outer)} then {below(ty)} else {below(ty)} end",
+            lambda: f"greatest({below(ty)}, {below(ty)})",
+        ]
+        if not self.plain:
+            options += [lambda: self.scalar([*scope, *outer], ty, depth - 1)]
+        if ty == "int":
+            options += [lambda: f"({below('int')} {self.pick('+-')} {below('int')})"] * 2
+            options += [lambda: f"length({below('text')})", lambda: f"({below('date')} - {below('date')})"]
+        if ty == "numeric":
+            options += [lambda: f"({below('numeric')} {self.pick('+-')} {below('numeric')})", lambda: f"round({below('numeric')}, 1)"]
+            options += [lambda: f"({below('int')} + {below('numeric')})"]
+        if ty == "text":
+            options += [lambda: f"({below('text')} || {below('text')})", lambda: f"upper({below('text')})", lambda: f"{below('int')}::text"]
+        if ty == "date":
+            options += [lambda: f"({below('date')} + {self.r.randint(-3, 3)})"]
+        if ty == "bool":
+            options += [lambda: self.condition(scope, depth, outer)] * 3
+        return self.pick(options)()
+
+    def condition(self, scope, depth, outer=()):
+        ty = self.pick(VALUES)
+        below = lambda of: self.value(scope, of, depth - 1, outer)
+        around = [*scope, *outer]
+        if depth <= 0:
+            return f"({below(ty)} {self.pick(COMPARE)} {below(ty)})"
+        again = lambda: self.condition(scope, depth - 1, outer)
+        options = [
+            lambda: f"({below(ty)} {self.pick(COMPARE)} {below(ty)})",
+            lambda: f"({below(ty)} {self.pick(COMPARE)} {below(ty)})",
+            lambda: f"({again()} and {again()})",
+            lambda: f"({again()} or {again()})",
+            lambda: f"(not {again()})",
+            lambda: f"({below(ty)} is {self.pick(['', 'not '])}null)",
+            lambda: f"({below(ty)} is {self.pick(['', 'not '])}distinct from {below(ty)})",
+            lambda: f"({below(ty)} {self.pick(['', 'not '])}in ({below(ty)}, {below(ty)}))",
+            lambda: f"({below(ty)} {self.pick(['', 'not '])}between {below(ty)} and {below(ty)})",
+            lambda: f"({below('bool')} is {self.pick(['', 'not '])}{self.pick(['true', 'false', 'unknown'])})",
+            lambda: f"(({below('int')}, {below('text')}) {self.pick(COMPARE)} ({below('int')}, {below('text')}))",
+            lambda: f"({below('text')} {self.pick(['', 'not '])}like {self.pick(['a', '%a', '_', '%', 'A%'])!r})",
+        ]
+        if self.plain:
+            return self.pick(options)()
+        options += [
+            lambda: f"{self.pick(['', 'not '])}exists ({self.query(depth - 1, [self.pick(VALUES)], around)[0]})",
+            lambda: f"({below(ty)} {self.pick(['', 'not '])}in ({self.query(depth - 1, [ty], around)[0]}))",
+            lambda: f"({below(ty)} {self.pick(COMPARE)} {self.pick(['any', 'all'])} ({self.query(depth - 1, [ty], around)[0]}))",
+        ]
+        return self.pick(options)()
+
+    def scalar(self, outer, ty, depth):
+        """A sub-query of one row."""
+        relation, scope = self.relation(depth, ())
+        where = f" where {self.condition(scope, max(depth, 1), outer)}" if self.chance(0.7) else ""
+        return f"(select {self.aggregate(scope, ty, outer)} from {relation}{where})"
+
+    def aggregate(self, scope, ty, outer=()):
+        value = lambda of: self.value(scope, of, 1, ())
+        if ty == "int":
+            made = self.pick([f"count(*)::int", f"count({value(self.pick(VALUES))})::int", f"count(distinct {value(self.pick(VALUES))})::int",
+                              f"sum({value('int')})::int", f"max({value('int')})"])
+        elif ty == "numeric":
+            made = self.pick([f"sum({value('numeric')})", f"round(avg({value('int')}), 3)", f"min({value('numeric')})"])
+        elif ty == "bool":
+            made = f"{self.pick(['bool_and', 'bool_or', 'every'])}({value('bool')})"
+        else:
+            made = f"{self.pick(['min', 'max'])}({value(ty)})"
+        if self.chance(0.2) and "::" not in made and not made.startswith("round"):
+            made += f" filter (where {self.condition(scope, 1)})"
+        return made
+
+    def window(self, scope, ty):
+        part = ", ".join(filter(None, [self.column(scope, self.pick(VALUES)) for _ in range(self.r.randint(0, 2))]))
+        by = f"partition by {part}" if part else ""
+        order = f" order by {self.value(scope, self.pick(VALUES), 1)}{self.pick(['', ' desc', ' nulls first'])}"
+        ordered = self.chance(0.6)
+        over = f"over ({by}{order if ordered else ''})"
+        if ty == "int":
+            ranks = [f"rank() {over}::int", f"dense_rank() {over}::int"] if ordered else []
+            return self.pick([f"count(*) {over}::int", f"sum({self.value(scope, 'int', 1)}) {over}::int", *ranks])
+        if ty == "numeric":
+            return f"sum({self.value(scope, 'numeric', 1)}) {over}"
+        if ty == "bool":
+            return f"bool_or({self.value(scope, 'bool', 1)}) {over}"
+        return f"{self.pick(['min', 'max'])}({self.value(scope, ty, 1)}) {over}"
+
+    # Relations and queries.
+
+    def relation(self, depth, ctes, lateral=()):
+        """Something for FROM, and the names that it brings."""
+        kind = self.r.random()
+        alias = self.name("r")
+        if ctes and kind < 0.3:
+            name, columns = self.pick(ctes)
+            return f"{name} as {alias}", [(f"{alias}.{column}", ty) for column, ty in columns]
+        if depth > 0 and kind < 0.5:
+            types = [self.pick(VALUES) for _ in range(self.r.randint(1, 3))]
+            inner, names = self.query(depth - 1, types, lateral, ctes)
+            word = "lateral " if lateral else ""
+            return f"{word}({inner}) as {alias}", [(f"{alias}.{name}", ty) for name, ty in zip(names, types)]
+        if kind < 0.57:
+            rows = ", ".join(f"({self.constant('int')}, {self.constant('text')})" for _ in range(self.r.randint(1, 4)))
+            return f"(values {rows}) as {alias} (x, y)", [(f"{alias}.x", "int"), (f"{alias}.y", "text")]
+        if kind < 0.62:
+            return f"generate_series(0, {self.r.randint(0, 3)}) as {alias} (g)", [(f"{alias}.g", "int")]
+        table = self.pick(["t", "t", "u", "u", "v", "empty"])
+        return f"{table} as {alias}", [(f"{alias}.{column}", ty) for column, ty in TABLES[table]]
+
+    def joined(self, depth, ctes):
+        text, scope = self.relation(depth, ctes)
+        for _ in range(self.pick([0, 0, 1, 1, 2])):
+            kind = self.pick(JOINS)
+            lateral = scope if kind in ("join", "left join") and self.chance(0.15) else ()
+            right, more = self.relation(depth - 1, ctes, lateral)
+            if self.chance(0.1):
+                text, scope = f"{text} cross join {right}", [*scope, *more]
+                continue
+            shared = [(l, r) for l, a in scope for r, b in more if a == b]
+            equal = " = ".join(self.pick(shared)) if shared else None
+            both = [*scope, *more]
+            # Conditions of outer joins have no sub-queries here.
+            self.plain = not self.chance(self.refused)
+            if kind == "full join" or equal and self.chance(0.6):
+                on = equal or "true"
+                if kind != "full join" and self.chance(0.4):
+                    on = f"{on} and {self.condition(both, 1)}"
+            else:
+                on = self.condition(both, 1)
+            self.plain = False
+            text, scope = f"{text} {kind} {right} on {on}", both
+        return text, scope
+
+    def select(self, depth, types, outer=(), ctes=()):
+        """One SELECT of columns with these types, and their names."""
+        relation, scope = self.joined(depth, ctes)
+        names = [f"c{place}" for place in range(len(types))]
+        where = f" where {self.condition(scope, depth, outer)}" if self.chance(0.6) else ""
+        if self.chance(0.3):
+            keys = [self.pick(scope) for _ in range(self.r.randint(0, 2))]
+            def item(ty):
+                known = [name for name, of in keys if of == ty]
+                return self.pick(known) if known and self.chance(0.6) else self.aggregate(scope, ty)
+            items = [item(ty) for ty in types]
+            group = f" group by {', '.join(name for name, _ in keys)}" if keys else ""
+            having = ""
+            if self.chance(0.3):
+                ty = self.pick(VALUES)
+                having = f" having {self.aggregate(scope, ty)} {self.pick(COMPARE)} {self.constant(ty)}"
+            listed = ", ".join(f"{item} as {name}" for item, name in zip(items, names))
+            return f"select {listed} from {relation}{where}{group}{having}", names
+        windows = self.chance(0.2)
+        def item(ty):
+            return self.window(scope, ty) if windows and self.chance(0.5) else self.value(scope, ty, max(depth, 1), outer)
+        listed = ", ".join(f"{item(ty)} as {name}" for ty, name in zip(types, names))
+        distinct = "distinct " if self.chance(0.15) else ""
+        return f"select {distinct}{listed} from {relation}{where}", names
+
+    def query(self, depth, types, outer=(), ctes=()):
+        text, names = self.select(depth, types, outer, ctes)
+        if depth > 0 and self.chance(0.2):
+            word = self.pick(["union", "union all", "intersect", "intersect all", "except", "except all"])
+            text = f"({text}) {word} ({self.select(depth - 1, types, outer, ctes)[0]})"
+        if self.chance(0.1):
+            order = ", ".join(str(place + 1) + self.pick(["", " desc", " nulls first"]) for place in range(len(types)))
+            offset = f" offset {self.r.randint(0, 2)}" if self.chance(0.3) else ""
+            text = f"{text} order by {order} limit {self.r.randint(0, 5)}{offset}"
+        return text, names
+
+    def whole(self):
+        self.names = 0
+        ctes, written = [], []
+        for _ in range(self.pick([0, 0, 0, 1, 2])):
+            types = [self.pick(VALUES) for _ in range(self.r.randint(1, 3))]
+            text, names = self.query(1, types, (), ctes)
+            name = self.name("w")
+            written.append(f"{name} as {self.pick(['', '', 'materialized ', 'not materialized '])}({text})")
+            ctes.append((name, list(zip(names, types))))
+        types = [self.pick(VALUES) for _ in range(self.r.randint(1, 4))]
+        text, names = self.query(2, types, (), ctes)
+        start = f"with {', '.join(written)} " if written else ""
+        order = ", ".join(str(place + 1) for place in range(len(types)))
+        return f"{start}select * from ({text}) as q order by {order}"
+
+
+def compare(source, count, port):
+    import psycopg
+    F = psycopg.pq.DiagnosticField
+    def asked(connection, text):
+        result = connection.exec_(text.encode())
+        if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
+            return (result.error_field(F.SQLSTATE) or b"").decode(), (result.error_field(F.MESSAGE_PRIMARY) or b"").decode()
+        columns = [(result.fname(place), result.ftype(place)) for place in range(result.nfields)]
+        rows = [[result.get_value(row, place) for place in range(result.nfields)] for row in range(result.ntuples)]
+        return columns, rows
+    theirs = psycopg.connect("", autocommit=True).pgconn
+    ours = psycopg.connect(f"host=127.0.0.1 port={port} user=postgres dbname=postgres", autocommit=True).pgconn
+    for connection in (theirs, ours):
+        for table in TABLES:
+            connection.exec_(f"drop table if exists {table}".encode())
+        connection.exec_(b"set statement_timeout = '20s'")
+    for statement in [*DEFINITIONS, *source.rows()]:
+        for connection in (theirs, ours):
+            assert connection.exec_(statement.encode()).status == psycopg.pq.ExecStatus.COMMAND_OK, statement
+    counts = {"same": 0, "same error": 0, "refused by name": 0, "too long": 0, "different": 0}
+    for _ in range(count):
+        text = source.whole()
+        expected, found = asked(theirs, text), asked(ours, text)
+        if isinstance(expected[0], str) and expected[0] == found[0]:
+            kind = "same error"
+        elif expected == found:
+            kind = "same"
+        elif found[0] == "0A000":
+            kind = "refused by name"
+        elif "57014" in (expected[0], found[0]):
+            kind = "too long"
+        else:
+            kind = "different"
+            print(f"{text};\n  PostgreSQL: {expected}\n  here:       {found}", flush=True)
+        counts[kind] += 1
+    print(f"{count} queries: {counts}")
+    return counts["different"] > 0
+
+
+def main():
+    count = int(sys.argv[2])
+    if len(sys.argv) > 3:
+        return compare(Source(int(sys.argv[1]), 0.1), count, sys.argv[3])
+    source = Source(int(sys.argv[1]))
+    print(f"-- Random queries: queries.py {sys.argv[1]} {count}.")
+    for statement in [*DEFINITIONS, *source.rows()]:
+        print(f"> {statement}")
+    # Long ones would fill the file.
+    short = (text for text in iter(source.whole, None) if len(text) < 600)
+    for text, _ in zip(short, range(count)):
+        print(f"-- only the code\n> {text}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

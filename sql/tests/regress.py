@@ -1,0 +1,114 @@
+"""Statements of PostgreSQL's regression files: fetched, and split as psql splits them.
+
+Lines that are psql's own commands are left out, and so are the rows of COPY FROM STDIN.
+"""
+
+import glob
+import os
+import re
+import subprocess
+import tempfile
+
+
+def folder():
+    """The files: where THERMOCLINE_REGRESS says, or Debian's source package of PostgreSQL 15, in the temporary directory."""
+    known = os.environ.get("THERMOCLINE_REGRESS")
+    if known:
+        return known
+    top = os.path.join(tempfile.gettempdir(), "thermocline-regress")
+    found = os.path.join(top, "sql")
+    if not os.path.isdir(found):
+        fetch(top)
+    return found
+
+
+def fetch(top):
+    lists = os.path.join(top, "lists")
+    os.makedirs(os.path.join(lists, "partial"), exist_ok=True)
+    key = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    with open(os.path.join(top, "source.sources"), "w") as file:
+        file.write("Types: deb-src\nURIs: http://deb.debian.org/debian\nSuites: bookworm\nComponents: main\n")
+        file.write(f"Signed-By: {key}\n")
+    apt = ["apt-get", "-q", "-o", "Dir::Etc::SourceList=/dev/null", "-o", f"Dir::Etc::SourceParts={top}"]
+    apt += ["-o", f"Dir::State::Lists={lists}", "-o", "APT::Sandbox::User="]
+    subprocess.run([*apt, "update"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*apt, "source", "--download-only", "postgresql-15"], check=True, cwd=top, stdout=subprocess.DEVNULL)
+    archive = glob.glob(os.path.join(top, "*.orig.tar.*"))[0]
+    wanted = ["--strip-components=4", "--wildcards", "*/src/test/regress/sql"]
+    subprocess.run(["tar", "-xf", archive, "-C", top, *wanted], check=True)
+
+
+TOKEN = re.compile(
+    r"""(?P<comment>--[^\n]*|/\*)
+      | (?P<escape>[eE]'(?:[^'\\]|\\.|'')*')
+      | (?P<string>'(?:[^']|'')*')
+      | (?P<quoted>"(?:[^"]|"")*")
+      | (?P<dollar>\$(?:[A-Za-z_\x80-\uffff][A-Za-z_0-9\x80-\uffff]*)?\$)
+      | (?P<word>[A-Za-z_\x80-\uffff][A-Za-z_0-9$\x80-\uffff]*)
+      | (?P<command>\\[^\n]*)
+      | (?P<other>.|\n)""",
+    re.X | re.S,
+)
+
+
+def split(text):
+    """The statements of a file, without their semicolons."""
+    # What of the statement lies before the last line of psql's own within it, and where the rest begins.
+    before, begin = "", 0
+    at, depth, body, words = 0, 0, 0, []
+    while at < len(text):
+        token = TOKEN.match(text, at)
+        kind, found, end = token.lastgroup, token.group(), token.end()
+        if found == "/*":
+            end = comment_end(text, at)
+        elif kind == "dollar":
+            close = text.find(found, end)
+            end = len(text) if close < 0 else close + len(found)
+        elif kind == "word":
+            words.append(found.lower())
+            # The body of a function that is written in SQL has statements of its own.
+            if words[0] == "create" and body == 0 and words[-2:] == ["begin", "atomic"]:
+                body = 1
+            elif body and found.lower() == "case":
+                body += 1
+            elif body and found.lower() == "end":
+                body -= 1
+        elif found in ("(", ")"):
+            depth += 1 if found == "(" else -1
+        # `\\g` and its like send what is there, `\\;` parts statements that are sent together; other commands are psql's alone.
+        sends = kind == "command" and re.match(r"\\(g|;|crosstab)", found)
+        if found.startswith("\\;"):
+            end = at + 2
+        if kind == "command" and not sends:
+            before, begin = before + text[begin:at], end
+        elif sends or found == ";" and depth <= 0 and body == 0:
+            if words:
+                yield (before + text[begin:at]).strip()
+            if words[:1] == ["copy"] and "stdin" in words:
+                close = re.compile(r"^\\\.\s*$", re.M).search(text, end)
+                end = close.end() if close else end
+            before, begin, depth, words = "", end, 0, []
+        at = end
+    if words:
+        yield (before + text[begin:]).strip()
+
+
+def comment_end(text, at):
+    depth = 0
+    for mark in re.compile(r"/\*|\*/").finditer(text, at):
+        depth += 1 if mark.group() == "/*" else -1
+        if depth == 0:
+            return mark.end()
+    return len(text)
+
+
+def files():
+    return sorted(glob.glob(os.path.join(folder(), "*.sql")))
+
+
+def statements():
+    """All statements, each with the name of its file."""
+    for path in files():
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for statement in split(file.read()):
+                yield os.path.basename(path), statement
