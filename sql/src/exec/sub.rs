@@ -32,7 +32,7 @@ fn size_of_answer(answer: &Answer) -> usize {
 /// The most answers of one sub-query that are kept.
 const KEPT: usize = 1 << 16;
 
-/// What the sub-queries of an operator have answered, each by its captures.
+/// Answers of the sub-queries of an operator, each by its captures.
 pub(super) struct Answers<'e> {
     known: Vec<HashMap<Row, Rc<Answer>>>,
     kept: Kept<'e>,

@@ -162,7 +162,7 @@ fn pg_stat_user_tables(relations: &[Relation<'_>]) -> System {
     System { columns, rows: relations.iter().filter_map(row).collect() }
 }
 
-/// What was read of each table is not counted.
+/// Tables, of whose blocks no reads are counted.
 fn pg_statio_user_tables(relations: &[Relation<'_>]) -> System {
     let mut columns = vec![("relid", Oid), ("schemaname", Name), ("relname", Name)];
     let counts = [

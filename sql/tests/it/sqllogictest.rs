@@ -23,7 +23,7 @@ use thermocline_sql::{Answer, Session};
 
 const DIALECT: &str = "postgresql";
 
-/// What a script asks for at a line.
+/// A line of a script, with the lines that belong to it.
 enum Record<'t> {
     Statement { text: String, fails: bool },
     Query { text: String, types: &'t str, sort: &'t str, expected: Vec<&'t str> },
@@ -127,7 +127,7 @@ fn written(values: &[String], threshold: usize) -> Vec<String> {
     vec![format!("{} values hashing to {digest}", values.len())]
 }
 
-/// What differs in a script: lines, and what is wrong there; and how many records it has.
+/// Differences of a script, each with its line, and how many records it has.
 fn run(script: &str) -> (Vec<(usize, String)>, usize) {
     let options = Options::default().with_memory_limit(Some(512 << 20));
     let mut session = Session::new(&Database::open_in_memory(options).expect("it opens"));
