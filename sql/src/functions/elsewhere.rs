@@ -1,5 +1,6 @@
-//! The list of all that PostgreSQL has, much of which this crate has not: functions, aggregates and operators, by names and types, and relations of its catalogs (`elsewhere.txt`, which
-//! `tests/record_elsewhere.py` writes). It is asked when a call fits nothing here, so that what is missing is told from what is wrong.
+//! The list of all that PostgreSQL has, much of which this crate has not: functions, aggregates and operators, by names and types,
+//! and relations of its catalogs (`elsewhere.txt`, which `tests/record_elsewhere.py` writes). It is asked when a call fits nothing
+//! here, so that what is missing is told from what is wrong.
 
 use super::is_coercible;
 use crate::types::Type;
