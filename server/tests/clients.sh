@@ -66,9 +66,11 @@ expect '\dv' 'public | seen | view | postgres'
 expect '\ds' 'public | kids_id_seq    | sequence | postgres'
 psql -X -q -c "drop view seen" -c "drop table kids" -c "drop table parents"
 
-echo "node-postgres"
-(cd "$dir" && npm install --silent --no-fund --no-audit pg@8 >/dev/null)
-NODE_PATH=$dir/node_modules node "$here/clients/with_node.js"
+echo "node-postgres, knex, sequelize, typeorm"
+(cd "$dir" && npm install --silent --no-fund --no-audit pg@8 knex@3 sequelize@6 typeorm@0.3 reflect-metadata@0.2 >/dev/null)
+for with in node knex sequelize typeorm; do
+    NODE_PATH=$dir/node_modules node "$here/clients/with_$with.js"
+done
 
 echo "pgx"
 if command -v go >/dev/null; then
@@ -82,12 +84,13 @@ echo "tokio-postgres"
 CARGO_TARGET_DIR=$dir/tokio-postgres cargo build --quiet --locked --manifest-path "$here/clients/with_tokio_postgres/Cargo.toml"
 "$dir/tokio-postgres/debug/with-tokio-postgres"
 
-echo "psycopg, asyncpg, sqlalchemy"
+echo "psycopg, asyncpg, sqlalchemy, django"
 python3 -m venv "$dir/python"
-"$dir/python/bin/pip" install --quiet --disable-pip-version-check asyncpg 'sqlalchemy>=2' greenlet 'psycopg[binary]>=3'
+"$dir/python/bin/pip" install --quiet --disable-pip-version-check asyncpg 'sqlalchemy>=2' greenlet 'psycopg[binary]>=3' 'django>=5,<6'
 "$dir/python/bin/python" "$here/clients/with_psycopg.py"
 "$dir/python/bin/python" "$here/clients/with_asyncpg.py"
 "$dir/python/bin/python" "$here/clients/with_sqlalchemy.py"
+"$dir/python/bin/python" "$here/clients/with_django.py"
 
 echo "pgjdbc"
 if command -v javac >/dev/null; then
@@ -98,4 +101,13 @@ if command -v javac >/dev/null; then
     PGJDBC_URL="jdbc:postgresql://${address#address=}/postgres" java -cp "$dir:$jar" WithPgjdbc
 else
     echo "  passed over: no javac here"
+fi
+
+echo "flyway, liquibase, hibernate"
+if command -v mvn >/dev/null; then
+    cp -r "$here/clients/with_jvm" "$dir/jvm"
+    mvn -q -B -f "$dir/jvm/pom.xml" compile dependency:build-classpath -Dmdep.outputFile="$dir/jvm/classpath" >/dev/null
+    PGJDBC_URL="jdbc:postgresql://${address#address=}/postgres" java -cp "$dir/jvm/target/classes:$(cat "$dir/jvm/classpath")" WithJvm
+else
+    echo "  passed over: no mvn here"
 fi

@@ -199,6 +199,11 @@ fn list(text: &str, between: char) -> Vec<String> {
     parts
 }
 
+/// Names have 63 bytes, as PostgreSQL's; what is longer is cut between two characters.
+pub(crate) fn fitting(name: &str) -> &str {
+    cut(name, NAME_BYTES)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -106,7 +106,7 @@ impl Plan {
                 std::iter::once(&**input).chain(subs).collect()
             }
             Plan::SetOp { left, right, .. } => vec![left, right],
-            Plan::Join(join) => vec![&join.left, &join.right],
+            Plan::Join(join) => join.inputs().collect(),
             Plan::Recursive(query) => vec![&query.base, &query.step],
         }
     }
@@ -139,10 +139,7 @@ impl Plan {
                 see(left);
                 see(right);
             }
-            Plan::Join(join) => {
-                see(&mut join.left);
-                see(&mut join.right);
-            }
+            Plan::Join(join) => join.inputs_mut().for_each(see),
             Plan::Recursive(query) => {
                 see(&mut query.base);
                 see(&mut query.step);
@@ -326,6 +323,20 @@ pub(crate) struct Join {
     pub(crate) on: Vec<Expr>,
     /// For each left row the right side is run, with these values of it as its outer ones.
     pub(crate) lateral: Option<Vec<Expr>>,
+    /// Sub-queries of the condition, and what must hold over both rows and the answers behind them.
+    pub(crate) asks: Vec<Sub>,
+    pub(crate) judged: Vec<Expr>,
+}
+
+impl Join {
+    /// The plans whose rows it reads.
+    fn inputs(&self) -> impl Iterator<Item = &Plan> {
+        [&self.left, &self.right].into_iter().chain(self.asks.iter().map(|sub| &sub.plan))
+    }
+
+    fn inputs_mut(&mut self) -> impl Iterator<Item = &mut Plan> {
+        [&mut self.left, &mut self.right].into_iter().chain(self.asks.iter_mut().map(|sub| &mut sub.plan))
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -529,10 +540,7 @@ fn tables_of(plan: &Plan, seen: &mut HashSet<usize>, names: &mut Vec<(String, Id
             tables_of(&query.base, seen, names);
             tables_of(&query.step, seen, names);
         }
-        Plan::Join(join) => {
-            tables_of(&join.left, seen, names);
-            tables_of(&join.right, seen, names);
-        }
+        Plan::Join(join) => join.inputs().for_each(|input| tables_of(input, seen, names)),
         Plan::SetOp { left, right, .. } => {
             tables_of(left, seen, names);
             tables_of(right, seen, names);

@@ -23,6 +23,8 @@ enum Kind {
     Time,
     /// It is checked and told again, and changes no answer.
     Hint(Hint),
+    /// None, or the one role that there is.
+    Role,
     /// A time zone.
     Zone,
     /// Tells something and cannot be set.
@@ -57,7 +59,7 @@ const KNOWN: &[(&str, &str, Kind)] = &[
     ("lock_timeout", "0", Kind::Time),
     ("max_identifier_length", "63", Kind::Told),
     ("max_index_keys", "32", Kind::Told),
-    ("role", "none", Kind::Fixed),
+    ("role", "none", Kind::Role),
     ("row_security", "on", Kind::Any),
     ("search_path", "\"$user\", public", Kind::Any),
     ("server_encoding", "UTF8", Kind::Told),
@@ -105,6 +107,7 @@ pub(crate) fn described() -> impl Iterator<Item = (&'static str, &'static str, &
             Kind::Switch => "on, off",
             Kind::Time => "milliseconds, or a number with us, ms, s, min, h or d",
             Kind::Hint(hint) => hints::takes(hint),
+            Kind::Role => "none, postgres",
             Kind::Zone => "a time zone: its name, or hours east of UTC",
             Kind::Told => "nothing: it is told",
         };
@@ -194,6 +197,10 @@ pub(crate) fn checked(name: &str, value: Option<&[String]>) -> Result<(Cow<'stat
         Kind::Time => wanted = hints::whole(known, &wanted, TIME)?.0,
         Kind::Hint(hint) => wanted = hints::checked(known, &wanted, hint)?,
         Kind::Zone => wanted = zone::setting(&wanted)?.1,
+        Kind::Role if ["none", "postgres"].contains(&&*wanted) => {}
+        Kind::Role => {
+            return Err(Error::new("22023", format!("role \"{wanted}\" does not exist")));
+        }
         Kind::Fixed if same(&wanted, default) => default.clone_into(&mut wanted),
         Kind::Fixed => {
             return Err(Error::unsupported(format!("setting \"{known}\" to \"{wanted}\""))

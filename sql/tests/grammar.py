@@ -2,7 +2,8 @@
 """grammar.py PORT: what PostgreSQL's grammar accepts must parse here, or be refused by name (0A000).
 
 Every statement of PostgreSQL's regression files is sent as a Parse message, which runs nothing, to the server that the environment
-names and to the one at PORT. If PostgreSQL finds no fault in its syntax, and here it is one, the statement is shown.
+names and to the one at PORT. If PostgreSQL finds no fault in its syntax, and here it is one, the statement is shown. Other faults
+that have its SQLSTATE (options that have no such value) are told by PostgreSQL when it runs the statement.
 """
 
 import collections
@@ -41,6 +42,8 @@ def main(port):
             counts["not PostgreSQL's"] += 1
             continue
         code, message = parsed(ours, text)
+        if code == "42601" and not message.startswith("syntax error"):
+            code = "an option's value"
         counts[code or "parsed"] += 1
         if code == "42601":
             print(f"{file}: {message}\n    {statement}", file=sys.stderr)

@@ -8,7 +8,7 @@ use crate::error::{Error, Result, nearest};
 use crate::expr::{Call, Comparison, Expr, Made};
 use crate::functions::aggregates::{Aggregate, aggregates_named, is_aggregate};
 use crate::functions::{
-    Resolved, function_names, functions_named, operators_named, resolve, resolve_operator,
+    Resolved, function_names, functions_named, is_elsewhere, operators_named, resolve, resolve_operator,
 };
 use crate::parser::ast;
 use crate::plan::{AggregateCall, SortKey};
@@ -47,10 +47,18 @@ impl Binder<'_> {
                 for (arg, ty) in args.into_iter().zip(operator.args) {
                     exprs.push(self.implicit(arg, *ty)?.expr);
                 }
-                Ok(Typed::new(in_form(Expr::Call(operator.call, exprs), operator.returns), operator.returns, at))
+                Ok(Typed::new(
+                    in_form(Expr::Call(operator.call, exprs), operator.returns),
+                    operator.returns,
+                    at,
+                ))
             }
             // Text and anything: the other side is written as text.
-            Resolved::None if name == "||" && types.len() == 2 && types.iter().any(|ty| ty.is_string() || *ty == Type::Unknown) => {
+            Resolved::None
+                if name == "||"
+                    && types.len() == 2
+                    && types.iter().any(|ty| ty.is_string() || *ty == Type::Unknown) =>
+            {
                 let mut exprs = Vec::new();
                 for arg in args {
                     exprs.push(self.as_text(arg)?);
@@ -59,12 +67,13 @@ impl Binder<'_> {
                 let call = operator.expect("texts are joined by ||").call;
                 Ok(Typed::new(Expr::Call(call, exprs), Type::Text, at))
             }
-            Resolved::None => Err(operator_error(name, &types, "42883", "does not exist").at(at).hint(
-                "No operator matches the given name and argument types. You might need to add explicit type casts.",
-            )),
-            Resolved::Ambiguous => Err(operator_error(name, &types, "42725", "is not unique").at(at).hint(
-                "Could not choose a best candidate operator. You might need to add explicit type casts.",
-            )),
+            Resolved::None => Err(no_operator(name, &types).at(at)),
+            Resolved::Ambiguous => {
+                let message = format!("operator is not unique: {}", shown_operator(name, &types));
+                Err(Error::new("42725", message).at(at).hint(
+                    "Could not choose a best candidate operator. You might need to add explicit type casts.",
+                ))
+            }
         }
     }
 
@@ -83,7 +92,7 @@ impl Binder<'_> {
             _ => None,
         });
         let Some(comparison) = comparison else {
-            return Err(operator_error(name, &[Type::Record, Type::Record], "42883", "does not exist").at(at));
+            return Err(no_operator(name, &[Type::Record, Type::Record]).at(at));
         };
         let (Expr::Record(lefts, _), Expr::Record(rights, _)) = (&left.expr, &right.expr) else {
             // As values, in which nulls are equal (`record_cmp`).
@@ -215,18 +224,17 @@ impl Binder<'_> {
                     let arg = args.into_iter().next().expect("there is one");
                     return self.explicit(arg, ty, -1, at);
                 }
-                let error = function_error(name, &types, "42883", "does not exist").at(at);
+                let error = no_function(name, &types).at(at);
+                if error.code == "0A000" {
+                    return Err(error);
+                }
                 let near = nearest(name, function_names()).filter(|near| *near != name && all.is_empty());
                 Err(match near {
                     Some(near) => error.hint(format!("Perhaps you meant the function \"{near}\".")),
-                    None => error.hint(
-                        "No function matches the given name and argument types. You might need to add explicit type casts.",
-                    ),
+                    None => error.hint(NO_FUNCTION),
                 })
             }
-            Resolved::Ambiguous => Err(function_error(name, &types, "42725", "is not unique").at(at).hint(
-                "Could not choose a best candidate function. You might need to add explicit type casts.",
-            )),
+            Resolved::Ambiguous => Err(ambiguous(name, &types).at(at)),
         }
     }
 
@@ -234,7 +242,7 @@ impl Binder<'_> {
     fn concat(&mut self, name: &str, args: Vec<Typed>, at: u32) -> Result<Typed> {
         if args.is_empty() || (name == "concat_ws" && args.len() < 2) {
             let types = self.types(&args);
-            return Err(function_error(name, &types, "42883", "does not exist").at(at));
+            return Err(no_function(name, &types).at(at));
         }
         let mut exprs = Vec::with_capacity(args.len());
         for arg in args {
@@ -326,7 +334,7 @@ impl Binder<'_> {
         let types = self.types(&args);
         let (aggregate, wanted, ty): (Aggregate, Vec<Type>, Type) = if call.star {
             if name != "count" {
-                return Err(function_error(name, &[], "42883", "does not exist").at(at));
+                return Err(no_function(name, &[]).at(at));
             }
             (Aggregate::CountAll, Vec::new(), Type::Int8)
         } else {
@@ -351,9 +359,7 @@ impl Binder<'_> {
                             Type::Bool | Type::Uuid | Type::Bytea | Type::Record | Type::Json | Type::Jsonb
                         )
                     {
-                        return Err(function_error(name, &types, "42883", "does not exist").at(at).hint(
-                            "No function matches the given name and argument types. You might need to add explicit type casts.",
-                        ));
+                        return Err(no_function(name, &types).at(at).hint(NO_FUNCTION));
                     }
                     let arg = if min_max && arg == Type::Varchar { Type::Text } else { arg };
                     (row.3, vec![arg], if min_max { arg } else { row.2 })
@@ -361,14 +367,10 @@ impl Binder<'_> {
                 None => match resolve(rows, &types, |row| row.1) {
                     Resolved::One(row) => (row.3, row.1.to_vec(), row.2),
                     Resolved::None => {
-                        return Err(function_error(name, &types, "42883", "does not exist").at(at).hint(
-                            "No function matches the given name and argument types. You might need to add explicit type casts.",
-                        ));
+                        return Err(no_function(name, &types).at(at).hint(NO_FUNCTION));
                     }
                     Resolved::Ambiguous => {
-                        return Err(function_error(name, &types, "42725", "is not unique").at(at).hint(
-                            "Could not choose a best candidate function. You might need to add explicit type casts.",
-                        ));
+                        return Err(ambiguous(name, &types).at(at));
                     }
                 },
             }
@@ -421,16 +423,43 @@ fn compare_as_values(comparison: Comparison, a: &Datum, b: &Datum) -> Made {
     Ok(Datum::Bool(comparison.holds(a.compare(b))))
 }
 
-fn operator_error(name: &str, types: &[Type], code: &'static str, what: &str) -> Error {
-    let shown = match types {
+/// An operator that these types do not have, or one that PostgreSQL alone has.
+fn no_operator(name: &str, types: &[Type]) -> Error {
+    if is_elsewhere(name, types) {
+        return Error::unsupported(format!("operator {}", shown_operator(name, types)));
+    }
+    let error = Error::new("42883", format!("operator does not exist: {}", shown_operator(name, types)));
+    error.hint(
+        "No operator matches the given name and argument types. You might need to add explicit type casts.",
+    )
+}
+
+fn shown_operator(name: &str, types: &[Type]) -> String {
+    match types {
         [arg] => format!("{name} {}", arg.sql_name()),
         [left, right] => format!("{} {name} {}", left.sql_name(), right.sql_name()),
         _ => name.to_owned(),
-    };
-    Error::new(code, format!("operator {what}: {shown}"))
+    }
 }
 
-fn function_error(name: &str, types: &[Type], code: &'static str, what: &str) -> Error {
+/// A function that these types do not have, or one that PostgreSQL alone has.
+pub(super) fn no_function(name: &str, types: &[Type]) -> Error {
+    if is_elsewhere(name, types) {
+        return Error::unsupported(format!("function {}", shown_function(name, types)));
+    }
+    Error::new("42883", format!("function {} does not exist", shown_function(name, types)))
+}
+
+/// Several functions fit equally well.
+fn ambiguous(name: &str, types: &[Type]) -> Error {
+    Error::new("42725", format!("function {} is not unique", shown_function(name, types)))
+        .hint("Could not choose a best candidate function. You might need to add explicit type casts.")
+}
+
+const NO_FUNCTION: &str =
+    "No function matches the given name and argument types. You might need to add explicit type casts.";
+
+fn shown_function(name: &str, types: &[Type]) -> String {
     let types: Vec<&str> = types.iter().map(|ty| ty.sql_name()).collect();
-    Error::new(code, format!("function {name}({}) {what}", types.join(", ")))
+    format!("{name}({})", types.join(", "))
 }

@@ -49,7 +49,7 @@ impl Binder<'_> {
             }
             ExprKind::Column(names) => self.column(names, at)?,
             ExprKind::Star(_) => {
-                return Err(Error::new("42601", "row expansion via \"*\" is not supported here").at(at));
+                return Err(Error::unsupported("a whole row as a value").at(at));
             }
             ExprKind::Unary(op, arg) => {
                 let arg = self.expr(arg)?;

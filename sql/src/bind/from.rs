@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::query::{applied, place_subs};
+use super::query::{applied, place_answers, place_subs};
 use super::recursive::Within;
 use super::scope::{FrameKind, Naming, ScopeColumn};
 use super::{Binder, SUB_BASE, Typed};
@@ -18,7 +18,7 @@ use crate::error::{Error, NOWHERE, Result};
 use crate::expr::{Call, Comparison, Expr};
 use crate::optimize::access;
 use crate::parser::ast::{self, Alias, ExprKind, JoinKind, JoinOn, TableRef};
-use crate::plan::{Access, Join, Plan};
+use crate::plan::{Access, Join, Plan, Sub, SubKind};
 use crate::types::Type;
 
 /// Something that has rows, with its columns counted from 0.
@@ -73,27 +73,12 @@ impl Binder<'_> {
             conditions.iter_mut().for_each(|condition| place_subs(condition, 0));
             return Ok((filtered(plan, conditions), width));
         }
-        let (mut plan, map, width, mut behind) = ordered(flat);
+        let subs = std::mem::take(&mut self.frame().subs);
+        let (plan, map, _, total) = joined(flat, subs);
         for column in &mut self.frame().columns {
             column.index = map[column.index];
         }
-        // Conditions with sub-queries come last.
-        let mut total = width;
-        let mut subs = std::mem::take(&mut self.frame().subs);
-        for sub in &mut subs {
-            sub.captures.iter_mut().for_each(|capture| mapped(capture, &map));
-            if let crate::plan::SubKind::In(arg) | crate::plan::SubKind::Quantified { arg, .. } =
-                &mut sub.kind
-            {
-                mapped(arg, &map);
-            }
-        }
-        plan = applied(plan, subs, &mut total);
-        for condition in &mut behind {
-            mapped(condition, &map);
-            place_subs(condition, width);
-        }
-        Ok((filtered(plan, behind), total))
+        Ok((plan, total))
     }
 
     /// Adds the relations of an inner join; returns its columns by their places in the flat row.
@@ -426,6 +411,7 @@ impl Binder<'_> {
         };
         let (columns, mut conditions, merged) =
             self.using(left.columns.clone(), more, &names, (kind, left_width + right_width))?;
+        let (mut asks, mut judged) = (Vec::new(), Vec::new());
         if let JoinOn::On(condition) = on {
             self.frame().columns = columns.clone();
             let saved = std::mem::replace(&mut self.frame().tables, tables.clone());
@@ -433,15 +419,20 @@ impl Binder<'_> {
             let bound = self.join_condition(condition);
             self.frame().columns = outside;
             self.frame().tables = saved;
-            let mine = std::mem::replace(&mut self.frame().subs, subs);
-            conjuncts(bound?, &mut conditions);
-            if !mine.is_empty() {
-                return Err(Error::unsupported("a sub-query in the condition of an outer join"));
-            }
+            asks = std::mem::replace(&mut self.frame().subs, subs);
+            let mut terms = Vec::new();
+            conjuncts(bound?, &mut terms);
+            let is_asking = |term: &Expr| term.columns().iter().any(|column| *column >= SUB_BASE);
+            let (asking, plain): (Vec<_>, Vec<_>) = terms.into_iter().partition(is_asking);
+            conditions.extend(plain);
+            judged = asking;
         }
+        place_answers(&mut asks, left_width + right_width);
+        judged.iter_mut().for_each(|term| place_subs(term, left_width + right_width));
         let primary_keys = left.primary_keys.into_iter().chain(right.primary_keys).collect();
         let lateral = right.lateral;
-        let mut plan = join_of(kind, left.plan, right.plan, left_width, right_width, conditions, lateral);
+        let join = join_of(kind, left.plan, right.plan, left_width, right_width, conditions, lateral);
+        let mut plan = Plan::Join(Box::new(Join { asks, judged, ..join }));
         let width = left_width + right_width + merged.len();
         if !merged.is_empty() {
             let exprs = (0..left_width + right_width).map(Expr::Column).chain(merged).collect();
@@ -456,14 +447,16 @@ impl Binder<'_> {
             return self.relation(reference);
         }
         let mut flat = Flat::default();
+        let around = std::mem::take(&mut self.frame().subs);
         let (mut columns, tables, primary_keys) = self.flatten(reference, &mut flat)?;
-        let (plan, map, width, mut behind) = ordered(flat);
-        if !self.frame().subs.is_empty() {
-            return Err(Error::unsupported("a sub-query in the condition of a join within an outer join"));
-        }
+        let asked = std::mem::replace(&mut self.frame().subs, around);
+        let asks = !asked.is_empty();
+        let (mut plan, map, width, _) = joined(flat, asked);
         columns.iter_mut().for_each(|column| column.index = map[column.index]);
-        behind.iter_mut().for_each(|condition| mapped(condition, &map));
-        Ok(Relation { plan: filtered(plan, behind), columns, tables, primary_keys, width, lateral: None })
+        if asks {
+            plan = Plan::Cut(Box::new(plan), width);
+        }
+        Ok(Relation { plan, columns, tables, primary_keys, width, lateral: None })
     }
 
     /// Columns of a join with USING: the named ones once and first; their equalities; and, of a full join, in which either side
@@ -537,7 +530,7 @@ impl Binder<'_> {
 }
 
 /// The rows of a function whose arguments ask sub-queries: it runs once for their answers, which stand behind its captures.
-fn with_answers(mut plan: Plan, subs: Vec<crate::plan::Sub>, captures: usize, columns: usize) -> Plan {
+fn with_answers(mut plan: Plan, subs: Vec<Sub>, captures: usize, columns: usize) -> Plan {
     if subs.is_empty() {
         return plan;
     }
@@ -566,6 +559,8 @@ fn with_answers(mut plan: Plan, subs: Vec<crate::plan::Sub>, captures: usize, co
         equal: Vec::new(),
         on: Vec::new(),
         lateral: Some(lateral),
+        asks: Vec::new(),
+        judged: Vec::new(),
     };
     let made = (answers..answers + columns).map(Expr::Column).collect();
     Plan::Project(Box::new(Plan::Join(Box::new(join))), made)
@@ -632,6 +627,25 @@ fn mapped(expr: &mut Expr, map: &[usize]) {
             *index = map[*index];
         }
     });
+}
+
+/// Joins all relations, and asks what is left, conditions with sub-queries last: the plan, where each column went, how many there
+/// are, and how many with the answers behind them.
+fn joined(flat: Flat, mut subs: Vec<Sub>) -> (Plan, Vec<usize>, usize, usize) {
+    let (plan, map, width, mut behind) = ordered(flat);
+    for sub in &mut subs {
+        sub.captures.iter_mut().for_each(|capture| mapped(capture, &map));
+        if let SubKind::In(arg) | SubKind::Quantified { arg, .. } = &mut sub.kind {
+            mapped(arg, &map);
+        }
+    }
+    let mut total = width;
+    let plan = applied(plan, subs, &mut total);
+    for condition in &mut behind {
+        mapped(condition, &map);
+        place_subs(condition, width);
+    }
+    (filtered(plan, behind), map, width, total)
 }
 
 /// Joins all relations: the plan, where each column went, how many there are, and the conditions that are left.
@@ -712,8 +726,9 @@ fn ordered(flat: Flat) -> (Plan, Vec<usize>, usize, Vec<Expr>) {
                 let mut lateral = relation.lateral;
                 lateral.iter_mut().flatten().for_each(|capture| mapped(capture, &map));
                 let keyed = mine.iter().any(is_equality);
-                let plan =
+                let join =
                     join_of(JoinKind::Inner, left, relation.plan, width, relation.width, mine, lateral);
+                let plan = Plan::Join(Box::new(join));
                 let rows = if keyed { left_rows.max(rows) } else { left_rows * rows };
                 (plan, width + relation.width, rows)
             }
@@ -759,7 +774,7 @@ fn join_of(
     right_width: usize,
     conditions: Vec<Expr>,
     lateral: Option<Vec<Expr>>,
-) -> Plan {
+) -> Join {
     let (mut equal, mut on) = (Vec::new(), Vec::new());
     for mut condition in conditions {
         let columns = condition.columns();
@@ -791,9 +806,10 @@ fn join_of(
             other => on.push(other),
         }
     }
-    let mut join = Join { kind, left, right, left_width, right_width, equal, on, lateral };
+    let (asks, judged) = (Vec::new(), Vec::new());
+    let mut join = Join { kind, left, right, left_width, right_width, equal, on, lateral, asks, judged };
     by_index(&mut join);
-    Plan::Join(Box::new(join))
+    join
 }
 
 fn shifted(mut expr: Expr, by: usize) -> Expr {

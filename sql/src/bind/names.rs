@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use super::Binder;
 use crate::error::{Error, Result};
+use crate::functions::is_relation_elsewhere;
 use crate::names;
 use crate::parser::ast::ObjectName;
 use crate::parser::{Edits, token_at};
@@ -106,6 +107,9 @@ impl Binder<'_> {
             Some(schema) => format!("{schema}.{}", name.name),
             None => name.name.clone(),
         };
+        if is_relation_elsewhere(name.schema.as_deref(), &name.name) {
+            return Error::unsupported(format!("relation \"{shown}\"")).at(name.at);
+        }
         let error = Error::new("42P01", format!("relation \"{shown}\" does not exist")).at(name.at);
         let all = self.catalog.names();
         match crate::error::nearest(&name.name, all.iter().map(|full| names::plain(full))) {

@@ -747,18 +747,23 @@ pub(super) fn place_subs(expr: &mut Expr, width: usize) {
     });
 }
 
+/// Sub-queries whose answers stand behind so many columns find those before them there.
+pub(super) fn place_answers(subs: &mut [Sub], width: usize) {
+    for sub in subs {
+        sub.captures.iter_mut().for_each(|capture| place_subs(capture, width));
+        match &mut sub.kind {
+            SubKind::In(arg) | SubKind::Quantified { arg, .. } => place_subs(arg, width),
+            SubKind::Scalar | SubKind::Exists => {}
+        }
+    }
+}
+
 /// The plan with the answers of sub-queries behind its columns. A sub-query may need the answer of one before it.
 pub(super) fn applied(plan: Plan, mut subs: Vec<Sub>, width: &mut usize) -> Plan {
     if subs.is_empty() {
         return plan;
     }
-    for sub in &mut subs {
-        sub.captures.iter_mut().for_each(|capture| place_subs(capture, *width));
-        match &mut sub.kind {
-            SubKind::In(arg) | SubKind::Quantified { arg, .. } => place_subs(arg, *width),
-            SubKind::Scalar | SubKind::Exists => {}
-        }
-    }
+    place_answers(&mut subs, *width);
     *width += subs.len();
     Plan::Apply(Box::new(plan), subs)
 }
@@ -882,6 +887,8 @@ pub(super) fn rows_with_subs(mut rows: Vec<Vec<Expr>>, subs: Vec<Sub>) -> Plan {
         equal: Vec::new(),
         on: Vec::new(),
         lateral: Some(captures),
+        asks: Vec::new(),
+        judged: Vec::new(),
     };
     let made = (answers..answers + width).map(Expr::Column).collect();
     Plan::Project(Box::new(Plan::Join(Box::new(join))), made)

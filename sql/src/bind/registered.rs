@@ -236,9 +236,10 @@ fn missing(wanted: &str, kind: Type) -> Error {
     Error::new(code, format!("{what} \"{wanted}\" does not exist"))
 }
 
-/// A name without the schema that all types and functions are in.
-fn bare(name: &str) -> &str {
-    name.strip_prefix("pg_catalog.").unwrap_or(name)
+/// A name without the schema that all types and functions are in, and without quotes.
+fn bare(name: &str) -> String {
+    let name = if name.contains('"') { names::written(name).join(".") } else { name.to_owned() };
+    name.strip_prefix("pg_catalog.").map(str::to_owned).unwrap_or(name)
 }
 
 /// The type that a text names, with whatever modifiers.

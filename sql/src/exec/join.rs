@@ -1,10 +1,12 @@
 //! Joins: by hash where sides are equal, by running the right side for each left row where it is looked up in an index or is
-//! lateral, else by comparing each left row with each right one.
+//! lateral, else by comparing each left row with each right one. A condition that asks sub-queries is asked of the pairs for which
+//! all else holds.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use super::inner::Bounds;
+use super::sub::Answers;
 use super::{Executor, KeptRows, Row, Sink, Source};
 use crate::error::Result;
 use crate::expr::memory::size_of_row;
@@ -93,7 +95,7 @@ impl<S: Source> Executor<'_, S> {
         let mut later = KeptRows::none(context);
         let mut see = |row: &mut Row| {
             let candidates = in_question(row)?;
-            if candidates.len() > AT_ONCE || !later.rows.is_empty() {
+            if candidates.len() > AT_ONCE || !later.rows.is_empty() || !join.asks.is_empty() {
                 later.push(row)?;
                 return Ok(ControlFlow::Continue(()));
             }
@@ -125,6 +127,7 @@ impl<S: Source> Executor<'_, S> {
             Ok(ControlFlow::Continue(()))
         };
         self.run(&join.left, outer, &mut see).await?;
+        let mut answers = Answers::none(&join.asks, context);
         for row in later.rows {
             if stopped {
                 break;
@@ -136,7 +139,9 @@ impl<S: Source> Executor<'_, S> {
                 both.clear();
                 both.extend_from_slice(&row);
                 both.extend_from_slice(&right[place]);
-                if all_hold(&join.on, &Env { row: &both, outer, context })? {
+                if all_hold(&join.on, &Env { row: &both, outer, context })?
+                    && self.answers_hold(join, &mut answers, &mut both, outer).await?
+                {
                     found = true;
                     matched[place] = true;
                     if sink(&mut both)?.is_break() {
@@ -175,6 +180,24 @@ impl<S: Source> Executor<'_, S> {
         Ok(())
     }
 
+    /// Asks the sub-queries of the condition about a pair of rows.
+    async fn answers_hold(
+        &mut self,
+        join: &Join,
+        answers: &mut Answers<'_>,
+        both: &mut Row,
+        outer: &[Datum],
+    ) -> Result<bool> {
+        if join.asks.is_empty() {
+            return Ok(true);
+        }
+        let width = both.len();
+        self.ask(&join.asks, answers, both, outer).await?;
+        let hold = all_hold(&join.judged, &self.env(both, outer))?;
+        both.truncate(width);
+        Ok(hold)
+    }
+
     /// Runs the right side for each left row.
     async fn join_each(
         &mut self,
@@ -186,6 +209,7 @@ impl<S: Source> Executor<'_, S> {
         let context = self.context;
         let mut left = self.rows(&join.left, outer).await?;
         let mut removed = 0;
+        let mut answers = Answers::none(&join.asks, context);
         for row in std::mem::take(&mut left.rows) {
             if context.is_due() {
                 context.pause().await?;
@@ -195,6 +219,8 @@ impl<S: Source> Executor<'_, S> {
             let inner = captures.iter().map(|capture| capture.eval(&env)).collect::<Result<Row>>()?;
             let (mut found, mut stopped) = (false, false);
             let mut both = Row::new();
+            // Pairs about which sub-queries are asked, when all of the right side is there.
+            let mut later = KeptRows::none(context);
             let mut see = |right: &mut Row| {
                 both.clear();
                 both.extend_from_slice(&row);
@@ -203,13 +229,26 @@ impl<S: Source> Executor<'_, S> {
                     removed += 1;
                     return Ok(ControlFlow::Continue(()));
                 }
+                if !join.asks.is_empty() {
+                    later.push(&mut both)?;
+                    return Ok(ControlFlow::Continue(()));
+                }
                 found = true;
                 let flow = sink(&mut both)?;
                 stopped |= flow.is_break();
                 Ok(flow)
             };
             self.run(&join.right, &inner, &mut see).await?;
-            if !found && join.kind == JoinKind::Left {
+            for mut both in later.rows {
+                if self.answers_hold(join, &mut answers, &mut both, outer).await? {
+                    found = true;
+                    if sink(&mut both)?.is_break() {
+                        stopped = true;
+                        break;
+                    }
+                }
+            }
+            if !found && !stopped && join.kind == JoinKind::Left {
                 let mut both = row;
                 both.resize(join.left_width + join.right_width, Datum::Null);
                 stopped |= sink(&mut both)?.is_break();

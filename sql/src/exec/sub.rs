@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use super::{Executor, Row, Sink, Source};
 use crate::error::{Error, Result};
-use crate::expr::memory::{size_behind, size_of_row};
-use crate::expr::{Comparison, Env};
+use crate::expr::memory::{Kept, size_behind, size_of_row};
+use crate::expr::{Comparison, Context, Env};
 use crate::plan::{Plan, Sub, SubKind};
 use crate::types::Datum;
 
@@ -32,6 +32,18 @@ fn size_of_answer(answer: &Answer) -> usize {
 /// The most answers of one sub-query that are kept.
 const KEPT: usize = 1 << 16;
 
+/// Answers of the sub-queries of an operator, each by its captures.
+pub(super) struct Answers<'e> {
+    known: Vec<HashMap<Row, Rc<Answer>>>,
+    kept: Kept<'e>,
+}
+
+impl<'e> Answers<'e> {
+    pub(super) fn none(subs: &[Sub], context: &'e Context) -> Self {
+        Self { known: subs.iter().map(|_| HashMap::new()).collect(), kept: context.memory.kept() }
+    }
+}
+
 impl<S: Source> Executor<'_, S> {
     pub(super) async fn apply(
         &mut self,
@@ -42,36 +54,47 @@ impl<S: Source> Executor<'_, S> {
     ) -> Result<()> {
         let context = self.context;
         let mut all = self.rows(input, outer).await?;
-        let mut answers = context.memory.kept();
-        let mut known: Vec<HashMap<Row, Rc<Answer>>> = subs.iter().map(|_| HashMap::new()).collect();
+        let mut answers = Answers::none(subs, context);
         for mut row in std::mem::take(&mut all.rows) {
             all.kept.remove(size_of_row(&row));
-            for (sub, known) in subs.iter().zip(&mut known) {
-                let captures = {
-                    let env = self.env(&row, outer);
-                    sub.captures.iter().map(|capture| capture.eval(&env)).collect::<Result<Row>>()?
-                };
-                let answer = match known.get(&captures) {
-                    Some(answer) => answer.clone(),
-                    None => {
-                        let answer = Rc::new(self.answer(sub, &captures).await?);
-                        let lasts = !sub.volatile || sub.captures.is_empty();
-                        if lasts && known.len() < KEPT {
-                            answers.add(2 * size_of_row(&captures) + size_of_answer(&answer))?;
-                            known.insert(captures, answer.clone());
-                        }
-                        answer
-                    }
-                };
-                let value = self.judged(sub, &answer, &row, outer)?;
-                row.push(value);
-            }
+            self.ask(subs, &mut answers, &mut row, outer).await?;
             if sink(&mut row)?.is_break() {
                 break;
             }
             if context.is_due() {
                 context.pause().await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Puts what the sub-queries say of a row behind it.
+    pub(super) async fn ask(
+        &mut self,
+        subs: &[Sub],
+        answers: &mut Answers<'_>,
+        row: &mut Row,
+        outer: &[Datum],
+    ) -> Result<()> {
+        for (sub, known) in subs.iter().zip(&mut answers.known) {
+            let captures = {
+                let env = self.env(row, outer);
+                sub.captures.iter().map(|capture| capture.eval(&env)).collect::<Result<Row>>()?
+            };
+            let answer = match known.get(&captures) {
+                Some(answer) => answer.clone(),
+                None => {
+                    let answer = Rc::new(self.answer(sub, &captures).await?);
+                    let lasts = !sub.volatile || sub.captures.is_empty();
+                    if lasts && known.len() < KEPT {
+                        answers.kept.add(2 * size_of_row(&captures) + size_of_answer(&answer))?;
+                        known.insert(captures, answer.clone());
+                    }
+                    answer
+                }
+            };
+            let value = self.judged(sub, &answer, row, outer)?;
+            row.push(value);
         }
         Ok(())
     }

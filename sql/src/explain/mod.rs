@@ -10,7 +10,7 @@ use crate::exec::measured;
 use crate::expr::meter::{Measured, Meter};
 use crate::names::plain as plain_name;
 use crate::parser::ast::JoinKind;
-use crate::plan::{Access, Bound, Extension, Join, KeyPart, Plan, SetExpr};
+use crate::plan::{Access, Bound, Extension, Join, KeyPart, Plan, SetExpr, Sub};
 
 pub(crate) use write::{json, text};
 
@@ -184,10 +184,7 @@ fn plan(node: &Plan, meter: Option<&Meter>, shown: &mut HashSet<usize>) -> Node 
         }
         Plan::Apply(input, subs) => {
             let mut made = below(input);
-            for (number, sub) in subs.iter().enumerate() {
-                let label = Some(format!("SubPlan {}", number + 1));
-                made.below.push(Node { label, ..below(&sub.plan) });
-            }
+            made.below.extend(asked(subs, meter, shown));
             return made;
         }
         Plan::SetOp { op, all, left, right } => {
@@ -196,9 +193,19 @@ fn plan(node: &Plan, meter: Option<&Meter>, shown: &mut HashSet<usize>) -> Node 
         }
         Plan::Join(it) => Node {
             removed: meter.map(|meter| ("Rows Removed by Join Filter", meter.removed_by(&it.on))),
-            ..join(it).with([below(&it.left), below(&it.right)])
+            ..join(it)
+                .with([below(&it.left), below(&it.right)].into_iter().chain(asked(&it.asks, meter, shown)))
         },
     };
     made.measured = meter.map(|meter| measured(meter, node).unwrap_or_default());
     made
+}
+
+/// The plans of sub-queries, below the operator that asks them.
+fn asked(subs: &[Sub], meter: Option<&Meter>, shown: &mut HashSet<usize>) -> Vec<Node> {
+    let labelled = |(number, sub): (usize, &Sub)| Node {
+        label: Some(format!("SubPlan {}", number + 1)),
+        ..plan(&sub.plan, meter, shown)
+    };
+    subs.iter().enumerate().map(labelled).collect()
 }

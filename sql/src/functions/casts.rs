@@ -94,7 +94,10 @@ pub(super) const CASTS: &[Row] = &[
     (Text, Char, A, Some(Call::One(text_to_letter))),
     (Name, Text, I, SAME),
     (Name, Varchar, A, SAME),
-    (Text, Name, I, SAME),
+    (Name, BpChar, A, Some(Call::One(text_to_char))),
+    (Text, Name, I, Some(Call::One(text_to_name))),
+    (Varchar, Name, I, Some(Call::One(text_to_name))),
+    (BpChar, Name, I, Some(Call::One(|value| text_to_name(&char_to_text(value)?)))),
     (Date, Timestamp, I, Some(Call::One(date_to_timestamp))),
     (Date, TimestampTz, I, Some(Call::OneIn(date_to_moment))),
     (Timestamp, Date, A, Some(Call::One(timestamp_to_date))),
@@ -222,6 +225,10 @@ fn to_oid(value: &Datum) -> Made {
 
 fn oid_to_int4(value: &Datum) -> Made {
     Ok(Datum::Int((int(value) as u32).cast_signed().into()))
+}
+
+fn text_to_name(value: &Datum) -> Made {
+    Ok(Datum::text(crate::names::fitting(str(value))))
 }
 
 fn text_to_letter(value: &Datum) -> Made {

@@ -9,6 +9,7 @@ pub(crate) mod aggregates;
 mod casts;
 mod codecs;
 mod dates;
+mod elsewhere;
 mod format;
 mod formats;
 mod index;
@@ -24,6 +25,7 @@ mod strings;
 mod tests;
 
 pub(crate) use casts::{CastHow, Context, cast, is_coercible};
+pub(crate) use elsewhere::{is_elsewhere, is_relation_elsewhere};
 pub(crate) use input::{functions_by_oid, input_of};
 pub(crate) use operators::{Operator, operators_named};
 

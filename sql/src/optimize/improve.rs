@@ -45,10 +45,7 @@ fn improve_under(plan: &mut Plan, limited: bool) {
         }
         Plan::Apply(input, subs) => {
             improve_under(input, false);
-            for sub in subs {
-                // Whether there is a row is known by the first one.
-                improve_under(&mut sub.plan, matches!(sub.kind, SubKind::Exists));
-            }
+            improve_subs(subs);
         }
         Plan::Aggregate { input, .. }
         | Plan::Sort(input, _)
@@ -64,11 +61,19 @@ fn improve_under(plan: &mut Plan, limited: bool) {
         Plan::Join(join) => {
             improve_under(&mut join.left, false);
             improve_under(&mut join.right, false);
+            improve_subs(&mut join.asks);
         }
         Plan::SetOp { left, right, .. } => {
             improve_under(left, false);
             improve_under(right, false);
         }
+    }
+}
+
+fn improve_subs(subs: &mut [Sub]) {
+    for sub in subs {
+        // Whether there is a row is known by the first one.
+        improve_under(&mut sub.plan, matches!(sub.kind, SubKind::Exists));
     }
 }
 

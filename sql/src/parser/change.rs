@@ -57,7 +57,7 @@ impl Parser<'_> {
     }
 
     fn begins_query_ahead(&self) -> bool {
-        ["select", "values", "with"].iter().any(|word| self.is_word_ahead(1, word))
+        ["select", "values", "with", "table"].iter().any(|word| self.is_word_ahead(1, word))
             || self.ahead(1) == &Kind::Sign(b'(')
     }
 

@@ -65,17 +65,18 @@ impl Parser<'_> {
         let mut found = Found::default();
         self.word("with");
         if self.sign(b'(') {
-            self.list(|parser| parser.copy_option(&mut found))?;
+            self.list(|parser| parser.copy_option(&mut found, true))?;
             self.expect_sign(b')')?;
         } else {
             while !matches!(self.kind(), Kind::End | Kind::Sign(b';')) && !self.is_word("where") {
-                self.copy_option(&mut found)?;
+                self.copy_option(&mut found, false)?;
             }
         }
         found.options()
     }
 
-    fn copy_option(&mut self, found: &mut Found) -> Result<()> {
+    /// `listed`: in parentheses, where switches may have values.
+    fn copy_option(&mut self, found: &mut Found, listed: bool) -> Result<()> {
         let at = self.at();
         let Kind::Word(word) = self.kind().clone() else { return Err(self.unexpected()) };
         self.advance();
@@ -100,8 +101,8 @@ impl Parser<'_> {
                 }
                 self.advance();
             }
-            "header" => found.header = self.copy_switch()?,
-            "freeze" => drop(self.copy_switch()?),
+            "header" => found.header = !listed || self.copy_switch("header", " or \"match\"")?,
+            "freeze" => drop(!listed || self.copy_switch("freeze", "")?),
             "delimiter" | "delimiters" => found.delimiter = Some(self.one_byte("delimiter")?),
             "null" => found.null = Some(self.copy_text()?),
             "quote" => found.quote = Some(self.one_byte("quote")?),
@@ -120,7 +121,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn copy_switch(&mut self) -> Result<bool> {
+    fn copy_switch(&mut self, option: &str, or: &str) -> Result<bool> {
         let value = match self.kind() {
             Kind::Word(word) => word.to_string(),
             Kind::Str(text) => text.to_lowercase(),
@@ -131,8 +132,7 @@ impl Parser<'_> {
             "true" | "on" | "1" => true,
             "false" | "off" | "0" => false,
             "match" => return Err(Error::unsupported("COPY with HEADER MATCH").at(self.at())),
-            // The next option, in the form without parentheses.
-            _ => return Ok(true),
+            _ => return Err(Error::new("42601", format!("{option} requires a Boolean value{or}"))),
         };
         self.advance();
         Ok(value)

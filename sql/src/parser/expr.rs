@@ -451,7 +451,7 @@ impl Parser<'_> {
         while self.ahead(ahead) == &Kind::Sign(b'(') {
             ahead += 1;
         }
-        if !["select", "values", "with"].iter().any(|word| self.is_word_ahead(ahead, word)) {
+        if !["select", "values", "with", "table"].iter().any(|word| self.is_word_ahead(ahead, word)) {
             return false;
         }
         let (mut inner, mut open) = (ahead - place, ahead - place);

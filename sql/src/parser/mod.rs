@@ -40,6 +40,7 @@ use lexer::{Kind, Token};
 
 use crate::error::{Error, Result};
 use crate::keywords::Category;
+use crate::names::fitting;
 
 /// Most levels that a statement's tree has, and that calls of the parser have.
 pub(crate) const MAX_DEPTH: u32 = 200;
@@ -93,7 +94,7 @@ pub(crate) fn name_at(text: &str, start: u32) -> Option<Vec<(std::ops::Range<usi
         if parts.is_empty() && begin != 0 {
             return None;
         }
-        parts.push((at + begin..at + end, cut(name)));
+        parts.push((at + begin..at + end, fitted(name)));
         at += end;
         let point = lexer::first(&text[at..]).filter(|(from, to)| &text[at + from..at + to] == ".");
         let Some((_, to)) = point else { return Some(parts) };
@@ -299,7 +300,7 @@ impl<'t> Parser<'t> {
             _ => return Err(self.unexpected()),
         };
         self.advance();
-        Ok(cut(name))
+        Ok(fitted(name))
     }
 
     /// The name of a column, table or alias.
@@ -349,13 +350,9 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// Names have 63 bytes, as PostgreSQL's; what is longer is cut between two characters.
-fn cut(mut name: String) -> String {
-    if name.len() > 63 {
-        let end = (0..=63).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
-        name.truncate(end);
-    }
-    name
+/// The name, which is seldom too long.
+fn fitted(name: String) -> String {
+    if fitting(&name).len() == name.len() { name } else { fitting(&name).to_owned() }
 }
 
 fn too_deep() -> Error {

@@ -199,8 +199,22 @@ impl Parser<'_> {
         } else {
             self.word("all");
         }
-        let ends =
-            ["from", "where", "group", "having", "order", "limit", "union", "except", "intersect", "offset"];
+        let ends = [
+            "into",
+            "from",
+            "where",
+            "group",
+            "having",
+            "order",
+            "limit",
+            "union",
+            "except",
+            "intersect",
+            "offset",
+            "fetch",
+            "for",
+            "window",
+        ];
         if !matches!(self.kind(), Kind::End | Kind::Sign(b';' | b')')) && !self.is_one_of(&ends) {
             select.items = self.items()?;
         }
@@ -346,8 +360,24 @@ impl Parser<'_> {
             self.expect_sign(b')')?;
             return Ok(TableRef::Table { name, alias: self.alias()? });
         }
-        self.refuse(&[("rows from", "ROWS FROM"), ("xmltable", "XMLTABLE")])?;
-        let function = {
+        self.refuse(&[
+            ("rows from", "ROWS FROM"),
+            ("xmltable", "XMLTABLE"),
+            ("collation for", "COLLATION FOR"),
+        ])?;
+        let function = self.is_one_of(&[
+            "current_date",
+            "current_time",
+            "current_timestamp",
+            "localtime",
+            "localtimestamp",
+            "current_user",
+            "session_user",
+            "user",
+            "current_role",
+            "current_catalog",
+            "current_schema",
+        ]) || {
             let mut ahead = 1;
             while self.ahead(ahead) == &Kind::Sign(b'.') {
                 ahead += 2;

@@ -197,12 +197,21 @@ impl Parser<'_> {
             let value = self.zone()?;
             return Ok(Statement::Set { local, name: "timezone".to_owned(), value });
         }
-        let bare = self.is_word("role") || self.is_word("session");
-        let name = if self.word("names") { "client_encoding".to_owned() } else { self.setting()? };
-        if !bare && name != "client_encoding" && !self.op("=") {
+        self.refuse(&[("xml option", "SET XML OPTION"), ("catalog", "SET CATALOG")])?;
+        // These take their value without a sign.
+        let bare = self.is_one_of(&["role", "session", "names", "schema"]);
+        let name = if self.word("names") {
+            "client_encoding".to_owned()
+        } else if self.word("schema") {
+            "search_path".to_owned()
+        } else {
+            self.setting()?
+        };
+        if !bare && !self.op("=") {
             self.expect_word("to")?;
         }
-        if self.word("default") {
+        let ends = matches!(self.kind(), Kind::End | Kind::Sign(b';')) && name == "client_encoding";
+        if ends || self.word("default") {
             return Ok(Statement::Set { local, name, value: None });
         }
         let values = self.list(|parser| {

@@ -1,4 +1,4 @@
-//! Running statements in the system catalogs: `pg_stat_activity`, `pg_locks`, `pg_stat_user_tables`.
+//! Running statements in the system catalogs: `pg_stat_activity`, `pg_locks`, `pg_stat_user_tables`, `pg_statio_user_tables`.
 //!
 //! They have the columns of PostgreSQL 15; what neither engine nor server tells is null.
 
@@ -19,6 +19,7 @@ pub(super) fn activity(catalog: &dyn Catalog, relations: &[Relation<'_>], name: 
         "pg_stat_activity" => pg_stat_activity(catalog),
         "pg_locks" => pg_locks(catalog),
         "pg_stat_user_tables" | "pg_stat_all_tables" => pg_stat_user_tables(relations),
+        "pg_statio_user_tables" | "pg_statio_all_tables" => pg_statio_user_tables(relations),
         _ => return None,
     })
 }
@@ -156,6 +157,31 @@ fn pg_stat_user_tables(relations: &[Relation<'_>]) -> System {
             vec![Datum::Int(relation.oid), text(schema_of(&relation.full)), text(plain(&relation.full))];
         row.resize(width, Datum::Null);
         row[11] = Datum::Int(i64::try_from(table.rows).unwrap_or(i64::MAX));
+        Some(row)
+    };
+    System { columns, rows: relations.iter().filter_map(row).collect() }
+}
+
+/// Tables, of whose blocks no reads are counted.
+fn pg_statio_user_tables(relations: &[Relation<'_>]) -> System {
+    let mut columns = vec![("relid", Oid), ("schemaname", Name), ("relname", Name)];
+    let counts = [
+        "heap_blks_read",
+        "heap_blks_hit",
+        "idx_blks_read",
+        "idx_blks_hit",
+        "toast_blks_read",
+        "toast_blks_hit",
+        "tidx_blks_read",
+        "tidx_blks_hit",
+    ];
+    columns.extend(counts.map(|name| (name, Int8)));
+    let width = columns.len();
+    let row = |relation: &Relation<'_>| {
+        relation.table()?;
+        let mut row =
+            vec![Datum::Int(relation.oid), text(schema_of(&relation.full)), text(plain(&relation.full))];
+        row.resize(width, Datum::Null);
         Some(row)
     };
     System { columns, rows: relations.iter().filter_map(row).collect() }

@@ -211,7 +211,7 @@ fn read_word(
         return Ok(());
     }
     if first == '+' || first == '-' {
-        if fields.time.is_none() {
+        if fields.time.is_none() && fields.date.is_none() {
             return Err(None);
         }
         fields.offset = Some(read_offset(word, text)?);

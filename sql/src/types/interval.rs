@@ -38,16 +38,15 @@ struct Sum {
 impl Sum {
     /// Adds `whole` and `fraction` of a unit, spilling fractions as PostgreSQL does: of months to days, of days to time.
     fn add(&mut self, unit: &str, whole: i64, fraction: f64, text: &str) -> Result<()> {
-        let bad = || invalid(text);
         let add = |to: &mut i64, count: i64, each: i64| {
-            let sum = count.checked_mul(each).and_then(|more| to.checked_add(more));
-            sum.map(|sum| *to = sum).ok_or_else(|| field_out(text))
+            let more = count.checked_mul(each).ok_or_else(|| field_out(text))?;
+            grow(to, more, text)
         };
         let unit = unit.strip_suffix('s').filter(|it| it.len() > 1).unwrap_or(unit);
         match unit {
             "microsecond" | "usec" | "us" | "microsec" => {
                 add(&mut self.micros, whole, 1)?;
-                self.micros += fraction.round_ties_even() as i64;
+                grow(&mut self.micros, rounded(fraction), text)?;
             }
             "millisecond" | "msec" | "ms" | "millisec" => self.time(whole, fraction, 1000, text)?,
             "second" | "sec" | "s" => self.time(whole, fraction, SECOND, text)?,
@@ -55,44 +54,41 @@ impl Sum {
             "hour" | "hr" | "h" => self.time(whole, fraction, HOUR, text)?,
             "day" | "d" => {
                 add(&mut self.days, whole, 1)?;
-                self.micros += (fraction * DAY as f64).round_ties_even() as i64;
+                grow(&mut self.micros, rounded(fraction * DAY as f64), text)?;
             }
             "week" | "w" => {
                 add(&mut self.days, whole, 7)?;
-                self.some_days(fraction * 7.0);
+                self.some_days(fraction * 7.0, text)?;
             }
             "month" | "mon" => {
                 add(&mut self.months, whole, 1)?;
-                self.some_days(fraction * 30.0);
+                self.some_days(fraction * 30.0, text)?;
             }
             "year" | "yr" | "y" => self.years(whole, fraction, 1, text)?,
             "decade" | "dec" => self.years(whole, fraction, 10, text)?,
             "century" | "centurie" | "cent" | "c" => self.years(whole, fraction, 100, text)?,
             "millennium" | "millennia" | "mil" => self.years(whole, fraction, 1000, text)?,
-            _ => return Err(bad()),
+            _ => return Err(invalid(text)),
         }
         Ok(())
     }
 
     fn time(&mut self, whole: i64, fraction: f64, unit: i64, text: &str) -> Result<()> {
         let more = whole.checked_mul(unit).ok_or_else(|| field_out(text))?;
-        let part = (fraction * unit as f64).round_ties_even() as i64;
-        let sum = self.micros.checked_add(more).and_then(|sum| sum.checked_add(part));
-        self.micros = sum.ok_or_else(|| field_out(text))?;
-        Ok(())
+        grow(&mut self.micros, more, text)?;
+        grow(&mut self.micros, rounded(fraction * unit as f64), text)
     }
 
     fn years(&mut self, whole: i64, fraction: f64, unit: i64, text: &str) -> Result<()> {
-        let more = whole.checked_mul(unit * 12).and_then(|more| more.checked_add(self.months));
-        self.months =
-            more.ok_or_else(|| field_out(text))? + (fraction * (unit * 12) as f64).round_ties_even() as i64;
-        Ok(())
+        let more = whole.checked_mul(unit * 12).ok_or_else(|| field_out(text))?;
+        grow(&mut self.months, more, text)?;
+        grow(&mut self.months, rounded(fraction * (unit * 12) as f64), text)
     }
 
-    fn some_days(&mut self, days: f64) {
+    fn some_days(&mut self, days: f64, text: &str) -> Result<()> {
         let whole = days.trunc();
-        self.days += whole as i64;
-        self.micros += ((days - whole) * DAY as f64).round_ties_even() as i64;
+        grow(&mut self.days, whole as i64, text)?;
+        grow(&mut self.micros, rounded((days - whole) * DAY as f64), text)
     }
 
     fn finish(self, text: &str) -> Result<Interval> {
@@ -100,6 +96,15 @@ impl Sum {
         let days = i32::try_from(self.days).map_err(|_| field_out(text))?;
         Ok(Interval::new(months, days, self.micros))
     }
+}
+
+fn grow(sum: &mut i64, more: i64, text: &str) -> Result<()> {
+    *sum = sum.checked_add(more).ok_or_else(|| field_out(text))?;
+    Ok(())
+}
+
+fn rounded(number: f64) -> i64 {
+    number.round_ties_even() as i64
 }
 
 /// A number at the front: sign, digits before the point, fraction, rest.

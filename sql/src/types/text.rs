@@ -22,7 +22,8 @@ pub(crate) fn input(text: &str, ty: Type, modifier: i32, local: &Local) -> Resul
         Type::Int2 | Type::Int4 | Type::Int8 => Datum::Int(integer(text, ty)?),
         Type::Float4 | Type::Float8 => Datum::Float(float(text, ty)?),
         Type::Numeric => Datum::Numeric(Numeric::parse(text).ok_or_else(|| invalid(ty, text))?),
-        Type::Text | Type::Varchar | Type::Unknown | Type::Name => Datum::text(text),
+        Type::Text | Type::Varchar | Type::Unknown => Datum::text(text),
+        Type::Name => Datum::text(crate::names::fitting(text)),
         Type::BpChar => Datum::Char(text.into()),
         Type::Json => {
             super::json::check(text)?;

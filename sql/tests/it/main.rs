@@ -15,4 +15,5 @@ mod relations;
 mod schemas;
 mod sequences;
 mod sessions;
+mod sqllogictest;
 mod tiering;

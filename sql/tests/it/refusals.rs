@@ -71,3 +71,29 @@ fn no_index_stands_on_numbers_without_bounds() {
         session.execute(text, &[]).expect(text);
     }
 }
+
+/// Functions that PostgreSQL has and this database has not are told from those that no database has.
+#[test]
+fn functions_and_operators_of_postgresql_alone_are_refused_by_name() {
+    let db =
+        Database::open_in_memory(Options::default().with_memory_limit(Some(64 << 20))).expect("it opens");
+    let mut session = Session::new(&db);
+    for (text, code) in [
+        ("select regr_count(1.0, 2)", "0A000"),
+        ("select to_tsvector('a')", "0A000"),
+        ("select point '(1,2)' <-> point '(1,2)'", "0A000"),
+        ("select set_byte('\\x00'::bytea, 0, 1)", "0A000"),
+        ("select '\\x00'::bytea like '\\x00'::bytea", "0A000"),
+        ("select count(t) from (select 1) t", "42703"),
+        ("select count(t.*) from (select 1) t", "0A000"),
+        ("select regr_count(1.0)", "42883"),
+        ("select regr_count('a'::text, 'b'::text)", "42883"),
+        ("select nobody_has_this(1)", "42883"),
+        ("select lower(1)", "42883"),
+        ("select true + 1", "42883"),
+        ("select abs('x'::text)", "42883"),
+    ] {
+        let error = session.execute(text, &[]).expect_err(text);
+        assert_eq!(error.code, code, "{text}: {}", error.message);
+    }
+}
