@@ -5,7 +5,6 @@
 //! trait or a function with a portable twin (feature `portable` builds the twins on Linux, so that they are tested).
 
 pub mod background;
-pub mod backing;
 pub mod checksum;
 pub mod clock;
 pub mod depth;

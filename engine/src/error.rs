@@ -139,7 +139,7 @@ pub enum Error {
         /// The table whose rows they hold, where it is known.
         table: Option<String>,
         /// The event.
-        source: thermocline_region::RegionError,
+        source: crate::PagedError,
     },
     /// The log cannot be written any more. What was acknowledged is on disk; close the database and open it again.
     LogFailed {
@@ -317,9 +317,8 @@ impl Error {
             Self::OutOfMemory(_) => "53200",
             Self::SnapshotTooOld { .. } => "72000",
             Self::DiskFull { .. } => "53100",
-            Self::Paged { source: thermocline_region::RegionError::Full { .. }, .. } => "53100",
-            Self::Paged { source: thermocline_region::RegionError::NoPart { .. }, .. } => "53200",
-            Self::LogFailed { .. } | Self::Io(_) | Self::Paged { .. } | Self::PageLost { .. } => "58030",
+            Self::Paged { source, .. } => source.sqlstate(),
+            Self::LogFailed { .. } | Self::Io(_) | Self::PageLost { .. } => "58030",
             Self::Locked { .. } => "55006",
             Self::NotADatabase { .. } | Self::NewerFormat { .. } | Self::InvalidOption { .. } => "22023",
             Self::Unsupported { operation: "scan", .. } => "42809",

@@ -82,6 +82,7 @@ pub use counters::{AbortCounts, MemoNotices, WaitTotal, Waits};
 pub use error::{Error, Result, SchemaError, SerializationCause, TakenKey};
 pub use freezer::Freezer;
 pub use hot::budget::OutOfMemory;
+pub use hot::paged::PagedError;
 pub use index::tree::Direction;
 pub use ops::backup::BackupProgress;
 pub use ops::change::{Change, Changed};
@@ -103,7 +104,6 @@ pub use schema::{IndexKind, IndexSchema, TableSchema, Tiering};
 #[doc(hidden)]
 pub use steps::MaintenanceSteps;
 pub use steps::cold::ColdSteps;
-pub use thermocline_base::backing::Backing;
 pub use thermocline_base::multiplex::{block_on, run_tasks, yield_now};
 pub use thermocline_pool::ssd::{SavedCounts, SsdCounts, SsdState, SsdStats};
 pub use thermocline_pool::store::SsdShare;

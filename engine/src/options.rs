@@ -6,8 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thermocline_base::backing::Backing;
-use thermocline_base::io::Io;
+use thermocline_base::io::{File, Io};
 pub use thermocline_pool::cache::CacheKind as SsdPolicy;
 pub use thermocline_pool::simulate::capture::PageCapture;
 
@@ -88,7 +87,7 @@ macro_rules! names {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum PagerKind {
-    /// A pager of ours, through userfaultfd: whoever needs a page awaits it.
+    /// Frames of ours over a file: whoever needs a page awaits it.
     #[default]
     Own,
     /// The operating system: whoever needs a page sleeps in a fault (Stoica and Ailamaki, DaMoN 2013).
@@ -155,8 +154,8 @@ pub struct Options {
     /// the limit. Not more than half of it.
     pub paged_bytes: u64,
     /// Where the pages of such tables are while they are not in memory, in place of a file in [`Options::paged_dir`]: memory of other
-    /// machines, for instance. For the pager `own`, and for one opening of one database.
-    pub paged_backing: Option<Arc<dyn Backing>>,
+    /// machines, for instance. It is empty. For the pager `own`, and for one opening of one database.
+    pub paged_file: Option<Arc<dyn File>>,
     /// A file on a fast local device that keeps copies of the pages of the cold store which are read most. It may be lost at any
     /// time; no row depends on it. For the kind `pages` only. `None`: there is none.
     pub ssd_cache: Option<PathBuf>,
@@ -221,7 +220,7 @@ impl Default for Options {
             pager: PagerKind::default(),
             paged_dir: None,
             paged_bytes: 0,
-            paged_backing: None,
+            paged_file: None,
             ssd_cache: None,
             ssd_cache_bytes: 0,
             ssd_policy: thermocline_pool::ssd::DEFAULT_POLICY,
@@ -274,7 +273,7 @@ with! {
     with_pager, pager: PagerKind;
     with_paged_dir, paged_dir: Option<PathBuf>;
     with_paged_bytes, paged_bytes: u64;
-    with_paged_backing, paged_backing: Option<Arc<dyn Backing>>;
+    with_paged_file, paged_file: Option<Arc<dyn File>>;
     with_ssd_cache, ssd_cache: Option<PathBuf>;
     with_ssd_cache_bytes, ssd_cache_bytes: u64;
     with_ssd_policy, ssd_policy: SsdPolicy;
@@ -337,8 +336,8 @@ impl Options {
             );
             return bad("paged_bytes", &reason);
         }
-        if self.paged_backing.is_some() && self.pager != PagerKind::Own {
-            return bad("pager", "pages of a backing of yours are read by the pager own alone");
+        if self.paged_file.is_some() && self.pager != PagerKind::Own {
+            return bad("pager", "pages in a file of yours are read by the pager own alone");
         }
         if self.threads == Some(0) {
             return bad("threads", "at least one is needed");

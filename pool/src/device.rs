@@ -174,6 +174,13 @@ impl PageDevice {
         Ok(Self::new(file, path, &header))
     }
 
+    /// Pages in a file that is empty and is never opened again, so that it needs no header: nothing in it outlives this.
+    #[must_use]
+    pub fn scratch(file: Arc<dyn File>, page_size: PageSize) -> Self {
+        let path = file.path().to_path_buf();
+        Self::new(file, &path, &Header { page_size, database: [0; 16], file: fresh_id() })
+    }
+
     fn new(file: Arc<dyn File>, path: &Path, header: &Header) -> Self {
         debug_assert!(DIRECT_ALIGNMENT.is_multiple_of(file.alignment()), "no device asks for more");
         Self {
@@ -426,6 +433,22 @@ mod tests {
         let size = PageSize::new(8192).expect("a page size");
         let other = PageDevice::open(&created(), path(), Some(size), DATABASE);
         assert!(matches!(other, Err(DeviceError::OtherPageSize { expected, .. }) if expected == size));
+    }
+
+    #[test]
+    fn a_scratch_file_has_pages_of_its_own() {
+        let io = MemoryIo::new();
+        let file = |name: &str| io.open(Path::new(name), OpenMode::CreateNew).expect("a fresh file");
+        let [one, other] =
+            ["/one", "/other"].map(|name| PageDevice::scratch(file(name), PageSize::default()));
+        assert_eq!((one.pages().expect("memory"), &**one.path()), (0, Path::new("/one")));
+        let mut page = AlignedBytes::zeroed(4096);
+        crate::page::seal(&mut page, one.seal(), 1, 7, crate::page::PageKind(1));
+        block_on(one.write(1, page.into())).result.expect("written");
+        let read = block_on(one.read(1, AlignedBytes::zeroed(4096), Wanted::default()));
+        let bytes = read.buffer.as_slice();
+        assert!(crate::page::open(bytes, one.seal(), 1, Some(7)).is_ok());
+        assert!(crate::page::open(bytes, other.seal(), 1, Some(7)).is_err(), "it is of another file");
     }
 
     #[test]

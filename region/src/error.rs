@@ -3,12 +3,11 @@
 use std::fmt;
 use std::io;
 
-use thermocline_base::backing::PageName;
 use thermocline_base::io::IoError;
 
 use crate::sides::{Part, Side};
 
-/// An error of a region. Cheap to clone, since a page that cannot be read may have many waiters.
+/// An error of a region.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RegionError {
@@ -19,12 +18,7 @@ pub enum RegionError {
         /// Why.
         reason: String,
     },
-    /// The pager cannot have faults sent to it.
-    NoFaults {
-        /// Why, and what to do.
-        reason: String,
-    },
-    /// The pager `os` cannot be had, or a part of it not be mapped.
+    /// There can be no such region here, or a part of it cannot be mapped.
     NoMapping {
         /// Why, and what to do.
         reason: String,
@@ -48,10 +42,10 @@ pub enum RegionError {
     },
     /// A page that was never written, or whose part is gone, was asked for.
     NoPage {
-        /// Which.
-        page: PageName,
+        /// Its number, counted from the begin of the region.
+        page: u64,
     },
-    /// The file of the pager `os` cannot be made.
+    /// The file of the pages cannot be made.
     NoFile {
         /// Why.
         source: IoError,
@@ -61,31 +55,12 @@ pub enum RegionError {
         /// The medium's reason.
         source: IoError,
     },
-    /// A page could not be read. Others are served.
-    Unreadable {
-        /// Which.
-        page: PageName,
-        /// The medium's reason.
-        source: IoError,
-    },
-    /// A page is not what was written: its checksum differs, or it came short. Others are served.
-    Damaged {
-        /// Which.
-        page: PageName,
-    },
     /// A run could not be written.
     Unwritten {
-        /// Its first page.
-        page: PageName,
+        /// The number of its first page.
+        page: u64,
         /// The medium's reason.
         source: IoError,
-    },
-    /// A set of pages has more of them than there are frames for one waiter.
-    TooManyPages {
-        /// Pages that are needed at once.
-        pages: usize,
-        /// Pages that one waiter may have.
-        most: usize,
     },
 }
 
@@ -98,7 +73,7 @@ impl fmt::Display for RegionError {
                     "the system grants no range of {bytes} bytes of addresses ({reason}); raise the limit on address space"
                 )
             }
-            Self::NoFaults { reason } | Self::NoMapping { reason } => f.write_str(reason),
+            Self::NoMapping { reason } => f.write_str(reason),
             Self::NoThread { reason } => {
                 write!(f, "the system gives the pager no thread ({reason}); raise the limit on threads")
             }
@@ -111,24 +86,17 @@ impl fmt::Display for RegionError {
                 part.number, part.generation
             ),
             Self::NoPage { page } => {
-                write!(f, "{page} holds nothing: it was not written, or its part was dropped")
+                write!(
+                    f,
+                    "page {page} of the region holds nothing: it was not written, or its part was dropped"
+                )
             }
             Self::NoFile { source } => write!(f, "the file of the paged side cannot be made: {source}"),
             Self::Full { source } => {
                 write!(f, "there is no room for another part of pages: {source}; free space on the medium")
             }
-            Self::Unreadable { page, source } => {
-                write!(f, "{page} cannot be read: {source}; what it held can be made again by its owner")
-            }
-            Self::Damaged { page } => {
-                write!(f, "{page} is not what was written; what it held can be made again by its owner")
-            }
-            Self::Unwritten { page, source } => write!(f, "the run from {page} on was not written: {source}"),
-            Self::TooManyPages { pages, most } => {
-                write!(
-                    f,
-                    "{pages} pages are needed at once and {most} are the most for one waiter; split the set, or give the pager more frames"
-                )
+            Self::Unwritten { page, source } => {
+                write!(f, "the run from page {page} on was not written: {source}")
             }
         }
     }
@@ -137,10 +105,7 @@ impl fmt::Display for RegionError {
 impl std::error::Error for RegionError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::NoFile { source }
-            | Self::Full { source }
-            | Self::Unreadable { source, .. }
-            | Self::Unwritten { source, .. } => Some(source),
+            Self::NoFile { source } | Self::Full { source } | Self::Unwritten { source, .. } => Some(source),
             _ => None,
         }
     }
@@ -155,9 +120,5 @@ impl RegionError {
 
     pub(crate) fn no_thread(error: &io::Error) -> Self {
         Self::NoThread { reason: error.to_string() }
-    }
-
-    pub(crate) fn no_faults(error: &io::Error) -> Self {
-        Self::NoFaults { reason: error.to_string() }
     }
 }

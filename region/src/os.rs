@@ -5,12 +5,9 @@
 //!   paged parts    a mapped file without a name, its space taken, read only ── the system's faults and its choice of what leaves
 //! ```
 //!
-//! | | pager `own` | pager `os` |
-//! |---|---|---|
-//! | a page is not there | the reader is told, and awaits it | the thread sleeps in a fault, with all tasks that it runs |
-//! | a page cannot be read | an error that names it | the process is ended by a signal (SIGBUS) |
-//! | a page is not what was written | an error that names it | not noticed |
-//! | memory is bounded by | frames of the pager | a control group, or the trimmer of this module |
+//! - A reader of a page that is not in memory sleeps in a fault, with all tasks that its thread runs.
+//! - A page that cannot be read ends the process by a signal (SIGBUS); one that is not what was written is not noticed.
+//! - Memory is bounded by a control group, or by the trimmer of this module.
 //!
 //! A run is written past the system's cache, before any of it is mapped as present, so pages of the file are never dirty: taking one
 //! away costs no write, and a disk that is full or fails is an error of the writer.
@@ -19,26 +16,26 @@
 //! whole process with what it was allowed, and has the system take parts away (`MADV_PAGEOUT`), one after another, whoever uses them.
 //! So it bounds memory; it does not choose well. The system's own choice (in a control group) is the paper's.
 //!
-//! Readers need no wait: [`Paging::ask`] has a proof for every page that was written. What ends a part's use waits for the epochs.
+//! Readers need no wait: [`OsPager::look`] has a proof for every page that was written. What ends a part's use waits for the epochs.
 
+use std::marker::PhantomData;
 use std::path::Path;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use thermocline_base::backing::{Backing, FileBacking, PAGE_BYTES, PART_BYTES, PART_PAGES, PageName};
 use thermocline_base::epoch::{Epochs, Guard};
 use thermocline_base::io::{AlignedBytes, Io};
 use thermocline_base::sync::{AtomicBool, AtomicU32, AtomicU64, Backoff, Mutex, Ordering};
 use thermocline_base::vm::paging;
 use thermocline_base::vm::{self, Reservation};
 
-use crate::claim::Claim;
 use crate::error::RegionError;
-use crate::own::{Proof, Span};
-use crate::paging::Paging;
+use crate::file::PageFile;
 use crate::sides::{Changes, Entry, Part, Side, Sides};
 use crate::statistics::Statistics;
+use crate::{PAGE_BYTES, PART_BYTES, PART_PAGES};
 
 /// Between two looks of the trimmer.
 const LOOK: Duration = Duration::from_millis(2);
@@ -53,11 +50,59 @@ pub struct OsOptions {
     pub resident_pages: Option<usize>,
 }
 
+/// A stretch of a region's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Span {
+    /// Its first byte, counted from the begin of the region.
+    pub at: u64,
+    /// Its length, at least 1.
+    pub bytes: u32,
+}
+
+impl Span {
+    /// The pages that it touches.
+    pub(crate) fn pages(self) -> std::ops::RangeInclusive<usize> {
+        let page = |at: u64| (at / PAGE_BYTES as u64) as usize;
+        page(self.at)..=page(self.at + u64::from(self.bytes.max(1)) - 1)
+    }
+
+    fn contains(self, other: Self) -> bool {
+        self.at <= other.at && other.at + u64::from(other.bytes) <= self.at + u64::from(self.bytes)
+    }
+}
+
+/// The pages of the spans that were asked for were written, and stay while the pin lasts. The only way to their bytes.
+#[derive(Debug)]
+pub struct Proof<'p> {
+    base: NonNull<u8>,
+    spans: &'p [Span],
+    pin: PhantomData<&'p Guard<'p>>,
+}
+
+impl<'p> Proof<'p> {
+    /// # Safety
+    /// The base is a region's, and no thread writes the pages of these spans or takes them away while the pin lasts.
+    pub(crate) unsafe fn new(base: NonNull<u8>, spans: &'p [Span]) -> Self {
+        Self { base, spans, pin: PhantomData }
+    }
+
+    /// The bytes of a stretch.
+    ///
+    /// # Panics
+    /// When it is not within a span that was asked for.
+    #[must_use]
+    pub fn bytes(&self, span: Span) -> &'p [u8] {
+        assert!(self.spans.iter().any(|asked| asked.contains(span)), "bytes are read that were asked for");
+        // SAFETY: within what was asked for (asserted), so whoever made the proof has promised that; the lifetime is the pin's.
+        unsafe { std::slice::from_raw_parts(self.base.add(span.at as usize).as_ptr(), span.bytes as usize) }
+    }
+}
+
 #[derive(Debug)]
 struct Inner {
     reservation: Reservation,
     file: std::fs::File,
-    backing: FileBacking,
+    pages: PageFile,
     epochs: Arc<Epochs>,
     sides: Sides,
     changes: Mutex<Changes>,
@@ -93,14 +138,14 @@ impl OsPager {
         let bytes = options.bytes;
         if !paging::MAPS_FILES {
             return Err(RegionError::NoMapping {
-                reason: "this system, or this build, does not map files over a region; use the pager `own`"
+                reason: "this system, or this build, does not map files over a region; name another pager"
                     .to_owned(),
             });
         }
         let reservation = Reservation::new(bytes)
             .map_err(|error| RegionError::Addresses { bytes, reason: error.to_string() })?;
-        let (backing, file) = FileBacking::with_handle(io, &dir.join("paged"))
-            .map_err(|source| RegionError::NoFile { source })?;
+        let (pages, file) =
+            PageFile::new(io, &dir.join("paged")).map_err(|source| RegionError::NoFile { source })?;
         if paging::is_in_memory(&file) {
             let reason = format!(
                 "{} is in memory (tmpfs), so nothing would leave it; name a directory on a disk",
@@ -112,7 +157,7 @@ impl OsPager {
         let inner = Arc::new(Inner {
             reservation,
             file,
-            backing,
+            pages,
             epochs,
             sides: Sides::new(parts),
             changes: Mutex::default(),
@@ -175,7 +220,7 @@ fn trim(inner: &Inner, limit: u64) {
 }
 
 impl Inner {
-    fn start(&self, part: usize) -> std::ptr::NonNull<u8> {
+    fn start(&self, part: usize) -> NonNull<u8> {
         assert!(part < self.sides.parts(), "a part of the region");
         // SAFETY: inside of the reservation (asserted).
         unsafe { self.reservation.base().add(part * PART_BYTES) }
@@ -185,21 +230,15 @@ impl Inner {
         self.written[page / 64].load(Ordering::SeqCst) >> (page % 64) & 1 == 1
     }
 
-    fn no_page(&self, page: usize) -> RegionError {
-        let part = page / PART_PAGES;
-        let generation = self.sides.get(part).generation;
-        RegionError::NoPage {
-            page: PageName { part: part as u32, generation, page: (page % PART_PAGES) as u32 },
-        }
+    fn no_page(page: usize) -> RegionError {
+        RegionError::NoPage { page: page as u64 }
     }
 
     fn write(&self, part: Part, first: usize, pages: AlignedBytes) -> Result<(), RegionError> {
-        let name = PageName { part: part.number, generation: part.generation, page: first as u32 };
-        let count = pages.len() / PAGE_BYTES;
-        let outcome = self.backing.write_run(name, pages).wait();
-        let bytes = outcome.result.map_err(|source| RegionError::Unwritten { page: name, source })?;
+        let (count, start) = (pages.len() / PAGE_BYTES, part.number as usize * PART_PAGES + first);
+        let written = self.pages.write(start, pages);
+        let bytes = written.map_err(|source| RegionError::Unwritten { page: start as u64, source })?;
         self.write_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        let start = part.number as usize * PART_PAGES + first;
         for page in start..start + count {
             self.written[page / 64].fetch_or(1 << (page % 64), Ordering::SeqCst);
         }
@@ -207,12 +246,15 @@ impl Inner {
     }
 }
 
-impl Paging for OsPager {
-    fn name(&self) -> &'static str {
-        "os"
-    }
-
-    fn take(&self, side: Side) -> Result<Part, RegionError> {
+impl OsPager {
+    /// Takes a free part for a use.
+    ///
+    /// # Errors
+    /// All parts are in use; there is no room for a paged one; it cannot be mapped.
+    ///
+    /// # Panics
+    /// When it is to be neither pinned nor paged.
+    pub fn take(&self, side: Side) -> Result<Part, RegionError> {
         assert!(matches!(side, Side::Pinned | Side::Paged), "a part is taken to be pinned or paged");
         let inner = &*self.inner;
         let mut changes = inner.changes.lock();
@@ -222,12 +264,12 @@ impl Paging for OsPager {
             changes.pin(&inner.reservation, number, &mut entry);
         } else {
             changes.unpin(&inner.reservation, number, &mut entry);
-            inner.backing.prepare(number as u32).map_err(|source| RegionError::Full { source })?;
+            inner.pages.prepare(number).map_err(|source| RegionError::Full { source })?;
             let offset = (number * PART_BYTES) as u64;
             // SAFETY: a free part of ours, of which no thread has a way to the bytes.
             unsafe { paging::map_file(inner.start(number), PART_BYTES, &inner.file, offset) }
                 // The room that was taken is of no use.
-                .inspect_err(|_| inner.backing.discard(number as u32, entry.generation + 1))
+                .inspect_err(|_| inner.pages.discard(number))
                 .map_err(|error| RegionError::no_mapping(&error))?;
             inner.cursors[number].store(0, Ordering::SeqCst);
         }
@@ -236,7 +278,11 @@ impl Paging for OsPager {
         Ok(Part { number: number as u32, generation })
     }
 
-    fn free(&self, part: Part) -> Result<(), RegionError> {
+    /// Ends a use of a part. Of a paged one, waits for the epochs: the caller is not pinned.
+    ///
+    /// # Errors
+    /// The part is not in use, or in another use.
+    pub fn free(&self, part: Part) -> Result<(), RegionError> {
         let inner = &*self.inner;
         let number = part.number as usize;
         let changes = inner.changes.lock();
@@ -262,22 +308,36 @@ impl Paging for OsPager {
         // SAFETY: the epochs have passed, so no thread has a way to the part's bytes.
         unsafe { paging::map_nothing(inner.start(number), PART_BYTES) }
             .map_err(|error| RegionError::no_mapping(&error))?;
-        inner.backing.discard(part.number, part.generation);
+        inner.pages.discard(number);
         inner.sides.set(number, Entry { side: Side::Free, ..entry });
         Ok(())
     }
 
-    fn side(&self, number: u32) -> (Side, Part) {
+    /// The use of a part now.
+    #[must_use]
+    pub fn side(&self, number: u32) -> (Side, Part) {
         let entry = self.inner.sides.get(number as usize);
         (entry.side, Part { number, generation: entry.generation })
     }
 
-    fn pinned(&self, part: Part) -> Result<std::ptr::NonNull<u8>, RegionError> {
+    /// The first byte of a pinned part.
+    ///
+    /// # Errors
+    /// It is not pinned, or in another use.
+    pub fn pinned(&self, part: Part) -> Result<NonNull<u8>, RegionError> {
         self.inner.sides.check(part, Side::Pinned)?;
         Ok(self.inner.start(part.number as usize))
     }
 
-    fn append(&self, part: Part, pages: AlignedBytes) -> Result<Option<u64>, RegionError> {
+    /// Writes a run of pages to a paged part, behind those that are there. Where it begins, in bytes from the begin of the region;
+    /// `None`: the part has no room for it.
+    ///
+    /// # Errors
+    /// The medium's; the part is not paged, or in another use.
+    ///
+    /// # Panics
+    /// When these are no whole pages.
+    pub fn append(&self, part: Part, pages: AlignedBytes) -> Result<Option<u64>, RegionError> {
         let inner = &*self.inner;
         let count = pages.len() / PAGE_BYTES;
         assert!(count > 0 && pages.len().is_multiple_of(PAGE_BYTES), "a run consists of whole pages");
@@ -290,33 +350,28 @@ impl Paging for OsPager {
         result.map(|()| Some((number * PART_BYTES + first * PAGE_BYTES) as u64))
     }
 
-    fn claim(&self) -> Claim<'_> {
-        Claim::of_nothing()
-    }
-
-    fn look<'p>(&'p self, guard: &'p Guard<'_>, spans: &'p [Span]) -> Result<Option<Proof<'p>>, RegionError> {
+    /// The way to the bytes of pages that were written, for as long as the pin lasts. Reading by it may fault.
+    ///
+    /// # Errors
+    /// One of them was not written, or its part has another use.
+    ///
+    /// # Panics
+    /// When the pin is of other epochs.
+    pub fn look<'p>(&'p self, guard: &'p Guard<'_>, spans: &'p [Span]) -> Result<Proof<'p>, RegionError> {
         let inner = &*self.inner;
         assert!(std::ptr::eq(guard.epochs(), &raw const *inner.epochs), "a pin of the pager's epochs");
         for page in spans.iter().flat_map(|span| span.pages()) {
             if !inner.is_written(page) {
-                return Err(inner.no_page(page));
+                return Err(Inner::no_page(page));
             }
         }
         // SAFETY: all pages were written and their parts not dropped before the pin began; the mapping is taken away only when the
         // epochs have passed the pin, and the file's pages do not change meanwhile.
-        Ok(Some(unsafe { Proof::new(inner.reservation.base(), spans) }))
+        Ok(unsafe { Proof::new(inner.reservation.base(), spans) })
     }
 
-    fn ask<'p>(
-        &'p self,
-        guard: &'p Guard<'_>,
-        spans: &'p [Span],
-        _claim: &mut Claim<'_>,
-    ) -> Result<Option<Proof<'p>>, RegionError> {
-        self.look(guard, spans)
-    }
-
-    fn prefetch(&self, spans: &[Span]) {
+    /// Has pages read ahead of need. A hint.
+    pub fn prefetch(&self, spans: &[Span]) {
         let inner = &*self.inner;
         for page in spans.iter().flat_map(|span| span.pages()).filter(|page| inner.is_written(*page)) {
             // SAFETY: inside of the reservation, whose pages exist.
@@ -325,25 +380,27 @@ impl Paging for OsPager {
         }
     }
 
-    fn read_past(&self, at: u64, mut buffer: AlignedBytes) -> Result<AlignedBytes, RegionError> {
+    /// Copies a page, of a part that its owner does not free meanwhile.
+    ///
+    /// # Errors
+    /// It was not written.
+    pub fn copy(&self, at: u64, buffer: &mut [u8]) -> Result<(), RegionError> {
         let inner = &*self.inner;
         let page = (at / PAGE_BYTES as u64) as usize;
         if !inner.is_written(page) {
-            return Err(inner.no_page(page));
+            return Err(Inner::no_page(page));
         }
         // SAFETY: a page that was written, of a part that its owner does not free meanwhile.
         let bytes = unsafe {
             std::slice::from_raw_parts(inner.reservation.base().add(page * PAGE_BYTES).as_ptr(), PAGE_BYTES)
         };
-        buffer[..PAGE_BYTES].copy_from_slice(bytes);
-        Ok(buffer)
+        buffer.copy_from_slice(bytes);
+        Ok(())
     }
 
-    fn make_room(&self, _frames: usize) {
-        // The system does, or the trimmer.
-    }
-
-    fn statistics(&self) -> Statistics {
+    /// The counts so far, and what is where now.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
         let inner = &*self.inner;
         let resident =
             |part: &usize| inner.reservation.resident_bytes(part * PART_BYTES, PART_BYTES).unwrap_or(0);
@@ -355,11 +412,9 @@ impl Paging for OsPager {
             resident_bytes: paged.map(|part| resident(&part)).sum::<usize>() as u64,
             locked_bytes: (inner.sides.locked() * PART_BYTES) as u64,
             table_bytes: (inner.written.len() * 8 + inner.sides.parts() * 12) as u64,
-            page_ins: faults,
             major_faults: faults,
             parts_trimmed: inner.trimmed.load(Ordering::Relaxed),
             write_bytes: inner.write_bytes.load(Ordering::Relaxed),
-            ..Statistics::default()
         }
     }
 }

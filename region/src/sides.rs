@@ -5,11 +5,11 @@
 
 use std::ptr::NonNull;
 
-use thermocline_base::backing::{PART_BYTES, PART_PAGES};
 use thermocline_base::sync::{AtomicU32, AtomicU64, Ordering};
 use thermocline_base::vm::{Reservation, paging};
 
 use crate::error::RegionError;
+use crate::{PART_BYTES, PART_PAGES};
 
 /// The use of a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +33,7 @@ pub struct Part {
     pub generation: u32,
 }
 
-/// A word a part: generation, whether faults of it come to us, whether it is locked, side.
+/// A word a part: generation, whether it is locked, side.
 #[derive(Debug)]
 pub(crate) struct Sides(Box<[AtomicU64]>);
 
@@ -41,7 +41,6 @@ pub(crate) struct Sides(Box<[AtomicU64]>);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Entry {
     pub(crate) side: Side,
-    pub(crate) registered: bool,
     pub(crate) locked: bool,
     pub(crate) generation: u32,
 }
@@ -54,12 +53,12 @@ impl Entry {
             Side::Paged => 2,
             Side::Going => 3,
         };
-        u64::from(self.generation) << 4 | u64::from(self.locked) << 3 | u64::from(self.registered) << 2 | side
+        u64::from(self.generation) << 3 | u64::from(self.locked) << 2 | side
     }
 
     fn of(word: u64) -> Self {
         let side = [Side::Free, Side::Pinned, Side::Paged, Side::Going][word as usize & 3];
-        Self { side, registered: word & 4 != 0, locked: word & 8 != 0, generation: (word >> 4) as u32 }
+        Self { side, locked: word & 4 != 0, generation: (word >> 3) as u32 }
     }
 }
 
@@ -121,11 +120,6 @@ impl Sides {
 
     pub(crate) fn count(&self, side: Side) -> usize {
         (0..self.parts()).filter(|part| self.get(*part).side == side).count()
-    }
-
-    /// Number of parts that have been in use so far.
-    pub(crate) fn ever_used(&self) -> usize {
-        (0..self.parts()).filter(|part| self.get(*part).generation > 0).count()
     }
 
     /// Number of parts that are locked.
@@ -192,8 +186,8 @@ mod tests {
     #[test]
     fn entries_come_back() {
         for side in [Side::Free, Side::Pinned, Side::Paged, Side::Going] {
-            for (registered, locked) in [(false, true), (true, false)] {
-                let entry = Entry { side, registered, locked, generation: u32::MAX };
+            for locked in [false, true] {
+                let entry = Entry { side, locked, generation: u32::MAX };
                 assert_eq!(Entry::of(entry.word()), entry);
             }
         }
@@ -202,7 +196,7 @@ mod tests {
     #[test]
     fn sides_are_gathered_at_the_ends() {
         let sides = Sides::new(4);
-        let entry = |side| Entry { side, registered: false, locked: false, generation: 1 };
+        let entry = |side| Entry { side, locked: false, generation: 1 };
         assert_eq!((sides.free_for(Side::Pinned), sides.free_for(Side::Paged)), (Some(0), Some(3)));
         sides.set(0, entry(Side::Pinned));
         sides.set(3, entry(Side::Paged));

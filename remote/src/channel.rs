@@ -11,7 +11,10 @@
 //!
 //! The protocol is Noise (Perrin, 2018) by the crate `snow`: `NNpsk0`, so both sides prove the key, and each connection has keys
 //! of its own; a handshake that is replayed ends at the third piece. Without a key only a unix socket of the same user
-//! is served. A stranger costs a server a thread, [`STRANGER_BYTES`] and [`STRANGER_TIME`].
+//! is served. A stranger costs a server a thread, [`STRANGER_BYTES`] and [`STRANGER_TIME`], however slowly its bytes come.
+//!
+//! A client sends without waiting: what the socket does not take stays here until the next [`Channel::flush`]. A server waits, in the
+//! thread of the connection, for [`STRANGER_TIME`] at the most.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,6 +24,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 use snow::{Builder, HandshakeState, TransportState};
+use thermocline_base::clock::{Clock, SystemClock};
 
 use crate::key::Key;
 use crate::message::{Body, MESSAGE_MAX, Message};
@@ -49,10 +53,16 @@ pub(crate) struct Channel {
     clear: Vec<u8>,
     at: usize,
     out: Vec<u8>,
+    /// As it goes out, of which `sent` bytes have gone.
     wire: Vec<u8>,
+    sent: usize,
+    /// A flush leaves here what the socket does not take at once.
+    never_waits: bool,
     chunk: Box<[u8]>,
     /// Time for which a read blocks, if that was set.
     patience: Option<Duration>,
+    /// When the handshake has to be over.
+    deadline_ns: u64,
 }
 
 impl Channel {
@@ -65,8 +75,11 @@ impl Channel {
             at: 0,
             out: Vec::new(),
             wire: Vec::new(),
+            sent: 0,
+            never_waits: false,
             chunk: vec![0; READ_BYTES].into(),
             patience: None,
+            deadline_ns: SystemClock.now_ns() + STRANGER_TIME.as_nanos() as u64,
         }
     }
 
@@ -90,6 +103,7 @@ impl Channel {
             channel.recv_exact(&mut welcome)?;
         }
         channel.set_patience(None)?;
+        channel.never_waits = true;
         Ok(channel)
     }
 
@@ -188,14 +202,23 @@ impl Channel {
         Ok(piece)
     }
 
-    /// During the handshake; a side that closes has refused.
+    /// During the handshake, until its deadline; a side that closes has refused.
     fn recv_exact(&mut self, into: &mut [u8]) -> Result<(), LinkError> {
         let mut done = 0;
         while done < into.len() {
+            let left = Duration::from_nanos(self.deadline_ns.saturating_sub(SystemClock.now_ns()));
+            if left.is_zero() {
+                return Err(LinkError::Io(io::ErrorKind::TimedOut.into()));
+            }
+            // The system takes zero for no limit.
+            let left = left.max(Duration::from_millis(1));
+            sockopt::set_socket_timeout(&self.socket, sockopt::Timeout::Recv, Some(left))
+                .map_err(|error| LinkError::Io(error.into()))?;
             match recv(&self.socket, &mut into[done..], RecvFlags::empty()) {
                 Ok((_, 0)) | Err(rustix::io::Errno::CONNRESET) => return Err(LinkError::Unauthenticated),
                 Ok((_, count)) => done += count,
-                Err(rustix::io::Errno::INTR) => {}
+                // Whether the time is over is seen above.
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
                 Err(error) => return Err(LinkError::Io(error.into())),
             }
         }
@@ -223,15 +246,40 @@ impl Channel {
         self.out.len()
     }
 
-    /// Sends what was taken.
+    /// Are there bytes that the socket did not take yet?
+    pub(crate) fn is_sending(&self) -> bool {
+        self.sent < self.wire.len()
+    }
+
+    /// Sends what was taken; of a client, as far as the socket takes it at once.
     pub(crate) fn flush(&mut self) -> Result<(), LinkError> {
-        if self.out.is_empty() {
-            return Ok(());
+        if !self.out.is_empty() {
+            self.encode()?;
         }
+        let flags = match self.never_waits {
+            true => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+            false => SendFlags::NOSIGNAL,
+        };
+        while self.is_sending() {
+            match send(&self.socket, &self.wire[self.sent..], flags) {
+                Ok(count) => self.sent += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) if self.never_waits => return Ok(()),
+                Err(error) => return Err(LinkError::Io(error.into())),
+            }
+        }
+        self.wire.clear();
+        self.sent = 0;
+        Ok(())
+    }
+
+    /// Appends what was taken to what goes out.
+    fn encode(&mut self) -> Result<(), LinkError> {
+        self.wire.drain(..self.sent);
+        self.sent = 0;
         match &mut self.noise {
-            None => self.send_all(&self.out)?,
+            None => self.wire.append(&mut self.out),
             Some(noise) => {
-                self.wire.clear();
                 for piece in self.out.chunks(PIECE_MAX) {
                     let start = self.wire.len();
                     self.wire.resize(start + 2 + piece.len() + 16, 0);
@@ -240,10 +288,9 @@ impl Channel {
                         .map_err(|_| LinkError::Malformed)?;
                     self.wire[start..start + 2].copy_from_slice(&(len as u16).to_le_bytes());
                 }
-                self.send_all(&self.wire)?;
+                self.out.clear();
             }
         }
-        self.out.clear();
         Ok(())
     }
 
@@ -332,4 +379,66 @@ impl Channel {
 fn builder(key: &Key) -> Result<Builder<'_>, LinkError> {
     let pattern = PATTERN.parse().map_err(|_| LinkError::Malformed)?;
     Builder::new(pattern).psk(0, &key.0).map_err(|_| LinkError::Unauthenticated)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::message::Ask;
+
+    /// Both ends of a connection without a key.
+    fn pair() -> (Channel, Channel) {
+        let (near, far) = UnixStream::pair().expect("the system gives a pair of sockets");
+        let server =
+            std::thread::spawn(move || Channel::accept(far.into(), None, true).expect("of this user"));
+        let client = Channel::connect(near.into(), None, false).expect("a server");
+        (client, server.join().expect("no panic"))
+    }
+
+    /// A server that reads nothing holds up no client; what it was sent is there, whole, when it reads.
+    #[test]
+    fn a_client_sends_without_waiting() {
+        let (mut client, mut server) = pair();
+        let write = |number: u64| Message {
+            lease: 1,
+            number,
+            body: Ask::Write { page: number, bytes: vec![number as u8; 64 << 10] },
+        };
+        for number in 0..200 {
+            client.put(&write(number));
+            client.flush().expect("it leaves what it cannot send");
+        }
+        assert!(client.is_sending(), "12 MiB are more than any socket takes");
+        for number in 0..200 {
+            let message = loop {
+                client.flush().expect("sent on");
+                match server.get::<Ask>(Duration::from_millis(1)).expect("the peer is there") {
+                    Some(message) => break message,
+                    None => {}
+                }
+            };
+            assert!(message.body == write(number).body && message.number == number, "{number}");
+        }
+        assert!(!client.is_sending());
+    }
+
+    /// A stranger that says a byte now and then is heard for no longer than one that says nothing.
+    #[test]
+    fn a_handshake_has_one_deadline() {
+        let (near, far) = UnixStream::pair().expect("the system gives a pair of sockets");
+        let mut channel = Channel::new(far.into());
+        channel.deadline_ns = SystemClock.now_ns() + 40_000_000;
+        let stranger = std::thread::spawn(move || {
+            use std::io::Write;
+            while (&near).write_all(b"t").is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let error = channel.recv_exact(&mut [0; 1 << 20]).expect_err("it is over");
+        assert!(matches!(&error, LinkError::Io(io) if io.kind() == std::io::ErrorKind::TimedOut), "{error}");
+        drop(channel);
+        stranger.join().expect("no panic");
+    }
 }

@@ -146,14 +146,28 @@ impl Grants {
     /// # Errors
     /// The memory's; the segment stays dirty.
     pub fn clean_one(&mut self, memory: &mut dyn Memory) -> io::Result<bool> {
-        let Some(at) = self.segments.iter().position(|segment| *segment == Segment::Dirty) else {
-            return Ok(false);
-        };
+        let Some(at) = self.dirty() else { return Ok(false) };
         if on(Rule::WipeBeforeGrant) {
-            memory.wipe(at as u32)?;
+            memory.wipe(at)?;
         }
-        self.segments[at] = Segment::Free;
+        self.is_clean(at);
         Ok(true)
+    }
+
+    /// A segment to be zeroed, if there is one: it is no lease's until [`Grants::is_clean`] is called, so whoever does so needs no lock.
+    #[must_use]
+    pub fn dirty(&self) -> Option<u32> {
+        (0..).zip(&self.segments).find(|(_, segment)| **segment == Segment::Dirty).map(|(at, _)| at)
+    }
+
+    /// A dirty segment is zeros, and free.
+    ///
+    /// # Panics
+    /// When it is not dirty.
+    pub fn is_clean(&mut self, segment: u32) {
+        let state = &mut self.segments[segment as usize];
+        assert_eq!(*state, Segment::Dirty, "only a dirty segment is zeroed");
+        *state = Segment::Free;
     }
 
     fn end(&mut self, lease: u64) {

@@ -5,7 +5,7 @@
 //! The pages out there are a cache of what log and images can make again, so losing a server loses nothing that was promised.
 //!
 //! ```text
-//!   pager of regions ─► backing ─► slots ─► table ─► holder of a lease ─► transport ~~~ sessions ─► grants ─► memory of the server
+//!   page pool ─► file of pages ─► slots ─► table ─► holder of a lease ─► transport ~~~ sessions ─► grants ─► memory of the server
 //! ```
 //!
 //! After "Large-Memory Data Processing on a Remote Memory System using Commodity Hardware" (Jung, Han and Yeom, 2007): the
@@ -16,10 +16,11 @@
 
 #![forbid(unsafe_code)]
 
-pub mod backing;
+pub mod behind;
 pub(crate) mod channel;
 pub mod client;
 pub mod connecting;
+pub mod file;
 pub mod grants;
 pub mod key;
 pub mod message;

@@ -1,4 +1,4 @@
-//! The memory servers that a database is given, and the backing that is made of them.
+//! The memory servers that a database is given, and the file of pages that is made of them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thermocline_base::backing::{Backing, CopyBehind, FileBacking};
 use thermocline_base::clock::{Clock, SystemClock};
-use thermocline_base::io::{Io, SystemIo};
+use thermocline_base::io::{File, Io, IoError, OpenMode, SystemIo};
 
-use crate::backing::{RemoteBacking, RemoteOptions};
+use crate::behind::CopyBehind;
 use crate::client::ClientOptions;
+use crate::file::{RemoteFile, RemoteOptions};
 use crate::key::Key;
 use crate::profile::{Profile, ProfileConnect};
 use crate::tcp::{Address, TcpConnect};
@@ -95,7 +95,7 @@ impl RemotePages {
     ///
     /// # Errors
     /// The servers that were not reached and why, or why the file behind them cannot be made; pages that would be sent in clear.
-    pub fn open(&self) -> Result<Arc<dyn Backing>, String> {
+    pub fn open(&self) -> Result<Arc<dyn File>, String> {
         if self.plain && !self.sealed {
             return Err("pages that are neither encrypted nor sealed can be read and changed on their way; seal them, or \
                         have them encrypted"
@@ -117,19 +117,25 @@ impl RemotePages {
         };
         let options = RemoteOptions { client, ..RemoteOptions::default() };
         let servers = self.servers.iter().map(connect).collect();
-        let remote: Arc<dyn Backing> =
-            Arc::new(RemoteBacking::open(options, &clock, servers).map_err(|error| error.to_string())?);
+        let remote: Arc<dyn File> =
+            Arc::new(RemoteFile::open(options, &clock, servers).map_err(|error| error.to_string())?);
         if self.copies != Copies::Local {
             return Ok(remote);
         }
+        let file = self.nameless_file().map_err(|error| {
+            format!("no file can be made for the copies of pages: {error}; name another directory")
+        })?;
+        Ok(Arc::new(CopyBehind::new(remote, file)))
+    }
+
+    fn nameless_file(&self) -> Result<Arc<dyn File>, IoError> {
         let io = SystemIo::new();
         let path = self.dir.join(format!("pages-{}", std::process::id()));
         // Of a process with this number that was killed before it could take the name away.
         let _ = io.remove(&path);
-        let file = FileBacking::new(&io, &path).map_err(|error| {
-            format!("no file can be made for the copies of pages: {error}; name another directory")
-        })?;
-        Ok(Arc::new(CopyBehind::new(remote, Arc::new(file))))
+        let file = io.open_direct(&path, OpenMode::CreateNew)?;
+        io.remove(&path)?;
+        Ok(file)
     }
 }
 

@@ -139,6 +139,10 @@ impl Transport for Profiled {
         self.inner.flush()
     }
 
+    fn is_sending(&self) -> bool {
+        self.inner.is_sending()
+    }
+
     fn receive(&mut self, wait: Duration) -> Result<Option<Message<Told>>, LinkError> {
         self.take(Duration::ZERO)?;
         if self.due.is_empty() && !wait.is_zero() {

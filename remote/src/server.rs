@@ -8,7 +8,7 @@
 //! - Beyond a unix socket of the same user, only a peer that proves the key is served. At most [`STRANGERS_MAX`]
 //!   connections have not proved it yet.
 //!
-//! Limits: zeroing holds the lock for a segment of 64 MiB.
+//! Segments are zeroed without the lock: a dirty one is no lease's, and it is granted only when it is zeros.
 
 use std::fmt;
 use std::io;
@@ -112,7 +112,7 @@ impl std::error::Error for ServerError {}
 
 /// One memory file a segment.
 #[derive(Debug)]
-struct Segments(Vec<MemoryFile>);
+struct Segments(Arc<[MemoryFile]>);
 
 impl Memory for Segments {
     fn read(&mut self, segment: u32, page: u32, pages: u32, into: &mut Vec<u8>) -> io::Result<()> {
@@ -139,6 +139,8 @@ struct State {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
+    /// The same as in there, for the thread that zeroes them.
+    segments: Arc<[MemoryFile]>,
     key: Option<Key>,
     strangers: AtomicU64,
     stop: AtomicBool,
@@ -211,8 +213,10 @@ impl Server {
             page_bytes: PAGE_BYTES,
             grace_ms: options.grace.as_millis() as u32,
         });
+        let memory: Arc<[MemoryFile]> = memory.into();
         let shared = Arc::new(Shared {
-            state: Mutex::new(State { grants, memory: Segments(memory) }),
+            state: Mutex::new(State { grants, memory: Segments(Arc::clone(&memory)) }),
+            segments: memory,
             key: options.key.clone(),
             strangers: AtomicU64::new(0),
             stop: AtomicBool::new(false),
@@ -313,14 +317,18 @@ fn listen(options: &ServerOptions) -> Result<Vec<(Address, Listener)>, ServerErr
 /// Ends leases by their grace, and makes zeros of what they leave.
 fn keep(shared: &Shared) {
     while !shared.ends() {
-        let mut state = shared.state();
-        let State { grants, memory } = &mut *state;
-        grants.expire(SystemClock.now_ns());
-        let cleaned = grants.clean_one(memory);
-        drop(state);
-        match cleaned {
-            Ok(true) => {}
-            Ok(false) => std::thread::sleep(TICK),
+        let dirty = {
+            let mut state = shared.state();
+            state.grants.expire(SystemClock.now_ns());
+            state.grants.dirty()
+        };
+        let Some(segment) = dirty else {
+            std::thread::sleep(TICK);
+            continue;
+        };
+        let memory = &shared.segments[segment as usize];
+        match memory.zero(0, memory.len()) {
+            Ok(()) => shared.state().grants.is_clean(segment),
             Err(error) => {
                 tracing::error!(%error, "a segment could not be zeroed; it is not granted");
                 std::thread::sleep(TICK);

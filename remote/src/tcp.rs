@@ -132,6 +132,10 @@ impl Transport for Tcp {
         self.0.flush()
     }
 
+    fn is_sending(&self) -> bool {
+        self.0.is_sending()
+    }
+
     fn receive(&mut self, wait: Duration) -> Result<Option<Message<Told>>, LinkError> {
         self.0.get(wait)
     }

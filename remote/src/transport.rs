@@ -66,11 +66,16 @@ pub trait Transport: Send + fmt::Debug {
     /// When the connection is broken.
     fn send(&mut self, request: Message<Ask>) -> Result<(), LinkError>;
 
-    /// Sends what was taken.
+    /// Sends what was taken, as far as that needs no wait.
     ///
     /// # Errors
     /// When the connection is broken.
     fn flush(&mut self) -> Result<(), LinkError>;
+
+    /// Is there something left that a flush could not send without waiting?
+    fn is_sending(&self) -> bool {
+        false
+    }
 
     /// The next answer. `None`: none came within `wait`.
     ///

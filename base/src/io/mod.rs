@@ -155,6 +155,16 @@ pub trait File: Send + Sync + fmt::Debug {
     /// The path that it was opened by.
     fn path(&self) -> &Path;
 
+    /// The medium that it lies on, in reports.
+    fn medium(&self) -> &'static str {
+        "file"
+    }
+
+    /// Bytes of memory that it takes in this process for what it has.
+    fn table_bytes(&self) -> u64 {
+        0
+    }
+
     /// Its length in bytes.
     ///
     /// # Errors
@@ -342,7 +352,7 @@ impl Buffer {
     }
 
     /// The bytes, to read into. Only for buffers of reads: a write's may be memory that others read.
-    fn as_mut_slice(&mut self) -> &mut [u8] {
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
         match &mut self.0 {
             Bytes::Owned(bytes) => bytes,
             Bytes::Aligned(bytes) => bytes,

@@ -237,8 +237,8 @@ impl FrozenStatistics {
 pub struct PagedStatistics {
     /// `own` or `os`.
     pub pager: &'static str,
-    /// The medium of its pages: `file`, or the name of [`crate::Options::paged_backing`].
-    pub backing: &'static str,
+    /// The medium of its pages: `file`, or that of [`crate::Options::paged_file`].
+    pub medium: &'static str,
     /// Rows that were written there and whose pages are kept, those that came back or were changed since among them, and their bytes.
     pub rows: u64,
     /// Their bytes.
@@ -263,12 +263,10 @@ pub struct PagedStatistics {
     pub page_outs: u64,
     /// Bytes that were written.
     pub write_bytes: u64,
-    /// Times that a reader waited for pages.
+    /// Pages that readers waited for.
     pub waits: u64,
     /// Reads of pages that waiters began.
     pub reads_of_waits: u64,
-    /// Touches without asking that the pager served. In a correct program there are none.
-    pub net_faults: u64,
     /// Faults for which the system read, in the whole process: of the pager `os`, which cannot tell its own.
     pub major_faults: u64,
 }
@@ -276,26 +274,24 @@ pub struct PagedStatistics {
 impl PagedStatistics {
     fn of(inner: &Inner, paged: &crate::hot::paged::Paged) -> Self {
         let usage = paged.usage();
-        let region = usage.region;
         Self {
             pager: usage.pager,
-            backing: inner.options.paged_backing.as_ref().map_or("file", |backing| backing.name()),
+            medium: inner.options.paged_file.as_ref().map_or("file", |file| file.medium()),
             rows: usage.rows,
             row_bytes: usage.row_bytes,
-            page_bytes: usage.pages * thermocline_base::backing::PAGE_BYTES as u64,
+            page_bytes: usage.pages * crate::hot::paged::PAGE_BYTES as u64,
             rows_over: paged.over.rows.load(Ordering::Relaxed),
             row_bytes_over: paged.over.row_bytes.load(Ordering::Relaxed),
             over_cpu_ns: paged.over.cpu_ns.load(Ordering::Relaxed),
             came_back: inner.paged.came_back(),
             past_reads: usage.past_reads,
-            resident_bytes: region.resident_bytes,
-            page_ins: region.page_ins,
-            page_outs: region.page_outs,
-            write_bytes: region.write_bytes,
-            waits: region.waits,
-            reads_of_waits: region.reads_of_waits,
-            net_faults: region.net_faults,
-            major_faults: region.major_faults,
+            resident_bytes: usage.resident_bytes,
+            page_ins: usage.page_ins,
+            page_outs: usage.page_outs,
+            write_bytes: usage.write_bytes,
+            waits: usage.waits,
+            reads_of_waits: usage.reads_of_waits,
+            major_faults: usage.major_faults,
         }
     }
 }

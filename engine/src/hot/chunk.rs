@@ -36,7 +36,6 @@ use std::ptr::{NonNull, null_mut};
 use thermocline_base::epoch::Guard;
 use thermocline_base::ids::{CHUNK_SLOTS, RowId, Timestamp};
 use thermocline_base::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Ordering};
-use thermocline_region::Span;
 
 use crate::hot::block::Block;
 use crate::hot::budget::OutOfMemory;
@@ -612,7 +611,8 @@ impl Directory {
     /// Has so many pages behind those of a row on the paged side read ahead of need. A hint.
     pub(crate) fn read_behind(&self, row: RowId, pages: usize, guard: &Guard<'_>) {
         if let Some(run) = self.run_of(row, guard) {
-            run.paged().prefetch(&run.spans_behind(row.slot(), pages));
+            let end = run.pages_of(row.slot()).end;
+            run.prefetch(end..end + pages);
         }
     }
 
@@ -625,19 +625,21 @@ impl Directory {
         guard: &Guard<'_>,
     ) {
         let Some(first) = self.run_of(before, guard) else { return };
-        let known: Vec<Span> = first.spans(before.slot()).collect();
-        let mut ahead = Vec::new();
+        let mut known: Vec<(u64, usize)> =
+            first.pages_of(before.slot()).map(|page| (first.number(), page)).collect();
+        let most = known.len() + pages;
         for row in rows {
-            if ahead.len() >= pages {
-                break;
-            }
-            for span in self.run_of(row, guard).into_iter().flat_map(|run| run.spans(row.slot())) {
-                if !known.contains(&span) && !ahead.contains(&span) {
-                    ahead.push(span);
+            let Some(run) = self.run_of(row, guard) else { continue };
+            for page in run.pages_of(row.slot()) {
+                if known.len() >= most {
+                    return;
+                }
+                if !known.contains(&(run.number(), page)) {
+                    known.push((run.number(), page));
+                    run.prefetch(page..page + 1);
                 }
             }
         }
-        first.paged().prefetch(&ahead);
     }
 
     /// The run that a row on the paged side is in.

@@ -13,6 +13,5 @@ pub(crate) mod life;
 pub(crate) mod memory;
 pub(crate) mod paged;
 pub(crate) mod reuse;
-pub(crate) mod run;
 pub(crate) mod store;
 pub(crate) mod version;

@@ -294,7 +294,7 @@ impl Driver {
             },
             Wait::Page(wait) => {
                 // In a box, as above.
-                if let Err(error) = Box::pin(db.counted(WaitKind::Pages, bring_pages(db, &wait))).await {
+                if let Err(error) = Box::pin(db.counted(WaitKind::Pages, bring_pages(&wait))).await {
                     return Err(self.failed(error));
                 }
                 let session = self.session();
@@ -568,8 +568,6 @@ impl Drop for Waiting<'_> {
 ///
 /// # Errors
 /// A page is lost; what it is of is named.
-async fn bring_pages(db: &Inner, wait: &crate::ops::PageWait) -> Result<()> {
-    let _reader = wait.absent.paged.note_reader();
-    let brought = wait.absent.paged.bring(&db.epochs, &wait.absent.spans).await;
-    brought.map_err(|source| Error::Paged { table: Some(wait.table.clone()), source })
+async fn bring_pages(wait: &crate::ops::PageWait) -> Result<()> {
+    wait.absent.bring().await.map_err(|source| Error::Paged { table: Some(wait.table.clone()), source })
 }

@@ -1,7 +1,7 @@
 //! Rows that go over to the paged side (Stoica and Ailamaki, DaMoN 2013, §4), and those that come back.
 //!
 //! A row goes over as it freezes (`ops/freeze.rs`): copied, written, and then its slot is swapped to name the block of the copy,
-//! unless it was changed meanwhile. The block's rows lie on pages of the region instead of in columns ([`crate::hot::run`]). A row comes
+//! unless it was changed meanwhile. The block's rows lie on pages instead of in columns ([`crate::hot::paged`]). A row comes
 //! back by being thawed: by whoever changes it, or by one of its readers, now and then, so that what is used stays in memory.
 //!
 //! | time | governor | reader | writer | slots of rows 0 to 3 |
@@ -18,12 +18,11 @@
 
 use std::sync::Arc;
 
-use thermocline_base::backing::{Backing, FileBacking, PAGE_BYTES};
 use thermocline_base::clock::{thread_cpu_ns, thread_cpu_since};
 use thermocline_base::ids::{RowId, Timestamp};
+use thermocline_base::io::{File, OpenMode};
 use thermocline_base::sync::{Backoff, Ordering};
-use thermocline_pool::policy::PolicyKind;
-use thermocline_region::{OsOptions, OsPager, Pager, Paging, RegionError};
+use thermocline_region::{OsOptions, OsPager};
 
 use crate::catalog::table::{TableEntry, TableForm};
 use crate::error::{Error, Result};
@@ -31,8 +30,8 @@ use crate::hot::block::{Begins, Block};
 use crate::hot::budget::{Charge, MemoryKind};
 use crate::hot::chunk::freeze::settled;
 use crate::hot::chunk::{Chunk, Found, PIECE_SLOTS};
-use crate::hot::paged::{Paged, Run};
-use crate::hot::run::RunBuilder;
+use crate::hot::paged::rows::RunBuilder;
+use crate::hot::paged::{Medium, OsPages, PAGE_BYTES, Paged, PagedError, PoolPages, Run};
 use crate::hot::store::Store;
 use crate::hot::version::Version;
 use crate::mutation::{self, Rule};
@@ -98,43 +97,45 @@ struct Copied {
 /// # Errors
 /// There is no directory for it, or the system refuses what the pager needs.
 pub(crate) fn paged_side(db: &Inner) -> Result<&Arc<Paged>> {
-    db.paged.get_or_open(|| {
-        let frames = frames(db);
-        let pager = open_pager(db, frames).map_err(|error| paged_error(None, error))?;
-        Ok(Paged::new(pager, (frames * PAGE_BYTES) as u64))
-    })
+    db.paged.get_or_open(|| open_medium(db).map(Paged::new).map_err(|error| paged_error(None, error)))
 }
 
-fn open_pager(db: &Inner, frames: usize) -> std::result::Result<Box<dyn Paging>, RegionError> {
-    let bytes = db
-        .memory_limit()
-        .map_or(REGION_MAX / 16, |limit| limit.saturating_mul(REGION_SHARE).clamp(REGION_MIN, REGION_MAX));
-    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+fn open_medium(db: &Inner) -> std::result::Result<Medium, PagedError> {
+    let frame_bytes = frame_bytes(db);
     let dir = db.options.paged_dir.as_deref().unwrap_or(db.files.dir());
-    let epochs = Arc::clone(&db.epochs);
-    let own = |backing: Arc<dyn Backing>| -> std::result::Result<Box<dyn Paging>, RegionError> {
-        let options = thermocline_region::Options { bytes, frames, policy: PolicyKind::default() };
-        Ok(Box::new(Pager::new(options, Arc::clone(&epochs), backing)?))
-    };
-    match db.options.pager {
-        PagerKind::Own => {
-            if let Some(backing) = &db.options.paged_backing {
-                return own(Arc::clone(backing));
-            }
-            let id = u64::from_le_bytes(db.files.id()[..8].try_into().expect("an id has 16 bytes"));
-            let path = dir.join(format!("paged-{id:016x}"));
-            // Of a process that was killed before it could take the name away.
-            let _ = db.cold.io().remove(&path);
-            let backing =
-                FileBacking::new(&**db.cold.io(), &path).map_err(|source| RegionError::NoFile { source })?;
-            own(Arc::new(backing))
+    match (db.options.pager, &db.options.paged_file) {
+        (PagerKind::Own, Some(file)) => Ok(Medium::Pool(PoolPages::new(Arc::clone(file), frame_bytes)?)),
+        (PagerKind::Own, None) => {
+            let file = nameless_file(db, dir).map_err(|source| PagedError::NoFile { source })?;
+            Ok(Medium::Pool(PoolPages::new(file, frame_bytes)?))
         }
-        PagerKind::Os => {
+        (PagerKind::Os, _) => {
             let _ = db.cold.io().remove(&dir.join("paged"));
-            let options = OsOptions { bytes, resident_pages: Some(frames) };
-            Ok(Box::new(OsPager::new(options, epochs, &**db.cold.io(), dir)?))
+            let bytes = db.memory_limit().map_or(REGION_MAX / 16, |limit| {
+                limit.saturating_mul(REGION_SHARE).clamp(REGION_MIN, REGION_MAX)
+            });
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            let options =
+                OsOptions { bytes, resident_pages: Some((frame_bytes / PAGE_BYTES as u64) as usize) };
+            let pager = OsPager::new(options, Arc::clone(&db.epochs), &**db.cold.io(), dir)?;
+            Ok(Medium::Os(OsPages::new(pager, frame_bytes)))
         }
     }
+}
+
+/// A file for pages, whose name is removed as soon as it is open: a process that is killed leaves nothing behind.
+fn nameless_file(
+    db: &Inner,
+    dir: &std::path::Path,
+) -> std::result::Result<Arc<dyn File>, thermocline_base::io::IoError> {
+    let id = u64::from_le_bytes(db.files.id()[..8].try_into().expect("an id has 16 bytes"));
+    let path = dir.join(format!("paged-{id:016x}"));
+    let io = db.cold.io();
+    // Of a process that was killed before it could take the name away.
+    let _ = io.remove(&path);
+    let file = io.open_direct(&path, OpenMode::CreateNew)?;
+    io.remove(&path)?;
+    Ok(file)
 }
 
 /// Can a table's rows go over here?
@@ -143,7 +144,7 @@ fn open_pager(db: &Inner, frames: usize) -> std::result::Result<Box<dyn Paging>,
 /// There is no directory that their pages could lie in.
 pub(crate) fn check_tiering(db: &Inner, tiering: Tiering) -> Result<()> {
     let in_memory = db.files.dir() == std::path::Path::new(crate::options::IN_MEMORY);
-    let has_place = db.options.paged_dir.is_some() || db.options.paged_backing.is_some();
+    let has_place = db.options.paged_dir.is_some() || db.options.paged_file.is_some();
     if tiering == Tiering::Paged && in_memory && !has_place {
         return Err(Error::InvalidOption {
             option: "paged_dir",
@@ -164,7 +165,7 @@ pub(crate) fn look_for_paged_tables(db: &Inner) {
 }
 
 /// An error of the paged side; of a table, where that is known.
-pub(crate) fn paged_error(form: Option<&TableForm>, source: RegionError) -> Error {
+pub(crate) fn paged_error(form: Option<&TableForm>, source: PagedError) -> Error {
     Error::Paged { table: form.map(|form| form.schema.name.clone()), source }
 }
 
@@ -456,23 +457,26 @@ fn may_go(oldest: Timestamp) -> impl Fn(Version) -> Option<(Version, Timestamp)>
     }
 }
 
-/// Frames of the pager.
-fn frames(inner: &Inner) -> usize {
+/// Bytes of the pager's frames, of the memory limit as it is now.
+fn frame_bytes(inner: &Inner) -> u64 {
     let bytes = inner.options.paged_frame_bytes(inner.memory_limit());
-    (bytes / PAGE_BYTES as u64).max(FRAMES_MIN) as usize
+    bytes.max(FRAMES_MIN * PAGE_BYTES as u64)
 }
 
 /// What the paged side takes of the memory limit: all of its frames, and the tables that lead to its pages. The frames count as soon as a
-/// table is paged, so that they are free when rows go over, which is when nothing else is.
+/// table is paged, so that they are free when rows go over, which is when nothing else is. They follow the limit.
 pub(crate) fn note_paged(inner: &Inner) {
-    let (frames, tables) = match inner.paged.get() {
-        Some(paged) => (paged.frame_bytes(), paged.table_bytes()),
-        None if inner.paged.is_wanted() => ((frames(inner) * PAGE_BYTES) as u64, 0),
+    let (frames, bytes) = match inner.paged.get() {
+        Some(paged) => {
+            paged.set_frame_bytes(frame_bytes(inner));
+            (paged.frame_bytes(), paged.memory_bytes())
+        }
+        None if inner.paged.is_wanted() => (frame_bytes(inner), frame_bytes(inner)),
         None => (0, 0),
     };
-    let of_backing = inner.options.paged_backing.as_ref().map_or(0, |backing| backing.table_bytes());
+    let of_file = inner.options.paged_file.as_ref().map_or(0, |file| file.table_bytes());
     let before = inner.budget.used_by(MemoryKind::Paged);
-    inner.budget.note(MemoryKind::Paged, frames + tables + of_backing);
+    inner.budget.note(MemoryKind::Paged, bytes + of_file);
     if before < frames {
         // Rows have to be able to go over from there.
         inner.budget.note_beginning();

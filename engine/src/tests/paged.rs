@@ -38,9 +38,7 @@ fn paged(db: &Database) -> Table {
 }
 
 fn side(db: &Database) -> PagedStatistics {
-    let side = db.statistics().paged.expect("rows have gone over");
-    assert_eq!(side.net_faults, 0, "nobody touches what is not there");
-    side
+    db.statistics().paged.expect("rows have gone over")
 }
 
 #[test]

@@ -1,15 +1,15 @@
 //! What becomes of a paged table when its pages are lost, damaged, late, or find no room: what is lost is named, the rest is served, and
 //! opening again has all of it.
 
-use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use thermocline_base::backing::{Backing, PAGE_BYTES, PageName};
 use thermocline_base::ids::RowId;
-use thermocline_base::io::{Action, AlignedBytes, Completion, IoError, Result as IoResult};
+use thermocline_base::io::{
+    Action, Completion, File, Io, IoError, MemoryIo, OpenMode, Operation, Result as IoResult,
+};
 use thermocline_base::multiplex::block_on;
 
 use crate::freezer::Freezer;
@@ -34,17 +34,24 @@ enum Trouble {
     Short,
     /// A byte of each page is another one.
     Flipped,
-    /// There is no room for parts.
+    /// There is no room for more pages.
     Full,
     /// Writes fail.
     Unwritable,
 }
 
-/// Pages in a map.
-#[derive(Debug, Default)]
+/// A file in memory.
+#[derive(Debug)]
 struct Pages {
-    pages: Mutex<HashMap<PageName, Vec<u8>>>,
+    file: Arc<dyn File>,
     trouble: Mutex<Trouble>,
+}
+
+impl Default for Pages {
+    fn default() -> Self {
+        let file = MemoryIo::new().open(Path::new("pages"), OpenMode::CreateNew).expect("a file in memory");
+        Self { file, trouble: Mutex::default() }
+    }
 }
 
 impl Pages {
@@ -59,46 +66,63 @@ impl Pages {
     fn failed(action: Action, kind: ErrorKind) -> IoError {
         IoError::new(action, Path::new("pages"), None, io::Error::new(kind, "as the test wants it"))
     }
-}
 
-impl Backing for Pages {
-    fn name(&self) -> &'static str {
-        "map"
-    }
-
-    fn prepare(&self, _part: u32) -> IoResult<()> {
+    fn room(&self) -> IoResult<()> {
         if self.is(Trouble::Full) {
             Err(Self::failed(Action::Allocate, ErrorKind::StorageFull))
         } else {
             Ok(())
         }
     }
+}
 
-    fn read(&self, page: PageName, mut buffer: AlignedBytes) -> Completion {
-        if self.is(Trouble::Broken) {
-            return Completion::ready(Err(Self::failed(Action::Read, ErrorKind::Other)), buffer.into());
+impl File for Pages {
+    fn submit(&self, operation: Operation) -> Completion {
+        match operation {
+            Operation::Read { buffer, .. } if self.is(Trouble::Broken) => {
+                Completion::ready(Err(Self::failed(Action::Read, ErrorKind::Other)), buffer)
+            }
+            Operation::Write { buffer, .. } if self.is(Trouble::Unwritable) => {
+                Completion::ready(Err(Self::failed(Action::Write, ErrorKind::Other)), buffer)
+            }
+            Operation::Read { .. } if self.is(Trouble::Short) => {
+                let outcome = self.file.submit(operation).wait();
+                Completion::ready(outcome.result.map(|bytes| bytes / 2), outcome.buffer)
+            }
+            Operation::Read { .. } if self.is(Trouble::Flipped) => {
+                let outcome = self.file.submit(operation).wait();
+                let mut bytes = outcome.buffer.into_aligned().expect("pages are read into aligned buffers");
+                bytes.chunks_mut(4096).for_each(|page| page[100] ^= 1);
+                Completion::ready(outcome.result, bytes.into())
+            }
+            _ => self.file.submit(operation),
         }
-        let pages = self.pages.lock().expect("no test panics with it");
-        buffer.copy_from_slice(&pages[&page]);
-        buffer[100] ^= u8::from(self.is(Trouble::Flipped));
-        let bytes = if self.is(Trouble::Short) { PAGE_BYTES / 2 } else { PAGE_BYTES };
-        Completion::ready(Ok(bytes), buffer.into())
     }
 
-    fn write_run(&self, first: PageName, run: AlignedBytes) -> Completion {
-        if self.is(Trouble::Unwritable) {
-            return Completion::ready(Err(Self::failed(Action::Write, ErrorKind::Other)), run.into());
-        }
-        let mut pages = self.pages.lock().expect("no test panics with it");
-        for (at, page) in run.chunks(PAGE_BYTES).enumerate() {
-            pages.insert(PageName { page: first.page + at as u32, ..first }, page.to_vec());
-        }
-        Completion::ready(Ok(run.len()), run.into())
+    fn path(&self) -> &Path {
+        self.file.path()
     }
 
-    fn discard(&self, part: u32, generation: u32) {
-        let mut pages = self.pages.lock().expect("no test panics with it");
-        pages.retain(|page, _| (page.part, page.generation) != (part, generation));
+    fn len(&self) -> IoResult<u64> {
+        self.file.len()
+    }
+
+    fn set_len(&self, len: u64) -> IoResult<()> {
+        self.file.set_len(len)
+    }
+
+    fn allocate(&self, len: u64) -> IoResult<()> {
+        self.room()?;
+        self.file.allocate(len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> IoResult<bool> {
+        self.file.punch(offset, len)
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> IoResult<()> {
+        self.room()?;
+        self.file.reserve(offset, len)
     }
 }
 
@@ -107,7 +131,7 @@ fn open(dir: &Path, pages: &Arc<Pages>) -> Database {
         .with_durability(Durability::Sync)
         .with_memory_limit(Some(64 << 20))
         .with_paged_bytes(1)
-        .with_paged_backing(Some(Arc::clone(pages) as Arc<dyn Backing>))
+        .with_paged_file(Some(Arc::clone(pages) as Arc<dyn File>))
         .with_reads_a_promotion(0);
     Database::open(dir, options).expect("the options are fine")
 }
@@ -346,7 +370,7 @@ fn replay_reads_no_row_that_it_overwrites() {
         .with_durability(Durability::Sync)
         .with_memory_limit(Some(28 << 20))
         .with_paged_bytes(1)
-        .with_paged_backing(Some(Arc::new(Pages::default()) as Arc<dyn Backing>));
+        .with_paged_file(Some(Arc::new(Pages::default()) as Arc<dyn File>));
     let db = Database::open(dir.path(), small).unwrap();
     check(&db, &db.table("t").unwrap(), ROWS, &changed);
     db.close().unwrap();

@@ -11,8 +11,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use thermocline_base::backing::FileBacking;
-use thermocline_base::io::MemoryIo;
+use thermocline_base::io::{Io, MemoryIo, OpenMode};
 use thermocline_base::rng::Rng;
 use thermocline_engine::row::KeyBuf;
 use thermocline_engine::{ColdSteps, ColdStoreKind, Database, MaintenanceSteps, Options, Table, Tiering};
@@ -44,13 +43,12 @@ impl World {
         match self {
             Self::Still | Self::Frozen => options,
             Self::Paged => {
-                let pages = FileBacking::new(&MemoryIo::new(), Path::new("pages")).expect("a file in memory");
-                // A page file in memory is as long as the region, whose addresses follow from the limit.
+                let pages = MemoryIo::new().open(Path::new("pages"), OpenMode::CreateNew);
                 options
                     .with_tiering(Tiering::Paged)
                     .with_memory_limit(Some(64 << 20))
                     .with_paged_bytes(1)
-                    .with_paged_backing(Some(Arc::new(pages)))
+                    .with_paged_file(Some(pages.expect("a file in memory")))
             }
             Self::Cold(store)
             | Self::ToAndFro(store)

@@ -351,7 +351,6 @@ fn stress(world: World, transactions: u64, watch: &Watch) {
             paged.rows_over > 100 && paged.came_back > 0 && paged.page_ins > 0,
             "hardly anything has gone over: {paged:?}"
         );
-        assert_eq!(paged.net_faults, 0, "nobody touches what is not there");
     }
     if !matches!(world, World::Still | World::Frozen | World::Paged) {
         let cold = bank.db.statistics().cold;

@@ -1,74 +1,46 @@
-//! Regions larger than memory: tuples read by Zipf under each pager, in turns on one machine.
+//! Tables larger than memory under each pager: rows read by Zipf, one contender after another, in turns on one machine.
 //!
-//! ```text
-//!   tuples ─► hot tuples (a sample of accesses, the densest prefix) ─► hot ones pinned, the rest paged   (separated)
-//!                                                                  └► all of them paged, as they come   (spread)
-//!   then, round after round, one contender after another: build ─► warm up ─► measure ─► drop; the median of the rounds is told
-//! ```
+//! | contender | rows that memory has no room for |
+//! |---|---|
+//! | `memory` | there are none: there is no limit. What the others are compared with |
+//! | `own` | on pages of a file, under frames of ours |
+//! | `os` | on pages of a mapped file, left to the system |
+//! | `remote` | on pages of memory servers, under frames of ours |
+//! | `cold` | in the cold store, one by one |
 //!
-//! | contender | tuples | what pages |
-//! |---|---|---|
-//! | `memory` | all pinned | nothing: what the others are compared with |
-//! | `own`, `own-spread` | separated, spread | the pager `own` over a file |
-//! | `os`, `os-spread` | separated, spread | the system, over a mapped file (`os-spread` is the paper's default paging) |
-//! | `remote` | separated | the pager `own` over memory servers |
-//!
-//! After (Stoica and Ailamaki, DaMoN 2013, §6), without a database around it: an access looks a tuple's place up in an array and reads its
-//! bytes. All contenders have the same memory for tuples; the array, the same for all, and tables of pagers are not in it.
-//! Each tuple that is read is compared with what was written.
+//! Each turn is workload C of YCSB on a database of its own ([`crate::run`]): load, warm up, measure. After (Stoica and Ailamaki, DaMoN 2013,
+//! §6), whose tables had no database around them.
 
-mod bound;
-mod drive;
-mod layout;
-mod report;
-
-use std::fmt;
+use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Serialize;
-use thermocline_base::backing::{Backing, FileBacking, PAGE_BYTES, PART_BYTES};
-use thermocline_base::clock::{Clock, SystemClock};
-use thermocline_base::epoch::Epochs;
-use thermocline_base::io::{IoError, SystemIo};
-use thermocline_pool::policy::PolicyKind;
-use thermocline_region::{Options, OsOptions, OsPager, Pager, Paging, RegionError, Statistics};
-use thermocline_remote::backing::{RemoteBacking, RemoteOptions, Unreached};
-use thermocline_remote::client::ClientOptions;
-use thermocline_remote::transport::Connect;
 
+use crate::latency::Percentiles;
 use crate::machine::Machine;
-use bound::Group;
-use drive::Driven;
-use layout::Tuples;
-pub use report::{PagedReport, Run};
-
-/// Bytes that the system may keep for the process beside the paged side, in a control group: stacks, page tables.
-const SLACK_BYTES: u64 = 8 << 20;
+use crate::report::{Outcome, Paged, Report, Throughput, json};
+use crate::run::{MakeFile, RunError, RunOptions, run as run_benchmark};
+use crate::settings::{Benchmark, Paging, Settings, Storage};
 
 /// A contender of the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contender {
-    /// Everything pinned.
+    /// Everything in memory.
     Memory,
-    /// Our pager, hot tuples apart.
+    /// The pager `own`, over a file.
     Own,
-    /// Our pager, hot tuples among the others.
-    OwnSpread,
-    /// The system, hot tuples apart.
+    /// The pager `os`.
     Os,
-    /// The system, hot tuples among the others.
-    OsSpread,
-    /// Our pager over memory servers, hot tuples apart.
+    /// The pager `own`, over memory servers.
     Remote,
+    /// The cold store.
+    Cold,
 }
 
 impl Contender {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Memory, Self::Own, Self::OwnSpread, Self::Os, Self::OsSpread, Self::Remote];
+    pub const ALL: [Self; 5] = [Self::Memory, Self::Own, Self::Os, Self::Remote, Self::Cold];
 
     /// On the command line and in results.
     #[must_use]
@@ -76,10 +48,9 @@ impl Contender {
         match self {
             Self::Memory => "memory",
             Self::Own => "own",
-            Self::OwnSpread => "own-spread",
             Self::Os => "os",
-            Self::OsSpread => "os-spread",
             Self::Remote => "remote",
+            Self::Cold => "cold",
         }
     }
 
@@ -89,33 +60,34 @@ impl Contender {
         Self::ALL.into_iter().find(|contender| contender.name() == name)
     }
 
-    fn is_separated(self) -> bool {
-        matches!(self, Self::Own | Self::Os | Self::Remote)
-    }
-
-    fn is_of_the_system(self) -> bool {
-        matches!(self, Self::Os | Self::OsSpread)
+    fn paging(self) -> Paging {
+        let (tiering, pager) = match self {
+            Self::Memory => ("hot", None),
+            Self::Own => ("paged", Some("own")),
+            Self::Os => ("paged", Some("os")),
+            Self::Remote => ("paged", Some("remote")),
+            Self::Cold => ("cold", None),
+        };
+        Paging { tiering: Some(tiering.to_owned()), pager: pager.map(str::to_owned), ..Paging::default() }
     }
 }
 
 /// Settings of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct PagedSettings {
-    /// Number of tuples.
-    pub tuples: u64,
-    /// Their length, 16 to 4096 bytes.
-    pub tuple_bytes: u32,
-    /// Memory for tuples.
+    /// Number of rows.
+    pub records: u64,
+    /// Bytes of the column beside the key.
+    pub record_bytes: u32,
+    /// The memory limit of all contenders but `memory`.
     pub memory_bytes: u64,
-    /// The share of it that hot tuples are pinned in, where they are apart.
-    pub pinned_share: f64,
     /// Skew of the accesses.
     pub theta: f64,
     /// The contenders, in this order.
     pub contenders: Vec<Contender>,
-    /// Threads of contenders that await their pages.
+    /// Threads that run transactions.
     pub threads: usize,
-    /// Accesses in flight on each of them. Those that cannot await have a thread for each instead.
+    /// Transactions in flight on each of them.
     pub in_flight: usize,
     /// Seconds before it is measured.
     pub warm_up: f64,
@@ -125,228 +97,239 @@ pub struct PagedSettings {
     pub rounds: u32,
     /// Where memory servers are, or that they were started for this.
     pub servers: String,
-    /// Memory servers get pages encrypted and authenticated.
-    pub sealed: bool,
     /// The network that is emulated; `none`: as fast as this machine.
     pub profile: &'static str,
     /// Of all draws.
     pub seed: u64,
 }
 
+/// One turn of a contender.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// Whose.
+    pub contender: Contender,
+    /// Which turn, from 0.
+    pub round: u32,
+    /// Transactions a second.
+    pub throughput_tps: f64,
+    latency_us: Percentiles,
+    cpu_us_per_transaction: f64,
+    /// Of memory servers that were started for this, by page that came in.
+    server_cpu_us_per_page_in: Option<f64>,
+    anonymous_bytes_max: Option<u64>,
+    /// None: no row has gone over.
+    paged: Option<Paged>,
+    /// Reads of the cold store, a transaction.
+    cold_reads: f64,
+}
+
+impl Run {
+    fn new(contender: Contender, round: u32, found: &Throughput, server_cpu_us: Option<f64>) -> Self {
+        let commits = found.commits.max(1) as f64;
+        let page_ins = found.paged.map_or(0, |paged| paged.page_ins);
+        Self {
+            contender,
+            round,
+            throughput_tps: found.throughput_tps,
+            latency_us: found.latency_us.clone(),
+            cpu_us_per_transaction: found.cpu_seconds * 1e6 / commits,
+            server_cpu_us_per_page_in: server_cpu_us
+                .filter(|_| contender == Contender::Remote && page_ins > 0)
+                .map(|us| us / page_ins as f64),
+            anonymous_bytes_max: found.anonymous_bytes_max,
+            paged: found.paged,
+            cold_reads: found.cold.reads as f64 / commits,
+        }
+    }
+}
+
 /// Why there is no result.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PagedError {
-    /// The settings contradict each other, or the machine.
-    Settings(String),
-    /// A region failed.
-    Region(RegionError),
-    /// The file failed.
-    Io(IoError),
-    /// Memory servers are not there.
-    Servers(Unreached),
-    /// A tuple was read that was not written.
-    Wrong {
-        /// Which contender.
+    /// A turn failed.
+    Run {
+        /// Whose.
         contender: Contender,
-        /// Which tuple was asked for.
-        tuple: u64,
+        /// Why.
+        source: RunError,
     },
+    /// The directory of a turn cannot be made.
+    Directory(std::io::Error),
 }
 
-impl fmt::Display for PagedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl std::fmt::Display for PagedError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Settings(text) => f.write_str(text),
-            Self::Region(error) => error.fmt(f),
-            Self::Io(error) => error.fmt(f),
-            Self::Servers(error) => error.fmt(f),
-            Self::Wrong { contender, tuple } => write!(
-                f,
-                "{}: tuple {tuple} was read as it was not written; this is a defect, report it",
-                contender.name()
-            ),
+            Self::Run { contender, source } => write!(f, "{}: {source}", contender.name()),
+            Self::Directory(error) => write!(f, "a directory for a turn cannot be made: {error}"),
         }
     }
 }
 
 impl std::error::Error for PagedError {}
 
-impl From<RegionError> for PagedError {
-    fn from(error: RegionError) -> Self {
-        Self::Region(error)
+impl PagedError {
+    /// Is a setting to blame?
+    #[must_use]
+    pub fn is_setting(&self) -> bool {
+        matches!(self, Self::Run { source, .. } if source.is_setting())
     }
 }
 
 impl PagedSettings {
-    /// # Errors
-    /// When no contender could be measured so.
-    pub fn check(&self) -> Result<(), PagedError> {
-        let settings = |text: String| Err(PagedError::Settings(text));
-        if !(16..=PAGE_BYTES as u32).contains(&self.tuple_bytes) {
-            return settings(format!("a tuple has 16 to {PAGE_BYTES} bytes, not {}", self.tuple_bytes));
+    fn of(&self, contender: Contender, dir: &Path) -> Settings {
+        Settings {
+            benchmark: Benchmark::Ycsb {
+                workload: "c".to_owned(),
+                read_percent: None,
+                records: self.records,
+                fields: 1,
+                field_bytes: self.record_bytes,
+                theta: self.theta,
+                shift_seconds: None,
+                shift_every_seconds: None,
+                restart: false,
+            },
+            threads: self.threads,
+            in_flight: self.in_flight,
+            warm_up_seconds: self.warm_up,
+            seconds: self.seconds,
+            isolation: "snapshot".to_owned(),
+            durability: "async".to_owned(),
+            memory_limit_bytes: (contender != Contender::Memory).then_some(self.memory_bytes),
+            access_log: None,
+            data_dir: dir.to_owned(),
+            seed: self.seed,
+            hold_snapshot: false,
+            grow_rows: None,
+            until_bytes: None,
+            freeze_threads: None,
+            checkpoint_interval_seconds: None,
+            storage: Storage::default(),
+            paging: contender.paging(),
         }
-        let least = 8 * PART_BYTES as u64;
-        if self.memory_bytes < least {
-            return settings(format!("--memory is at least {} MiB", least >> 20));
-        }
-        let paged = self.memory_bytes - self.pinned_bytes();
-        let most = paged / PAGE_BYTES as u64;
-        if self.in_flight * self.threads + 64 > most as usize {
-            return settings(format!(
-                "{} accesses in flight need more frames than {most}; give more --memory, or a lower --pinned share",
-                self.in_flight * self.threads
-            ));
-        }
-        if self.contenders.is_empty() {
-            return settings("nothing is to be measured; name pagers".to_owned());
-        }
-        Ok(())
-    }
-
-    /// Memory of pinned parts, where hot tuples are apart.
-    fn pinned_bytes(&self) -> u64 {
-        let bytes = (self.memory_bytes as f64 * self.pinned_share) as u64;
-        bytes / PART_BYTES as u64 * PART_BYTES as u64
-    }
-
-    fn remote_options(&self) -> RemoteOptions {
-        let options = RemoteOptions::default();
-        RemoteOptions { client: ClientOptions { sealed: self.sealed, ..options.client }, ..options }
     }
 }
 
-/// A contender's pager, and what bounds it.
-struct Field {
-    pager: Box<dyn Paging>,
-    bound: &'static str,
-    group: Option<Group>,
-    remote: Option<Arc<RemoteBacking>>,
-}
-
-/// Measures. `connects` makes the connections to memory servers, `server_cpu` gives their processor time so far in microseconds, if
-/// it is known; `told` hears of each run.
+/// Measures. `make_file` connects to memory servers, `server_cpu` gives their processor time so far in microseconds, if it is known; `told`
+/// hears of each run.
 ///
 /// # Errors
-/// When the settings cannot be, a pager cannot be had, or a tuple is wrong.
+/// A turn fails.
 pub fn run(
     settings: &PagedSettings,
     dir: &Path,
-    connects: &dyn Fn() -> Vec<Box<dyn Connect>>,
+    make_file: &MakeFile<'_>,
     server_cpu: &dyn Fn() -> Option<f64>,
     told: &mut dyn FnMut(&Run),
 ) -> Result<PagedReport, PagedError> {
-    settings.check()?;
-    let tuples = Tuples::new(settings);
     let mut runs = Vec::new();
     for round in 0..settings.rounds {
         for contender in &settings.contenders {
-            let run = one(settings, *contender, round, &tuples, dir, connects, server_cpu)?;
+            let contender = *contender;
+            let place = dir.join(format!("{}-{round}", contender.name()));
+            std::fs::create_dir_all(&place).map_err(PagedError::Directory)?;
+            let paged_file = (contender == Contender::Remote).then_some(make_file);
+            let options = RunOptions { calibrate: false, check: false, quiet: true, paged_file };
+            let before = server_cpu();
+            let report: Report = run_benchmark(&settings.of(contender, &place), &options, &|_| {
+                Err("nothing is built for this".to_owned())
+            })
+            .map_err(|source| PagedError::Run { contender, source })?;
+            let servers = server_cpu().zip(before).map(|(after, before)| after - before);
+            let Outcome::Throughput(found) = &report.outcome else {
+                unreachable!("YCSB reports a throughput")
+            };
+            let run = Run::new(contender, round, found, servers);
             told(&run);
             runs.push(run);
+            // The next turn has the space.
+            let _ = std::fs::remove_dir_all(&place);
         }
     }
-    let device = drive::device(dir, settings.threads * settings.in_flight, settings.seconds)
-        .map_err(PagedError::Io)?;
-    Ok(PagedReport::new(settings.clone(), Machine::here(), dir, device, runs))
+    Ok(PagedReport::new(settings.clone(), runs))
 }
 
-/// Builds one contender, and measures it once.
-fn one(
-    settings: &PagedSettings,
-    contender: Contender,
-    round: u32,
-    tuples: &Tuples,
-    dir: &Path,
-    connects: &dyn Fn() -> Vec<Box<dyn Connect>>,
-    server_cpu: &dyn Fn() -> Option<f64>,
-) -> Result<Run, PagedError> {
-    let epochs = Arc::new(Epochs::new());
-    let pinned_bytes = match contender {
-        Contender::Memory => u64::MAX,
-        _ if contender.is_separated() => settings.pinned_bytes(),
-        _ => 0,
-    };
-    let order = tuples.order(pinned_bytes);
-    let paged_memory = settings.memory_bytes - order.pinned_bytes().min(settings.memory_bytes);
-    let mut field = field(settings, contender, &order, paged_memory, &epochs, dir, connects)?;
-    let places = layout::load(&*field.pager, tuples, &order)?;
-    if let Some(group) = &field.group {
-        group.enter().map_err(|error| PagedError::Settings(group.refused(&error)))?;
+/// The result.
+#[derive(Clone, Debug, Serialize)]
+pub struct PagedReport {
+    settings: PagedSettings,
+    machine: Machine,
+    /// The parts that are emulated.
+    emulated: Vec<String>,
+    /// Of each contender the run with the median rate.
+    medians: Vec<Run>,
+    /// All of them.
+    runs: Vec<Run>,
+}
+
+impl PagedReport {
+    fn new(settings: PagedSettings, runs: Vec<Run>) -> Self {
+        let mut emulated = Vec::new();
+        if settings.contenders.contains(&Contender::Remote) {
+            if settings.servers.starts_with("spawn:") {
+                emulated
+                    .push("memory servers are processes of this machine and share its processors".to_owned());
+            }
+            if settings.profile != "none" {
+                emulated.push(format!("their network behaves like {}", settings.profile));
+            }
+        }
+        let median = |contender: &Contender| {
+            let mut own: Vec<&Run> = runs.iter().filter(|run| run.contender == *contender).collect();
+            own.sort_by(|a, b| a.throughput_tps.total_cmp(&b.throughput_tps));
+            own.get(own.len() / 2).map(|run| (*run).clone())
+        };
+        let medians = settings.contenders.iter().filter_map(median).collect();
+        Self { settings, machine: Machine::here(), emulated, medians, runs }
     }
-    let driven = Driven {
-        settings,
-        contender,
-        tuples,
-        places: &places,
-        pager: &*field.pager,
-        epochs: &epochs,
-        server_cpu,
-    };
-    let measured = driven.run(round);
-    // Back where it was, before anything else is done.
-    drop(field.group.take());
-    let (measured, before, after) = measured?;
-    let resident = after.resident_bytes;
-    let lost = field.remote.as_ref().map(|remote| remote.statistics().lost_servers);
-    let paged_pages = order.paged_pages();
-    let counted = |of: fn(&Statistics) -> u64| of(&after) - of(&before);
-    Ok(Run::new(
-        contender,
-        round,
-        field.bound,
-        &measured,
-        report::Counted {
-            page_ins: counted(|of| of.page_ins),
-            page_outs: counted(|of| of.page_outs),
-            net_faults: counted(|of| of.net_faults),
-            major_faults: counted(|of| of.major_faults),
-            pinned_bytes: after.pinned_bytes,
-            paged_bytes: paged_pages * PAGE_BYTES as u64,
-            resident_bytes: resident,
-            locked_bytes: after.locked_bytes,
-            table_bytes: after.table_bytes,
-            lost_servers: lost.unwrap_or(0),
-        },
-    ))
-}
 
-/// Makes a contender's pager.
-fn field(
-    settings: &PagedSettings,
-    contender: Contender,
-    order: &layout::Order,
-    paged_memory: u64,
-    epochs: &Arc<Epochs>,
-    dir: &Path,
-    connects: &dyn Fn() -> Vec<Box<dyn Connect>>,
-) -> Result<Field, PagedError> {
-    let frames = ((paged_memory / PAGE_BYTES as u64) as usize).max(64);
-    let bytes = order.parts() * PART_BYTES;
-    if contender.is_of_the_system() {
-        let group = Group::new(paged_memory + SLACK_BYTES);
-        let resident_pages = group.is_none().then_some(frames);
-        let options = OsOptions { bytes, resident_pages };
-        let pager = OsPager::new(options, Arc::clone(epochs), &SystemIo::new(), dir)?;
-        let bound = if group.is_some() { "control group" } else { "trimmer" };
-        return Ok(Field { pager: Box::new(pager), bound, group, remote: None });
+    /// As one JSON object.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
     }
-    let options = Options { bytes, frames, policy: PolicyKind::S3Fifo };
-    let mut remote = None;
-    let backing: Arc<dyn Backing> = if contender == Contender::Remote {
-        let clock = Arc::new(SystemClock) as Arc<dyn Clock>;
-        let backing = RemoteBacking::open(settings.remote_options(), &clock, connects());
-        let backing = Arc::new(backing.map_err(PagedError::Servers)?);
-        remote = Some(Arc::clone(&backing));
-        backing
-    } else {
-        Arc::new(FileBacking::new(&SystemIo::new(), &dir.join("pages")).map_err(PagedError::Io)?)
-    };
-    let pager = Pager::new(options, Arc::clone(epochs), backing)?;
-    Ok(Field { pager: Box::new(pager), bound: "frames", group: None, remote })
-}
 
-/// A duration of so many seconds.
-fn seconds(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds)
+    /// As lines for people.
+    #[must_use]
+    pub fn to_table(&self) -> String {
+        let settings = &self.settings;
+        let mut text = format!(
+            "paged: {} rows of {} bytes under {} MiB, θ {}, {} threads × {}, medians of {}\n",
+            settings.records,
+            settings.record_bytes,
+            settings.memory_bytes >> 20,
+            settings.theta,
+            settings.threads,
+            settings.in_flight,
+            settings.rounds
+        );
+        let mut line = |said: String| {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{said}");
+        };
+        line(format!(
+            "{:7} {:>12} {:>9} {:>9} {:>9} {:>9} {:>12} {:>11}",
+            "pager", "tx/s", "p50 µs", "p99 µs", "p99.9 µs", "cpu µs", "page-ins/s", "cold reads"
+        ));
+        for run in &self.medians {
+            let page_ins = run
+                .paged
+                .map_or("-".to_owned(), |paged| format!("{:.0}", paged.page_ins as f64 / settings.seconds));
+            line(format!(
+                "{:7} {:>12.0} {:>9.2} {:>9.2} {:>9.2} {:>9.2} {:>12} {:>11.3}",
+                run.contender.name(),
+                run.throughput_tps,
+                run.latency_us.p50,
+                run.latency_us.p99,
+                run.latency_us.p999,
+                run.cpu_us_per_transaction,
+                page_ins,
+                run.cold_reads
+            ));
+        }
+        self.emulated.iter().for_each(|emulated| line(format!("emulated: {emulated}")));
+        text
+    }
 }

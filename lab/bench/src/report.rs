@@ -350,8 +350,8 @@ impl Frozen {
 pub struct Paged {
     /// `own` or `os`.
     pub pager: &'static str,
-    /// The backing that its pages are read from.
-    pub backing: &'static str,
+    /// The medium that its pages are read from.
+    pub medium: &'static str,
     /// Rows on pages at the end, those that came back or were changed since among them.
     pub rows: u64,
     /// Their bytes.
@@ -364,7 +364,7 @@ pub struct Paged {
     pub page_ins: u64,
     /// Pages that went out.
     pub page_outs: u64,
-    /// Bytes written to the backing.
+    /// Bytes written to the medium.
     pub write_bytes: u64,
     /// Waits for pages.
     pub waits: u64,
@@ -372,8 +372,6 @@ pub struct Paged {
     pub page_reads_per_wait: f64,
     /// Pages that were read past the frames.
     pub past_reads: u64,
-    /// Touches without asking that the pager served.
-    pub net_faults: u64,
     /// Faults for which the system read, in the whole process.
     pub major_faults: u64,
     /// Rows that went over.
@@ -391,7 +389,7 @@ impl Paged {
     pub(crate) fn of(paged: &PagedStatistics) -> Self {
         Self {
             pager: paged.pager,
-            backing: paged.backing,
+            medium: paged.medium,
             rows: paged.rows,
             row_bytes: paged.row_bytes,
             paged_bytes: paged.page_bytes,
@@ -402,7 +400,6 @@ impl Paged {
             waits: paged.waits,
             page_reads_per_wait: paged.reads_of_waits as f64 / paged.waits.max(1) as f64,
             past_reads: paged.past_reads,
-            net_faults: paged.net_faults,
             major_faults: paged.major_faults,
             rows_over: paged.rows_over,
             came_back: paged.came_back,
@@ -420,7 +417,6 @@ impl Paged {
             write_bytes: self.write_bytes - before.write_bytes,
             waits: self.waits - before.waits,
             past_reads: self.past_reads - before.past_reads,
-            net_faults: self.net_faults - before.net_faults,
             major_faults: self.major_faults - before.major_faults,
             rows_over: self.rows_over - before.rows_over,
             came_back: self.came_back - before.came_back,
@@ -785,7 +781,7 @@ impl Table {
                 size(found.paged_bytes),
                 size(found.resident_bytes),
                 found.pager,
-                found.backing,
+                found.medium,
                 grouped(found.page_ins as f64),
                 grouped(found.rows_over as f64),
                 found.cpu_us_per_row_over,

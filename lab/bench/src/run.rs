@@ -19,11 +19,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thermocline_base::device_model::DeviceModel;
-use thermocline_base::io::{ProfileIo, SystemIo};
+use thermocline_base::io::{File, ProfileIo, SystemIo};
 use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
 use thermocline_engine::temperature::LogError;
 use thermocline_engine::{
-    Backing, Database, Durability, Isolation, Options, PageCapture, Transaction, TransactionOptions,
+    Database, Durability, Isolation, Options, PageCapture, Transaction, TransactionOptions,
 };
 
 use crate::calibration::{CalibrationError, calibrate};
@@ -44,8 +44,8 @@ pub use ssd::{
 };
 pub use verify::{Checked, check, open_to_look};
 
-/// Makes what the pages of paged tables are in while they are not in memory, anew for each opening.
-pub type MakeBacking<'a> = dyn Fn() -> Result<Arc<dyn Backing>, String> + 'a;
+/// Makes the file that the pages of paged tables are in while they are not in memory, anew for each opening.
+pub type MakeFile<'a> = dyn Fn() -> Result<Arc<dyn File>, String> + 'a;
 
 /// The tasks of a run beside its benchmark.
 #[derive(Clone, Copy)]
@@ -56,8 +56,8 @@ pub struct RunOptions<'a> {
     pub check: bool,
     /// Show no progress.
     pub quiet: bool,
-    /// Pages lie in this in place of a file.
-    pub backing: Option<&'a MakeBacking<'a>>,
+    /// Pages lie in this in place of a file of the database's.
+    pub paged_file: Option<&'a MakeFile<'a>>,
 }
 
 /// Why there is no report.
@@ -152,7 +152,7 @@ pub fn run(settings: &Settings, options: &RunOptions<'_>, builder: &Builder<'_>)
         progress,
         peak: Peak::watch(),
         capture: capture(&settings.storage)?,
-        backing: options.backing,
+        paged_file: options.paged_file,
     };
     let outcome = match &settings.benchmark {
         Benchmark::Ycsb { .. } => ycsb::run(&mut session).map(throughput),
@@ -212,7 +212,7 @@ struct Session<'a> {
     progress: Progress,
     peak: Peak,
     capture: Option<Arc<PageCapture>>,
-    backing: Option<&'a MakeBacking<'a>>,
+    paged_file: Option<&'a MakeFile<'a>>,
 }
 
 /// The counts of a load.
@@ -282,14 +282,14 @@ impl Session<'_> {
         if let Some(tiering) = &paging.tiering {
             options = options.with_tiering(setting("tiering", tiering)?);
         }
-        if let Some(pager) = paging.pager.as_ref().filter(|_| self.backing.is_none()) {
+        if let Some(pager) = paging.pager.as_ref().filter(|_| self.paged_file.is_none()) {
             options = options.with_pager(setting("pager", pager)?);
         }
         options = options
             .with_paged_dir(paging.paged_dir.clone())
             .with_paged_bytes(paging.paged_bytes.unwrap_or(0));
-        if let Some(make) = self.backing {
-            options = options.with_paged_backing(Some(make().map_err(RunError::Setting)?));
+        if let Some(make) = self.paged_file {
+            options = options.with_paged_file(Some(make().map_err(RunError::Setting)?));
         }
         if let Some(seconds) = settings.checkpoint_interval_seconds {
             options = options.with_checkpoint_interval(Duration::from_secs_f64(seconds));

@@ -1,4 +1,4 @@
-//! The pager `os` promises what the pager `own` does, as far as the system lets it: a flat array, proofs that last, parts that end; and
+//! A region left to the system is a flat array, with proofs that last and parts that end;
 //! its trimmer keeps to the limit.
 
 use std::collections::BTreeMap;
@@ -44,8 +44,8 @@ fn page(at: u64) -> Span {
 }
 
 fn read(world: &World, spans: &[Span]) -> Result<Vec<Vec<u8>>, RegionError> {
-    let (guard, mut claim) = (world.epochs.pin(), world.pager.claim());
-    let proof = world.pager.ask(&guard, spans, &mut claim)?.expect("the system waits, not the reader");
+    let guard = world.epochs.pin();
+    let proof = world.pager.look(&guard, spans)?;
     Ok(spans.iter().map(|span| proof.bytes(*span).to_vec()).collect())
 }
 
@@ -174,8 +174,7 @@ fn a_part_waits_for_its_readers() {
     std::thread::scope(|scope| {
         let guard = world.epochs.pin();
         let freeing = {
-            let mut claim = world.pager.claim();
-            let proof = world.pager.ask(&guard, &asked, &mut claim).expect("asked").expect("there");
+            let proof = world.pager.look(&guard, &asked).expect("asked");
             let freeing = scope.spawn(|| world.pager.free(part).expect("freed"));
             while world.pager.side(part.number).0 != Side::Going {
                 std::thread::yield_now();

@@ -160,6 +160,11 @@ impl Host {
         self.link.due_ns()
     }
 
+    /// Did its connection not take all that was to be sent?
+    pub(super) fn is_sending(&self) -> bool {
+        self.link.is_sending()
+    }
+
     /// Pages that it takes, granted or not.
     pub(super) fn room_now(&self) -> u64 {
         if self.lease == 0 || self.draining { 0 } else { self.room() }

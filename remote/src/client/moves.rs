@@ -24,6 +24,7 @@ const LOOK_AGAIN_NS: u64 = 100_000_000;
 /// The pages that are to be moved.
 #[derive(Debug, Default)]
 pub(super) struct Moves {
+    /// In this order; one that is not `queued` any more is passed over.
     queue: VecDeque<u64>,
     queued: HashSet<u64>,
     under_way: BTreeSet<u64>,
@@ -66,13 +67,11 @@ impl Moves {
 
     pub(super) fn forget(&mut self, slot: u64) {
         self.short.remove(&slot);
-        if self.queued.remove(&slot) {
-            self.queue.retain(|waits| *waits != slot);
-        }
+        self.queued.remove(&slot);
     }
 
     fn is_idle(&self) -> bool {
-        self.scan.is_none() && self.queue.is_empty() && self.under_way.is_empty()
+        self.scan.is_none() && self.queued.is_empty() && self.under_way.is_empty()
     }
 }
 
@@ -92,8 +91,7 @@ impl Client {
         }
         while self.moves.under_way.len() < self.options.moves_max {
             let Some(slot) = self.moves.queue.pop_front() else { break };
-            self.moves.queued.remove(&slot);
-            if !self.begin_move(slot) {
+            if self.moves.queued.remove(&slot) && !self.begin_move(slot) {
                 self.moves.enqueue(slot);
                 break;
             }
@@ -130,7 +128,7 @@ impl Client {
     /// Begins to move a page. `false`: there is nowhere to move it to now.
     fn begin_move(&mut self, slot: u64) -> bool {
         self.look(slot);
-        self.moves.queue.retain(|waits| *waits != slot);
+        // It may have listed the page anew.
         self.moves.queued.remove(&slot);
         if !self.table.get(slot).in_use() || self.outs.contains_key(&slot) {
             return true;
@@ -213,5 +211,29 @@ impl Client {
             self.moves.enqueue(slot);
         }
         self.release(slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages that are forgotten while they wait cost nothing to forget, and do not come up again unless they are listed anew.
+    #[test]
+    fn what_is_forgotten_is_passed_over() {
+        let mut moves = Moves::default();
+        (0..10).for_each(|slot| moves.shorten(slot));
+        (0..10).filter(|slot| slot % 2 == 0).for_each(|slot| moves.forget(slot));
+        moves.shorten(4);
+        moves.shorten(4);
+        let mut order = Vec::new();
+        while let Some(slot) = moves.queue.pop_front() {
+            if moves.queued.remove(&slot) {
+                order.push(slot);
+            }
+        }
+        assert_eq!(order, [1, 3, 4, 5, 7, 9]);
+        (0..10).for_each(|slot| moves.forget(slot));
+        assert!(moves.is_idle() && moves.none_urgent());
     }
 }

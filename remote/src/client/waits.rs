@@ -8,6 +8,8 @@ use super::second::SLOW_NS;
 
 /// An owner looks at a client at least this often: what is decided by time alone is late by no more than this.
 const TICK_NS: u64 = 100_000_000;
+/// What a connection did not take is tried again after this time.
+const SEND_NS: u64 = 500_000;
 
 /// The waits of a client.
 #[derive(Debug)]
@@ -56,6 +58,9 @@ impl Client {
                 None => Some(server.retry_ns()),
                 Some(host) => {
                     sockets.extend(host.socket());
+                    if host.is_sending() {
+                        until_ns = until_ns.min(now + SEND_NS);
+                    }
                     if self.options.copies > 1 {
                         // One that cannot be repeated now is looked at again, not at once.
                         let slow_ns = host.slow_at_ns().map_or(u64::MAX, |at| at.max(now + SLOW_NS / 4));

@@ -1,6 +1,6 @@
 //! Memory servers and clients over real sockets: what works, and what is refused.
 
-mod backing;
+mod file;
 mod refusals;
 mod service;
 

@@ -48,8 +48,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use thermocline_base::backing::FileBacking;
-use thermocline_base::io::{Io, MemoryIo, RecordingIo};
+use thermocline_base::io::{Io, MemoryIo, OpenMode, RecordingIo};
 use thermocline_engine::row::{KeyBuf, Value};
 use thermocline_engine::{Database, Durability, Options, Result, Table, Tiering, TransactionOptions};
 
@@ -75,10 +74,9 @@ fn tiny(durability: Durability) -> Options {
 fn open(io: &(impl Io + Clone + 'static), options: &Options) -> Result<Database> {
     let mut options = options.clone();
     if options.tiering == Tiering::Paged {
-        let pages = FileBacking::new(&MemoryIo::new(), Path::new("pages")).expect("a file in memory");
-        // A page file in memory is as long as the region, whose addresses follow from the limit.
+        let pages = MemoryIo::new().open(Path::new("pages"), OpenMode::CreateNew);
         options = options
-            .with_paged_backing(Some(Arc::new(pages)))
+            .with_paged_file(Some(pages.expect("a file in memory")))
             .with_paged_bytes(1)
             .with_memory_limit(Some(64 << 20));
     }

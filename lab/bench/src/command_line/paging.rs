@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::settings::Paging;
 use clap::Args;
-use thermocline_engine::{Backing, Options, PagerKind, Tiering};
+use thermocline_base::io::File;
+use thermocline_engine::{Options, PagerKind, Tiering};
 use thermocline_remote::key::Key;
 use thermocline_remote::pages::{Copies, RemotePages};
 use thermocline_remote::profile::Profile;
@@ -98,8 +99,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// The backing of the pages, for a database that is opened.
-    pub fn backing(&self) -> Result<Arc<dyn Backing>, String> {
+    /// The file of the pages, for a database that is opened.
+    pub fn file(&self) -> Result<Arc<dyn File>, String> {
         self.pages.open()
     }
 }
@@ -134,7 +135,7 @@ impl PagingArguments {
         }
         let servers = self.servers(dir)?;
         if let Some(servers) = &servers {
-            options = options.with_paged_backing(Some(servers.backing().map_err(Failure::Failed)?));
+            options = options.with_paged_file(Some(servers.file().map_err(Failure::Failed)?));
         }
         Ok((options, servers))
     }

@@ -49,7 +49,7 @@ pub(crate) enum Command {
     Siberia(siberia::Arguments),
     /// Cold rows on a slow device (emulated) alone, below an SSD, and on the local disk
     Ssd(ssd::Arguments),
-    /// Regions larger than memory under each pager: ours, the system's, memory servers
+    /// Tables larger than memory under each pager: ours, the system's, memory servers; and in the cold store
     Paged(paged::Arguments),
     /// Remote memory: pages out and in, beside the bare transport, and slots
     Remote(remote::Arguments),
@@ -270,12 +270,12 @@ impl Job<'_> {
         }
         let data_dir = database.run.prepare(self.quiet)?;
         let servers = database.paging.servers(data_dir.path())?;
-        let backing = || servers.as_ref().expect("there are some").backing();
+        let paged_file = || servers.as_ref().expect("there are some").file();
         let options = RunOptions {
             calibrate: !database.run.no_calibration,
             check: self.check,
             quiet: self.quiet,
-            backing: servers.is_some().then_some(&backing),
+            paged_file: servers.is_some().then_some(&paged_file),
         };
         let report = run::run(&self.settings(data_dir.path())?, &options, &|settings| {
             recovery::builder(settings, self.quiet)

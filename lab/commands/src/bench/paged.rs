@@ -3,41 +3,35 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use thermocline_bench::paged_bench::{self, Contender, PagedError, PagedSettings};
-use thermocline_remote::profile::Profile;
-
-use thermocline_bench::command_line::Failure;
 use thermocline_bench::command_line::data_dir::DataDir;
-use thermocline_bench::command_line::servers;
-use thermocline_bench::command_line::values;
-use thermocline_bench::command_line::{can_be_written, write};
+use thermocline_bench::command_line::{Failure, can_be_written, servers, values, write};
+use thermocline_bench::paged_bench::{self, Contender, PagedSettings};
+use thermocline_remote::pages::{Copies, RemotePages};
+use thermocline_remote::profile::Profile;
 
 /// Options of `bench paged`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Tuples
+    /// Rows
     #[arg(long, default_value = "2M", value_parser = values::count)]
     records: u64,
-    /// Bytes of each, 16 to 4096
-    #[arg(long, default_value_t = 200)]
+    /// Bytes of each, beside its key
+    #[arg(long, default_value = "200", value_parser = values::few)]
     record_bytes: u32,
-    /// Memory for tuples; the rest of them is paged
-    #[arg(long, default_value = "100MiB", value_parser = values::size)]
+    /// The memory limit of all but `memory`
+    #[arg(long, default_value = "256MiB", value_parser = values::size)]
     memory: u64,
-    /// The share of the memory that hot tuples are pinned in, where they stand apart
-    #[arg(long, default_value_t = 0.5, value_parser = values::share)]
-    pinned: f64,
     /// Skew of the accesses: 0 is uniform
-    #[arg(long, default_value_t = 1.0, value_parser = values::theta)]
+    #[arg(long, default_value_t = 0.99, value_parser = values::theta)]
     theta: f64,
-    /// Who is measured: memory, own, own-spread, os, os-spread, remote
-    #[arg(long, value_delimiter = ',', default_value = "memory,own,own-spread,os,os-spread,remote", value_parser = contender)]
+    /// What is measured: memory, own, os, remote, cold
+    #[arg(long, value_delimiter = ',', default_value = "memory,own,os,remote,cold", value_parser = contender)]
     pager: Vec<Contender>,
-    /// Threads that read, where pages are awaited
+    /// Threads that run transactions
     #[arg(long, default_value = "1", value_parser = values::threads)]
     threads: usize,
-    /// Accesses in flight on each of them; under os and os-spread threads instead, up to 64
-    #[arg(long, default_value = "32", value_parser = values::depth)]
+    /// Transactions in flight on each of them
+    #[arg(long, default_value = "32", value_parser = values::in_flight)]
     in_flight: usize,
     /// Seconds that are measured, of each turn
     #[arg(long, default_value = "5", value_parser = values::seconds)]
@@ -45,7 +39,7 @@ pub(crate) struct Arguments {
     /// Seconds before that
     #[arg(long, default_value = "3", value_parser = values::seconds_or_zero)]
     warm_up: f64,
-    /// Turns of each pager; the median is told
+    /// Turns of each; the median is told
     #[arg(long, default_value = "3", value_parser = values::few)]
     rounds: u32,
     /// Memory servers: addresses, or spawn:N to start N of them for this
@@ -60,32 +54,28 @@ pub(crate) struct Arguments {
     /// Have the servers answer as over a network: ib-2007, rdma-100g, ethernet-25g, ethernet-1g (emulated)
     #[arg(long, value_name = "NAME", value_parser = servers::profile)]
     remote_profile: Option<Profile>,
-    /// Where the paged side's file is made: an empty directory; without it, a temporary one
+    /// Where the databases are made: an empty directory; without it, a temporary one
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Write the result to this file as one JSON object
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// One seed gives one sequence of accesses a task
+    /// One seed gives one sequence of requests
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
 fn contender(name: &str) -> Result<Contender, String> {
     let names = || Contender::ALL.map(Contender::name).join(", ");
-    Contender::named(name).ok_or_else(|| format!("{name:?} is no pager; name some of {}", names()))
+    Contender::named(name).ok_or_else(|| format!("{name:?} is not measured here; name some of {}", names()))
 }
 
 impl Arguments {
     pub(super) fn run(&self, quiet: bool) -> Result<(), Failure> {
-        if self.records > u64::from(u32::MAX) {
-            return Err(Failure::Usage("--records: at most 4294967295 are possible".to_owned()));
-        }
         let settings = PagedSettings {
-            tuples: self.records,
-            tuple_bytes: self.record_bytes,
+            records: self.records,
+            record_bytes: self.record_bytes,
             memory_bytes: self.memory,
-            pinned_share: self.pinned,
             theta: self.theta,
             contenders: self.pager.clone(),
             threads: self.threads,
@@ -94,40 +84,41 @@ impl Arguments {
             seconds: self.seconds,
             rounds: self.rounds,
             servers: self.remote.clone(),
-            sealed: self.remote_seal,
             profile: self.remote_profile.map_or("none", |profile| profile.name),
             seed: self.seed,
         };
-        settings.check().map_err(|error| Failure::Usage(error.to_string()))?;
         self.json.iter().try_for_each(|file| can_be_written(file))?;
         let dir = DataDir::prepare(self.data_dir.as_deref())?;
         // The key of servers that are started does not stay in a directory of the user's.
-        let apart = self.data_dir.as_ref().map(|_| DataDir::prepare(None)).transpose()?;
-        let keys = apart.as_ref().unwrap_or(&dir);
+        let keys = DataDir::prepare(None)?;
         let (mut addresses, mut key, mut children) = servers::Servers::default();
         if settings.contenders.contains(&Contender::Remote) {
-            let bytes = self.records * u64::from(self.record_bytes) * 5 / 4;
+            let bytes = self.records * u64::from(self.record_bytes) * 3 / 2;
             (addresses, key, children) =
                 servers::servers(&self.remote, self.remote_key.as_deref(), bytes, keys.path())?;
         }
-        let connects = || servers::connects(&addresses, key.as_ref(), false, self.remote_profile);
+        let pages = RemotePages {
+            servers: addresses,
+            key,
+            copies: Copies::One,
+            dir: dir.path().to_owned(),
+            plain: false,
+            sealed: self.remote_seal,
+            profile: self.remote_profile,
+        };
         let cpu = || servers::cpu_of(&children);
         let mut told = |run: &paged_bench::Run| {
             if !quiet {
-                eprintln!(
-                    "round {}: {} {:.0} accesses/s",
-                    run.round,
-                    run.contender.name(),
-                    run.accesses_per_s
-                );
+                eprintln!("round {}: {} {:.0} tx/s", run.round, run.contender.name(), run.throughput_tps);
             }
         };
-        let report = paged_bench::run(&settings, dir.path(), &connects, &cpu, &mut told).map_err(
-            |error| match error {
-                PagedError::Settings(text) => Failure::Usage(text),
-                error => Failure::Failed(error.to_string()),
-            },
-        )?;
+        let report =
+            paged_bench::run(&settings, dir.path(), &|| pages.open(), &cpu, &mut told).map_err(|error| {
+                match error.is_setting() {
+                    true => Failure::Usage(error.to_string()),
+                    false => Failure::Failed(error.to_string()),
+                }
+            })?;
         print!("{}", report.to_table());
         match &self.json {
             Some(file) => write(file, std::fs::write(file, report.to_json())),

@@ -1,5 +1,7 @@
 //! Rows beside each other in pages: how a paged block keeps them.
 //!
+//! Behind the header of a page (its medium's, or zeros):
+//!
 //! ```text
 //!   a page of rows    ┌───────┬─────────────────────────────┬───────┬───────┬───────┬─ … ─┬──────┐
 //!                     │ count │ count × (position, offset)  │ end   │ row   │ row   │     │ zeros│
@@ -14,8 +16,13 @@
 //!
 //! In memory a run costs two bytes a page: the first position in it.
 
-use thermocline_base::backing::PAGE_BYTES;
 use thermocline_base::io::AlignedBytes;
+use thermocline_pool::page::HEADER_BYTES;
+
+use super::PAGE_BYTES;
+
+/// Bytes of rows in a page.
+pub(crate) const PAYLOAD_BYTES: usize = PAGE_BYTES - HEADER_BYTES;
 
 /// Instead of the count: the page begins a row that fills more than a page.
 const LONG: u16 = u16::MAX;
@@ -56,19 +63,11 @@ impl RunBuilder {
         self.last = Some(position);
         self.rows += 1;
         self.row_bytes += row.len() as u64;
-        if HEAD + ENTRY + row.len() > PAGE_BYTES {
+        if HEAD + ENTRY + row.len() > PAYLOAD_BYTES {
             self.end_page();
-            self.firsts.push(position);
-            let start = self.pages.len();
-            self.pages.extend_from_slice(&LONG.to_le_bytes());
-            self.pages.extend_from_slice(&position.to_le_bytes());
-            self.pages.extend_from_slice(&(row.len() as u32).to_le_bytes());
-            self.pages.extend_from_slice(row);
-            self.pages.resize(self.pages.len().next_multiple_of(PAGE_BYTES), 0);
-            self.firsts.resize(self.firsts.len() + (self.pages.len() - start) / PAGE_BYTES - 1, position);
-            return;
+            return self.push_long(position, row);
         }
-        if HEAD + ENTRY * (self.open.len() + 1) + self.bytes.len() + row.len() > PAGE_BYTES {
+        if HEAD + ENTRY * (self.open.len() + 1) + self.bytes.len() + row.len() > PAYLOAD_BYTES {
             self.end_page();
         }
         self.bytes.extend_from_slice(row);
@@ -76,11 +75,36 @@ impl RunBuilder {
         self.open.push((position, end));
     }
 
+    fn push_long(&mut self, position: u16, row: &[u8]) {
+        let mut end = self.begin_page(position);
+        self.pages.extend_from_slice(&LONG.to_le_bytes());
+        self.pages.extend_from_slice(&position.to_le_bytes());
+        self.pages.extend_from_slice(&(row.len() as u32).to_le_bytes());
+        let mut rest = row;
+        loop {
+            let (here, behind) = rest.split_at(rest.len().min(end - self.pages.len()));
+            self.pages.extend_from_slice(here);
+            self.pages.resize(end, 0);
+            if behind.is_empty() {
+                return;
+            }
+            rest = behind;
+            end = self.begin_page(position);
+        }
+    }
+
+    /// A page with the header left free; where it ends.
+    fn begin_page(&mut self, first: u16) -> usize {
+        let start = self.pages.len();
+        self.firsts.push(first);
+        self.pages.resize(start + HEADER_BYTES, 0);
+        start + PAGE_BYTES
+    }
+
     fn end_page(&mut self) {
         let Some(&(first, _)) = self.open.first() else { return };
-        let start = self.pages.len();
+        let page_end = self.begin_page(first);
         let head = (HEAD + ENTRY * self.open.len()) as u16;
-        self.firsts.push(first);
         self.pages.extend_from_slice(&(self.open.len() as u16).to_le_bytes());
         let mut begin = head;
         for (position, end) in self.open.drain(..) {
@@ -90,7 +114,7 @@ impl RunBuilder {
         }
         self.pages.extend_from_slice(&begin.to_le_bytes());
         self.pages.append(&mut self.bytes);
-        self.pages.resize(start + PAGE_BYTES, 0);
+        self.pages.resize(page_end, 0);
     }
 
     /// The pages of all rows. `None`: there is no row.
@@ -136,7 +160,7 @@ fn number(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// Appends the row at a position, from the bytes of its pages, each of which is asked for in turn. `false`: it is not there.
+/// Appends the row at a position, from the payloads of its pages, each of which is asked for in turn. `false`: it is not there.
 #[inline]
 pub(crate) fn row_into<'p>(
     pages: usize,
@@ -188,7 +212,7 @@ fn long_row_into<'p>(
         return false;
     }
     let length = u32::from_le_bytes(first[4..LONG_HEAD].try_into().expect("four bytes")) as usize;
-    if length > pages * PAGE_BYTES - LONG_HEAD {
+    if length > pages * PAYLOAD_BYTES - LONG_HEAD {
         return false;
     }
     let start = out.len();
@@ -210,7 +234,7 @@ mod tests {
         let range = pages.index.pages_of(position);
         let page = |at: usize| {
             let start = (range.start + at) * PAGE_BYTES;
-            &pages.bytes[start..start + PAGE_BYTES]
+            &pages.bytes[start + HEADER_BYTES..start + PAGE_BYTES]
         };
         let mut out = Vec::new();
         row_into(range.len(), position, page, &mut out).then_some(out)
@@ -245,7 +269,9 @@ mod tests {
     /// Rows that just fit into a page, and just do not.
     #[test]
     fn the_longest_row_of_a_page() {
-        for length in [PAGE_BYTES - HEAD - ENTRY, PAGE_BYTES - HEAD - ENTRY + 1, 2 * PAGE_BYTES - LONG_HEAD] {
+        let short = PAYLOAD_BYTES - HEAD - ENTRY;
+        let long = 2 * PAYLOAD_BYTES - LONG_HEAD;
+        for length in [short, short + 1, long, long + 1] {
             let mut builder = RunBuilder::default();
             builder.push(7, &[1; 10]);
             builder.push(8, &vec![2; length]);
