@@ -414,9 +414,9 @@ mod tests {
         for number in 0..200 {
             let message = loop {
                 client.flush().expect("sent on");
-                match server.get::<Ask>(Duration::from_millis(1)).expect("the peer is there") {
-                    Some(message) => break message,
-                    None => {}
+                let next = server.get::<Ask>(Duration::from_millis(1)).expect("the peer is there");
+                if let Some(message) = next {
+                    break message;
                 }
             };
             assert!(message.body == write(number).body && message.number == number, "{number}");

@@ -131,7 +131,7 @@ impl Run {
             contender,
             round,
             throughput_tps: found.throughput_tps,
-            latency_us: found.latency_us.clone(),
+            latency_us: found.latency_us,
             cpu_us_per_transaction: found.cpu_seconds * 1e6 / commits,
             server_cpu_us_per_page_in: server_cpu_us
                 .filter(|_| contender == Contender::Remote && page_ins > 0)
