@@ -138,6 +138,14 @@ pub(crate) fn is_quoted(word: &str) -> bool {
     keyword(word).is_some_and(|keyword| keyword.category != Category::Free)
 }
 
+/// Is the text a word that stands for a value, without parentheses?
+pub(crate) fn is_value(text: &str) -> bool {
+    let words =
+        ["current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "current_user"];
+    let more = ["session_user", "user", "current_role", "current_catalog", "current_schema"];
+    words.iter().chain(&more).any(|word| text.eq_ignore_ascii_case(word))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,20 +22,35 @@ def folder():
     return found
 
 
+def sources(package):
+    """The versions that this machine's lists have of a package, the newest first, each with the line that names its source."""
+    found = subprocess.run(["apt-cache", "madison", package], check=True, capture_output=True, text=True).stdout
+    for line in found.splitlines():
+        _, version, place = (part.strip() for part in line.split("|"))
+        address, suite, kind = place.split()[:3]
+        if kind != "Sources":
+            release, component = suite.split("/")
+            yield version, f"deb-src {address} {release} {component}\n"
+
+
 def fetch(top):
+    package = "postgresql-15"
     lists = os.path.join(top, "lists")
     os.makedirs(os.path.join(lists, "partial"), exist_ok=True)
-    key = "/usr/share/keyrings/debian-archive-keyring.gpg"
-    with open(os.path.join(top, "source.sources"), "w") as file:
-        file.write("Types: deb-src\nURIs: http://deb.debian.org/debian\nSuites: bookworm\nComponents: main\n")
-        file.write(f"Signed-By: {key}\n")
     apt = ["apt-get", "-q", "-o", "Dir::Etc::SourceList=/dev/null", "-o", f"Dir::Etc::SourceParts={top}"]
     apt += ["-o", f"Dir::State::Lists={lists}", "-o", "APT::Sandbox::User="]
-    subprocess.run([*apt, "update"], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run([*apt, "source", "--download-only", "postgresql-15"], check=True, cwd=top, stdout=subprocess.DEVNULL)
-    archive = glob.glob(os.path.join(top, "*.orig.tar.*"))[0]
+    # A host may have the packages of an archive without its sources.
+    for version, line in sources(package):
+        with open(os.path.join(top, "source.list"), "w") as file:
+            file.write(line)
+        download = [*apt, "source", "--download-only", f"{package}={version}"]
+        if all(subprocess.run(step, cwd=top, stdout=subprocess.DEVNULL).returncode == 0 for step in ([*apt, "update"], download)):
+            break
+    archives = glob.glob(os.path.join(top, "*.orig.tar.*"))
+    if not archives:
+        raise SystemExit(f"regress.py: this machine's lists have no source of {package} (apt-get update; THERMOCLINE_REGRESS names a folder)")
     wanted = ["--strip-components=4", "--wildcards", "*/src/test/regress/sql"]
-    subprocess.run(["tar", "-xf", archive, "-C", top, *wanted], check=True)
+    subprocess.run(["tar", "-xf", archives[0], "-C", top, *wanted], check=True)
 
 
 TOKEN = re.compile(

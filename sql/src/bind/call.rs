@@ -194,7 +194,7 @@ impl Binder<'_> {
         if let Some(found) = self.system_function(name, &args, at)? {
             return Ok(found);
         }
-        self.function(name, args, at)
+        Ok(Self::or_null(self.function(name, args, at)?))
     }
 
     /// A value whose type nothing has said is a text.
@@ -386,6 +386,11 @@ impl Binder<'_> {
         args: Vec<Typed>,
     ) -> Result<(AggregateCall, Type)> {
         let mut exprs = Vec::new();
+        let place_of = |expr: &Expr| match expr {
+            Expr::Column(place) | Expr::Outer(place) => Some((*place, matches!(expr, Expr::Outer(_)))),
+            _ => None,
+        };
+        let places: Vec<_> = args.iter().map(|arg| place_of(&arg.expr)).filter(Option::is_some).collect();
         for (arg, ty) in args.into_iter().zip(wanted) {
             if call.distinct {
                 has_equality(ty, arg.at)?;
@@ -402,6 +407,12 @@ impl Binder<'_> {
         let mut order = Vec::new();
         for item in &call.order {
             let typed = self.expr(&item.expr)?;
+            // Rows that are alike have one place in the order.
+            if call.distinct && !call.args.contains(&item.expr) && !places.contains(&place_of(&typed.expr)) {
+                let message =
+                    "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list";
+                return Err(Error::new("42P10", message).at(item.expr.at));
+            }
             let typed = if typed.ty == Type::Unknown { self.implicit(typed, Type::Text)? } else { typed };
             has_order(typed.ty, item.expr.at)?;
             order.push(SortKey {

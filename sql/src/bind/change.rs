@@ -8,11 +8,12 @@ use super::{Binder, Typed};
 use crate::catalog::Table;
 use crate::error::{Error, Result, nearest};
 use crate::expr::{Call, Expr};
+use crate::functions::Context as Cast;
 use crate::parser::ast::{
     self, Alias, Assignment, Conflict, Delete, ExprKind, Insert, Overriding, SetExpr, TableRef, Update,
 };
 use crate::plan::{BoundConflict, BoundDelete, BoundInsert, BoundUpdate, Plan, Sub, SubKind};
-use crate::types::{Datum, Type};
+use crate::types::{Datum, NO_MOD, Type};
 
 fn column_of(table: &Table, name: &str, at: u32) -> Result<usize> {
     let visible = |column: &crate::catalog::Column| !column.hidden && column.name == name;
@@ -86,6 +87,32 @@ impl Binder<'_> {
             }
             _ => error,
         })
+    }
+
+    /// The text of a default, as the catalogs show it: constants as PostgreSQL shows them, and before the column's type has changed
+    /// them; other expressions as they were written.
+    pub(crate) fn default_shown(
+        &mut self,
+        expr: &ast::Expr,
+        text: String,
+        column: &crate::catalog::Column,
+    ) -> Result<String> {
+        let string = match &expr.kind {
+            ExprKind::Int(_) | ExprKind::Number(_) | ExprKind::Bool(_) => false,
+            ExprKind::Str(_) => true,
+            ExprKind::Cast(arg, ty) if matches!(arg.kind, ExprKind::Str(_)) && ty.mods.is_empty() => false,
+            // Words that are values are shown in capitals.
+            _ if crate::keywords::is_value(&text) => return Ok(text.to_ascii_uppercase()),
+            _ => return Ok(text),
+        };
+        let mut typed = self.expr(expr)?;
+        if string && let Some(read) = self.coerce(typed.clone(), column.ty, NO_MOD, Cast::Assignment)? {
+            typed = read;
+        }
+        match &typed.expr {
+            Expr::Const(value) => Ok(crate::types::text::constant(value, typed.ty)),
+            _ => Ok(text),
+        }
     }
 
     /// The condition of a CHECK constraint, over the columns of its table.
@@ -506,8 +533,8 @@ impl Binder<'_> {
         Ok(BoundDelete { table, plan: Plan::Project(Box::new(plan), exprs), scan, returning })
     }
 
-    /// A default as the constant that it is; none if it is none.
-    pub(crate) fn constant_default(bound: &Expr) -> Option<Datum> {
+    /// Is an expression the same wherever it is evaluated, so that a constant may stand for it?
+    pub(super) fn is_constant(bound: &Expr) -> bool {
         let mut constant = true;
         bound.walk(&mut |node| {
             constant &= match node {
@@ -517,7 +544,12 @@ impl Binder<'_> {
                 _ => true,
             };
         });
-        if !constant {
+        constant
+    }
+
+    /// A default as the constant that it is; none if it is none.
+    pub(crate) fn constant_default(bound: &Expr) -> Option<Datum> {
+        if !Self::is_constant(bound) {
             return None;
         }
         // What needs the session, such as `nextval`, fails here.

@@ -139,6 +139,21 @@ impl Binder<'_> {
         Ok(typed)
     }
 
+    /// A function or an operator that answers null for a null, as null where an argument is the constant null: what stands beside it
+    /// is not evaluated (`eval_const_expressions`). A constant that fails does so first.
+    pub(super) fn or_null(mut typed: Typed) -> Typed {
+        if let Expr::Call(call, args) = &typed.expr
+            && !matches!(call, Call::None(_) | Call::All(_))
+            && args.iter().any(|arg| matches!(arg, Expr::Const(Datum::Null)))
+            // Columns beside it do not fail; a comparison of one with null is known to those that choose an index.
+            && args.iter().any(|arg| !matches!(arg, Expr::Const(_) | Expr::Column(_) | Expr::Outer(_) | Expr::Param(_)))
+            && !args.iter().any(has_failing_constant)
+        {
+            typed.expr = Expr::Const(Datum::Null);
+        }
+        typed
+    }
+
     /// An argument of a function or operator.
     pub(super) fn implicit(&mut self, from: Typed, to: Type) -> Result<Typed> {
         let (at, ty) = (from.at, from.ty);
@@ -239,6 +254,15 @@ pub(super) fn in_form(expr: Expr, ty: Type) -> Expr {
         Type::Jsonb => Expr::Call(Call::One(|value| Ok(value.clone().in_form_of(Type::Jsonb))), vec![expr]),
         _ => expr,
     }
+}
+
+/// Is there a constant in it that has no value, such as `1 / 0`?
+fn has_failing_constant(expr: &Expr) -> bool {
+    let context = crate::expr::Context::default();
+    let env = crate::expr::Env { row: &[], outer: &[], context: &context };
+    let mut fails = false;
+    expr.walk(&mut |node| fails |= Binder::is_constant(node) && node.eval(&env).is_err());
+    fails
 }
 
 fn fitted(mut typed: Typed, modifier: i32, context: Context) -> Typed {

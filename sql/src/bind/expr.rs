@@ -48,16 +48,17 @@ impl Binder<'_> {
                 return Err(Error::new("42601", "DEFAULT is not allowed in this context").at(at));
             }
             ExprKind::Column(names) => self.column(names, at)?,
-            ExprKind::Star(_) => {
+            ExprKind::Star(names) if names.is_empty() => {
                 return Err(Error::unsupported("a whole row as a value").at(at));
             }
+            ExprKind::Star(names) => self.whole_row(names, at)?,
             ExprKind::Unary(op, arg) => {
                 let arg = self.expr(arg)?;
-                self.operator(op, vec![arg], at)?
+                Self::or_null(self.operator(op, vec![arg], at)?)
             }
             ExprKind::Binary(op, left, right) => {
                 let (left, right) = (self.expr(left)?, self.expr(right)?);
-                self.operator(op, vec![left, right], at)?
+                Self::or_null(self.operator(op, vec![left, right], at)?)
             }
             ExprKind::And(terms) => Typed::new(Expr::And(self.booleans(terms, "AND")?), Type::Bool, at),
             ExprKind::Or(terms) => Typed::new(Expr::Or(self.booleans(terms, "OR")?), Type::Bool, at),

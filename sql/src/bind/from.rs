@@ -32,6 +32,17 @@ pub(super) struct Relation {
     lateral: Option<Vec<Expr>>,
 }
 
+impl Relation {
+    /// Makes a lateral relation one that stands alone: what it needs is of the query around it.
+    pub(super) fn alone(&mut self) {
+        let Some(captures) = self.lateral.take() else { return };
+        let plan = std::mem::replace(&mut self.plan, Plan::Unit);
+        let (kind, width) = (JoinKind::Inner, self.width);
+        let join = join_of(kind, Plan::Unit, plan, 0, width, Vec::new(), Some(captures));
+        self.plan = Plan::Join(Box::new(join));
+    }
+}
+
 /// Relations that inner joins connect, side by side in one row.
 #[derive(Default)]
 struct Flat {
@@ -143,7 +154,7 @@ impl Binder<'_> {
 
     fn join_condition(&mut self, condition: &ast::Expr) -> Result<Expr> {
         self.frame().no_aggregates = Some("JOIN conditions");
-        let bound = self.condition(condition, "JOIN/ON");
+        let bound = self.beside_nothing(|binder| binder.condition(condition, "JOIN/ON"));
         self.frame().no_aggregates = None;
         bound
     }
@@ -195,6 +206,11 @@ impl Binder<'_> {
             }
             TableRef::Function { call, lateral: _, ordinality, alias } => {
                 self.function_relation(call, *ordinality, alias)
+            }
+            TableRef::Join { kind, left, right, on }
+                if !self.frame().columns.is_empty() && (is_lateral(left) || is_lateral(right)) =>
+            {
+                self.lateral_join(*kind, left, right, on)
             }
             TableRef::Join { kind, left, right, on } => self.outer_join(*kind, left, right, on),
         }
@@ -392,12 +408,21 @@ impl Binder<'_> {
             JoinKind::Full => (Some(Within::OuterJoin), Some(Within::OuterJoin)),
             JoinKind::Inner | JoinKind::Cross => (None, None),
         };
-        let left = self.standing(on_left, |binder| binder.side(left))?;
+        let mut left = self.standing(on_left, |binder| binder.side(left))?;
         self.frame().columns = left.columns.clone();
-        let right = self.standing(on_right, |binder| binder.side(right))?;
+        let mut right = self.standing(on_right, |binder| binder.side(right))?;
         self.frame().columns = outside.clone();
-        if right.lateral.is_some() && kind != JoinKind::Left {
-            return Err(Error::unsupported("LATERAL in a right or full join"));
+        left.alone();
+        let names_left = |relation: &Relation| {
+            relation.lateral.iter().flatten().any(|capture| !capture.columns().is_empty())
+        };
+        if kind != JoinKind::Left {
+            if names_left(&right) {
+                let message = "invalid reference to a FROM-clause entry beside a LATERAL one";
+                return Err(Error::new("42P10", message)
+                    .detail("The combining JOIN type must be INNER or LEFT for a LATERAL reference."));
+            }
+            right.alone();
         }
         let (left_width, right_width) = (left.width, right.width);
         let mut more = right.columns.clone();
@@ -439,6 +464,30 @@ impl Binder<'_> {
             plan = Plan::Project(Box::new(plan), exprs);
         }
         Ok(Relation { plan, columns, tables, primary_keys, width, lateral: None })
+    }
+
+    /// An outer join that may name relations that stand before it: lateral as a whole.
+    fn lateral_join(
+        &mut self,
+        kind: JoinKind,
+        left: &TableRef,
+        right: &TableRef,
+        on: &JoinOn,
+    ) -> Result<Relation> {
+        let naming = self.frame().naming;
+        let ((mut relation, inside), captures) = self.nested(FrameKind::Sub, |binder| {
+            binder.frame().of_join = true;
+            binder.frames.push(super::scope::Frame { naming, ..super::scope::Frame::default() });
+            let bound = binder.outer_join(kind, left, right, on);
+            let inside = binder.frames.pop().expect("the frame was just put there");
+            Ok((bound?, inside))
+        })?;
+        let frame = self.frame();
+        frame.naming = inside.naming;
+        frame.named.extend(inside.named);
+        frame.names_itself |= inside.names_itself;
+        relation.lateral = (!captures.is_empty()).then_some(captures);
+        Ok(relation)
     }
 
     /// One side of an outer join: a relation of its own, inner joins within it done.
@@ -566,6 +615,16 @@ fn with_answers(mut plan: Plan, subs: Vec<Sub>, captures: usize, columns: usize)
     Plan::Project(Box::new(Plan::Join(Box::new(join))), made)
 }
 
+/// May something in it name relations that stand before it?
+fn is_lateral(reference: &TableRef) -> bool {
+    match reference {
+        TableRef::Table { .. } => false,
+        TableRef::Query { lateral, .. } => *lateral,
+        TableRef::Function { .. } => true,
+        TableRef::Join { left, right, .. } => is_lateral(left) || is_lateral(right),
+    }
+}
+
 fn shared_names(left: &[ScopeColumn], right: &[ScopeColumn]) -> Vec<String> {
     let visible = |column: &&ScopeColumn| !column.merged && !column.hidden;
     let in_right = |name: &String| right.iter().filter(visible).any(|column| column.name == *name);
@@ -651,6 +710,11 @@ fn joined(flat: Flat, mut subs: Vec<Sub>) -> (Plan, Vec<usize>, usize, usize) {
 /// Joins all relations: the plan, where each column went, how many there are, and the conditions that are left.
 fn ordered(flat: Flat) -> (Plan, Vec<usize>, usize, Vec<Expr>) {
     let mut relations: Vec<Option<(usize, Relation)>> = flat.relations.into_iter().map(Some).collect();
+    for (_, relation) in relations.iter_mut().flatten() {
+        if relation.lateral.iter().flatten().all(|capture| capture.columns().is_empty()) {
+            relation.alone();
+        }
+    }
     let (mut conditions, mut behind) = (Vec::new(), Vec::new());
     // Relations stand side by side, in their order.
     let bases: Vec<usize> = relations.iter().flatten().map(|(base, _)| *base).collect();
@@ -662,8 +726,10 @@ fn ordered(flat: Flat) -> (Plan, Vec<usize>, usize, Vec<Expr>) {
             continue;
         }
         let place = home(columns[0]);
-        if columns.iter().all(|column| home(*column) == place) {
-            let (base, relation) = relations[place].as_mut().expect("nothing is joined yet");
+        let (base, relation) = relations[place].as_mut().expect("nothing is joined yet");
+        // Within a lateral relation `Outer` means what that captures.
+        let stays = relation.lateral.is_some() && has_outer(&condition);
+        if !stays && columns.iter().all(|column| home(*column) == place) {
             condition.shift(-(*base as isize));
             pushed(&mut relation.plan, condition);
         } else {
@@ -779,8 +845,10 @@ fn join_of(
     for mut condition in conditions {
         let columns = condition.columns();
         let in_right = |column: &usize| *column >= left_width;
-        // A condition of the right side alone narrows it, whether the left side is kept or not.
+        // A condition of the right side alone narrows it, whether the left side is kept or not. Within a lateral side `Outer` means
+        // what that captures.
         if matches!(kind, JoinKind::Left | JoinKind::Inner)
+            && !(lateral.is_some() && has_outer(&condition))
             && !columns.is_empty()
             && columns.iter().all(in_right)
         {

@@ -23,12 +23,8 @@ pub(super) struct KnownCte {
     /// What it was bound to the first time.
     bound: RefCell<Option<(Rc<Shared>, Vec<Column>)>>,
     is_named: Cell<bool>,
-}
-
-impl KnownCte {
-    fn new(cte: &Cte) -> Rc<Self> {
-        Rc::new(Self { cte: cte.clone(), bound: RefCell::default(), is_named: Cell::new(false) })
-    }
+    /// The number of frames around the query that it stands before.
+    level: usize,
 }
 
 /// Where a name stands that a recursive query must not be named by.
@@ -99,7 +95,12 @@ impl Binder<'_> {
                 return Err(Error::new("42712", message).at(cte.at));
             }
         }
-        self.ctes.extend(with.iter().map(KnownCte::new));
+        let level = self.frames.len();
+        let known = |cte: &Cte| {
+            let (bound, is_named) = (RefCell::default(), Cell::new(false));
+            Rc::new(KnownCte { cte: cte.clone(), bound, is_named, level })
+        };
+        self.ctes.extend(with.iter().map(known));
         Ok(())
     }
 
@@ -135,9 +136,9 @@ impl Binder<'_> {
             let bound = BoundQuery { plan: Plan::Shared(shared), columns, locks: false };
             return derived(bound, name, names, None, NOWHERE);
         }
-        // It sees those before it only, and nothing of the query that names it.
+        // It sees those before it only, and what is around the query that it stands before.
         let hidden = self.ctes.split_off(place);
-        let frames = std::mem::take(&mut self.frames);
+        let frames = self.frames.split_off(known.level);
         let (workings, volatile) = (self.workings.len(), self.volatile);
         let bound = self.nested(super::scope::FrameKind::Sub, |binder| match &cte.query.body {
             _ if !cte.recursive => binder.query(&cte.query),
@@ -146,9 +147,9 @@ impl Binder<'_> {
             }
             _ => binder.whole_query(cte),
         });
-        self.frames = frames;
+        self.frames.extend(frames);
         self.ctes.extend(hidden);
-        let (mut bound, _) = bound?;
+        let (mut bound, captures) = bound?;
         let (has, given) = (bound.columns.len(), cte.columns.len());
         if given > has {
             let message = format!(
@@ -156,6 +157,9 @@ impl Binder<'_> {
                 cte.name
             );
             return Err(Error::new("42P10", message).at(cte.at));
+        }
+        if !captures.is_empty() {
+            return self.correlated(&known, bound, captures, volatile, (name, names));
         }
         // What reads rows of a step of a recursive query around it has others in the next one.
         if !self.is_open(&self.workings[workings..]) {
@@ -168,6 +172,28 @@ impl Binder<'_> {
             bound.plan = Plan::Shared(shared);
         }
         derived(bound, name, names, None, NOWHERE)
+    }
+
+    /// The rows of a WITH query that names columns of queries around it: it has others for each of their rows.
+    fn correlated(
+        &mut self,
+        known: &KnownCte,
+        bound: BoundQuery,
+        captures: Vec<Expr>,
+        volatile: usize,
+        (name, names): (&str, &[String]),
+    ) -> Result<Relation> {
+        if self.volatile > volatile {
+            let what = "a WITH query that calls volatile functions and names columns of a query around it";
+            return Err(Error::unsupported(what).at(known.cte.at));
+        }
+        let level = known.level.saturating_sub(1);
+        let bring =
+            |capture| self.brought_in(Typed::new(capture, crate::types::Type::Unknown, NOWHERE), level).expr;
+        let captures = captures.into_iter().map(bring).collect();
+        let mut relation = derived(bound, name, names, Some(captures), NOWHERE)?;
+        relation.alone();
+        Ok(relation)
     }
 
     /// The rows of the last step, if the name is that of a recursive query whose step is being bound.

@@ -117,6 +117,8 @@ pub(super) enum Naming {
 #[derive(Default)]
 pub(super) struct Frame {
     pub(super) kind: FrameKind,
+    /// It is an outer join's, which is lateral as a whole: the tables around it are beside it.
+    pub(super) of_join: bool,
     pub(super) columns: Vec<ScopeColumn>,
     /// Names of tables, for messages and `t.*`.
     pub(super) tables: Vec<String>,
@@ -192,8 +194,46 @@ impl Binder<'_> {
             if is_row || !matches!(frame.find(table, name, crate::error::NOWHERE), Ok(None)) {
                 return Some(level);
             }
-            level = level.checked_sub(if frame.kind == FrameKind::Derived { 2 } else { 1 })?;
+            level = match frame.kind {
+                FrameKind::Derived => self.around(level)?,
+                _ => level.checked_sub(1)?,
+            };
         }
+    }
+
+    /// Are columns of the table in sight?
+    fn sees(&self, table: &str) -> bool {
+        let mut level = self.frames.len().checked_sub(1);
+        while let Some(here) = level {
+            let frame = &self.frames[here];
+            if frame.columns.iter().any(|column| column.table == table) {
+                return true;
+            }
+            level = if frame.kind == FrameKind::Derived { self.around(here) } else { here.checked_sub(1) };
+        }
+        false
+    }
+
+    /// The level of the query around a sub-query in FROM; its own query is beside it, joins within that are as well.
+    fn around(&self, level: usize) -> Option<usize> {
+        let mut around = level.checked_sub(2)?;
+        while self.frames[around].of_join {
+            around = around.checked_sub(2)?;
+        }
+        Some(around)
+    }
+
+    /// Binds the condition of a join, which names what it joins and what is around the query.
+    pub(super) fn beside_nothing<T>(&mut self, bind: impl FnOnce(&mut Self) -> T) -> T {
+        let mut hidden = Vec::new();
+        let mut level = self.frames.len() - 1;
+        while level >= 2 && self.frames[level - 1].of_join {
+            level -= 2;
+            hidden.push((level, std::mem::take(&mut self.frames[level].columns)));
+        }
+        let bound = bind(self);
+        hidden.into_iter().for_each(|(level, columns)| self.frames[level].columns = columns);
+        bound
     }
 
     /// The level of the query that an aggregate belongs to: the innermost one that its arguments have columns of
@@ -285,14 +325,18 @@ impl Binder<'_> {
             Some(found) => Ok(found),
             None => match self.scalar_table(table, name, at)? {
                 Some(found) => Ok(found),
-                None if table.is_none() && self.is_table(name) => {
-                    let names = self.names_of_columns(name);
-                    let all = self.columns_of(&[name.to_owned()], at)?;
-                    Ok(self.record(all, Some(names), at))
-                }
+                None if table.is_none() && self.is_table(name) => self.whole_row(names, at),
                 None => Err(self.unknown_column(table, name, at)),
             },
         }
+    }
+
+    /// A row of a table as a value.
+    pub(super) fn whole_row(&mut self, table: &[String], at: u32) -> Result<Typed> {
+        let name = table.last().expect("a name has a part");
+        let all = self.columns_of(std::slice::from_ref(name), at)?;
+        let names = self.names_of_columns(name);
+        Ok(self.record(all, Some(names), at))
     }
 
     /// Is the name that of a table of this query, or of one around it?
@@ -365,8 +409,16 @@ impl Binder<'_> {
         }
         match self.frames[level].kind {
             FrameKind::Select => return self.column_at(level - 1, table, name, at),
-            FrameKind::Derived if level < 2 => return Ok(None),
-            FrameKind::Derived => return self.column_at(level - 2, table, name, at),
+            FrameKind::Derived => {
+                let Some(around) = self.around(level) else { return Ok(None) };
+                let Some(mut typed) = self.column_at(around, table, name, at)? else { return Ok(None) };
+                // The joins on the way hand it on.
+                for join in (around + 1..level).filter(|join| self.frames[*join].of_join).collect::<Vec<_>>()
+                {
+                    typed.expr = self.captured(join, typed.expr);
+                }
+                return Ok(Some(typed));
+            }
             FrameKind::Sub => {}
         }
         let Some(mut typed) = self.column_at(level - 1, table, name, at)? else { return Ok(None) };
@@ -378,7 +430,14 @@ impl Binder<'_> {
         let frame = self.frames.last().expect("a query is being bound");
         let shown = match table {
             Some(table) => {
-                if !self.frames.iter().any(|frame| frame.tables.iter().any(|known| known == table)) {
+                if !self.sees(table) && self.is_table(table) {
+                    let message = format!("invalid reference to FROM-clause entry for table \"{table}\"");
+                    let hint = format!(
+                        "There is an entry for table \"{table}\", but it cannot be referenced from this part of the query."
+                    );
+                    return Error::new("42P01", message).at(at).hint(hint);
+                }
+                if !self.is_table(table) {
                     return Error::new("42P01", format!("missing FROM-clause entry for table \"{table}\""))
                         .at(at);
                 }

@@ -97,7 +97,7 @@ fn shown(kind: char, value: &Datum) -> Result<String> {
         }
         ('I', value) => quoted(str(value)),
         ('L', Datum::Null) => "NULL".to_owned(),
-        ('L', value) => super::strings::literal(str(value)),
+        ('L', value) => crate::types::text::literal(str(value)),
         (other, _) => {
             let message = format!("unrecognized format() type specifier \"{other}\"");
             return Err(invalid(message).hint("For a single \"%\" use \"%%\"."));

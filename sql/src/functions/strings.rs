@@ -242,14 +242,8 @@ pub(super) fn length_of_char(a: &Datum) -> Made {
     Ok(Datum::Int(crate::types::without_blanks(str(a)).chars().count() as i64))
 }
 
-/// A text as a literal of SQL.
-pub(super) fn literal(text: &str) -> String {
-    let body = text.replace('\'', "''");
-    if text.contains('\\') { format!("E'{}'", body.replace('\\', "\\\\")) } else { format!("'{body}'") }
-}
-
 pub(super) fn quote_literal(a: &Datum) -> Made {
-    made(literal(str(a)))
+    made(crate::types::text::literal(str(a)))
 }
 
 pub(super) fn quote_ident(a: &Datum) -> Made {

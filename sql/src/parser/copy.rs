@@ -10,11 +10,7 @@ impl Parser<'_> {
         self.expect_word("copy")?;
         self.word("binary");
         let copy = if self.sign(b'(') {
-            self.refuse(&[
-                ("insert", "COPY of a changing statement"),
-                ("update", "COPY of a changing statement"),
-                ("delete", "COPY of a changing statement"),
-            ])?;
+            self.refuse_change("COPY of a changing statement", self.at())?;
             let query = self.query()?;
             self.expect_sign(b')')?;
             self.expect_word("to")?;

@@ -9,7 +9,7 @@ use super::lexer::Kind;
 use crate::error::{Error, Result};
 
 /// Clauses behind the columns of CREATE TABLE.
-const TABLE_CLAUSES: [(&str, &str); 6] = [
+pub(super) const TABLE_CLAUSES: [(&str, &str); 6] = [
     ("inherits", "INHERITS"),
     ("partition", "PARTITION BY"),
     ("using", "CREATE TABLE … USING"),
@@ -379,11 +379,11 @@ impl Parser<'_> {
         if !self.word("table") {
             return self.refused_object("ALTER");
         }
-        if let Some(moved) = self.set_schema(SchemaOf::Table)? {
-            return Ok(moved);
-        }
         if self.is_phrase("all in") {
             return Ok(self.refused("ALTER TABLE ALL IN TABLESPACE"));
+        }
+        if let Some(moved) = self.set_schema(SchemaOf::Table)? {
+            return Ok(moved);
         }
         let if_exists = self.if_exists(false);
         self.word("only");

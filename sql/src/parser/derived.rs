@@ -2,6 +2,7 @@
 
 use super::Parser;
 use super::ast::{CreateTableAs, LikeDef, ObjectName, Query, SetExpr, Statement};
+use super::definition::TABLE_CLAUSES;
 use super::lexer::Kind;
 use crate::error::{Error, Result};
 
@@ -25,6 +26,7 @@ impl Parser<'_> {
             Vec::new()
         };
         let options = if self.word("with") { self.storage_options()? } else { Vec::new() };
+        self.refuse(&TABLE_CLAUSES[..5])?;
         self.expect_word("as")?;
         if self.is_word("execute") {
             return Ok(self.refused("CREATE TABLE AS EXECUTE"));

@@ -345,6 +345,10 @@ impl Parser<'_> {
                 if !symmetric {
                     self.word("asymmetric");
                 }
+                // The AND behind it would be the operator's.
+                if self.is_word("not") {
+                    return Err(self.unexpected());
+                }
                 let low = self.above(level::BETWEEN)?;
                 self.expect_word("and")?;
                 let high = self.above(level::BETWEEN)?;

@@ -171,6 +171,44 @@ struct Lexer<'t> {
     at: usize,
 }
 
+/// A text in which `escape` stands before the code of a sign: four digits, or six behind a plus. Two surrogates are one sign.
+fn unescaped(body: &str, escape: char) -> std::result::Result<String, &'static str> {
+    let (mut out, mut rest, mut high) = (String::new(), body, None);
+    loop {
+        let Some(at) = rest.find(escape) else {
+            out.push_str(rest);
+            return if high.is_none() { Ok(out) } else { Err("invalid Unicode surrogate pair") };
+        };
+        out.push_str(&rest[..at]);
+        if at > 0 && high.is_some() {
+            return Err("invalid Unicode surrogate pair");
+        }
+        rest = &rest[at + escape.len_utf8()..];
+        if let Some(after) = rest.strip_prefix(escape).filter(|_| high.is_none()) {
+            out.push(escape);
+            rest = after;
+            continue;
+        }
+        let (skip, count) = if rest.starts_with('+') { (1, 6) } else { (0, 4) };
+        let digits = rest
+            .get(skip..skip + count)
+            .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let digits = digits.ok_or("invalid Unicode escape")?;
+        rest = &rest[skip + count..];
+        let code = u32::from_str_radix(digits, 16).expect("they are digits");
+        let code = match (high.take(), code) {
+            (None, 0xd800..=0xdbff) => {
+                high = Some(code);
+                continue;
+            }
+            (Some(high), 0xdc00..=0xdfff) => 0x1_0000 + ((high - 0xd800) << 10) + (code - 0xdc00),
+            (Some(_), _) | (None, 0xdc00..=0xdfff) => return Err("invalid Unicode surrogate pair"),
+            (None, code) => code,
+        };
+        out.push(char::from_u32(code).filter(|sign| *sign != '\0').ok_or("invalid Unicode escape value")?);
+    }
+}
+
 const OPERATOR: &[u8] = b"+-*/<>=~!@#%^&|`?";
 
 fn starts_word(byte: u8) -> bool {
@@ -207,7 +245,9 @@ impl<'t> Lexer<'t> {
                 self.plain_string(1)?;
                 Kind::Bits
             }
-            b'u' | b'U' if self.peek(1) == b'&' && self.peek(2) == b'\'' => self.unicode_string()?,
+            b'u' | b'U' if self.peek(1) == b'&' && matches!(self.peek(2), b'\'' | b'"') => {
+                self.unicode(self.peek(2))?
+            }
             b'"' => self.quoted_name()?,
             b'$' if self.peek(1).is_ascii_digit() => self.parameter()?,
             b'$' => self.dollar_string()?,
@@ -408,29 +448,48 @@ impl<'t> Lexer<'t> {
         Ok(())
     }
 
-    fn unicode_string(&mut self) -> Result<Kind<'t>> {
+    /// `U&'…'` or `U&"…"`, with the UESCAPE behind it.
+    fn unicode(&mut self, quote: u8) -> Result<Kind<'t>> {
         let start = self.at;
-        self.at += 3;
-        let body = self.until(b'\'', "quoted string", start)?;
-        let bad = || Error::new("42601", "invalid Unicode escape").at(start as u32);
-        let mut out = String::new();
-        let mut rest = &*body;
-        while let Some(at) = rest.find('\\') {
-            out.push_str(&rest[..at]);
-            rest = &rest[at + 1..];
-            if let Some(after) = rest.strip_prefix('\\') {
-                out.push('\\');
-                rest = after;
-                continue;
-            }
-            let (skip, count) = if rest.starts_with('+') { (1, 6) } else { (0, 4) };
-            let digits = rest.get(skip..skip + count).ok_or_else(bad)?;
-            let code = u32::from_str_radix(digits, 16).ok().and_then(char::from_u32).ok_or_else(bad)?;
-            out.push(code);
-            rest = &rest[skip + count..];
+        self.at += 2;
+        let (body, is_name) = match quote {
+            b'"' => (self.quoted_name()?, true),
+            _ => (self.plain_string(0)?, false),
+        };
+        let escape = self.uescape()?;
+        let (Kind::Quoted(body) | Kind::Str(body)) = body else { unreachable!("it was quoted") };
+        let text =
+            unescaped(&body, escape).map_err(|message| Error::new("42601", message).at(start as u32))?;
+        Ok(if is_name { Kind::Quoted(Cow::Owned(text)) } else { Kind::Str(Cow::Owned(text)) })
+    }
+
+    /// The sign that `UESCAPE '…'` names, if that is next; else the backslash.
+    fn uescape(&mut self) -> Result<char> {
+        let before = self.at;
+        self.skip()?;
+        let word =
+            self.bytes.get(self.at..self.at + 7).is_some_and(|word| word.eq_ignore_ascii_case(b"uescape"));
+        if !word || in_word(self.peek(7)) {
+            self.at = before;
+            return Ok('\\');
         }
-        out.push_str(rest);
-        Ok(Kind::Str(Cow::Owned(out)))
+        self.at += 7;
+        self.skip()?;
+        let start = self.at;
+        let bad = |message| Error::new("42601", message).at(start as u32);
+        if self.peek(0) != b'\'' {
+            return Err(bad("UESCAPE must be followed by a simple string literal"));
+        }
+        let Kind::Str(text) = self.plain_string(0)? else { unreachable!("it is a string") };
+        let mut signs = text.chars();
+        match (signs.next(), signs.next()) {
+            (Some(sign), None)
+                if !sign.is_ascii_hexdigit() && !"+'\"".contains(sign) && !sign.is_ascii_whitespace() =>
+            {
+                Ok(sign)
+            }
+            _ => Err(bad("invalid Unicode escape character")),
+        }
     }
 
     fn quoted_name(&mut self) -> Result<Kind<'t>> {

@@ -46,9 +46,7 @@ impl Parser<'_> {
             }
             let at = parser.at();
             let query = parser.in_parentheses(|parser| {
-                if parser.is_one_of(&["insert", "update", "delete"]) {
-                    return Err(Error::unsupported("a changing statement in WITH").at(at));
-                }
+                parser.refuse_change("a changing statement in WITH", at)?;
                 parser.query()
             })?;
             parser.refuse(&[
@@ -64,6 +62,9 @@ impl Parser<'_> {
         self.deeper(|parser| {
             let at = parser.at();
             let with = parser.with()?;
+            if !with.is_empty() {
+                parser.refuse_change("a changing statement in WITH", at)?;
+            }
             let body = parser.set_expr(0)?;
             let mut query =
                 Query { with, body, order: Vec::new(), limit: None, offset: None, locks: Vec::new(), at };
@@ -73,6 +74,12 @@ impl Parser<'_> {
             parser.limits(&mut query)?;
             Ok(query)
         })
+    }
+
+    /// Refuses a statement that changes rows, where a query is wanted.
+    pub(super) fn refuse_change(&self, what: &str, at: u32) -> Result<()> {
+        let changes = self.is_one_of(&["insert", "update", "delete", "merge"]);
+        if changes { Err(Error::unsupported(what).at(at)) } else { Ok(()) }
     }
 
     fn limits(&mut self, query: &mut Query) -> Result<()> {

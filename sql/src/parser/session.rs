@@ -200,6 +200,7 @@ impl Parser<'_> {
         self.refuse(&[("xml option", "SET XML OPTION"), ("catalog", "SET CATALOG")])?;
         // These take their value without a sign.
         let bare = self.is_one_of(&["role", "session", "names", "schema"]);
+        let role = self.is_word("role");
         let name = if self.word("names") {
             "client_encoding".to_owned()
         } else if self.word("schema") {
@@ -207,8 +208,9 @@ impl Parser<'_> {
         } else {
             self.setting()?
         };
-        if !bare && !self.op("=") {
-            self.expect_word("to")?;
+        let sign = (!bare || role) && (self.op("=") || self.word("to"));
+        if !bare && !sign {
+            return Err(self.unexpected());
         }
         let ends = matches!(self.kind(), Kind::End | Kind::Sign(b';')) && name == "client_encoding";
         if ends || self.word("default") {
@@ -292,6 +294,7 @@ impl Parser<'_> {
         };
         self.expect_word("as")?;
         let start = self.at() as usize;
+        self.refuse(&[("merge", "MERGE")])?;
         if !self.is_one_of(&["select", "values", "with", "insert", "update", "delete", "table"]) {
             return Err(self.unexpected());
         }

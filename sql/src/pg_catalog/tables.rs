@@ -535,11 +535,14 @@ pub(crate) fn default_text(column: &crate::catalog::Column) -> Option<String> {
         return Some(text.clone());
     }
     let value = crate::types::stored::datum_of(column.default.as_ref()?);
-    let shown = crate::types::text::show(&value, column.ty, &crate::types::Zone::UTC);
+    // Numbers are mostly written as integers, or with as many digits as the column has; another text is kept beside the value.
     Some(match column.ty.category() {
-        Category::Number | Category::Boolean if column.ty != Type::Bool => shown,
-        _ if column.ty == Type::Bool => if shown == "t" { "true" } else { "false" }.to_owned(),
-        _ => format!("'{}'::{}", shown.replace('\'', "''"), column.ty.sql_name()),
+        Category::Number => match crate::types::text::show(&value, column.ty, &crate::types::Zone::UTC) {
+            shown if !shown.starts_with('-') => shown,
+            shown if column.ty.is_integer() => format!("'{shown}'::integer"),
+            shown => format!("'{shown}'::numeric"),
+        },
+        _ => crate::types::text::constant(&value, column.ty),
     })
 }
 

@@ -303,6 +303,26 @@ impl Datum {
     }
 }
 
+/// The value as a constant of SQL with its type, as PostgreSQL shows those of kept expressions (`get_const_expr`).
+pub(crate) fn constant(value: &Datum, ty: Type) -> String {
+    let shown = show(value, ty, &Zone::UTC);
+    let plain = match ty {
+        _ if value.is_null() => return format!("NULL::{}", ty.sql_name()),
+        Type::Bool => return if shown == "t" { "true" } else { "false" }.to_owned(),
+        Type::Int4 => !shown.starts_with('-'),
+        Type::Numeric => shown.starts_with(|sign: char| sign.is_ascii_digit()) && shown.contains(['.', 'e']),
+        _ => false,
+    };
+    let ty = if ty == Type::BpChar { "bpchar" } else { ty.sql_name() };
+    if plain { shown } else { format!("'{}'::{ty}", shown.replace('\'', "''")) }
+}
+
+/// A text as a literal of SQL.
+pub(crate) fn literal(text: &str) -> String {
+    let body = text.replace('\'', "''");
+    if text.contains('\\') { format!("E'{}'", body.replace('\\', "\\\\")) } else { format!("'{body}'") }
+}
+
 /// The text of a value that is not null.
 pub(crate) fn show(value: &Datum, ty: Type, zone: &Zone) -> String {
     let mut out = String::new();

@@ -207,10 +207,7 @@ impl Session {
             changes.push(Change::PutSequence(name, row, Some((start, false))));
         } else if let Some(default) = &column.default {
             let target = plain_column(&column.name, ty, modifier, stored);
-            match self.default_row(default, &target)? {
-                (Some(value), ..) => stored_column.default = Some(value),
-                (None, row, _) => kept.default = row,
-            }
+            (stored_column.default, kept.default, _) = self.default_row(default, &target)?;
         }
         if kept != ColumnRow::default() {
             changes.push(Change::Put(table.to_owned(), column.name.clone(), Object::Column(kept)));
@@ -218,7 +215,8 @@ impl Session {
         Ok(stored_column)
     }
 
-    /// A default as the engine keeps it, if it is a constant, or else as a hidden row does; and its text.
+    /// A default as the engine keeps it, if it is a constant; what a hidden row keeps of it, which is its text where the constant
+    /// does not say that; and its text.
     pub(super) fn default_row(
         &self,
         default: &Written,
@@ -231,10 +229,15 @@ impl Session {
             return Err(Error::new("42P02", "there is no parameter $1").at(default.expr.at));
         }
         let text = edited(&default.text, binder.zone_edits(&default.text, default.at));
+        let text = binder.default_shown(&default.expr, text, target)?;
         let (value, row) = match Binder::constant_default(&bound) {
             Some(Datum::Null) => (None, DefaultRow::Engine),
             Some(datum) => match stored_value(&datum, target.stored) {
-                Some(value) => (Some(value), DefaultRow::Engine),
+                Some(value) => {
+                    let stored = Column { default: Some(value.clone()), ..target.clone() };
+                    let is_said = crate::pg_catalog::default_text(&stored).as_ref() == Some(&text);
+                    (Some(value), if is_said { DefaultRow::Engine } else { DefaultRow::Text(text.clone()) })
+                }
                 None => (None, DefaultRow::Text(text.clone())),
             },
             None => {

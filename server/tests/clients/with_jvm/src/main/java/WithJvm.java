@@ -1,4 +1,4 @@
-// Flyway, Liquibase and Hibernate over pgjdbc, against the server at PGJDBC_URL.
+// Flyway, Liquibase or Hibernate, as the argument says, over pgjdbc, against the server at PGJDBC_URL.
 import jakarta.persistence.*;
 import java.math.BigDecimal;
 import java.sql.*;
@@ -15,7 +15,7 @@ import org.hibernate.cfg.Configuration;
 
 public class WithJvm {
     static final String URL = System.getenv("PGJDBC_URL");
-    static int failed = 0;
+    static int passed = 0, count = 0;
 
     static void expect(boolean holds, String what) {
         if (!holds) throw new AssertionError(what);
@@ -25,34 +25,37 @@ public class WithJvm {
         void run() throws Exception;
     }
 
-    static void part(String name, Part part) {
+    /** Runs and counts a step; those after a failed one are run as well. */
+    static void step(String name, Part part) {
+        count++;
         try {
             part.run();
-            System.out.println("  " + name + ": ok");
+            passed++;
         } catch (Throwable error) {
-            failed++;
-            System.out.println("  " + name + ": " + error);
-            for (Throwable cause = error.getCause(); cause != null; cause = cause.getCause()) System.out.println("    " + cause);
+            System.out.println("    FAILED " + name + ": " + error);
+            for (Throwable cause = error.getCause(); cause != null; cause = cause.getCause()) System.out.println("      " + cause);
         }
     }
 
     static void flyway() {
         Flyway flyway = Flyway.configure().dataSource(URL, "postgres", "").locations("classpath:migrations").cleanDisabled(false).load();
-        expect(flyway.migrate().migrationsExecuted == 3, "three migrations");
-        flyway.validate();
-        expect(flyway.migrate().migrationsExecuted == 0, "none is left");
-        expect(flyway.info().applied().length == 3, "three are known");
-        flyway.repair();
+        step("migrate", () -> expect(flyway.migrate().migrationsExecuted == 3, "three migrations"));
+        step("validate", flyway::validate);
+        step("migrate again", () -> expect(flyway.migrate().migrationsExecuted == 0, "none is left"));
+        step("info", () -> expect(flyway.info().applied().length == 3, "three are known"));
+        step("repair", flyway::repair);
     }
 
     static void liquibase() throws Exception {
         try (Connection connection = DriverManager.getConnection(URL, "postgres", "")) {
             var database = DatabaseFactory.getInstance().findCorrectDatabaseImplementation(new JdbcConnection(connection));
             Liquibase liquibase = new Liquibase("changes.xml", new ClassLoaderResourceAccessor(), database);
-            liquibase.update("");
-            expect(liquibase.listUnrunChangeSets(null, null).isEmpty(), "all have run");
-            liquibase.validate();
-            liquibase.tag("here");
+            step("update", () -> liquibase.update(""));
+            step("nothing is left", () -> expect(liquibase.listUnrunChangeSets(null, null).isEmpty(), "all have run"));
+            step("validate", liquibase::validate);
+            step("tag", () -> liquibase.tag("here"));
+            step("roll back", () -> liquibase.rollback(1, ""));
+            step("update again", () -> liquibase.update(""));
         }
     }
 
@@ -98,11 +101,16 @@ public class WithJvm {
         return book;
     }
 
+    /** A step in a transaction of its own. */
+    static void inTransaction(String name, SessionFactory factory, java.util.function.Consumer<Session> body) {
+        step(name, () -> factory.inTransaction(body));
+    }
+
     static void hibernate() {
-        factory("update").close();
-        factory("validate").close();
+        step("hbm2ddl update", () -> factory("update").close());
+        step("hbm2ddl validate", () -> factory("validate").close());
         try (SessionFactory factory = factory("update")) {
-            factory.inTransaction(session -> {
+            inTransaction("persist", factory, session -> {
                 Author ada = new Author();
                 ada.name = "Ada";
                 ada.born = LocalDate.of(1815, 12, 10);
@@ -113,40 +121,56 @@ public class WithJvm {
                 grace.name = "Grace";
                 session.persist(grace);
             });
-            factory.inTransaction(session -> {
+            inTransaction("group", factory, session -> {
                 List<Object[]> counted = session.createQuery("select a.name, count(b), sum(b.price) from Author a left join a.books b group by a.name order by a.name", Object[].class).list();
                 expect(counted.size() == 2 && counted.get(0)[1].equals(2L) && counted.get(1)[2] == null, "counts");
+            });
+            inTransaction("fetched join", factory, session -> {
                 List<Author> some = session.createQuery("from Author a join fetch a.books b where b.price > :price and a.born < current_date", Author.class).setParameter("price", BigDecimal.ONE).list();
                 expect(some.size() == 1 && some.get(0).books.size() == 2, "a fetched join");
-                expect(session.createQuery("from Book b where lower(b.title) like 'no%' and 'a' member of b.tags", Book.class).getSingleResult().tags.size() == 1, "an element");
-                expect(session.createQuery("select b.title from Book b where b.price = (select max(c.price) from Book c where c.author = b.author)", String.class).getSingleResult().equals("Notes"), "a sub-query");
-                expect(session.createQuery("select b.title, rank() over (order by b.price desc) from Book b order by b.title", Object[].class).setFirstResult(1).setMaxResults(1).list().size() == 1, "a page");
+            });
+            inTransaction("element of a collection", factory, session ->
+                expect(session.createQuery("from Book b where lower(b.title) like 'no%' and 'a' member of b.tags", Book.class).getSingleResult().tags.size() == 1, "an element"));
+            inTransaction("sub-query", factory, session ->
+                expect(session.createQuery("select b.title from Book b where b.price = (select max(c.price) from Book c where c.author = b.author)", String.class).getSingleResult().equals("Notes"), "a sub-query"));
+            inTransaction("page", factory, session ->
+                expect(session.createQuery("select b.title, rank() over (order by b.price desc) from Book b order by b.title", Object[].class).setFirstResult(1).setMaxResults(1).list().size() == 1, "a page"));
+            inTransaction("lock", factory, session -> {
                 Book locked = session.createQuery("from Book b where b.title = 'Sketch'", Book.class).setLockMode(LockModeType.PESSIMISTIC_WRITE).getSingleResult();
                 locked.price = locked.price.add(BigDecimal.ONE);
-                expect(session.createMutationQuery("update Book b set b.sold = true where extract(year from b.at) > 2000").executeUpdate() == 2, "two are sold");
             });
-            expect(factory.fromTransaction(session -> session.createQuery("select sum(price) from Book", BigDecimal.class).getSingleResult()).equals(new BigDecimal("14.50")), "the sum");
-            try {
-                factory.inTransaction(session -> {
-                    Author again = new Author();
-                    again.name = "Ada";
-                    session.persist(again);
-                });
-                throw new AssertionError("the name is there twice");
-            } catch (org.hibernate.exception.ConstraintViolationException error) {
-                expect(error.getSQLState().equals("23505"), "a unique key");
-            }
-            factory.inTransaction(session -> session.remove(session.createQuery("from Author where name = 'Ada'", Author.class).getSingleResult()));
-            expect(factory.fromTransaction(session -> session.createQuery("select count(*) from Book", Long.class).getSingleResult()) == 0, "no book is left");
+            inTransaction("update", factory, session ->
+                expect(session.createMutationQuery("update Book b set b.sold = true where extract(year from b.at) > 2000").executeUpdate() == 2, "two are sold"));
+            inTransaction("sum", factory, session ->
+                expect(session.createQuery("select sum(price) from Book", BigDecimal.class).getSingleResult().equals(new BigDecimal("14.50")), "the sum"));
+            step("error", () -> {
+                try {
+                    factory.inTransaction(session -> {
+                        Author again = new Author();
+                        again.name = "Ada";
+                        session.persist(again);
+                    });
+                    throw new AssertionError("the name is there twice");
+                } catch (org.hibernate.exception.ConstraintViolationException error) {
+                    expect(error.getSQLState().equals("23505"), "a unique key");
+                }
+            });
+            inTransaction("remove", factory, session -> session.remove(session.createQuery("from Author where name = 'Ada'", Author.class).getSingleResult()));
+            inTransaction("no book is left", factory, session ->
+                expect(session.createQuery("select count(*) from Book", Long.class).getSingleResult() == 0, "no book is left"));
         }
-        factory("create-drop").close();
+        step("hbm2ddl create-drop", () -> factory("create-drop").close());
     }
 
-    public static void main(String[] args) {
+    public static void main(String[] args) throws Exception {
         java.util.logging.LogManager.getLogManager().reset();
-        part("flyway", WithJvm::flyway);
-        part("liquibase", WithJvm::liquibase);
-        part("hibernate", WithJvm::hibernate);
-        System.exit(failed == 0 ? 0 : 1);
+        switch (args[0]) {
+            case "flyway" -> flyway();
+            case "liquibase" -> liquibase();
+            case "hibernate" -> hibernate();
+            default -> throw new IllegalArgumentException(args[0]);
+        }
+        System.out.println("  " + args[0] + ": " + passed + " of " + count + " steps");
+        System.exit(passed == count ? 0 : 1);
     }
 }
