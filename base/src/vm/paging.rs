@@ -1,4 +1,4 @@
-//! What a process says to the system about the paging of its memory: files laid over a range, pages taken away, memory locked as it is
+//! Calls by which a process has the system page its memory: files laid over a range, pages taken away, memory locked as it is
 //! touched.
 //!
 //! | call | on Linux | elsewhere, and with the feature `portable` |

@@ -8,7 +8,7 @@ use super::second::SLOW_NS;
 
 /// An owner looks at a client at least this often: what is decided by time alone is late by no more than this.
 const TICK_NS: u64 = 100_000_000;
-/// What a connection did not take is tried again after this time.
+/// Bytes that a connection did not take are sent again after this time.
 const SEND_NS: u64 = 500_000;
 
 /// The waits of a client.

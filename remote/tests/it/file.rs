@@ -180,7 +180,7 @@ fn pages_come_and_go_over_a_server() {
     assert!(error.to_string().contains("memory servers"), "{error}");
 }
 
-/// What is allocated has room, and what is given back is room again.
+/// Allocated space has room, and space that is given back is room again.
 #[test]
 fn room_that_is_taken_is_kept() {
     let key = Key::fresh();
