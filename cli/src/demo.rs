@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use thermocline_bench::demo::demonstrate;
 use thermocline_bench::machine;
-use thermocline_bench::run::{MakeFile, RunOptions};
+use thermocline_bench::run::{MakeBacking, RunOptions};
 use thermocline_bench::settings::{Benchmark, Mix, Settings};
 
 use thermocline_bench::command_line::Failure;
@@ -78,9 +78,9 @@ pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
         paging: arguments.paging.settings(),
     };
     let servers = arguments.paging.servers(data_dir.path())?;
-    let paged_file = || servers.as_ref().expect("there are some").file();
-    let paged_file = servers.is_some().then_some(&paged_file as &MakeFile<'_>);
-    let options = RunOptions { calibrate: false, check: true, quiet, paged_file };
+    let backing = || servers.as_ref().expect("there are some").backing();
+    let backing = servers.is_some().then_some(&backing as &MakeBacking<'_>);
+    let options = RunOptions { calibrate: false, check: true, quiet, backing };
     let demo =
         demonstrate(&settings, arguments.times, &options).map_err(|error| match error.is_setting() {
             true => Failure::Usage(error.to_string()),

@@ -138,9 +138,6 @@ pub(crate) fn run(arguments: Serve) -> Result<(), Failure> {
         max_connections: arguments.max_connections,
         ..Config::default()
     };
-    // A process that says that it listens can be told to end.
-    let ends = thermocline_server::Ends::heard()
-        .map_err(|error| Failure::Failed(format!("cannot hear signals: {error}")))?;
     let server = Server::start(db, config).map_err(|error| Failure::Failed(error.to_string()))?;
     for address in server.addresses() {
         tracing::info!(%address, "listening; psql -h {} -p {} -U postgres", address.ip(), address.port());
@@ -148,7 +145,8 @@ pub(crate) fn run(arguments: Serve) -> Result<(), Failure> {
     if let Some(socket) = server.socket() {
         tracing::info!(socket = %socket.display(), "listening");
     }
-    ends.wait();
+    thermocline_server::wait_for_end()
+        .map_err(|error| Failure::Failed(format!("cannot hear signals: {error}")))?;
     tracing::info!("ending: connections are closed, the database too; a second signal ends at once");
     server.stop().map_err(|error| Failure::Failed(format!("cannot close the database: {error}")))
 }

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::latency::Percentiles;
 use crate::machine::Machine;
 use crate::report::{Outcome, Paged, Report, Throughput, json};
-use crate::run::{MakeFile, RunError, RunOptions, run as run_benchmark};
+use crate::run::{MakeBacking, RunError, RunOptions, run as run_benchmark};
 use crate::settings::{Benchmark, Paging, Settings, Storage};
 
 /// A contender of the measurement.
@@ -220,7 +220,7 @@ impl PagedSettings {
 pub fn run(
     settings: &PagedSettings,
     dir: &Path,
-    make_file: &MakeFile<'_>,
+    make_file: &MakeBacking<'_>,
     server_cpu: &dyn Fn() -> Option<f64>,
     told: &mut dyn FnMut(&Run),
 ) -> Result<PagedReport, PagedError> {
@@ -230,8 +230,8 @@ pub fn run(
             let contender = *contender;
             let place = dir.join(format!("{}-{round}", contender.name()));
             std::fs::create_dir_all(&place).map_err(PagedError::Directory)?;
-            let paged_file = (contender == Contender::Remote).then_some(make_file);
-            let options = RunOptions { calibrate: false, check: false, quiet: true, paged_file };
+            let backing = (contender == Contender::Remote).then_some(make_file);
+            let options = RunOptions { calibrate: false, check: false, quiet: true, backing };
             let before = server_cpu();
             let report: Report = run_benchmark(&settings.of(contender, &place), &options, &|_| {
                 Err("nothing is built for this".to_owned())

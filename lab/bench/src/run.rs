@@ -45,7 +45,7 @@ pub use ssd::{
 pub use verify::{Checked, check, open_to_look};
 
 /// Makes the file that the pages of paged tables are in while they are not in memory, anew for each opening.
-pub type MakeFile<'a> = dyn Fn() -> Result<Arc<dyn File>, String> + 'a;
+pub type MakeBacking<'a> = dyn Fn() -> Result<Arc<dyn File>, String> + 'a;
 
 /// The tasks of a run beside its benchmark.
 #[derive(Clone, Copy)]
@@ -57,7 +57,7 @@ pub struct RunOptions<'a> {
     /// Show no progress.
     pub quiet: bool,
     /// Pages lie in this in place of a file of the database's.
-    pub paged_file: Option<&'a MakeFile<'a>>,
+    pub backing: Option<&'a MakeBacking<'a>>,
 }
 
 /// Why there is no report.
@@ -152,7 +152,7 @@ pub fn run(settings: &Settings, options: &RunOptions<'_>, builder: &Builder<'_>)
         progress,
         peak: Peak::watch(),
         capture: capture(&settings.storage)?,
-        paged_file: options.paged_file,
+        backing: options.backing,
     };
     let outcome = match &settings.benchmark {
         Benchmark::Ycsb { .. } => ycsb::run(&mut session).map(throughput),
@@ -212,7 +212,7 @@ struct Session<'a> {
     progress: Progress,
     peak: Peak,
     capture: Option<Arc<PageCapture>>,
-    paged_file: Option<&'a MakeFile<'a>>,
+    backing: Option<&'a MakeBacking<'a>>,
 }
 
 /// The counts of a load.
@@ -282,13 +282,13 @@ impl Session<'_> {
         if let Some(tiering) = &paging.tiering {
             options = options.with_tiering(setting("tiering", tiering)?);
         }
-        if let Some(pager) = paging.pager.as_ref().filter(|_| self.paged_file.is_none()) {
+        if let Some(pager) = paging.pager.as_ref().filter(|_| self.backing.is_none()) {
             options = options.with_pager(setting("pager", pager)?);
         }
         options = options
             .with_paged_dir(paging.paged_dir.clone())
             .with_paged_bytes(paging.paged_bytes.unwrap_or(0));
-        if let Some(make) = self.paged_file {
+        if let Some(make) = self.backing {
             options = options.with_paged_file(Some(make().map_err(RunError::Setting)?));
         }
         if let Some(seconds) = settings.checkpoint_interval_seconds {

@@ -100,7 +100,7 @@ pub struct Servers {
 
 impl Servers {
     /// The file of the pages, for a database that is opened.
-    pub fn file(&self) -> Result<Arc<dyn File>, String> {
+    pub fn backing(&self) -> Result<Arc<dyn File>, String> {
         self.pages.open()
     }
 }
@@ -135,7 +135,7 @@ impl PagingArguments {
         }
         let servers = self.servers(dir)?;
         if let Some(servers) = &servers {
-            options = options.with_paged_file(Some(servers.file().map_err(Failure::Failed)?));
+            options = options.with_paged_file(Some(servers.backing().map_err(Failure::Failed)?));
         }
         Ok((options, servers))
     }

@@ -270,12 +270,12 @@ impl Job<'_> {
         }
         let data_dir = database.run.prepare(self.quiet)?;
         let servers = database.paging.servers(data_dir.path())?;
-        let paged_file = || servers.as_ref().expect("there are some").file();
+        let backing = || servers.as_ref().expect("there are some").backing();
         let options = RunOptions {
             calibrate: !database.run.no_calibration,
             check: self.check,
             quiet: self.quiet,
-            paged_file: servers.is_some().then_some(&paged_file),
+            backing: servers.is_some().then_some(&backing),
         };
         let report = run::run(&self.settings(data_dir.path())?, &options, &|settings| {
             recovery::builder(settings, self.quiet)

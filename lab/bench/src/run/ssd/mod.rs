@@ -232,7 +232,7 @@ impl<'a> Bench<'a> {
             progress: Progress::new(self.quiet),
             peak: Peak::watch(),
             capture,
-            paged_file: None,
+            backing: None,
         }
     }
 
