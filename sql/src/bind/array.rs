@@ -1,6 +1,7 @@
 //! Arrays in expressions: `ARRAY[…]`, subscripts, ANY and ALL, and the functions and operators over arrays of any type, which have
 //! no rows in the registry.
 
+use super::call::{no_function, no_operator, no_polymorphic};
 use super::expr::as_set;
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
@@ -152,6 +153,12 @@ impl Binder<'_> {
 
     /// An operator with an array among its operands.
     pub(super) fn array_operator(&mut self, name: &str, args: &[Typed], at: u32) -> Result<Option<Typed>> {
+        let found = self.array_operator_of(name, args, at);
+        let types = self.types(args);
+        found.map_err(|error| if error.code == "42804" { no_operator(name, &types).at(at) } else { error })
+    }
+
+    fn array_operator_of(&mut self, name: &str, args: &[Typed], at: u32) -> Result<Option<Typed>> {
         let [left, right] = args else { return Ok(None) };
         let array = match (left.ty.element(), right.ty.element()) {
             (None, None) => return Ok(None),
@@ -215,8 +222,44 @@ impl Binder<'_> {
 
     /// A function over arrays of any type.
     pub(super) fn array_function(&mut self, name: &str, args: &[Typed], at: u32) -> Result<Option<Typed>> {
-        let element = args.iter().find_map(|arg| arg.ty.element());
-        let array = args.iter().map(|arg| arg.ty).find(|ty| ty.element().is_some());
+        let types = self.types(args);
+        let is_lost = match name {
+            "array_length" | "array_upper" | "array_lower" | "array_ndims" | "cardinality"
+            | "array_to_string" | "array_fill" => types.first() == Some(&Type::Unknown),
+            _ => false,
+        };
+        if is_lost {
+            return Err(no_polymorphic());
+        }
+        let found = self.array_function_of(name, args, at);
+        found.map_err(|error| if error.code == "42804" { no_function(name, &types).at(at) } else { error })
+    }
+
+    /// The array type that functions have whose arrays and elements need only be compatible: the common one of all of them.
+    fn compatible(&self, name: &str, args: &[Typed], at: u32) -> Result<Option<Type>> {
+        let arrays: &[usize] = match (name, args.len()) {
+            ("array_append" | "array_position" | "array_positions" | "array_remove", 2)
+            | ("array_replace", 3) => &[0],
+            ("array_prepend", 2) => &[1],
+            ("array_cat", 2) => &[0, 1],
+            _ => return Ok(None),
+        };
+        let mut elements = Vec::new();
+        for (place, ty) in self.types(args).into_iter().enumerate() {
+            let element =
+                if arrays.contains(&place) && ty != Type::Unknown { ty.element() } else { Some(ty) };
+            let Some(element) = element else { return Ok(None) };
+            elements.push(Typed::new(Expr::Const(Datum::Null), element, at));
+        }
+        Self::array_type(self.common_type(&elements, name)?, at).map(Some)
+    }
+
+    fn array_function_of(&mut self, name: &str, args: &[Typed], at: u32) -> Result<Option<Typed>> {
+        let array = match self.compatible(name, args, at)? {
+            Some(array) => Some(array),
+            None => args.iter().map(|arg| arg.ty).find(|ty| ty.element().is_some()),
+        };
+        let element = array.and_then(|array| array.element());
         if name == "string_to_array" && (2..=3).contains(&args.len()) {
             let mut exprs = Vec::new();
             for arg in args {
@@ -270,10 +313,6 @@ impl Binder<'_> {
     /// `array_fill(value, lengths [, lower bounds])`.
     fn filled(&mut self, args: &[Typed], at: u32) -> Result<Typed> {
         let value = args[0].clone();
-        if value.ty == Type::Unknown {
-            let message = "could not determine polymorphic type because input has type unknown";
-            return Err(Error::new("42804", message));
-        }
         let array = Self::array_type(value.ty, at)?;
         let mut exprs = vec![value.expr];
         for bounds in &args[1..] {

@@ -181,6 +181,7 @@ impl Binder<'_> {
             }
             "concat" | "concat_ws" | "format" => return self.concat(name, args, at),
             "pg_typeof" if args.len() == 1 => {
+                self.mute(&args[0]);
                 return Ok(Typed::constant(Datum::Int(args[0].ty.oid().into()), Type::Regtype, at));
             }
             _ => {}
@@ -245,7 +246,9 @@ impl Binder<'_> {
             return Err(no_function(name, &types).at(at));
         }
         let mut exprs = Vec::with_capacity(args.len());
-        for arg in args {
+        for (place, arg) in args.into_iter().enumerate() {
+            let is_any = name == "concat" || place > 0;
+            let arg = if is_any { self.mute_text(arg)? } else { arg };
             // Its output, not its cast.
             if matches!(arg.ty, Type::Bool | Type::BpChar) {
                 exprs.push(Expr::Output(Box::new(arg.expr), arg.ty));
@@ -339,7 +342,10 @@ impl Binder<'_> {
             (Aggregate::CountAll, Vec::new(), Type::Int8)
         } else {
             if name == "array_agg" && types.len() == 1 {
-                let element = if types[0] == Type::Unknown { Type::Text } else { types[0] };
+                let element = types[0];
+                if element == Type::Unknown {
+                    return Err(ambiguous(name, &types).at(at));
+                }
                 let none = || {
                     let message = format!("could not find array type for data type {}", element.sql_name());
                     Error::new("42704", message).at(at)
@@ -349,6 +355,9 @@ impl Binder<'_> {
             }
             let rows = aggregates_named(name);
             let any = rows.iter().find(|row| row.1 == [Type::Unknown] && types.len() == 1);
+            if name == "count" && !call.distinct {
+                args = args.into_iter().map(|arg| self.mute_text(arg)).collect::<Result<_>>()?;
+            }
             match any {
                 Some(row) => {
                     let arg = if types[0] == Type::Unknown { Type::Text } else { types[0] };
@@ -435,7 +444,7 @@ fn compare_as_values(comparison: Comparison, a: &Datum, b: &Datum) -> Made {
 }
 
 /// An operator that these types do not have, or one that PostgreSQL alone has.
-fn no_operator(name: &str, types: &[Type]) -> Error {
+pub(super) fn no_operator(name: &str, types: &[Type]) -> Error {
     if is_elsewhere(name, types) {
         return Error::unsupported(format!("operator {}", shown_operator(name, types)));
     }
@@ -462,9 +471,14 @@ pub(super) fn no_function(name: &str, types: &[Type]) -> Error {
 }
 
 /// Several functions fit equally well.
-fn ambiguous(name: &str, types: &[Type]) -> Error {
+pub(super) fn ambiguous(name: &str, types: &[Type]) -> Error {
     Error::new("42725", format!("function {} is not unique", shown_function(name, types)))
         .hint("Could not choose a best candidate function. You might need to add explicit type casts.")
+}
+
+/// An argument without a type does not say which array or element another one is.
+pub(super) fn no_polymorphic() -> Error {
+    Error::new("42804", "could not determine polymorphic type because input has type unknown")
 }
 
 const NO_FUNCTION: &str =

@@ -78,7 +78,8 @@ impl Binder<'_> {
                         let read = text::input(literal, to, fields, &self.literals())
                             .map_err(|error| error.at(at))?;
                         // What depends on the time is read when the statement runs.
-                        if is_relative(literal, to) {
+                        self.has_read_now |= self.reads_now && is_relative(literal, to);
+                        if is_relative(literal, to) && !self.reads_now {
                             let expr = Expr::Input(Box::new(from.expr), to, fields);
                             return Ok(Some(fitted(Typed::new(expr, to, at), modifier, context)));
                         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::scope::Barred;
 use super::sets::SETS;
-use super::{Binder, SUB_BASE, Typed};
+use super::{Binder, Mentions, SUB_BASE, Typed};
 use crate::depth;
 use crate::error::{Error, Result};
 use crate::expr::{Call, Comparison, Expr};
@@ -68,7 +68,7 @@ impl Binder<'_> {
             }
             ExprKind::IsNull(arg, negated) => {
                 let arg = self.expr(arg)?;
-                let arg = if arg.ty == Type::Unknown { self.implicit(arg, Type::Text)? } else { arg };
+                self.mute(&arg);
                 Typed::new(Expr::IsNull(Box::new(arg.expr), *negated), Type::Bool, at)
             }
             ExprKind::IsBool(arg, wanted, negated) => {
@@ -189,7 +189,13 @@ impl Binder<'_> {
                     other => self.implicit(left, other)?,
                 };
                 let plain = left.clone();
+                let is_null =
+                    [&left, &right].iter().any(|side| matches!(side.expr, Expr::Const(Datum::Null)));
                 let mut equal = self.operator("=", vec![left, right], at)?;
+                // Nothing equals null, which is seen before either side is evaluated.
+                if is_null {
+                    return Ok(Typed { at, ..plain });
+                }
                 // The value has the type that it is compared as: an integer beside a numeric is one.
                 let compared = match &mut equal.expr {
                     Expr::Call(_, sides) if plain.ty.is_integer() => Some(sides[0].clone()),
@@ -226,6 +232,7 @@ impl Binder<'_> {
         let (mut exprs, mut types) = (Vec::new(), Vec::new());
         for field in all {
             let field = if field.ty.is_registered() { self.shown_registered(field) } else { field };
+            self.mute(&field);
             types.push(field.ty);
             exprs.push(field.expr);
         }
@@ -268,6 +275,10 @@ impl Binder<'_> {
         if self.parameters.len() <= index {
             self.parameters.resize(index + 1, Type::Unknown);
         }
+        if self.mentions.len() <= index {
+            self.mentions.resize(index + 1, Mentions::default());
+        }
+        self.mentions[index].all += 1;
         Typed::new(Expr::Param(index), self.parameters[index], at)
     }
 
@@ -291,7 +302,7 @@ impl Binder<'_> {
                 Some(arg) => {
                     let wanted = self.expr(condition)?;
                     let place = wanted.at;
-                    self.operator("=", vec![arg.clone(), wanted], place)?.expr
+                    Self::or_null(self.operator("=", vec![arg.clone(), wanted], place)?).expr
                 }
                 None => self.condition(condition, "CASE/WHEN")?,
             };
@@ -311,8 +322,8 @@ impl Binder<'_> {
     }
 
     fn between(&mut self, arg: Typed, low: Typed, high: Typed, at: u32) -> Result<Expr> {
-        let above = self.operator(">=", vec![arg.clone(), low], at)?;
-        let below = self.operator("<=", vec![arg, high], at)?;
+        let above = Self::or_null(self.operator(">=", vec![arg.clone(), low], at)?);
+        let below = Self::or_null(self.operator("<=", vec![arg, high], at)?);
         Ok(Expr::And(vec![above.expr, below.expr]))
     }
 
@@ -336,9 +347,14 @@ impl Binder<'_> {
                 items = same;
             }
         }
+        // Items without columns are one array, if there are several; the others are compared one by one.
+        let is_alone = |item: &Typed| item.expr.columns().iter().any(|column| *column < SUB_BASE);
+        let alone = items.iter().filter(|item| !is_alone(item)).count() < 2;
         let mut terms = Vec::with_capacity(items.len());
         for item in items {
-            terms.push(self.operator("=", vec![arg.clone(), item], at)?.expr);
+            let is_alone = alone || is_alone(&item);
+            let term = self.operator("=", vec![arg.clone(), item], at)?;
+            terms.push(if is_alone { Self::or_null(term).expr } else { term.expr });
         }
         let expr = as_set(terms);
         Ok(Typed::new(if negated { Expr::Not(Box::new(expr)) } else { expr }, Type::Bool, at))
@@ -372,7 +388,7 @@ impl Binder<'_> {
             (Like::Similar, false) => "~",
             (Like::Similar, true) => "!~",
         };
-        self.operator(op, vec![arg, pattern], at)
+        Ok(Self::or_null(self.operator(op, vec![arg, pattern], at)?))
     }
 
     // Sub-queries.
@@ -469,6 +485,10 @@ impl Binder<'_> {
         let typed = self.expr(expr);
         let frame = self.frames.pop().expect("the frame was just put there");
         let typed = typed?;
+        if names_column(&typed.expr) {
+            let message = format!("argument of {what} must not contain variables");
+            return Err(Error::new("42P10", message).at(typed.at));
+        }
         if !frame.subs.is_empty() || !frame.captures.is_empty() {
             return Err(Error::unsupported(format!("a sub-query or column in {what}")).at(expr.at));
         }
@@ -485,6 +505,13 @@ impl Binder<'_> {
             }
         }
     }
+}
+
+/// Does an expression name a column of a query?
+fn names_column(expr: &Expr) -> bool {
+    let mut found = false;
+    expr.walk(&mut |node| found |= matches!(node, Expr::Outer(_) | Expr::Column(0..SUB_BASE)));
+    found
 }
 
 /// A chain of equalities of one value with constants is a set.

@@ -3,6 +3,7 @@
 //! A value becomes the text of its JSON by its type, which is known here; null becomes null, and what builds around it writes
 //! `null`. A `jsonb` is the same text brought to its form at the end.
 
+use super::call::no_polymorphic;
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
 use crate::expr::{Call, Env, Expr, Made};
@@ -65,9 +66,11 @@ impl Binder<'_> {
         })
     }
 
-    fn json_of_written(&mut self, written: &ast::Expr) -> Result<(Expr, bool)> {
+    /// The text of the JSON of an argument that may have any type.
+    fn json_of_any(&mut self, written: &ast::Expr) -> Result<Expr> {
         let arg = self.expr(written)?;
-        self.json_of(arg)
+        let arg = self.mute_text(arg)?;
+        Ok(self.json_of(arg)?.0)
     }
 
     /// A key as a text.
@@ -95,13 +98,17 @@ impl Binder<'_> {
         };
         match (name, args) {
             ("to_json" | "to_jsonb" | "row_to_json" | "array_to_json", [arg]) => {
-                let (value, _) = self.json_of_written(arg)?;
+                let arg = self.expr(arg)?;
+                if self.types(std::slice::from_ref(&arg)) == [Type::Unknown] {
+                    return Err(no_polymorphic());
+                }
+                let (value, _) = self.json_of(arg)?;
                 made(value)
             }
             ("json_build_array" | "jsonb_build_array", args) => {
                 let mut parts = Vec::new();
                 for arg in args {
-                    parts.push(or_null(self.json_of_written(arg)?.0));
+                    parts.push(or_null(self.json_of_any(arg)?));
                 }
                 made(Expr::Call(Call::All(spaced_array), parts))
             }
@@ -114,8 +121,9 @@ impl Binder<'_> {
                 let mut parts = Vec::new();
                 for pair in args.chunks(2) {
                     let key = self.expr(&pair[0])?;
+                    let key = self.mute_text(key)?;
                     parts.push(self.json_key(key)?);
-                    parts.push(self.json_of_written(&pair[1])?.0);
+                    parts.push(self.json_of_any(&pair[1])?);
                 }
                 made(Expr::Call(Call::All(if binary { build_jsonb } else { spaced_object }), parts))
             }
@@ -152,14 +160,16 @@ impl Binder<'_> {
         let (aggregate, args, made) = match (name, &call.args[..]) {
             ("json_agg" | "jsonb_agg", [arg]) => {
                 let arg = self.expr(arg)?;
-                let arg = self.implicit_text(arg)?;
+                if self.types(std::slice::from_ref(&arg)) == [Type::Unknown] {
+                    return Err(no_polymorphic());
+                }
                 let (value, structured) = self.json_of(in_place(&arg, 0))?;
                 let lines = structured && !binary;
                 (Aggregate::JsonArray { lines, binary }, vec![arg], vec![or_null(value)])
             }
             ("json_object_agg" | "jsonb_object_agg", [key, value]) => {
                 let (key, value) = (self.expr(key)?, self.expr(value)?);
-                let (key, value) = (self.implicit_text(key)?, self.implicit_text(value)?);
+                let (key, value) = (self.mute_text(key)?, self.mute_text(value)?);
                 let name = self.json_key(in_place(&key, 0))?;
                 let held = or_null(self.json_of(in_place(&value, 1))?.0);
                 (Aggregate::JsonObject { binary }, vec![key, value], vec![name, held])

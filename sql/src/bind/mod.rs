@@ -89,6 +89,16 @@ impl Typed {
     }
 }
 
+/// Where a statement names a parameter.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mentions {
+    all: usize,
+    /// Those that say nothing of its type.
+    mute: usize,
+    /// It was taken for a text for want of a type.
+    assumed: bool,
+}
+
 /// Binds statements over a catalog.
 pub(crate) struct Binder<'c> {
     catalog: &'c dyn Catalog,
@@ -96,8 +106,12 @@ pub(crate) struct Binder<'c> {
     ctes: Vec<Rc<KnownCte>>,
     /// Types of `$n`; unknown until something says.
     pub(crate) parameters: Vec<Type>,
+    mentions: Vec<Mentions>,
     /// The transaction's time and the session's zone, for literals such as `'today'`.
     local: Local,
+    /// Literals such as `'now'` mean the present time for good, as in a default; and one has been read so.
+    reads_now: bool,
+    pub(crate) has_read_now: bool,
     /// How many scans number their rows.
     named: usize,
     /// Rows are locked.
@@ -155,6 +169,9 @@ impl<'c> Binder<'c> {
             frames: Vec::new(),
             ctes: Vec::new(),
             parameters,
+            mentions: Vec::new(),
+            reads_now: false,
+            has_read_now: false,
             local,
             named: 0,
             locks: false,
@@ -200,13 +217,43 @@ impl<'c> Binder<'c> {
             Bound::Delete(delete) => &mut delete.plan,
         };
         self.finish(plan)?;
-        // A parameter that nothing has said the type of is a text.
+        self.settle_parameters()?;
+        Ok(Some(bound))
+    }
+
+    /// A parameter that something has taken without saying its type is a text. One that only stands where any type may, or nowhere,
+    /// has none.
+    fn settle_parameters(&mut self) -> Result<()> {
+        let known = self.mentions.iter().zip(&mut self.parameters);
+        for (place, (mentions, ty)) in known.enumerate() {
+            if (*ty == Type::Unknown || mentions.assumed) && mentions.all == mentions.mute {
+                let message = format!("could not determine data type of parameter ${}", place + 1);
+                return Err(Error::new("42P18", message));
+            }
+        }
         for ty in &mut self.parameters {
             if *ty == Type::Unknown {
                 *ty = Type::Text;
             }
         }
-        Ok(Some(bound))
+        Ok(())
+    }
+
+    /// Notes that a value stands where any type may (`"any"`).
+    fn mute(&mut self, typed: &Typed) {
+        if let Expr::Param(index) = typed.expr {
+            let mentions = &mut self.mentions[index];
+            mentions.mute += usize::from(self.parameters[index] == Type::Unknown || mentions.assumed);
+        }
+    }
+
+    /// A value that stands where any type may, as a text if nothing has said its type yet.
+    fn mute_text(&mut self, typed: Typed) -> Result<Typed> {
+        self.mute(&typed);
+        if let (Expr::Param(index), Type::Unknown) = (&typed.expr, typed.ty) {
+            self.mentions[*index].assumed |= self.parameters[*index] == Type::Unknown;
+        }
+        self.implicit_text(typed)
     }
 
     /// Looks at a plan as a whole, if it is not too deep for that.

@@ -29,6 +29,12 @@ impl Binder<'_> {
         self
     }
 
+    /// Binds a default, in which a literal such as `'now'` is read when it is defined.
+    pub(crate) fn reading_now(mut self) -> Self {
+        self.reads_now = true;
+        self
+    }
+
     /// The edits by which a text means the same in all zones. It begins at a place of the statement that was bound.
     pub(crate) fn zone_edits(&self, text: &str, at: u32) -> Edits {
         let edit = |(place, shown): &(u32, String)| {

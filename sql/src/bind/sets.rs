@@ -3,6 +3,7 @@
 //! Each is an expression that makes an array, or `generate_series`, which makes its values one by one;
 //! [`Extension::Sets`](crate::plan::Extension) opens several of them side by side, and puts nulls where one is at its end.
 
+use super::call::{ambiguous, no_function};
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
 use crate::expr::{Call, Env, Expr, Made};
@@ -27,6 +28,7 @@ impl Binder<'_> {
         let (expr, columns) = match (name, args) {
             ("unnest", [array]) => match array.ty.element() {
                 Some(element) => (array.expr.clone(), vec![(None, element)]),
+                None if array.ty == Type::Unknown => return Err(ambiguous(name, &[array.ty]).at(at)),
                 None => return Ok(None),
             },
             ("unnest", arrays) if arrays.len() > 1 => {
@@ -125,9 +127,14 @@ impl Binder<'_> {
     /// `generate_series` of integers, numerics or timestamps.
     fn series(&mut self, args: &[Typed], at: u32) -> Result<SetCall> {
         let is_time = |ty: Type| matches!(ty, Type::Date | Type::Timestamp | Type::TimestampTz);
+        let types = self.types(args);
+        if types.iter().all(|ty| *ty == Type::Unknown) {
+            return Err(ambiguous("generate_series", &types).at(at));
+        }
+        let none = || no_function("generate_series", &types).at(at);
         if args.iter().any(|arg| is_time(arg.ty)) {
             let [from, to, step] = args else {
-                return Err(Error::new("42883", "function generate_series of timestamps needs a step").at(at));
+                return Err(none());
             };
             let zoned = from.ty == Type::TimestampTz || to.ty == Type::TimestampTz || from.ty == Type::Date;
             let ty = if zoned { Type::TimestampTz } else { Type::Timestamp };
@@ -138,12 +145,11 @@ impl Binder<'_> {
             ];
             return Ok((SetExpr::Series(exprs, ty), vec![(None, ty)]));
         }
-        let (mut exprs, ty, _) = self.unify(args.to_vec(), "generate_series")?;
-        if ty != Type::Numeric && !ty.is_integer() {
-            let names: Vec<&str> = args.iter().map(|arg| arg.ty.sql_name()).collect();
-            let message = format!("function generate_series({}) does not exist", names.join(", "));
-            return Err(Error::new("42883", message).at(at));
+        let common = self.common_type(args, "generate_series").map_err(|_| none())?;
+        if common != Type::Numeric && !common.is_integer() {
+            return Err(none());
         }
+        let (mut exprs, ty, _) = self.unify(args.to_vec(), "generate_series")?;
         if exprs.len() == 2 {
             exprs.push(Expr::Const(match ty {
                 Type::Numeric => Datum::Numeric(crate::types::Numeric::Small(1, 0)),

@@ -1,11 +1,13 @@
 //! Window functions: calls with OVER, lifted out of a select list as sub-queries are.
 
+use super::call::{no_function, no_polymorphic};
 use super::query::has_order;
 use super::scope::Barred;
 use super::{Binder, Typed};
 use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::functions::aggregates::is_aggregate;
+use crate::functions::is_coercible;
 use crate::parser::ast::{self, Over, WindowBound};
 use crate::plan::{FrameEnd, SortKey, WindowCall, WindowFrame, WindowFunction};
 use crate::types::{Datum, Type};
@@ -28,13 +30,13 @@ const FUNCTIONS: &[(&str, WindowFunction)] = &[
     ("nth_value", WindowFunction::NthValue),
 ];
 
-/// The window function with this name.
 /// Names of window functions.
 #[cfg(test)]
 pub(crate) fn window_functions() -> impl Iterator<Item = &'static str> {
     FUNCTIONS.iter().map(|(name, _)| *name)
 }
 
+/// The window function with this name.
 pub(super) fn window_function(name: &str) -> Option<WindowFunction> {
     FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, function)| *function)
 }
@@ -182,10 +184,20 @@ impl Binder<'_> {
         at: u32,
     ) -> Result<(Vec<Expr>, Type)> {
         use WindowFunction as F;
-        let none = |types: &[Typed]| {
-            let types: Vec<&str> = types.iter().map(|arg| arg.ty.sql_name()).collect();
-            Err(Error::new("42883", format!("function {name}({}) does not exist", types.join(", "))).at(at))
+        let types = self.types(&args);
+        let none = || no_function(name, &types).at(at);
+        let is_value = types.first() != Some(&Type::Unknown) || function == F::Ntile;
+        if !is_value && types.len() < 3 {
+            return Err(no_polymorphic());
+        }
+        let is_count = |ty: &Type| *ty == Type::Unknown || is_coercible(*ty, Type::Int4);
+        let count = match function {
+            F::Ntile => types.first(),
+            _ => types.get(1),
         };
+        if count.is_some_and(|ty| !is_count(ty)) {
+            return Err(none());
+        }
         match (function, &args[..]) {
             (F::RowNumber | F::Rank | F::DenseRank, []) => Ok((Vec::new(), Type::Int8)),
             (F::PercentRank | F::CumeDist, []) => Ok((Vec::new(), Type::Float8)),
@@ -205,6 +217,7 @@ impl Binder<'_> {
             (F::Lag | F::Lead, [value, rest @ ..]) if rest.len() <= 2 => {
                 let mut both = vec![value.clone()];
                 both.extend(rest.get(1).cloned());
+                self.common_type(&both, name).map_err(|_| none())?;
                 let (mut values, ty, _) = self.unify(both, name)?;
                 let distance = match rest.first() {
                     Some(distance) => self.implicit(distance.clone(), Type::Int4)?.expr,
@@ -213,7 +226,7 @@ impl Binder<'_> {
                 values.insert(1, distance);
                 Ok((values, ty))
             }
-            _ => none(&args),
+            _ => Err(none()),
         }
     }
 

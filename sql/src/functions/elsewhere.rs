@@ -20,7 +20,23 @@ pub(crate) fn is_elsewhere(name: &str, types: &[Type]) -> bool {
         let mut words = line.split(' ');
         words.next() == Some(name)
             && words.clone().count() == types.len()
-            && words.zip(types).all(|(wanted, given)| takes(wanted, *given))
+            && words.clone().zip(types).all(|(wanted, given)| takes(wanted, *given))
+            && agrees(words.zip(types.iter().copied()))
+    })
+}
+
+/// Are arguments of any type, and elements of arrays, of one type; and those that need only be compatible of one category?
+fn agrees<'a>(pairs: impl Iterator<Item = (&'a str, Type)>) -> bool {
+    let (mut one, mut like) = (None, None);
+    pairs.filter(|(_, given)| *given != Type::Unknown).all(|(wanted, given)| {
+        let element = if wanted.ends_with("array") { given.element().unwrap_or(given) } else { given };
+        match wanted {
+            "anyarray" | "anynonarray" | "anyelement" => *one.get_or_insert(element) == element,
+            "anycompatible" | "anycompatiblearray" | "anycompatiblenonarray" => {
+                *like.get_or_insert(element.category()) == element.category()
+            }
+            _ => true,
+        }
     })
 }
 

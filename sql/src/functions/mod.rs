@@ -16,6 +16,7 @@ mod index;
 mod input;
 pub(crate) mod json;
 mod maths;
+mod number_formats;
 mod operators;
 pub(crate) mod patterns;
 mod proc;

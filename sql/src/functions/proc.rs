@@ -2,7 +2,7 @@
 //! `aggregates`.
 
 use super::casts::{float, numeric, str};
-use super::{Function, dates, formats, maths, patterns, strings};
+use super::{Function, dates, formats, maths, number_formats, patterns, strings};
 use crate::expr::Call;
 use crate::types::{Datum, Type, datetime};
 use Type::TextArray;
@@ -224,6 +224,11 @@ const NUMBERS: &[Function] = &[
             Ok(Datum::Uuid(id))
         }),
     ),
+    row("to_char", &[Int4, Text], Text, Call::Two(number_formats::int4_to_char)),
+    row("to_char", &[Int8, Text], Text, Call::Two(number_formats::int8_to_char)),
+    row("to_char", &[Numeric, Text], Text, Call::Two(number_formats::numeric_to_char)),
+    row("to_char", &[Float4, Text], Text, Call::Two(number_formats::float4_to_char)),
+    row("to_char", &[Float8, Text], Text, Call::Two(number_formats::float8_to_char)),
 ];
 
 const TIMES: &[Function] = &[

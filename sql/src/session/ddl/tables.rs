@@ -223,18 +223,21 @@ impl Session {
         target: &Column,
     ) -> Result<(Option<row::Value>, DefaultRow, String)> {
         let catalog = self.catalog();
-        let mut binder = Binder::new(&catalog, Vec::new(), self.local()).for_keeping();
+        let mut binder = Binder::new(&catalog, Vec::new(), self.local()).for_keeping().reading_now();
         let bound = binder.default_expr(&default.expr, target)?;
         if !binder.parameters.is_empty() {
             return Err(Error::new("42P02", "there is no parameter $1").at(default.expr.at));
         }
         let text = edited(&default.text, binder.zone_edits(&default.text, default.at));
-        let text = binder.default_shown(&default.expr, text, target)?;
+        let mut text = binder.default_shown(&default.expr, text, target)?;
         let (value, row) = match Binder::constant_default(&bound) {
             Some(Datum::Null) => (None, DefaultRow::Engine),
             Some(datum) => match stored_value(&datum, target.stored) {
                 Some(value) => {
                     let stored = Column { default: Some(value.clone()), ..target.clone() };
+                    if binder.has_read_now {
+                        text = crate::pg_catalog::default_text(&stored).unwrap_or(text);
+                    }
                     let is_said = crate::pg_catalog::default_text(&stored).as_ref() == Some(&text);
                     (Some(value), if is_said { DefaultRow::Engine } else { DefaultRow::Text(text.clone()) })
                 }
