@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use thermocline_bench::demo::demonstrate;
 use thermocline_bench::machine;
-use thermocline_bench::run::{MakeBacking, RunOptions};
+use thermocline_bench::run::{Lend, RunOptions};
 use thermocline_bench::settings::{Benchmark, Mix, Settings};
 
 use thermocline_bench::command_line::Failure;
@@ -77,10 +77,10 @@ pub(crate) fn run(arguments: &Arguments, quiet: bool) -> Result<(), Failure> {
         storage: Default::default(),
         paging: arguments.paging.settings(),
     };
-    let servers = arguments.paging.servers(data_dir.path())?;
-    let backing = || servers.as_ref().expect("there are some").backing();
-    let backing = servers.is_some().then_some(&backing as &MakeBacking<'_>);
-    let options = RunOptions { calibrate: false, check: true, quiet, backing };
+    let servers = arguments.paging.servers()?;
+    let lend = |options| servers.as_ref().expect("there are some").lend(options);
+    let lend = servers.is_some().then_some(&lend as &Lend<'_>);
+    let options = RunOptions { calibrate: false, check: true, quiet, lend };
     let demo =
         demonstrate(&settings, arguments.times, &options).map_err(|error| match error.is_setting() {
             true => Failure::Usage(error.to_string()),

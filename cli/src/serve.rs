@@ -7,7 +7,7 @@ use clap::Args;
 use thermocline_bench::command_line::paging::PagingArguments;
 use thermocline_bench::command_line::{Failure, values};
 use thermocline_engine::{Database, Durability, Options};
-use thermocline_server::{Config, Passwords, Server};
+use thermocline_server::{Config, Ends, Passwords, Server};
 
 /// Options of `serve`.
 #[derive(Debug, Args)]
@@ -123,7 +123,7 @@ pub(crate) fn run(arguments: Serve) -> Result<(), Failure> {
         options = options.with_durability(durability);
     }
     // They are asked for longer than the database is open.
-    let (options, _servers) = arguments.paging.options(dir, options)?;
+    let (options, _servers) = arguments.paging.options(options)?;
     let open = || {
         let kind = if dir.is_dir() { Database::cold_store_in(dir)? } else { None };
         let kind = kind.unwrap_or(options.cold_store);
@@ -138,6 +138,8 @@ pub(crate) fn run(arguments: Serve) -> Result<(), Failure> {
         max_connections: arguments.max_connections,
         ..Config::default()
     };
+    // Before it says that it listens: who reads that may ask it to end at once.
+    let ends = Ends::heard().map_err(|error| Failure::Failed(format!("cannot hear signals: {error}")))?;
     let server = Server::start(db, config).map_err(|error| Failure::Failed(error.to_string()))?;
     for address in server.addresses() {
         tracing::info!(%address, "listening; psql -h {} -p {} -U postgres", address.ip(), address.port());
@@ -145,8 +147,7 @@ pub(crate) fn run(arguments: Serve) -> Result<(), Failure> {
     if let Some(socket) = server.socket() {
         tracing::info!(socket = %socket.display(), "listening");
     }
-    thermocline_server::wait_for_end()
-        .map_err(|error| Failure::Failed(format!("cannot hear signals: {error}")))?;
+    ends.wait();
     tracing::info!("ending: connections are closed, the database too; a second signal ends at once");
     server.stop().map_err(|error| Failure::Failed(format!("cannot close the database: {error}")))
 }

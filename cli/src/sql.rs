@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &Sql) -> Result<(), Failure> {
         opened::is_there(dir)?;
     }
     let options = Options::default().with_memory_limit(arguments.memory_limit);
-    let (options, _servers) = arguments.paging.options(dir, options)?;
+    let (options, _servers) = arguments.paging.options(options)?;
     let database = if arguments.create {
         Database::open(dir, options)
             .map_err(|error| Failure::Failed(format!("cannot open {}: {error}", dir.display())))?

@@ -1,6 +1,7 @@
 //! Options of a database and of a transaction.
 
 use std::fmt;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -109,6 +110,8 @@ names!(
 /// The part of the memory limit that the pager's frames are, unless [`Options::paged_bytes`] says it; and their bytes without a limit.
 const PAGED_SHARE: u64 = 8;
 const PAGED_BYTES: u64 = 64 << 20;
+/// Less is not worth the map of it.
+const LENT_BYTES_MIN: u64 = 4 << 20;
 
 /// Options of a database.
 #[derive(Clone, Debug)]
@@ -156,6 +159,13 @@ pub struct Options {
     /// Where the pages of such tables are while they are not in memory, in place of a file in [`Options::paged_dir`]: memory of other
     /// machines, for instance. It is empty. For the pager `own`, and for one opening of one database.
     pub paged_file: Option<Arc<dyn File>>,
+    /// Memory of other machines, as a file that ends with the process: copies of pages of the cold store and of paged tables are kept
+    /// there, and read before the files. What is in it may be lost at any time; no row depends on it. For one opening of one
+    /// database, with the kind `pages` and the pager `own`, and instead of an SSD. `None`: there is none.
+    pub lent_file: Option<Arc<dyn File>>,
+    /// How much of that may be used. Three quarters are for the side that [`Options::tiering`] sends rows to, paged tables or the cold
+    /// store, and the rest for the other one.
+    pub lent_bytes: u64,
     /// A file on a fast local device that keeps copies of the pages of the cold store which are read most. It may be lost at any
     /// time; no row depends on it. For the kind `pages` only. `None`: there is none.
     pub ssd_cache: Option<PathBuf>,
@@ -221,6 +231,8 @@ impl Default for Options {
             paged_dir: None,
             paged_bytes: 0,
             paged_file: None,
+            lent_file: None,
+            lent_bytes: 0,
             ssd_cache: None,
             ssd_cache_bytes: 0,
             ssd_policy: thermocline_pool::ssd::DEFAULT_POLICY,
@@ -274,6 +286,8 @@ with! {
     with_paged_dir, paged_dir: Option<PathBuf>;
     with_paged_bytes, paged_bytes: u64;
     with_paged_file, paged_file: Option<Arc<dyn File>>;
+    with_lent_file, lent_file: Option<Arc<dyn File>>;
+    with_lent_bytes, lent_bytes: u64;
     with_ssd_cache, ssd_cache: Option<PathBuf>;
     with_ssd_cache_bytes, ssd_cache_bytes: u64;
     with_ssd_policy, ssd_policy: SsdPolicy;
@@ -324,6 +338,17 @@ impl Options {
                 return bad("ssd_cache_bytes", "say how long the file of ssd_cache is to be");
             }
         }
+        if self.lent_file.is_some() {
+            if self.ssd_cache.is_some() {
+                return bad(
+                    "ssd_cache",
+                    "copies of pages are on an SSD, or on memory of other machines; name one of them",
+                );
+            }
+            if self.lent_bytes < LENT_BYTES_MIN {
+                return bad("lent_bytes", "at least 4 MiB are needed for copies of pages");
+            }
+        }
         if !self.ssd_policy.is_online() {
             return bad("ssd_policy", "this one has to know the future; name another one");
         }
@@ -347,6 +372,16 @@ impl Options {
 }
 
 impl Options {
+    /// The part of the memory that is lent which copies of the cold store's pages have, or of paged tables' (`paged`).
+    pub(crate) fn lent_to(&self, paged: bool) -> Option<(Arc<dyn File>, Range<u64>)> {
+        let file = self.lent_file.as_ref().filter(|_| !self.read_only)?;
+        // The cold store's is in front.
+        let quarter = self.lent_bytes / 4;
+        let cold_bytes = if self.tiering == Tiering::Paged { quarter } else { self.lent_bytes - quarter };
+        let bytes = if paged { cold_bytes..self.lent_bytes } else { 0..cold_bytes };
+        Some((Arc::clone(file), bytes))
+    }
+
     /// Bytes of the pager's frames under a memory limit.
     pub(crate) fn paged_frame_bytes(&self, limit: Option<u64>) -> u64 {
         match (self.paged_bytes, limit) {

@@ -17,6 +17,8 @@
 //!   that was given up is never used again; the server may come back under a new one, empty.
 //! - While some pages have fewer copies than promised, copying them goes before further page-outs. A place is left only when the new
 //!   one has answered.
+//! - Where the owner has each page elsewhere, a server that has owed an answer for [some time](PageError::Silent) is asked for nothing
+//!   until it has given one: what it was asked for at first is the probe.
 //! - Servers get pages by free memory: two are drawn at random, the better one gets the batch (Mitzenmacher, 2001).
 //!
 //! Limits: connecting may block for the time-out of a connection.
@@ -55,7 +57,8 @@ pub struct ClientOptions {
     pub batch_pages: u32,
     /// Nanoseconds that a page waits for others at the most.
     pub batch_ns: u64,
-    /// Its owner has each page elsewhere, too: a server without an answer is not waited for longer than with two copies.
+    /// Its owner has each page elsewhere, too: a server without an answer is not waited for longer than with two copies, and while it
+    /// is [silent](PageError::Silent) nothing is asked of it.
     pub elsewhere: bool,
     /// Nanoseconds after which a server without an answer is lost, where there is another copy.
     pub timeout_ns: u64,
@@ -104,6 +107,11 @@ pub enum PageError {
         /// Its slot.
         slot: u64,
     },
+    /// The server that has the page does not answer at present: its owner has it elsewhere ([`ClientOptions::elsewhere`]).
+    Silent {
+        /// Its slot.
+        slot: u64,
+    },
 }
 
 impl fmt::Display for PageError {
@@ -113,6 +121,7 @@ impl fmt::Display for PageError {
                 "the memory servers have no room for all copies of the page; add a server, or export more memory",
             ),
             Self::Lost { slot } => write!(f, "all copies of the page in slot {slot} were lost with their servers"),
+            Self::Silent { slot } => write!(f, "the server of the page in slot {slot} does not answer"),
         }
     }
 }
@@ -463,17 +472,22 @@ impl Client {
 
     /// Sends the read of a slot to a copy that is there; fails it where none is.
     fn read(&mut self, slot: u64) {
+        let mut error = PageError::Lost { slot };
         let first = self.first_copy(slot);
         for copy in (0..self.options.copies).map(|copy| copy ^ first) {
             let Some(spot) = self.spot(slot, copy) else { continue };
             let Some(&server) = self.hosts.get(&spot.host) else { continue };
+            if self.seems_silent(server) {
+                error = PageError::Silent { slot };
+                continue;
+            }
             self.statistics.second_reads += u64::from(copy > 0);
             let what = What::Read { slot, copy, repeated: false };
             self.ask(server, Ask::Read { page: spot.page, pages: 1 }, what);
             return;
         }
         for ticket in self.reads.remove(&slot).unwrap_or_default() {
-            self.events.push_back(Event::Failed { ticket, error: PageError::Lost { slot } });
+            self.events.push_back(Event::Failed { ticket, error });
         }
         self.let_go(slot);
         self.release(slot);

@@ -190,6 +190,12 @@ impl RemoteFile {
         Ok(Self { shared, driver: Some(driver) })
     }
 
+    /// Bytes of pages that the servers have room for now, with all their copies.
+    #[must_use]
+    pub fn room_bytes(&self) -> u64 {
+        self.shared.lock().client.room() * PAGE_BYTES as u64
+    }
+
     /// Statistics of its client.
     #[must_use]
     pub fn statistics(&self) -> ClientStatistics {
@@ -198,7 +204,11 @@ impl RemoteFile {
 }
 
 fn failed(action: Action, why: PageError) -> IoError {
-    let kind = if why == PageError::Full { ErrorKind::StorageFull } else { ErrorKind::Other };
+    let kind = match why {
+        PageError::Full => ErrorKind::StorageFull,
+        PageError::Silent { .. } => ErrorKind::TimedOut,
+        PageError::Lost { .. } => ErrorKind::Other,
+    };
     IoError::new(action, Path::new(PATH), None, io::Error::new(kind, why))
 }
 
@@ -386,6 +396,7 @@ impl RemoteFile {
         state.next += 1;
         let left = slots.len();
         for (at, slot) in slots.into_iter().enumerate() {
+            state.client.hear_of(slot);
             let ticket = state.client.page_in(slot);
             state.ins.insert(ticket, (number, at));
         }

@@ -16,7 +16,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod behind;
 pub(crate) mod channel;
 pub mod client;
 pub mod connecting;

@@ -38,6 +38,8 @@ struct Scene {
     leaps: f64,
     /// One server is drained halfway.
     drains: bool,
+    /// Clients have their pages elsewhere, too.
+    elsewhere: bool,
 }
 
 const CALM: Scene = Scene {
@@ -49,6 +51,7 @@ const CALM: Scene = Scene {
     restarts: 0.0,
     leaps: 0.0,
     drains: false,
+    elsewhere: false,
 };
 
 /// Requests and answers twice and in any order, but none lost.
@@ -71,12 +74,22 @@ const STORM: Scene = Scene {
     restarts: 0.01,
     leaps: 0.02,
     drains: true,
+    elsewhere: false,
 };
 const LIARS: Scene =
     Scene { servers: 3, copies: 2, weather: Weather { damage: 0.05, ..CALM.weather }, ..CALM };
 const KILLS: Scene = Scene { servers: 3, copies: 2, restarts: 0.01, ..CALM };
 const DRAIN: Scene = Scene { servers: 2, drains: true, ..CALM };
-const SCENES: [Scene; 9] = [CALM, REPEATS, ONE_SIDED, LOSSES, LATE, STORM, LIARS, KILLS, DRAIN];
+/// Servers are slow, and silent for some time.
+const ELSEWHERE: Scene = Scene {
+    servers: 2,
+    clients: 2,
+    restarts: 0.005,
+    weather: Weather { delay: 0.8, ..CALM.weather },
+    elsewhere: true,
+    ..CALM
+};
+const SCENES: [Scene; 10] = [CALM, REPEATS, ONE_SIDED, LOSSES, LATE, STORM, LIARS, KILLS, DRAIN, ELSEWHERE];
 
 /// A client, and the pages that it should have.
 struct Owner {
@@ -117,7 +130,7 @@ impl World {
             .map(|client| {
                 let options = ClientOptions {
                     copies: scene.copies,
-                    elsewhere: false,
+                    elsewhere: scene.elsewhere,
                     page_bytes: PAGE as u32,
                     batch_pages: 3,
                     batch_ns: MS,
@@ -237,7 +250,8 @@ impl World {
         let honest = self.scene.weather.damage == 0.0;
         // The connection of a server that was killed breaks; `sim` has none that break, so its loss shows by time or lies.
         let kills = self.scene.restarts > 0.0;
-        let safe = !kills && self.scene.weather.loss == 0.0 && self.scene.leaps == 0.0;
+        let lasts = self.scene.leaps == 0.0 && !self.scene.elsewhere;
+        let safe = !kills && self.scene.weather.loss == 0.0 && lasts;
         let owner = &mut self.owners[at];
         owner.client.drive(Duration::ZERO);
         while let Some(event) = owner.client.event() {
@@ -261,6 +275,10 @@ impl World {
                 Event::Failed { ticket, error: PageError::Lost { slot } } => {
                     owner.coming.remove(&ticket).ok_or("a read failed that nobody asked for")?;
                     check(!safe || !honest, || format!("slot {slot} is lost, and no server was"))?;
+                }
+                Event::Failed { ticket, error: PageError::Silent { slot } } => {
+                    owner.coming.remove(&ticket).ok_or("a read failed that nobody asked for")?;
+                    check(self.scene.elsewhere, || format!("slot {slot} is nowhere else"))?;
                 }
             }
         }
@@ -350,6 +368,62 @@ fn model_of_one_server_that_is_killed() {
         let came = world.owners[0].client.statistics().page_ins - statistics.page_ins;
         assert_eq!(came, slots.len() as u64, "seed {seed}: each page has come in");
     }
+}
+
+/// What a silent server was asked for at first is the probe; nothing else is asked of it, and nothing is lost when it comes back.
+#[test]
+fn a_silent_server_is_asked_for_nothing_more() {
+    let scene = Scene { elsewhere: true, ..CALM };
+    let mut world = World::new(scene, 1);
+    let step = |world: &mut World, us: u64, answers: bool| {
+        world.clock.advance(Duration::from_micros(us));
+        if answers {
+            locked(&world.servers[0]).step(0);
+        }
+        world.owners[0].client.drive(Duration::ZERO);
+        std::iter::from_fn(|| world.owners[0].client.event()).collect::<Vec<_>>()
+    };
+    for byte in 0..3 {
+        world.owners[0].client.page_out(vec![byte; PAGE].into());
+    }
+    let mut slots = Vec::new();
+    while slots.len() < 3 {
+        let of = |event: Event| match event {
+            Event::Out { slot, .. } => slot,
+            other => panic!("the server is there: {other:?}"),
+        };
+        slots.extend(step(&mut world, 100, true).into_iter().map(of));
+    }
+    // All that is under way is answered.
+    while !world.owners[0].client.is_idle() {
+        step(&mut world, 10, true);
+    }
+    let probe = world.owners[0].client.page_in(slots[0]);
+    assert!(step(&mut world, 4_900, false).is_empty(), "it may answer yet");
+    let early = world.owners[0].client.page_in(slots[1]);
+    assert!(step(&mut world, 200, false).is_empty(), "what was asked for is waited for");
+    let late = world.owners[0].client.page_in(slots[2]);
+    let told = step(&mut world, 1, false);
+    assert_eq!(told, [Event::Failed { ticket: late, error: PageError::Silent { slot: slots[2] } }]);
+    let mut came = Vec::new();
+    while came.len() < 2 {
+        came.extend(step(&mut world, 1, true));
+    }
+    let ticket_of = |event: &Event| match event {
+        Event::In { ticket, .. } => *ticket,
+        other => panic!("it is back: {other:?}"),
+    };
+    assert_eq!(came.iter().map(ticket_of).collect::<Vec<_>>(), [probe, early]);
+    while !world.owners[0].client.is_idle() {
+        step(&mut world, 1, true);
+    }
+    let again = world.owners[0].client.page_in(slots[2]);
+    let mut came = Vec::new();
+    while came.is_empty() {
+        came.extend(step(&mut world, 1, true));
+    }
+    assert_eq!(came.iter().map(ticket_of).collect::<Vec<_>>(), [again]);
+    assert_eq!(world.owners[0].client.statistics().lost_servers, 0);
 }
 
 #[test]

@@ -1,15 +1,12 @@
 //! The memory servers that a database is given, and the file of pages that is made of them.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use thermocline_base::clock::{Clock, SystemClock};
-use thermocline_base::io::{File, Io, IoError, OpenMode, SystemIo};
 
-use crate::behind::CopyBehind;
 use crate::client::ClientOptions;
 use crate::file::{RemoteFile, RemoteOptions};
 use crate::key::Key;
@@ -23,7 +20,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// In how many places each page is that is not in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Copies {
-    /// On a server, and in a file of this machine that is read when the server is gone.
+    /// In a file of this machine, and as long as there is room on a server, which is read first: the level below the frames of paged
+    /// tables and of the cold store.
     #[default]
     Local,
     /// On one server: what is lost with it is made again from images and log, at the next opening.
@@ -64,8 +62,6 @@ pub struct RemotePages {
     pub key: Option<Key>,
     /// Places of each page.
     pub copies: Copies,
-    /// Where the file of [`Copies::Local`] is made; it has no name.
-    pub dir: PathBuf,
     /// Authenticate, but never encrypt what is sent. Only where pages are [sealed](Self::sealed): nothing else protects them on their way.
     pub plain: bool,
     /// Give the servers pages that they cannot read.
@@ -94,8 +90,8 @@ impl RemotePages {
     /// Connects to the servers; for one opening of a database.
     ///
     /// # Errors
-    /// The servers that were not reached and why, or why the file behind them cannot be made; pages that would be sent in clear.
-    pub fn open(&self) -> Result<Arc<dyn File>, String> {
+    /// The servers that were not reached and why; pages that would be sent in clear.
+    pub fn open(&self) -> Result<Arc<RemoteFile>, String> {
         if self.plain && !self.sealed {
             return Err("pages that are neither encrypted nor sealed can be read and changed on their way; seal them, or \
                         have them encrypted"
@@ -117,25 +113,7 @@ impl RemotePages {
         };
         let options = RemoteOptions { client, ..RemoteOptions::default() };
         let servers = self.servers.iter().map(connect).collect();
-        let remote: Arc<dyn File> =
-            Arc::new(RemoteFile::open(options, &clock, servers).map_err(|error| error.to_string())?);
-        if self.copies != Copies::Local {
-            return Ok(remote);
-        }
-        let file = self.nameless_file().map_err(|error| {
-            format!("no file can be made for the copies of pages: {error}; name another directory")
-        })?;
-        Ok(Arc::new(CopyBehind::new(remote, file)))
-    }
-
-    fn nameless_file(&self) -> Result<Arc<dyn File>, IoError> {
-        let io = SystemIo::new();
-        let path = self.dir.join(format!("pages-{}", std::process::id()));
-        // Of a process with this number that was killed before it could take the name away.
-        let _ = io.remove(&path);
-        let file = io.open_direct(&path, OpenMode::CreateNew)?;
-        io.remove(&path)?;
-        Ok(file)
+        RemoteFile::open(options, &clock, servers).map(Arc::new).map_err(|error| error.to_string())
     }
 }
 
@@ -153,7 +131,6 @@ mod tests {
             servers: two,
             key: None,
             copies: Copies::One,
-            dir: PathBuf::new(),
             plain: true,
             sealed: false,
             profile: None,

@@ -67,7 +67,7 @@ pub use config::{Config, Passwords};
 pub use lobby::allow_all_files;
 pub use log::tell_panics_in_a_line;
 pub use server::{Server, StartError};
-pub use signals::{Ends, wait_for_end};
+pub use signals::Ends;
 
 /// The only role.
 pub const ROLE: &str = "postgres";

@@ -42,12 +42,3 @@ impl std::fmt::Debug for Ends {
         f.write_str("Ends")
     }
 }
-
-/// Waits for SIGTERM or SIGINT, heard from now on, as [`Ends::wait`].
-///
-/// # Errors
-/// If the system refuses to tell of signals.
-pub fn wait_for_end() -> std::io::Result<()> {
-    Ends::heard()?.wait();
-    Ok(())
-}

@@ -106,6 +106,12 @@ impl IoError {
         matches!(self.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }
 
+    /// Was there no answer in time? What was asked for may be there all the same.
+    #[must_use]
+    pub fn is_timed_out(&self) -> bool {
+        self.kind() == io::ErrorKind::TimedOut
+    }
+
     /// Is there no such file or directory?
     #[must_use]
     pub fn is_not_found(&self) -> bool {

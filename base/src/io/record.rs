@@ -125,6 +125,8 @@ pub enum FaultKind {
     Broken,
     /// There is no space.
     Full,
+    /// There is no answer in time.
+    Silent,
 }
 
 /// A fault to come.
@@ -294,6 +296,7 @@ impl State {
             let error = match fault.kind {
                 FaultKind::Broken => io::Error::other("the device is broken (injected)"),
                 FaultKind::Full => io::ErrorKind::StorageFull.into(),
+                FaultKind::Silent => io::ErrorKind::TimedOut.into(),
             };
             return Err(IoError::new(action, path, offset, error));
         }

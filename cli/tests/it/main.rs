@@ -67,7 +67,7 @@ fn leave(benchmark: Benchmark, dir: &Path, seconds: f64, memory_limit: Option<u6
         storage: Default::default(),
         paging: Default::default(),
     };
-    let options = RunOptions { calibrate: false, check: false, quiet: true, backing: None };
+    let options = RunOptions { calibrate: false, check: false, quiet: true, lend: None };
     let report = run::run(&settings, &options, &|_| Err("no other process is needed".to_owned()));
     assert!(report.expect("it runs").is_consistent());
 }

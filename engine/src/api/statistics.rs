@@ -232,7 +232,7 @@ impl FrozenStatistics {
 }
 
 /// Rows on the paged side, and the work of its pager.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PagedStatistics {
     /// `own` or `os`.
@@ -269,6 +269,8 @@ pub struct PagedStatistics {
     pub reads_of_waits: u64,
     /// Faults for which the system read, in the whole process: of the pager `os`, which cannot tell its own.
     pub major_faults: u64,
+    /// Copies of its pages in memory that is lent.
+    pub level: Option<SsdStats>,
 }
 
 impl PagedStatistics {
@@ -292,6 +294,7 @@ impl PagedStatistics {
             waits: usage.waits,
             reads_of_waits: usage.reads_of_waits,
             major_faults: usage.major_faults,
+            level: paged.level(),
         }
     }
 }

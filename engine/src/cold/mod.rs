@@ -268,8 +268,8 @@ pub(crate) fn open_store(
         ColdStoreKind::Pages => {
             let capture = options.page_capture.clone();
             let StoreTies { owner, least } = ties;
-            let pages =
-                StoreOptions { ssd, capture, owner, least, ..page_options(options, database, memory) };
+            let usual = page_options(options, database, memory);
+            let pages = StoreOptions { ssd, lent: options.lent_to(false), capture, owner, least, ..usual };
             Arc::new(PageStore::open(Arc::clone(io), dir, pages)?)
         }
         ColdStoreKind::Memory => Arc::new(MemoryStore::new()),

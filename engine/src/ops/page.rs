@@ -103,11 +103,14 @@ pub(crate) fn paged_side(db: &Inner) -> Result<&Arc<Paged>> {
 fn open_medium(db: &Inner) -> std::result::Result<Medium, PagedError> {
     let frame_bytes = frame_bytes(db);
     let dir = db.options.paged_dir.as_deref().unwrap_or(db.files.dir());
+    let lent = db.options.lent_to(true);
     match (db.options.pager, &db.options.paged_file) {
-        (PagerKind::Own, Some(file)) => Ok(Medium::Pool(PoolPages::new(Arc::clone(file), frame_bytes)?)),
+        (PagerKind::Own, Some(file)) => {
+            Ok(Medium::Pool(PoolPages::new(Arc::clone(file), frame_bytes, lent)?))
+        }
         (PagerKind::Own, None) => {
             let file = nameless_file(db, dir).map_err(|source| PagedError::NoFile { source })?;
-            Ok(Medium::Pool(PoolPages::new(file, frame_bytes)?))
+            Ok(Medium::Pool(PoolPages::new(file, frame_bytes, lent)?))
         }
         (PagerKind::Os, _) => {
             let _ = db.cold.io().remove(&dir.join("paged"));

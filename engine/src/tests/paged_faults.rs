@@ -34,6 +34,8 @@ enum Trouble {
     Short,
     /// A byte of each page is another one.
     Flipped,
+    /// Reads are not answered in time.
+    Silent,
     /// There is no room for more pages.
     Full,
     /// Writes fail.
@@ -81,6 +83,9 @@ impl File for Pages {
         match operation {
             Operation::Read { buffer, .. } if self.is(Trouble::Broken) => {
                 Completion::ready(Err(Self::failed(Action::Read, ErrorKind::Other)), buffer)
+            }
+            Operation::Read { buffer, .. } if self.is(Trouble::Silent) => {
+                Completion::ready(Err(Self::failed(Action::Read, ErrorKind::TimedOut)), buffer)
             }
             Operation::Write { buffer, .. } if self.is(Trouble::Unwritable) => {
                 Completion::ready(Err(Self::failed(Action::Write, ErrorKind::Other)), buffer)
@@ -416,4 +421,78 @@ fn where_pages_find_no_room_rows_stay() {
     assert!(over(&db) > 11_000);
     check(&db, &table, ROWS, &[]);
     db.close().unwrap();
+}
+
+/// Copies of pages on memory that is lent serve paged rows and cold ones; whatever becomes of them, no reader hears of it.
+#[test]
+fn memory_that_is_lent_may_go_at_any_time() {
+    for tiering in [Tiering::Paged, Tiering::Cold] {
+        let dir = tempfile::tempdir().unwrap();
+        let lent = Arc::new(Pages::default());
+        let mut options = Options::default()
+            .with_durability(Durability::Sync)
+            .with_memory_limit(Some(64 << 20))
+            .with_paged_bytes(1)
+            .with_tiering(tiering)
+            .with_lent_file(Some(Arc::clone(&lent) as Arc<dyn File>))
+            .with_lent_bytes(64 << 20)
+            .with_reads_a_promotion(0);
+        options.cold_block_bytes = 128 << 10;
+        let db = Database::open(dir.path(), options).expect("the options are fine");
+        let table = db.create_table(schema().tiering(tiering)).expect("the definition is fine");
+        insert(&db, &table, 0..ROWS);
+        let level = || match tiering {
+            Tiering::Paged => db.statistics().paged.and_then(|paged| paged.level),
+            _ => db.statistics().cold.ssd,
+        };
+        let leave = || {
+            if tiering == Tiering::Paged {
+                assert!(over(&db) > 11_000);
+                db.inner().paged.get().expect("rows have gone over").let_pages_go();
+            } else {
+                assert!(db.cold_steps().migrate(&table, |_| true, 1000).expect("there is room") > 11_000);
+                // Blocks that are full become pages, sooner or later.
+                while level().is_none_or(|level| level.counts.bytes_written == 0) {
+                    std::thread::yield_now();
+                }
+            }
+        };
+        leave();
+        for trouble in
+            [Trouble::None, Trouble::Silent, Trouble::Broken, Trouble::Short, Trouble::Flipped, Trouble::None]
+        {
+            lent.trouble(trouble);
+            // Twice: what is not there is admitted when it is asked for.
+            for _ in 0..2 {
+                assert_eq!(refused_ids(&db, &table), Vec::<i64>::new(), "{tiering}, {trouble:?}");
+            }
+        }
+        lent.trouble(Trouble::Unwritable);
+        set(&db, &table, 7, 70);
+        check(&db, &table, ROWS, &[(7, Some(70))]);
+        let found = level().expect("there is a level");
+        assert!(found.counts.hits > 0 && found.counts.bytes_written > 0, "{tiering}: {found:?}");
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn lent_memory_that_does_not_fit() {
+    let lent = || Some(Arc::new(Pages::default()) as Arc<dyn File>);
+    let cases = [
+        (Options::default().with_lent_file(lent()), "lent_bytes"),
+        (
+            Options::default()
+                .with_lent_file(lent())
+                .with_lent_bytes(64 << 20)
+                .with_ssd_cache(Some("ssd".into()))
+                .with_ssd_cache_bytes(64 << 20),
+            "ssd_cache",
+        ),
+    ];
+    for (options, option) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Database::open(dir.path(), options).map(drop).expect_err("it does not fit");
+        assert!(error.to_string().contains(option), "{error}");
+    }
 }

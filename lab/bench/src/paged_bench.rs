@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::latency::Percentiles;
 use crate::machine::Machine;
 use crate::report::{Outcome, Paged, Report, Throughput, json};
-use crate::run::{MakeBacking, RunError, RunOptions, run as run_benchmark};
+use crate::run::{Lend, RunError, RunOptions, run as run_benchmark};
 use crate::settings::{Benchmark, Paging, Settings, Storage};
 
 /// A contender of the measurement.
@@ -212,7 +212,7 @@ impl PagedSettings {
     }
 }
 
-/// Measures. `make_file` connects to memory servers, `server_cpu` gives their processor time so far in microseconds, if it is known; `told`
+/// Measures. `lend` gives options memory of servers, `server_cpu` gives their processor time so far in microseconds, if it is known; `told`
 /// hears of each run.
 ///
 /// # Errors
@@ -220,7 +220,7 @@ impl PagedSettings {
 pub fn run(
     settings: &PagedSettings,
     dir: &Path,
-    make_file: &MakeBacking<'_>,
+    lend: &Lend<'_>,
     server_cpu: &dyn Fn() -> Option<f64>,
     told: &mut dyn FnMut(&Run),
 ) -> Result<PagedReport, PagedError> {
@@ -230,8 +230,8 @@ pub fn run(
             let contender = *contender;
             let place = dir.join(format!("{}-{round}", contender.name()));
             std::fs::create_dir_all(&place).map_err(PagedError::Directory)?;
-            let backing = (contender == Contender::Remote).then_some(make_file);
-            let options = RunOptions { calibrate: false, check: false, quiet: true, backing };
+            let lend = (contender == Contender::Remote).then_some(lend);
+            let options = RunOptions { calibrate: false, check: false, quiet: true, lend };
             let before = server_cpu();
             let report: Report = run_benchmark(&settings.of(contender, &place), &options, &|_| {
                 Err("nothing is built for this".to_owned())

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thermocline_base::device_model::DeviceModel;
-use thermocline_base::io::{File, ProfileIo, SystemIo};
+use thermocline_base::io::{ProfileIo, SystemIo};
 use thermocline_base::sync::{AtomicU64, Mutex, Ordering};
 use thermocline_engine::temperature::LogError;
 use thermocline_engine::{
@@ -32,7 +32,7 @@ use crate::machine;
 use crate::peak::Peak;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, Throughput, grouped, size};
-use crate::settings::{Benchmark, Settings, Storage};
+use crate::settings::{Benchmark, Settings, Storage, named};
 use crate::time;
 use disturb::{At, Shifts};
 use observe::{Numbers, Observer};
@@ -44,8 +44,8 @@ pub use ssd::{
 };
 pub use verify::{Checked, check, open_to_look};
 
-/// Makes the file that the pages of paged tables are in while they are not in memory, anew for each opening.
-pub type MakeBacking<'a> = dyn Fn() -> Result<Arc<dyn File>, String> + 'a;
+/// Gives options memory of servers, anew for each opening.
+pub type Lend<'a> = dyn Fn(Options) -> Result<Options, String> + 'a;
 
 /// The tasks of a run beside its benchmark.
 #[derive(Clone, Copy)]
@@ -56,8 +56,8 @@ pub struct RunOptions<'a> {
     pub check: bool,
     /// Show no progress.
     pub quiet: bool,
-    /// Pages lie in this in place of a file of the database's.
-    pub backing: Option<&'a MakeBacking<'a>>,
+    /// Where databases have memory of servers.
+    pub lend: Option<&'a Lend<'a>>,
 }
 
 /// Why there is no report.
@@ -152,7 +152,7 @@ pub fn run(settings: &Settings, options: &RunOptions<'_>, builder: &Builder<'_>)
         progress,
         peak: Peak::watch(),
         capture: capture(&settings.storage)?,
-        backing: options.backing,
+        lend: options.lend,
     };
     let outcome = match &settings.benchmark {
         Benchmark::Ycsb { .. } => ycsb::run(&mut session).map(throughput),
@@ -212,7 +212,7 @@ struct Session<'a> {
     progress: Progress,
     peak: Peak,
     capture: Option<Arc<PageCapture>>,
-    backing: Option<&'a MakeBacking<'a>>,
+    lend: Option<&'a Lend<'a>>,
 }
 
 /// The counts of a load.
@@ -278,18 +278,9 @@ impl Session<'_> {
         if let Some(policy) = &storage.ssd_policy {
             options = options.with_ssd_policy(setting("ssd-policy", policy)?);
         }
-        let paging = &settings.paging;
-        if let Some(tiering) = &paging.tiering {
-            options = options.with_tiering(setting("tiering", tiering)?);
-        }
-        if let Some(pager) = paging.pager.as_ref().filter(|_| self.backing.is_none()) {
-            options = options.with_pager(setting("pager", pager)?);
-        }
-        options = options
-            .with_paged_dir(paging.paged_dir.clone())
-            .with_paged_bytes(paging.paged_bytes.unwrap_or(0));
-        if let Some(make) = self.backing {
-            options = options.with_paged_file(Some(make().map_err(RunError::Setting)?));
+        options = settings.paging.within(options).map_err(RunError::Setting)?;
+        if let Some(lend) = self.lend {
+            options = lend(options).map_err(RunError::Setting)?;
         }
         if let Some(seconds) = settings.checkpoint_interval_seconds {
             options = options.with_checkpoint_interval(Duration::from_secs_f64(seconds));
@@ -434,7 +425,7 @@ fn end_of(error: thermocline_engine::Error) -> End {
 }
 
 fn setting<T: std::str::FromStr<Err: fmt::Display>>(name: &str, value: &str) -> Result<T, RunError> {
-    value.parse().map_err(|error| RunError::Setting(format!("--{name} {value}: {error}")))
+    named(name, value).map_err(RunError::Setting)
 }
 
 fn resident() -> String {

@@ -1,9 +1,12 @@
 //! The settings of a run, as its result carries them.
 
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Serialize;
+use thermocline_engine::Options;
 
 use crate::drive::Load;
 
@@ -71,6 +74,33 @@ pub struct Paging {
     /// The network that servers answer as over: emulated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote_profile: Option<String>,
+}
+
+impl Paging {
+    /// These options, with those that are said here; not the memory of servers.
+    ///
+    /// # Errors
+    /// A name is none of the engine's.
+    pub fn within(&self, options: Options) -> Result<Options, String> {
+        let mut options =
+            options.with_paged_dir(self.paged_dir.clone()).with_paged_bytes(self.paged_bytes.unwrap_or(0));
+        if let Some(tiering) = &self.tiering {
+            options = options.with_tiering(named("tiering", tiering)?);
+        }
+        // `remote` is the pager own, whose pages are on servers, too.
+        if let Some(pager) = self.pager.as_deref().filter(|pager| *pager != "remote") {
+            options = options.with_pager(named("pager", pager)?);
+        }
+        Ok(options)
+    }
+}
+
+/// What the value of an option names.
+///
+/// # Errors
+/// Nothing, and why.
+pub fn named<T: FromStr<Err: Display>>(option: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|error| format!("--{option} {value}: {error}"))
 }
 
 /// Which devices cold rows lie on.

@@ -31,12 +31,14 @@ pub const SSD_FORMAT: u32 = 1;
 
 const MAGIC: &[u8; 8] = b"thclssdc";
 const SUMMED: usize = 40;
-/// Where slots begin.
 const HEADER_BYTES: u64 = DIRECT_ALIGNMENT as u64;
 
-/// Where a slot lies.
-pub(super) fn offset_of(slot: u32, page_size: PageSize) -> u64 {
-    HEADER_BYTES + u64::from(slot) * page_size.bytes() as u64
+/// Where slots begin.
+pub(super) const SLOTS_AT: u64 = HEADER_BYTES;
+
+/// Pages that so many bytes have room for.
+pub(super) fn slots_in(bytes: u64, page_size: PageSize) -> u32 {
+    u32::try_from(bytes / page_size.bytes() as u64).unwrap_or(u32::MAX).min(SLOTS_MAX)
 }
 
 pub(super) fn open(
@@ -51,7 +53,7 @@ pub(super) fn open(
     if bytes < least {
         return Err(SsdError::TooSmall { bytes, least });
     }
-    let slots = u32::try_from((bytes - HEADER_BYTES) / page_bytes).unwrap_or(u32::MAX).min(SLOTS_MAX);
+    let slots = slots_in(bytes - HEADER_BYTES, page_size);
     let mut lock_path = path.as_os_str().to_owned();
     lock_path.push(".lock");
     let lock = lock(io, Path::new(&lock_path)).map_err(|error| match error.is_locked() {
@@ -63,7 +65,7 @@ pub(super) fn open(
     if there {
         check(&*file, path, database)?;
     }
-    let len = offset_of(slots, page_size);
+    let len = SLOTS_AT + u64::from(slots) * page_bytes;
     let taken = take_space(&*file, len).and_then(|()| write_header(&*file, slots, page_size, database));
     if let Err(error) = taken {
         drop(file);

@@ -5,6 +5,8 @@
 //! | faults | sixteen wrong answers, each forgotten after sixteen right ones |
 //! | late | the same of answers that came too late |
 //! | no faster | over a thousand reads of one page from either device, the SSD took nine tenths of the primary's time or more |
+//!
+//! The first two are an SSD's: where a level is on lent memory, its answers say nothing about other pages.
 
 use std::fmt;
 
@@ -97,10 +99,11 @@ pub(super) struct Health {
     /// Reads of the primary since the opening.
     told: AtomicU64,
     compares: bool,
+    goes_off: bool,
 }
 
 impl Health {
-    pub(super) fn new(compares: bool) -> Self {
+    pub(super) fn new(compares: bool, goes_off: bool) -> Self {
         Self {
             off: AtomicU64::new(0),
             state: Mutex::default(),
@@ -111,6 +114,7 @@ impl Health {
             run: Times::default(),
             told: AtomicU64::new(0),
             compares,
+            goes_off,
         }
     }
 
@@ -158,12 +162,12 @@ impl Health {
 
     /// The SSD, or a write of it, failed.
     pub(super) fn failed(&self) -> bool {
-        Self::counts_up(&self.wrong) && self.switch_off(SsdState::Failing)
+        self.goes_off && Self::counts_up(&self.wrong) && self.switch_off(SsdState::Failing)
     }
 
     /// The SSD has not answered in time.
     pub(super) fn was_late(&self) -> bool {
-        Self::counts_up(&self.late) && self.switch_off(SsdState::Late)
+        self.goes_off && Self::counts_up(&self.late) && self.switch_off(SsdState::Late)
     }
 
     /// The primary gave pages, in this time. Now and then says what a page on the SSD saves.

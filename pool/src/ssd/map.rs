@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use thermocline_base::checksum::{crc32c, crc32c_append};
 use thermocline_base::io::{Io, IoError, OpenMode};
 
-use super::{SsdCounts, SsdLevel, SsdState, SsdStats, table::Entry};
+use super::{Kept, SsdCounts, SsdLevel, SsdState, SsdStats, table::Entry};
 
 const MAGIC: &[u8; 8] = b"thclssdm";
 const FORMAT: u32 = 2;
@@ -109,8 +109,8 @@ fn header(owner: &Owner, counts: &SavedCounts, ranked: bool, entries: u64, sum: 
 }
 
 /// Saves the map of a level. Blocks.
-pub(super) fn save(level: &SsdLevel) -> Result<u64, IoError> {
-    let (io, path) = (&level.io, &level.options.path);
+pub(super) fn save(level: &SsdLevel, kept: &Kept) -> Result<u64, IoError> {
+    let (io, path) = (&kept.io, &level.options.path);
     let temporary = with_suffix(path, ".map.tmp");
     if io.exists(&temporary)? {
         io.remove(&temporary)?;
@@ -148,7 +148,7 @@ pub(super) fn save(level: &SsdLevel) -> Result<u64, IoError> {
         entries += found.len() as u64;
         slot = until;
     }
-    file.write_at(0, &header(&level.owner, &counts, listed.is_some(), entries, sum))?;
+    file.write_at(0, &header(&kept.owner, &counts, listed.is_some(), entries, sum))?;
     // The slots first: a map that is there names what is there.
     level.file.sync_data()?;
     file.sync_data()?;

@@ -1,4 +1,5 @@
-//! The SSD level: copies of pages of a slow page file on a fast device that may vanish, below frames and store.
+//! The level below the frames: copies of pages of a slow page file on a fast medium that may vanish, an SSD or the memory of other
+//! machines.
 //!
 //! ```text
 //!   PageDevice::read ──► table ──on the SSD──► read its slot ──whole, this page, this version──► answer
@@ -16,6 +17,14 @@
 //! | `write` | admissions that become slots |
 //! | `health` | when the level goes off |
 //! | `map` | what the next opening begins with |
+//!
+//! | | [an SSD](SsdFile::open) | [memory that is lent](SsdFile::lent) |
+//! |---|---|---|
+//! | admitted | what was read, as the policy decides | that, and what was written, once the primary has it |
+//! | a write | a page, eight at a time | up to 64 neighbours, eight at a time |
+//! | buffer full | its coldest page is dropped | the new page is dropped |
+//! | answers that are wrong or late | switch it off | are of one page each: a page that was lost is a miss, one of a server that is silent stays |
+//! | at the next opening | begins with the map that was saved | is empty |
 //!
 //! Rules:
 //! - A page comes from the SSD only if its seal, its number and the version that the reader expects check out. A
@@ -37,7 +46,9 @@
 //! - What is known from a saved map only is proven by its first read; until then what is missing is a miss and no fault
 //!   (`SsdProvesSavedMaps`).
 //! - An SSD that fails, is late, or is no faster than the primary is switched off: the state says why, and nothing of it is
-//!   used again before the next opening.
+//!   used again before the next opening. Lent memory is not: whoever keeps it knows which of its servers is gone, or silent, and answers
+//!   at once for those ([`IoError::is_timed_out`]).
+//! - A page that was written is admitted before its writer is answered, so nobody has freed it by then.
 //!
 //! Lock order: the state of a read, then the table. No lock is held while a device is asked or a future is woken.
 //!
@@ -68,9 +79,9 @@ use thermocline_base::clock::{Clock, SystemClock};
 use thermocline_base::io::{AlignedBytes, Buffer, Completion, File, Io, IoError, LockGuard, Operation};
 use thermocline_base::sync::Mutex;
 
-use crate::cache::{CacheKind, Savings};
+use crate::cache::{CacheKind, Savings, Slot};
 use crate::error::WrongFile;
-use crate::page::{PageHeat, ReadReason, Wanted};
+use crate::page::{EXTENT_PAGES, PageHeat, ReadReason, Wanted};
 use crate::page::{PageSeal, PageSize};
 pub use file::SSD_FORMAT;
 use health::Health;
@@ -105,6 +116,12 @@ pub struct SsdOptions {
     pub savings: Option<Savings>,
     /// Merges hand over how warm pages are to those that they write. Otherwise heat stays with places, and goes with them.
     pub heat_across_merges: bool,
+    /// Pages that are written to the primary are admitted, too, once it has them.
+    pub admits_writes: bool,
+    /// Neighbours that are written together, at most.
+    pub write_pages: usize,
+    /// Wrong and late answers switch it off.
+    pub goes_off: bool,
 }
 
 impl SsdOptions {
@@ -122,9 +139,33 @@ impl SsdOptions {
             compares_devices: true,
             savings: None,
             heat_across_merges: true,
+            admits_writes: false,
+            write_pages: 1,
+            goes_off: true,
+        }
+    }
+
+    /// Those of a level on memory that is lent: it takes all pages, since it is meant to be as large as they are.
+    #[must_use]
+    pub fn lent() -> Self {
+        Self {
+            policy: CacheKind::Clock,
+            late_after: LENT_LATE_AFTER,
+            buffer_pages: 16 * LENT_WRITE_PAGES,
+            compares_devices: false,
+            heat_across_merges: false,
+            admits_writes: true,
+            write_pages: LENT_WRITE_PAGES,
+            goes_off: false,
+            ..Self::new(Path::new(""), 0)
         }
     }
 }
+
+/// A read of lent memory that takes longer is late: a page of the primary comes within some milliseconds.
+const LENT_LATE_AFTER: Duration = Duration::from_millis(5);
+/// Pages that are lent together.
+const LENT_WRITE_PAGES: usize = 64;
 
 /// Why a level cannot be had.
 #[derive(Clone, Debug)]
@@ -229,6 +270,8 @@ impl SsdCounts {
 pub struct SsdStats {
     /// Is it in use, and if not, why.
     pub state: SsdState,
+    /// Where the copies are: `file` on an SSD, or `remote`.
+    pub medium: &'static str,
     /// Its policy.
     pub policy: CacheKind,
     /// Pages that fit.
@@ -266,10 +309,18 @@ pub struct SsdFile {
     file: Arc<dyn File>,
     options: SsdOptions,
     page_size: PageSize,
+    /// Where slot 0 lies.
+    slots_at: u64,
     slots: u32,
-    lock: LockGuard,
+    kept: Option<Kept>,
+}
+
+/// What makes a level's file one that the next opening finds again.
+#[derive(Debug)]
+struct Kept {
     io: Arc<dyn Io>,
     owner: map::Owner,
+    _lock: LockGuard,
 }
 
 impl SsdFile {
@@ -288,29 +339,54 @@ impl SsdFile {
         }
         let (file, slots, lock) = file::open(&**io, &options.path, options.bytes, page_size, database)?;
         let owner = map::Owner { page_bytes: page_size.bytes() as u32, slots, database };
-        Ok(Self { file, options, page_size, slots, lock, io: Arc::clone(io), owner })
+        let kept = Some(Kept { io: Arc::clone(io), owner, _lock: lock });
+        Ok(Self { file, options, page_size, slots_at: file::SLOTS_AT, slots, kept })
+    }
+
+    /// These bytes of a file that ends with the process, for copies of pages. What is in it may go at any time.
+    ///
+    /// # Errors
+    /// There is no room for an extent of pages, or the policy is none that can decide.
+    pub fn lent(
+        file: Arc<dyn File>,
+        bytes: Range<u64>,
+        options: SsdOptions,
+        page_size: PageSize,
+    ) -> Result<Self, SsdError> {
+        if !options.policy.is_online() {
+            return Err(SsdError::Policy(options.policy));
+        }
+        let page_bytes = page_size.bytes() as u64;
+        let slots_at = bytes.start.next_multiple_of(page_bytes);
+        let slots = file::slots_in(bytes.end.saturating_sub(slots_at), page_size);
+        if u64::from(slots) < EXTENT_PAGES {
+            let (bytes, least) = (bytes.end - bytes.start, (EXTENT_PAGES + 1) * page_bytes);
+            return Err(SsdError::TooSmall { bytes, least });
+        }
+        Ok(Self { file, options, page_size, slots_at, slots, kept: None })
     }
 
     /// Puts it below a page file.
     pub(crate) fn below(self, primary: Primary, pages: PageSize) -> Arc<SsdLevel> {
-        let Self { file, options, page_size, slots, lock, io, owner } = self;
+        let Self { file, options, page_size, slots_at, slots, kept } = self;
         assert_eq!(pages, page_size, "an SSD keeps pages of the length that the page file has");
         let mut table = Table::new(&options, slots, page_size.bytes());
-        let saved = map::load(&*io, &options.path, &owner);
-        table.restore(&saved.entries, saved.ranked);
+        if let Some(Kept { io, owner, .. }) = &kept {
+            let saved = map::load(&**io, &options.path, owner);
+            table.restore(&saved.entries, saved.ranked);
+        }
         let level = Arc::new_cyclic(|me| SsdLevel {
             me: me.clone(),
             table: Mutex::new(table),
-            io,
-            owner,
-            health: Health::new(options.compares_devices),
+            kept,
+            health: Health::new(options.compares_devices, options.goes_off),
             late: Mutex::default(),
             news: write::News::default(),
             thread: Mutex::new(None),
-            _lock: lock,
             file,
             primary,
             page_size,
+            slots_at,
             slots,
             options,
         });
@@ -328,22 +404,21 @@ pub struct SsdLevel {
     file: Arc<dyn File>,
     primary: Primary,
     page_size: PageSize,
+    slots_at: u64,
     slots: u32,
-    io: Arc<dyn Io>,
-    owner: map::Owner,
+    kept: Option<Kept>,
     table: Mutex<Table>,
     health: Health,
     /// Reads of the SSD under way, by the time at which they are late.
     late: Mutex<read::LateReads>,
     news: write::News,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
-    _lock: LockGuard,
 }
 
 impl fmt::Debug for SsdLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SsdLevel")
-            .field("path", &self.options.path)
+            .field("path", &self.file.path())
             .field("slots", &self.slots)
             .field("state", &self.health.state())
             .finish_non_exhaustive()
@@ -364,6 +439,11 @@ impl SsdLevel {
     /// Writes whole pages to the primary.
     pub(crate) fn write(&self, first: u64, offset: u64, buffer: Buffer) -> Completion {
         write::through(&self.arc(), first, offset, buffer)
+    }
+
+    /// Where a slot lies.
+    fn offset_of(&self, slot: Slot) -> u64 {
+        self.slots_at + u64::from(slot) * self.page_size.bytes() as u64
     }
 
     fn arc(&self) -> Arc<Self> {
@@ -422,16 +502,16 @@ impl SsdLevel {
     /// # Errors
     /// The system's. The former map stays then.
     pub fn save(&self) -> Result<(), IoError> {
-        match self.health.state() {
-            SsdState::On | SsdState::NoFaster { .. } => map::save(self).map(drop),
-            // The caller does not wait for a device that does not answer.
-            SsdState::Failing | SsdState::Late => Ok(()),
+        match (&self.kept, self.health.state()) {
+            (Some(kept), SsdState::On | SsdState::NoFaster { .. }) => map::save(self, kept).map(drop),
+            // There is no next time, or the caller would wait for a device that does not answer.
+            (None, _) | (_, SsdState::Failing | SsdState::Late) => Ok(()),
         }
     }
 
     /// Has the thread save the map for the last time, and waits for that, but not for an SSD that does not answer.
     pub(crate) fn close(&self) {
-        if self.thread.lock().is_some() && self.health.is_on() {
+        if self.kept.is_some() && self.thread.lock().is_some() && self.health.is_on() {
             self.news.save_and_wait(CLOSING_WAIT);
         }
     }
@@ -460,11 +540,12 @@ impl SsdLevel {
         let (ssd_read_ns, primary_read_ns) = self.health.means_ns();
         SsdStats {
             state: self.health.state(),
+            medium: self.file.medium(),
             policy: self.options.policy,
             slots: u64::from(self.slots),
             cached: u64::from(table.cached()),
             counts: table.counts,
-            memory_bytes: table.memory_bytes(),
+            memory_bytes: table.memory_bytes() + self.file.table_bytes(),
             ssd_read_ns,
             primary_read_ns,
         }
@@ -473,7 +554,7 @@ impl SsdLevel {
     /// Memory that it takes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        self.table.lock().memory_bytes()
+        self.table.lock().memory_bytes() + self.file.table_bytes()
     }
 
     /// The primary gave pages, in this time.
@@ -488,7 +569,7 @@ impl SsdLevel {
     /// The state has become `Off`: nothing of the SSD is used again.
     fn gone(&self) {
         let state = self.health.state();
-        tracing::error!(path = %self.options.path.display(), %state, "the SSD cache is switched off");
+        tracing::error!(path = %self.file.path().display(), %state, "the SSD cache is switched off");
         self.table.lock().empty(&self.options);
         self.news.save();
     }

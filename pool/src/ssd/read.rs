@@ -20,8 +20,8 @@ use thermocline_base::io::{
 };
 use thermocline_base::sync::Mutex;
 
+use super::SsdLevel;
 use super::table::{Source, Ticket};
-use super::{SsdLevel, file};
 use crate::cache::Slot;
 use crate::mutation::{self, Rule};
 use crate::page;
@@ -68,33 +68,44 @@ enum Phase {
 
 /// Reads of the SSD that are under way, by the time at which they are late.
 #[derive(Default)]
-pub(super) struct LateReads(VecDeque<(u64, Weak<Driven<Part>>)>);
+pub(super) struct LateReads {
+    reads: VecDeque<(u64, Weak<Driven<Part>>)>,
+    /// The thread comes by from time to time. Otherwise it sleeps until it is rung.
+    watched: bool,
+    /// Reads began since it came by.
+    began: bool,
+}
 
 impl LateReads {
-    fn add(&mut self, at_ns: u64, part: &Arc<Driven<Part>>) {
+    /// `true`: the thread has to be rung.
+    fn add(&mut self, at_ns: u64, part: &Arc<Driven<Part>>) -> bool {
         // Those that were answered go, so that it stays short.
-        while self.0.front().is_some_and(|(_, part)| part.strong_count() == 0) {
-            self.0.pop_front();
+        while self.reads.front().is_some_and(|(_, part)| part.strong_count() == 0) {
+            self.reads.pop_front();
         }
-        self.0.push_back((at_ns, Arc::downgrade(part)));
+        self.reads.push_back((at_ns, Arc::downgrade(part)));
+        self.began = true;
+        !std::mem::replace(&mut self.watched, true)
     }
 
     /// Those whose time has come.
     pub(super) fn expired(&mut self, now_ns: u64) -> Vec<Arc<Driven<Part>>> {
         let mut expired = Vec::new();
-        while let Some((at_ns, part)) = self.0.front() {
+        while let Some((at_ns, part)) = self.reads.front() {
             let part = part.upgrade();
             if part.is_some() && *at_ns > now_ns {
                 break;
             }
             expired.extend(part);
-            self.0.pop_front();
+            self.reads.pop_front();
         }
         expired
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// For the thread, as it has come by: does it come again soon? If not, the next read rings it.
+    pub(super) fn is_watched(&mut self) -> bool {
+        self.watched = std::mem::take(&mut self.began) || !self.reads.is_empty();
+        self.watched
     }
 }
 
@@ -154,8 +165,10 @@ impl Part {
         let phase = Mutex::new(Phase::Ssd { slot, began_ns });
         let part = Driven::new(Self { flight: Arc::clone(flight), at, lone, phase });
         let late_ns = began_ns + level.options.late_after.as_nanos() as u64;
-        level.late.lock().add(late_ns, &part);
-        let offset = file::offset_of(slot, level.page_size);
+        if level.late.lock().add(late_ns, &part) {
+            level.news.ring();
+        }
+        let offset = level.offset_of(slot);
         part.start(level.file.submit(Operation::Read { offset, buffer: pages.into() }));
     }
 
@@ -201,6 +214,7 @@ impl Part {
         let (flight, level) = (&*self.flight, &self.flight.level);
         let number = flight.first + self.at as u64;
         let pages = outcome.buffer.into_aligned().expect("the buffer that was given");
+        let is_silent = outcome.result.as_ref().is_err_and(IoError::is_timed_out);
         let whole = outcome.result.is_ok_and(|bytes| bytes == pages.len());
         let came = whole && page::open(&pages, level.primary.seal, number, Some(flight.version)).is_ok();
         let next = {
@@ -218,7 +232,13 @@ impl Part {
         let counts = next.is_some();
         let was_there = {
             let mut table = level.table.lock();
-            let was_there = table.read_ended(slot, number, flight.version, came);
+            let was_there = if is_silent {
+                table.read_gave_up(slot);
+                table.counts.late += u64::from(counts);
+                false
+            } else {
+                table.read_ended(slot, number, flight.version, came)
+            };
             if !came && counts {
                 table.uncount(flight.wanted.reason);
             }

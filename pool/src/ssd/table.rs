@@ -15,7 +15,7 @@
 //! - A thread that drops a page names page, slot and version: a slot that has become another page's stays as it is.
 //! - `reads` has the extents of which pages are read to be admitted, and how often those were voided meanwhile.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use thermocline_base::io::AlignedBytes;
@@ -67,12 +67,14 @@ struct Pending {
     bytes: Option<AlignedBytes>,
 }
 
-/// A write to begin.
+/// A write to begin: neighbours, in slots that are neighbours, too.
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) slot: Slot,
+    /// The page in the first slot.
     pub(super) page: u64,
-    pub(super) number: u64,
+    /// By slot: the number of the page's admission.
+    pub(super) numbers: Vec<u64>,
     pub(super) bytes: AlignedBytes,
 }
 
@@ -84,6 +86,10 @@ pub(super) struct Table {
     busy: HashMap<Slot, Busy>,
     pending: BTreeMap<u64, Pending>,
     pending_most: usize,
+    /// Those of `pending` whose write has not begun.
+    unwritten: BTreeSet<u64>,
+    /// Where `pending` is full, the coldest of them makes room.
+    drops_coldest: bool,
     reads: HashMap<u64, ExtentReads>,
     admissions: u64,
     writes: usize,
@@ -155,6 +161,8 @@ impl Table {
             busy: HashMap::new(),
             pending: BTreeMap::new(),
             pending_most: options.buffer_pages.max(1),
+            unwritten: BTreeSet::new(),
+            drops_coldest: !options.admits_writes,
             reads: HashMap::new(),
             admissions: 0,
             writes: 0,
@@ -173,6 +181,7 @@ impl Table {
         self.policy = policy(options, 1);
         self.tags = vec![0; 1];
         self.pending.clear();
+        self.unwritten.clear();
     }
 
     /// The pages that are written in some slots.
@@ -271,7 +280,8 @@ impl Table {
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
-        let under_way = self.pending.len() * (self.page_bytes + size_of::<(u64, Pending)>())
+        let under_way = self.pending.len()
+            * (self.page_bytes + size_of::<(u64, Pending)>() + size_of::<u64>())
             + self.writes * self.page_bytes
             + self.busy.capacity() * size_of::<(Slot, Busy)>()
             + self.reads.capacity() * size_of::<(u64, ExtentReads)>();
@@ -354,12 +364,17 @@ impl Table {
 
     /// Voids what is cached of a page. Its slot is free when it is at rest.
     fn forget(&mut self, page: u64) -> bool {
-        self.pending.remove(&page);
+        self.leave_buffer(page);
         let slot = self.policy.discard(page);
         if let Some(slot) = slot {
             self.tags[slot as usize] = 0;
         }
         slot.is_some()
+    }
+
+    fn leave_buffer(&mut self, page: u64) {
+        self.pending.remove(&page);
+        self.unwritten.remove(&page);
     }
 
     fn enter(&mut self, pages: Range<u64>) -> Ticket {
@@ -401,7 +416,21 @@ impl Table {
             self.counts.voided += 1;
             return false;
         }
+        self.decide(page, version, bytes, reason)
+    }
+
+    /// Offers a page that the primary has got, and whose writer was not answered yet. `true`: it waits for its slot.
+    pub(super) fn admit_written(&mut self, page: u64, version: u64, bytes: &[u8]) -> bool {
+        self.decide(page, version, bytes, ReadReason::Merge)
+    }
+
+    fn decide(&mut self, page: u64, version: u64, bytes: &[u8], reason: ReadReason) -> bool {
         if self.policy.find(page).is_some() {
+            return false;
+        }
+        if self.is_full() && !self.drops_coldest {
+            // Before the policy gives up another page for it.
+            self.counts.dropped += 1;
             return false;
         }
         let admission = self.policy.admit(&request(page, reason));
@@ -412,19 +441,23 @@ impl Table {
         self.take(page, version, bytes, admission)
     }
 
+    fn is_full(&self) -> bool {
+        self.pending.len() >= self.pending_most
+    }
+
     /// Does what the policy decided about a page. `true`: it waits for its slot.
     fn take(&mut self, page: u64, version: u64, bytes: &[u8], admission: Admission) -> bool {
         let slot = match admission {
             Admission::Pass => return false,
             Admission::Empty(slot) => slot,
             Admission::Replace { slot, page } => {
-                self.pending.remove(&page);
+                self.leave_buffer(page);
                 slot
             }
         };
         self.tags[slot as usize] =
             if mutation::off(Rule::SsdWritesBeforeFound) { tag_of(version) } else { 0 };
-        if self.pending.len() >= self.pending_most && !self.drop_coldest(page) {
+        if self.is_full() && !self.drop_coldest(page) {
             self.counts.dropped += 1;
             self.forget(page);
             return false;
@@ -434,6 +467,7 @@ impl Table {
         self.admissions += 1;
         let number = self.admissions;
         self.pending.insert(page, Pending { slot, version, number, bytes: Some(copy) });
+        self.unwritten.insert(page);
         true
     }
 
@@ -483,10 +517,11 @@ impl Table {
 
     /// Makes room for a page in the buffer. `false`: all that waits is warmer.
     fn drop_coldest(&mut self, page: u64) -> bool {
-        let waiting = self.pending.iter().filter(|(_, pending)| pending.bytes.is_some());
         let warmth = |page: u64| self.policy.warmth(page);
-        let coldest = waiting
-            .map(|(page, pending)| (warmth(*page), pending.number, *page))
+        let coldest = self
+            .unwritten
+            .iter()
+            .map(|page| (warmth(*page), self.pending[page].number, *page))
             .min_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
         match coldest {
             Some((coldest_warmth, _, coldest)) if coldest_warmth <= warmth(page) => {
@@ -523,14 +558,19 @@ impl Table {
         }
     }
 
-    /// The read of a slot for a page was answered, with the page or not. A page that did not come is dropped. `true`: it
-    /// should have come.
-    pub(super) fn read_ended(&mut self, slot: Slot, page: u64, version: u64, came: bool) -> bool {
+    /// The read of a slot ended without a word about its page, which stays.
+    pub(super) fn read_gave_up(&mut self, slot: Slot) {
         let busy = self.busy.get_mut(&slot).expect("a slot that is read is held");
         busy.reads -= 1;
         if busy.reads == 0 && !busy.writing {
             self.busy.remove(&slot);
         }
+    }
+
+    /// The read of a slot for a page was answered, with the page or not. A page that did not come is dropped. `true`: it
+    /// should have come.
+    pub(super) fn read_ended(&mut self, slot: Slot, page: u64, version: u64, came: bool) -> bool {
+        self.read_gave_up(slot);
         let of_this = |tag: u16| tag & !UNPROVEN == tag_of(version);
         let is_still = self.policy.find(page) == Some(slot)
             && self.tags.get(slot as usize).copied().is_some_and(of_this);
@@ -562,23 +602,49 @@ impl Table {
         *count = count.saturating_sub(1);
     }
 
-    /// A write whose slot is at rest.
-    pub(super) fn next_write(&mut self, most: usize) -> Option<Write> {
+    /// A write of up to so many pages whose slots are at rest, unless as many writes as may be are under way.
+    pub(super) fn next_write(&mut self, most: usize, pages: usize) -> Option<Write> {
         if self.writes >= most {
             return None;
         }
-        let at_rest = |slot: &Slot| !self.busy.contains_key(slot) || mutation::off(Rule::SsdWritesAtRest);
-        let (page, pending) =
-            self.pending.iter_mut().find(|(_, pending)| pending.bytes.is_some() && at_rest(&pending.slot))?;
-        let bytes = pending.bytes.take()?;
+        let (busy, pending) = (&self.busy, &self.pending);
+        let at_rest = |slot: &Slot| !busy.contains_key(slot) || mutation::off(Rule::SsdWritesAtRest);
+        let first = self.unwritten.iter().copied().find(|page| at_rest(&pending[page].slot))?;
+        let slot = pending[&first].slot;
+        let follows = |(at, page): &(usize, u64)| {
+            let here = slot.checked_add(*at as Slot);
+            *page == first + *at as u64 && Some(pending[page].slot) == here && at_rest(&pending[page].slot)
+        };
+        let neighbours = self.unwritten.range(first..).copied().take(pages.max(1));
+        let count = neighbours.enumerate().take_while(follows).count();
+        let (mut numbers, mut all) = (Vec::with_capacity(count), None);
+        for (at, page) in (first..first + count as u64).enumerate() {
+            self.unwritten.remove(&page);
+            let pending = self.pending.get_mut(&page).expect("what is unwritten is pending");
+            let bytes = pending.bytes.take().expect("what is unwritten has its bytes");
+            numbers.push(pending.number);
+            self.busy.entry(pending.slot).or_default().writing = true;
+            if count == 1 {
+                all = Some(bytes);
+            } else {
+                let all = all.get_or_insert_with(|| AlignedBytes::zeroed(count * self.page_bytes));
+                all[at * self.page_bytes..][..self.page_bytes].copy_from_slice(&bytes);
+            }
+        }
         self.writes += 1;
-        self.busy.entry(pending.slot).or_default().writing = true;
-        Some(Write { slot: pending.slot, page: *page, number: pending.number, bytes })
+        Some(Write { slot, page: first, numbers, bytes: all? })
     }
 
     /// A write was answered. `true`: others wait.
-    pub(super) fn written(&mut self, slot: Slot, page: u64, number: u64, well: bool) -> bool {
+    pub(super) fn written(&mut self, slot: Slot, page: u64, numbers: &[u64], well: bool) -> bool {
         self.writes -= 1;
+        for (at, number) in numbers.iter().enumerate() {
+            self.page_written(slot + at as Slot, page + at as u64, *number, well);
+        }
+        !self.unwritten.is_empty()
+    }
+
+    fn page_written(&mut self, slot: Slot, page: u64, number: u64, well: bool) {
         if let Some(busy) = self.busy.get_mut(&slot) {
             busy.writing = false;
             if busy.reads == 0 {
@@ -596,7 +662,6 @@ impl Table {
                 self.forget(page);
             }
         }
-        self.pending.values().any(|pending| pending.bytes.is_some())
     }
 
     /// Does anything wait for a slot?

@@ -12,9 +12,10 @@ use thermocline_base::io::{Buffer, Completer, Completion, Driven, Job, Operation
 
 use thermocline_base::sync::schedule_point;
 
-use super::{SsdLevel, file};
+use super::SsdLevel;
 use crate::cache::Slot;
 use crate::mutation::{self, Rule};
+use crate::page;
 
 /// Writes under way, so that reads find the device free.
 const WRITES_AT_ONCE: usize = 8;
@@ -27,7 +28,8 @@ const SAVE_LEAST: Duration = Duration::from_secs(1);
 const SAVE_SHARE_OF_TIME: u64 = 20;
 /// A wait for the map is looked at so often.
 const WAITS: u32 = 50;
-/// Time between two looks of the thread for late reads while there are any.
+/// Time between two looks of the thread for late reads while there are any, at most; half of the time after which they are late is
+/// enough.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
@@ -76,6 +78,12 @@ impl News {
         std::mem::take(&mut self.0.0.lock().unwrap_or_else(PoisonError::into_inner).saves)
     }
 
+    /// Was it rung since the last look?
+    #[cfg(test)]
+    pub(super) fn take_ring(&self) -> bool {
+        std::mem::take(&mut self.0.0.lock().unwrap_or_else(PoisonError::into_inner).rung)
+    }
+
     /// The thread ends.
     pub(super) fn close(&self) {
         self.change(|bell| bell.closed = true);
@@ -112,13 +120,13 @@ pub(super) fn start(level: &Arc<SsdLevel>) {
 
 fn run(news: &News, level: &Weak<SsdLevel>) {
     stand_back();
-    let mut looks = true;
+    let mut look_every = None;
     let mut saved = Saved::default();
-    while news.wait(Some(if looks { LOOK_EVERY } else { SAVE_EVERY })) {
+    while news.wait(Some(look_every.unwrap_or(SAVE_EVERY))) {
         let Some(level) = level.upgrade() else { return };
         level.expire();
         pump(&level);
-        looks = !level.late.lock().is_empty();
+        look_every = level.late.lock().is_watched().then(|| LOOK_EVERY.min(level.options.late_after / 2));
         let now_ns = level.options.clock.now_ns();
         let admissions = level.table.lock().counts.all_admitted();
         if news.wants_map() || saved.is_old(now_ns, admissions, u64::from(level.slots)) {
@@ -156,12 +164,12 @@ impl Saved {
 pub(super) fn pump(level: &Arc<SsdLevel>) -> bool {
     let mut begun = false;
     loop {
-        let next = level.table.lock().next_write(WRITES_AT_ONCE);
+        let next = level.table.lock().next_write(WRITES_AT_ONCE, level.options.write_pages);
         let Some(write) = next else { return begun };
         begun = true;
-        let job =
-            WriteJob { level: Arc::clone(level), slot: write.slot, page: write.page, number: write.number };
-        let offset = file::offset_of(write.slot, level.page_size);
+        let (slot, page, numbers) = (write.slot, write.page, write.numbers);
+        let job = WriteJob { level: Arc::clone(level), slot, page, numbers };
+        let offset = level.offset_of(slot);
         // Others may come between: the model checker has to see that.
         schedule_point();
         let completion = level.file.submit(Operation::Write { offset, buffer: write.bytes.into() });
@@ -193,9 +201,30 @@ impl Job for Overwrite {
         if mutation::on(Rule::SsdVoidsWrites) {
             self.level.void(self.pages.clone(), false);
         }
+        if outcome.result.as_ref().is_ok_and(|bytes| *bytes == outcome.buffer.as_slice().len()) {
+            self.level.offer_written(self.pages.start, outcome.buffer.as_slice());
+        }
         let completer = self.completer.lock().unwrap_or_else(PoisonError::into_inner).take();
         completer.expect("a write is answered once").complete(outcome.result, outcome.buffer);
         None
+    }
+}
+
+impl SsdLevel {
+    /// Offers pages that the primary has got. Their writer was not answered yet, so they are what they were when it asked.
+    fn offer_written(&self, first: u64, bytes: &[u8]) {
+        if !self.options.admits_writes || !self.health.is_on() {
+            return;
+        }
+        let mut waits = false;
+        for (number, bytes) in (first..).zip(bytes.chunks_exact(self.page_size.bytes())) {
+            if page::open(bytes, self.primary.seal, number, None).is_ok() {
+                waits |= self.table.lock().admit_written(number, page::version_of(bytes), bytes);
+            }
+        }
+        if waits {
+            self.news.ring();
+        }
     }
 }
 
@@ -203,16 +232,18 @@ struct WriteJob {
     level: Arc<SsdLevel>,
     slot: Slot,
     page: u64,
-    number: u64,
+    numbers: Vec<u64>,
 }
 
 impl Job for WriteJob {
     fn answered(&self, outcome: Outcome) -> Option<Completion> {
         let level = &self.level;
         let well = outcome.result.is_ok();
-        let others = level.table.lock().written(self.slot, self.page, self.number, well);
+        let others = level.table.lock().written(self.slot, self.page, &self.numbers, well);
         if let Err(error) = outcome.result {
-            tracing::warn!(%error, "a page was not written to the SSD cache");
+            if level.options.goes_off {
+                tracing::warn!(%error, "a page was not written to the SSD cache");
+            }
             if level.health.failed() {
                 level.gone();
             }

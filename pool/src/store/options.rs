@@ -1,8 +1,9 @@
 //! Options with which a store is opened.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use thermocline_base::io::Io;
+use thermocline_base::io::{File, Io};
 use thermocline_base::rng::{Draw, SystemDraw};
 
 use super::end::{StoreEnd, StoreOwner};
@@ -42,6 +43,8 @@ pub struct StoreOptions {
     /// An SSD that keeps copies of pages, and the files that it is reached by: with I/O threads of its own, so that a
     /// slow one holds up no other file.
     pub ssd: Option<(Arc<dyn Io>, SsdOptions)>,
+    /// Instead of an SSD: these bytes of a file on memory that may go at any time.
+    pub lent: Option<(Arc<dyn File>, Range<u64>)>,
     /// Has a trace of what the page file is asked for.
     pub capture: Option<Arc<PageCapture>>,
     /// Hears up to where the files are durable, and tells its own position.
@@ -72,6 +75,7 @@ impl StoreOptions {
             frame_bytes_max: 1 << 30,
             frames: None,
             ssd: None,
+            lent: None,
             capture: None,
             owner: None,
             least: StoreEnd::default(),

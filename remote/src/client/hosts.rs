@@ -151,6 +151,12 @@ impl Host {
         reads.map(|sent| sent.at_ns.saturating_add(self.slow_ns())).min()
     }
 
+    /// When the oldest request was sent that was not answered.
+    pub(super) fn owes_since_ns(&self) -> Option<u64> {
+        // Numbers grow with time.
+        self.sent.values().next().map(|sent| sent.at_ns)
+    }
+
     pub(super) fn is_opening(&self) -> bool {
         self.lease == 0
     }
@@ -330,6 +336,11 @@ impl Client {
             }
         }
         any
+    }
+
+    /// Takes the answers of one server that are there.
+    pub(super) fn receive_from(&mut self, server: usize) {
+        while self.receive(server, Duration::ZERO) {}
     }
 
     /// Waits for the server whose request is the oldest.
@@ -514,12 +525,15 @@ impl Client {
 
     // ---- choosing ----
 
-    /// Two servers are drawn, the one with more room gets the pages, unless it is four times as slow.
+    /// Two servers that are not silent are drawn, the one with more room gets the pages, unless it is four times as slow.
     pub(super) fn choose(&mut self, without: Option<u32>) -> Option<usize> {
+        let fits = |id: u32, server: usize| {
+            Some(id) != without && self.host(server).takes_pages() && !self.seems_silent(server)
+        };
         let fit: Vec<usize> = self
             .hosts
             .iter()
-            .filter(|(id, server)| Some(**id) != without && self.host(**server).takes_pages())
+            .filter(|(id, server)| fits(**id, **server))
             .map(|(_, server)| *server)
             .collect();
         if fit.is_empty() {

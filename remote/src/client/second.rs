@@ -12,6 +12,8 @@ use crate::message::Ask;
 
 /// Below this no read is slow.
 pub(super) const SLOW_NS: u64 = 2_000_000;
+/// A server that owes an answer for so long is silent: its owner's file answers within some milliseconds.
+const SILENT_NS: u64 = 5_000_000;
 
 impl Client {
     /// Repeats reads that are slow by now.
@@ -38,6 +40,22 @@ impl Client {
             self.statistics.second_reads += 1;
             self.ask(to, Ask::Read { page, pages: 1 }, What::Read { slot, copy: other, repeated: true });
         }
+    }
+
+    /// Takes answers that are here, if the server of a slot seems silent: the process itself may have been slow. For an owner that has its
+    /// pages elsewhere, before it asks for the slot.
+    pub fn hear_of(&mut self, slot: u64) {
+        let server = self.spot(slot, 0).and_then(|spot| self.hosts.get(&spot.host).copied());
+        if let Some(server) = server.filter(|server| self.seems_silent(*server)) {
+            self.receive_from(server);
+        }
+    }
+
+    /// Does this server owe an answer for too long, by what was heard so far, where the owner has its pages elsewhere?
+    pub(super) fn seems_silent(&self, server: usize) -> bool {
+        let limit_ns = self.clock.now_ns().saturating_sub(SILENT_NS);
+        let host = self.servers[server].host.as_ref().filter(|_| self.options.elsewhere);
+        host.and_then(super::hosts::Host::owes_since_ns).is_some_and(|since_ns| since_ns < limit_ns)
     }
 
     /// Which copy is read first: the other one where this one's server has a slow read and that one's has none.

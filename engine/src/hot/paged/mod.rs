@@ -33,6 +33,7 @@ use thermocline_base::epoch::Guard;
 use thermocline_base::io::AlignedBytes;
 use thermocline_base::sync::{AtomicU64, Ordering};
 use thermocline_pool::page::{DEFAULT_PAGE_BYTES, HEADER_BYTES};
+use thermocline_pool::ssd::SsdStats;
 
 pub use error::PagedError;
 pub(crate) use os::OsPages;
@@ -206,6 +207,14 @@ impl Paged {
         match &self.medium {
             Medium::Pool(pool) => pool.memory_bytes(),
             Medium::Os(os) => os.memory_bytes(),
+        }
+    }
+
+    /// The level below its frames, if there is one.
+    pub(crate) fn level(&self) -> Option<SsdStats> {
+        match &self.medium {
+            Medium::Pool(pool) => pool.level(),
+            Medium::Os(_) => None,
         }
     }
 

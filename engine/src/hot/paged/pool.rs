@@ -1,7 +1,7 @@
 //! Pages of runs in a file under a page pool: the pager `own`.
 //!
 //! ```text
-//!   append ─► extents of the file, written past the frames          a run's pages, each once
+//!   append ─► extents of the file, written past the frames          a run's pages, each once; copies go to a level, if there is one
 //!   look ─► a frame, or nothing     bring ─► a frame, awaited      read_past ─► the file
 //!   let_go ─► extents without a live page ─► tidy ─► frames and extents are free again
 //! ```
@@ -25,6 +25,7 @@ use thermocline_pool::error::{PageReason, PoolError};
 use thermocline_pool::frames::{self, DeviceId, PageGuard, PageId, PagePool, PoolOptions, PoolStats};
 use thermocline_pool::page::{self, PageKind, PageSize};
 use thermocline_pool::space::{EXTENT_PAGES, ExtentRun, Space};
+use thermocline_pool::ssd::{SsdFile, SsdOptions, SsdStats};
 
 use super::error::PagedError;
 use super::{Extent, PAGE_BYTES, copy_of};
@@ -102,15 +103,25 @@ pub(crate) struct PoolPages {
 }
 
 impl PoolPages {
-    /// Over a file that has nothing in it, with so many bytes of frames.
+    /// Over a file that has nothing in it, with so many bytes of frames, and copies of pages in these bytes of another one, which may
+    /// go at any time.
     ///
     /// # Errors
     /// There are no addresses for the frames; the file's.
-    pub(crate) fn new(file: Arc<dyn File>, frame_bytes: u64) -> Result<Self, PagedError> {
+    pub(crate) fn new(
+        file: Arc<dyn File>,
+        frame_bytes: u64,
+        lent: Option<(Arc<dyn File>, Range<u64>)>,
+    ) -> Result<Self, PagedError> {
         let frames = |source| PagedError::NoFrames { source };
         let options = PoolOptions::new(frame_bytes).budget_max(frame_bytes.max(ADDRESSES_MIN));
         let pool = PagePool::new(options).map_err(frames)?;
-        let device = Arc::new(PageDevice::scratch(file, PageSize::default()));
+        let mut device = PageDevice::scratch(file, PageSize::default());
+        if let Some((file, bytes)) = lent {
+            let level = SsdFile::lent(file, bytes, SsdOptions::lent(), device.page_size());
+            device.attach(level.expect("options with less than some extents were refused"));
+        }
+        let device = Arc::new(device);
         let id = pool.add_device(Arc::clone(&device)).map_err(frames)?;
         let space =
             Space::new(Arc::clone(&device), SPARE_EXTENTS).map_err(|source| PagedError::NoFile { source })?;
@@ -261,7 +272,8 @@ impl PoolPages {
             let extents = self.extents.lock();
             extents.live.capacity() * size_of::<(u64, u32)>() + extents.dead.capacity() * size_of::<u64>()
         };
-        frames + stats.buffer_bytes + stats.map_bytes + stats.bookkeeping_bytes + tables as u64
+        let level = self.device.ssd().map_or(0, |level| level.memory_bytes());
+        frames + stats.buffer_bytes + stats.map_bytes + stats.bookkeeping_bytes + tables as u64 + level
     }
 
     pub(super) fn frame_bytes(&self) -> u64 {
@@ -271,6 +283,11 @@ impl PoolPages {
     /// Pages that runs have.
     pub(super) fn pages(&self) -> u64 {
         self.extents.lock().live.values().map(|pages| u64::from(*pages)).sum()
+    }
+
+    /// The level below, if there is one.
+    pub(super) fn level(&self) -> Option<SsdStats> {
+        self.device.ssd().map(|level| level.stats())
     }
 
     pub(super) fn stats(&self) -> PoolStats {
@@ -285,3 +302,6 @@ impl PoolPages {
         self.waits.load(Ordering::Relaxed)
     }
 }
+
+#[cfg(test)]
+mod tests;

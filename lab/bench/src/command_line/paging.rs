@@ -1,20 +1,18 @@
 //! Options that say where the rows of tables may go, and which pager pages those that are paged.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use crate::settings::Paging;
 use clap::Args;
-use thermocline_base::io::File;
 use thermocline_engine::{Options, PagerKind, Tiering};
 use thermocline_remote::key::Key;
 use thermocline_remote::pages::{Copies, RemotePages};
 use thermocline_remote::profile::Profile;
 
+use super::Failure;
 use super::data_dir::DataDir;
 use super::servers;
 use super::values;
-use super::{Failure, write};
 
 /// Memory of servers that are started, together, if nothing else is said.
 const STARTED_BYTES: u64 = 2 << 30;
@@ -23,7 +21,7 @@ const STARTED_BYTES: u64 = 2 << 30;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Pager {
     Engine(PagerKind),
-    /// `own`, on the memory of other machines.
+    /// `own`, with memory of other machines.
     Remote,
 }
 
@@ -51,16 +49,16 @@ pub struct PagingArguments {
     /// Memory for pages, of the memory limit [default: the engine's own]
     #[arg(long, value_name = "SIZE", value_parser = values::size, hide_short_help = true)]
     paged_bytes: Option<u64>,
-    /// Memory servers of --pager remote: addresses, or spawn:N to start N of them for this [default: spawn:1]
+    /// Memory servers that keep copies of pages: addresses, or spawn:N to start N of them for this [default with --pager remote: spawn:1]
     #[arg(long, value_name = "ADDRESS,…|spawn:N", hide_short_help = true)]
     remote: Option<String>,
     /// The key of the servers
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     remote_key: Option<PathBuf>,
-    /// Memory of servers that are started, together [default: 2GiB]
+    /// Memory of the servers, together [default: 2GiB of those that are started, all that others have]
     #[arg(long, value_name = "SIZE", value_parser = values::size, hide_short_help = true)]
     remote_bytes: Option<u64>,
-    /// Places of each page: local (a server, and a file of this machine), 1 or 2 servers [default: local]
+    /// Places of each page: local (a file of this machine, and copies on servers), 1 or 2 servers alone [default: local]
     #[arg(long, value_name = "local|1|2", value_parser = copies, hide_short_help = true)]
     remote_copies: Option<Copies>,
     /// Authenticate, but never encrypt; needs --remote-seal
@@ -93,22 +91,36 @@ fn copies(name: &str) -> Result<Copies, String> {
 /// Memory servers, and those of them that end with this.
 pub struct Servers {
     pages: RemotePages,
+    /// The most that is wanted of them.
+    bytes: Option<u64>,
     _started: Vec<servers::KillOnDrop>,
     /// The key of servers that are started does not stay in a directory of the user's.
     _keys: DataDir,
 }
 
 impl Servers {
-    /// The file of the pages, for a database that is opened.
-    pub fn backing(&self) -> Result<Arc<dyn File>, String> {
-        self.pages.open()
+    /// These options, with the memory of the servers, for a database that is opened once.
+    ///
+    /// # Errors
+    /// They are not reached.
+    pub fn lend(&self, options: Options) -> Result<Options, String> {
+        let file = self.pages.open()?;
+        if self.pages.copies != Copies::Local {
+            return Ok(options.with_paged_file(Some(file)));
+        }
+        let room = file.room_bytes();
+        let bytes = self.bytes.unwrap_or(room);
+        if bytes > room {
+            eprintln!("the memory servers lend {room} bytes, and not {bytes}");
+        }
+        Ok(options.with_lent_file(Some(file)).with_lent_bytes(bytes.min(room)))
     }
 }
 
 impl PagingArguments {
     /// The settings of a run.
     pub fn settings(&self) -> Paging {
-        let is_remote = self.pager == Some(Pager::Remote);
+        let is_remote = self.has_servers();
         Paging {
             tiering: self.tiering.map(|tiering| tiering.to_string()),
             pager: self.pager.map(Pager::name),
@@ -123,53 +135,57 @@ impl PagingArguments {
         }
     }
 
-    /// The options of a database in a directory with these, and its memory servers, which have to be there as long as it is open.
-    pub fn options(&self, dir: &Path, options: Options) -> Result<(Options, Option<Servers>), Failure> {
-        let mut options =
-            options.with_paged_dir(self.paged_dir.clone()).with_paged_bytes(self.paged_bytes.unwrap_or(0));
-        if let Some(tiering) = self.tiering {
-            options = options.with_tiering(tiering);
+    /// The options of a database with these, and its memory servers, which have to be there as long as it is open.
+    ///
+    /// # Errors
+    /// An option does not fit the others; servers are not reached.
+    pub fn options(&self, options: Options) -> Result<(Options, Option<Servers>), Failure> {
+        let options = self.settings().within(options).map_err(Failure::Usage)?;
+        match self.servers()? {
+            Some(servers) => Ok((servers.lend(options).map_err(Failure::Failed)?, Some(servers))),
+            None => Ok((options, None)),
         }
-        if let Some(Pager::Engine(kind)) = self.pager {
-            options = options.with_pager(kind);
-        }
-        let servers = self.servers(dir)?;
-        if let Some(servers) = &servers {
-            options = options.with_paged_file(Some(servers.backing().map_err(Failure::Failed)?));
-        }
-        Ok((options, servers))
     }
 
-    /// The memory servers of a database in a directory, if it has any; started where that is asked for.
-    pub fn servers(&self, dir: &Path) -> Result<Option<Servers>, Failure> {
-        if self.pager != Some(Pager::Remote) {
+    /// The memory servers of a database, if it has any; started where that is asked for.
+    ///
+    /// # Errors
+    /// An option does not fit the others; servers cannot be started.
+    pub fn servers(&self) -> Result<Option<Servers>, Failure> {
+        if !self.has_servers() {
             return match self.of_servers() {
-                Some(name) => Err(Failure::Usage(format!("{name} says nothing without --pager remote"))),
+                Some(name) => Err(Failure::Usage(format!("{name} says nothing without --remote"))),
                 None => Ok(None),
             };
+        }
+        if self.pager != Some(Pager::Remote) && self.copies() != Copies::Local {
+            let copies = self.copies();
+            return Err(Failure::Usage(format!(
+                "--remote-copies {copies} has pages on servers alone, which those of paged tables can be: that needs --pager remote"
+            )));
         }
         let keys = DataDir::prepare(None)?;
         let bytes = self.remote_bytes.unwrap_or(STARTED_BYTES);
         let (addresses, key, started): (_, Option<Key>, _) =
             servers::servers(self.remote(), self.remote_key.as_deref(), bytes, keys.path())?;
-        let place = self.paged_dir.clone().unwrap_or_else(|| dir.to_owned());
-        write(&place, std::fs::create_dir_all(&place))?;
         let pages = RemotePages {
             servers: addresses,
             key,
             copies: self.copies(),
-            dir: place,
             plain: self.remote_plain,
             sealed: self.remote_seal,
             profile: self.remote_profile,
         };
-        Ok(Some(Servers { pages, _started: started, _keys: keys }))
+        Ok(Some(Servers { pages, bytes: self.remote_bytes, _started: started, _keys: keys }))
+    }
+
+    fn has_servers(&self) -> bool {
+        self.pager == Some(Pager::Remote) || self.remote.is_some()
     }
 
     /// An option that is given and is about memory servers.
     fn of_servers(&self) -> Option<&'static str> {
         let given = [
-            (self.remote.is_some(), "--remote"),
             (self.remote_key.is_some(), "--remote-key"),
             (self.remote_bytes.is_some(), "--remote-bytes"),
             (self.remote_copies.is_some(), "--remote-copies"),

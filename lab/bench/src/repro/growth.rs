@@ -148,7 +148,7 @@ impl<'a> Setup<'a> {
 
 /// Runs the benchmark.
 fn measure(settings: &Settings, quiet: bool) -> Result<Throughput> {
-    let options = RunOptions { calibrate: false, check: false, quiet, backing: None };
+    let options = RunOptions { calibrate: false, check: false, quiet, lend: None };
     // `recovery` alone has another process build its database.
     let report = run::run(settings, &options, &|_| Err("TPC-C builds its own database".to_owned()))?;
     match report.outcome {

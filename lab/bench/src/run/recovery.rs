@@ -83,7 +83,7 @@ pub fn build_for_recovery(
         unreachable!("the builder runs with the settings of `recovery`");
     };
     let (progress, peak) = (Progress::new(quiet), Peak::watch());
-    let mut session = Session { settings, check: false, progress, peak, capture: None, backing: None };
+    let mut session = Session { settings, check: false, progress, peak, capture: None, lend: None };
     let database = session.open()?;
     let (workload, _) = tpcc::load(&mut session, &database, warehouses, false)?;
     database.checkpoint().map_err(engine("write a checkpoint"))?;

@@ -19,7 +19,7 @@ fn a_limit_that_has_become_too_small_while_loading_is_named_with_what_is_needed(
         progress: Progress::new(true),
         peak: Peak::watch(),
         capture: None,
-        backing: None,
+        lend: None,
     };
     let database = session(&settings).open().expect("it opens");
     let table = plain::load(&database, 0, false, 1, &|_, _| {}).expect("an empty table");

@@ -269,13 +269,13 @@ impl Job<'_> {
             can_be_written(file)?;
         }
         let data_dir = database.run.prepare(self.quiet)?;
-        let servers = database.paging.servers(data_dir.path())?;
-        let backing = || servers.as_ref().expect("there are some").backing();
+        let servers = database.paging.servers()?;
+        let lend = |options| servers.as_ref().expect("there are some").lend(options);
         let options = RunOptions {
             calibrate: !database.run.no_calibration,
             check: self.check,
             quiet: self.quiet,
-            backing: servers.is_some().then_some(&backing),
+            lend: servers.is_some().then_some(&lend),
         };
         let report = run::run(&self.settings(data_dir.path())?, &options, &|settings| {
             recovery::builder(settings, self.quiet)

@@ -6,6 +6,7 @@ use clap::Args;
 use thermocline_bench::command_line::data_dir::DataDir;
 use thermocline_bench::command_line::{Failure, can_be_written, servers, values, write};
 use thermocline_bench::paged_bench::{self, Contender, PagedSettings};
+use thermocline_engine::Options;
 use thermocline_remote::pages::{Copies, RemotePages};
 use thermocline_remote::profile::Profile;
 
@@ -101,7 +102,6 @@ impl Arguments {
             servers: addresses,
             key,
             copies: Copies::One,
-            dir: dir.path().to_owned(),
             plain: false,
             sealed: self.remote_seal,
             profile: self.remote_profile,
@@ -112,13 +112,13 @@ impl Arguments {
                 eprintln!("round {}: {} {:.0} tx/s", run.round, run.contender.name(), run.throughput_tps);
             }
         };
-        let report =
-            paged_bench::run(&settings, dir.path(), &|| pages.open(), &cpu, &mut told).map_err(|error| {
-                match error.is_setting() {
-                    true => Failure::Usage(error.to_string()),
-                    false => Failure::Failed(error.to_string()),
-                }
-            })?;
+        let lend = |options: Options| Ok(options.with_paged_file(Some(pages.open()?)));
+        let report = paged_bench::run(&settings, dir.path(), &lend, &cpu, &mut told).map_err(|error| {
+            match error.is_setting() {
+                true => Failure::Usage(error.to_string()),
+                false => Failure::Failed(error.to_string()),
+            }
+        })?;
         print!("{}", report.to_table());
         match &self.json {
             Some(file) => write(file, std::fs::write(file, report.to_json())),

@@ -20,7 +20,6 @@ fn pages(dir: &Path, copies: Copies, servers: &[&str]) -> RemotePages {
         servers: servers.iter().map(|socket| Address::Unix(dir.join(socket))).collect(),
         key: None,
         copies,
-        dir: dir.to_owned(),
         plain: false,
         sealed: false,
         profile: None,
@@ -28,13 +27,19 @@ fn pages(dir: &Path, copies: Copies, servers: &[&str]) -> RemotePages {
 }
 
 fn open(dir: &Path, pages: Option<&RemotePages>) -> Database {
-    let options = Options::default()
+    let mut options = Options::default()
         .with_durability(Durability::Sync)
         .with_memory_limit(Some(64 << 20))
         .with_paged_bytes(1)
         .with_tiering(Tiering::Paged)
-        .with_paged_file(pages.map(|pages| pages.open().expect("the servers are there")))
         .with_reads_a_promotion(0);
+    if let Some(pages) = pages {
+        let file = pages.open().expect("the servers are there");
+        options = match pages.copies {
+            Copies::Local => options.with_lent_bytes(file.room_bytes()).with_lent_file(Some(file)),
+            _ => options.with_paged_file(Some(file)),
+        };
+    }
     Database::open(dir.join("data"), options).expect("the options are fine")
 }
 

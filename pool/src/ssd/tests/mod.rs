@@ -4,6 +4,7 @@ mod capture;
 mod faults;
 mod files;
 mod heat;
+mod lent;
 mod restart;
 mod rules;
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thermocline_base::clock::ManualClock;
-use thermocline_base::io::{AlignedBytes, MemoryIo, Outcome, RecordingIo};
+use thermocline_base::io::{AlignedBytes, Io, MemoryIo, OpenMode, Outcome, RecordingIo};
 use thermocline_base::rng::Rng;
 
 use super::*;
@@ -57,6 +58,22 @@ impl World {
         let io: Arc<dyn Io> = Arc::new(ssd.clone());
         let file = SsdFile::open(&io, options, PageSize::default(), DATABASE).expect("a fresh file");
         device.attach(file);
+        let world = Self { primary, ssd, device: Arc::new(device), clock, versions: Default::default() };
+        (1..pages).for_each(|number| world.write(number, 1));
+        world
+    }
+
+    /// The same over memory that is lent: so many slots behind some others.
+    pub(super) fn lent(pages: u64, slots: u64, options: SsdOptions) -> Self {
+        let (primary, ssd) = (RecordingIo::new(&MemoryIo::new()), RecordingIo::new(&MemoryIo::new()));
+        let clock = Arc::new(ManualClock::new(0));
+        let options = SsdOptions { clock: Arc::clone(&clock) as Arc<dyn Clock>, thread: false, ..options };
+        let mut device = PageDevice::create(&primary, Path::new("/pages"), PageSize::default(), DATABASE)
+            .expect("a fresh file");
+        let file = ssd.open(Path::new("/lent"), OpenMode::CreateNew).expect("a fresh file");
+        let bytes = 10 * PAGE as u64..(10 + slots) * PAGE as u64;
+        let level = SsdFile::lent(file, bytes, options, PageSize::default()).expect("enough slots");
+        device.attach(level);
         let world = Self { primary, ssd, device: Arc::new(device), clock, versions: Default::default() };
         (1..pages).for_each(|number| world.write(number, 1));
         world

@@ -232,7 +232,7 @@ impl<'a> Bench<'a> {
             progress: Progress::new(self.quiet),
             peak: Peak::watch(),
             capture,
-            backing: None,
+            lend: None,
         }
     }
 
