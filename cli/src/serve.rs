@@ -138,7 +138,7 @@ pub(crate) fn run(arguments: Serve) -> Result<(), Failure> {
         max_connections: arguments.max_connections,
         ..Config::default()
     };
-    // Before it says that it listens: who reads that may ask it to end at once.
+    // Before the server says that it listens: a reader of that may ask it to end at once.
     let ends = Ends::heard().map_err(|error| Failure::Failed(format!("cannot hear signals: {error}")))?;
     let server = Server::start(db, config).map_err(|error| Failure::Failed(error.to_string()))?;
     for address in server.addresses() {

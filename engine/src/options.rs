@@ -163,7 +163,7 @@ pub struct Options {
     /// there, and read before the files. What is in it may be lost at any time; no row depends on it. For one opening of one
     /// database, with the kind `pages` and the pager `own`, and instead of an SSD. `None`: there is none.
     pub lent_file: Option<Arc<dyn File>>,
-    /// How much of that may be used. Three quarters are for the side that [`Options::tiering`] sends rows to, paged tables or the cold
+    /// Bytes of that which may be used. Three quarters are for the side that [`Options::tiering`] sends rows to, paged tables or the cold
     /// store, and the rest for the other one.
     pub lent_bytes: u64,
     /// A file on a fast local device that keeps copies of the pages of the cold store which are read most. It may be lost at any

@@ -370,7 +370,7 @@ fn model_of_one_server_that_is_killed() {
     }
 }
 
-/// What a silent server was asked for at first is the probe; nothing else is asked of it, and nothing is lost when it comes back.
+/// The requests that a silent server owes are the probe; nothing else is asked of it, and nothing is lost when it comes back.
 #[test]
 fn a_silent_server_is_asked_for_nothing_more() {
     let scene = Scene { elsewhere: true, ..CALM };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use thermocline_engine::Database;
+use thermocline_engine::{Database, SsdStats};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -125,6 +125,20 @@ fn database(page: &mut Page, db: &Database) {
     page.put_each("stored_rows", "Rows by where they are.", "place", places.into_iter());
     page.put("cold_disk_bytes", "gauge", "Bytes of cold rows on the disk.", found.cold.disk_bytes);
     page.put("paged_resident_bytes", "gauge", "Bytes of pages in memory.", paged.resident_bytes);
+    let levels = [("cold", found.cold.ssd), ("paged", paged.level)];
+    let levels = || levels.iter().filter_map(|(side, level)| Some((*side, (*level)?)));
+    let mut of_levels = |name: &str, help: &str, value: fn(&SsdStats) -> u64| {
+        page.put_each(name, help, "side", levels().map(|(side, level)| (side, value(&level))));
+    };
+    if levels().next().is_some() {
+        of_levels("copied_pages", "Pages with a copy on an SSD or on memory servers.", |level| level.cached);
+        of_levels("copies_reads", "Pages that were read, for which copies were looked for.", |level| {
+            level.counts.reads
+        });
+        of_levels("copies_hits", "Those of them that came from a copy.", |level| level.counts.hits);
+        of_levels("copies_late", "Copies that were asked for and came too late.", |level| level.counts.late);
+        of_levels("copies_faults", "Copies that were lost or damaged.", |level| level.counts.faults);
+    }
     let mut total = |name: &str, help: &str, value: u64| page.put(name, "counter", help, value);
     total("commits_total", "Transactions that committed writes.", found.commits);
     total(

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use bytesize::ByteSize;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use thermocline_engine::{ColdStatistics, FrozenStatistics, PagedStatistics, TableStatistics};
+use thermocline_engine::{ColdStatistics, FrozenStatistics, PagedStatistics, SsdStats, TableStatistics};
 
 use crate::calibration::Calibration;
 use crate::drive::{Measured, Sample};
@@ -279,6 +279,64 @@ pub struct Cold {
     pub memory_waits: u64,
     /// The longest of these waits, in microseconds, the load's included.
     pub memory_wait_us_max: u64,
+    /// Copies of its pages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copies: Option<Copies>,
+}
+
+/// Copies of pages on an SSD, or on memory of other machines: counts of the measured time, and what there was at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Copies {
+    /// `file` of an SSD, or `remote`.
+    pub medium: &'static str,
+    /// Pages, at the end.
+    pub pages: u64,
+    /// Pages that fit.
+    pub pages_max: u64,
+    /// Pages that readers asked for.
+    pub reads: u64,
+    /// Those of them that were there.
+    pub hits: u64,
+    /// Reads that were late, or of a server that is silent.
+    pub late: u64,
+    /// Reads that were not answered rightly, pages lost with a server among them.
+    pub faults: u64,
+    /// Pages that came in too fast to be kept.
+    pub dropped: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+}
+
+impl Copies {
+    /// The statistics of a level, in the words of a result.
+    pub(crate) fn of(level: &SsdStats) -> Self {
+        let counts = &level.counts;
+        Self {
+            medium: level.medium,
+            pages: level.cached,
+            pages_max: level.slots,
+            reads: counts.reads,
+            hits: counts.hits,
+            late: counts.late,
+            faults: counts.faults,
+            dropped: counts.dropped,
+            write_bytes: counts.bytes_written,
+        }
+    }
+
+    /// Counts since another moment.
+    pub(crate) fn since(self, before: Option<&Self>) -> Self {
+        let Some(before) = before else { return self };
+        Self {
+            reads: self.reads - before.reads,
+            hits: self.hits - before.hits,
+            late: self.late - before.late,
+            faults: self.faults - before.faults,
+            dropped: self.dropped - before.dropped,
+            write_bytes: self.write_bytes - before.write_bytes,
+            ..self
+        }
+    }
 }
 
 impl Cold {
@@ -298,6 +356,7 @@ impl Cold {
             cancelled_snapshots: cold.cancelled_snapshots,
             memory_waits: cold.memory_waits,
             memory_wait_us_max: cold.memory_wait_us_max,
+            copies: cold.ssd.as_ref().map(Copies::of),
         }
     }
 }
@@ -382,6 +441,9 @@ pub struct Paged {
     pub cpu_us_per_row_over: f64,
     /// Bytes written for each byte of a row that went over, the load's included.
     pub write_bytes_per_row_byte: f64,
+    /// Copies of its pages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copies: Option<Copies>,
 }
 
 impl Paged {
@@ -405,6 +467,7 @@ impl Paged {
             came_back: paged.came_back,
             cpu_us_per_row_over: paged.over_cpu_ns as f64 / 1e3 / paged.rows_over.max(1) as f64,
             write_bytes_per_row_byte: paged.write_bytes as f64 / paged.row_bytes_over.max(1) as f64,
+            copies: paged.level.as_ref().map(Copies::of),
         }
     }
 
@@ -420,6 +483,7 @@ impl Paged {
             major_faults: self.major_faults - before.major_faults,
             rows_over: self.rows_over - before.rows_over,
             came_back: self.came_back - before.came_back,
+            copies: self.copies.map(|copies| copies.since(before.copies.as_ref())),
             ..self
         }
     }
@@ -788,6 +852,27 @@ impl Table {
                 grouped(found.came_back as f64),
             ),
         );
+        self.copies(found.copies.as_ref());
+    }
+
+    fn copies(&mut self, found: Option<&Copies>) {
+        let Some(found) = found else { return };
+        let count = |number: u64| grouped(number as f64);
+        self.line(
+            "copies",
+            format_args!(
+                "{} of {} pages on {}, which had {} of {} pages that were read; {} late, {} faults, {} dropped, {} written",
+                count(found.pages),
+                count(found.pages_max),
+                found.medium,
+                count(found.hits),
+                count(found.reads),
+                count(found.late),
+                count(found.faults),
+                count(found.dropped),
+                size(found.write_bytes),
+            ),
+        );
     }
 
     fn frozen(&mut self, found: &Frozen) {
@@ -864,6 +949,7 @@ impl Table {
                 count(found.cancelled_snapshots)
             ),
         );
+        self.copies(found.copies.as_ref());
     }
 
     fn conditions(&mut self, conditions: Option<&[Condition]>) {

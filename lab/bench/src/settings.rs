@@ -95,7 +95,7 @@ impl Paging {
     }
 }
 
-/// What the value of an option names.
+/// The thing that the value of an option names.
 ///
 /// # Errors
 /// Nothing, and why.

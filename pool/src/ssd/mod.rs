@@ -48,7 +48,7 @@
 //! - An SSD that fails, is late, or is no faster than the primary is switched off: the state says why, and nothing of it is
 //!   used again before the next opening. Lent memory is not: whoever keeps it knows which of its servers is gone, or silent, and answers
 //!   at once for those ([`IoError::is_timed_out`]).
-//! - A page that was written is admitted before its writer is answered, so nobody has freed it by then.
+//! - A page that was written is admitted before its writer is answered, so it was not freed by then.
 //!
 //! Lock order: the state of a read, then the table. No lock is held while a device is asked or a future is woken.
 //!
@@ -315,7 +315,7 @@ pub struct SsdFile {
     kept: Option<Kept>,
 }
 
-/// What makes a level's file one that the next opening finds again.
+/// The things that make a level's file one that the next opening finds again.
 #[derive(Debug)]
 struct Kept {
     io: Arc<dyn Io>,

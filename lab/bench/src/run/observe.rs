@@ -152,6 +152,7 @@ impl<'a> Observer<'a> {
             promoted_rows: end.promoted_rows - start.promoted_rows,
             cancelled_snapshots: end.cancelled_snapshots - start.cancelled_snapshots,
             memory_waits: end.memory_waits - start.memory_waits,
+            copies: end.copies.map(|copies| copies.since(start.copies.as_ref())),
             ..end
         };
         found.rss_bytes_max = machine::rss_bytes_max();

@@ -139,6 +139,29 @@ fn what_is_lost_with_a_server_is_refused_until_the_database_is_opened_again() {
     db.close().expect("nothing is missing");
 }
 
+/// A server that hangs is asked for nothing more, and none of its pages is waited for; when it goes on, its pages are there.
+#[test]
+fn a_server_that_is_stopped_holds_nobody_up() {
+    let dir = directory();
+    let server = Process::start(dir.path(), "one", "3600");
+    let db = open(dir.path(), Some(&pages(dir.path(), Copies::Local, &["one"])));
+    let table = filled(&db);
+    let level = || db.statistics().paged.and_then(|paged| paged.level).expect("there is one");
+    assert!(refused(&db, &table, 0).is_empty());
+    assert!(level().counts.hits > 0, "{:?}", level());
+    server.stop();
+    for from in 1..4 {
+        assert!(refused(&db, &table, from).is_empty());
+    }
+    assert!(level().counts.late + level().counts.faults > 0, "{:?}", level());
+    db.page_out("t").expect("the file has room");
+    server.go_on();
+    for from in 4..7 {
+        assert!(refused(&db, &table, from).is_empty());
+    }
+    db.close().expect("all of it is in images and log");
+}
+
 #[test]
 fn benchmarks_have_their_rows_on_memory_servers() {
     let few = [
@@ -152,18 +175,40 @@ fn benchmarks_have_their_rows_on_memory_servers() {
         "--tiering",
         "paged",
     ];
-    for pager in [&["--pager", "own"][..], &["--pager", "remote"]] {
+    let counts = |value: &serde_json::Value, name: &str| value[name].as_u64().unwrap_or(0);
+    for (pager, medium) in [
+        (&["--pager", "own"][..], "file"),
+        (&["--pager", "own", "--remote", "spawn:1"], "file"),
+        (&["--pager", "remote"], "file"),
+        (&["--pager", "remote", "--remote-copies", "1"], "remote"),
+    ] {
         let value = runs::throughput("ycsb", &[&few[..], pager].concat());
         let paged = &value["paged"];
-        assert_eq!(paged["pager"], "own", "{paged}");
-        assert!(paged["rows"].as_u64().is_some_and(|rows| rows > 0), "{paged}");
+        assert_eq!((&paged["pager"], &paged["medium"]), (&"own".into(), &medium.into()), "{paged}");
+        assert!(counts(paged, "rows") > 0, "{paged}");
         assert_eq!(value["settings"]["pager"], pager[1]);
+        let has_copies = pager.len() > 2 && medium == "file" || pager == ["--pager", "remote"];
+        assert_eq!(paged["copies"]["medium"] == "remote", has_copies, "{paged}");
     }
+}
+
+/// Tables with `tiering = auto` have copies of their cold pages there.
+#[test]
+fn cold_rows_have_copies_on_memory_servers() {
+    let few =
+        "--no-calibration --records 60K --memory-limit 32MiB --seconds 0.5 --tiering cold --remote spawn:2";
+    let value = runs::throughput("ycsb", &few.split(' ').collect::<Vec<_>>());
+    let copies = &value["cold"]["copies"];
+    assert_eq!(copies["medium"], "remote", "{copies}");
+    assert!(copies["pages"].as_u64().is_some_and(|pages| pages > 0), "{copies}");
+    assert_eq!(value["settings"]["remote"], "spawn:2");
 }
 
 #[test]
 fn paging_that_cannot_be() {
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 6] = [
+        (&["--remote-seal"], "says nothing without --remote"),
+        (&["--remote", "spawn:1", "--remote-copies", "1"], "needs --pager remote"),
         (&["--pager", "swap"], "is not one of own, os, remote"),
         (&["--tiering", "lukewarm"], "tiering"),
         (&["--tiering", "paged", "--pager", "remote", "--remote-copies", "3"], "local, 1, 2"),

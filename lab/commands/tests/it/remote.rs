@@ -46,6 +46,21 @@ impl Process {
         Self { child, output }
     }
 
+    /// It hangs from now on.
+    pub(crate) fn stop(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    /// It no longer hangs.
+    pub(crate) fn go_on(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let child = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(child, signal).expect("it runs");
+    }
+
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it was ours");

@@ -151,7 +151,7 @@ fn too_little_memory_is_refused() {
     assert!(matches!(error, SsdError::TooSmall { .. }), "{error}");
 }
 
-/// Before, nobody looked for late reads until the thread woke by itself.
+/// Before, late reads were not looked for until the thread woke by itself.
 #[test]
 fn the_first_read_after_a_pause_is_watched() {
     let world = World::lent(200, 400, lent());
