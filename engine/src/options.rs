@@ -1,7 +1,6 @@
 //! Options of a database and of a transaction.
 
 use std::fmt;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use thermocline_base::io::{File, Io};
 pub use thermocline_pool::cache::CacheKind as SsdPolicy;
 pub use thermocline_pool::simulate::capture::PageCapture;
+use thermocline_pool::ssd::Lent;
 
 use crate::error::{Error, Result};
 use crate::schema::Tiering;
@@ -110,6 +110,10 @@ names!(
 /// The part of the memory limit that the pager's frames are, unless [`Options::paged_bytes`] says it; and their bytes without a limit.
 const PAGED_SHARE: u64 = 8;
 const PAGED_BYTES: u64 = 64 << 20;
+/// Pages on their way to memory that is lent: a part of the memory limit, within bounds.
+const LENT_BUFFER_SHARE: u64 = 64;
+const LENT_BUFFER_MIN: u64 = 256 << 10;
+const LENT_BUFFER_MAX: u64 = 4 << 20;
 /// Less is not worth the map of it.
 const LENT_BYTES_MIN: u64 = 4 << 20;
 
@@ -373,13 +377,15 @@ impl Options {
 
 impl Options {
     /// The part of the memory that is lent which copies of the cold store's pages have, or of paged tables' (`paged`).
-    pub(crate) fn lent_to(&self, paged: bool) -> Option<(Arc<dyn File>, Range<u64>)> {
+    pub(crate) fn lent_to(&self, paged: bool) -> Option<Lent> {
         let file = self.lent_file.as_ref().filter(|_| !self.read_only)?;
         // The cold store's is in front.
         let quarter = self.lent_bytes / 4;
         let cold_bytes = if self.tiering == Tiering::Paged { quarter } else { self.lent_bytes - quarter };
         let bytes = if paged { cold_bytes..self.lent_bytes } else { 0..cold_bytes };
-        Some((Arc::clone(file), bytes))
+        let buffer_bytes = self.memory_limit.map_or(LENT_BUFFER_MAX, |limit| limit / LENT_BUFFER_SHARE);
+        let buffer_pages = buffer_bytes.clamp(LENT_BUFFER_MIN, LENT_BUFFER_MAX) / 4096;
+        Some(Lent { file: Arc::clone(file), bytes, buffer_pages: buffer_pages as usize })
     }
 
     /// Bytes of the pager's frames under a memory limit.

@@ -16,14 +16,9 @@ pub(super) struct Clock {
 }
 
 impl Clock {
+    /// It takes memory as slots are filled: memory that is lent may have many more than there are pages.
     pub(super) fn new(slots: u32) -> Self {
-        let room = slots as usize + slots as usize / 4;
-        Self {
-            map: number_map(room),
-            pages: vec![(0, false); slots as usize],
-            hand: 0,
-            stock: Stock::new(slots),
-        }
+        Self { map: number_map(0), pages: Vec::new(), hand: 0, stock: Stock::new(slots) }
     }
 }
 
@@ -51,6 +46,9 @@ impl CachePolicy for Clock {
                 (slot, Admission::Replace { slot, page })
             }
         };
+        if self.pages.len() <= slot as usize {
+            self.pages.resize(slot as usize + 1, (0, false));
+        }
         self.pages[slot as usize] = (request.page, true);
         self.map.insert(request.page, slot);
         admission

@@ -21,7 +21,7 @@
 //! | | [an SSD](SsdFile::open) | [memory that is lent](SsdFile::lent) |
 //! |---|---|---|
 //! | admitted | what was read, as the policy decides | that, and what was written, once the primary has it |
-//! | a write | a page, eight at a time | up to 64 neighbours, eight at a time |
+//! | a write | a page, eight at a time | up to 64 neighbours, 64 at a time |
 //! | buffer full | its coldest page is dropped | the new page is dropped |
 //! | answers that are wrong or late | switch it off | are of one page each: a page that was lost is a miss, one of a server that is silent stays |
 //! | at the next opening | begins with the map that was saved | is empty |
@@ -120,6 +120,8 @@ pub struct SsdOptions {
     pub admits_writes: bool,
     /// Neighbours that are written together, at most.
     pub write_pages: usize,
+    /// Writes under way, at most: reads are to find a device free.
+    pub writes_at_once: usize,
     /// Wrong and late answers switch it off.
     pub goes_off: bool,
 }
@@ -141,21 +143,21 @@ impl SsdOptions {
             heat_across_merges: true,
             admits_writes: false,
             write_pages: 1,
+            writes_at_once: 8,
             goes_off: true,
         }
     }
 
     /// Those of a level on memory that is lent: it takes all pages, since it is meant to be as large as they are.
-    #[must_use]
-    pub fn lent() -> Self {
+    fn lent() -> Self {
         Self {
             policy: CacheKind::Clock,
             late_after: LENT_LATE_AFTER,
-            buffer_pages: 16 * LENT_WRITE_PAGES,
             compares_devices: false,
             heat_across_merges: false,
             admits_writes: true,
             write_pages: LENT_WRITE_PAGES,
+            writes_at_once: LENT_WRITES_AT_ONCE,
             goes_off: false,
             ..Self::new(Path::new(""), 0)
         }
@@ -164,8 +166,9 @@ impl SsdOptions {
 
 /// A read of lent memory that takes longer is late: a page of the primary comes within some milliseconds.
 const LENT_LATE_AFTER: Duration = Duration::from_millis(5);
-/// Pages that are lent together.
+/// Pages that are lent together, and in how many writes: those that are no neighbours are gathered by the medium.
 const LENT_WRITE_PAGES: usize = 64;
+const LENT_WRITES_AT_ONCE: usize = 64;
 
 /// Why a level cannot be had.
 #[derive(Clone, Debug)]
@@ -303,6 +306,17 @@ pub(crate) struct Primary {
     pub(crate) seal: PageSeal,
 }
 
+/// Memory that is lent for copies of pages: it may go at any time, and ends with the process.
+#[derive(Clone, Debug)]
+pub struct Lent {
+    /// The memory, as a file.
+    pub file: Arc<dyn File>,
+    /// The bytes of the file for this level.
+    pub bytes: Range<u64>,
+    /// Pages that wait for their slots, at most.
+    pub buffer_pages: usize,
+}
+
 /// A level, not yet below a page file: see [`crate::device::PageDevice::attach`].
 #[derive(Debug)]
 pub struct SsdFile {
@@ -343,19 +357,17 @@ impl SsdFile {
         Ok(Self { file, options, page_size, slots_at: file::SLOTS_AT, slots, kept })
     }
 
-    /// These bytes of a file that ends with the process, for copies of pages. What is in it may go at any time.
+    /// On memory that is lent.
     ///
     /// # Errors
-    /// There is no room for an extent of pages, or the policy is none that can decide.
-    pub fn lent(
-        file: Arc<dyn File>,
-        bytes: Range<u64>,
-        options: SsdOptions,
-        page_size: PageSize,
-    ) -> Result<Self, SsdError> {
-        if !options.policy.is_online() {
-            return Err(SsdError::Policy(options.policy));
-        }
+    /// There is no room for an extent of pages.
+    pub fn lent(lent: Lent, page_size: PageSize) -> Result<Self, SsdError> {
+        let options = SsdOptions { buffer_pages: lent.buffer_pages, ..SsdOptions::lent() };
+        Self::lent_with(lent, options, page_size)
+    }
+
+    fn lent_with(lent: Lent, options: SsdOptions, page_size: PageSize) -> Result<Self, SsdError> {
+        let Lent { file, bytes, .. } = lent;
         let page_bytes = page_size.bytes() as u64;
         let slots_at = bytes.start.next_multiple_of(page_bytes);
         let slots = file::slots_in(bytes.end.saturating_sub(slots_at), page_size);

@@ -81,8 +81,9 @@ pub(super) struct Write {
 #[derive(Debug)]
 pub(super) struct Table {
     policy: Box<dyn CachePolicy>,
-    /// By slot.
+    /// By slot, as far as there was a page.
     tags: Vec<u16>,
+    slots: u32,
     busy: HashMap<Slot, Busy>,
     pending: BTreeMap<u64, Pending>,
     pending_most: usize,
@@ -157,7 +158,8 @@ impl Table {
     pub(super) fn new(options: &SsdOptions, slots: u32, page_bytes: usize) -> Self {
         Self {
             policy: policy(options, slots),
-            tags: vec![0; slots as usize],
+            tags: Vec::new(),
+            slots,
             busy: HashMap::new(),
             pending: BTreeMap::new(),
             pending_most: options.buffer_pages.max(1),
@@ -179,7 +181,7 @@ impl Table {
     pub(super) fn empty(&mut self, options: &SsdOptions) {
         // As small as can be: nothing is looked up there any more.
         self.policy = policy(options, 1);
-        self.tags = vec![0; 1];
+        (self.tags, self.slots) = (Vec::new(), 1);
         self.pending.clear();
         self.unwritten.clear();
     }
@@ -214,7 +216,7 @@ impl Table {
         let mut next = 0;
         // A map whose checksum is right has its slots in order; nothing depends on that.
         let mut fits = |entry: &&Entry| {
-            let fits = entry.slot >= next && (entry.slot as usize) < self.tags.len() && entry.tag != 0;
+            let fits = entry.slot >= next && entry.slot < self.slots && entry.tag != 0;
             next = if fits { entry.slot + 1 } else { next };
             fits
         };
@@ -227,7 +229,7 @@ impl Table {
             entries.into_iter().filter(adopt).collect()
         };
         for entry in adopted {
-            self.tags[entry.slot as usize] = entry.tag & !UNPROVEN | UNPROVEN;
+            self.set_tag(entry.slot, entry.tag & !UNPROVEN | UNPROVEN);
         }
     }
 
@@ -372,6 +374,13 @@ impl Table {
         slot.is_some()
     }
 
+    fn set_tag(&mut self, slot: Slot, tag: u16) {
+        if self.tags.len() <= slot as usize {
+            self.tags.resize(slot as usize + 1, 0);
+        }
+        self.tags[slot as usize] = tag;
+    }
+
     fn leave_buffer(&mut self, page: u64) {
         self.pending.remove(&page);
         self.unwritten.remove(&page);
@@ -455,8 +464,7 @@ impl Table {
                 slot
             }
         };
-        self.tags[slot as usize] =
-            if mutation::off(Rule::SsdWritesBeforeFound) { tag_of(version) } else { 0 };
+        self.set_tag(slot, if mutation::off(Rule::SsdWritesBeforeFound) { tag_of(version) } else { 0 });
         if self.is_full() && !self.drop_coldest(page) {
             self.counts.dropped += 1;
             self.forget(page);

@@ -17,8 +17,6 @@ use crate::cache::Slot;
 use crate::mutation::{self, Rule};
 use crate::page;
 
-/// Writes under way, so that reads find the device free.
-const WRITES_AT_ONCE: usize = 8;
 /// Time after which the map is saved while pages come in: a level that ends without a word has an old map, at most of
 /// this age or of so many other pages as a sixteenth of its slots, whichever came first.
 const SAVE_EVERY: Duration = Duration::from_secs(30);
@@ -164,7 +162,7 @@ impl Saved {
 pub(super) fn pump(level: &Arc<SsdLevel>) -> bool {
     let mut begun = false;
     loop {
-        let next = level.table.lock().next_write(WRITES_AT_ONCE, level.options.write_pages);
+        let next = level.table.lock().next_write(level.options.writes_at_once, level.options.write_pages);
         let Some(write) = next else { return begun };
         begun = true;
         let (slot, page, numbers) = (write.slot, write.page, write.numbers);

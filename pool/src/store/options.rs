@@ -1,9 +1,8 @@
 //! Options with which a store is opened.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use thermocline_base::io::{File, Io};
+use thermocline_base::io::Io;
 use thermocline_base::rng::{Draw, SystemDraw};
 
 use super::end::{StoreEnd, StoreOwner};
@@ -11,7 +10,7 @@ use super::error::{Result, StoreError};
 use crate::frames::PagePool;
 use crate::page::PageSize;
 use crate::simulate::capture::PageCapture;
-use crate::ssd::SsdOptions;
+use crate::ssd::{Lent, SsdOptions};
 
 /// Options with which a store is opened.
 #[derive(Clone, Debug)]
@@ -43,8 +42,8 @@ pub struct StoreOptions {
     /// An SSD that keeps copies of pages, and the files that it is reached by: with I/O threads of its own, so that a
     /// slow one holds up no other file.
     pub ssd: Option<(Arc<dyn Io>, SsdOptions)>,
-    /// Instead of an SSD: these bytes of a file on memory that may go at any time.
-    pub lent: Option<(Arc<dyn File>, Range<u64>)>,
+    /// Instead of an SSD: memory that may go at any time.
+    pub lent: Option<Lent>,
     /// Has a trace of what the page file is asked for.
     pub capture: Option<Arc<PageCapture>>,
     /// Hears up to where the files are durable, and tells its own position.

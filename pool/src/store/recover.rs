@@ -41,7 +41,7 @@ use super::version::{Leaf, Leaves, Version, WaitingBatch};
 use crate::device::PageDevice;
 use crate::error::{DeviceError, WrongFile};
 use crate::space::{EXTENT_PAGES, Space};
-use crate::ssd::{SsdFile, SsdOptions};
+use crate::ssd::SsdFile;
 
 pub(super) const PAGES_NAME: &str = "store.pages";
 const LOCK_NAME: &str = "store.lock";
@@ -73,9 +73,8 @@ pub(super) fn open(io: &Arc<dyn Io>, dir: &Path, options: StoreOptions) -> Resul
     let mut device = device;
     if let Some((io, ssd)) = &options.ssd {
         device.attach(SsdFile::open(io, ssd.clone(), device.page_size(), database)?);
-    } else if let Some((file, bytes)) = &options.lent {
-        let (file, bytes) = (Arc::clone(file), bytes.clone());
-        device.attach(SsdFile::lent(file, bytes, SsdOptions::lent(), device.page_size())?);
+    } else if let Some(lent) = &options.lent {
+        device.attach(SsdFile::lent(lent.clone(), device.page_size())?);
     }
     if let Some(capture) = &options.capture {
         device.capture(Arc::clone(capture));

@@ -25,7 +25,7 @@ use thermocline_pool::error::{PageReason, PoolError};
 use thermocline_pool::frames::{self, DeviceId, PageGuard, PageId, PagePool, PoolOptions, PoolStats};
 use thermocline_pool::page::{self, PageKind, PageSize};
 use thermocline_pool::space::{EXTENT_PAGES, ExtentRun, Space};
-use thermocline_pool::ssd::{SsdFile, SsdOptions, SsdStats};
+use thermocline_pool::ssd::{Lent, SsdFile, SsdStats};
 
 use super::error::PagedError;
 use super::{Extent, PAGE_BYTES, copy_of};
@@ -103,22 +103,17 @@ pub(crate) struct PoolPages {
 }
 
 impl PoolPages {
-    /// Over a file that has nothing in it, with so many bytes of frames, and copies of pages in these bytes of another one, which may
-    /// go at any time.
+    /// Over a file that has nothing in it, with so many bytes of frames, and copies of pages on memory that is lent.
     ///
     /// # Errors
     /// There are no addresses for the frames; the file's.
-    pub(crate) fn new(
-        file: Arc<dyn File>,
-        frame_bytes: u64,
-        lent: Option<(Arc<dyn File>, Range<u64>)>,
-    ) -> Result<Self, PagedError> {
+    pub(crate) fn new(file: Arc<dyn File>, frame_bytes: u64, lent: Option<Lent>) -> Result<Self, PagedError> {
         let frames = |source| PagedError::NoFrames { source };
         let options = PoolOptions::new(frame_bytes).budget_max(frame_bytes.max(ADDRESSES_MIN));
         let pool = PagePool::new(options).map_err(frames)?;
         let mut device = PageDevice::scratch(file, PageSize::default());
-        if let Some((file, bytes)) = lent {
-            let level = SsdFile::lent(file, bytes, SsdOptions::lent(), device.page_size());
+        if let Some(lent) = lent {
+            let level = SsdFile::lent(lent, device.page_size());
             device.attach(level.expect("options with less than some extents were refused"));
         }
         let device = Arc::new(device);

@@ -147,7 +147,8 @@ fn places_that_are_given_anew_have_no_former_page() {
 fn too_little_memory_is_refused() {
     let io = MemoryIo::new();
     let file = io.open(Path::new("/lent"), OpenMode::CreateNew).expect("a fresh file");
-    let error = SsdFile::lent(file, 0..31 * PAGE as u64, lent(), PageSize::default()).expect_err("no extent");
+    let lent = Lent { file, bytes: 0..31 * PAGE as u64, buffer_pages: 64 };
+    let error = SsdFile::lent(lent, PageSize::default()).expect_err("no extent");
     assert!(matches!(error, SsdError::TooSmall { .. }), "{error}");
 }
 

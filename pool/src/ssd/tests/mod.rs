@@ -72,7 +72,8 @@ impl World {
             .expect("a fresh file");
         let file = ssd.open(Path::new("/lent"), OpenMode::CreateNew).expect("a fresh file");
         let bytes = 10 * PAGE as u64..(10 + slots) * PAGE as u64;
-        let level = SsdFile::lent(file, bytes, options, PageSize::default()).expect("enough slots");
+        let lent = Lent { file, bytes, buffer_pages: options.buffer_pages };
+        let level = SsdFile::lent_with(lent, options, PageSize::default()).expect("enough slots");
         device.attach(level);
         let world = Self { primary, ssd, device: Arc::new(device), clock, versions: Default::default() };
         (1..pages).for_each(|number| world.write(number, 1));
