@@ -91,10 +91,10 @@ impl Inner {
     /// Reads the entries of a group.
     pub(super) async fn get_group(&self, index: u64, group: &[u8]) -> Result<Vec<FoundKey>> {
         self.counters.gets.fetch_add(1, Ordering::Relaxed);
-        let version = self.current();
+        let (version, published) = self.moment();
         let hash = hash_of_group(index, group);
         let mut members = Vec::new();
-        in_memory(&version, index, group, hash, &mut members);
+        in_memory((&version, published), index, group, hash, &mut members);
         let parts = parts(&version, index, group, hash);
         if !parts.is_empty() {
             self.read_parts(index, group, &parts, &mut members).await?;
@@ -165,20 +165,26 @@ impl Inner {
 }
 
 /// Adds the group's members in blocks and unconfirmed batches.
-fn in_memory(version: &Version, index: u64, group: &[u8], hash: u64, members: &mut Vec<Member>) {
+fn in_memory(
+    (version, published): (&Version, usize),
+    index: u64,
+    group: &[u8],
+    hash: u64,
+    members: &mut Vec<Member>,
+) {
     for waiting in &version.waiting {
         if let WaitingBatch::Memory { waiting, .. } = waiting {
             members.extend(waiting.find_group(index, group).map(|entry| Member::of(entry, false)));
         }
     }
     let sealed = version.sealed.iter().filter_map(|sealed| match sealed {
-        Sealed::Block { block, .. } => Some(block),
+        Sealed::Block { block, .. } => Some((block, block.published())),
         Sealed::Piece { .. } | Sealed::Load { .. } => None,
     });
-    for block in [&version.active].into_iter().chain(sealed) {
+    for (block, published) in [(&version.active, published)].into_iter().chain(sealed) {
         if block.may_contain(hash) {
             let is_of_group = |entry: &MemoryEntry<'_>| entry.key.starts_with(group);
-            block.for_sorted(block.published(), index, group, is_of_group, |entry| {
+            block.for_sorted(published, index, group, is_of_group, |entry| {
                 members.push(Member::of(entry, true));
             });
         }

@@ -210,6 +210,14 @@ impl Inner {
         Arc::clone(&self.version.read())
     }
 
+    /// The current version, and how many batches of its active block are published: both of one moment. A batch that is published
+    /// later may say something about one that became confirmed in a later version only.
+    pub(super) fn moment(&self) -> (Arc<Version>, usize) {
+        // Versions do not change while this is held.
+        let version = self.version.read();
+        (Arc::clone(&version), version.active.published())
+    }
+
     /// The same for a look that does not wait: a thread that changes the version waits meanwhile.
     #[inline]
     pub(super) fn look(&self) -> RwLockReadGuard<'_, Arc<Version>> {

@@ -1,7 +1,8 @@
 //! Point reads: from the newest structure to the oldest, stopping as soon as nothing older can live (see `version`).
 //!
-//! A read sees the version that was current when it began, to its end, whatever happens meanwhile: pieces live as long as
-//! a reader reads them.
+//! A read sees the version that was current when it began, and of its active block what was published then, to its end, whatever
+//! happens meanwhile: pieces live as long as a reader reads them. Of batches that were published later it would see removals of
+//! entries that are not confirmed in its version, and not what those had removed.
 //!
 //! # Why reads of a page may be shared, though reads of a key may not
 //! A read that began before a removal was confirmed may answer after it, with the removed entry. So a read of a *key* is
@@ -105,31 +106,31 @@ impl Collected {
 impl Inner {
     /// Reads the entries of a key.
     pub(super) async fn get(&self, index: u64, key: &[u8], want: Want) -> Result<Vec<Found>> {
-        let version = self.current();
-        let found = self.get_in(&version, index, key, (want, Patience::Waits)).await?;
+        let (version, published) = self.moment();
+        let found = self.get_in((&version, published), index, key, (want, Patience::Waits)).await?;
         Ok(found.expect("who waits gets an answer"))
     }
 
     /// The same, as far as it goes without a read of the device. `None`: it takes one.
     pub(super) fn get_now(&self, index: u64, key: &[u8], want: Want) -> Result<Option<Vec<Found>>> {
-        let version = {
+        let (version, published) = {
             let version = self.look();
             if !version.may_contain(index, key, hash_of(index, key)) {
                 return Ok(Some(Vec::new()));
             }
-            Arc::clone(&version)
+            (Arc::clone(&version), version.active.published())
         };
-        let read = std::pin::pin!(self.get_in(&version, index, key, (want, Patience::None)));
+        let read = std::pin::pin!(self.get_in((&version, published), index, key, (want, Patience::None)));
         match read.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(found) => found,
             Poll::Pending => unreachable!("it has no patience"),
         }
     }
 
-    /// Reads the entries of a key in a version. `None`: that takes waiting, and there is no patience for it.
-    async fn get_in(
+    /// Reads the entries of a key at a [moment](Self::moment). `None`: that takes waiting, and there is no patience for it.
+    pub(super) async fn get_in(
         &self,
-        version: &Version,
+        (version, published): (&Version, usize),
         index: u64,
         key: &[u8],
         (want, patience): (Want, Patience),
@@ -139,7 +140,7 @@ impl Inner {
         if want == Want::All && !version.waiting.is_empty() {
             self.get_waiting(version, index, key, hash, &mut all).await?;
         }
-        if !self.get_memory(version, index, key, hash, want, &mut all).await? {
+        if !self.get_memory((version, published), index, key, hash, want, &mut all).await? {
             let leaf = &version.leaves.list[version.leaves.find(index, key)];
             for piece in leaf.candidates(hash) {
                 self.get_piece(piece, index, key, hash, &mut all).await?;
@@ -196,23 +197,23 @@ impl Inner {
     /// Blocks, and pieces between them. `true`: that is enough.
     async fn get_memory(
         &self,
-        version: &Version,
+        (version, published): (&Version, usize),
         index: u64,
         key: &[u8],
         hash: u64,
         want: Want,
         all: &mut Collected,
     ) -> Result<bool> {
-        let from_block = |block: &MemoryBlock, all: &mut Collected| {
-            block.for_key(block.published(), index, key, hash, |entry| all.add_memory(entry));
+        let from_block = |block: &MemoryBlock, published: usize, all: &mut Collected| {
+            block.for_key(published, index, key, hash, |entry| all.add_memory(entry));
             all.is_enough(want)
         };
-        if from_block(&version.active, all) {
+        if from_block(&version.active, published, all) {
             return Ok(true);
         }
         for sealed in &version.sealed {
             let enough = match sealed {
-                Sealed::Block { block, .. } => from_block(block, all),
+                Sealed::Block { block, .. } => from_block(block, block.published(), all),
                 Sealed::Piece { piece, .. } => {
                     self.get_piece(piece, index, key, hash, all).await?;
                     all.is_enough(want)

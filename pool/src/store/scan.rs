@@ -165,7 +165,7 @@ pub struct FoundKey {
 
 impl Inner {
     pub(super) fn scan(&self, index: u64, low: &[u8], high: Option<&[u8]>, direction: Direction) -> Scan {
-        let version = self.current();
+        let (version, published) = self.moment();
         let first = version.leaves.find(index, low);
         let last = match high {
             Some(high) => version.leaves.find(index, high),
@@ -173,7 +173,7 @@ impl Inner {
         };
         let empty = high.is_some_and(|high| high <= low);
         Scan {
-            published: version.active.published(),
+            published,
             index,
             low: low.to_vec(),
             high: high.map(<[u8]>::to_vec),

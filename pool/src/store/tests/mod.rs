@@ -10,6 +10,7 @@ mod files;
 mod group;
 mod heat;
 mod model;
+mod moment;
 mod object;
 mod queue;
 mod screens;
