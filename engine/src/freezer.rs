@@ -192,11 +192,21 @@ impl Freezer {
     }
 
     /// Rows of a table that has become `hot` come back from the paged side.
-    fn bring_back(&self, entry: &TableEntry, chunks: u32) {
+    fn bring_back(&mut self, entry: &TableEntry, chunks: u32) {
         for number in (0..chunks).take_while(|_| !self.inner.closing.has_begun()) {
-            if let Err(error) = crate::ops::page::bring_back(&self.inner, entry, number) {
-                tracing::warn!(%error, chunk = number, "rows of a hot table stay on the paged side");
+            let look = self.looks.entry((entry.id, number)).or_insert(Look { round: 0, after: 1 });
+            if look.round > self.round {
+                continue;
             }
+            let after = match crate::ops::page::bring_back(&self.inner, entry, number) {
+                Ok(_) => 1,
+                // A page that is lost stays so until the next opening.
+                Err(error) => {
+                    tracing::warn!(%error, chunk = number, "rows of a hot table stay on the paged side");
+                    (look.after * 2).min(ROUNDS_MAX)
+                }
+            };
+            *look = Look { round: self.round + after, after };
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The transport `tcp`: requests and answers in batches over a stream, by TCP or a unix socket.
 //!
-//! It is encrypted where it leaves the machine, unless that is declined; authenticated everywhere but on a unix socket
-//! without a key (module `channel`). What is sent together goes in one call.
+//! TCP is encrypted, over loopback, too (what listens there may pass it on), unless that is declined; it is authenticated everywhere
+//! but on a unix socket without a key (module `channel`). What is sent together goes in one call.
 
 use std::fmt;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -81,8 +81,7 @@ impl TcpConnect {
                     match TcpStream::connect_timeout(&address, self.timeout) {
                         Ok(stream) => {
                             stream.set_nodelay(true)?;
-                            let encrypted = !self.plain && !address.ip().is_loopback();
-                            return Channel::connect(stream.into(), self.key.as_ref(), encrypted);
+                            return Channel::connect(stream.into(), self.key.as_ref(), !self.plain);
                         }
                         Err(error) => last = error,
                     }

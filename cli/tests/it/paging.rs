@@ -34,26 +34,23 @@ fn rows_go_over_to_pages_with_each_pager_and_are_there_without_one() {
     }
     let count = "select count(*) || ' rows, ' || sum(id) || ', ' || sum(length(s)) as found from t";
     let expected = format!("{ROWS} rows, {}, {}", u64::from(ROWS) * u64::from(ROWS + 1) / 2, ROWS * 200);
-    for pager in ["own", "os", "remote"] {
+    for pager in [
+        &["own"][..],
+        &["own", "--remote", "spawn:2"],
+        &["os"],
+        &["remote"],
+        &["remote", "--remote-copies", "1"],
+    ] {
         let dir = tempfile::tempdir().expect("there is room for a directory");
         let data = dir.path().join("data");
-        let with = [
-            "sql",
-            shown(&data),
-            "--memory-limit",
-            LIMIT,
-            "--tiering",
-            "paged",
-            "--pager",
-            pager,
-            "--create",
-            "-c",
-        ];
+        let with =
+            ["sql", shown(&data), "--memory-limit", LIMIT, "--tiering", "paged", "--create", "--pager"];
+        let with = [&with[..], pager, &["-c"]].concat();
         said(&[&with[..], &[&fill, "-c", count]].concat());
         // Those that open it again have the same rows, with these options and without them.
-        assert!(said(&[&with[..], &[count]].concat()).contains(&expected), "{pager}");
-        assert!(said(&["sql", shown(&data), "-c", count]).contains(&expected), "{pager}");
-        assert!(thermocline(&["check", shown(&data)]).status.success(), "{pager}");
+        assert!(said(&[&with[..], &[count]].concat()).contains(&expected), "{pager:?}");
+        assert!(said(&["sql", shown(&data), "-c", count]).contains(&expected), "{pager:?}");
+        assert!(thermocline(&["check", shown(&data)]).status.success(), "{pager:?}");
     }
 }
 
@@ -62,15 +59,17 @@ fn options_of_servers_that_mean_nothing_are_refused() {
     let dir = tempfile::tempdir().expect("there is room for a directory");
     let data = dir.path().join("data");
     let others = [
-        (&["--remote", "spawn:1"][..], "--remote says nothing without --pager remote"),
-        (&["--remote-bytes", "1GiB"], "--remote-bytes says nothing without --pager remote"),
-        (&["--pager", "own", "--remote-seal"], "--remote-seal says nothing without --pager remote"),
+        (&["--remote-bytes", "1GiB"][..], "--remote-bytes says nothing without --remote"),
+        (&["--pager", "own", "--remote-seal"], "--remote-seal says nothing without --remote"),
+        (&["--remote", "spawn:1", "--remote-copies", "2"], "needs --pager remote"),
+        (&["--pager", "os", "--remote", "spawn:1", "--remote-copies", "1"], "needs --pager remote"),
         (&["--pager", "remote", "--remote-plain"], "--remote-seal"),
         (
             &["--pager", "remote", "--remote-key", "/nowhere/at/all", "--remote", "127.0.0.1:1"],
             "/nowhere/at/all",
         ),
         (&["--pager", "remote", "--remote", "127.0.0.1:1"], "127.0.0.1:1"),
+        (&["--remote", "127.0.0.1:1"], "127.0.0.1:1"),
         (&["--pager", "tape"], "own, os, remote"),
         (&["--tiering", "lukewarm"], "lukewarm"),
     ];

@@ -16,6 +16,7 @@ pub mod freeze_bench;
 pub mod inspect;
 pub mod latency;
 pub mod machine;
+pub mod page_in;
 pub mod paged_bench;
 pub mod peak;
 pub mod plot;

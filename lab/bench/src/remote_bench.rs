@@ -1,7 +1,8 @@
 //! Remote memory: the bare transport, pages out and in, and slots, in turns on one machine.
 //!
 //! ```text
-//!   bare     4 KiB asked for and sent over TCP on loopback, a thread at each end: what the transport costs alone
+//!   bare     4 KiB asked for and sent over TCP on loopback, or a pair of unix sockets where servers are reached by those, a thread at
+//!            each end: what the transport costs alone
 //!   page in  one at a time: read, checked, handed over; beside the bare one of the same round
 //!   out, in  so many in flight: pages a second, processor time a page of this process (and of the servers, if they are children)
 //!   slots    take and free at several fillings, each timed alone, beside asking for the time
@@ -12,6 +13,7 @@
 use std::fmt;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -154,7 +156,7 @@ pub fn run(
     let (mut in_s, mut in_cpu, mut in_server) = (0.0, 0.0, Some(0.0));
     let mut rng = Rng::new(settings.seed);
     for _ in 0..ROUNDS {
-        bare(settings.pages.min(5_000), &mut bare_us)?;
+        bare(&settings.servers, settings.pages.min(5_000), &mut bare_us)?;
         for _ in 0..settings.pages.min(5_000) {
             let at = rng.below(slots.len() as u64);
             let began = SystemClock.now_ns();
@@ -276,30 +278,46 @@ impl Driver {
     }
 }
 
-/// 29 bytes there, a page back, checked.
-fn bare(count: u64, latencies: &mut Latencies) -> Result<(), RemoteError> {
+/// 29 bytes there, a page back, checked; over the transport that servers of this list are reached by.
+pub(crate) fn bare(servers: &str, count: u64, latencies: &mut Latencies) -> Result<(), RemoteError> {
+    if servers.starts_with("spawn:") || servers.starts_with(['/', '.']) {
+        let (client, server) = UnixStream::pair()?;
+        return echo(client, move || Ok(server), count, latencies);
+    }
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?;
+    let client = TcpStream::connect(listener.local_addr()?)?;
+    client.set_nodelay(true)?;
+    let accept = move || {
+        let (server, _) = listener.accept()?;
+        server.set_nodelay(true)?;
+        Ok(server)
+    };
+    echo(client, accept, count, latencies)
+}
+
+fn echo<S: Read + Write>(
+    mut client: S,
+    accept: impl FnOnce() -> std::io::Result<S> + Send + 'static,
+    count: u64,
+    latencies: &mut Latencies,
+) -> Result<(), RemoteError> {
     let server = std::thread::spawn(move || -> std::io::Result<()> {
-        let (mut stream, _) = listener.accept()?;
-        stream.set_nodelay(true)?;
+        let mut stream = accept()?;
         let (mut request, answer) = ([0; 29], [7; PAGE + 21]);
         while stream.read_exact(&mut request).is_ok() {
             stream.write_all(&answer)?;
         }
         Ok(())
     });
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
     let mut answer = [0; PAGE + 21];
     for _ in 0..count {
         let began = SystemClock.now_ns();
-        stream.write_all(&[1; 29])?;
-        stream.read_exact(&mut answer)?;
+        client.write_all(&[1; 29])?;
+        client.read_exact(&mut answer)?;
         std::hint::black_box(crc32c(&answer));
         latencies.record(SystemClock.now_ns() - began);
     }
-    drop(stream);
+    drop(client);
     server.join().map_err(|_| RemoteError::Wrong)??;
     Ok(())
 }

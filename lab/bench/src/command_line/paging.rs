@@ -94,8 +94,8 @@ pub struct Servers {
     /// The most that is wanted of them.
     bytes: Option<u64>,
     _started: Vec<servers::KillOnDrop>,
-    /// The key of servers that are started does not stay in a directory of the user's.
-    _keys: DataDir,
+    /// The sockets of servers that are started.
+    _sockets: DataDir,
 }
 
 impl Servers {
@@ -164,10 +164,10 @@ impl PagingArguments {
                 "--remote-copies {copies} has pages on servers alone, which those of paged tables can be: that needs --pager remote"
             )));
         }
-        let keys = DataDir::prepare(None)?;
+        let sockets = DataDir::prepare(None)?;
         let bytes = self.remote_bytes.unwrap_or(STARTED_BYTES);
         let (addresses, key, started): (_, Option<Key>, _) =
-            servers::servers(self.remote(), self.remote_key.as_deref(), bytes, keys.path())?;
+            servers::servers(self.remote(), self.remote_key.as_deref(), bytes, sockets.path())?;
         let pages = RemotePages {
             servers: addresses,
             key,
@@ -176,7 +176,7 @@ impl PagingArguments {
             sealed: self.remote_seal,
             profile: self.remote_profile,
         };
-        Ok(Some(Servers { pages, bytes: self.remote_bytes, _started: started, _keys: keys }))
+        Ok(Some(Servers { pages, bytes: self.remote_bytes, _started: started, _sockets: sockets }))
     }
 
     fn has_servers(&self) -> bool {

@@ -13,7 +13,7 @@ use thermocline_remote::profile::{PROFILES, Profile, ProfileConnect};
 use thermocline_remote::tcp::{Address, TcpConnect};
 use thermocline_remote::transport::Connect;
 
-use super::{Failure, values, write};
+use super::{Failure, values};
 
 /// A process that ends when this is dropped, without doing anything more (SIGKILL on Unix).
 pub struct KillOnDrop(pub Child);
@@ -38,20 +38,18 @@ pub fn profile(name: &str) -> Result<Profile, String> {
 /// Memory servers: where they are, their key, and those of them that were started.
 pub type Servers = (Vec<Address>, Option<Key>, Vec<KillOnDrop>);
 
-/// The servers of a list of addresses, or `spawn:N` of them started, with so much memory together and some to spare.
+/// The servers of a list of addresses, or `spawn:N` of them started on sockets in a directory, with so much memory together and some to spare.
 pub fn servers(list: &str, key_of: Option<&Path>, bytes: u64, dir: &Path) -> Result<Servers, Failure> {
     let (mut addresses, mut children) = (Vec::new(), Vec::new());
     if let Some(count) = list.strip_prefix("spawn:") {
         let count = values::few(count).map_err(Failure::Usage)?;
-        let fresh = Key::fresh();
-        let file = dir.join("key");
-        key_file(&file, &fresh)?;
-        for _ in 0..count {
-            let (child, address) = spawn(&file, bytes / u64::from(count) + (128 << 20))?;
+        for number in 0..count {
+            let (child, address) =
+                spawn(&dir.join(format!("server-{number}")), bytes / u64::from(count) + (128 << 20))?;
             children.push(child);
             addresses.push(address);
         }
-        return Ok((addresses, Some(fresh), children));
+        return Ok((addresses, None, children));
     }
     addresses
         .extend(RemotePages::addresses(list).map_err(|error| Failure::Usage(format!("--remote: {error}")))?);
@@ -82,24 +80,15 @@ pub fn cpu_of(children: &[KillOnDrop]) -> Option<f64> {
     children.iter().map(|child| cpu_us(&child.0)).sum::<Option<f64>>().filter(|_| !children.is_empty())
 }
 
-fn key_file(file: &Path, key: &Key) -> Result<(), Failure> {
-    use std::io::Write;
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    write(file, options.open(file).and_then(|mut open| open.write_all(key.to_hex().as_bytes())))
-}
-
-/// Starts a memory server, and hears from it where it listens.
-fn spawn(key: &Path, bytes: u64) -> Result<(KillOnDrop, Address), Failure> {
+/// Starts a memory server on a unix socket, which needs no key, and hears from it where it listens.
+fn spawn(socket: &Path, bytes: u64) -> Result<(KillOnDrop, Address), Failure> {
     let failed = |error: std::io::Error| Failure::Failed(format!("cannot start a memory server: {error}"));
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    command.args(["memory-server", "--unlocked", "--listen", "127.0.0.1:0", "--memory", &bytes.to_string()]);
+    command.args(["memory-server", "--unlocked", "--memory", &bytes.to_string()]);
     command
         .args(["--parent", &std::process::id().to_string()])
-        .arg("--key-file")
-        .arg(key)
+        .arg("--socket")
+        .arg(socket)
         .stdout(Stdio::piped())
         .stdin(Stdio::null());
     let mut child = KillOnDrop(command.spawn().map_err(failed)?);

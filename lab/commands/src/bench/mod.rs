@@ -5,6 +5,7 @@ mod child;
 mod classify;
 mod delete;
 mod freeze;
+mod page_in;
 mod paged;
 mod point;
 mod pool;
@@ -51,6 +52,8 @@ pub(crate) enum Command {
     Ssd(ssd::Arguments),
     /// Tables larger than memory under each pager: ours, the system's, memory servers; and in the cold store
     Paged(paged::Arguments),
+    /// A page that is not in memory: the pool's miss beside a bare read, of a file and of memory servers
+    PageIn(page_in::Arguments),
     /// Remote memory: pages out and in, beside the bare transport, and slots
     Remote(remote::Arguments),
     /// Classification of an access log, from both ends
@@ -242,6 +245,7 @@ pub(crate) fn run(command: Command, quiet: bool) -> Result<(), Failure> {
         Command::Store(arguments) => arguments.run(quiet),
         Command::Freeze(arguments) => arguments.run(quiet),
         Command::Paged(arguments) => arguments.run(quiet),
+        Command::PageIn(arguments) => arguments.run(quiet),
         Command::Remote(arguments) => arguments.run(quiet),
         Command::Siberia(arguments) => arguments.run(quiet),
         Command::Ssd(arguments) => arguments.run(quiet),

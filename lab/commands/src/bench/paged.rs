@@ -90,13 +90,13 @@ impl Arguments {
         };
         self.json.iter().try_for_each(|file| can_be_written(file))?;
         let dir = DataDir::prepare(self.data_dir.as_deref())?;
-        // The key of servers that are started does not stay in a directory of the user's.
-        let keys = DataDir::prepare(None)?;
+        // The sockets of servers that are started.
+        let sockets = DataDir::prepare(None)?;
         let (mut addresses, mut key, mut children) = servers::Servers::default();
         if settings.contenders.contains(&Contender::Remote) {
             let bytes = self.records * u64::from(self.record_bytes) * 3 / 2;
             (addresses, key, children) =
-                servers::servers(&self.remote, self.remote_key.as_deref(), bytes, keys.path())?;
+                servers::servers(&self.remote, self.remote_key.as_deref(), bytes, sockets.path())?;
         }
         let pages = RemotePages {
             servers: addresses,
