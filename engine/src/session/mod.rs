@@ -226,6 +226,10 @@ pub(crate) struct Session {
     pub(crate) isolation: Isolation,
     pub(crate) read_only: bool,
     pub(crate) wait: bool,
+    /// How long an operation waits for other transactions, in nanoseconds; none: as long as it takes.
+    pub(crate) patience_ns: Option<u64>,
+    /// The end of that time for the operation that is under way, once it has waited.
+    pub(crate) waits_until_ns: Option<u64>,
     pub(crate) snapshot: Timestamp,
     /// The log's tail when the last snapshot was taken: what a read-only transaction has to see on disk.
     pub(crate) seen: Lsn,
@@ -318,6 +322,8 @@ impl Session {
             isolation: Isolation::Snapshot,
             read_only: false,
             wait: true,
+            patience_ns: None,
+            waits_until_ns: None,
             snapshot: Timestamp(0),
             seen: Lsn(0),
             health: Health::Well,
@@ -377,6 +383,7 @@ impl Session {
         self.isolation = options.isolation.unwrap_or(self.db.options.isolation);
         self.read_only = options.read_only || self.db.options.read_only;
         self.wait = !options.no_wait;
+        self.patience_ns = None;
         self.snapshot = NO_SNAPSHOT;
         // A commit that failed has left its verdict in a session that may be used again.
         self.health = Health::Well;

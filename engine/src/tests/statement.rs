@@ -758,17 +758,29 @@ fn a_wait_for_a_lock_may_have_a_limit() {
     assert!(matches!(held, Ok(Locked::Locked(10))), "{held:?}");
     drop(holds);
     let mut tx = world.begin(Isolation::ReadCommitted);
-    let mut statement = tx.statement().expect("it begins");
     for limit in [Duration::ZERO, Duration::from_millis(2)] {
-        let error = lock(&world, &mut statement, 1, LockMode::Share, LockWait::AtMost(limit));
+        tx.limit_waits(Some(limit)).expect("it is open");
+        let mut statement = tx.statement().expect("it begins");
+        let error = lock(&world, &mut statement, 1, LockMode::Share, LockWait::Wait);
         let error = error.expect_err("it is locked");
-        assert_eq!((matches!(error, Error::WouldWait { .. }), error.sqlstate()), (true, "55P03"), "{error}");
+        assert_eq!(
+            (matches!(error, Error::LockTimeout { .. }), error.sqlstate()),
+            (true, "55P03"),
+            "{error}"
+        );
+        // Changes wait as locks do.
+        let error = block_on(statement.change(&world.primary, &key(1), |_| Ok((Change::Delete, ()))));
+        assert!(matches!(error, Err(Error::LockTimeout { .. })), "{error:?}");
+        let free = lock(&world, &mut statement, 2, LockMode::Update, LockWait::Wait);
+        assert!(matches!(free, Ok(Locked::Locked(20))), "{free:?}");
     }
-    let free = lock(&world, &mut statement, 2, LockMode::Update, LockWait::AtMost(Duration::ZERO));
-    assert!(matches!(free, Ok(Locked::Locked(20))), "{free:?}");
     // A circle is found at once, whatever the limit.
     let timer = &world.db.inner().timer;
-    let (mut locker, hour) = (locker, LockWait::AtMost(Duration::from_secs(3600)));
+    let (mut locker, hour) = (locker, LockWait::Wait);
+    for tx in [&mut tx, &mut locker] {
+        tx.limit_waits(Some(Duration::from_secs(3600))).expect("it is open");
+    }
+    let mut statement = tx.statement().expect("it begins");
     std::thread::scope(|scope| {
         let world = &world;
         let waiter = scope.spawn(move || {
