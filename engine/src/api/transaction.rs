@@ -33,7 +33,7 @@ use crate::ops::{Step, Wait};
 use crate::options::TransactionOptions;
 use crate::row::{EncodedRow, KeyBuf, RowEditor, RowRef, TypedRow, Value};
 use crate::session::db::Inner;
-use crate::session::{NO_SNAPSHOT, Session};
+use crate::session::{NO_SNAPSHOT, Session, WaitLimit};
 use crate::txn::locks::LockMode;
 
 mod columns;
@@ -469,7 +469,7 @@ impl Transaction {
         let nanoseconds = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let session = self.driver.session();
         session.note_hint();
-        session.patience_ns = limit.map(nanoseconds);
+        session.wait_limit = WaitLimit::new(limit.map(nanoseconds));
         Ok(())
     }
 

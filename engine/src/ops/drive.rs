@@ -122,7 +122,7 @@ impl Driver {
         // An operation that was dropped while it waited leaves nothing to the next one.
         let session = self.session();
         session.resumed = false;
-        session.waits_until_ns = None;
+        session.wait_limit.begin_operation();
         Ok(busy)
     }
 
@@ -376,17 +376,15 @@ impl Driver {
     ) -> std::result::Result<(), Late> {
         let session = self.session();
         let db = session.db();
-        let Some(patience_ns) = session.patience_ns else {
+        let limit = session.wait_limit.limit_ns();
+        let Some((limit_ns, at_ns)) = limit.zip(session.wait_limit.until_ns(db.clock.now_ns())) else {
             wait.await;
             return Ok(());
         };
-        // All waits of an operation together.
-        let at_ns =
-            *session.waits_until_ns.get_or_insert_with(|| db.clock.now_ns().saturating_add(patience_ns));
         // In a box: every operation's future has room for what is not.
         match Box::pin(async move { until(db, at_ns, pin!(wait)).await }).await {
             Ok(Some(())) => Ok(()),
-            Ok(None) => Err(Late::After(patience_ns)),
+            Ok(None) => Err(Late::After(limit_ns)),
             Err(error) => Err(Late::No(error)),
         }
     }
@@ -595,8 +593,8 @@ impl Late {
     /// The error of an operation that waited for this.
     pub(crate) fn error(self, table: String, key: String) -> Error {
         match self {
-            Self::After(patience_ns) => {
-                Error::LockTimeout { table, key, limit_ms: patience_ns.div_ceil(1_000_000) }
+            Self::After(limit_ns) => {
+                Error::LockTimeout { table, key, limit_ms: limit_ns.div_ceil(1_000_000) }
             }
             Self::No(error) => error,
         }

@@ -72,7 +72,8 @@ impl Patience {
     fn of(session: &Session) -> Self {
         let db = session.db();
         let general = u64::try_from(db.options.definition_wait.as_nanos()).unwrap_or(u64::MAX);
-        let (limit_ns, own) = (session.patience_ns.unwrap_or(general), session.patience_ns.is_some());
+        let (limit_ns, own) =
+            (session.wait_limit.limit_ns().unwrap_or(general), session.wait_limit.limit_ns().is_some());
         Self { begun_ns: db.clock.now_ns(), limit_ns, own }
     }
 

@@ -1,7 +1,5 @@
 //! `lock_timeout` beside definitions: those that wait, and statements that wait for them.
 
-use std::time::Duration;
-
 use thermocline_sql::Session;
 
 use crate::sessions::{blocked, code, database, one, run};
@@ -170,11 +168,9 @@ fn a_long_limit_waits() {
     run(&mut a, "begin");
     run(&mut a, "select * from t");
     run(&mut b, "set lock_timeout = '1h'");
-    let started = std::time::Instant::now();
     let answer = blocked(&mut b, "alter table t add column b int", || {
         run(&mut a, "commit");
     });
     answer.expect("it runs");
-    assert!(started.elapsed() < Duration::from_secs(3600));
     assert_eq!(one(&mut a, "select count(b) from t"), "0");
 }

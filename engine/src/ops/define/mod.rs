@@ -370,7 +370,7 @@ pub(crate) enum ColumnChange {
     Dropped(String),
 }
 
-/// What a change of columns knows of its table before that is held.
+/// Knowledge of a table that a change of its columns has before it holds the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looked {
     /// The longest row in the cold store.
