@@ -584,7 +584,7 @@ fn waits_for_tables_and_names_may_have_a_limit() {
             "{refused:?}"
         );
     };
-    let see = |_: crate::SeenRow<'_>| std::ops::ControlFlow::Continue(());
+    let see = |_: &[u8]| std::ops::ControlFlow::Continue(());
     beside_a_reader(&db, "t", || {
         let mut tx = limited();
         is_late(block_on(tx.drop_table("t")));
